@@ -1,0 +1,31 @@
+# Two commands: `make run` shows the library at work, `make test` checks it. Both set up .venv by themselves.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.PHONY: run test check docs clean
+
+run: $(INSTALLED)
+	$(BIN)/ipal run --dataset digits
+
+test: check
+	$(BIN)/pytest
+
+check: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs: $(INSTALLED)
+	$(BIN)/python scripts/equations.py > docs/equations.md
+
+# The stamp is written last, so that an installation cut short is done again.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "ipal needs Python 3.11 or later: make PYTHON=python3.11 …")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

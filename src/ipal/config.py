@@ -1,0 +1,193 @@
+"""The full description of a run: frozen, complete, hashable. Knows no method and no file format of others.
+
+A configuration is built in layers, each holding only what differs from the one below: defaults, a YAML
+file, command-line options, `--set a.b=c`. The method's own settings stand under the method's name.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ipal.errors import ConfigError, did_you_mean
+
+Tree = dict[str, Any]
+
+
+class Section(BaseModel):
+    """A group of settings: unknown names are refused, values are checked, nothing changes afterwards."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class ProtocolConfig(Section):
+    """How a graph becomes tasks, and how predictions are scored."""
+
+    train_graph: Literal["isolated", "seen"] = "isolated"
+    """isolated: the current task's nodes only. seen: all nodes seen so far pass messages (not exemplar-free)."""
+    test_graph: Literal["isolated", "seen"] = "isolated"
+    """isolated: each task is tested on its own subgraph. seen: on the union of all seen nodes and edges."""
+    visibility: Literal["transductive", "inductive"] = "transductive"
+    """inductive: validation and test nodes, with their edges, are absent while training."""
+    accuracy: Literal["balanced", "micro"] = "balanced"
+    """balanced: mean of per-class accuracy over the task's classes. micro: share of nodes."""
+    batch: Literal["full"] = "full"
+    """full: the whole task graph is one batch."""
+    class_order: Literal["label", "shuffled"] | tuple[int, ...] = "label"
+    """label: ascending. shuffled: by the run's seed. Or the labels themselves, in the order to learn them."""
+    small_classes: Literal["error", "drop"] = "error"
+    """What to do with a class that cannot give every part of the split at least one node."""
+    edges: Literal["undirected", "directed"] = "undirected"
+    """undirected: every edge is made to run both ways. directed: as in the file."""
+    train_share: float = Field(0.6, gt=0, lt=1)
+    """Share of each class's nodes that are labelled for training."""
+    validation_share: float = Field(0.2, gt=0, lt=1)
+    """Share of each class's nodes kept for choosing settings; the rest is for the test."""
+
+
+class EncoderConfig(Section):
+    """The graph convolutional network that turns nodes into embeddings."""
+
+    layers: int = Field(2, ge=1)
+    """Number of graph convolutions."""
+    hidden: int = Field(128, ge=1)
+    """Width of the inner layers."""
+    width: int = Field(128, ge=1)
+    """Width of the embeddings."""
+    last_activation: Literal["none", "relu"] = "none"
+    """Whether the embeddings themselves pass a ReLU."""
+
+
+class TrainConfig(Section):
+    """The optimisation, the same for every method."""
+
+    epochs: int = Field(200, ge=0)
+    """Passes over each task's training nodes."""
+    lr_base: float = Field(1e-3, gt=0)
+    """Learning rate on the first task."""
+    lr_next: float = Field(1e-4, gt=0)
+    """Learning rate on every later task."""
+    weight_decay: float = Field(0.0, ge=0)
+    """L2 penalty inside Adam."""
+    moments: Literal["keep", "reset"] = "keep"
+    """keep: one Adam through the whole stream. reset: its moments start anew with every task."""
+
+
+class RunConfig(Section):
+    """Everything that decides the numbers of a run."""
+
+    dataset: str
+    """Name of a graph, or the path of an .npz file."""
+    dataset_hash: str | None = None
+    """SHA-256 of the graph's content; filled in when the graph is read."""
+    split: tuple[int, ...] | None = None
+    """Number of classes of each task; filled in from the benchmark where it is not given."""
+    method: str = "ipal"
+    """Name of the learner."""
+    seed: int = Field(0, ge=0)
+    """Decides the split of nodes, the initial weights and every random draw."""
+    device: str = "cpu"
+    """cpu, cuda or cuda:N."""
+    threads: int = Field(2, ge=1)
+    """CPU threads; part of the configuration because sums in another order round differently."""
+    protocol: ProtocolConfig = ProtocolConfig()
+    encoder: EncoderConfig = EncoderConfig()
+    train: TrainConfig = TrainConfig()
+    settings: Tree = {}
+    """The method's own settings (under the method's name in files and on the command line)."""
+
+    def to_tree(self) -> Tree:
+        """Plain data, the method's settings under its name: what config.yaml holds."""
+        tree: Tree = self.model_dump(mode="json")
+        tree[self.method] = tree.pop("settings")
+        return tree
+
+    @property
+    def digest(self) -> str:
+        """Hash of the full configuration: same digest, same numbers."""
+        canonical = json.dumps(self.to_tree(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+def run_config(tree: Mapping[str, Any]) -> RunConfig:
+    """A configuration from plain data. Every complaint names the dotted setting and the closest known name."""
+    method = tree.get("method", RunConfig.model_fields["method"].default)
+    renamed = {"settings" if key == method else key: value for key, value in tree.items()}
+    if "settings" in tree:
+        raise ConfigError(f"Unknown setting 'settings': the method's settings stand under '{method}'.")
+    try:
+        return RunConfig.model_validate(renamed)
+    except ValidationError as error:
+        raise explain(error, known_settings(RunConfig)) from error
+
+
+def explain(error: ValidationError, known: Iterable[str], prefix: str = "") -> ConfigError:
+    """The first complaint of pydantic as one sentence in the user's words."""
+    first = error.errors()[0]
+    # Branches of a union (`class_order`) appear in the location as type names: keep only real keys.
+    path = prefix + ".".join(str(part) for part in first["loc"] if str(part).replace("_", "").isalnum())
+    if first["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
+        return ConfigError(f"Unknown setting '{path}'.{did_you_mean(path, known)}")
+    if first["type"] == "missing":
+        return ConfigError(f"The setting '{path}' is missing.")
+    problem = first["msg"][0].lower() + first["msg"][1:]
+    return ConfigError(f"The setting '{path}' cannot be {first['input']!r}: {problem}.")
+
+
+def known_settings(model: type[BaseModel], prefix: str = "") -> list[str]:
+    """Dotted names of all fields, sections opened."""
+    names = []
+    for name, field in model.model_fields.items():
+        annotation = field.annotation
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            names += known_settings(annotation, f"{prefix}{name}.")
+        else:
+            names.append(prefix + name)
+    return names
+
+
+def override(tree: Mapping[str, Any], other: Mapping[str, Any]) -> Tree:
+    """`tree` with the leaves of `other` put over it."""
+    merged = dict(tree)
+    for key, value in other.items():
+        below = merged.get(key)
+        merged[key] = override(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def parse_assignment(text: str) -> Tree:
+    """`ipal.gamma=0.7` as `{"ipal": {"gamma": 0.7}}`; values are read as YAML."""
+    path, equals, value = text.partition("=")
+    if not equals or not path.strip():
+        raise ConfigError(f"--set takes NAME=VALUE, for example --set ipal.gamma=0.7; got '{text}'.")
+    try:
+        leaf: Any = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"The value in --set {text} cannot be read: quote it.") from error
+    for part in reversed(path.strip().split(".")):
+        leaf = {part: leaf}
+    tree: Tree = leaf
+    return tree
+
+
+def read_config_file(path: Path) -> Tree:
+    """The settings of a YAML file; a file that is none gets a clear error."""
+    try:
+        tree = yaml.safe_load(path.read_text())
+    except FileNotFoundError as error:
+        raise ConfigError(f"The configuration file {path} does not exist.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The configuration file {path} cannot be read as text.") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        raise ConfigError(f"The configuration file {path}{line} is not valid YAML.") from error
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
+        raise ConfigError(f"The configuration file {path} must hold settings as 'name: value' lines.")
+    return tree

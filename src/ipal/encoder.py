@@ -1,0 +1,35 @@
+"""The graph convolutional network that turns nodes into embeddings. Knows no classes, tasks or heads."""
+
+import torch
+from torch import Tensor, nn
+
+from ipal.config import EncoderConfig
+from ipal.engine import Operators
+
+
+class GCN(nn.Module):
+    r"""Graph convolutions with ReLU between them, no classifier head.
+
+    .. math:: H^{(l+1)} = \mathrm{ReLU}(\hat A H^{(l)} W^{(l)} + b^{(l)})
+
+    Source: Kipf & Welling 2017, "Semi-Supervised Classification with Graph Convolutional Networks", Eq. 2.
+    The last ReLU is an option. Weights start as in Glorot & Bengio 2010, biases at zero.
+    """
+
+    def __init__(self, num_features: int, config: EncoderConfig, generator: torch.Generator) -> None:
+        super().__init__()
+        widths = [num_features] + [config.hidden] * (config.layers - 1) + [config.width]
+        self.last_relu = config.last_activation == "relu"
+        self.weights = nn.ParameterList()
+        self.biases = nn.ParameterList()
+        for fan_in, fan_out in zip(widths[:-1], widths[1:], strict=True):
+            weight = torch.empty(fan_in, fan_out, device=generator.device)
+            self.weights.append(nn.Parameter(nn.init.xavier_uniform_(weight, generator=generator)))
+            self.biases.append(nn.Parameter(torch.zeros(fan_out, device=generator.device)))
+
+    def forward(self, graph: Operators) -> Tensor:
+        """Embeddings of all nodes of the graph."""
+        hidden = graph.first_layer(self.weights[0]) + self.biases[0]
+        for weight, bias in zip(list(self.weights)[1:], list(self.biases)[1:], strict=True):
+            hidden = graph.propagate(torch.relu(hidden) @ weight) + bias
+        return torch.relu(hidden) if self.last_relu else hidden

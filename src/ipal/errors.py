@@ -1,0 +1,35 @@
+"""What can go wrong through no fault of the program.
+
+    IpalError            one sentence: what is wrong, what to do; the command ends with exit code 2
+    ├── ConfigError      an option, a setting or a configuration file
+    ├── DataError        a graph, its labels or its split
+    └── StoreError       a run folder or a saved model
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class IpalError(Exception):
+    """Something the user can put right. The message says what is wrong and what to do."""
+
+
+class ConfigError(IpalError):
+    """An option, a setting or a configuration file is wrong."""
+
+
+class DataError(IpalError):
+    """A graph cannot be used as it is."""
+
+
+class StoreError(IpalError):
+    """A run folder or a saved model cannot be read or written."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`` Did you mean 'gamma'?`` for the known name nearest to `name`, or the list of known names."""
+    known = sorted(known)
+    near = get_close_matches(name, known, n=1, cutoff=0.55)
+    if near:
+        return f" Did you mean '{near[0]}'?"
+    return f" Known: {', '.join(known)}." if known else ""

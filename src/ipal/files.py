@@ -1,0 +1,57 @@
+"""Files that appear whole or not at all."""
+
+import errno
+import os
+import tempfile
+from pathlib import Path
+
+from ipal.errors import StoreError
+
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+def write_atomically(path: Path, content: bytes | str) -> None:
+    """Write aside, flush to the disk, rename: a reader sees the old file or the new one, never a part."""
+    data = content.encode() if isinstance(content, str) else content
+    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    except OSError as error:
+        raise explain_write_failure(path, error) from error
+    finally:
+        Path(aside).unlink(missing_ok=True)
+    _flush_folder(path.parent)
+
+
+def make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise explain_write_failure(path, error) from error
+
+
+def explain_write_failure(path: Path, error: OSError) -> StoreError:
+    if error.errno in NO_ROOM:
+        return StoreError(
+            f"No room on the disk to write {path}: free some space, then repeat the command; "
+            "what was saved before is whole."
+        )
+    return StoreError(f"Cannot write {path} ({error.strerror}): choose another folder with --runs or fix it.")
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make the rename itself survive a power cut (where the system lets a folder be opened)."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass
+    finally:
+        os.close(handle)

@@ -1,0 +1,67 @@
+"""From PyTorch Geometric's `Data` to the library's own values. The only place that reads a user's `Data`."""
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from torch_geometric.data import Data
+
+from ipal.errors import DataError
+from ipal.graph import Features, Graph, checked_graph
+from ipal.streams import Labels, Task
+
+
+def graph_of(data: Data) -> Graph:
+    """Features and edges of a `Data`; edges are taken as they are, directed where they are."""
+    if getattr(data, "x", None) is None:
+        raise DataError("The graph has no features: set data.x (nodes x features, dense or sparse).")
+    edges = getattr(data, "edge_index", None)
+    ends = np.zeros((2, 0), dtype=np.int64) if edges is None else _numpy(edges)
+    return checked_graph(_features(data.x), ends, undirected=False)
+
+
+def task_of(data: Data) -> Task:
+    """A training view: labels outside `train_mask` are not even looked at."""
+    graph = graph_of(data)
+    if getattr(data, "y", None) is None:
+        raise DataError("The graph has no labels: set data.y, one label per node.")
+    y = _numpy(data.y).reshape(-1)
+    if len(y) != graph.num_nodes:
+        raise DataError(f"There are {len(y)} labels for {graph.num_nodes} nodes: one per node is needed.")
+    mask = getattr(data, "train_mask", None)
+    nodes = np.arange(graph.num_nodes) if mask is None else np.flatnonzero(_mask(mask, graph.num_nodes))
+    return Task(graph=graph, nodes=nodes, labels=_plain_labels(y[nodes]))
+
+
+def _plain_labels(labels: NDArray[Any]) -> Labels:
+    """Whole numbers or strings; anything else would not survive saving."""
+    if labels.dtype.kind in "iub":
+        return labels.astype(np.int64)
+    if labels.dtype.kind == "f" and np.array_equal(labels, np.floor(labels)):
+        return labels.astype(np.int64)
+    if labels.dtype.kind == "U" or (labels.dtype == object and all(isinstance(v, str) for v in labels)):
+        return labels.astype(np.str_)
+    raise DataError("The labels must be whole numbers or strings.")
+
+
+def _mask(mask: Any, n: int) -> NDArray[np.bool_]:
+    chosen = _numpy(mask)
+    if chosen.shape != (n,) or chosen.dtype != np.bool_:
+        raise DataError(f"train_mask must hold one True or False for each of the {n} nodes.")
+    return chosen
+
+
+def _features(x: Any) -> Features:
+    if isinstance(x, torch.Tensor) and x.layout != torch.strided:
+        x = x.detach().cpu().to_sparse_csr()
+        parts = (x.values().numpy(), x.col_indices().numpy(), x.crow_indices().numpy())
+        return sp.csr_array(parts, shape=tuple(x.shape)).astype(np.float32)
+    if sp.issparse(x):
+        return sp.csr_array(x).astype(np.float32)
+    return np.ascontiguousarray(_numpy(x), dtype=np.float32)
+
+
+def _numpy(values: Any) -> NDArray[Any]:
+    return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)

@@ -1,0 +1,166 @@
+"""The paper's equations, one pure function each: tensors in, tensors out. Weights such as gamma stay outside.
+
+Symbols, as in the paper: `f` embeddings (nodes x width), `mu` prototypes (classes x width), `tau` temperature.
+Every product of an embedding and a prototype is a cosine: with tau = 0.07, raw products overflow.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def cosine(a: Tensor, b: Tensor) -> Tensor:
+    """Cosine of every row of `a` with every row of `b`."""
+    return F.normalize(a, dim=-1) @ F.normalize(b, dim=-1).transpose(-1, -2)
+
+
+def prototype_contrast(
+    f: Tensor,
+    labels: Tensor,
+    mu: Tensor,
+    tau: float,
+    hard: Tensor | None = None,
+    hard_labels: Tensor | None = None,
+    replayed: Tensor | None = None,
+) -> Tensor:
+    r"""Prototype contrastive learning, with hard examples and replayed features as further negatives.
+
+    .. math::
+        -\log \frac{e^{f \cdot \mu_c / \tau}}{\sum_j e^{f \cdot \mu_j / \tau}
+        + \sum_{c' \ne c} e^{f \cdot f^{c'} / \tau} + \sum_s e^{f \cdot s / \tau}}
+
+    Source: the IPAL paper, Eq. 10; with neither `hard` nor `replayed` it is Eq. 2. `labels` are rows of `mu`
+    (online and offline prototypes together); a hard example of the node's own class is no negative. The
+    last sum, over samples of old classes' Gaussians, is described in the text and omitted in print.
+    """
+    negatives = [mu] + [rows for rows in (hard, replayed) if rows is not None]
+    logits = cosine(f, torch.cat(negatives)) / tau
+    if hard is not None and hard_labels is not None:
+        own = F.pad(hard_labels[None, :] == labels[:, None], (len(mu), len(logits[0]) - len(mu) - len(hard)))
+        logits = logits.masked_fill(own, -torch.inf)
+    return F.cross_entropy(logits, labels)
+
+
+def feature_distillation(f: Tensor, f_before: Tensor) -> Tensor:
+    r"""Mean distance of embeddings to what the previous encoder gave.
+
+    .. math:: E_x \, \|f_t(x) - f_{t-1}(x)\|_2
+
+    Source: the IPAL paper, Eq. 5 (FD, the ablation).
+    """
+    return torch.linalg.vector_norm(f - f_before, dim=-1).mean()
+
+
+def mix(f: Tensor, mu: Tensor, lam: Tensor) -> Tensor:
+    r"""Virtual features of old classes: every embedding mixed with every old prototype.
+
+    .. math:: \tilde f^m = \lambda f + (1 - \lambda) \mu_m
+
+    Source: the IPAL paper, Eq. 6. `lam` is (nodes x classes), one draw per pair: the paper leaves open how
+    often lambda is drawn.
+    """
+    return torch.lerp(mu[None], f[:, None], lam[..., None])
+
+
+def keep_consistent(mixed_before: Tensor, mu: Tensor) -> Tensor:
+    r"""Which mixed features are still nearest to the prototype they were mixed with: (nodes x classes).
+
+    .. math:: \arg\max_k (\tilde f_{t-1}^{m} \cdot \mu_k) = m
+
+    Source: the IPAL paper, Eq. 7, read as a maximum over all old prototypes.
+    """
+    nearest = cosine(mixed_before, mu).argmax(dim=-1)
+    return nearest == torch.arange(len(mu), device=mu.device)
+
+
+def affinity_distillation(mixed: Tensor, mixed_before: Tensor, keep: Tensor, mu: Tensor) -> Tensor:
+    r"""Change of the affinities of kept features to *all* old prototypes, as one norm over all of them.
+
+    .. math:: \Big( \sum_{x, m \in idx} \sum_k
+        (\tilde f_t^m \cdot \mu_k - \tilde f_{t-1}^m \cdot \mu_k)^2 \Big)^{1/2}
+
+    Source: the IPAL paper, Eq. 8, in the form that works. It departs from the print in two ways: affinities to
+    all prototypes, not only a feature's own, and the norm of all differences, not a mean over nodes. See
+    `affinity_distillation_printed`; docs/results.md holds what each measured.
+    """
+    change = cosine(mixed, mu) - cosine(mixed_before, mu)
+    return torch.linalg.vector_norm(change * keep[..., None])
+
+
+def affinity_distillation_printed(mixed: Tensor, mixed_before: Tensor, keep: Tensor, mu: Tensor) -> Tensor:
+    r"""Change of the affinity of each kept feature to its own prototype, summed over classes, mean over nodes.
+
+    .. math:: E_x \Big[ \sum_m \| \tilde f_t^m [idx] \cdot \mu_m - \tilde f_{t-1}^m [idx] \cdot \mu_m \|_2 \Big]
+
+    Source: the IPAL paper, Eq. 8, as printed. The norm of a single number is its absolute value.
+    """
+    change = F.cosine_similarity(mixed, mu, dim=-1) - F.cosine_similarity(mixed_before, mu, dim=-1)
+    return (change.abs() * keep).sum(dim=1).mean()
+
+
+def entropy(p: Tensor) -> Tensor:
+    r"""Uncertainty of each node over the classes.
+
+    .. math:: H(x) = -\sum_k p_k \log p_k, \quad p = \mathrm{softmax}(f \cdot [\mu_k])
+
+    Source: the IPAL paper, Eq. 9, right half; `p` is the left half, without temperature.
+    """
+    return torch.special.entr(p).sum(dim=-1)
+
+
+def hardness(affinity: Tensor, kind: str) -> Tensor:
+    """How near each node is to a decision boundary, from its cosines to all prototypes; higher is harder.
+
+    entropy: Eq. 9. margin: minus the gap of the two likeliest classes. energy: minus log-sum-exp.
+    """
+    if kind == "energy":
+        return -torch.logsumexp(affinity, dim=-1)
+    p = affinity.softmax(dim=-1)
+    if kind == "entropy":
+        return entropy(p)
+    top = p.topk(min(2, p.shape[-1]), dim=-1).values
+    return top[:, -1] - top[:, 0]
+
+
+def hardest(hard: Tensor, members: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The `k` hardest nodes of each class: their positions and their classes (rows of `members`).
+
+    `members` (classes x nodes) says which node is of which class. A class of fewer than `k` nodes gives all.
+    """
+    within = torch.where(members, hard, -torch.inf)
+    value, node = within.topk(min(k, hard.numel()), dim=1)
+    row = torch.arange(len(members), device=hard.device)[:, None].expand_as(node)
+    real = value > -torch.inf
+    return node[real], row[real]
+
+
+def compensate(mu: Tensor, f: Tensor, f_before: Tensor, w: Tensor, beta: float) -> Tensor:
+    r"""Old prototypes moved a little the way the current task's nodes moved.
+
+    .. math:: \mu'_m = \mu_m + \beta \Delta\mu_m, \quad
+        \Delta\mu_m = \sum_x w(x, \mu_m) (f_t(x) - f_{t-1}(x))
+
+    Source: the IPAL paper, Eq. 11. `w` (Eq. 12) is nodes x classes, its columns sum to 1.
+    """
+    return mu + beta * (w.T @ (f - f_before))
+
+
+def proximity_softmax(f_before: Tensor, mu: Tensor) -> Tensor:
+    r"""Weight of every node for every old prototype, always valid.
+
+    .. math:: w(x, \mu_m) = \frac{e^{\cos(f_{t-1}(x), \mu_m)}}{\sum_{x'} e^{\cos(f_{t-1}(x'), \mu_m)}}
+
+    Source: in place of the IPAL paper's Eq. 12, whose ratio can be negative or divide by nearly zero.
+    """
+    return cosine(f_before, mu).softmax(dim=0)
+
+
+def proximity_printed(f_before: Tensor, mu: Tensor) -> Tensor:
+    r"""Weight of every node for every old prototype, as printed.
+
+    .. math:: w(x, \mu_m) = \frac{f_{t-1}(x) \cdot \mu_m}{\sum_{x'} f_{t-1}(x') \cdot \mu_m}
+
+    Source: the IPAL paper, Eq. 12, with cosines.
+    """
+    similarity = cosine(f_before, mu)
+    return similarity / similarity.sum(dim=0)

@@ -1,0 +1,86 @@
+"""What a learner remembers of a class: a Gaussian over embeddings. An immutable value; no node survives in it."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+def weighted_mean(f: Tensor, r: Tensor) -> Tensor:
+    r"""Prototype of each class, nodes weighted by their importance.
+
+    .. math:: \mu_k = \frac{\sum_x r_x 1\{y=k\} f(x)}{\sum_x r_x 1\{y=k\}}
+
+    Source: the IPAL paper, Eq. 4 (TIGP), left half. `r` (classes x nodes) holds r_x 1{y=k}, each row divided by
+    its sum. With equal weights inside a class this is the mean-based prototype of Eq. 2.
+    """
+    return r @ f
+
+
+def weighted_variance(f: Tensor, mu: Tensor, r: Tensor) -> Tensor:
+    r"""Diagonal variance of each class around its prototype, one value per dimension.
+
+    .. math:: \sigma_k^2 = \frac{\sum_x r_x 1\{y=k\} (f(x) - \mu_k)^2}{\sum_x r_x 1\{y=k\}}
+
+    Source: the IPAL paper, Eq. 4 (TIGP), right half; `r` as in `weighted_mean`.
+    """
+    return torch.stack([row @ (f - centre).square() for row, centre in zip(r, mu, strict=True)])
+
+
+@dataclass(frozen=True, eq=False)
+class PrototypeMemory:
+    """One Gaussian per class, in the order in which classes were learned. Every change gives a new memory."""
+
+    mean: Tensor
+    """(classes, width)"""
+    variance: Tensor
+    """(classes, width), the diagonal of the covariance."""
+    count: Tensor
+    """(classes,), the number of training nodes behind each."""
+
+    @classmethod
+    def empty(cls, width: int, device: torch.device) -> "PrototypeMemory":
+        return cls(
+            torch.zeros(0, width, device=device),
+            torch.zeros(0, width, device=device),
+            torch.zeros(0, dtype=torch.int64, device=device),
+        )
+
+    def __len__(self) -> int:
+        return len(self.mean)
+
+    def moved(self, classes: Tensor, mean: Tensor) -> "PrototypeMemory":
+        """The means of `classes` replaced; variances stay."""
+        return PrototypeMemory(self.mean.index_copy(0, classes, mean), self.variance, self.count)
+
+    def learned(self, classes: Tensor, mean: Tensor, variance: Tensor, count: Tensor) -> "PrototypeMemory":
+        """With the Gaussians of `classes` added; a class that was here already is pooled with what is known.
+
+        Pooling matches the first two moments of the mixture, weighted by the numbers of nodes. `classes`
+        beyond the end must continue the numbering.
+        """
+        size = max(len(self), int(classes.max()) + 1)
+        old = self._padded(size)
+        n_old, n_new = old.count[classes, None].to(mean.dtype), count[:, None].to(mean.dtype)
+        share = n_new / (n_old + n_new)
+        pooled = torch.lerp(old.mean[classes], mean, share)
+        within = torch.lerp(old.variance[classes], variance, share)
+        between = share * (1 - share) * (old.mean[classes] - mean).square()
+        result = PrototypeMemory(old.mean.clone(), old.variance.clone(), old.count.clone())
+        result.mean[classes] = pooled
+        result.variance[classes] = within + between
+        result.count[classes] += count
+        return result
+
+    def sample(self, classes: Tensor, k: int, generator: torch.Generator) -> Tensor:
+        """`k` embeddings from the Gaussian of each of `classes`: (classes * k, width)."""
+        mean, deviation = self.mean[classes], self.variance[classes].sqrt()
+        noise = torch.randn(len(classes), k, mean.shape[1], generator=generator, device=mean.device)
+        return (mean[:, None] + deviation[:, None] * noise).flatten(0, 1)
+
+    def _padded(self, size: int) -> "PrototypeMemory":
+        more = size - len(self)
+        pad = torch.nn.functional.pad
+        return PrototypeMemory(
+            pad(self.mean, (0, 0, 0, more)), pad(self.variance, (0, 0, 0, more)), pad(self.count, (0, more))
+        )

@@ -1,0 +1,65 @@
+"""Tensors and plain data in one file that appears whole or not at all: safetensors with JSON in its header.
+
+Nothing is ever unpickled. The header carries a format version and a checksum, so that a file of another
+version, or one that was damaged, is refused with a sentence.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from ipal.errors import StoreError
+from ipal.files import write_atomically
+
+FORMAT = "ipal-state-1"
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """A learner, or a run in the middle, as a value."""
+
+    tensors: Mapping[str, Tensor]
+    facts: Mapping[str, Any]
+
+    def save(self, path: Path) -> None:
+        tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in self.tensors.items()}
+        facts = json.dumps(self.facts)
+        header = {"format": FORMAT, "facts": facts, "checksum": _checksum(tensors, facts)}
+        write_atomically(path, safetensors.torch.save(tensors, metadata=header))
+
+    @classmethod
+    def load(cls, path: Path) -> "State":
+        damaged = StoreError(f"{path} is damaged or no saved state: it cannot be read.")
+        try:
+            with safetensors.safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
+                header = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except FileNotFoundError as error:
+            raise StoreError(f"{path} does not exist.") from error
+        except (OSError, safetensors.SafetensorError, ValueError) as error:
+            raise damaged from error
+        version = header.get("format", "unknown")
+        if version != FORMAT:
+            raise StoreError(
+                f"{path} has the format '{version}', this version of ipal reads '{FORMAT}': "
+                "open it with the version that wrote it."
+            )
+        if header.get("checksum") != _checksum(tensors, header["facts"]):
+            raise damaged
+        return cls(tensors, json.loads(header["facts"]))
+
+
+def _checksum(tensors: Mapping[str, Tensor], facts: str) -> str:
+    digest = hashlib.sha256(facts.encode())
+    for name in sorted(tensors):
+        digest.update(f"{name}{tuple(tensors[name].shape)}{tensors[name].dtype}".encode())
+        digest.update(tensors[name].view(torch.uint8).numpy().tobytes() if tensors[name].numel() else b"")
+    return digest.hexdigest()
