@@ -52,7 +52,7 @@ class ProtocolConfig(Section):
 class EncoderConfig(Section):
     """The graph convolutional network that turns nodes into embeddings."""
 
-    layers: int = Field(2, ge=1)
+    layers: int = Field(2, ge=2)
     """Number of graph convolutions."""
     hidden: int = Field(128, ge=1)
     """Width of the inner layers."""

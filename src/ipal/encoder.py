@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from ipal.config import EncoderConfig
-from ipal.engine import Operators
+from ipal.engine import Operators, sparse_matmul
 
 
 class GCN(nn.Module):
@@ -28,8 +28,11 @@ class GCN(nn.Module):
             self.biases.append(nn.Parameter(torch.zeros(fan_out, device=generator.device)))
 
     def forward(self, graph: Operators) -> Tensor:
-        """Embeddings of all nodes of the graph."""
-        hidden = graph.first_layer(self.weights[0]) + self.biases[0]
-        for weight, bias in zip(list(self.weights)[1:], list(self.biases)[1:], strict=True):
-            hidden = graph.propagate(torch.relu(hidden) @ weight) + bias
+        """Embeddings of the nodes at which `graph` reads out: all of them, or a task's training nodes."""
+        hidden = graph.first_layer(self.weights[0], self.biases[0])
+        inner = [graph.propagation] * (len(self.weights) - 2)
+        for through, weight, bias in zip(
+            [*inner, graph.readout], list(self.weights)[1:], list(self.biases)[1:], strict=True
+        ):
+            hidden = (sparse_matmul(through, hidden.relu_()) @ weight).add_(bias)
         return torch.relu(hidden) if self.last_relu else hidden

@@ -7,7 +7,8 @@ serves the propagation matrix and bag-of-words features, which are never made de
 
 import warnings
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -15,29 +16,77 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from ipal.graph import Graph, normalised_adjacency
+from ipal.graph import Graph
+from ipal.streams import Task
 
 # Multiply-adds of a dense product that cost as much as one of a sparse product (measured: benchmarks/).
 DENSE_PER_SPARSE = 8
 
 
 @dataclass(frozen=True, eq=False)
-class SparsePair:
-    """A sparse matrix in CSR form together with its transpose."""
+class SparseMatrix:
+    """A matrix in CSR form on a device."""
 
-    matrix: Tensor
-    transpose: Tensor
+    indptr: Tensor
+    indices: Tensor
+    values: Tensor
+    shape: tuple[int, int]
+
+    @classmethod
+    def of(cls, matrix: sp.csr_array, device: torch.device) -> "SparseMatrix":
+        parts = (matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32), matrix.data)
+        rows, columns = matrix.shape
+        return cls(*(torch.from_numpy(part).to(device) for part in parts), shape=(rows, columns))
+
+    def matmul(self, dense: Tensor) -> Tensor:
+        """The product with a dense matrix, outside autograd.
+
+        On a CPU a row of a sparse product is a weighted bag of rows, and torch's kernel for bags of embeddings
+        is up to twice as fast as its product of CSR matrices (benchmarks/). It adds in a fixed order,
+        whatever the number of threads.
+        """
+        if dense.is_cuda:
+            return self._csr @ dense
+        return torch.nn.functional.embedding_bag(
+            self.indices,
+            dense,
+            self.indptr,
+            mode="sum",
+            per_sample_weights=self.values,
+            include_last_offset=True,
+        )
+
+    @cached_property
+    def _csr(self) -> Tensor:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+            return torch.sparse_csr_tensor(
+                self.indptr, self.indices, self.values, size=self.shape, check_invariants=False
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class SparsePair:
+    """A sparse matrix together with its transpose."""
+
+    matrix: SparseMatrix
+    transpose: SparseMatrix
 
     @property
     def T(self) -> "SparsePair":
         return SparsePair(self.transpose, self.matrix)
+
+    @classmethod
+    def of(cls, matrix: sp.csr_array, device: torch.device, *, symmetric: bool = False) -> "SparsePair":
+        forward = SparseMatrix.of(matrix, device)
+        return cls(forward, forward if symmetric else SparseMatrix.of(matrix.T.tocsr(), device))
 
 
 class _SparseMatmul(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, dense: Tensor, pair: SparsePair) -> Tensor:
         ctx.pair = pair
-        return pair.matrix @ dense
+        return pair.matrix.matmul(dense.detach())
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
@@ -50,25 +99,6 @@ def sparse_matmul(pair: SparsePair, dense: Tensor) -> Tensor:
     return cast(Tensor, _SparseMatmul.apply(dense, pair))  # type: ignore[no-untyped-call]
 
 
-def sparse_pair(matrix: sp.csr_array, device: torch.device, *, symmetric: bool = False) -> SparsePair:
-    forward = to_torch(matrix, device)
-    if symmetric:
-        return SparsePair(forward, forward)
-    return SparsePair(forward, to_torch(matrix.T.tocsr(), device))
-
-
-def to_torch(matrix: sp.csr_array, device: torch.device) -> Tensor:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        return torch.sparse_csr_tensor(
-            torch.from_numpy(matrix.indptr.astype(np.int32)),
-            torch.from_numpy(matrix.indices.astype(np.int32)),
-            torch.from_numpy(np.ascontiguousarray(matrix.data)),
-            size=matrix.shape,
-            device=device,
-        )
-
-
 @dataclass(frozen=True, eq=False)
 class Operators:
     """What an encoder needs of a graph, ready on a device."""
@@ -76,48 +106,48 @@ class Operators:
     propagation: SparsePair
     """D^-1/2 (A + I) D^-1/2."""
     features: SparsePair | Tensor
-    """X, or propagation times X where `hoisted`."""
-    hoisted: bool
+    """X while it is sparse; propagation times X, computed once, where that is dense."""
+    readout: SparsePair
+    """The rows of the propagation at which embeddings are wanted: all of them, or the training nodes'."""
 
-    def first_layer(self, weight: Tensor) -> Tensor:
-        """Propagation times X times `weight`, in whichever order is cheapest."""
-        if isinstance(self.features, SparsePair):
-            product = sparse_matmul(self.features, weight)
-        else:
-            product = self.features @ weight
-        return product if self.hoisted else self.propagate(product)
-
-    def propagate(self, hidden: Tensor) -> Tensor:
-        return sparse_matmul(self.propagation, hidden)
+    def first_layer(self, weight: Tensor, bias: Tensor) -> Tensor:
+        """Propagation times X times `weight`, in whichever order is cheapest, plus `bias`."""
+        if isinstance(self.features, Tensor):
+            return (self.features @ weight).add_(bias)
+        return sparse_matmul(self.propagation, sparse_matmul(self.features, weight)).add_(bias)
 
 
-_ready: "weakref.WeakKeyDictionary[Graph, dict[torch.device, Operators]]" = weakref.WeakKeyDictionary()
+_ready: "weakref.WeakKeyDictionary[Graph | Task, dict[torch.device, Operators]]" = weakref.WeakKeyDictionary()
 
 
-def operators(graph: Graph, device: torch.device) -> Operators:
-    """The operators of a graph: made once, kept as long as the graph lives."""
-    by_device = _ready.setdefault(graph, {})
+def operators(of: Graph | Task, device: torch.device) -> Operators:
+    """The operators of a graph, or of a task (which gives the embeddings of its training nodes alone).
+
+    Made once, and kept as long as the graph or task lives.
+    """
+    by_device = _ready.setdefault(of, {})
     if device not in by_device:
-        by_device[device] = make_operators(graph, device)
+        if isinstance(of, Graph):
+            by_device[device] = _graph_operators(of, device)
+        else:
+            rows = SparsePair.of(of.graph.normalised[of.nodes], device)
+            by_device[device] = replace(operators(of.graph, device), readout=rows)
     return by_device[device]
 
 
-def make_operators(graph: Graph, device: torch.device) -> Operators:
+def _graph_operators(graph: Graph, device: torch.device) -> Operators:
     """Choose the form of the first layer by counting multiply-adds per output column.
 
-    The propagated features never change while a task is learned, so they can be computed once ("hoisted"):
-    always right for dense features, and for sparse ones that are dense enough. Bag-of-words features stay
-    sparse, where X W and then the propagation cost nnz(X) + nnz(A).
+    The propagated features never change while a task is learned, so they can be computed once: always right
+    for dense features, and for sparse ones that are dense enough. Bag-of-words features stay sparse, where
+    X W and then the propagation cost nnz(X) + nnz(A).
     """
-    a = normalised_adjacency(graph.adjacency)
+    a = graph.normalised
     symmetric = (abs(a - a.T) > 1e-7).nnz == 0
-    propagation = sparse_pair(a, device, symmetric=symmetric)
+    propagation = SparsePair.of(a, device, symmetric=symmetric)
     x = graph.x
-    if isinstance(x, sp.csr_array):
-        sparse_cost = (x.nnz + a.nnz) * DENSE_PER_SPARSE
-        if sparse_cost <= x.shape[0] * x.shape[1]:
-            return Operators(propagation, sparse_pair(x, device), hoisted=False)
-        hoisted = (a @ x).toarray()
-    else:
-        hoisted = a @ x
-    return Operators(propagation, torch.from_numpy(hoisted).to(device), hoisted=True)
+    if isinstance(x, sp.csr_array) and (x.nnz + a.nnz) * DENSE_PER_SPARSE <= x.shape[0] * x.shape[1]:
+        return Operators(propagation, SparsePair.of(x, device), propagation)
+    propagated = a @ x
+    dense = propagated.toarray() if isinstance(propagated, sp.csr_array) else propagated
+    return Operators(propagation, torch.from_numpy(dense).to(device), propagation)

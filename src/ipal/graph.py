@@ -37,6 +37,11 @@ class Graph:
         n = self.num_nodes
         return sp.csr_array((ones, (self.edges[1], self.edges[0])), shape=(n, n))
 
+    @cached_property
+    def normalised(self) -> sp.csr_array:
+        """The propagation matrix of a graph convolution (see `normalised_adjacency`)."""
+        return normalised_adjacency(self.adjacency)
+
     def induced(self, nodes: Nodes) -> "Graph":
         """The subgraph on `nodes`, which are numbered anew in the order given."""
         position = np.full(self.num_nodes, -1, dtype=np.int64)

@@ -4,9 +4,12 @@ Symbols, as in the paper: `f` embeddings (nodes x width), `mu` prototypes (class
 Every product of an embedding and a prototype is a cosine: with tau = 0.07, raw products overflow.
 """
 
+from typing import Any, cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
@@ -26,19 +29,45 @@ def prototype_contrast(
     r"""Prototype contrastive learning, with hard examples and replayed features as further negatives.
 
     .. math::
-        -\log \frac{e^{f \cdot \mu_c / \tau}}{\sum_j e^{f \cdot \mu_j / \tau}
-        + \sum_{c' \ne c} e^{f \cdot f^{c'} / \tau} + \sum_s e^{f \cdot s / \tau}}
+        E_x \Big[ -\log \frac{e^{f \cdot \mu_c / \tau}}{\sum_j e^{f \cdot \mu_j / \tau}
+        + \sum_{c' \ne c} e^{f \cdot f^{c'} / \tau} + \sum_s e^{f \cdot s / \tau}} \Big]
 
-    Source: the IPAL paper, Eq. 10; with neither `hard` nor `replayed` it is Eq. 2. `labels` are rows of `mu`
-    (online and offline prototypes together); a hard example of the node's own class is no negative. The
-    last sum, over samples of old classes' Gaussians, is described in the text and omitted in print.
+    Source: the IPAL paper, Eq. 10; with neither `hard` nor `replayed` it is Eq. 2. All rows are of unit length, so
+    that products are cosines. `labels` are rows of `mu` (online and offline prototypes together); a hard
+    example of the node's own class is no negative. The last sum, over samples of old classes' Gaussians, is
+    described in the text and omitted in print.
     """
-    negatives = [mu] + [rows for rows in (hard, replayed) if rows is not None]
-    logits = cosine(f, torch.cat(negatives)) / tau
+    others = [rows for rows in (hard, replayed) if rows is not None]
+    against = torch.cat([mu, *others]) / tau
+    # The class whose nodes a column is hidden from: that of a hard example, none (-1) for all others.
+    hidden_from = torch.full((len(against),), -1, device=labels.device)
     if hard is not None and hard_labels is not None:
-        own = F.pad(hard_labels[None, :] == labels[:, None], (len(mu), len(logits[0]) - len(mu) - len(hard)))
-        logits = logits.masked_fill(own, -torch.inf)
-    return F.cross_entropy(logits, labels)
+        hidden_from[len(mu) : len(mu) + len(hard)] = hard_labels
+    return cast(Tensor, _Contrast.apply(f, against, labels, hidden_from))  # type: ignore[no-untyped-call]
+
+
+class _Contrast(torch.autograd.Function):
+    """Mean cross-entropy of `f @ against.T` with some entries hidden.
+
+    The same as matmul, masked_fill and cross_entropy; written out because the table of nodes x columns is the
+    largest thing in a step, and this way it is passed over four times instead of nine.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, f: Tensor, against: Tensor, labels: Tensor, hidden_from: Tensor) -> Tensor:
+        logits = (f @ against.T).masked_fill_(hidden_from == labels[:, None], -torch.inf)
+        log_p = torch.log_softmax(logits, dim=1)
+        ctx.save_for_backward(f, against, labels, log_p)
+        return F.nll_loss(log_p, labels)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        f, against, labels, log_p = ctx.saved_tensors
+        error = log_p.exp()
+        error[torch.arange(len(labels), device=labels.device), labels] -= 1
+        error *= grads[0] / len(labels)
+        return error @ against, error.T @ f, None, None
 
 
 def feature_distillation(f: Tensor, f_before: Tensor) -> Tensor:
@@ -51,29 +80,37 @@ def feature_distillation(f: Tensor, f_before: Tensor) -> Tensor:
     return torch.linalg.vector_norm(f - f_before, dim=-1).mean()
 
 
-def mix(f: Tensor, mu: Tensor, lam: Tensor) -> Tensor:
-    r"""Virtual features of old classes: every embedding mixed with every old prototype.
+def mixed_affinity(f: Tensor, mu: Tensor, lam: Tensor) -> Tensor:
+    r"""Cosines of virtual features of old classes with all old prototypes: (nodes x classes m x classes k).
 
-    .. math:: \tilde f^m = \lambda f + (1 - \lambda) \mu_m
+    .. math:: \cos(\tilde f^m, \mu_k), \quad \tilde f^m = \lambda f + (1 - \lambda) \mu_m
 
-    Source: the IPAL paper, Eq. 6. `lam` is (nodes x classes), one draw per pair: the paper leaves open how
-    often lambda is drawn.
+    Source: the IPAL paper, Eq. 6, and the products of Eq. 7 and 8. `lam` (nodes x classes m) is one draw per pair:
+    the paper leaves open how often lambda is drawn. A product with a mixture is the mixture of the products, so
+    the virtual features themselves, many times larger, are never formed.
     """
-    return torch.lerp(mu[None], f[:, None], lam[..., None])
+    unit = F.normalize(mu)
+    product = torch.lerp((mu @ unit.T)[None], (f @ unit.T)[:, None], lam[..., None])
+    square = (
+        (lam * torch.linalg.vector_norm(f, dim=-1, keepdim=True)).square()
+        + 2 * lam * (1 - lam) * (f @ mu.T)
+        + ((1 - lam) * torch.linalg.vector_norm(mu, dim=-1)).square()
+    )
+    return product / square.clamp_min(1e-12).sqrt()[..., None]
 
 
-def keep_consistent(mixed_before: Tensor, mu: Tensor) -> Tensor:
-    r"""Which mixed features are still nearest to the prototype they were mixed with: (nodes x classes).
+def keep_consistent(affinity_before: Tensor) -> Tensor:
+    r"""Which virtual features are nearest to the prototype they were mixed with: (nodes x classes m).
 
     .. math:: \arg\max_k (\tilde f_{t-1}^{m} \cdot \mu_k) = m
 
-    Source: the IPAL paper, Eq. 7, read as a maximum over all old prototypes.
+    Source: the IPAL paper, Eq. 7, read as a maximum over all old prototypes, by the previous encoder.
     """
-    nearest = cosine(mixed_before, mu).argmax(dim=-1)
-    return nearest == torch.arange(len(mu), device=mu.device)
+    nearest = affinity_before.argmax(dim=-1)
+    return nearest == torch.arange(nearest.shape[-1], device=nearest.device)
 
 
-def affinity_distillation(mixed: Tensor, mixed_before: Tensor, keep: Tensor, mu: Tensor) -> Tensor:
+def affinity_distillation(affinity: Tensor, affinity_before: Tensor, keep: Tensor) -> Tensor:
     r"""Change of the affinities of kept features to *all* old prototypes, as one norm over all of them.
 
     .. math:: \Big( \sum_{x, m \in idx} \sum_k
@@ -83,43 +120,43 @@ def affinity_distillation(mixed: Tensor, mixed_before: Tensor, keep: Tensor, mu:
     all prototypes, not only a feature's own, and the norm of all differences, not a mean over nodes. See
     `affinity_distillation_printed`; docs/results.md holds what each measured.
     """
-    change = cosine(mixed, mu) - cosine(mixed_before, mu)
-    return torch.linalg.vector_norm(change * keep[..., None])
+    return torch.linalg.vector_norm((affinity - affinity_before) * keep[..., None])
 
 
-def affinity_distillation_printed(mixed: Tensor, mixed_before: Tensor, keep: Tensor, mu: Tensor) -> Tensor:
+def affinity_distillation_printed(affinity: Tensor, affinity_before: Tensor, keep: Tensor) -> Tensor:
     r"""Change of the affinity of each kept feature to its own prototype, summed over classes, mean over nodes.
 
     .. math:: E_x \Big[ \sum_m \| \tilde f_t^m [idx] \cdot \mu_m - \tilde f_{t-1}^m [idx] \cdot \mu_m \|_2 \Big]
 
     Source: the IPAL paper, Eq. 8, as printed. The norm of a single number is its absolute value.
     """
-    change = F.cosine_similarity(mixed, mu, dim=-1) - F.cosine_similarity(mixed_before, mu, dim=-1)
+    change = (affinity - affinity_before).diagonal(dim1=-2, dim2=-1)
     return (change.abs() * keep).sum(dim=1).mean()
 
 
 def entropy(p: Tensor) -> Tensor:
-    r"""Uncertainty of each node over the classes.
+    r"""Uncertainty of each node over the classes; `p` is (classes x nodes).
 
     .. math:: H(x) = -\sum_k p_k \log p_k, \quad p = \mathrm{softmax}(f \cdot [\mu_k])
 
     Source: the IPAL paper, Eq. 9, right half; `p` is the left half, without temperature.
     """
-    return torch.special.entr(p).sum(dim=-1)
+    return torch.special.entr(p).sum(dim=0)
 
 
 def hardness(affinity: Tensor, kind: str) -> Tensor:
-    """How near each node is to a decision boundary, from its cosines to all prototypes; higher is harder.
+    """How near each node is to a decision boundary, from its cosines to all prototypes (classes x nodes).
 
-    entropy: Eq. 9. margin: minus the gap of the two likeliest classes. energy: minus log-sum-exp.
+    Higher is harder. entropy: Eq. 9. margin: minus the gap of the two likeliest classes. energy: minus
+    log-sum-exp.
     """
     if kind == "energy":
-        return -torch.logsumexp(affinity, dim=-1)
-    p = affinity.softmax(dim=-1)
+        return -torch.logsumexp(affinity, dim=0)
+    p = affinity.softmax(dim=0)
     if kind == "entropy":
         return entropy(p)
-    top = p.topk(min(2, p.shape[-1]), dim=-1).values
-    return top[:, -1] - top[:, 0]
+    top = p.topk(min(2, len(p)), dim=0).values
+    return top[-1] - top[0]
 
 
 def hardest(hard: Tensor, members: Tensor, k: int) -> tuple[Tensor, Tensor]:

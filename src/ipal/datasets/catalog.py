@@ -7,6 +7,7 @@ each a dataset by its file name).
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ipal.datasets.readers import Reader, read_gnn_benchmark, read_ogb, read_plain, read_reddit
 from ipal.errors import DataError, did_you_mean
@@ -144,6 +145,23 @@ def find(name: str, root: Path) -> Entry:
         return Entry(f"graph file {path.name}", str(path), read_plain)
     known = [*CATALOG, *BUILT_IN, *files]
     raise DataError(f"Unknown dataset '{name}'.{did_you_mean(name, known)} A file is given by its .npz path.")
+
+
+def all_names(root: Path) -> list[str]:
+    """Every name that `--dataset` takes, besides paths."""
+    return list(dict.fromkeys([*BUILT_IN, *CATALOG, *graph_files(root)]))
+
+
+def describe(name: str, root: Path) -> dict[str, Any]:
+    """A named graph as plain facts: what it is, whether it is here, where, how to get it."""
+    if name.partition(":")[0] in BUILT_IN:
+        entry, here, path = BUILT_IN[name.partition(":")[0]], True, "built in"
+    else:
+        entry = find(name, root)
+        path = str(root / entry.path)
+        here = Path(path).exists()
+    facts = {"name": name, "about": entry.about, "split": entry.split, "here": here, "path": path}
+    return facts if here else facts | {"how_to_get": how_to_get(name, entry, root)}
 
 
 def how_to_get(name: str, entry: Entry, root: Path) -> str:

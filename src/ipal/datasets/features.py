@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ipal.graph import Graph, normalised_adjacency
+from ipal.graph import Graph
 
 REMARK = (
     "structural features: propagated through the whole graph, later tasks' nodes included (never labels), "
@@ -15,7 +15,7 @@ def structural_features(
     graph: Graph, *, width: int = 128, hops: int = 4, keep: int = 3, seed: int = 0
 ) -> NDArray[np.float32]:
     """A fixed Gaussian matrix, propagated `hops` times, rows normalised each time, the last `keep` side by side."""
-    a = normalised_adjacency(graph.adjacency)
+    a = graph.normalised
     x = np.random.default_rng(seed).normal(size=(graph.num_nodes, width)).astype(np.float32)
     kept = []
     for _ in range(hops):

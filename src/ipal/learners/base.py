@@ -11,7 +11,7 @@ A method is a subclass that says what it adds through five hooks:
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -42,10 +42,9 @@ class Batch:
     """The nodes one step learns from: a whole task's, or a sample of them with its neighbourhood."""
 
     graph: Operators
-    seeds: Tensor
-    """Where these nodes stand in the graph."""
-    positions: Tensor
-    """Which of the task's training nodes they are."""
+    """Gives the embeddings of these nodes, in order."""
+    positions: Tensor | slice
+    """Which of the task's training nodes they are; a slice where they are all of them."""
 
 
 @dataclass(config=ConfigDict(extra="forbid", use_attribute_docstrings=True), kw_only=True, eq=False)
@@ -174,8 +173,9 @@ class Learner(ABC, Generic[Prepared]):
         if first_epoch == 0:
             self._start(task)
         prepared = self.prepare(task)
+        batches = self.batches(task)
         for _ in range(first_epoch, self.train.epochs):
-            for batch in self._batches(task):
+            for batch in batches:
                 terms = self.loss(batch, prepared)
                 self.optimizer_.zero_grad(set_to_none=True)
                 torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
@@ -212,10 +212,9 @@ class Learner(ABC, Generic[Prepared]):
             self.network_.parameters(), lr=self.train.lr_base, weight_decay=self.train.weight_decay, fused=True
         )
 
-    def _batches(self, task: Task) -> Iterator[Batch]:
-        """One epoch of a task: here its whole graph at once."""
-        seeds = torch.from_numpy(task.nodes).to(self.generator_.device)
-        yield Batch(self._operators(task.graph), seeds, torch.arange(len(seeds), device=seeds.device))
+    def batches(self, task: Task) -> Iterable[Batch]:
+        """One epoch of a task, each time it is gone through: here all training nodes at once."""
+        return [Batch(operators(task, self.generator_.device), slice(None))]
 
     # ------------------------------------------------------------------ prediction
 
@@ -235,13 +234,16 @@ class Learner(ABC, Generic[Prepared]):
         row = {label: index for index, label in enumerate(self.labels_)}
         return torch.tensor([row[label] for label in labels.tolist()], device=self.generator_.device)
 
-    def _operators(self, graph: Graph) -> Operators:
-        return operators(graph, self.generator_.device)
+    def training_embeddings(self, task: Task, network: GCN) -> Tensor:
+        """Embeddings of a task's training nodes by a given network, without gradient."""
+        with torch.no_grad():
+            embeddings: Tensor = network(operators(task, self.generator_.device))
+        return embeddings
 
     def _checked(self, graph: Graph) -> Operators:
         self._require_fitted()
         self._check_features(graph)
-        return self._operators(graph)
+        return operators(graph, self.generator_.device)
 
     def _check_features(self, graph: Graph) -> None:
         expected = len(self.network_.weights[0])
@@ -319,6 +321,21 @@ class Learner(ABC, Generic[Prepared]):
         shared = {f.name for f in dataclasses.fields(Learner)}
         described = cls.__pydantic_fields__  # type: ignore[attr-defined]
         return {name: info for name, info in described.items() if name not in shared}
+
+    @classmethod
+    def describe(cls) -> dict[str, Any]:
+        """The method as plain facts: name, what it is, its settings."""
+        settings = [
+            {"name": name, "default": info.default, "about": info.description}
+            for name, info in cls.own_settings().items()
+        ]
+        about = (cls.__doc__ or "").strip().splitlines()[0]
+        return {
+            "name": cls.name,
+            "about": about,
+            "stores_exemplars": cls.stores_exemplars,
+            "settings": settings,
+        }
 
 
 def usable_device(name: str) -> torch.device:

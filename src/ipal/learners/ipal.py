@@ -17,6 +17,7 @@ import dataclasses
 from typing import ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
@@ -39,6 +40,8 @@ class Episode:
     """Classes being learned, as rows of the memory."""
     old: Tensor
     """Remembered classes that are not being learned."""
+    labels: Tensor
+    """Class of each training node, as a place in `current`."""
     members: Tensor
     """(current classes x training nodes), which node is of which class."""
     weights: Tensor
@@ -94,18 +97,18 @@ class IPAL(Learner[Episode]):
 
     def prepare(self, task: Task) -> Episode:
         rows = self.rows(task.labels)
-        current = rows.unique()
+        current, labels = rows.unique(return_inverse=True)
         remembered = torch.arange(len(self.memory_), device=rows.device)
         members = rows[None, :] == current[:, None]
         importance = node_weights(task.graph, self.node_weights, self.alpha)[task.nodes]
         weights = members * torch.from_numpy(importance).to(rows.device)
         before = None
         if self.previous_ is not None:
-            with torch.no_grad():
-                before = self.previous_(self._operators(task.graph))[torch.from_numpy(task.nodes).to(rows.device)]
+            before = self.training_embeddings(task, self.previous_)
         return Episode(
             current=current,
             old=remembered[~torch.isin(remembered, current)],
+            labels=labels,
             members=members,
             weights=(weights / weights.sum(dim=1, keepdim=True)).float(),
             before=before,
@@ -113,25 +116,24 @@ class IPAL(Learner[Episode]):
 
     def loss(self, batch: Batch, prepared: Episode) -> Terms:
         """Eq. 13: the contrast of Eq. 10 and gamma times the distillation."""
-        f = self.network_(batch.graph)[batch.seeds]
-        members = prepared.members[:, batch.positions]
-        online = weighted_mean(f, prepared.weights[:, batch.positions])
+        here = batch.positions
+        labels, members = prepared.labels[here], prepared.members[:, here]
+        f = self.network_(batch.graph)
+        unit = F.normalize(f)
         offline = self.memory_.mean[prepared.old]
-        labels = members.int().argmax(dim=0)
-        mu = torch.cat([online, offline])
+        online = weighted_mean(f, prepared.weights[:, here])
+        mu = F.normalize(torch.cat([online, offline]))
         hard = hard_labels = replayed = None
         if self.boundary:
-            uncertainty = losses.hardness(losses.cosine(f.detach(), mu.detach()), self.hardness)
-            nodes, hard_labels = losses.hardest(uncertainty, members, self.k)
-            hard = f[nodes]
+            hardness = losses.hardness(mu.detach() @ unit.detach().T, self.hardness)
+            nodes, hard_labels = losses.hardest(hardness, members, self.k)
+            hard = unit.index_select(0, nodes)
         if self.replay and len(prepared.old):
-            replayed = self.memory_.sample(prepared.old, self.k, self.generator_)
-        terms = {
-            "contrast": losses.prototype_contrast(f, labels, mu, self.tau, hard, hard_labels, replayed)
-        }
+            replayed = F.normalize(self.memory_.sample(prepared.old, self.k, self.generator_))
+        contrast = losses.prototype_contrast(unit, labels, mu, self.tau, hard, hard_labels, replayed)
+        terms = {"contrast": contrast}
         if prepared.before is not None and len(prepared.old) and self.distillation != "none":
-            before = prepared.before[batch.positions]
-            terms["distillation"] = self.gamma * self._distill(f, before, offline)
+            terms["distillation"] = self.gamma * self._distill(f, prepared.before[here], offline)
         return terms
 
     def _distill(self, f: Tensor, before: Tensor, mu: Tensor) -> Tensor:
@@ -139,16 +141,15 @@ class IPAL(Learner[Episode]):
             return losses.feature_distillation(f, before)
         chosen = torch.randperm(len(f), generator=self.generator_, device=f.device)[: self.subset]
         lam = self._mixing.draw((len(chosen), len(mu)), self.generator_)
-        mixed, mixed_before = losses.mix(f[chosen], mu, lam), losses.mix(before[chosen], mu, lam)
-        keep = losses.keep_consistent(mixed_before, mu)
+        before = losses.mixed_affinity(before[chosen], mu, lam)
+        now = losses.mixed_affinity(f.index_select(0, chosen), mu, lam)
         printed = self.distillation == "ipad-printed"
         distil = losses.affinity_distillation_printed if printed else losses.affinity_distillation
-        return distil(mixed, mixed_before, keep, mu)
+        return distil(now, before, losses.keep_consistent(before))
 
     def end_task(self, task: Task, prepared: Episode) -> None:
         """Compensate old prototypes, then remember the new classes, then let go of the previous encoder."""
-        (batch,) = self._batches(task)
-        f = self.network_(batch.graph)[batch.seeds]
+        f = self.training_embeddings(task, self.network_)
         if prepared.before is not None and len(prepared.old) and self.compensation != "none":
             printed = self.compensation == "printed"
             proximity = losses.proximity_printed if printed else losses.proximity_softmax

@@ -1,0 +1,55 @@
+"""ipal: exemplar-free continual learning on graphs.
+
+A graph keeps growing, and with it the classes of its nodes. A learner of this package takes one task after the
+other (`partial_fit`), predicts over all classes so far (`predict`), and keeps no node it was trained on.
+"""
+
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from ipal.config import EncoderConfig, ProtocolConfig, RunConfig, TrainConfig
+from ipal.errors import ConfigError, DataError, IpalError, StoreError
+
+if TYPE_CHECKING:
+    from ipal.datasets import load as load_dataset
+    from ipal.learners import IPAL, Learner
+    from ipal.learners import load_learner as load
+    from ipal.streams import TaskStream
+
+__all__ = [
+    "IPAL",
+    "ConfigError",
+    "DataError",
+    "EncoderConfig",
+    "IpalError",
+    "Learner",
+    "ProtocolConfig",
+    "RunConfig",
+    "StoreError",
+    "TaskStream",
+    "TrainConfig",
+    "load",
+    "load_dataset",
+]
+
+try:
+    __version__ = version("ipal")
+except PackageNotFoundError:  # run from a checkout that was not installed
+    __version__ = "0"
+
+# Imported when first used, so that `ipal --help` does not wait for torch.
+_LAZY = {
+    "IPAL": ("ipal.learners", "IPAL"),
+    "Learner": ("ipal.learners", "Learner"),
+    "load": ("ipal.learners", "load_learner"),
+    "load_dataset": ("ipal.datasets", "load"),
+    "TaskStream": ("ipal.streams", "TaskStream"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        module, attribute = _LAZY[name]
+        return getattr(import_module(module), attribute)
+    raise AttributeError(f"module 'ipal' has no attribute '{name}'")

@@ -1,0 +1,3 @@
+from ipal.cli import main
+
+main()

@@ -1,0 +1,242 @@
+"""The commands: each parses, calls one function of the library, and says where things went.
+
+Heavy imports stand inside the commands, so that help answers at once.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ipal.cli import render
+from ipal.config import Tree, override, parse_assignment, read_config_file, run_config
+from ipal.errors import ConfigError, did_you_mean
+from ipal.store import RunFolder, RunStore
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+  ipal run --dataset digits                     ten digits, no download
+
+  ipal run --dataset cs --set ipal.gamma=0.7    CS-CL, as in the paper
+
+  ipal run --dataset mine.npz --split 5,2,2     a graph of your own
+
+  ipal resume cs-ipal-seed0                     go on after a crash
+
+  ipal show digits --json                       numbers for a script
+
+[dim]IPAL_DATA names the folder with the graphs (default ~/.cache/ipal).[/dim]
+"""
+
+app = typer.Typer(
+    help="Continual learning on graphs without keeping old nodes: learn new classes one group after the other, "
+    "measure what is forgotten, resume after a crash.",
+    epilog=EXAMPLES,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+Runs = Annotated[Path, typer.Option("--runs", help="Folder of all runs.", envvar="IPAL_RUNS")]
+DataRoot = Annotated[
+    Path | None, typer.Option("--data-root", help="Folder with the graphs; default IPAL_DATA or ~/.cache/ipal.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Plain JSON on stdout, for scripts.")]
+CheckpointEvery = Annotated[int, typer.Option(min=1, help="Epochs between two checkpoints.")]
+RUNS = Path("runs")
+
+
+@app.command()
+def run(
+    dataset: Annotated[str | None, typer.Option(help="Name of a graph, or the path of an .npz file.")] = None,
+    method: Annotated[str | None, typer.Option(help="Learner: see 'ipal list methods'.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Decides split, weights and every draw.")] = None,
+    split: Annotated[str | None, typer.Option(help="Classes per task, as 5,2,2.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Any setting by its dotted name, as ipal.gamma=0.7.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML file with settings.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads (default 2).")] = None,
+    runs: Runs = RUNS,
+    root: DataRoot = None,
+    checkpoint_every: CheckpointEvery = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Learn a stream of tasks and show the accuracy matrix. A finished run is shown, a broken one resumed."""
+    options: Tree = {
+        "dataset": dataset,
+        "method": method,
+        "seed": seed,
+        "split": _parse_split(split),
+        "device": device,
+        "threads": threads,
+    }
+    tree = read_config_file(config) if config else {}
+    tree = override(tree, {name: value for name, value in options.items() if value is not None})
+    for assignment in settings or []:
+        tree = override(tree, parse_assignment(assignment))
+    if "dataset" not in tree:
+        raise ConfigError("Say which graph: --dataset digits needs no file; 'ipal list datasets' shows all.")
+    wanted = run_config(tree)
+
+    from ipal import experiment
+    from ipal.datasets.catalog import data_root
+
+    complete, graph = experiment.resolve(wanted, root)
+    folder = RunStore(runs).folder_for(complete)
+    if folder.is_finished:
+        render.note(f"This run is finished already; shown from {folder.path}")
+        _show(folder, folder.result(), as_json)
+        return
+    if folder.checkpoint.exists():
+        render.note(f"This run was interrupted before; resuming {folder.path.name}")
+    _execute(complete, graph, folder, checkpoint_every, as_json, data_root(root))
+
+
+@app.command()
+def resume(
+    name: Annotated[str, typer.Argument(metavar="RUN", help="Path, name, or a part of a name.")],
+    runs: Runs = RUNS,
+    root: DataRoot = None,
+    checkpoint_every: CheckpointEvery = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Go on with an interrupted run, to the same numbers as if it had never stopped."""
+    folder = RunStore(runs).find(name)
+    config = folder.config()
+    if folder.is_finished:
+        render.note(f"This run is finished already; shown from {folder.path}")
+        _show(folder, folder.result(), as_json)
+        return
+
+    from ipal import experiment
+    from ipal.datasets.catalog import data_root
+
+    known_root = root or folder.data_root()
+    complete, graph = experiment.resolve(config, known_root)
+    _execute(complete, graph, folder, checkpoint_every, as_json, data_root(known_root))
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(metavar="RUN", help="Path, name, or a part of a name.")],
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Show a finished run: accuracy matrix, AP, AF, time, memory, what was retained."""
+    folder = RunStore(runs).find(name)
+    folder.config()
+    if not folder.is_finished:
+        raise ConfigError(f"{folder.path.name} is not finished: 'ipal resume {folder.path.name}' goes on with it.")
+    _show(folder, folder.result(), as_json)
+
+
+@app.command(name="list")
+def list_things(
+    what: Annotated[str, typer.Argument(help="datasets, methods or runs.")],
+    runs: Runs = RUNS,
+    root: DataRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the datasets, the methods with their settings, or the runs."""
+    listings: dict[str, Callable[[], list[dict[str, Any]]]] = {
+        "datasets": lambda: _datasets(root),
+        "methods": _methods,
+        "runs": lambda: _runs(RunStore(runs)),
+    }
+    if what not in listings:
+        raise ConfigError(f"'{what}' cannot be listed.{did_you_mean(what, listings)}")
+    rows = listings[what]()
+    if as_json:
+        _print_json(rows)
+    else:
+        render.listing(what, rows)
+
+
+@app.command()
+def data(
+    names: Annotated[list[str] | None, typer.Argument(help="Datasets to look at; default all.")] = None,
+    root: DataRoot = None,
+    download: Annotated[bool, typer.Option("--download", help="Fetch the named datasets first.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Which datasets are here, where, with statistics and hashes; what to do for those that are not."""
+    from ipal.datasets import catalog, survey
+
+    folder = catalog.data_root(root)
+    if download:
+        if not names:
+            raise ConfigError("Say which dataset to download: ipal data --download cs")
+        for name in names:
+            render.note(f"downloading {name} to {folder}")
+            catalog.download(name, folder)
+    rows = [survey.look(name, folder) for name in names or catalog.all_names(folder)]
+    if as_json:
+        _print_json(rows)
+    else:
+        render.survey(rows, folder)
+
+
+def _execute(
+    config: Any, graph: Any, folder: RunFolder, checkpoint_every: int, as_json: bool, root: Path
+) -> None:
+    from ipal import experiment
+
+    try:
+        with render.ProgressBar(title=folder.path.name) as bar:
+            result = experiment.run(
+                config, graph, folder, bar, checkpoint_every=checkpoint_every, data_root=root
+            )
+    except KeyboardInterrupt:
+        render.note(f"Interrupted; nothing saved is lost. Go on with: ipal resume {folder.path}")
+        raise typer.Exit(130) from None
+    _show(folder, result, as_json)
+
+
+def _show(folder: RunFolder, result: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        _print_json({"run": str(folder.path), **result})
+    else:
+        render.result(result, folder.path)
+
+
+def _print_json(content: Any) -> None:
+    json.dump(content, sys.stdout, indent=2)
+    sys.stdout.write("\n")
+
+
+def _parse_split(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise ConfigError(f"--split takes whole numbers with commas, as 5,2,2; got '{text}'.") from error
+
+
+def _datasets(root: Path | None) -> list[dict[str, Any]]:
+    from ipal.datasets.catalog import all_names, data_root, describe
+
+    folder = data_root(root)
+    return [describe(name, folder) for name in all_names(folder)]
+
+
+def _methods() -> list[dict[str, Any]]:
+    from ipal.learners import LEARNERS
+
+    return [learner.describe() for learner in LEARNERS.values()]
+
+
+def _runs(store: RunStore) -> list[dict[str, Any]]:
+    rows = []
+    for folder in store.all():
+        result = folder.result() if folder.is_finished else {}
+        scores = {key: result.get(key) for key in ("average_performance", "average_forgetting")}
+        rows.append({"run": folder.path.name, "status": folder.status, **scores})
+    return rows

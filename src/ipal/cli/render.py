@@ -1,0 +1,140 @@
+"""What the command shows to a person. Results go to stdout, everything else to stderr."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from ipal.evaluate import Row
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+def note(message: str) -> None:
+    err.print(message, soft_wrap=True, markup=False)
+
+
+class ProgressBar:
+    """Watches a run: epochs as a bar, the accuracy after every task as a line."""
+
+    def __init__(self, title: str) -> None:
+        note(f"run {title}")
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("epochs"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[terms]}", style="dim"),
+            console=err,
+        )
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def started(self, tasks: int, epochs: int, done: int) -> None:
+        self._tasks = tasks
+        self._id = self._bar.add_task("task 1", total=tasks * epochs, completed=done, terms="")
+
+    def epoch(self, task: int, terms: dict[str, float]) -> None:
+        values = "  ".join(f"{name} {value:.3f}" for name, value in terms.items())
+        self._bar.update(self._id, advance=1, description=f"task {task + 1}/{self._tasks}", terms=values)
+
+    def task(self, index: int, row: "Row") -> None:
+        performance = sum(row.test) / len(row.test)
+        self._bar.console.print(f"task {index + 1}/{self._tasks} learned, AP so far {performance:.2f} %")
+
+
+def result(content: dict[str, Any], folder: Path) -> None:
+    """Accuracy matrix, scores, cost, what was retained, where it lies."""
+    protocol = content["protocol"]
+    table = Table(title="Accuracy (%) on each task, after learning each task", title_justify="left")
+    table.add_column("after", justify="right")
+    matrix = content["accuracy_matrix"]
+    for index, classes in enumerate(protocol["classes"]):
+        table.add_column(f"task {index + 1}\n{len(classes)} cl.", justify="right")
+    table.add_column("AP", justify="right", style="bold")
+    for index, row in enumerate(matrix):
+        cells = ["" if value is None else f"{value:.2f}" for value in row]
+        table.add_row(f"task {index + 1}", *cells, f"{content['average_performance_curve'][index]:.2f}")
+    out.print(table)
+    kept, timing = content["retained"], content["timing"]
+    facts = Table.grid(padding=(0, 2))
+    facts.add_row("AP", f"{content['average_performance']:.2f} %   (mean accuracy over tasks at the end)")
+    facts.add_row("AF", f"{content['average_forgetting']:.2f} %   (change since each task was learned)")
+    facts.add_row("time", f"{timing['total_seconds']:.1f} s, of which {timing['evaluation_seconds']:.1f} s evaluation")
+    facts.add_row("peak memory", size(content["peak_memory_bytes"]))
+    facts.add_row("retained", f"{size(kept['bytes'])}: " + "; ".join(_kept(item) for item in kept["items"]))
+    exemplars = "raw nodes ARE stored" if kept["stores_exemplars"] else "no node is stored"
+    facts.add_row("", f"{exemplars}; {len(kept['nodes_behind_class'])} classes remembered")
+    graphs = f"train {protocol['train_graph']}, test {protocol['test_graph']}"
+    facts.add_row("protocol", f"{graphs}, {protocol['visibility']}, {protocol['accuracy']} accuracy")
+    if content["data"]["remark"]:
+        facts.add_row("remark", content["data"]["remark"])
+    facts.add_row("folder", str(folder))
+    out.print(facts, soft_wrap=True)
+
+
+def _kept(item: dict[str, Any]) -> str:
+    return f"{item['what']} ({size(item['bytes'])})"
+
+
+def listing(what: str, rows: list[dict[str, Any]]) -> None:
+    {"datasets": _list_datasets, "methods": _list_methods, "runs": _list_runs}[what](rows)
+
+
+def _list_datasets(rows: list[dict[str, Any]]) -> None:
+    table = Table("dataset", "here", "split", "what it is")
+    for row in rows:
+        split = "+".join(map(str, row["split"])) if row["split"] else "by rule"
+        table.add_row(row["name"], "yes" if row["here"] else "no", split, row["about"])
+    out.print(table)
+
+
+def _list_methods(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        exemplars = "stores exemplars" if row["stores_exemplars"] else "exemplar-free"
+        out.print(f"[bold]{row['name']}[/bold] ({exemplars}): {row['about']}", soft_wrap=True)
+        table = Table("setting", "default", "meaning")
+        for setting in row["settings"]:
+            table.add_row(f"{row['name']}.{setting['name']}", str(setting["default"]), setting["about"])
+        out.print(table)
+
+
+def _list_runs(rows: list[dict[str, Any]]) -> None:
+    table = Table("run", "status", "AP", "AF")
+    for row in rows:
+        scores = (row["average_performance"], row["average_forgetting"])
+        table.add_row(row["run"], row["status"], *("" if score is None else f"{score:.2f}" for score in scores))
+    out.print(table)
+
+
+def survey(rows: list[dict[str, Any]], root: Path) -> None:
+    out.print(f"data root: {root}", soft_wrap=True)
+    table = Table("dataset", "nodes", "edges", "features", "classes", "SHA-256")
+    table.add_column("where", overflow="fold")
+    for row in rows:
+        if row["here"]:
+            counts = (f"{row[key]:,}" for key in ("nodes", "edges", "features", "classes"))
+            table.add_row(row["name"], *counts, row["hash"][:12], row["path"])
+    out.print(table)
+    for row in rows:
+        if not row["here"]:
+            out.print(row["how_to_get"], soft_wrap=True, markup=False)
+
+
+def size(count: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.2f} GB"

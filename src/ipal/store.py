@@ -1,0 +1,157 @@
+"""Runs on disk: one folder each, named by a hash of its full configuration, with files of fixed names.
+
+    config.yaml         everything that decides the numbers
+    environment.json    versions, machine, threads
+    checkpoint.safetensors   while it runs: enough to go on exactly as if never interrupted
+    history.csv         every named loss term of every epoch
+    model.safetensors   the learner, when all tasks are learned
+    result.json         accuracy matrix, AP, AF, …; written last: a run is believed only if it is there
+    log.txt             what happened when
+
+Every file appears whole or not at all. No torch here: results can be read anywhere.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+from filelock import FileLock, Timeout
+
+from ipal.config import RunConfig, run_config
+from ipal.errors import ConfigError, StoreError
+from ipal.files import explain_write_failure, make_folder, write_atomically
+
+FORMAT = 1
+History = list[dict[str, float]]
+
+
+class RunFolder:
+    """The folder of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoint = path / "checkpoint.safetensors"
+        self.model = path / "model.safetensors"
+
+    @property
+    def is_finished(self) -> bool:
+        return (self.path / "result.json").exists()
+
+    @property
+    def status(self) -> str:
+        if self.is_finished:
+            return "finished"
+        return "resumable" if self.checkpoint.exists() else "started"
+
+    def start(self, config: RunConfig, environment: dict[str, Any]) -> None:
+        make_folder(self.path)
+        tree = {"format": FORMAT, **config.to_tree()}
+        write_atomically(self.path / "config.yaml", yaml.safe_dump(tree, sort_keys=False))
+        self.write_json("environment.json", environment)
+
+    def config(self) -> RunConfig:
+        """The configuration, with its hash checked against the folder's name."""
+        tree = self._parse("config.yaml", yaml.safe_load, yaml.YAMLError)
+        version = tree.pop("format", None)
+        if version != FORMAT:
+            raise StoreError(
+                f"{self.path} was written in run format {version}, this version of ipal reads format {FORMAT}: "
+                "open it with the version that wrote it."
+            )
+        try:
+            config = run_config(tree)
+        except ConfigError as error:
+            raise StoreError(f"{self.path}/config.yaml is damaged or of another version: {error}") from error
+        if config.digest not in self.path.name:
+            raise StoreError(
+                f"{self.path}/config.yaml was changed: its hash is {config.digest}, which is not in the folder's "
+                "name. Put it back, or start a new run with the settings you want."
+            )
+        return config
+
+    def data_root(self) -> Path | None:
+        """Where the run found its graph."""
+        known = self._parse("environment.json", json.loads, json.JSONDecodeError).get("data_root")
+        return Path(known) if known else None
+
+    def result(self) -> dict[str, Any]:
+        return self._parse("result.json", json.loads, json.JSONDecodeError)
+
+    def write_json(self, name: str, content: dict[str, Any]) -> None:
+        write_atomically(self.path / name, json.dumps(content, indent=2) + "\n")
+
+    def write_history(self, history: History) -> None:
+        names = list(dict.fromkeys(name for row in history for name in row))
+        table = io.StringIO()
+        writer = csv.DictWriter(table, names, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(history)
+        write_atomically(self.path / "history.csv", table.getvalue())
+
+    def log(self, message: str) -> None:
+        line = f"{datetime.now(UTC).isoformat(timespec='seconds')} {message}\n"
+        try:
+            with (self.path / "log.txt").open("a") as file:
+                file.write(line)
+        except OSError as error:
+            raise explain_write_failure(self.path / "log.txt", error) from error
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else works on this run meanwhile. The lock goes with the process, even if it is killed."""
+        make_folder(self.path)
+        try:
+            with FileLock(self.path / ".lock", timeout=0):
+                yield
+        except Timeout as error:
+            raise StoreError(f"{self.path} is being worked on by another process: wait for it or end it.") from error
+
+    def _parse(self, name: str, parse: Any, failure: type[Exception]) -> dict[str, Any]:
+        path = self.path / name
+        try:
+            content = parse(path.read_text())
+        except FileNotFoundError as error:
+            raise StoreError(f"{self.path} is no complete run: {name} is missing.") from error
+        except (failure, UnicodeDecodeError, OSError) as error:
+            raise StoreError(f"{path} is damaged: delete the folder and run again, or restore the file.") from error
+        if not isinstance(content, dict):
+            raise StoreError(f"{path} is damaged: delete the folder and run again, or restore the file.")
+        return content
+
+
+class RunStore:
+    """All runs under one folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def folder_for(self, config: RunConfig) -> RunFolder:
+        """Where a run of this configuration lies, whether or not it does yet."""
+        dataset = Path(config.dataset).stem.partition(":")[0] or "graph"
+        return RunFolder(self.root / f"{dataset}-{config.method}-seed{config.seed}-{config.digest}")
+
+    def find(self, name: str) -> RunFolder:
+        """A run by its path, its name, or any part of its name that no other run shares."""
+        for path in (Path(name), self.root / name):
+            if (path / "config.yaml").exists():
+                return RunFolder(path.resolve())
+            if path.is_dir() and name not in {"", "."} and path.resolve() != self.root.resolve():
+                raise StoreError(f"{path} is no run folder: it has no config.yaml.")
+        matching = [folder for folder in self.all() if name in folder.path.name]
+        if len(matching) == 1:
+            return matching[0]
+        if matching:
+            names = ", ".join(folder.path.name for folder in matching[:4])
+            raise StoreError(f"'{name}' fits {len(matching)} runs under {self.root}: {names}; say more of the name.")
+        raise StoreError(f"There is no run '{name}' under {self.root}: 'ipal list runs' shows those there are.")
+
+    def all(self) -> Sequence[RunFolder]:
+        """Every run, newest last."""
+        folders = [path.parent for path in self.root.glob("*/config.yaml")]
+        return [RunFolder(path) for path in sorted(folders, key=lambda path: (path.stat().st_mtime, path.name))]
