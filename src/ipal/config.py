@@ -65,7 +65,7 @@ class EncoderConfig(Section):
 class TrainConfig(Section):
     """The optimisation, the same for every method."""
 
-    epochs: int = Field(200, ge=0)
+    epochs: int = Field(50, ge=0)
     """Passes over each task's training nodes."""
     lr_base: float = Field(1e-3, gt=0)
     """Learning rate on the first task."""

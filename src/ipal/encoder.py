@@ -1,5 +1,7 @@
 """The graph convolutional network that turns nodes into embeddings. Knows no classes, tasks or heads."""
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor, nn
 
@@ -22,7 +24,7 @@ class GCN(nn.Module):
         self.last_relu = config.last_activation == "relu"
         self.weights = nn.ParameterList()
         self.biases = nn.ParameterList()
-        for fan_in, fan_out in zip(widths[:-1], widths[1:], strict=True):
+        for fan_in, fan_out in pairwise(widths):
             weight = torch.empty(fan_in, fan_out, device=generator.device)
             self.weights.append(nn.Parameter(nn.init.xavier_uniform_(weight, generator=generator)))
             self.biases.append(nn.Parameter(torch.zeros(fan_out, device=generator.device)))

@@ -36,7 +36,8 @@ class SparseMatrix:
     def of(cls, matrix: sp.csr_array, device: torch.device) -> "SparseMatrix":
         parts = (matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32), matrix.data)
         rows, columns = matrix.shape
-        return cls(*(torch.from_numpy(part).to(device) for part in parts), shape=(rows, columns))
+        indptr, indices, values = (torch.from_numpy(part).to(device) for part in parts)
+        return cls(indptr, indices, values, (rows, columns))
 
     def matmul(self, dense: Tensor) -> Tensor:
         """The product with a dense matrix, outside autograd.
@@ -73,7 +74,7 @@ class SparsePair:
     transpose: SparseMatrix
 
     @property
-    def T(self) -> "SparsePair":
+    def T(self) -> "SparsePair":  # noqa: N802
         return SparsePair(self.transpose, self.matrix)
 
     @classmethod

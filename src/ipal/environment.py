@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -35,10 +36,9 @@ class PeakMemory:
     """The most memory this process has held since the object was made (where Linux lets it be reset)."""
 
     def __init__(self) -> None:
-        try:
+        # Where it cannot be reset, the peak of the whole process is reported, which is never too small.
+        with suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")
-        except OSError:
-            pass  # then the peak of the whole process is reported, which is never too small
 
     def bytes(self) -> int:
         try:

@@ -1,9 +1,9 @@
 """What can go wrong through no fault of the program.
 
-    IpalError            one sentence: what is wrong, what to do; the command ends with exit code 2
-    ├── ConfigError      an option, a setting or a configuration file
-    ├── DataError        a graph, its labels or its split
-    └── StoreError       a run folder or a saved model
+IpalError            one sentence: what is wrong, what to do; the command ends with exit code 2
+├── ConfigError      an option, a setting or a configuration file
+├── DataError        a graph, its labels or its split
+└── StoreError       a run folder or a saved model
 """
 
 from collections.abc import Iterable

@@ -98,9 +98,7 @@ def run(
         else:
             folder.start(config, {**environment(config, sys.argv), "data_root": str(data_root or "")})
             folder.log("started")
-        observer.started(
-            len(stream), learner.train.epochs, progress.task * learner.train.epochs + progress.epoch
-        )
+        observer.started(len(stream), learner.train.epochs, progress.task * learner.train.epochs + progress.epoch)
         for index in range(progress.task, len(stream)):
             _learn_task(learner, stream, index, progress, folder, observer, memory, checkpoint_every)
         result = _result(config, dataset, stream, learner, progress)

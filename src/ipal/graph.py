@@ -3,6 +3,7 @@
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from ipal.errors import DataError
 
-Features = NDArray[np.float32] | sp.csr_array
+Features: TypeAlias = NDArray[np.float32] | sp.csr_array
 Edges = NDArray[np.int64]
 Nodes = NDArray[np.int64]
 

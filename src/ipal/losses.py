@@ -4,12 +4,9 @@ Symbols, as in the paper: `f` embeddings (nodes x width), `mu` prototypes (class
 Every product of an embedding and a prototype is a cosine: with tau = 0.07, raw products overflow.
 """
 
-from typing import Any, cast
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
@@ -39,35 +36,12 @@ def prototype_contrast(
     """
     others = [rows for rows in (hard, replayed) if rows is not None]
     against = torch.cat([mu, *others]) / tau
-    # The class whose nodes a column is hidden from: that of a hard example, none (-1) for all others.
-    hidden_from = torch.full((len(against),), -1, device=labels.device)
+    logits = f @ against.T
     if hard is not None and hard_labels is not None:
-        hidden_from[len(mu) : len(mu) + len(hard)] = hard_labels
-    return cast(Tensor, _Contrast.apply(f, against, labels, hidden_from))  # type: ignore[no-untyped-call]
-
-
-class _Contrast(torch.autograd.Function):
-    """Mean cross-entropy of `f @ against.T` with some entries hidden.
-
-    The same as matmul, masked_fill and cross_entropy; written out because the table of nodes x columns is the
-    largest thing in a step, and this way it is passed over four times instead of nine.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, f: Tensor, against: Tensor, labels: Tensor, hidden_from: Tensor) -> Tensor:
-        logits = (f @ against.T).masked_fill_(hidden_from == labels[:, None], -torch.inf)
-        log_p = torch.log_softmax(logits, dim=1)
-        ctx.save_for_backward(f, against, labels, log_p)
-        return F.nll_loss(log_p, labels)
-
-    @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        f, against, labels, log_p = ctx.saved_tensors
-        error = log_p.exp()
-        error[torch.arange(len(labels), device=labels.device), labels] -= 1
-        error *= grads[0] / len(labels)
-        return error @ against, error.T @ f, None, None
+        # The class whose nodes a column is hidden from: that of a hard example, none (-1) for all others.
+        hidden_from = F.pad(hard_labels, (len(mu), len(against) - len(mu) - len(hard)), value=-1)
+        logits.masked_fill_(hidden_from == labels[:, None], -torch.inf)
+    return F.cross_entropy(logits, labels)
 
 
 def feature_distillation(f: Tensor, f_before: Tensor) -> Tensor:
@@ -77,7 +51,8 @@ def feature_distillation(f: Tensor, f_before: Tensor) -> Tensor:
 
     Source: the IPAL paper, Eq. 5 (FD, the ablation).
     """
-    return torch.linalg.vector_norm(f - f_before, dim=-1).mean()
+    distance: Tensor = torch.linalg.vector_norm(f - f_before, dim=-1)
+    return distance.mean()
 
 
 def mixed_affinity(f: Tensor, mu: Tensor, lam: Tensor) -> Tensor:
@@ -96,7 +71,8 @@ def mixed_affinity(f: Tensor, mu: Tensor, lam: Tensor) -> Tensor:
         + 2 * lam * (1 - lam) * (f @ mu.T)
         + ((1 - lam) * torch.linalg.vector_norm(mu, dim=-1)).square()
     )
-    return product / square.clamp_min(1e-12).sqrt()[..., None]
+    cosines: Tensor = product / square.clamp_min(1e-12).sqrt()[..., None]
+    return cosines
 
 
 def keep_consistent(affinity_before: Tensor) -> Tensor:
@@ -120,7 +96,8 @@ def affinity_distillation(affinity: Tensor, affinity_before: Tensor, keep: Tenso
     all prototypes, not only a feature's own, and the norm of all differences, not a mean over nodes. See
     `affinity_distillation_printed`; docs/results.md holds what each measured.
     """
-    return torch.linalg.vector_norm((affinity - affinity_before) * keep[..., None])
+    norm: Tensor = torch.linalg.vector_norm((affinity - affinity_before) * keep[..., None])
+    return norm
 
 
 def affinity_distillation_printed(affinity: Tensor, affinity_before: Tensor, keep: Tensor) -> Tensor:

@@ -8,9 +8,7 @@ Matrix = NDArray[np.float64]
 
 def per_class_recall(predicted: NDArray[np.generic], truth: NDArray[np.generic]) -> dict[object, float]:
     """Percent of each class's nodes that are predicted as that class."""
-    return {
-        label.item(): 100.0 * float(np.mean(predicted[truth == label] == label)) for label in np.unique(truth)
-    }
+    return {label.item(): 100.0 * float(np.mean(predicted[truth == label] == label)) for label in np.unique(truth)}
 
 
 def balanced_accuracy(predicted: NDArray[np.generic], truth: NDArray[np.generic]) -> float:

@@ -39,7 +39,7 @@ class State:
     def load(cls, path: Path) -> "State":
         damaged = StoreError(f"{path} is damaged or no saved state: it cannot be read.")
         try:
-            with safetensors.safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
+            with safetensors.safe_open(path, framework="pt") as file:
                 header = file.metadata() or {}
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except FileNotFoundError as error:

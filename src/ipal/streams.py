@@ -126,9 +126,7 @@ def order_classes(y: NDArray[np.int64], protocol: ProtocolConfig, seed: int) -> 
     if protocol.class_order == "shuffled":
         return [int(label) for label in np.random.default_rng([seed, 1]).permutation(labels)]
     if sorted(protocol.class_order) != labels:
-        raise DataError(
-            f"protocol.class_order must name each of the {len(labels)} classes once: {shorten(labels)}."
-        )
+        raise DataError(f"protocol.class_order must name each of the {len(labels)} classes once: {shorten(labels)}.")
     return list(protocol.class_order)
 
 
@@ -145,9 +143,7 @@ def cut_classes(order: list[int], split: tuple[int, ...]) -> list[list[int]]:
     return [order[end - size : end] for size, end in zip(split, ends, strict=True)]
 
 
-def assign_parts(
-    y: NDArray[np.int64], protocol: ProtocolConfig, seed: int
-) -> tuple[NDArray[np.int8], list[int]]:
+def assign_parts(y: NDArray[np.int64], protocol: ProtocolConfig, seed: int) -> tuple[NDArray[np.int8], list[int]]:
     """Train, validation or test for every node, class by class and seeded; -1 for nodes of dropped classes."""
     test_share = 1 - protocol.train_share - protocol.validation_share
     if test_share <= 0:

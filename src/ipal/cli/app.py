@@ -183,16 +183,12 @@ def data(
         render.survey(rows, folder)
 
 
-def _execute(
-    config: Any, graph: Any, folder: RunFolder, checkpoint_every: int, as_json: bool, root: Path
-) -> None:
+def _execute(config: Any, graph: Any, folder: RunFolder, checkpoint_every: int, as_json: bool, root: Path) -> None:
     from ipal import experiment
 
     try:
         with render.ProgressBar(title=folder.path.name) as bar:
-            result = experiment.run(
-                config, graph, folder, bar, checkpoint_every=checkpoint_every, data_root=root
-            )
+            result = experiment.run(config, graph, folder, bar, checkpoint_every=checkpoint_every, data_root=root)
     except KeyboardInterrupt:
         render.note(f"Interrupted; nothing saved is lost. Go on with: ipal resume {folder.path}")
         raise typer.Exit(130) from None

@@ -55,7 +55,7 @@ def parse_synthetic(name: str) -> Synthetic:
     try:
         return TypeAdapter(Synthetic).validate_python({key.strip(): value for key, _, value in pairs})
     except ValidationError as error:
-        raise explain(error, [field.name for field in fields(Synthetic)]) from error  # type: ignore[arg-type]
+        raise explain(error, [field.name for field in fields(Synthetic)]) from error
 
 
 def synthetic(size: Synthetic) -> RawGraph:

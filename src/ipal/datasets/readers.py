@@ -53,9 +53,10 @@ def need(arrays: dict[str, NDArray[Any]], names: list[str], path: Path) -> list[
     return [arrays[name] for name in names]
 
 
-def csr(values: Any, indices: Any, indptr: Any, shape: Any, path: Path) -> sp.csr_array:
-    """A CSR matrix from its arrays, with its structure checked."""
+def csr(parts: list[NDArray[Any]], path: Path) -> sp.csr_array:
+    """A CSR matrix from its values, indices, row starts and shape, with its structure checked."""
     try:
+        values, indices, indptr, shape = parts
         matrix = sp.csr_array((values, indices, indptr), shape=tuple(int(size) for size in shape))
         matrix.check_format(full_check=True)
     except (ValueError, TypeError, IndexError) as error:
@@ -69,8 +70,8 @@ def read_gnn_benchmark(path: Path) -> RawGraph:
     As in PyTorch Geometric's loader, features become 0/1: the files hold word counts.
     """
     arrays = read_arrays(path)
-    adjacency = csr(*need(arrays, ["adj_data", "adj_indices", "adj_indptr", "adj_shape"], path), path).tocoo()
-    x = csr(*need(arrays, ["attr_data", "attr_indices", "attr_indptr", "attr_shape"], path), path)
+    adjacency = csr(need(arrays, ["adj_data", "adj_indices", "adj_indptr", "adj_shape"], path), path).tocoo()
+    x = csr(need(arrays, ["attr_data", "attr_indices", "attr_indptr", "attr_shape"], path), path)
     x = x.astype(np.float32)
     x.data = (x.data > 0).astype(np.float32)
     x.eliminate_zeros()
@@ -88,7 +89,7 @@ def read_plain(path: Path) -> RawGraph:
             raise DataError(f"{path}: the features x hold {arrays['x'].dtype}, not numbers.")
         x = np.ascontiguousarray(arrays["x"], dtype=np.float32)
     elif "x_indices" in arrays:
-        x = csr(*need(arrays, ["x_values", "x_indices", "x_indptr", "x_shape"], path), path).astype(np.float32)
+        x = csr(need(arrays, ["x_values", "x_indices", "x_indptr", "x_shape"], path), path).astype(np.float32)
     return RawGraph(edges, y, x, "features as in the file" if x is not None else "")
 
 

@@ -90,7 +90,8 @@ class Learner(ABC, Generic[Prepared]):
     def embed(self, data: Data) -> NDArray[np.float32]:
         """Embedding of every node."""
         with torch.no_grad():
-            return self.network_(self._checked(graph_of(data))).cpu().numpy()
+            embeddings: NDArray[np.float32] = self.network_(self._checked(graph_of(data))).cpu().numpy()
+        return embeddings
 
     @property
     def classes_(self) -> Labels:
@@ -106,9 +107,7 @@ class Learner(ABC, Generic[Prepared]):
             group = key.split(".")[0]
             sizes[group] = sizes.get(group, 0) + tensor.numel() * tensor.element_size()
         return {
-            "items": [
-                {"kind": group, "what": self.keeps[group], "bytes": size} for group, size in sizes.items()
-            ],
+            "items": [{"kind": group, "what": self.keeps[group], "bytes": size} for group, size in sizes.items()],
             "bytes": sum(sizes.values()),
             "stores_exemplars": self.stores_exemplars,
             "nodes_behind_class": self.nodes_behind_class(),

@@ -97,7 +97,7 @@ class IPAL(Learner[Episode]):
 
     def prepare(self, task: Task) -> Episode:
         rows = self.rows(task.labels)
-        current, labels = rows.unique(return_inverse=True)
+        current, labels = torch.unique(rows, return_inverse=True)
         remembered = torch.arange(len(self.memory_), device=rows.device)
         members = rows[None, :] == current[:, None]
         importance = node_weights(task.graph, self.node_weights, self.alpha)[task.nodes]
@@ -155,9 +155,7 @@ class IPAL(Learner[Episode]):
             proximity = losses.proximity_printed if printed else losses.proximity_softmax
             mu = self.memory_.mean[prepared.old]
             w = proximity(prepared.before, mu)
-            self.memory_ = self.memory_.moved(
-                prepared.old, losses.compensate(mu, f, prepared.before, w, self.beta)
-            )
+            self.memory_ = self.memory_.moved(prepared.old, losses.compensate(mu, f, prepared.before, w, self.beta))
         mean = weighted_mean(f, prepared.weights)
         variance = weighted_variance(f, mean, prepared.weights)
         self.memory_ = self.memory_.learned(prepared.current, mean, variance, prepared.members.sum(dim=1))
