@@ -107,7 +107,7 @@ def affinity_distillation_printed(affinity: Tensor, affinity_before: Tensor, kee
 
     Source: the IPAL paper, Eq. 8, as printed. The norm of a single number is its absolute value.
     """
-    change = (affinity - affinity_before).diagonal(dim1=-2, dim2=-1)
+    change: Tensor = (affinity - affinity_before).diagonal(dim1=-2, dim2=-1)
     return (change.abs() * keep).sum(dim=1).mean()
 
 
