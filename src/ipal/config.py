@@ -92,7 +92,7 @@ class RunConfig(Section):
     """Decides the split of nodes, the initial weights and every random draw."""
     device: str = "cpu"
     """cpu, cuda or cuda:N."""
-    threads: int = Field(2, ge=1)
+    threads: int = Field(1, ge=1)
     """CPU threads; part of the configuration because sums in another order round differently."""
     protocol: ProtocolConfig = ProtocolConfig()
     encoder: EncoderConfig = EncoderConfig()

@@ -107,7 +107,7 @@ def affinity_distillation_printed(affinity: Tensor, affinity_before: Tensor, kee
 
     Source: the IPAL paper, Eq. 8, as printed. The norm of a single number is its absolute value.
     """
-    change: Tensor = (affinity - affinity_before).diagonal(dim1=-2, dim2=-1)
+    change = (affinity - affinity_before).diagonal(dim1=-2, dim2=-1)
     return (change.abs() * keep).sum(dim=1).mean()
 
 
@@ -118,7 +118,8 @@ def entropy(p: Tensor) -> Tensor:
 
     Source: the IPAL paper, Eq. 9, right half; `p` is the left half, without temperature.
     """
-    return torch.special.entr(p).sum(dim=0)
+    summands: Tensor = torch.special.entr(p)
+    return summands.sum(dim=0)
 
 
 def hardness(affinity: Tensor, kind: str) -> Tensor:

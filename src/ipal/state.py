@@ -39,9 +39,10 @@ class State:
     def load(cls, path: Path) -> "State":
         damaged = StoreError(f"{path} is damaged or no saved state: it cannot be read.")
         try:
-            with safetensors.safe_open(path, framework="pt") as file:
-                header = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            # At once: read in pieces, a file replaced meanwhile would give parts of two.
+            content = path.read_bytes()
+            tensors = safetensors.torch.load(content)
+            header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {})
         except FileNotFoundError as error:
             raise StoreError(f"{path} does not exist.") from error
         except (OSError, safetensors.SafetensorError, ValueError) as error:

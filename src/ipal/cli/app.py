@@ -62,7 +62,7 @@ def run(
     ] = None,
     config: Annotated[Path | None, typer.Option(help="YAML file with settings.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads (default 2).")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads (default 1).")] = None,
     runs: Runs = RUNS,
     root: DataRoot = None,
     checkpoint_every: CheckpointEvery = 20,

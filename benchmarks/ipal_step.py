@@ -1,0 +1,87 @@
+"""What IPAL adds to its encoder: a whole training step against the encoder's forward and backward alone.
+
+Goes through the stream of CS-CL as a run does. On each task both sides take turns: the step (loss, backward,
+Adam), and the encoder's forward over all nodes of the task's graph with a backward from a fixed gradient. At
+the end a full run in a process of its own tells its peak memory.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import torch
+from timing import begin, cs, describe, interleaved, options, ratio
+
+from ipal.config import ProtocolConfig
+from ipal.datasets import Dataset
+from ipal.engine import operators
+from ipal.learners.ipal import IPAL
+from ipal.streams import TaskStream
+
+
+def compare(learner: IPAL, stream: TaskStream, index: int, repeats: int) -> tuple[float, float]:
+    """Print one task and learn it; milliseconds of a step and of the encoder alone."""
+    task = stream.task(index)
+    learner._start(task)
+    prepared = learner.prepare(task)
+    (batch,) = learner.batches(task)
+    everywhere = operators(task.graph, torch.device("cpu"))
+    network, optimizer = learner.network_, learner.optimizer_
+    fixed = torch.randn(task.graph.num_nodes, learner.encoder.width, generator=torch.Generator().manual_seed(0))
+
+    def step() -> None:
+        terms = learner.loss(batch, prepared)
+        optimizer.zero_grad(set_to_none=True)
+        torch.stack(list(terms.values())).sum().backward()
+        optimizer.step()
+
+    def encoder() -> None:
+        network.zero_grad(set_to_none=True)
+        network(everywhere).backward(fixed)
+
+    times = interleaved({"step": step, "encoder": encoder}, repeats)
+    with torch.no_grad():
+        learner.end_task(task, prepared)
+    whole, alone = median(times["step"]), median(times["encoder"])
+    print(
+        f"  task {index}: {task.graph.num_nodes:6,} nodes, {len(prepared.current)} + {len(prepared.old)} classes: "
+        f"step {whole:7.2f} ms, encoder {alone:7.2f} ms, ratio {ratio(times['step'], times['encoder']):.2f} x"
+    )
+    return whole, alone
+
+
+def peak_memory(dataset: Dataset, size: str, threads: int) -> int:
+    """Bytes that a full run through the command held at its peak."""
+    with tempfile.TemporaryDirectory() as folder:
+        name, split = "cs", ",".join(map(str, dataset.split or ()))
+        if dataset.name != "cs":
+            name, x = f"{folder}/graph.npz", dataset.graph.x
+            parts = {"x_values": x.data, "x_indices": x.indices, "x_indptr": x.indptr, "x_shape": x.shape}
+            np.savez(name, edge_index=dataset.graph.edges, y=dataset.y, **parts)
+        epochs = ["--set", "train.epochs=2"] if size == "tiny" else []
+        command = [sys.executable, "-m", "ipal", "run", "--dataset", name, "--split", split]
+        command += ["--threads", str(threads), "--runs", str(Path(folder, "runs")), "--json", *epochs]
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    return int(json.loads(done.stdout)["peak_memory_bytes"])
+
+
+def main() -> None:
+    chosen = options("IPAL step: the whole against the encoder alone, on CS-CL.", repeats=25).parse_args()
+    begin(chosen.threads)
+    dataset = cs(chosen.size)
+    print(f"\nCS-CL ({describe(dataset)})")
+    stream = TaskStream(dataset.graph, dataset.y, dataset.split or (), ProtocolConfig(), seed=0)
+    learner = IPAL()
+    whole, alone = zip(*(compare(learner, stream, index, chosen.repeats) for index in range(len(stream))), strict=True)
+    print(
+        f"  whole stream: step {sum(whole):.1f} ms, encoder {sum(alone):.1f} ms, ratio {sum(whole) / sum(alone):.2f} x"
+    )
+    print(f"  peak memory of a full run: {peak_memory(dataset, chosen.size, chosen.threads) / 1e9:.2f} GB")
+
+
+if __name__ == "__main__":
+    main()

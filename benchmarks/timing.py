@@ -1,0 +1,88 @@
+"""What the benchmarks share: sides timed in turn in one process, and a graph of Coauthor CS's size."""
+
+import argparse
+import dataclasses
+import time
+from collections.abc import Callable, Iterable
+from statistics import median
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from ipal.config import RunConfig
+from ipal.datasets import Dataset, catalog, load
+from ipal.environment import environment
+
+WIDTH = 128
+
+
+def options(about: str, repeats: int) -> argparse.ArgumentParser:
+    """The options of every benchmark."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--threads", type=int, default=2, help="CPU threads (default 2)")
+    parser.add_argument("--repeats", type=int, default=repeats, help=f"timed rounds (default {repeats})")
+    parser.add_argument("--size", choices=["full", "tiny"], default="full", help="tiny: only to see that it runs")
+    return parser
+
+
+def begin(threads: int) -> None:
+    """Set the number of threads and say what is being measured on."""
+    torch.set_num_threads(threads)
+    facts = environment(RunConfig(dataset="cs", threads=threads), [])
+    versions = ", ".join(f"{name} {facts['packages'][name]}" for name in ("torch", "torch-geometric", "scipy"))
+    print(f"{facts['processor']}, {threads} thread(s); {versions}")
+
+
+def interleaved(sides: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+    """Milliseconds of each side in every round, after one round to warm up.
+
+    The sides take turns, so that whatever else the machine does slows all of them.
+    """
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for turn in range(repeats + 1):
+        for name, side in sides.items():
+            start = time.perf_counter()
+            side()
+            if turn:
+                times[name].append(1000 * (time.perf_counter() - start))
+    return times
+
+
+def ratio(slow: list[float], fast: list[float]) -> float:
+    """Median over the rounds of how many times longer one side took than the other."""
+    return median(a / b for a, b in zip(slow, fast, strict=True))
+
+
+def difference(ours: Iterable[Tensor], theirs: Iterable[Tensor]) -> float:
+    """Largest deviation within any tensor, relative to that tensor's largest entry."""
+    return max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(ours, theirs, strict=True))
+
+
+def cs(size: str) -> Dataset:
+    """Coauthor CS where the data root has it; else a synthetic graph of its size."""
+    if size == "full" and catalog.describe("cs", catalog.data_root())["here"]:
+        return load("cs")
+    nodes, words, per_node = (18_333, 6_805, 62) if size == "full" else (450, 400, 12)
+    plain = load(f"synthetic:nodes={nodes},classes=15,features=1,degree=9")
+    # Few words are frequent and most are rare; every other word of a node is typical of its class.
+    random = np.random.default_rng(0)
+    word = (words * random.random((nodes, per_node)) ** 2).astype(np.int64)
+    word[:, ::2] = (word[:, ::2] + words // 15 * plain.y[:, None]) % words
+    ones = np.ones(word.size, dtype=np.float32)
+    x = sp.csr_array((ones, (np.repeat(np.arange(nodes), per_node), word.reshape(-1))), shape=(nodes, words))
+    x.data[:] = 1.0
+    graph = dataclasses.replace(plain.graph, x=x)
+    return dataclasses.replace(plain, name="CS-sized synthetic", graph=graph, split=(5, 2, 2, 2, 2, 2))
+
+
+def describe(dataset: Dataset) -> str:
+    """A graph's size in words."""
+    graph = dataset.graph
+    x = graph.x
+    kind = f"{x.nnz / x.shape[0]:.0f} non-zeros a row" if isinstance(x, sp.csr_array) else "dense"
+    return (
+        f"{dataset.name.partition(':')[0]}: {graph.num_nodes:,} nodes, {graph.edges.shape[1]:,} directed edges, "
+        f"{graph.num_features:,} features, {kind}"
+    )

@@ -1,0 +1,366 @@
+"""The configuration: layers, names, messages, and a digest that stands for all of it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ipal.config import (
+    EncoderConfig,
+    ProtocolConfig,
+    RunConfig,
+    TrainConfig,
+    known_settings,
+    override,
+    parse_assignment,
+    read_config_file,
+    run_config,
+)
+from ipal.errors import ConfigError, did_you_mean
+
+BASE: dict[str, Any] = {"dataset": "digits"}
+
+
+def complaint(tree: dict[str, Any]) -> str:
+    with pytest.raises(ConfigError) as caught:
+        run_config(tree)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+# ---------------------------------------------------------------------- digest
+
+
+def test_the_digest_is_the_same_whatever_the_order_of_the_settings() -> None:
+    tree = {"dataset": "cs", "seed": 3, "train": {"epochs": 5, "lr_base": 0.1}, "ipal": {"k": 1, "beta": 2}}
+    turned = {"ipal": {"beta": 2, "k": 1}, "train": {"lr_base": 0.1, "epochs": 5}, "seed": 3, "dataset": "cs"}
+    assert run_config(tree).digest == run_config(turned).digest
+
+
+def test_the_digest_is_the_same_in_every_process() -> None:
+    # Python salts its own hashes anew in every process: the digest must not lean on them.
+    program = "from ipal.config import run_config; print(run_config({'dataset': 'cs', 'ipal': {'k': 3}}).digest)"
+    here = run_config({"dataset": "cs", "ipal": {"k": 3}}).digest
+    for salt in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": salt}
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+        assert done.stdout.strip() == here, done.stderr
+
+
+def test_what_is_written_out_in_full_has_the_digest_of_what_was_left_to_defaults() -> None:
+    short = run_config(BASE)
+    assert run_config(short.to_tree()).digest == short.digest
+
+
+CHANGES: dict[str, Any] = {
+    "dataset": "cs",
+    "dataset_hash": "ab" * 32,
+    "split": [4, 6],
+    "method": "other",
+    "seed": 1,
+    "device": "cuda",
+    "threads": 3,
+    "protocol.train_graph": "seen",
+    "protocol.test_graph": "seen",
+    "protocol.visibility": "inductive",
+    "protocol.accuracy": "micro",
+    "protocol.class_order": "shuffled",
+    "protocol.small_classes": "drop",
+    "protocol.edges": "directed",
+    "protocol.train_share": 0.5,
+    "protocol.validation_share": 0.1,
+    "encoder.layers": 3,
+    "encoder.hidden": 64,
+    "encoder.width": 64,
+    "encoder.last_activation": "relu",
+    "train.epochs": 51,
+    "train.lr_base": 0.0011,
+    "train.lr_next": 0.00011,
+    "train.weight_decay": 0.1,
+    "train.moments": "reset",
+    "ipal.gamma": 0.71,
+}
+
+
+@pytest.mark.parametrize("path", CHANGES)
+def test_every_setting_that_decides_numbers_changes_the_digest(path: str) -> None:
+    change = CHANGES[path]
+    for part in reversed(path.split(".")):
+        change = {part: change}
+    assert run_config(override(BASE, change)).digest != run_config(BASE).digest
+
+
+def test_a_configuration_does_not_change_afterwards() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        run_config(BASE).seed = 5  # type: ignore[misc]
+
+
+# ---------------------------------------------------------------------- layers
+
+
+def test_a_layer_replaces_leaves_and_leaves_the_rest() -> None:
+    below = {"seed": 1, "train": {"epochs": 5, "lr_base": 0.1}, "split": [2, 2]}
+    above = {"train": {"epochs": 7}, "split": [4]}
+    assert override(below, above) == {"seed": 1, "train": {"epochs": 7, "lr_base": 0.1}, "split": [4]}
+    assert below == {"seed": 1, "train": {"epochs": 5, "lr_base": 0.1}, "split": [2, 2]}, "the lower layer was changed"
+    assert above == {"train": {"epochs": 7}, "split": [4]}, "the upper layer was changed"
+
+
+def test_a_section_may_stand_over_nothing_and_a_leaf_over_a_section() -> None:
+    assert override({"train": None}, {"train": {"epochs": 1}}) == {"train": {"epochs": 1}}
+    assert override({"train": {"epochs": 1}}, {"train": 5}) == {"train": 5}
+
+
+names = st.sampled_from(["a", "b", "c"])
+trees = st.recursive(
+    st.dictionaries(names, st.integers() | st.booleans(), max_size=3),
+    lambda inner: st.dictionaries(names, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(trees, trees)
+def test_layers_keep_the_laws_of_layers(below: dict[str, Any], above: dict[str, Any]) -> None:
+    merged = override(below, above)
+    assert override(below, {}) == below
+    assert override({}, above) == above
+    assert override(merged, above) == merged, "a layer put on twice changed something"
+    assert set(merged) == set(below) | set(above)
+
+
+# ---------------------------------------------------------------------- --set
+
+
+@pytest.mark.parametrize(
+    ("text", "tree"),
+    [
+        ("ipal.gamma=0.7", {"ipal": {"gamma": 0.7}}),
+        ("seed=3", {"seed": 3}),
+        (" seed =3", {"seed": 3}),
+        ("ipal.boundary=false", {"ipal": {"boundary": False}}),
+        ("ipal.distillation=none", {"ipal": {"distillation": "none"}}),
+        ("split=[2, 2]", {"split": [2, 2]}),
+        ("split=null", {"split": None}),
+        ("dataset=synthetic:nodes=5", {"dataset": "synthetic:nodes=5"}),
+        ("dataset=", {"dataset": None}),
+        ("a.b.c.d=x", {"a": {"b": {"c": {"d": "x"}}}}),
+    ],
+)
+def test_an_assignment_becomes_a_tree(text: str, tree: dict[str, Any]) -> None:
+    assert parse_assignment(text) == tree
+
+
+@pytest.mark.parametrize("text", ["seed", "=3", " =3", "", "train.epochs"])
+def test_an_assignment_without_name_or_sign_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"NAME=VALUE, for example --set ipal\.gamma=0\.7") as caught:
+        parse_assignment(text)
+    assert f"'{text}'" in str(caught.value)
+
+
+def test_an_assignment_whose_value_is_broken_says_to_quote_it() -> None:
+    with pytest.raises(ConfigError, match="quote it"):
+        parse_assignment("split=[1, 2")
+
+
+def test_a_number_in_scientific_notation_is_a_number() -> None:
+    # YAML 1.1 reads 1e-4 as a string; the setting is a number all the same.
+    assert run_config(override(BASE, parse_assignment("train.lr_base=1e-4"))).train.lr_base == 1e-4
+
+
+# ---------------------------------------------------------------------- the method's settings
+
+
+def test_the_methods_settings_stand_under_the_methods_name() -> None:
+    config = run_config(BASE | {"method": "other", "other": {"a": 1}})
+    assert config.settings == {"a": 1}
+    tree = config.to_tree()
+    assert tree["other"] == {"a": 1}
+    assert "settings" not in tree
+
+
+def test_another_methods_settings_are_refused() -> None:
+    assert "'ipal'" in complaint(BASE | {"method": "other", "ipal": {"gamma": 1}})
+
+
+def test_settings_under_the_word_settings_are_refused_and_the_place_is_named() -> None:
+    assert "stand under 'ipal'" in complaint(BASE | {"settings": {"gamma": 1}})
+
+
+def test_a_methods_settings_must_be_settings() -> None:
+    # The user wrote `ipal: 5`: the message must speak of 'ipal', a name the user knows.
+    message = complaint(BASE | {"ipal": 5})
+    assert "'ipal'" in message
+    assert "settings'" not in message
+
+
+# ---------------------------------------------------------------------- messages
+
+
+@pytest.mark.parametrize(
+    ("tree", "words"),
+    [
+        ({"sed": 1}, ["Unknown setting 'sed'", "'seed'"]),
+        ({"train": {"epoch": 1}}, ["Unknown setting 'train.epoch'", "'train.epochs'"]),
+        ({"epochs": 1}, ["Unknown setting 'epochs'", "'train.epochs'"]),
+        ({"protocol": {"clas_order": "label"}}, ["'protocol.clas_order'", "'protocol.class_order'"]),
+        ({"encoder": {"depth": 3}}, ["Unknown setting 'encoder.depth'"]),
+        ({"zzz": 1}, ["Unknown setting 'zzz'", "Known:", "train.epochs"]),
+        ({"train": {"epochs": -1}}, ["'train.epochs'", "-1", "greater than or equal to 0"]),
+        ({"train": {"epochs": "abc"}}, ["'train.epochs'", "'abc'", "integer"]),
+        ({"train": {"lr_base": 0}}, ["'train.lr_base'", "greater than 0"]),
+        ({"train": 5}, ["'train'", "5"]),
+        ({"train": None}, ["'train'", "None"]),
+        ({"encoder": {"layers": 1}}, ["'encoder.layers'", "greater than or equal to 2"]),
+        ({"protocol": {"accuracy": "macro"}}, ["'protocol.accuracy'", "'macro'", "'balanced' or 'micro'"]),
+        ({"protocol": {"class_order": "random"}}, ["'protocol.class_order'", "'random'", "'label' or 'shuffled'"]),
+        ({"protocol": {"train_share": 1.5}}, ["'protocol.train_share'", "less than 1"]),
+        ({"seed": -1}, ["'seed'", "-1"]),
+        ({"threads": 0}, ["'threads'"]),
+        ({"split": "5,2"}, ["'split'", "'5,2'"]),
+        ({"dataset": 5}, ["'dataset'", "string"]),
+        ({"method": 5}, ["'method'", "string"]),
+        ({"method": None}, ["'method'", "string"]),
+    ],
+    ids=str,
+)
+def test_a_wrong_setting_is_named_with_its_value_and_what_it_can_be(tree: dict[str, Any], words: list[str]) -> None:
+    message = complaint(override(BASE, tree))
+    for word in words:
+        assert word in message
+
+
+def test_a_missing_dataset_is_named() -> None:
+    assert "'dataset' is missing" in complaint({})
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize("name", ["lr_base", "lr_next", "weight_decay"])
+def test_a_number_that_is_none_is_refused(name: str, number: str) -> None:
+    # An infinite learning rate would only show as NaN after an hour.
+    assert f"'train.{name}'" in complaint(BASE | {"train": {name: float(number)}})
+
+
+def test_a_suggestion_is_always_a_name_that_is_accepted() -> None:
+    message = complaint(BASE | {"setings": {"gamma": 1}})
+    assert "'settings'" not in message, "'settings' itself is refused: it must not be suggested"
+
+
+def test_known_settings_are_dotted_leaves() -> None:
+    known = known_settings(RunConfig)
+    assert {"dataset", "seed", "split", "train.epochs", "encoder.layers", "protocol.class_order"} <= set(known)
+    assert not {"train", "encoder", "protocol"} & set(known), "a section is no setting"
+    assert len(known) == len(set(known))
+
+
+def test_known_settings_of_a_section_take_a_prefix() -> None:
+    assert known_settings(TrainConfig, "train.")[0] == "train.epochs"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("gama", " Did you mean 'gamma'?"), ("xyz", " Known: beta, gamma.")],
+)
+def test_the_nearest_name_is_suggested_or_all_are_listed(name: str, expected: str) -> None:
+    assert did_you_mean(name, ["gamma", "beta"]) == expected
+
+
+def test_where_nothing_is_known_nothing_is_suggested() -> None:
+    assert did_you_mean("x", []) == ""
+
+
+# ---------------------------------------------------------------------- files
+
+
+def test_a_configuration_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("dataset: cs\ntrain: {epochs: 3}\n")
+    assert read_config_file(path) == {"dataset": "cs", "train": {"epochs": 3}}
+
+
+def test_an_empty_configuration_file_says_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("# nothing yet\n")
+    assert read_config_file(path) == {}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"- a\n- b\n", "'name: value' lines"),
+        (b"just words", "'name: value' lines"),
+        (b"1: 2\n", "'name: value' lines"),
+        (b"a: [1\nb: 2\n", "line 2 is not valid YAML"),
+        (b"a: b: c\n", "line 1 is not valid YAML"),
+        (b"\xff\xfe\x00a", "cannot be read as text"),
+        (b"a: \x00", "is not valid YAML"),
+    ],
+    ids=str,
+)
+def test_a_file_that_holds_no_settings_is_refused_by_name(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        read_config_file(path)
+    assert str(path) in str(caught.value)
+    assert words in str(caught.value)
+
+
+def test_a_missing_file_and_a_folder_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.yaml does not exist"):
+        read_config_file(tmp_path / "none.yaml")
+    with pytest.raises(ConfigError, match="cannot be read as text"):
+        read_config_file(tmp_path)
+
+
+def test_yaml_that_would_run_code_is_refused_and_not_run(tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    path = tmp_path / "a.yaml"
+    path.write_text(f"dataset: !!python/object/apply:os.mkdir ['{marker}']\n")
+    with pytest.raises(ConfigError):
+        read_config_file(path)
+    assert not marker.exists()
+
+
+# ---------------------------------------------------------------------- roundtrip
+
+positive = st.floats(1e-9, 1e9)
+configs = st.builds(
+    RunConfig,
+    dataset=st.text(min_size=1, max_size=20),
+    dataset_hash=st.none() | st.text("0123456789abcdef", min_size=64, max_size=64),
+    split=st.none() | st.lists(st.integers(1, 9), min_size=1, max_size=4).map(tuple),
+    method=st.sampled_from(["ipal", "other"]),
+    seed=st.integers(0, 2**40),
+    device=st.sampled_from(["cpu", "cuda:1"]),
+    threads=st.integers(1, 64),
+    protocol=st.builds(
+        ProtocolConfig,
+        train_graph=st.sampled_from(["isolated", "seen"]),
+        accuracy=st.sampled_from(["balanced", "micro"]),
+        class_order=st.sampled_from(["label", "shuffled"]) | st.lists(st.integers(-5, 5), max_size=3).map(tuple),
+        train_share=st.floats(0.01, 0.99),
+    ),
+    encoder=st.builds(EncoderConfig, layers=st.integers(2, 9), last_activation=st.sampled_from(["none", "relu"])),
+    train=st.builds(TrainConfig, epochs=st.integers(0, 999), lr_base=positive, weight_decay=positive),
+    settings=st.dictionaries(
+        st.sampled_from(["gamma", "k", "boundary"]),
+        st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    ),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(configs)
+def test_a_configuration_survives_being_written_and_read(config: RunConfig) -> None:
+    assert run_config(config.to_tree()) == config
+    # The way it goes through config.yaml: the digest must come back, or a run could not be resumed.
+    read = run_config(yaml.safe_load(yaml.safe_dump(config.to_tree(), sort_keys=False)))
+    assert read == config
+    assert read.digest == config.digest

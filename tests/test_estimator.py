@@ -1,0 +1,199 @@
+"""The estimator's face, for every registered method."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from torch_geometric.data import Data
+
+import ipal
+from ipal.config import TrainConfig
+from ipal.datasets import Dataset
+from ipal.errors import ConfigError, DataError, StoreError
+from ipal.learners import LEARNERS, Learner
+from ipal.streams import TaskStream
+
+FEW = TrainConfig(epochs=15)
+METHODS = pytest.mark.parametrize("method", list(LEARNERS.values()), ids=list(LEARNERS))
+
+
+def data_of(stream: TaskStream, index: int) -> Data:
+    """A task as a user would bring it: all labels present, the mask says which count."""
+    task = stream.task(index)
+    nodes = np.flatnonzero(stream.task_of == index)
+    mask = torch.zeros(task.graph.num_nodes, dtype=torch.bool)
+    mask[task.nodes] = True
+    return Data(
+        x=torch.from_numpy(task.graph.x),
+        edge_index=torch.from_numpy(task.graph.edges),
+        y=torch.from_numpy(stream.y[nodes]),
+        train_mask=mask,
+    )
+
+
+def fitted(method: type[Learner], stream: TaskStream, tasks: int = 3, **options: object) -> Learner:
+    learner = method(train=FEW, seed=1, **options)
+    for index in range(tasks):
+        learner.partial_fit(data_of(stream, index))
+    return learner
+
+
+@METHODS
+def test_new_classes_need_not_be_announced_and_are_learned(method, tiny_stream: TaskStream):
+    learner = method(train=FEW)
+    for index in range(3):
+        assert learner.partial_fit(data_of(tiny_stream, index)) is learner
+        assert learner.classes_.tolist() == [label for classes in tiny_stream.classes[: index + 1] for label in classes]
+        task = data_of(tiny_stream, index)
+        held_out = ~task.train_mask.numpy()
+        assert np.mean(learner.predict(task)[held_out] == task.y.numpy()[held_out]) > 0.7
+
+
+@METHODS
+def test_a_class_never_seen_is_never_predicted(method, tiny_stream: TaskStream):
+    learner = fitted(method, tiny_stream, tasks=1)
+    assert set(learner.predict(data_of(tiny_stream, 2))) <= set(tiny_stream.classes[0])
+
+
+@METHODS
+def test_probabilities_sum_to_one_and_agree_with_predictions(method, tiny_stream: TaskStream):
+    learner, graph = fitted(method, tiny_stream), data_of(tiny_stream, 1)
+    p = learner.predict_proba(graph)
+    assert p.shape == (graph.num_nodes, 6)
+    np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-5)
+    assert np.array_equal(learner.classes_[p.argmax(axis=1)], learner.predict(graph))
+
+
+@METHODS
+def test_predict_changes_nothing(method, tiny_stream: TaskStream):
+    learner = fitted(method, tiny_stream, tasks=2)
+    before = learner.state()
+    first = learner.predict(data_of(tiny_stream, 0))
+    assert np.array_equal(first, learner.predict(data_of(tiny_stream, 0)))
+    after = learner.state()
+    assert all(torch.equal(before.tensors[name], after.tensors[name]) for name in before.tensors)
+
+
+@METHODS
+def test_a_saved_model_predicts_and_goes_on_learning_as_if_never_saved(method, tiny_stream: TaskStream, tmp_path):
+    learner = fitted(method, tiny_stream, tasks=2)
+    learner.save(tmp_path / "model.safetensors")
+    loaded = method.load(tmp_path / "model.safetensors")
+    assert loaded.get_params() == learner.get_params()
+    assert type(ipal.load(tmp_path / "model.safetensors")) is method
+    for one in (learner, loaded):
+        one.partial_fit(data_of(tiny_stream, 2))
+    for name, tensor in learner.state().tensors.items():
+        assert torch.equal(tensor, loaded.state().tensors[name]), name
+
+
+@METHODS
+def test_the_memory_report_counts_the_bytes_really_kept(method, tiny_stream: TaskStream):
+    learner = fitted(method, tiny_stream)
+    report = learner.memory_report()
+    kept = sum(t.numel() * t.element_size() for t in learner.state().tensors.values())
+    assert report["bytes"] == kept == sum(item["bytes"] for item in report["items"])
+    if report["nodes_behind_class"]:
+        labels = np.concatenate([tiny_stream.task(index).labels for index in range(3)])
+        assert report["nodes_behind_class"] == {str(label): int(np.sum(labels == label)) for label in range(6)}
+
+
+@METHODS
+def test_an_exemplar_free_method_keeps_no_row_of_the_data(method, tiny_stream: TaskStream):
+    if method.stores_exemplars:
+        pytest.skip("this method says that it stores exemplars")
+    learner = fitted(method, tiny_stream)
+    floats = [t.reshape(-1) for t in learner.state().tensors.values() if t.dtype.is_floating_point]
+    kept = torch.cat(floats).numpy()
+    width = tiny_stream.graph.num_features
+    windows = np.lib.stride_tricks.sliding_window_view(kept, width)
+    for row in tiny_stream.graph.x:
+        assert not np.isclose(windows, row, rtol=1e-5).all(axis=1).any()
+
+
+@METHODS
+def test_one_task_is_a_stream_too(method, tiny_stream: TaskStream):
+    learner = fitted(method, tiny_stream, tasks=1)
+    assert len(learner.classes_) == 2
+
+
+@METHODS
+def test_permuting_the_nodes_permutes_the_embeddings_and_changes_no_score(method, tiny_stream: TaskStream):
+    learner, graph = fitted(method, tiny_stream), data_of(tiny_stream, 0)
+    order = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(0))
+    place = torch.empty_like(order)
+    place[order] = torch.arange(len(order))
+    permuted = Data(x=graph.x[order], edge_index=place[graph.edge_index])
+    np.testing.assert_allclose(learner.embed(permuted), learner.embed(graph)[order], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(learner.predict_proba(permuted), learner.predict_proba(graph)[order], atol=1e-4)
+
+
+@METHODS
+def test_labels_may_be_strings(method, tiny_stream: TaskStream, tmp_path):
+    names = np.array(["ant", "bee", "cat", "dog", "eel", "fox"])
+    learner = method(train=FEW)
+    for index in range(3):
+        task = data_of(tiny_stream, index)
+        task.y = names[task.y.numpy()]
+        learner.partial_fit(task)
+    learner.save(tmp_path / "m")
+    assert method.load(tmp_path / "m").classes_.tolist() == names.tolist()
+    assert set(learner.predict(data_of(tiny_stream, 0))) <= set(names.tolist())
+
+
+@METHODS
+def test_nodes_without_edges_and_nodes_that_were_not_there_work(method, tiny_stream: TaskStream):
+    learner = fitted(method, tiny_stream)
+    lonely = Data(x=torch.from_numpy(tiny_stream.graph.x[:5]), edge_index=torch.zeros(2, 0, dtype=torch.long))
+    assert learner.predict(lonely).shape == (5,)
+    assert np.isfinite(learner.embed(Data(x=torch.zeros(1, 16)))).all()
+
+
+@METHODS
+def test_sparse_features_give_what_dense_ones_give(method, tiny_stream: TaskStream):
+    learner, graph = fitted(method, tiny_stream), data_of(tiny_stream, 0)
+    sparse = Data(x=graph.x.to_sparse_coo(), edge_index=graph.edge_index)
+    np.testing.assert_allclose(learner.embed(sparse), learner.embed(graph), rtol=1e-4, atol=1e-5)
+
+
+@METHODS
+def test_a_class_that_comes_again_is_learned_further(method, tiny_stream: TaskStream):
+    learner = fitted(method, tiny_stream, tasks=2)
+    learner.partial_fit(data_of(tiny_stream, 0))
+    assert learner.classes_.tolist() == [0, 1, 2, 3]
+    behind = learner.memory_report()["nodes_behind_class"]
+    if behind:
+        assert behind["0"] == 2 * np.sum(tiny_stream.task(0).labels == 0)
+    assert np.mean(learner.predict(data_of(tiny_stream, 0)) == tiny_stream.y[tiny_stream.task_of == 0]) > 0.8
+
+
+@METHODS
+def test_labels_outside_the_mask_are_not_even_looked_at(method, tiny_stream: TaskStream):
+    task = data_of(tiny_stream, 0)
+    garbage = task.clone()
+    garbage.y = task.y.float()
+    garbage.y[~task.train_mask] = float("nan")
+    a, b = (method(train=FEW).partial_fit(t) for t in (task, garbage))
+    assert torch.equal(a.state().tensors["encoder.weights.0"], b.state().tensors["encoder.weights.0"])
+
+
+@METHODS
+def test_scikit_learn_can_clone_it(method):
+    learner = method(seed=7)
+    assert clone(learner).get_params() == learner.get_params()
+
+
+@METHODS
+def test_misuse_is_answered_with_a_sentence(method, tiny: Dataset, tiny_stream: TaskStream, tmp_path):
+    task = data_of(tiny_stream, 0)
+    with pytest.raises(ConfigError, match="partial_fit first"):
+        method().predict(task)
+    with pytest.raises(DataError, match="No node"):
+        method().partial_fit(Data(x=task.x, edge_index=task.edge_index, y=task.y, train_mask=~task.train_mask & False))
+    with pytest.raises(DataError, match="trained on 16"):
+        fitted(method, tiny_stream, 1).predict(Data(x=torch.zeros(3, 4)))
+    with pytest.raises(DataError, match="train_mask"):
+        method().partial_fit(Data(x=task.x, y=task.y, train_mask=torch.ones(3, dtype=torch.bool)))
+    (tmp_path / "m").write_bytes(b"not a model")
+    with pytest.raises(StoreError, match="damaged"):
+        method.load(tmp_path / "m")

@@ -1,0 +1,160 @@
+"""Interrupted anywhere, a run goes on to the same numbers, bit for bit; the same seed gives the same bits."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from ipal import experiment
+from ipal.config import RunConfig, run_config
+from ipal.errors import StoreError
+from ipal.evaluate import Row
+from ipal.learners import LEARNERS
+from ipal.state import State
+from ipal.store import RunFolder, RunStore
+
+TINY = "synthetic:nodes=240,classes=6,features=16,signal=1"
+
+
+class Stop:
+    """Watches a run, and interrupts it after so many epochs."""
+
+    def __init__(self, after: int | None = None) -> None:
+        self.left = after
+
+    def started(self, tasks: int, epochs: int, done: int) -> None: ...
+    def task(self, index: int, row: Row) -> None: ...
+
+    def epoch(self, task: int, terms: dict[str, float]) -> None:
+        if self.left is not None:
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+
+
+def tiny_config(method: str = "ipal", **changes: object) -> RunConfig:
+    return run_config({"dataset": TINY, "method": method, "train": {"epochs": 7}, **changes})
+
+
+def run(config: RunConfig, runs: Path, observer: Stop | None = None) -> RunFolder:
+    complete, dataset = experiment.resolve(config)
+    folder = RunStore(runs).folder_for(complete)
+    experiment.run(complete, dataset, folder, observer or Stop(), checkpoint_every=3)
+    return folder
+
+
+def assert_same_run(a: RunFolder, b: RunFolder) -> None:
+    """Everything but the clock is the same, bit for bit."""
+    clock = {"timing", "peak_memory_bytes"}
+    left, right = ({k: v for k, v in f.result().items() if k not in clock} for f in (a, b))
+    assert left == right
+    assert (a.path / "history.csv").read_bytes() == (b.path / "history.csv").read_bytes()
+    states = [State.load(folder.model) for folder in (a, b)]
+    assert states[0].facts == states[1].facts
+    for name, tensor in states[0].tensors.items():
+        assert torch.equal(tensor, states[1].tensors[name]), name
+
+
+# 7 epochs a task, checkpoints after 3 and 6: before any checkpoint, at one, between two, at the end of a task,
+# right after it, in the last epoch of all.
+@pytest.mark.parametrize("epochs_done", [1, 3, 5, 7, 8, 10, 14, 21])
+@pytest.mark.parametrize("method", list(LEARNERS))
+def test_a_run_interrupted_anywhere_resumes_to_the_same_bits(method, epochs_done, tmp_path):
+    whole = run(tiny_config(method), tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        run(tiny_config(method), tmp_path / "broken", Stop(after=epochs_done))
+    resumed = run(tiny_config(method), tmp_path / "broken")
+    assert "resumed" in (resumed.path / "log.txt").read_text() or epochs_done <= 3
+    assert_same_run(whole, resumed)
+
+
+def test_a_finished_run_leaves_no_checkpoint_and_no_scraps(tmp_path):
+    folder = run(tiny_config(), tmp_path)
+    assert sorted(path.name for path in folder.path.iterdir()) == [
+        ".lock",
+        "config.yaml",
+        "environment.json",
+        "history.csv",
+        "log.txt",
+        "model.safetensors",
+        "result.json",
+    ]
+
+
+def start(tmp_path: Path, runs: str, *more: str) -> "subprocess.Popen[str]":
+    # Large enough to be caught in the middle: three tasks of 200 epochs, a few seconds.
+    command = [sys.executable, "-m", "ipal", "run", "--dataset", "synthetic:nodes=3000,classes=6,features=64"]
+    command += ["--set", "train.epochs=200", "--checkpoint-every", "5", "--runs", runs, *more]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_for_second_task(folder: Path, process: "subprocess.Popen[str]") -> RunFolder:
+    """Until a checkpoint shows that the second task has begun."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        for path in folder.glob("*/checkpoint.safetensors"):
+            facts = State.load(path).facts["progress"]
+            if facts["task"] == 1 and facts["epoch"] >= 5:
+                return RunFolder(path.parent)
+        time.sleep(0.01)
+    raise AssertionError(f"the run was not caught in its second task: {process.poll()}")
+
+
+def test_killed_in_the_middle_of_training_it_resumes_to_the_same_bits(ipal, tmp_path):
+    process = start(tmp_path, "killed")
+    folder = wait_for_second_task(tmp_path / "killed", process)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not folder.is_finished
+    assert RunStore(tmp_path / "killed").all()[0].status == "resumable"
+    resumed = ipal("resume", folder.path.name, "--runs", "killed", "--json", check=True)
+    whole = start(tmp_path, "whole", "--json")
+    printed, _ = whole.communicate(timeout=300)
+    assert whole.returncode == 0
+    assert json.loads(resumed.stdout)["accuracy_matrix"] == json.loads(printed)["accuracy_matrix"]
+    assert_same_run(RunFolder(next((tmp_path / "whole").iterdir())), folder)
+
+
+def test_ctrl_c_says_how_to_go_on_and_a_second_process_is_kept_out(ipal, tmp_path):
+    process = start(tmp_path, "runs")
+    folder = wait_for_second_task(tmp_path / "runs", process)
+    other = ipal("resume", folder.path.name)
+    assert other.returncode == 2
+    assert "another process" in other.stderr
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"ipal resume {Path('runs') / folder.path.name}" in said
+    assert "Traceback" not in said
+    assert "is not finished" in ipal("show", folder.path.name).stderr
+
+
+def test_the_same_seed_gives_the_same_bits_also_when_runs_share_the_machine(tmp_path):
+    processes = [start(tmp_path, f"runs{index}", "--threads", "2", "--set", "train.epochs=20") for index in range(3)]
+    for process in processes:
+        _, said = process.communicate(timeout=300)
+        assert process.returncode == 0, said
+    folders = [RunFolder(next((tmp_path / f"runs{index}").iterdir())) for index in range(3)]
+    assert_same_run(folders[0], folders[1])
+    assert_same_run(folders[0], folders[2])
+
+
+def test_another_seed_gives_other_numbers(tmp_path):
+    a, b = (run(tiny_config(seed=seed), tmp_path) for seed in (0, 1))
+    assert (a.path / "history.csv").read_bytes() != (b.path / "history.csv").read_bytes()
+
+
+def test_a_graph_that_changed_since_is_not_resumed(tmp_path):
+    complete, _ = experiment.resolve(tiny_config())
+    changed = complete.model_copy(update={"dataset": TINY + ",seed=9"})
+    with pytest.raises(StoreError, match="has changed"):
+        experiment.resolve(changed)
