@@ -127,10 +127,12 @@ def test_killed_in_the_middle_of_training_it_resumes_to_the_same_bits(ipal, tmp_
 def test_ctrl_c_says_how_to_go_on_and_a_second_process_is_kept_out(ipal, tmp_path):
     process = start(tmp_path, "runs")
     folder = wait_for_second_task(tmp_path / "runs", process)
+    process.send_signal(signal.SIGSTOP)  # held, so that it cannot end before the other one looks
     other = ipal("resume", folder.path.name)
+    process.send_signal(signal.SIGCONT)
+    process.send_signal(signal.SIGINT)
     assert other.returncode == 2
     assert "another process" in other.stderr
-    process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert f"ipal resume {Path('runs') / folder.path.name}" in said
@@ -146,6 +148,13 @@ def test_the_same_seed_gives_the_same_bits_also_when_runs_share_the_machine(tmp_
     folders = [RunFolder(next((tmp_path / f"runs{index}").iterdir())) for index in range(3)]
     assert_same_run(folders[0], folders[1])
     assert_same_run(folders[0], folders[2])
+
+
+def test_a_run_that_somebody_else_finished_meanwhile_is_shown(tmp_path):
+    folder = run(tiny_config(), tmp_path)
+    written = (folder.path / "result.json").stat().st_mtime_ns
+    run(tiny_config(), tmp_path, Stop(after=1))  # would raise if it trained again
+    assert (folder.path / "result.json").stat().st_mtime_ns == written
 
 
 def test_another_seed_gives_other_numbers(tmp_path):

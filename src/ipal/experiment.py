@@ -89,6 +89,8 @@ def run(
     assert config.split is not None, "the configuration has not been resolved"
     stream = TaskStream(dataset.graph, dataset.y, config.split, config.protocol, config.seed)
     with folder.locked():
+        if folder.is_finished:  # by another process, while this one was starting
+            return folder.result()
         progress = Progress()
         if folder.checkpoint.exists():
             state = State.load(folder.checkpoint)

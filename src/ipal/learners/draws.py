@@ -9,15 +9,17 @@ from torch import Tensor
 class TruncatedBeta:
     """A Beta distribution cut off at `upper`, drawn by inverting a table of its distribution function.
 
-    The same as drawing until the value is below `upper`, without the loop. Between the table's points the
-    inverse is interpolated; the table is fine enough that the error stays below 1e-4 (a test holds it to that).
+    The same as drawing until the value is below `upper`, without the loop. The table is equally spaced in the
+    value, and interpolated between its points, so that no draw is off by more than one step: upper / points.
     """
 
     def __init__(self, a: float, b: float, upper: float, device: torch.device, points: int = 8192) -> None:
-        mass = np.linspace(0.0, beta.cdf(upper, a, b), points)
-        self.table = torch.from_numpy(beta.ppf(mass, a, b).astype(np.float32)).to(device)
+        mass = beta.cdf(np.linspace(0.0, upper, points), a, b)
+        self.mass = torch.from_numpy(mass / mass[-1]).to(device)
+        self.step = upper / (points - 1)
 
     def draw(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        place = torch.rand(shape, generator=generator, device=self.table.device) * (len(self.table) - 1)
-        below = place.long().clamp_(max=len(self.table) - 2)
-        return torch.lerp(self.table[below], self.table[below + 1], place - below)
+        u = torch.rand(shape, generator=generator, device=self.mass.device, dtype=self.mass.dtype)
+        above = torch.searchsorted(self.mass, u).clamp_(min=1)
+        low, high = self.mass[above - 1], self.mass[above]
+        return (self.step * (above - 1 + (u - low) / (high - low))).float()
