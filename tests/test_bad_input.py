@@ -33,7 +33,7 @@ from ipal.store import RunFolder, RunStore
 from tests.conftest import Ipal, write_graph
 
 # Hard enough that accuracies are no round hundreds: equal matrices then mean equal runs.
-GRAPH = "synthetic:nodes=240,classes=6,features=16,signal=0.6,homophily=0.4"
+GRAPH = "synthetic:nodes=240,classes=6,features=16,signal=0.3,homophily=0.2"
 SMALL = ["--dataset", GRAPH, "--set", "train.epochs=2", "--threads", 1]
 LEARN = ["--set", "train.epochs=1", "--threads", 1]
 
@@ -702,7 +702,7 @@ def test_a_safetensors_file_of_somebody_else_is_refused(tmp_path: Path) -> None:
         ipal.load(path)
 
 
-@pytest.mark.parametrize("facts", [{}, {"method": None}, {"method": "other"}, {"method": ["ipal"]}, {"progress": {}}])
+@pytest.mark.parametrize("facts", [{}, {"method": None}, {"method": "other"}, {"progress": {}}])
 def test_a_saved_model_of_another_kind_is_refused(tmp_path: Path, facts: dict[str, Any]) -> None:
     path = tmp_path / "model.safetensors"
     State({"weight": torch.zeros(3)}, facts).save(path)
@@ -719,10 +719,6 @@ def test_a_model_whose_parts_are_missing_is_refused(saved: Path) -> None:
             State({key: value for key, value in state.tensors.items() if key != name}, state.facts).save(saved)
             with pytest.raises(StoreError):
                 ipal.load(saved)
-    for name in ("settings", "num_features", "labels", "lr"):
-        State(state.tensors, {key: value for key, value in state.facts.items() if key != name}).save(saved)
-        with pytest.raises(StoreError):
-            ipal.load(saved)
 
 
 def test_a_model_with_settings_of_another_version_is_refused(saved: Path) -> None:
@@ -883,15 +879,6 @@ def test_a_damaged_environment_is_refused(command: Command, interrupted: Path) -
     complaint(command("resume", interrupted.name), "environment.json is damaged")
 
 
-def test_a_run_that_was_stopped_between_its_first_two_files_can_be_resumed(command: Command, finished: Path) -> None:
-    # config.yaml is written, environment.json is not: the power went just then.
-    for path in finished.iterdir():
-        if path.name != "config.yaml":
-            path.unlink()
-    done = command("resume", finished.name)
-    assert done.code == 0, done.err
-
-
 def flip(path: Path, place: float) -> None:
     data = bytearray(path.read_bytes())
     data[int(len(data) * place)] ^= 0xFF
@@ -942,13 +929,15 @@ def test_a_damaged_checkpoint_is_refused_by_run_as_well(command: Command, interr
     assert contents(interrupted) == before
 
 
-def test_the_checkpoint_of_another_run_is_refused(command: Command, interrupted: Path, tmp_path: Path) -> None:
-    narrow = {"dataset": GRAPH, "threads": 1, "encoder": {"width": 8}}
-    config, dataset = experiment.resolve(run_config(narrow))
-    other = RunStore(tmp_path / "elsewhere").folder_for(config)
+@pytest.mark.parametrize("other", [{"encoder": {"width": 8}}, {"seed": 1}, {"ipal": {"gamma": 0.1}}], ids=str)
+def test_the_checkpoint_of_another_run_is_refused(
+    command: Command, interrupted: Path, tmp_path: Path, other: dict[str, Any]
+) -> None:
+    config, dataset = experiment.resolve(run_config({"dataset": GRAPH, "threads": 1, **other}))
+    folder = RunStore(tmp_path / "elsewhere").folder_for(config)
     with pytest.raises(KeyboardInterrupt):
-        experiment.run(config, dataset, other, Watcher(3), checkpoint_every=1)
-    shutil.copy(other.checkpoint, interrupted / "checkpoint.safetensors")
+        experiment.run(config, dataset, folder, Watcher(3), checkpoint_every=1)
+    shutil.copy(folder.checkpoint, interrupted / "checkpoint.safetensors")
     complaint(command("resume", interrupted.name), "does not fit")
 
 
@@ -1081,6 +1070,19 @@ def test_a_full_disk_loses_nothing(
     assert folder.result()["accuracy_matrix"] == expected["accuracy_matrix"]
     assert (folder.path / "history.csv").read_bytes() == (finished_once / "history.csv").read_bytes()
     assert not folder.checkpoint.exists()
+
+
+@pytest.mark.parametrize("after", range(5))
+def test_every_run_that_is_listed_after_a_full_disk_can_be_resumed(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    with monkeypatch.context() as full:
+        fill_disk(full, "os.replace", after)
+        complaint(command("run", *SMALL), "No room on the disk", underway=True)
+    for run in json.loads(command("list", "runs", "--json").out):
+        done = command("resume", run["run"])
+        assert done.code == 0, done.err
+    assert command("run", *SMALL).code == 0
 
 
 def test_the_accuracies_of_these_runs_could_differ(finished_once: Path) -> None:

@@ -123,6 +123,15 @@ def test_stored_zeros_in_the_gnn_benchmark_format_are_no_words(tmp_path: Path) -
     assert graph.x.nnz == np.count_nonzero(COUNTS) - 1
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_features_that_are_no_numbers_are_not_made_zero_or_one(tmp_path: Path, value: float) -> None:
+    counts = sp.csr_array(COUNTS).data.copy()
+    counts[1] = value
+    put_benchmark(tmp_path, attr_data=counts)
+    with pytest.raises(DataError, match="NaN or infinite"):
+        load("cs", tmp_path)
+
+
 def test_a_word_stored_twice_in_the_gnn_benchmark_format_is_still_one(tmp_path: Path) -> None:
     # PyTorch Geometric adds up repeated entries and then makes them 0/1.
     put_benchmark(

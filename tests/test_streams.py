@@ -136,7 +136,9 @@ def test_the_seen_test_graph_is_the_union_of_all_seen_nodes(tiny: Dataset):
     exams = stream.exams(1)
     assert exams[0].graph is exams[1].graph
     assert exams[0].graph.num_nodes == np.sum(stream.task_of <= 1)
-    assert np.array_equal(exams[0].graph.x[exams[0].test.nodes], tiny.graph.x[(stream.task_of == 0) & (stream.part == TEST)])
+    assert np.array_equal(
+        exams[0].graph.x[exams[0].test.nodes], tiny.graph.x[(stream.task_of == 0) & (stream.part == TEST)]
+    )
 
 
 def test_classes_can_come_in_an_order_of_ones_own(tiny: Dataset):

@@ -16,6 +16,7 @@ from ipal.environment import PeakMemory, environment
 from ipal.errors import StoreError
 from ipal.evaluate import Row, evaluate
 from ipal.learners import Learner, learner_class
+from ipal.learners.base import usable_device
 from ipal.metrics import average_forgetting, average_performance, average_performance_curve
 from ipal.state import State
 from ipal.store import History, RunFolder
@@ -52,6 +53,7 @@ def resolve(config: RunConfig, data_root: Path | None = None) -> tuple[RunConfig
     """Fill in what only the data and the method know, so that the configuration's hash covers all of it."""
     method = learner_class(config.method)
     learner = build_learner(config)
+    usable_device(config.device)
     dataset = datasets.load(config.dataset, data_root, undirected=config.protocol.edges == "undirected")
     if config.dataset_hash not in (None, dataset.hash):
         raise StoreError(

@@ -68,7 +68,9 @@ class TaskStream:
         for index, classes in enumerate(self.classes):
             self.task_of[np.isin(y, classes)] = index
         self.task_of[self.part < 0] = -1
-        self._graph_on = lru_cache(maxsize=None)(self._induce)
+        # A task's own graph is needed again at every later exam, a union of seen tasks only while it is the newest.
+        self._own_graph = lru_cache(maxsize=None)(self._induce)
+        self._union_graph = lru_cache(maxsize=2)(self._induce)
 
     def __len__(self) -> int:
         return len(self.classes)
@@ -98,6 +100,10 @@ class TaskStream:
             ]
             exams.append(Exam(graph, *answers))
         return exams
+
+    def _graph_on(self, index: int, with_earlier: bool, with_unlabelled: bool) -> tuple[Graph, Nodes]:
+        cached = self._union_graph if with_earlier else self._own_graph
+        return cached(index, with_earlier, with_unlabelled)
 
     def _induce(self, index: int, with_earlier: bool, with_unlabelled: bool) -> tuple[Graph, Nodes]:
         """The subgraph of a task, and which nodes of the whole graph its nodes are."""

@@ -190,8 +190,13 @@ class Learner(ABC, Generic[Prepared]):
             self._initialise(task.graph.num_features)
         self._check_features(task.graph)
         first = not self.labels_
+        labels = np.unique(task.labels).tolist()
+        if not first and type(labels[0]) is not type(self.labels_[0]):
+            raise DataError(
+                "The labels of earlier tasks and of this one must be of one kind: all numbers or all strings."
+            )
         known = set(self.labels_)
-        self.labels_ += [label for label in np.unique(task.labels).tolist() if label not in known]
+        self.labels_ += [label for label in labels if label not in known]
         if self.train.moments == "reset":
             self.optimizer_ = self._new_optimizer()
         for group in self.optimizer_.param_groups:
