@@ -81,8 +81,10 @@ def compare(title: str, dataset: Dataset, repeats: int) -> bool:
     print(f"\n{title} ({describe(dataset)})")
     print(f"  stock GCNConv  {median(times['stock']):9.1f} ms")
     print(f"  ipal           {median(times['ours']):9.1f} ms")
-    print(f"  ratio          {ratio(times['stock'], times['ours']):9.2f} x   "
-          f"(of the fastest rounds {min(times['stock']) / min(times['ours']):.2f} x)")
+    print(
+        f"  ratio          {ratio(times['stock'], times['ours']):9.2f} x   "
+        f"(of the fastest rounds {min(times['stock']) / min(times['ours']):.2f} x)"
+    )
     print(f"  largest relative difference: loss {loss:.1e}, gradients {gradient:.1e}")
     return max(loss, gradient) < ROUNDING
 

@@ -9,7 +9,6 @@ import json
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -64,8 +63,10 @@ def peak_memory(dataset: Dataset, size: str, threads: int) -> int:
             np.savez(name, edge_index=dataset.graph.edges, y=dataset.y, **parts)
         epochs = ["--set", "train.epochs=2"] if size == "tiny" else []
         command = [sys.executable, "-m", "ipal", "run", "--dataset", name, "--split", split]
-        command += ["--threads", str(threads), "--runs", str(Path(folder, "runs")), "--json", *epochs]
-        done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+        command += ["--threads", str(threads), "--runs", f"{folder}/runs", "--json", *epochs]
+        done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr)
     return int(json.loads(done.stdout)["peak_memory_bytes"])
 
 

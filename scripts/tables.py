@@ -19,7 +19,7 @@ from typing import Any
 SEEDS = range(5)
 GRID = {
     "encoder.last_activation": ["none", "relu"],
-    "train.epochs": [10, 25, 50, 100, 200],
+    "train.epochs": [1, 2, 5, 10, 25, 50, 100, 200],
     "ipal.gamma": [round(0.1 * step, 1) for step in range(1, 11)],
 }
 ABLATIONS: dict[str, dict[str, Any]] = {
@@ -37,8 +37,9 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "hardness by energy": {"ipal.hardness": "energy"},
     "last ReLU kept": {"encoder.last_activation": "relu"},
     "Adam's moments reset at each task": {"train.moments": "reset"},
-    "200 epochs a task": {"train.epochs": 200},
-    "settings best on CS-CL alone": {"train.epochs": 10, "ipal.gamma": 0.4},
+    "1 epoch a task": {"train.epochs": 1},
+    "50 epochs a task, gamma 0.7": {"train.epochs": 50, "ipal.gamma": 0.7},
+    "200 epochs a task, gamma 0.7": {"train.epochs": 200, "ipal.gamma": 0.7},
     "tested on the union of all seen nodes": {"protocol.test_graph": "seen"},
 }
 
@@ -87,7 +88,8 @@ def spread(values: list[float]) -> str:
 
 
 def choose(options: argparse.Namespace) -> None:
-    variants = [dict(zip(GRID, values, strict=True)) for values in itertools.product(*GRID.values())]
+    grid = GRID | ({"train.epochs": options.epochs} if options.epochs else {})
+    variants = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     head = [
         *(name.partition(".")[2] for name in GRID),
         *(f"{name}: validation AP" for name in options.datasets),
@@ -124,6 +126,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("what", choices=["choose", "ablate"])
     parser.add_argument("--datasets", nargs="+", default=["cs"])
+    parser.add_argument("--epochs", nargs="+", type=int, help="choose: these numbers of epochs only")
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--threads", type=int, default=1, help="threads of each run")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")

@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -21,7 +21,7 @@ Tree = dict[str, Any]
 class Section(BaseModel):
     """A group of settings: unknown names are refused, values are checked, nothing changes afterwards."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class ProtocolConfig(Section):
@@ -65,7 +65,7 @@ class EncoderConfig(Section):
 class TrainConfig(Section):
     """The optimisation, the same for every method."""
 
-    epochs: int = Field(50, ge=0)
+    epochs: int = Field(10, ge=0)
     """Passes over each task's training nodes."""
     lr_base: float = Field(1e-3, gt=0)
     """Learning rate on the first task."""
@@ -84,7 +84,7 @@ class RunConfig(Section):
     """Name of a graph, or the path of an .npz file."""
     dataset_hash: str | None = None
     """SHA-256 of the graph's content; filled in when the graph is read."""
-    split: tuple[int, ...] | None = None
+    split: tuple[Annotated[int, Field(ge=1)], ...] | None = None
     """Number of classes of each task; filled in from the benchmark where it is not given."""
     method: str = "ipal"
     """Name of the learner."""
@@ -113,8 +113,11 @@ class RunConfig(Section):
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
-def run_config(tree: Mapping[str, Any]) -> RunConfig:
-    """A configuration from plain data. Every complaint names the dotted setting and the closest known name."""
+def run_config(tree: Mapping[str, Any], methods_settings: Iterable[str] = ()) -> RunConfig:
+    """A configuration from plain data. Every complaint names the dotted setting and the closest known name.
+
+    Names of the methods' own settings, where the caller knows them, are suggested as well.
+    """
     method = tree.get("method", RunConfig.model_fields["method"].default)
     renamed = {"settings" if key == method else key: value for key, value in tree.items()}
     if "settings" in tree:
@@ -122,14 +125,25 @@ def run_config(tree: Mapping[str, Any]) -> RunConfig:
     try:
         return RunConfig.model_validate(renamed)
     except ValidationError as error:
-        raise explain(error, known_settings(RunConfig)) from error
+        known = [name for name in known_settings(RunConfig) if name != "settings"]
+        raise explain(
+            error,
+            [*known, str(method), *methods_settings],
+            renamed={"settings": str(method)},
+        ) from error
 
 
-def explain(error: ValidationError, known: Iterable[str], prefix: str = "") -> ConfigError:
+def explain(
+    error: ValidationError,
+    known: Iterable[str],
+    prefix: str = "",
+    renamed: Mapping[str, str] | None = None,
+) -> ConfigError:
     """The first complaint of pydantic as one sentence in the user's words."""
     first = error.errors()[0]
     # Branches of a union (`class_order`) appear in the location as type names: keep only real keys.
-    path = prefix + ".".join(str(part) for part in first["loc"] if str(part).replace("_", "").isalnum())
+    parts = [str(part) for part in first["loc"] if str(part).replace("_", "").isalnum()]
+    path = prefix + ".".join((renamed or {}).get(part, part) for part in parts)
     if first["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
         return ConfigError(f"Unknown setting '{path}'.{did_you_mean(path, known)}")
     if first["type"] == "missing":

@@ -13,14 +13,14 @@ from ipal import datasets
 from ipal.config import RunConfig
 from ipal.datasets import Dataset
 from ipal.environment import PeakMemory, environment
-from ipal.errors import StoreError
+from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.evaluate import Row, evaluate
 from ipal.learners import Learner, learner_class
 from ipal.learners.base import usable_device
 from ipal.metrics import average_forgetting, average_performance, average_performance_curve
 from ipal.state import State
 from ipal.store import History, RunFolder
-from ipal.streams import TaskStream, default_split
+from ipal.streams import TaskStream, assign_parts, default_split
 
 
 class Observer(Protocol):
@@ -60,10 +60,13 @@ def resolve(config: RunConfig, data_root: Path | None = None) -> tuple[RunConfig
             f"The graph '{config.dataset}' is not the one this run was started on: its content has changed."
         )
     own = learner.settings()
+    part, _ = assign_parts(dataset.y, config.protocol, config.seed)
+    num_kept = len(np.unique(dataset.y[part >= 0]))
     complete = config.model_copy(
         update={
+            "dataset": dataset.name,
             "dataset_hash": dataset.hash,
-            "split": config.split or dataset.split or default_split(dataset.num_classes),
+            "split": config.split or dataset.split or default_split(num_kept),
             "settings": {name: own[name] for name in method.own_settings()},
         }
     )
@@ -71,6 +74,10 @@ def resolve(config: RunConfig, data_root: Path | None = None) -> tuple[RunConfig
 
 
 def build_learner(config: RunConfig) -> Learner[Any]:
+    own = [f"{config.method}.{name}" for name in learner_class(config.method).own_settings()]
+    for path in (f"{config.method}.{name}" for name in config.settings):
+        if path not in own:
+            raise ConfigError(f"Unknown setting '{path}'.{did_you_mean(path, own)}")
     shared = {"encoder": config.encoder, "train": config.train, "seed": config.seed, "device": config.device}
     return learner_class(config.method).from_settings({**config.settings, **shared})
 
@@ -96,6 +103,10 @@ def run(
         progress = Progress()
         if folder.checkpoint.exists():
             state = State.load(folder.checkpoint)
+            if not state.facts.keys() >= {"progress", "learner"}:
+                raise StoreError(f"{folder.checkpoint} is no checkpoint of a run.")
+            if state.facts["learner"]["settings"] != learner.settings():
+                raise StoreError(f"{folder.checkpoint} does not fit this run: it belongs to other settings.")
             progress = Progress.from_facts(dict(state.facts["progress"]))
             learner.restore(State(state.tensors, state.facts["learner"]))
             folder.log(f"resumed at task {progress.task}, epoch {progress.epoch}")

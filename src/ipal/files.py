@@ -13,8 +13,9 @@ NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Write aside, flush to the disk, rename: a reader sees the old file or the new one, never a part."""
     data = content.encode() if isinstance(content, str) else content
-    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    aside = ""
     try:
+        handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
@@ -23,7 +24,8 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     except OSError as error:
         raise explain_write_failure(path, error) from error
     finally:
-        Path(aside).unlink(missing_ok=True)
+        if aside:
+            Path(aside).unlink(missing_ok=True)
     _flush_folder(path.parent)
 
 

@@ -61,6 +61,11 @@ def checked_graph(x: Features, edges: NDArray[np.generic], *, undirected: bool) 
     values = x.data if isinstance(x, sp.csr_array) else x
     if not np.isfinite(values).all():
         raise DataError("The features hold NaN or infinite values: replace them before use.")
+    return Graph(x=x, edges=simple_edges(checked_edges(edges, n), n, undirected=undirected))
+
+
+def checked_edges(edges: NDArray[np.generic], n: int) -> Edges:
+    """Edges that came from outside, as pairs of nodes 0 to n - 1."""
     if edges.ndim != 2 or edges.shape[0] != 2:
         raise DataError(f"edge_index must have the shape 2 x edges; this one has {tuple(edges.shape)}.")
     if not np.issubdtype(edges.dtype, np.integer):
@@ -69,7 +74,7 @@ def checked_graph(x: Features, edges: NDArray[np.generic], *, undirected: bool) 
     if ends.size and (ends.min() < 0 or ends.max() >= n):
         wrong = int(ends[(ends < 0) | (ends >= n)][0])
         raise DataError(f"An edge points to node {wrong}, but the nodes are 0 to {n - 1}.")
-    return Graph(x=x, edges=simple_edges(ends, n, undirected=undirected))
+    return ends
 
 
 def simple_edges(edges: Edges, n: int, *, undirected: bool) -> Edges:
@@ -97,11 +102,13 @@ def normalised_adjacency(adjacency: sp.csr_array) -> sp.csr_array:
 
 def whole_labels(y: NDArray[np.generic], n: int) -> NDArray[np.int64]:
     """Labels as whole numbers, one per node."""
-    if y.ndim != 1 or len(y) != n:
-        raise DataError(f"There are {len(y) if y.ndim else 0} labels for {n} nodes: one per node is needed.")
+    if y.ndim != 1:
+        raise DataError(f"The labels must be a list with one number per node; these have {y.ndim} dimension(s).")
+    if len(y) != n:
+        raise DataError(f"There are {len(y)} labels for {n} nodes: one per node is needed.")
     if np.issubdtype(y.dtype, np.integer):
         return y.astype(np.int64)
-    if not np.issubdtype(y.dtype, np.floating) or not np.array_equal(y, np.floor(y)):
+    if not np.issubdtype(y.dtype, np.floating) or not (np.isfinite(y).all() and np.array_equal(y, np.floor(y))):
         raise DataError("The labels are not whole numbers: number the classes 0, 1, 2, …")
     return y.astype(np.int64)
 

@@ -53,7 +53,7 @@ class State:
                 f"{path} has the format '{version}', this version of ipal reads '{FORMAT}': "
                 "open it with the version that wrote it."
             )
-        if header.get("checksum") != _checksum(tensors, header["facts"]):
+        if "facts" not in header or header.get("checksum") != _checksum(tensors, header["facts"]):
             raise damaged
         return cls(tensors, json.loads(header["facts"]))
 

@@ -28,6 +28,17 @@ from ipal.errors import ConfigError, StoreError
 from ipal.files import explain_write_failure, make_folder, write_atomically
 
 FORMAT = 1
+RESULT_PARTS = {
+    "accuracy_matrix",
+    "average_performance",
+    "average_forgetting",
+    "average_performance_curve",
+    "protocol",
+    "data",
+    "timing",
+    "peak_memory_bytes",
+    "retained",
+}
 History = list[dict[str, float]]
 
 
@@ -51,9 +62,10 @@ class RunFolder:
 
     def start(self, config: RunConfig, environment: dict[str, Any]) -> None:
         make_folder(self.path)
+        # The configuration comes last: a folder that has one is a run, and can be resumed.
+        self.write_json("environment.json", environment)
         tree = {"format": FORMAT, **config.to_tree()}
         write_atomically(self.path / "config.yaml", yaml.safe_dump(tree, sort_keys=False))
-        self.write_json("environment.json", environment)
 
     def config(self) -> RunConfig:
         """The configuration, with its hash checked against the folder's name."""
@@ -81,7 +93,12 @@ class RunFolder:
         return Path(known) if known else None
 
     def result(self) -> dict[str, Any]:
-        return self._parse("result.json", json.loads, json.JSONDecodeError)
+        result = self._parse("result.json", json.loads, json.JSONDecodeError)
+        if not result.keys() >= RESULT_PARTS:
+            raise StoreError(
+                f"{self.path}/result.json is damaged: delete the folder and run again, or restore the file."
+            )
+        return result
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         write_atomically(self.path / name, json.dumps(content, indent=2) + "\n")
@@ -106,11 +123,17 @@ class RunFolder:
     def locked(self) -> Iterator[None]:
         """Nobody else works on this run meanwhile. The lock goes with the process, even if it is killed."""
         make_folder(self.path)
+        lock = FileLock(self.path / ".lock", timeout=0)
         try:
-            with FileLock(self.path / ".lock", timeout=0):
-                yield
+            lock.acquire()
         except Timeout as error:
             raise StoreError(f"{self.path} is being worked on by another process: wait for it or end it.") from error
+        except OSError as error:
+            raise explain_write_failure(self.path / ".lock", error) from error
+        try:
+            yield
+        finally:
+            lock.release()
 
     def _parse(self, name: str, parse: Any, failure: type[Exception]) -> dict[str, Any]:
         path = self.path / name
@@ -141,14 +164,15 @@ class RunStore:
         for path in (Path(name), self.root / name):
             if (path / "config.yaml").exists():
                 return RunFolder(path.resolve())
-            if path.is_dir() and name not in {"", "."} and path.resolve() != self.root.resolve():
-                raise StoreError(f"{path} is no run folder: it has no config.yaml.")
         matching = [folder for folder in self.all() if name in folder.path.name]
         if len(matching) == 1:
             return matching[0]
         if matching:
             names = ", ".join(folder.path.name for folder in matching[:4])
             raise StoreError(f"'{name}' fits {len(matching)} runs under {self.root}: {names}; say more of the name.")
+        for path in (Path(name), self.root / name):
+            if path.is_dir() and name not in {"", "."} and path.resolve() != self.root.resolve():
+                raise StoreError(f"{path} is no run folder: it has no config.yaml.")
         raise StoreError(f"There is no run '{name}' under {self.root}: 'ipal list runs' shows those there are.")
 
     def all(self) -> Sequence[RunFolder]:

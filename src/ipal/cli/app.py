@@ -83,16 +83,19 @@ def run(
         tree = override(tree, parse_assignment(assignment))
     if "dataset" not in tree:
         raise ConfigError("Say which graph: --dataset digits needs no file; 'ipal list datasets' shows all.")
-    wanted = run_config(tree)
 
     from ipal import experiment
     from ipal.datasets.catalog import data_root
+    from ipal.learners import LEARNERS
 
+    own = [f"{name}.{setting}" for name, learner in LEARNERS.items() for setting in learner.own_settings()]
+    wanted = run_config(tree, own)
     complete, graph = experiment.resolve(wanted, root)
     folder = RunStore(runs).folder_for(complete)
     if folder.is_finished:
+        result = folder.result()
         render.note(f"This run is finished already; shown from {folder.path}")
-        _show(folder, folder.result(), as_json)
+        _show(folder, result, as_json)
         return
     if folder.checkpoint.exists():
         render.note(f"This run was interrupted before; resuming {folder.path.name}")
@@ -111,8 +114,9 @@ def resume(
     folder = RunStore(runs).find(name)
     config = folder.config()
     if folder.is_finished:
+        result = folder.result()
         render.note(f"This run is finished already; shown from {folder.path}")
-        _show(folder, folder.result(), as_json)
+        _show(folder, result, as_json)
         return
 
     from ipal import experiment

@@ -22,7 +22,7 @@ class ProgressBar:
     """Watches a run: epochs as a bar, the accuracy after every task as a line."""
 
     def __init__(self, title: str) -> None:
-        note(f"run {title}")
+        self._title = title
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -34,13 +34,16 @@ class ProgressBar:
         )
 
     def __enter__(self) -> Self:
-        self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+        if self._bar.live.is_started:
+            self._bar.stop()
 
     def started(self, tasks: int, epochs: int, done: int) -> None:
+        # Only now is the run known to be possible: before, an error is to stand alone.
+        note(f"run {self._title}")
+        self._bar.start()
         self._tasks = tasks
         self._id = self._bar.add_task("task 1", total=tasks * epochs, completed=done, terms="")
 

@@ -52,23 +52,26 @@ def load(name: str, root: Path | None = None, *, undirected: bool = True) -> Dat
         raw = entry.read(folder / entry.path)
     except FileNotFoundError as error:
         raise DataError(catalog.how_to_get(name, entry, folder)) from error
+    # A file is known by its full path, so that a run finds it again from any folder.
+    name = entry.path if Path(entry.path).is_absolute() else name
     return _checked(name, raw, entry, undirected)
 
 
 def _checked(name: str, raw: RawGraph, entry: catalog.Entry, undirected: bool) -> Dataset:
-    num_nodes = len(raw.y) if raw.x is None else raw.x.shape[0]
+    num_nodes = raw.y.size if raw.x is None else raw.x.shape[0]
     y = whole_labels(raw.y, num_nodes)
-    preprocessing, beyond_task, x = raw.preprocessing, entry.beyond_task, raw.x
+    preprocessing, beyond_task, x, remark = raw.preprocessing, entry.beyond_task, raw.x, entry.remark
     if x is None:
         skeleton = checked_graph(np.ones((num_nodes, 1), dtype=np.float32), raw.edges, undirected=True)
         x = features.structural_features(skeleton)
         preprocessing, beyond_task = features.REMARK, True
+        remark = "; ".join(filter(None, [remark, features.REMARK]))
     return Dataset(
         name=name,
         graph=checked_graph(x, raw.edges, undirected=undirected),
         y=y,
         split=entry.split,
         preprocessing=preprocessing,
-        remark=entry.remark,
+        remark=remark,
         beyond_task=beyond_task,
     )

@@ -29,7 +29,7 @@ def digits(neighbours: int = 8) -> RawGraph:
     )
 
 
-@dataclass(config=ConfigDict(extra="forbid"), frozen=True, kw_only=True)
+@dataclass(config=ConfigDict(extra="forbid", allow_inf_nan=False), frozen=True, kw_only=True)
 class Synthetic:
     """Size of a synthetic graph: communities with Gaussian features and uneven degrees."""
 

@@ -5,6 +5,7 @@ each a dataset by its file name).
 """
 
 import os
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,8 @@ def how_to_get(name: str, entry: Entry, root: Path) -> str:
 
 def download(name: str, root: Path) -> None:
     """Fetch a graph with PyTorch Geometric's (or OGB's) own class, which knows where it lies."""
+    if name.partition(":")[0] in BUILT_IN:
+        raise DataError(f"'{name}' is built in: it needs no file and no download.")
     entry = find(name, root)
     stock, _, argument = entry.download.partition(":")
     if not stock:
@@ -183,7 +186,7 @@ def download(name: str, root: Path) -> None:
         _download(stock, argument, root / "pyg")
     except ImportError as error:
         raise DataError(f"Downloading '{name}' needs the ogb package: pip install 'ipal[ogb]'.") from error
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, ValueError, zipfile.BadZipFile) as error:
         raise DataError(f"'{name}' could not be downloaded ({error}): {how_to_get(name, entry, root)}") from error
 
 

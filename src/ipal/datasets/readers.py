@@ -1,9 +1,10 @@
 """Raw files of graphs, read into plain arrays. Nothing here unpickles: a file that would need it is refused."""
 
 import gzip
+import warnings
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ipal.errors import DataError
-from ipal.graph import Features
+from ipal.graph import Features, checked_edges, whole_labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,27 +30,38 @@ class RawGraph:
 Reader = Callable[[Path], RawGraph]
 
 
-def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """All arrays of an .npz file, or one clear sentence."""
+def read_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Those of the named arrays that an .npz file holds, or one clear sentence.
+
+    Other arrays are not touched: the stock files also hold names of nodes and words, which are pickled.
+    """
+    unreadable = f"{path} is not a readable .npz file: it is damaged, cut short or no .npz."
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except FileNotFoundError:
+        with path.open("rb") as file:
+            if not zipfile.is_zipfile(file):
+                raise DataError(unreadable)
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in names if name in archive.files}
+    except (FileNotFoundError, DataError):
         raise
-    except ValueError as error:
-        if "allow_pickle" in str(error) or "pickle" in str(error).lower():
+    except Exception as error:  # whatever the parsers of a damaged file stumble over
+        if isinstance(error, ValueError) and "allow_pickle" in str(error):
             raise DataError(
                 f"{path} holds pickled objects, which are never opened: save it again as plain arrays."
             ) from error
-        raise DataError(f"{path} is damaged or cut short: fetch or save it again.") from error
-    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, KeyError, AttributeError) as error:
-        raise DataError(f"{path} is not a readable .npz file: it is damaged, cut short or no .npz.") from error
+        raise DataError(unreadable) from error
+    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+        raise DataError(unreadable)
+    return arrays
 
 
 def need(arrays: dict[str, NDArray[Any]], names: list[str], path: Path) -> list[NDArray[Any]]:
     missing = [name for name in names if name not in arrays]
     if missing:
-        raise DataError(f"{path} lacks the array(s) {', '.join(missing)}; it holds {', '.join(arrays)}.")
+        raise DataError(
+            f"{path} lacks the array(s) {', '.join(missing)}; it holds {', '.join(arrays) or 'none of them'}."
+        )
     return [arrays[name] for name in names]
 
 
@@ -57,10 +69,13 @@ def csr(parts: list[NDArray[Any]], path: Path) -> sp.csr_array:
     """A CSR matrix from its values, indices, row starts and shape, with its structure checked."""
     try:
         values, indices, indptr, shape = parts
+        if values.dtype.kind not in "fiub" or indices.dtype.kind not in "iu" or indptr.dtype.kind not in "iu":
+            raise TypeError("a sparse matrix is made of numbers at whole places")
         matrix = sp.csr_array((values, indices, indptr), shape=tuple(int(size) for size in shape))
         matrix.check_format(full_check=True)
-    except (ValueError, TypeError, IndexError) as error:
+    except (ValueError, TypeError, IndexError, OverflowError) as error:
         raise DataError(f"{path} holds a sparse matrix whose parts do not fit together.") from error
+    matrix.sum_duplicates()  # one order, each place once: the same content has the same hash
     return matrix
 
 
@@ -69,33 +84,47 @@ def read_gnn_benchmark(path: Path) -> RawGraph:
 
     As in PyTorch Geometric's loader, features become 0/1: the files hold word counts.
     """
-    arrays = read_arrays(path)
-    adjacency = csr(need(arrays, ["adj_data", "adj_indices", "adj_indptr", "adj_shape"], path), path).tocoo()
-    x = csr(need(arrays, ["attr_data", "attr_indices", "attr_indptr", "attr_shape"], path), path)
+    adj = ["adj_data", "adj_indices", "adj_indptr", "adj_shape"]
+    attr = ["attr_data", "attr_indices", "attr_indptr", "attr_shape"]
+    arrays = read_arrays(path, [*adj, *attr, "labels"])
+    adjacency = csr(need(arrays, adj, path), path).tocoo()
+    x = csr(need(arrays, attr, path), path)
+    if not np.isfinite(x.data).all():
+        raise DataError(f"{path}: the features hold NaN or infinite values: replace them before use.")
     x = x.astype(np.float32)
     x.data = (x.data > 0).astype(np.float32)
     x.eliminate_zeros()
     (y,) = need(arrays, ["labels"], path)
-    return RawGraph(np.stack([adjacency.row, adjacency.col]), y, x, "features made 0/1, as the stock loader does")
+    return RawGraph(
+        np.stack([adjacency.row, adjacency.col]),
+        y,
+        x,
+        "features made 0/1, as the stock loader does",
+    )
 
 
 def read_plain(path: Path) -> RawGraph:
     """Plain arrays: `edge_index`, `y`, and features as `x` or as `x_indices, x_indptr, x_values, x_shape`."""
-    arrays = read_arrays(path)
+    sparse = ["x_values", "x_indices", "x_indptr", "x_shape"]
+    arrays = read_arrays(path, ["edge_index", "y", "x", *sparse])
     edges, y = need(arrays, ["edge_index", "y"], path)
     x: Features | None = None
     if "x" in arrays:
         if arrays["x"].dtype.kind not in "fiub":
             raise DataError(f"{path}: the features x hold {arrays['x'].dtype}, not numbers.")
-        x = np.ascontiguousarray(arrays["x"], dtype=np.float32)
-    elif "x_indices" in arrays:
-        x = csr(need(arrays, ["x_values", "x_indices", "x_indptr", "x_shape"], path), path).astype(np.float32)
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+            x = np.ascontiguousarray(arrays["x"], dtype=np.float32)
+    elif any(name in arrays for name in sparse):
+        with np.errstate(over="ignore"):
+            x = csr(need(arrays, sparse, path), path).astype(np.float32)
     return RawGraph(edges, y, x, "features as in the file" if x is not None else "")
 
 
 def read_ogb(folder: Path) -> RawGraph:
     """The raw csv.gz files of an OGB node data set; its own cache is pickled and not touched."""
-    edges = _read_csv(folder / "edge.csv.gz", np.int64).reshape(-1, 2).T
+    edges = _read_csv(folder / "edge.csv.gz", np.int64).T
+    if len(edges) != 2:
+        raise DataError(f"{folder / 'edge.csv.gz'} must have two columns; it has {len(edges)}.")
     x = _read_csv(folder / "node-feat.csv.gz", np.float32)
     y = _read_csv(folder / "node-label.csv.gz", np.int64).reshape(-1)
     return RawGraph(edges, y, np.atleast_2d(x), "features as in the file")
@@ -103,7 +132,8 @@ def read_ogb(folder: Path) -> RawGraph:
 
 def _read_csv(path: Path, dtype: type) -> NDArray[Any]:
     try:
-        with gzip.open(path, "rt") as file:
+        with gzip.open(path, "rt") as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of an empty table, whose emptiness is found soon enough
             return np.loadtxt(file, delimiter=",", dtype=dtype, ndmin=2)
     except FileNotFoundError:
         raise
@@ -113,14 +143,17 @@ def _read_csv(path: Path, dtype: type) -> NDArray[Any]:
 
 def read_reddit(folder: Path) -> RawGraph:
     """The two raw files of PyTorch Geometric's `Reddit`; the 41st class is dropped, as the benchmark does."""
-    x, y = need(read_arrays(folder / "reddit_data.npz"), ["feature", "label"], folder / "reddit_data.npz")
-    row, col = need(read_arrays(folder / "reddit_graph.npz"), ["row", "col"], folder / "reddit_graph.npz")
-    if len(y) != len(x):
-        raise DataError(f"{folder}/reddit_data.npz has {len(y)} labels for {len(x)} nodes.")
+    data, graph = folder / "reddit_data.npz", folder / "reddit_graph.npz"
+    x, y = need(read_arrays(data, ["feature", "label"]), ["feature", "label"], data)
+    row, col = need(read_arrays(graph, ["row", "col"]), ["row", "col"], graph)
+    if x.ndim != 2 or x.dtype.kind not in "fiub" or row.shape != col.shape:
+        raise DataError(f"The parts of {folder} do not fit together: fetch them again.")
+    y = whole_labels(y, len(x))
+    ends = checked_edges(np.stack([row, col]), len(x))
     kept = np.flatnonzero(y != 40)
     position = np.full(len(y), -1, dtype=np.int64)
     position[kept] = np.arange(len(kept))
-    edges = position[np.stack([row, col])]
+    edges = position[ends]
     edges = edges[:, (edges >= 0).all(axis=0)]
     features = np.ascontiguousarray(x[kept], dtype=np.float32)
     return RawGraph(edges, y[kept], features, "features as in the file, 41st class dropped")

@@ -47,7 +47,9 @@ class Batch:
     """Which of the task's training nodes they are; a slice where they are all of them."""
 
 
-@dataclass(config=ConfigDict(extra="forbid", use_attribute_docstrings=True), kw_only=True, eq=False)
+@dataclass(
+    config=ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False), kw_only=True, eq=False
+)
 class Learner(ABC, Generic[Prepared]):
     """A continual learner on graphs: `partial_fit` one task after the other, `predict` over all classes so far."""
 
@@ -90,7 +92,8 @@ class Learner(ABC, Generic[Prepared]):
     def embed(self, data: Data) -> NDArray[np.float32]:
         """Embedding of every node."""
         with torch.no_grad():
-            embeddings: NDArray[np.float32] = self.network_(self._checked(graph_of(data))).cpu().numpy()
+            graph = self._checked(graph_of(data))
+            embeddings: NDArray[np.float32] = self.network_(graph).cpu().numpy()
         return embeddings
 
     @property
@@ -348,6 +351,8 @@ def usable_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise ConfigError(f"Unknown device '{name}': use cpu, cuda or cuda:N.") from error
+    if device.type not in {"cpu", "cuda"}:
+        raise ConfigError(f"Unknown device '{name}': use cpu, cuda or cuda:N.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(
             f"The device '{name}' is not there ({torch.cuda.device_count()} CUDA device(s) found): use --device cpu."

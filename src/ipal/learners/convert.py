@@ -39,7 +39,7 @@ def _plain_labels(labels: NDArray[Any]) -> Labels:
     """Whole numbers or strings; anything else would not survive saving."""
     if labels.dtype.kind in "iub":
         return labels.astype(np.int64)
-    if labels.dtype.kind == "f" and np.array_equal(labels, np.floor(labels)):
+    if labels.dtype.kind == "f" and np.isfinite(labels).all() and np.array_equal(labels, np.floor(labels)):
         return labels.astype(np.int64)
     if labels.dtype.kind == "U" or (labels.dtype == object and all(isinstance(v, str) for v in labels)):
         return labels.astype(np.str_)
@@ -60,7 +60,11 @@ def _features(x: Any) -> Features:
         return sp.csr_array(parts, shape=tuple(x.shape)).astype(np.float32)
     if sp.issparse(x):
         return sp.csr_array(x).astype(np.float32)
-    return np.ascontiguousarray(_numpy(x), dtype=np.float32)
+    try:
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+            return np.ascontiguousarray(_numpy(x), dtype=np.float32)
+    except (ValueError, TypeError) as error:
+        raise DataError("The features must be a table of numbers, nodes by features.") from error
 
 
 def _numpy(values: Any) -> NDArray[Any]:

@@ -54,7 +54,7 @@ class Episode:
 class IPAL(Learner[Episode]):
     """Prototype contrast with affinity distillation, boundary perception and topology-weighted prototypes."""
 
-    gamma: float = Field(0.7, ge=0)
+    gamma: float = Field(0.4, ge=0)
     """Weight of the distillation (Eq. 13); the paper's grid is 0.1 to 1.0."""
     distillation: Literal["ipad", "ipad-printed", "fd", "none"] = "ipad"
     """What holds old knowledge in place: affinities (Eq. 8), its printed form, features (Eq. 5), nothing."""

@@ -1,0 +1,61 @@
+"""The benchmarks run, say their ratios, and compare sides that compute the same. Nothing here looks at a clock."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import PROJECT
+
+
+@pytest.fixture
+def lines(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """What a benchmark prints at its smallest size, without real data."""
+    script = PROJECT / "benchmarks" / request.param
+    done = subprocess.run(
+        [sys.executable, str(script), "--size", "tiny", "--repeats", "2", "--threads", "1"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "IPAL_DATA": str(tmp_path / "no-data"), "OMP_NUM_THREADS": "1"},
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.iterdir()) == []
+    return done.stdout
+
+
+def ratios(text: str) -> list[float]:
+    return [float(number) for number in re.findall(r"ratio[^\n]*?([\d.]+) x", text)]
+
+
+@pytest.mark.parametrize("lines", ["encoder_step.py"], indirect=True)
+def test_encoder_and_stock_layers_compute_the_same(lines: str) -> None:
+    assert "CS-sized sparse features" in lines
+    assert "Arxiv-sized dense features" in lines
+    assert len(ratios(lines)) == 2
+    differences = re.findall(r"relative difference: loss (\S+), gradients (\S+)", lines)
+    assert len(differences) == 2
+    for loss, gradients in differences:
+        assert float(loss) < 1e-6
+        assert float(gradients) < 1e-5
+
+
+@pytest.mark.parametrize("lines", ["ipal_step.py"], indirect=True)
+def test_ipal_step_goes_through_the_whole_stream(lines: str) -> None:
+    assert re.findall(r"task (\d)", lines) == ["0", "1", "2", "3", "4", "5"]
+    assert "2 + 13 classes" in lines
+    assert len(ratios(lines)) == 7
+    assert re.search(r"whole stream: .* ratio [\d.]+ x", lines)
+    assert re.search(r"peak memory of a full run: \d\.\d\d GB", lines)
+
+
+@pytest.mark.parametrize("lines", ["sparse_products.py"], indirect=True)
+def test_all_kernels_compute_the_same(lines: str) -> None:
+    assert len(ratios(lines)) == 3 * 5 + 1
+    differences = [float(number) for number in re.findall(r"relative difference (\S+)", lines)]
+    assert len(differences) == 3 * 5
+    assert max(differences) < 1e-5
