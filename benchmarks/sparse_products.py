@@ -89,7 +89,7 @@ def dense_per_sparse(a: sp.csr_array, x: sp.csr_array, repeats: int) -> None:
 
 
 def main() -> None:
-    chosen = options("Sparse products by kernel, and dense against sparse.", repeats=11).parse_args()
+    chosen = options("Sparse products by kernel, and dense against sparse.", repeats=21).parse_args()
     begin(chosen.threads)
     dataset = cs(chosen.size)
     print(describe(dataset))
