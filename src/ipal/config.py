@@ -204,4 +204,5 @@ def read_config_file(path: Path) -> Tree:
         return {}
     if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
         raise ConfigError(f"The configuration file {path} must hold settings as 'name: value' lines.")
-    return tree
+    # A stored run's config.yaml says in which format its folder is written; as settings it is the same.
+    return {key: value for key, value in tree.items() if key != "format"}

@@ -13,7 +13,7 @@ import typer
 
 from ipal.cli import render
 from ipal.config import Tree, override, parse_assignment, read_config_file, run_config
-from ipal.errors import ConfigError, did_you_mean
+from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.store import RunFolder, RunStore
 
 EXAMPLES = """
@@ -236,7 +236,11 @@ def _methods() -> list[dict[str, Any]]:
 def _runs(store: RunStore) -> list[dict[str, Any]]:
     rows = []
     for folder in store.all():
-        result = folder.result() if folder.is_finished else {}
+        status = folder.status
+        try:
+            result = folder.result() if folder.is_finished else {}
+        except StoreError:  # one damaged run must not hide the others
+            status, result = "damaged", {}
         scores = {key: result.get(key) for key in ("average_performance", "average_forgetting")}
-        rows.append({"run": folder.path.name, "status": folder.status, **scores})
+        rows.append({"run": folder.path.name, "status": status, **scores})
     return rows

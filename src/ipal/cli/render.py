@@ -127,7 +127,8 @@ def survey(rows: list[dict[str, Any]], root: Path) -> None:
     for row in rows:
         if row["here"]:
             counts = (f"{row[key]:,}" for key in ("nodes", "edges", "features", "classes"))
-            table.add_row(row["name"], *counts, row["hash"][:12], row["path"])
+            where = row["path"].removeprefix(f"{root}/")
+            table.add_row(row["name"], *counts, row["hash"][:12], where)
     out.print(table)
     for row in rows:
         if not row["here"]:

@@ -5,13 +5,17 @@ from typing import Any
 
 from ipal import datasets
 from ipal.datasets import catalog
+from ipal.errors import DataError
 
 
 def look(name: str, root: Path) -> dict[str, Any]:
     facts = catalog.describe(name, root)
     if not facts["here"]:
         return facts
-    dataset = datasets.load(name, root)
+    try:
+        dataset = datasets.load(name, root)
+    except DataError as error:  # one damaged file must not hide the others
+        return facts | {"here": False, "how_to_get": str(error)}
     return facts | {
         "nodes": dataset.graph.num_nodes,
         "edges": dataset.graph.edges.shape[1],
