@@ -37,6 +37,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "hardness by energy": {"ipal.hardness": "energy"},
     "last ReLU kept": {"encoder.last_activation": "relu"},
     "Adam's moments reset at each task": {"train.moments": "reset"},
+    "no training at all (random encoder, prototypes alone)": {"train.epochs": 0},
     "1 epoch a task": {"train.epochs": 1},
     "50 epochs a task, gamma 0.7": {"train.epochs": 50, "ipal.gamma": 0.7},
     "200 epochs a task, gamma 0.7": {"train.epochs": 200, "ipal.gamma": 0.7},

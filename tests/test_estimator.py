@@ -190,11 +190,12 @@ def test_misuse_is_answered_with_a_sentence(method, tiny: Dataset, tiny_stream: 
         method().predict(task)
     with pytest.raises(DataError, match="No node"):
         method().partial_fit(Data(x=task.x, edge_index=task.edge_index, y=task.y, train_mask=~task.train_mask & False))
+    learner = fitted(method, tiny_stream, 1)
     with pytest.raises(DataError, match="trained on 16"):
-        fitted(method, tiny_stream, 1).predict(Data(x=torch.zeros(3, 4)))
+        learner.predict(Data(x=torch.zeros(3, 4)))
+    names = Data(x=task.x, edge_index=task.edge_index, y=np.array(["a"] * len(task.x)))
     with pytest.raises(DataError, match="of one kind"):
-        names = Data(x=task.x, edge_index=task.edge_index, y=np.array(["a"] * len(task.x)))
-        fitted(method, tiny_stream, 1).partial_fit(names)
+        learner.partial_fit(names)
     with pytest.raises(DataError, match="train_mask"):
         method().partial_fit(Data(x=task.x, y=task.y, train_mask=torch.ones(3, dtype=torch.bool)))
     (tmp_path / "m").write_bytes(b"not a model")

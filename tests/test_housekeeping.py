@@ -4,7 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
-from tests.conftest import write_graph
+from tests.support import write_graph
 
 SMALL = ("--dataset", "synthetic:nodes=240,classes=6,features=16", "--set", "train.epochs=1")
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import PROJECT, write_graph
+from tests.conftest import PROJECT
+from tests.support import write_graph
 
 README = (PROJECT / "README.md").read_text()
 

@@ -6,7 +6,6 @@ are two types: no validation or test label can reach a learner, because a task h
 
 import hashlib
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,9 +67,7 @@ class TaskStream:
         for index, classes in enumerate(self.classes):
             self.task_of[np.isin(y, classes)] = index
         self.task_of[self.part < 0] = -1
-        # A task's own graph is needed again at every later exam, a union of seen tasks only while it is the newest.
-        self._own_graph = lru_cache(maxsize=None)(self._induce)
-        self._union_graph = lru_cache(maxsize=2)(self._induce)
+        self._graphs: dict[tuple[int, bool, bool], tuple[Graph, Nodes]] = {}
 
     def __len__(self) -> int:
         return len(self.classes)
@@ -102,11 +99,15 @@ class TaskStream:
         return exams
 
     def _graph_on(self, index: int, with_earlier: bool, with_unlabelled: bool) -> tuple[Graph, Nodes]:
-        cached = self._union_graph if with_earlier else self._own_graph
-        return cached(index, with_earlier, with_unlabelled)
+        """The subgraph of a task, and which nodes of the whole graph its nodes are; kept while it may be needed."""
+        key = (index, with_earlier, with_unlabelled)
+        if key not in self._graphs:
+            # A task's own graph comes back at every later exam, a union of seen tasks only while it is the newest.
+            self._graphs = {old: graph for old, graph in self._graphs.items() if not old[1] or old[0] == index}
+            self._graphs[key] = self._induce(*key)
+        return self._graphs[key]
 
     def _induce(self, index: int, with_earlier: bool, with_unlabelled: bool) -> tuple[Graph, Nodes]:
-        """The subgraph of a task, and which nodes of the whole graph its nodes are."""
         chosen = self.task_of == index
         if with_earlier:
             chosen = (self.task_of >= 0) & (self.task_of <= index)

@@ -1,0 +1,141 @@
+"""A disk that is full or may not be written: one sentence, and nothing is lost."""
+
+import errno
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ipal import IPAL, StoreError, experiment
+from ipal.state import State
+from ipal.store import RunStore
+from tests.bad_input.support import SMALL, contents, learn, wanted
+from tests.support import Command, Watcher, complaint
+
+# ---------------------------------------------------------------------- folders that cannot be written
+
+
+def test_a_file_in_the_way_of_the_runs_folder_is_named(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("my notes")
+    complaint(command("run", *SMALL), "Cannot write", "runs", "--runs")
+    assert (tmp_path / "runs").read_text() == "my notes"
+    complaint(command("run", *SMALL, "--runs", "runs/deeper"), "Cannot write", "runs", "--runs")
+
+
+def test_a_place_where_no_folder_can_be_made_is_named(command: Command) -> None:
+    complaint(command("run", *SMALL, "--runs", "/proc/ipal-runs"), "Cannot write", "/proc/ipal-runs", "--runs")
+
+
+@pytest.mark.parametrize("what", ["lock", "temporary file"])
+def test_a_run_folder_that_may_not_be_written_is_named(
+    command: Command, interrupted: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    def refuse(*_: object, **__: object) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    # Tests may run as root, who may write everywhere: the refusal itself is put in place.
+    place = "filelock.FileLock.acquire" if what == "lock" else "tempfile.mkstemp"
+    monkeypatch.setattr(place, refuse)
+    before = contents(interrupted)
+    complaint(command("resume", interrupted.name), "Permission denied", underway=what != "lock")
+    assert contents(interrupted) == before
+
+
+# ---------------------------------------------------------------------- no room on the disk
+
+WRITES = 14  # config, environment, 3 tasks x 3 checkpoints, history, model, result
+
+
+def fill_disk(monkeypatch: pytest.MonkeyPatch, function: str, after: int) -> list[int]:
+    """From the `after`-th atomic write on, the disk is full. Returns a list that grows with every write."""
+    module, name = function.split(".")
+    real = getattr(sys.modules[module], name)
+    calls: list[int] = []
+    # Every atomic write makes two calls of fsync: for the file, and for its folder.
+    most = after * (2 if name == "fsync" else 1)
+
+    def limited(*arguments: Any, **named: Any) -> Any:
+        calls.append(1)
+        if len(calls) > most:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(sys.modules[module], name, limited)
+    return calls
+
+
+def test_a_run_makes_as_many_writes_as_the_tests_below_think(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = fill_disk(monkeypatch, "os.replace", 1000)
+    learn(tmp_path)
+    assert len(calls) == WRITES
+
+
+@pytest.mark.parametrize("after", range(WRITES))
+@pytest.mark.parametrize("function", ["os.fsync", "os.replace", "tempfile.mkstemp"])
+def test_a_full_disk_loses_nothing(
+    tmp_path: Path, finished_once: Path, monkeypatch: pytest.MonkeyPatch, function: str, after: int
+) -> None:
+    config, dataset = wanted()
+    folder = RunStore(tmp_path).folder_for(config)
+    with monkeypatch.context() as full:
+        fill_disk(full, function, after)
+        with pytest.raises(StoreError, match=r"No room on the disk.*free some space.*what was saved before is whole"):
+            experiment.run(config, dataset, folder, Watcher(), checkpoint_every=2)
+    assert not folder.is_finished
+    assert not list(folder.path.glob(".*.*")), "a half-written file was left behind"
+    assert folder.checkpoint.exists() == (after > 2)
+    if folder.checkpoint.exists():
+        State.load(folder.checkpoint)
+    result = experiment.run(config, dataset, folder, Watcher(), checkpoint_every=2)
+    expected = json.loads((finished_once / "result.json").read_text())
+    for part in ("accuracy_matrix", "average_performance", "per_class", "validation", "protocol", "retained"):
+        assert json.loads(json.dumps(result[part])) == expected[part]
+    assert folder.result()["accuracy_matrix"] == expected["accuracy_matrix"]
+    assert (folder.path / "history.csv").read_bytes() == (finished_once / "history.csv").read_bytes()
+    assert not folder.checkpoint.exists()
+
+
+@pytest.mark.parametrize("after", range(5))
+def test_every_run_that_is_listed_after_a_full_disk_can_be_resumed(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    with monkeypatch.context() as full:
+        fill_disk(full, "os.replace", after)
+        complaint(command("run", *SMALL), "No room on the disk", underway=True)
+    for run in json.loads(command("list", "runs", "--json").out):
+        done = command("resume", run["run"])
+        assert done.code == 0, done.err
+    assert command("run", *SMALL).code == 0
+
+
+def test_the_accuracies_of_these_runs_could_differ(finished_once: Path) -> None:
+    # Otherwise "the same matrix" above would be cheap.
+    result = json.loads((finished_once / "result.json").read_text())
+    values = {value for row in result["accuracy_matrix"] for value in row if value is not None}
+    assert len(values) > 3
+
+
+def test_a_full_disk_is_one_sentence_of_the_command(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as full:
+        fill_disk(full, "os.replace", 4)
+        sentence = complaint(command("run", *SMALL), "No room on the disk", "repeat the command", underway=True)
+    assert "checkpoint.safetensors" in sentence
+    done = command("run", *SMALL, "--json")
+    assert done.code == 0
+    assert "resuming" in done.err
+    assert json.loads(done.out)["accuracy_matrix"]
+
+
+def test_a_full_disk_keeps_the_model_that_was_saved_before(
+    saved: Path, fitted: IPAL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = saved.read_bytes()
+    fill_disk(monkeypatch, "os.fsync", 0)
+    with pytest.raises(StoreError, match="No room on the disk"):
+        fitted.save(saved)
+    assert saved.read_bytes() == before
+    assert [path.name for path in saved.parent.iterdir()] == [saved.name]

@@ -1,0 +1,211 @@
+"""Graphs that are missing, broken or too small are refused with the reason."""
+
+import itertools
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from ipal import DataError
+from ipal.datasets import load
+from tests.bad_input.support import LEARN, E, X, Y, one, refused
+from tests.support import Command, Ipal, Outcome, complaint, sparse_parts, write_graph
+
+# ---------------------------------------------------------------------- graphs that are not there
+
+
+def test_a_graph_that_is_not_there_says_what_to_download_to_where(command: Command, tmp_path: Path) -> None:
+    path = str(tmp_path / "no-data" / "pyg/CS/raw/ms_academic_cs.npz")
+    words = (path, "ipal data --download cs", "--data-root", "IPAL_DATA")
+    complaint(command("run", "--dataset", "cs"), *words)
+
+
+def test_a_graph_that_cannot_be_downloaded_says_where_to_put_it(command: Command, tmp_path: Path) -> None:
+    path = str(tmp_path / "elsewhere" / "graphs/arxiv-structure.npz")
+    sentence = complaint(
+        command("run", "--dataset", "arxiv-structure", "--data-root", tmp_path / "elsewhere"), path, "--data-root"
+    )
+    assert "--download" not in sentence
+    # The command says what it is about to fetch before it tries.
+    done = command("data", "arxiv-structure", "--download")
+    complaint(done, "cannot be downloaded", "graphs/arxiv-structure.npz", underway=True)
+
+
+def test_a_graph_file_that_is_not_there_is_named(command: Command, tmp_path: Path) -> None:
+    complaint(command("run", "--dataset", "mine.npz"), str(tmp_path / "mine.npz"), "does not exist")
+    complaint(command("data", "some/where.npz"), "some/where.npz", "does not exist")
+
+
+# ---------------------------------------------------------------------- graphs that are broken
+
+BROKEN: dict[str, tuple[dict[str, object], list[str]]] = {
+    "edge too far": ({"edge_index": one(E, (1, 3), 40)}, ["points to node 40", "0 to 39"]),
+    "edge negative": ({"edge_index": one(E, (0, 3), -1)}, ["points to node -1", "0 to 39"]),
+    "edges turned": ({"edge_index": E.T}, ["edge_index", "2 x edges", "(120, 2)"]),
+    "edges flat": ({"edge_index": E[0]}, ["edge_index", "2 x edges", "(120,)"]),
+    "edges a number": ({"edge_index": np.array(3)}, ["edge_index", "2 x edges"]),
+    "edges fractional": ({"edge_index": E + 0.5}, ["edge_index", "whole numbers"]),
+    "edges words": ({"edge_index": E.astype(str)}, ["edge_index", "whole numbers"]),
+    "x NaN": ({"x": one(X, (3, 2), np.nan)}, ["features", "NaN or infinite"]),
+    "x infinite": ({"x": one(X, (3, 2), -np.inf)}, ["features", "NaN or infinite"]),
+    "x too large for a float": ({"x": one(X, (3, 2), 1e300)}, ["features"]),
+    "x words": ({"x": X.astype(str)}, ["features x", "not numbers"]),
+    "x complex": ({"x": X.astype(complex)}, ["features x", "not numbers"]),
+    "x flat": ({"x": X[:, 0]}, ["eatures", "1 dimension"]),
+    "x deep": ({"x": X[:, :, None]}, ["eatures", "3 dimension"]),
+    "x a number": ({"x": np.array(1.0)}, []),
+    "x without columns": ({"x": X[:, :0]}, ["empty"]),
+    "too few labels": ({"y": Y[:-1]}, ["39 labels for 40 nodes"]),
+    "too many labels": ({"y": np.append(Y, 3)}, ["41 labels for 40 nodes"]),
+    "labels a number": ({"y": np.array(3)}, ["labels"]),
+    "labels a number, no x": ({"y": np.array(3), "x": None}, ["labels"]),
+    "labels flat in a table, no x": ({"y": np.eye(40), "x": None}, ["labels"]),
+    "labels fractional": ({"y": Y + 0.5}, ["labels", "whole numbers", "0, 1, 2"]),
+    "labels NaN": ({"y": one(Y.astype(float), 3, np.nan)}, ["labels", "whole numbers"]),
+    "labels infinite": ({"y": one(Y.astype(float), 3, np.inf)}, ["labels", "whole numbers"]),
+    "labels words": ({"y": np.array(list("abcd")).repeat(10)}, ["labels", "whole numbers"]),
+    "no nodes": ({"x": X[:0], "y": Y[:0], "edge_index": E[:, :0]}, ["empty"]),
+    "no nodes, no x": ({"x": None, "y": Y[:0], "edge_index": E[:, :0]}, ["empty"]),
+    "no edge_index": ({"edge_index": None}, ["lacks the array(s) edge_index", "y", "x"]),
+    "no y": ({"y": None}, ["lacks the array(s) y", "edge_index"]),
+    "nothing": ({"edge_index": None, "y": None, "x": None}, ["lacks the array(s) edge_index, y"]),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_graph_is_refused_with_the_reason(command: Command, tmp_path: Path, name: str) -> None:
+    changes, words = BROKEN[name]
+    refused(command, write_graph(tmp_path / "mine.npz", **changes), *words)
+
+
+def test_one_label_per_node_in_a_column_is_not_blamed_on_its_count(command: Command, tmp_path: Path) -> None:
+    sentence = refused(command, write_graph(tmp_path / "mine.npz", y=Y[:, None]), "label")
+    assert "40 labels for 40 nodes" not in sentence
+
+
+def test_a_text_file_is_no_graph_and_is_not_called_a_pickle(command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "mine.npz"
+    path.write_text("source,target\n0,1\n1,2\n")
+    assert "pickle" not in refused(command, path, str(path), ".npz")
+
+
+def test_other_files_are_no_graphs(command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "mine.npz"
+    path.write_bytes(b"")
+    refused(command, path, str(path))
+    with path.open("wb") as file:
+        np.save(file, X)  # a single array: .npy, not .npz
+    refused(command, path, str(path))
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("readme.txt", "hello")
+    refused(command, path, str(path), "lacks the array(s) edge_index, y")
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("edge_index.npy", "y.npy", "x.npy"):
+            archive.writestr(name, "these are no numbers")
+    refused(command, path, str(path))
+
+
+def test_sparse_features_whose_parts_do_not_fit_are_refused(command: Command, tmp_path: Path) -> None:
+    x = sp.csr_array(X)
+    parts = sparse_parts("x", x, "values")
+    path = tmp_path / "mine.npz"
+    write_graph(path, x=None, **{**parts, "x_indices": x.indices + 5})
+    refused(command, path, str(path), "sparse", "do not fit together")
+    write_graph(path, x=None, **{**parts, "x_shape": np.array([39, 5])})
+    refused(command, path, str(path), "sparse", "do not fit together")
+    write_graph(path, x=None, **{**parts, "x_values": None})
+    refused(command, path, str(path), "lacks the array(s) x_values")
+    write_graph(path, x=None, **{**parts, "x_values": one(x.data, 0, np.nan)})
+    refused(command, path, "NaN or infinite")
+
+
+def test_a_graph_file_that_is_cut_short_is_refused_wherever_it_is_cut(tmp_path: Path) -> None:
+    path = write_graph(tmp_path / "mine.npz")
+    whole = path.read_bytes()
+    for length in range(0, len(whole), 97):
+        path.write_bytes(whole[:length])
+        with pytest.raises(DataError, match=r"mine\.npz"):
+            load(str(path))
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_graph_file_with_flipped_bytes_is_refused_or_read_as_it_was(tmp_path: Path, compressed: bool) -> None:
+    path = write_graph(tmp_path / "mine.npz")
+    if compressed:
+        with np.load(path) as archive:
+            arrays = dict(archive)
+        np.savez_compressed(path, **arrays)
+    expected = load(str(path)).hash
+    whole = path.read_bytes()
+    escaped: dict[str, int] = {}
+    # Everywhere in the headers at both ends, and now and then between them.
+    places = [*range(200), *range(200, len(whole) - 400, 61), *range(max(200, len(whole) - 400), len(whole))]
+    for place in places:
+        flipped = bytearray(whole)
+        flipped[place] ^= 0x15
+        path.write_bytes(flipped)
+        try:
+            # A flipped bit in a time stamp changes nothing that matters; a flipped number never passes. The list of
+            # arrays at the end has no checksum: one that vanishes from it is a file without features, and says so.
+            read = load(str(path))
+            assert read.hash == expected or "structural" in read.preprocessing
+        except DataError:
+            pass
+        except Exception as error:
+            escaped[f"{type(error).__name__}: {error}"[:90]] = place
+    assert not escaped
+
+
+def test_a_damaged_graph_file_gets_one_sentence_from_the_command(command: Command, tmp_path: Path) -> None:
+    path = write_graph(tmp_path / "mine.npz")
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    refused(command, path, str(path), "damaged", "cut short")
+    path.write_bytes(whole[:700] + bytes(200) + whole[900:])
+    refused(command, path, str(path), "damaged")
+
+
+def test_the_real_command_says_one_sentence_too(ipal: Ipal, tmp_path: Path) -> None:
+    path = write_graph(tmp_path / "mine.npz", edge_index=E + 30)
+    done = ipal("run", "--dataset", path)
+    complaint(Outcome(done.returncode, done.stdout, done.stderr), "points to node")
+
+
+# ---------------------------------------------------------------------- classes too small to split
+
+
+def with_small_class(path: Path) -> Path:
+    """Four classes, the last of two nodes: one part of the split would stay empty."""
+    return write_graph(path, y=np.where(np.arange(40) >= 38, 3, np.arange(40) % 3))
+
+
+def test_a_class_too_small_to_split_is_named_with_a_way_out(command: Command, tmp_path: Path) -> None:
+    path = with_small_class(tmp_path / "mine.npz")
+    words = ("Too small to split", "class 3 (2 node(s))", "protocol.small_classes=drop")
+    complaint(command("run", "--dataset", path, *LEARN), *words)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("split", [[], ["--split", "1,2"]], ids=["default split", "own split"])
+def test_small_classes_are_dropped_where_asked_and_the_record_says_so(
+    command: Command, tmp_path: Path, split: list[str]
+) -> None:
+    path = with_small_class(tmp_path / "mine.npz")
+    drop = ["--set", "protocol.small_classes=drop"]
+    done = command("run", "--dataset", path, *LEARN, *drop, *split, "--json")
+    assert done.code == 0, done.err
+    protocol = json.loads(done.out)["protocol"]
+    assert protocol["small_classes"] == "drop"
+    assert protocol["dropped_classes"] == [3]
+    assert sorted(itertools.chain(*protocol["classes"])) == [0, 1, 2]
+
+
+def test_a_graph_of_small_classes_only_is_refused_even_where_they_may_be_dropped(
+    command: Command, tmp_path: Path
+) -> None:
+    path = write_graph(tmp_path / "mine.npz", y=np.arange(40) // 2)
+    drop = ["--set", "protocol.small_classes=drop"]
+    complaint(command("run", "--dataset", path, *LEARN, *drop), "No class is large enough", "three nodes")

@@ -1,0 +1,160 @@
+"""Wrong names, options and configuration files get one clear sentence and exit code 2."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.bad_input.support import GRAPH, SMALL
+from tests.support import Command, complaint
+
+# ---------------------------------------------------------------------- names and options
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "--dataset", "digit"], ["Unknown dataset 'digit'", "'digits'"]),
+        (["run", "--dataset", "coraful"], ["Unknown dataset 'coraful'", "'corafull'"]),
+        (["run", "--dataset", "zzzzzz"], ["Unknown dataset 'zzzzzz'", "Known:", "digits", ".npz path"]),
+        (["run", "--dataset", "digits", "--method", "ipa"], ["Unknown method 'ipa'", "'ipal'"]),
+        (["run"], ["--dataset digits", "ipal list datasets"]),
+        (["data", "digitz"], ["Unknown dataset 'digitz'", "'digits'"]),
+        (["list", "methds"], ["'methds' cannot be listed", "'methods'"]),
+        (["data", "--download"], ["which dataset", "ipal data --download cs"]),
+        (["run", "--dataset", "synthetic:nods=5"], ["'nods'", "'nodes'"]),
+        (["run", "--dataset", "synthetic:nodes=x"], ["'nodes'", "'x'"]),
+    ],
+    ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else None,
+)
+def test_an_unknown_name_is_met_with_the_closest(command: Command, arguments: list[str], words: list[str]) -> None:
+    complaint(command(*arguments), *words)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "words"),
+    [
+        ("train.epoch=3", ["Unknown setting 'train.epoch'", "'train.epochs'"]),
+        ("epochs=3", ["Unknown setting 'epochs'", "'train.epochs'"]),
+        ("ipal.gama=1", ["Unknown setting 'ipal.gama'", "'ipal.gamma'"]),
+        ("ipl.gamma=1", ["Unknown setting 'ipl", "'ipal"]),
+        ("gamma=1", ["Unknown setting 'gamma'", "'ipal.gamma'"]),
+        ("protocl.accuracy=micro", ["Unknown setting 'protocl", "'protocol"]),
+        ("train.epochs=-1", ["'train.epochs'", "-1", "greater than or equal to 0"]),
+        ("train.epochs=abc", ["'train.epochs'", "'abc'", "integer"]),
+        ("train.epochs=[1", ["--set train.epochs=[1", "quote"]),
+        ("train.lr_base=.inf", ["'train.lr_base'", "inf"]),
+        ("train=fast", ["'train'", "'fast'"]),
+        ("ipal=fast", ["'ipal'", "'fast'"]),
+        ("ipal.distillation=foo", ["'ipal.distillation'", "'foo'", "'ipad'", "'none'"]),
+        ("ipal.tau=0", ["'ipal.tau'", "greater than 0"]),
+        ("ipal.gamma=.inf", ["'ipal.gamma'"]),
+        ("ipal.beta=.nan", ["'ipal.beta'"]),
+        ("ipal.k=many", ["'ipal.k'", "'many'"]),
+        ("ipal.encoder=small", ["'ipal.encoder'"]),
+        ("ipal.seed=3", ["'ipal.seed'"]),
+        ("protocol.accuracy=best", ["'protocol.accuracy'", "'balanced' or 'micro'"]),
+        ("protocol.class_order=random", ["'protocol.class_order'", "'label' or 'shuffled'"]),
+        ("protocol.class_order=[1,2]", ["protocol.class_order", "each of the 6 classes once", "0, 1, 2, 3, 4, 5"]),
+        ("protocol.train_share=0.9", ["protocol.train_share", "leave nothing for the test"]),
+        ("train.epochs", ["NAME=VALUE", "'train.epochs'"]),
+        ("=3", ["NAME=VALUE", "'=3'"]),
+        ("seed=-1", ["'seed'", "-1"]),
+        ("dataset=5", ["'dataset'", "string"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_a_wrong_assignment_is_named_and_nothing_is_left_behind(
+    command: Command, tmp_path: Path, assignment: str, words: list[str]
+) -> None:
+    complaint(command("run", "--dataset", GRAPH, "--set", assignment), *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "--dataste", "digits"],
+        ["rn"],
+        ["run", "--dataset", "digits", "--seed", "one"],
+        ["run", "--dataset", "digits", "--seed", "-1"],
+        ["run", "--dataset", "digits", "--threads", "0"],
+        ["run", "--dataset", "digits", "--checkpoint-every", "0"],
+        ["show"],
+    ],
+    ids=" ".join,
+)
+def test_an_unknown_option_ends_with_exit_code_2_and_usage(command: Command, arguments: list[str]) -> None:
+    done = command(*arguments)
+    assert done.code == 2
+    assert done.out == ""
+    assert "Usage:" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_misspelt_option_is_met_with_the_closest(command: Command) -> None:
+    assert "--dataset" in command("run", "--dataste", "digits").err
+
+
+@pytest.mark.parametrize("split", ["5;2", "a,b", "", "2,,2", "2.5,3.5", "2 2 2"])
+def test_a_malformed_split_is_shown_how_it_is_written(command: Command, split: str) -> None:
+    complaint(command("run", "--dataset", GRAPH, "--split", split), "--split", "5,2,2", f"'{split}'")
+
+
+@pytest.mark.parametrize("split", ["2,2", "4,4", "6,1", "1"])
+def test_a_split_that_does_not_add_up_is_met_with_one_that_does(command: Command, tmp_path: Path, split: str) -> None:
+    total = sum(map(int, split.split(",")))
+    words = (split.replace(",", "+"), f"adds up to {total} classes", "the graph has 6", "2,2,2")
+    complaint(command("run", "--dataset", GRAPH, "--split", split), *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("split", ["6,0", "8,-2"])
+def test_a_split_with_an_empty_task_is_not_blamed_on_its_sum(command: Command, split: str) -> None:
+    sentence = complaint(command("run", "--dataset", GRAPH, "--split", split), "split")
+    assert "adds up to 6 classes, but the graph has 6" not in sentence
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "gpu", "cuda:x", "meta", "mps:7", ""])
+def test_a_device_that_is_not_there_is_refused_before_anything_starts(
+    command: Command, tmp_path: Path, device: str
+) -> None:
+    complaint(command("run", *SMALL, "--device", device), "device", "cpu")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cuda_device_that_is_not_there_is_counted(command: Command) -> None:
+    words = (f"({torch.cuda.device_count()} CUDA device(s) found)", "--device cpu")
+    complaint(command("run", *SMALL, "--device", "cuda:99"), *words)
+
+
+# ---------------------------------------------------------------------- configuration files
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("dataset: [1\n", ["bad.yaml", "not valid YAML"]),
+        ("a: b: c\n", ["bad.yaml, line 1", "not valid YAML"]),
+        ("- dataset\n- digits\n", ["bad.yaml", "'name: value' lines"]),
+        ("digits", ["bad.yaml", "'name: value' lines"]),
+        ("dataset: digits\nsede: 1\n", ["'sede'", "'seed'"]),
+        ("dataset: digits\ntrain: {epochs: many}\n", ["'train.epochs'", "'many'"]),
+        ("dataset: digits\ntrain:\n", ["'train'"]),
+        ("dataset: digits\nsettings: {gamma: 1}\n", ["'settings'", "'ipal'"]),
+        ("dataset: digits\nsplit: 5,2\n", ["'split'"]),
+        ("seed: 1\n", ["--dataset digits"]),
+        ("", ["--dataset digits"]),
+        ("dataset:\n", ["'dataset'"]),
+    ],
+)
+def test_a_wrong_configuration_file_is_named(command: Command, tmp_path: Path, content: str, words: list[str]) -> None:
+    (tmp_path / "bad.yaml").write_text(content)
+    complaint(command("run", "--config", "bad.yaml"), *words)
+
+
+def test_a_configuration_file_that_is_no_text_or_not_there_is_named(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_bytes(b"\xff\xfe\x00\x01")
+    complaint(command("run", "--config", "bad.yaml"), "bad.yaml", "cannot be read as text")
+    complaint(command("run", "--config", tmp_path), "cannot be read as text")
+    complaint(command("run", "--config", "none.yaml"), "none.yaml does not exist")

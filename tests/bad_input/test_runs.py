@@ -1,0 +1,213 @@
+"""Run folders that are damaged, foreign or in use are refused and left as they are."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ipal import experiment
+from ipal.config import run_config
+from ipal.state import State
+from ipal.store import RunFolder, RunStore
+from tests.bad_input.support import GRAPH, SMALL, X, contents, wanted
+from tests.support import Command, Watcher, complaint, write_graph
+
+
+def test_an_interrupted_run_that_is_whole_goes_on_to_the_same_numbers(
+    command: Command, interrupted: Path, finished_once: Path
+) -> None:
+    # The other tests here damage such a folder: this one proves that it works undamaged.
+    done = command("resume", interrupted.name, "--json")
+    assert done.code == 0
+    expected = json.loads((finished_once / "result.json").read_text())
+    assert json.loads(done.out)["accuracy_matrix"] == expected["accuracy_matrix"]
+    assert (interrupted / "history.csv").read_bytes() == (finished_once / "history.csv").read_bytes()
+
+
+def cut(path: Path, share: float = 0.5) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * share)])
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97])
+@pytest.mark.parametrize("verb", ["show", "resume"])
+def test_a_configuration_that_was_cut_is_refused(command: Command, finished: Path, verb: str, share: float) -> None:
+    cut(finished / "config.yaml", share)
+    before = contents(finished)
+    complaint(command(verb, finished.name), "config.yaml")
+    assert contents(finished) == before
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("seed: 0", "seed: 1", ["was changed", "its hash is", "folder's name"]),
+        ("epochs: 4", "epochs: 5", ["was changed"]),
+        ("gamma: 0.4", "gamma: 0.8", ["was changed"]),
+        ("seed: 0", "seed: -1", ["damaged or of another version", "'seed'"]),
+        ("seed: 0", "sede: 0", ["damaged or of another version", "'sede'"]),
+        ("seed: 0", "seed: [0", ["damaged"]),
+        ("format: 1", "format: 2", ["run format 2", "reads format 1", "the version that wrote it"]),
+        ("format: 1\n", "", ["run format None", "reads format 1"]),
+        ("method: ipal", "method: other", ["damaged or of another version"]),
+        ("seed: 0", "seed: 0\n1: 2", ["damaged"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+@pytest.mark.parametrize("verb", ["show", "resume"])
+def test_a_configuration_that_was_edited_or_is_of_another_version_is_refused(
+    command: Command, interrupted: Path, verb: str, old: str, new: str, words: list[str]
+) -> None:
+    path = interrupted / "config.yaml"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    before = contents(interrupted)
+    complaint(command(verb, interrupted.name), *words)
+    assert contents(interrupted) == before
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.6, 0.99])
+def test_a_result_that_was_cut_is_refused_by_every_command(command: Command, finished: Path, share: float) -> None:
+    cut(finished / "result.json", share)
+    for arguments in (["show", finished.name], ["resume", finished.name], ["list", "runs"]):
+        complaint(command(*arguments), "result.json is damaged", "run again")
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", "null", '{"method": "ipal"}'])
+def test_a_result_that_lacks_its_parts_is_refused(command: Command, finished: Path, content: str) -> None:
+    (finished / "result.json").write_text(content)
+    complaint(command("show", finished.name), "result.json")
+
+
+def test_a_finished_run_with_a_damaged_result_is_not_silently_run_again(command: Command, tmp_path: Path) -> None:
+    assert command("run", *SMALL).code == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    cut(folder / "result.json")
+    complaint(command("run", *SMALL), "result.json is damaged", "delete the folder and run again")
+
+
+def test_a_damaged_environment_is_refused(command: Command, interrupted: Path) -> None:
+    cut(interrupted / "environment.json")
+    complaint(command("resume", interrupted.name), "environment.json is damaged")
+
+
+def flip(path: Path, place: float) -> None:
+    data = bytearray(path.read_bytes())
+    data[int(len(data) * place)] ^= 0xFF
+    path.write_bytes(data)
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
+    "emptied": (lambda path: path.write_bytes(b""), ["damaged"]),
+    "cut at the start": (lambda path: cut(path, 0.01), ["damaged"]),
+    "cut in the middle": (cut, ["damaged"]),
+    "cut at the end": (lambda path: cut(path, 0.999), ["damaged"]),
+    "flipped at the start": (lambda path: flip(path, 0), ["damaged"]),
+    "flipped in the header": (lambda path: flip(path, 0.01), ["damaged"]),
+    "flipped in the middle": (lambda path: flip(path, 0.5), ["damaged"]),
+    "flipped at the end": (lambda path: flip(path, 0.9999), ["damaged"]),
+    "text": (lambda path: path.write_text("hello"), ["damaged"]),
+    "another version": (
+        lambda path: path.write_bytes(path.read_bytes().replace(b"ipal-state-1", b"ipal-state-2")),
+        ["'ipal-state-2'", "'ipal-state-1'", "the version that wrote it"],
+    ),
+    "a name in the header": (
+        lambda path: path.write_bytes(path.read_bytes().replace(b'"facts"', b'"fects"')),
+        ["damaged"],
+    ),
+    "a model": (lambda path: State(State.load(path).tensors, {"method": "ipal"}).save(path), ["checkpoint"]),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_checkpoint_is_refused_by_resume_and_left_as_it_is(
+    command: Command, interrupted: Path, name: str
+) -> None:
+    damage, words = DAMAGES[name]
+    damage(interrupted / "checkpoint.safetensors")
+    before = contents(interrupted)
+    complaint(command("resume", interrupted.name), "checkpoint.safetensors", *words)
+    assert contents(interrupted) == before
+
+
+def test_a_damaged_checkpoint_is_refused_by_run_as_well(command: Command, interrupted: Path) -> None:
+    cut(interrupted / "checkpoint.safetensors")
+    before = contents(interrupted)
+    settings = ["--set", "train.epochs=4", "--set", "train.lr_base=0.01", "--threads", 1]
+    # `run` first says that it found an interrupted run.
+    done = command("run", "--dataset", GRAPH, *settings)
+    complaint(done, "checkpoint.safetensors", "damaged", underway=True)
+    assert interrupted.name in done.err, "this was meant to be the same run"
+    assert contents(interrupted) == before
+
+
+@pytest.mark.parametrize("other", [{"encoder": {"width": 8}}, {"seed": 1}, {"ipal": {"gamma": 0.1}}], ids=str)
+def test_the_checkpoint_of_another_run_is_refused(
+    command: Command, interrupted: Path, tmp_path: Path, other: dict[str, Any]
+) -> None:
+    config, dataset = experiment.resolve(run_config({"dataset": GRAPH, "threads": 1, **other}))
+    folder = RunStore(tmp_path / "elsewhere").folder_for(config)
+    with pytest.raises(KeyboardInterrupt):
+        experiment.run(config, dataset, folder, Watcher(3), checkpoint_every=1)
+    shutil.copy(folder.checkpoint, interrupted / "checkpoint.safetensors")
+    complaint(command("resume", interrupted.name), "does not fit")
+
+
+def test_a_run_whose_graph_has_changed_or_gone_is_refused(command: Command, tmp_path: Path) -> None:
+    path = write_graph(tmp_path / "mine.npz")
+    config, dataset = experiment.resolve(run_config({"dataset": str(path), "threads": 1}))
+    folder = RunStore(tmp_path / "runs").folder_for(config)
+    with pytest.raises(KeyboardInterrupt):
+        experiment.run(config, dataset, folder, Watcher(3), checkpoint_every=1)
+    before = contents(folder.path)
+    write_graph(path, x=X)
+    complaint(command("resume", "mine"), "mine.npz", "content has changed")
+    path.unlink()
+    complaint(command("resume", "mine"), "mine.npz", "does not exist")
+    assert contents(folder.path) == before
+
+
+@pytest.mark.parametrize("verb", ["show", "resume"])
+def test_a_folder_that_is_no_run_is_refused(command: Command, tmp_path: Path, verb: str) -> None:
+    (tmp_path / "holiday").mkdir()
+    (tmp_path / "runs" / "empty").mkdir(parents=True)
+    complaint(command(verb, "holiday"), "holiday is no run folder", "config.yaml")
+    complaint(command(verb, "empty"), "empty is no run folder", "config.yaml")
+    (tmp_path / "letter.txt").touch()
+    complaint(command(verb, "letter.txt"), "letter.txt", "ipal list runs")
+
+
+@pytest.mark.parametrize("verb", ["show", "resume"])
+def test_a_run_that_is_not_there_is_named(command: Command, verb: str) -> None:
+    complaint(command(verb, "nothing"), "'nothing'", "runs", "ipal list runs")
+    complaint(command(verb, "nothing", "--runs", "other"), "'nothing'", "other", "ipal list runs")
+
+
+@pytest.mark.parametrize("verb", ["show", "resume"])
+def test_a_name_that_fits_several_runs_lists_them(command: Command, finished: Path, verb: str) -> None:
+    other = finished.with_name(finished.name.replace("seed0", "seed1"))
+    shutil.copytree(finished, other)
+    complaint(command(verb, "synthetic"), "fits 2 runs", finished.name, other.name, "say more")
+
+
+def test_a_run_that_is_not_finished_is_not_shown_but_told_how_to_finish(command: Command, interrupted: Path) -> None:
+    complaint(command("show", interrupted.name), "not finished", f"ipal resume {interrupted.name}")
+
+
+def test_a_run_that_another_process_works_on_is_left_alone(command: Command, interrupted: Path) -> None:
+    before = contents(interrupted)
+    with RunFolder(interrupted).locked():
+        complaint(command("resume", interrupted.name), "another process")
+    assert contents(interrupted) == before
+
+
+def test_the_record_of_a_run_is_the_configuration_that_was_asked_for(finished_once: Path) -> None:
+    # What the tests above damage is worth protecting: it describes the run in full.
+    tree = yaml.safe_load((finished_once / "config.yaml").read_text())
+    assert tree.pop("format") == 1
+    assert run_config(tree) == wanted()[0]

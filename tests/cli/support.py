@@ -1,0 +1,46 @@
+"""A small run, and what the tests of the command look at in its folder."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from ipal import experiment
+from ipal.config import run_config
+from ipal.state import State
+from ipal.store import RunStore
+from tests.support import Watcher
+
+GRAPH = "synthetic:nodes=240,classes=6,features=16,signal=3"
+SMALL = ["--dataset", GRAPH, "--set", "train.epochs=3", "--threads", 1]
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    tree = yaml.safe_load((folder / "config.yaml").read_text())
+    assert isinstance(tree, dict)
+    return tree
+
+
+def stamps(folder: Path) -> dict[str, tuple[int, int]]:
+    """When each file was last written, and how large it is."""
+    return {path.name: (path.stat().st_mtime_ns, path.stat().st_size) for path in folder.iterdir()}
+
+
+def assert_same_model(one: Path, other: Path) -> None:
+    """Bit for bit. The files themselves may differ: safetensors writes the names in its header in any order."""
+    a, b = (State.load(folder / "model.safetensors") for folder in (one, other))
+    assert a.facts == b.facts
+    assert a.tensors.keys() == b.tensors.keys()
+    assert all(torch.equal(a.tensors[name], b.tensors[name]) for name in a.tensors)
+
+
+def interrupted_run(runs: Path, dataset: str = GRAPH, after: int = 4, root: Path | None = None) -> Path:
+    """A run like SMALL that was stopped in its second task."""
+    asked = run_config({"dataset": dataset, "threads": 1, "train": {"epochs": 3}})
+    config, graph = experiment.resolve(asked, root)
+    folder = RunStore(runs).folder_for(config)
+    with pytest.raises(KeyboardInterrupt):
+        experiment.run(config, graph, folder, Watcher(after), checkpoint_every=2, data_root=root)
+    return folder.path

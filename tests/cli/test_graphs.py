@@ -1,0 +1,106 @@
+"""Graphs of one's own, and `ipal data`."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from ipal.datasets import Dataset, catalog, load
+from tests.support import Command, sparse_parts, write_graph
+
+# ---------------------------------------------------------------------- graphs of one's own
+
+
+def test_a_graph_of_ones_own_is_learned_from(command: Command, tmp_path: Path) -> None:
+    path = write_graph(tmp_path / "mine.npz")
+    result = command("run", "--dataset", path.name, "--set", "train.epochs=2", "--threads", 1, "--json").json
+    assert result["protocol"]["split"] == [2, 2]
+    assert result["data"]["preprocessing"] == "features as in the file"
+    assert result["data"]["features_looked_beyond_task"] is False
+    assert Path(result["run"]).name.startswith("mine-ipal-seed0-")
+
+
+def test_a_graph_with_sparse_features_is_learned_from(command: Command, tmp_path: Path) -> None:
+    with np.load(write_graph(tmp_path / "dense.npz")) as archive:
+        dense = archive["x"]
+    write_graph(tmp_path / "sparse.npz", x=None, **sparse_parts("x", sp.csr_array(dense), "values"))
+    options = ["--set", "train.epochs=2", "--threads", 1, "--json"]
+    matrices = [command("run", "--dataset", f"{name}.npz", *options).json for name in ("dense", "sparse")]
+    assert matrices[0]["accuracy_matrix"] == matrices[1]["accuracy_matrix"], (
+        "the form of the features made a difference"
+    )
+
+
+def test_a_graph_without_features_is_learned_from_and_the_record_says_how(command: Command, tmp_path: Path) -> None:
+    write_graph(tmp_path / "bare.npz", x=None)
+    options = ["--dataset", "bare.npz", "--set", "train.epochs=2", "--threads", 1]
+    result = command("run", *options, "--json").json
+    assert result["data"]["features_looked_beyond_task"] is True
+    assert "structural features" in result["data"]["preprocessing"]
+    # No result on such features is called isolated without the remark, to people as to scripts.
+    assert "structural" in command("run", *options).out
+
+
+def test_the_data_root_is_where_names_are_looked_up(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "root" / "graphs").mkdir(parents=True)
+    write_graph(tmp_path / "root" / "graphs" / "friends.npz")
+    assert command("run", "--dataset", "friends").code == 2
+    options = ["--set", "train.epochs=1", "--threads", 1, "--data-root", "root", "--json"]
+    result = command("run", "--dataset", "friends", *options).json
+    assert Path(result["run"]).name.startswith("friends-ipal")
+    names = {row["name"] for row in command("list", "datasets", "--data-root", "root", "--json").json}
+    assert "friends" in names
+
+
+# ---------------------------------------------------------------------- data
+
+
+def test_the_graphs_that_are_here_are_surveyed(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "root" / "graphs").mkdir(parents=True)
+    path = write_graph(tmp_path / "root" / "graphs" / "friends.npz")
+    rows = {row["name"]: row for row in command("data", "--data-root", "root", "--json").json}
+    friends = rows["friends"]
+    assert friends["here"] is True
+    assert (friends["nodes"], friends["features"], friends["classes"]) == (40, 5, 4)
+    assert friends["hash"] == load(str(path)).hash
+    assert Path(friends["path"]).resolve() == path
+    assert rows["cs"]["here"] is False
+    assert "--download cs" in rows["cs"]["how_to_get"]
+    assert rows["digits"]["nodes"] == 1797
+    assert set(rows) == set(catalog.all_names(tmp_path / "root"))
+
+
+def test_single_graphs_are_surveyed_by_name_and_by_path(command: Command, tmp_path: Path) -> None:
+    write_graph(tmp_path / "mine.npz")
+    rows = command("data", "cs", "mine.npz", "synthetic:nodes=50,classes=2", "--json").json
+    assert [row["here"] for row in rows] == [False, True, True]
+    assert rows[2]["nodes"] == 50
+    text = command("data", "cs", "mine.npz")
+    assert text.code == 0
+    assert "data root:" in text.out
+    assert "ipal data --download cs" in text.out.replace("\n", " ")
+
+
+def test_a_download_is_fetched_and_surveyed(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Dataset
+) -> None:
+    import torch_geometric.datasets as stock
+
+    def fetch(root: str, name: str) -> None:
+        """In place of the stock class: leaves its file where the real one would."""
+        path = Path(root) / name / "raw" / "ms_academic_cs.npz"
+        path.parent.mkdir(parents=True)
+        x = sparse_parts("attr", sp.csr_array(tiny.graph.x))
+        np.savez(path, **x, **sparse_parts("adj", tiny.graph.adjacency), labels=tiny.y)
+
+    monkeypatch.setattr(stock, "Coauthor", fetch)
+    done = command("data", "cs", "--download", "--data-root", "root", "--json")
+    assert done.json[0]["here"] is True
+    assert done.json[0]["nodes"] == 240
+    assert "downloading cs" in done.err
+
+
+def test_a_real_benchmark_is_surveyed(command: Command, real_data: Path) -> None:
+    (row,) = command("data", "cora-ml", "--data-root", real_data, "--json").json
+    assert (row["nodes"], row["edges"], row["features"], row["classes"]) == (2_995, 16_316, 2_879, 7)

@@ -1,0 +1,140 @@
+"""`ipal run`: what it prints, where it puts it, and how its settings reach it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.support import GRAPH, SMALL, assert_same_model, config_of, stamps
+from tests.support import Command, Ipal
+
+# ---------------------------------------------------------------------- run
+
+
+def test_a_run_as_a_user_starts_it(ipal: Ipal, command: Command, tmp_path: Path) -> None:
+    """The one run here through a real process: a matrix for people on stdout, progress on stderr."""
+    done = ipal("run", "--dataset", "digits", "--set", "train.epochs=2", check=True)
+    for word in ("Accuracy (%)", "task 4", "AP", "AF", "peak memory", "retained", "no node is stored", "protocol"):
+        assert word in done.stdout
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name in done.stdout.replace("\n", "")
+    assert folder.name.startswith("digits-ipal-seed0-")
+    assert "task 4/4 learned" in done.stderr
+    assert "learned, AP so far" not in done.stdout
+    assert "Traceback" not in done.stderr
+    again = command("run", "--dataset", "digits", "--set", "train.epochs=2", "--json")
+    assert again.json["protocol"]["split"] == [4, 2, 2, 2]
+    assert "finished already" in again.err
+
+
+def test_stdout_carries_only_data_while_progress_goes_to_stderr(command: Command) -> None:
+    done = command("run", *SMALL, "--json")
+    assert done.json["method"] == "ipal"
+    assert "task 3/3 learned" in done.err
+    assert "{" not in done.err
+
+
+def test_a_finished_run_is_shown_and_not_repeated(command: Command, finished: Path) -> None:
+    before = stamps(finished)
+    done = command("run", *SMALL, "--json")
+    assert done.json["accuracy_matrix"] == json.loads((finished / "result.json").read_text())["accuracy_matrix"]
+    assert "finished already" in done.err
+    assert stamps(finished) == before
+    assert "Accuracy (%)" in command("run", *SMALL).out
+    assert stamps(finished) == before
+    assert len(list(finished.parent.iterdir())) == 1
+
+
+@pytest.mark.parametrize("change", [["--seed", 1], ["--set", "ipal.gamma=0.1"], ["--split", "4,2"]], ids=str)
+def test_a_run_with_other_settings_has_a_folder_of_its_own(
+    command: Command, finished: Path, change: list[object]
+) -> None:
+    before = stamps(finished)
+    other = command("run", *SMALL, *change, "--json").json
+    assert Path(other["run"]).resolve() != finished
+    assert stamps(finished) == before
+
+
+def test_the_same_run_in_another_place_gives_the_same_numbers(command: Command, finished: Path) -> None:
+    other = command("run", *SMALL, "--runs", "elsewhere", "--json").json
+    assert Path(other["run"]).name == finished.name
+    for name in ("history.csv", "config.yaml"):
+        assert (Path(other["run"]) / name).read_bytes() == (finished / name).read_bytes()
+    assert_same_model(Path(other["run"]), finished)
+
+
+def test_the_folder_of_runs_may_come_from_the_environment(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IPAL_RUNS", str(tmp_path / "mine"))
+    assert Path(command("run", *SMALL, "--json").json["run"]).parent == tmp_path / "mine"
+    assert len(command("list", "runs", "--json").json) == 1
+
+
+# ---------------------------------------------------------------------- settings
+
+
+def test_settings_reach_every_part_of_the_configuration(command: Command) -> None:
+    wanted = {
+        "protocol.accuracy": "micro",
+        "protocol.class_order": [5, 4, 3, 2, 1, 0],
+        "protocol.train_share": 0.5,
+        "encoder.hidden": 24,
+        "encoder.last_activation": "relu",
+        "train.epochs": 1,
+        "train.lr_base": 0.01,
+        "ipal.gamma": 0.2,
+        "ipal.distillation": "none",
+        "ipal.boundary": False,
+        "seed": 7,
+        "threads": 1,
+    }
+    settings = [part for name, value in wanted.items() for part in ("--set", f"{name}={json.dumps(value)}")]
+    result = command("run", "--dataset", GRAPH, *settings, "--json").json
+    tree = config_of(Path(result["run"]))
+    for name, value in wanted.items():
+        found: Any = tree
+        for part in name.split("."):
+            found = found[part]
+        assert found == value, name
+    assert result["protocol"]["classes"] == [[5, 4], [3, 2], [1, 0]]
+    assert result["protocol"]["accuracy"] == "micro"
+    assert result["seed"] == 7
+
+
+def test_a_file_lies_below_options_and_options_below_set(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "my.yaml").write_text(
+        f"dataset: {GRAPH}\nseed: 1\nthreads: 1\nsplit: [6]\n"
+        "train: {epochs: 1, lr_base: 0.5}\nipal: {gamma: 0.1, tau: 0.2}\nencoder: {width: 16}\n"
+    )
+    overriding = ["--seed", 2, "--split", "4,2", "--set", "seed=3", "--set", "ipal.gamma=0.9"]
+    tree = config_of(Path(command("run", "--config", "my.yaml", *overriding, "--json").json["run"]))
+    assert tree["seed"] == 3, "--set lies over the option"
+    assert tree["split"] == [4, 2], "the option lies over the file"
+    assert tree["ipal"]["gamma"] == 0.9, "--set lies over the file"
+    assert tree["ipal"]["tau"] == 0.2, "what is not overridden stays"
+    assert tree["train"]["lr_base"] == 0.5
+    assert tree["encoder"] == {"layers": 2, "hidden": 128, "width": 16, "last_activation": "none"}
+
+
+def test_the_later_of_two_assignments_wins(command: Command) -> None:
+    twice = ["--set", "ipal.k=3", "--set", "ipal.k=4"]
+    assert config_of(Path(command("run", *SMALL, *twice, "--json").json["run"]))["ipal"]["k"] == 4
+
+
+def test_the_split_is_as_asked(command: Command) -> None:
+    result = command("run", *SMALL, "--split", "3,1,2", "--json").json
+    assert result["protocol"]["classes"] == [[0, 1, 2], [3], [4, 5]]
+    assert len(result["accuracy_matrix"]) == 3
+
+
+def test_one_task_alone_forgets_nothing(command: Command) -> None:
+    result = command("run", *SMALL, "--split", "6", "--json").json
+    assert result["average_forgetting"] == 0
+    assert len(result["accuracy_matrix"]) == 1
+
+
+def test_no_epochs_at_all_is_a_run(command: Command) -> None:
+    done = command("run", "--dataset", GRAPH, "--set", "train.epochs=0", "--threads", 1, "--json")
+    assert len(done.json["accuracy_matrix"]) == 3

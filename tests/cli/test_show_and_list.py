@@ -1,0 +1,141 @@
+"""Help, `ipal show` and `ipal list`."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import GRAPH, interrupted_run
+from tests.support import Command
+
+# ---------------------------------------------------------------------- help
+
+
+def test_help_ends_with_examples(command: Command) -> None:
+    done = command("--help")
+    assert done.code == 0
+    for name in ("run", "resume", "show", "list", "data"):
+        assert re.search(rf"\b{name}\b", done.out)
+    lines = [line.strip() for line in done.out.splitlines() if line.strip()]
+    examples = lines.index("Examples")
+    assert any("ipal run --dataset digits" in line for line in lines[examples:])
+    assert "IPAL_DATA" in " ".join(lines[examples:])
+    assert not any("Commands" in line for line in lines[examples:]), "the examples do not stand at the end"
+
+
+def test_no_command_at_all_shows_the_help(command: Command) -> None:
+    done = command()
+    assert "ipal run --dataset digits" in done.out + done.err
+
+
+@pytest.mark.parametrize("name", ["run", "resume", "show", "list", "data"])
+def test_every_command_explains_itself(command: Command, name: str) -> None:
+    done = command(name, "--help")
+    assert done.code == 0
+    assert "--json" in done.out
+
+
+def test_help_does_not_wait_for_torch() -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "ipal", "--help"], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0
+    imported = {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert "typer" in imported, "the list of imports was not read"
+    assert not [name for name in imported if name.split(".")[0] in {"torch", "torch_geometric", "scipy", "sklearn"}]
+
+
+# ---------------------------------------------------------------------- show
+
+
+def test_a_run_is_shown_by_path_name_and_part(command: Command, finished: Path) -> None:
+    digest = finished.name.rsplit("-", 1)[1]
+    expected = json.loads((finished / "result.json").read_text())
+    for name in (finished, f"runs/{finished.name}", finished.name, "synthetic", digest, digest[:6], "seed0"):
+        shown = command("show", name, "--json").json
+        assert Path(shown.pop("run")).resolve() == finished
+        assert shown == expected
+
+
+def test_a_run_is_shown_from_another_folder_of_runs(command: Command, finished: Path, tmp_path: Path) -> None:
+    finished.parent.rename(tmp_path / "archive")
+    assert command("show", "synthetic").code == 2
+    assert command("show", "synthetic", "--runs", "archive").code == 0
+
+
+def test_a_part_of_a_name_is_found_even_where_a_folder_has_that_name(command: Command, finished: Path) -> None:
+    # `cs` may well be both a dataset, whose runs are meant, and a folder of the user's.
+    Path("synthetic").mkdir()
+    done = command("show", "synthetic", "--json")
+    assert done.code == 0, done.err
+    assert Path(done.json["run"]).name == finished.name
+
+
+def test_a_run_is_shown_to_people(command: Command, finished: Path) -> None:
+    shown = command("show", finished.name)
+    assert shown.code == 0
+    assert shown.err == ""
+    result = json.loads((finished / "result.json").read_text())
+    for words in ("Accuracy (%)", f"{result['average_performance']:.2f} %", f"{result['average_forgetting']:.2f} %"):
+        assert words in shown.out
+    assert "no node is stored; 6 classes remembered" in shown.out
+    assert "train isolated, test isolated" in shown.out
+
+
+def test_showing_needs_no_torch(finished: Path) -> None:
+    # Results can be read on a machine that could not have made them, and at once.
+    program = (
+        "import sys; sys.modules['torch'] = None; sys.argv = ['ipal', 'show', sys.argv[1], '--json'];"
+        "from ipal.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(finished)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["method"] == "ipal"
+
+
+# ---------------------------------------------------------------------- list
+
+
+def test_datasets_are_listed(command: Command, tmp_path: Path) -> None:
+    rows = {row["name"]: row for row in command("list", "datasets", "--json").json}
+    assert {"digits", "synthetic", "cs", "corafull", "arxiv", "reddit", "physics", "computers"} <= set(rows)
+    assert rows["digits"]["here"] is True
+    assert rows["digits"]["split"] == [4, 2, 2, 2]
+    assert rows["cs"]["here"] is False
+    assert "ipal data --download cs" in rows["cs"]["how_to_get"]
+    text = command("list", "datasets")
+    assert text.err == ""
+    for name in ("digits", "cs", "5+2+2+2+2+2"):
+        assert name in text.out
+
+
+def test_methods_are_listed_with_their_settings(command: Command) -> None:
+    rows = {row["name"]: row for row in command("list", "methods", "--json").json}
+    settings = {setting["name"]: setting for setting in rows["ipal"]["settings"]}
+    assert settings["gamma"]["default"] == 0.4
+    assert settings["tau"]["default"] == 0.07
+    assert all(setting["about"] for setting in settings.values()), "a setting is not explained"
+    assert rows["ipal"]["about"]
+    assert rows["ipal"]["stores_exemplars"] is False
+    assert "ipal.gamma" in command("list", "methods").out
+
+
+def test_runs_are_listed_with_status_and_scores(command: Command, finished: Path, tmp_path: Path) -> None:
+    interrupted = interrupted_run(tmp_path / "runs", GRAPH + ",seed=1")
+    rows = {row["run"]: row for row in command("list", "runs", "--json").json}
+    assert set(rows) == {finished.name, interrupted.name}
+    assert rows[finished.name]["status"] == "finished"
+    assert rows[finished.name]["average_performance"] > 0
+    assert rows[interrupted.name]["status"] == "resumable"
+    assert rows[interrupted.name]["average_performance"] is None
+    text = command("list", "runs").out
+    assert "finished" in text
+    assert "resumable" in text
+
+
+def test_where_there_are_no_runs_none_are_listed(command: Command) -> None:
+    assert command("list", "runs", "--json").json == []
+    assert command("list", "runs").code == 0

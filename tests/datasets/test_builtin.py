@@ -1,0 +1,140 @@
+"""What needs no file: built-in graphs and structural features."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ipal.datasets import Dataset, load
+from ipal.datasets.builtin import Synthetic, parse_synthetic
+from ipal.datasets.features import structural_features
+from ipal.errors import ConfigError
+from tests.datasets.support import dense
+from tests.support import write_graph
+
+# ---------------------------------------------------------------------- built in
+
+
+def test_digits_need_no_file(tmp_path: Path) -> None:
+    dataset = load("digits", tmp_path / "nothing here")
+    assert dataset.graph.num_nodes == 1797
+    assert dataset.graph.num_features == 64
+    assert dataset.num_classes == 10
+    assert dataset.split == (4, 2, 2, 2)
+    assert 0 <= dense(dataset.graph).min() <= dense(dataset.graph).max() <= 1
+    degrees = np.bincount(dataset.graph.edges[1], minlength=1797)
+    assert degrees.min() >= 8, "each image is joined to its eight nearest"
+    assert "more than one task" in dataset.preprocessing
+    assert dataset.hash == load("digits").hash
+
+
+def test_the_size_of_a_synthetic_graph_is_as_asked() -> None:
+    dataset = load("synthetic:nodes=3000,classes=7,features=9,degree=12")
+    assert (dataset.graph.num_nodes, dataset.graph.num_features, dataset.num_classes) == (3000, 9, 7)
+    assert dataset.graph.edges.shape[1] / 3000 == pytest.approx(12, rel=0.15)
+
+
+@pytest.mark.parametrize("homophily", [0.0, 0.3, 0.6, 0.9])
+def test_the_homophily_of_a_synthetic_graph_is_roughly_as_asked(homophily: float) -> None:
+    dataset = load(f"synthetic:nodes=4000,classes=20,degree=10,homophily={homophily}")
+    source, target = dataset.graph.edges
+    inside = np.mean(dataset.y[source] == dataset.y[target])
+    # Edges that may end anywhere also stay inside now and then: once in 20 classes.
+    assert inside == pytest.approx(homophily + (1 - homophily) / 20, abs=0.04)
+
+
+def test_a_synthetic_graph_is_the_same_every_time_and_another_with_another_seed() -> None:
+    one, again, other = (load(f"synthetic:nodes=300,seed={seed}") for seed in (4, 4, 5))
+    assert one.hash == again.hash
+    assert one.hash != other.hash
+    assert np.array_equal(dense(one.graph), dense(again.graph))
+
+
+def test_more_signal_sets_the_classes_further_apart() -> None:
+    def spread(signal: float) -> float:
+        dataset = load(f"synthetic:nodes=600,classes=3,features=8,signal={signal}")
+        centres = np.stack([dense(dataset.graph)[dataset.y == label].mean(axis=0) for label in range(3)])
+        return float(np.linalg.norm(centres[0] - centres[1]))
+
+    assert spread(0) < spread(1) < spread(4)
+
+
+def test_degrees_of_a_synthetic_graph_are_uneven() -> None:
+    degrees = np.bincount(load("synthetic:nodes=3000").graph.edges[0], minlength=3000)
+    assert degrees.max() > 4 * degrees.mean()
+
+
+@pytest.mark.parametrize("size", ["nodes=1,classes=1", "nodes=3,classes=5", "nodes=5,degree=0", "nodes=2,degree=50"])
+def test_a_very_small_synthetic_graph_is_a_graph(size: str) -> None:
+    dataset = load(f"synthetic:{size}")
+    assert dataset.graph.num_nodes == len(dataset.y)
+
+
+def test_the_size_of_a_synthetic_graph_is_parsed() -> None:
+    assert parse_synthetic("synthetic") == Synthetic()
+    assert parse_synthetic("synthetic:nodes=5, classes=2") == Synthetic(nodes=5, classes=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("synthetic:nods=5", "Did you mean 'nodes'"),
+        ("synthetic:nodes", "NAME=VALUE"),
+        ("synthetic:nodes=many", "'nodes' cannot be 'many'"),
+        ("synthetic:nodes=0", "'nodes' cannot be '0'"),
+        ("synthetic:homophily=2", "'homophily'"),
+        ("synthetic:degree=nan", "'degree'"),
+        ("synthetic:degree=inf", "'degree'"),
+    ],
+)
+def test_a_wrong_size_is_named(name: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(name)
+    assert words in str(caught.value)
+
+
+# ---------------------------------------------------------------------- structural features
+
+
+def test_structural_features_are_what_the_recipe_says(tiny: Dataset) -> None:
+    """The recipe written out with dense matrices."""
+    graph = tiny.graph
+    n = graph.num_nodes
+    a = np.eye(n)
+    a[graph.edges[1], graph.edges[0]] = 1
+    scale = 1 / np.sqrt(a.sum(axis=1))
+    a = scale[:, None] * a * scale
+    x = np.random.default_rng(0).normal(size=(n, 128))
+    kept = []
+    for _ in range(4):
+        x = a @ x
+        x = x / np.linalg.norm(x, axis=1, keepdims=True)
+        kept.append(x)
+    made = structural_features(graph)
+    assert made.shape == (n, 384)
+    assert made.dtype == np.float32
+    assert np.allclose(made, np.concatenate(kept[1:], axis=1), atol=1e-5)
+
+
+def test_structural_features_are_the_same_every_time_and_of_unit_length(tiny: Dataset) -> None:
+    made = structural_features(tiny.graph)
+    assert np.array_equal(made, structural_features(tiny.graph))
+    for third in np.split(made, 3, axis=1):
+        assert np.allclose(np.linalg.norm(third, axis=1), 1, atol=1e-5)
+
+
+def test_a_graph_without_features_gets_structural_ones_and_its_record_says_so(tmp_path: Path) -> None:
+    path = write_graph(tmp_path / "mine.npz", x=None)
+    dataset = load(str(path))
+    assert dataset.graph.x.shape == (40, 384)
+    assert dataset.beyond_task
+    assert "structural features" in dataset.preprocessing
+    assert "later tasks' nodes included" in dataset.preprocessing
+    assert dataset.hash == load(str(path)).hash
+
+
+def test_structural_features_come_from_the_graph_made_undirected(tmp_path: Path) -> None:
+    path = write_graph(tmp_path / "mine.npz", x=None)
+    directed, undirected = (load(str(path), undirected=way) for way in (False, True))
+    assert np.array_equal(dense(directed.graph), dense(undirected.graph))
+    assert directed.graph.edges.shape[1] < undirected.graph.edges.shape[1]

@@ -1,0 +1,91 @@
+"""Plain helpers that more than one folder of tests imports; fixtures are in conftest.py."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ipal.evaluate import Row
+
+# ---------------------------------------------------------------------- the command
+
+Ipal = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """What stdout holds, which must be JSON and nothing else."""
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+
+Command = Callable[..., Outcome]
+
+
+def complaint(done: Outcome, *words: str, underway: bool = False) -> str:
+    """The one sentence of a refused command. Where a run was under way, its progress may stand before it."""
+    assert done.code == 2, done
+    assert done.out == ""
+    assert "Traceback" not in done.err
+    lines = done.err.strip().splitlines()
+    assert underway or len(lines) == 1, f"more than one line: {done.err}"
+    assert lines[-1].startswith("Error: "), done.err
+    for word in words:
+        assert word in lines[-1]
+    return lines[-1]
+
+
+class Watcher:
+    """Watches a run, and interrupts it after some epochs."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.left = stop_after
+
+    def started(self, tasks: int, epochs: int, done: int) -> None: ...
+
+    def epoch(self, task: int, terms: dict[str, float]) -> None:
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                raise KeyboardInterrupt
+
+    def task(self, index: int, row: Row) -> None: ...
+
+
+# ---------------------------------------------------------------------- graph files
+
+
+def write_graph(path: Path, **changes: object) -> Path:
+    """A small valid graph file in the plain format, with some arrays replaced (None leaves one out)."""
+    random = np.random.default_rng(0)
+    y = np.repeat(np.arange(4), 10)
+    arrays: dict[str, object] = {
+        "edge_index": random.integers(0, 40, (2, 120)),
+        "y": y,
+        "x": random.normal(size=(40, 5)).astype(np.float32) + y[:, None],
+    }
+    arrays.update(changes)
+    np.savez(path, **{name: value for name, value in arrays.items() if value is not None})
+    return path
+
+
+def sparse_parts(prefix: str, matrix: sp.csr_array, values: str = "data") -> dict[str, NDArray[Any]]:
+    """A sparse matrix as the arrays that graph files hold: `values` is what the format calls its numbers."""
+    return {
+        f"{prefix}_{values}": matrix.data,
+        f"{prefix}_indices": matrix.indices,
+        f"{prefix}_indptr": matrix.indptr,
+        f"{prefix}_shape": np.array(matrix.shape),
+    }
