@@ -72,10 +72,11 @@ def test_a_configuration_that_was_edited_or_is_of_another_version_is_refused(
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.6, 0.99])
-def test_a_result_that_was_cut_is_refused_by_every_command(command: Command, finished: Path, share: float) -> None:
+def test_a_result_that_was_cut_is_refused_and_listed_as_damaged(command: Command, finished: Path, share: float) -> None:
     cut(finished / "result.json", share)
-    for arguments in (["show", finished.name], ["resume", finished.name], ["list", "runs"]):
+    for arguments in (["show", finished.name], ["resume", finished.name]):
         complaint(command(*arguments), "result.json is damaged", "run again")
+    assert '"status": "damaged"' in command("list", "runs", "--json").out
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", "null", '{"method": "ipal"}'])

@@ -180,7 +180,7 @@ def data(
         for name in names:
             render.note(f"downloading {name} to {folder}")
             catalog.download(name, folder)
-    rows = [survey.look(name, folder) for name in names or catalog.all_names(folder)]
+    rows = [survey.look(name, folder) for name in names] if names else survey.look_at_all(folder)
     if as_json:
         _print_json(rows)
     else:

@@ -1,4 +1,4 @@
-"""A look at a dataset for `ipal data`: where it is, how large, its hash, or how to get it."""
+"""A look at datasets for `ipal data`: where each is, how large, its hash, or how to get it."""
 
 from pathlib import Path
 from typing import Any
@@ -9,13 +9,11 @@ from ipal.errors import DataError
 
 
 def look(name: str, root: Path) -> dict[str, Any]:
+    """One dataset; a damaged one is an error."""
     facts = catalog.describe(name, root)
     if not facts["here"]:
         return facts
-    try:
-        dataset = datasets.load(name, root)
-    except DataError as error:  # one damaged file must not hide the others
-        return facts | {"here": False, "how_to_get": str(error)}
+    dataset = datasets.load(name, root)
     return facts | {
         "nodes": dataset.graph.num_nodes,
         "edges": dataset.graph.edges.shape[1],
@@ -24,3 +22,14 @@ def look(name: str, root: Path) -> dict[str, Any]:
         "hash": dataset.hash,
         "remark": dataset.remark,
     }
+
+
+def look_at_all(root: Path) -> list[dict[str, Any]]:
+    """Every dataset with a name; a damaged one is reported beside the others and does not hide them."""
+    rows = []
+    for name in catalog.all_names(root):
+        try:
+            rows.append(look(name, root))
+        except DataError as error:
+            rows.append(catalog.describe(name, root) | {"here": False, "how_to_get": str(error)})
+    return rows
