@@ -88,7 +88,7 @@ def run(
     folder: RunFolder,
     observer: Observer,
     *,
-    checkpoint_every: int = 20,
+    checkpoint_every: int = 5,
     data_root: Path | None = None,
 ) -> dict[str, Any]:
     """Learn the whole stream, from a checkpoint where there is one; returns the result, which is also stored."""
@@ -100,17 +100,11 @@ def run(
     with folder.locked():
         if folder.is_finished:  # by another process, while this one was starting
             return folder.result()
-        progress = Progress()
         if folder.checkpoint.exists():
-            state = State.load(folder.checkpoint)
-            if not state.facts.keys() >= {"progress", "learner"}:
-                raise StoreError(f"{folder.checkpoint} is no checkpoint of a run.")
-            if state.facts["learner"]["settings"] != learner.settings():
-                raise StoreError(f"{folder.checkpoint} does not fit this run: it belongs to other settings.")
-            progress = Progress.from_facts(dict(state.facts["progress"]))
-            learner.restore(State(state.tensors, state.facts["learner"]))
+            progress = _restore(learner, folder)
             folder.log(f"resumed at task {progress.task}, epoch {progress.epoch}")
         else:
+            progress = Progress()
             folder.start(config, {**environment(config, sys.argv), "data_root": str(data_root or "")})
             folder.log("started")
         observer.started(len(stream), learner.train.epochs, progress.task * learner.train.epochs + progress.epoch)
@@ -163,6 +157,16 @@ def _checkpoint(learner: Learner[Any], progress: Progress, folder: RunFolder, me
     state = learner.state()
     facts = {"learner": state.facts, "progress": dataclasses.asdict(progress)}
     State(state.tensors, facts).save(folder.checkpoint)
+
+
+def _restore(learner: Learner[Any], folder: RunFolder) -> Progress:
+    state = State.load(folder.checkpoint)
+    if not state.facts.keys() >= {"progress", "learner"}:
+        raise StoreError(f"{folder.checkpoint} is no checkpoint of a run.")
+    if state.facts["learner"]["settings"] != learner.settings():
+        raise StoreError(f"{folder.checkpoint} does not fit this run: it belongs to other settings.")
+    learner.restore(State(state.tensors, state.facts["learner"]))
+    return Progress.from_facts(dict(state.facts["progress"]))
 
 
 def _result(

@@ -65,7 +65,7 @@ def run(
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads (default 1).")] = None,
     runs: Runs = RUNS,
     root: DataRoot = None,
-    checkpoint_every: CheckpointEvery = 20,
+    checkpoint_every: CheckpointEvery = 5,
     as_json: AsJson = False,
 ) -> None:
     """Learn a stream of tasks and show the accuracy matrix. A finished run is shown, a broken one resumed."""
@@ -107,7 +107,7 @@ def resume(
     name: Annotated[str, typer.Argument(metavar="RUN", help="Path, name, or a part of a name.")],
     runs: Runs = RUNS,
     root: DataRoot = None,
-    checkpoint_every: CheckpointEvery = 20,
+    checkpoint_every: CheckpointEvery = 5,
     as_json: AsJson = False,
 ) -> None:
     """Go on with an interrupted run, to the same numbers as if it had never stopped."""
