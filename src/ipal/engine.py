@@ -60,7 +60,8 @@ class SparseMatrix:
     @cached_property
     def _csr(self) -> Tensor:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+            # That CSR is in beta, and that invariants are not checked: they hold by construction.
+            warnings.filterwarnings("ignore", message="Sparse (CSR tensor support|invariant checks)")
             return torch.sparse_csr_tensor(
                 self.indptr, self.indices, self.values, size=self.shape, check_invariants=False
             )

@@ -9,9 +9,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
+def unit(rows: Tensor) -> Tensor:
+    """Rows scaled to length one; a row of zeros stays. Fewer passes than `F.normalize`, backward most of all."""
+    return rows * rows.square().sum(dim=-1, keepdim=True).clamp_min(1e-24).rsqrt()
+
+
 def cosine(a: Tensor, b: Tensor) -> Tensor:
     """Cosine of every row of `a` with every row of `b`."""
-    return F.normalize(a, dim=-1) @ F.normalize(b, dim=-1).transpose(-1, -2)
+    return unit(a) @ unit(b).T
 
 
 def prototype_contrast(
@@ -34,14 +39,12 @@ def prototype_contrast(
     example of the node's own class is no negative. The last sum, over samples of old classes' Gaussians, is
     described in the text and omitted in print.
     """
-    others = [rows for rows in (hard, replayed) if rows is not None]
-    against = torch.cat([mu, *others]) / tau
-    logits = f @ against.T
+    logits = [f @ (mu / tau).T]
     if hard is not None and hard_labels is not None:
-        # The class whose nodes a column is hidden from: that of a hard example, none (-1) for all others.
-        hidden_from = F.pad(hard_labels, (len(mu), len(against) - len(mu) - len(hard)), value=-1)
-        logits.masked_fill_(hidden_from == labels[:, None], -torch.inf)
-    return F.cross_entropy(logits, labels)
+        logits.append((f @ (hard / tau).T).masked_fill_(hard_labels == labels[:, None], -torch.inf))
+    if replayed is not None:
+        logits.append(f @ (replayed / tau).T)
+    return F.cross_entropy(torch.cat(logits, dim=1), labels)
 
 
 def feature_distillation(f: Tensor, f_before: Tensor) -> Tensor:
@@ -64,8 +67,8 @@ def mixed_affinity(f: Tensor, mu: Tensor, lam: Tensor) -> Tensor:
     the paper leaves open how often lambda is drawn. A product with a mixture is the mixture of the products, so
     the virtual features themselves, many times larger, are never formed.
     """
-    unit = F.normalize(mu)
-    product = torch.lerp((mu @ unit.T)[None], (f @ unit.T)[:, None], lam[..., None])
+    directions = unit(mu)
+    product = torch.lerp((mu @ directions.T)[None], (f @ directions.T)[:, None], lam[..., None])
     square = (
         (lam * torch.linalg.vector_norm(f, dim=-1, keepdim=True)).square()
         + 2 * lam * (1 - lam) * (f @ mu.T)

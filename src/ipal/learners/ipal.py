@@ -17,7 +17,6 @@ import dataclasses
 from typing import ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
@@ -119,18 +118,18 @@ class IPAL(Learner[Episode]):
         here = batch.positions
         labels, members = prepared.labels[here], prepared.members[:, here]
         f = self.network_(batch.graph)
-        unit = F.normalize(f)
+        directions = losses.unit(f)
         offline = self.memory_.mean[prepared.old]
         online = weighted_mean(f, prepared.weights[:, here])
-        mu = F.normalize(torch.cat([online, offline]))
+        mu = losses.unit(torch.cat([online, offline]))
         hard = hard_labels = replayed = None
         if self.boundary:
-            hardness = losses.hardness(mu.detach() @ unit.detach().T, self.hardness)
+            hardness = losses.hardness(mu.detach() @ directions.detach().T, self.hardness)
             nodes, hard_labels = losses.hardest(hardness, members, self.k)
-            hard = unit.index_select(0, nodes)
+            hard = directions.index_select(0, nodes)
         if self.replay and len(prepared.old):
-            replayed = F.normalize(self.memory_.sample(prepared.old, self.k, self.generator_))
-        contrast = losses.prototype_contrast(unit, labels, mu, self.tau, hard, hard_labels, replayed)
+            replayed = losses.unit(self.memory_.sample(prepared.old, self.k, self.generator_))
+        contrast = losses.prototype_contrast(directions, labels, mu, self.tau, hard, hard_labels, replayed)
         terms = {"contrast": contrast}
         if prepared.before is not None and len(prepared.old) and self.distillation != "none":
             terms["distillation"] = self.gamma * self._distill(f, prepared.before[here], offline)
