@@ -93,10 +93,7 @@ def run(
     complete, graph = experiment.resolve(wanted, root)
     folder = RunStore(runs).folder_for(complete)
     if folder.is_finished:
-        result = folder.result()
-        render.note(f"This run is finished already; shown from {folder.path}")
-        _show(folder, result, as_json)
-        return
+        return _show_finished(folder, as_json)
     if folder.checkpoint.exists():
         render.note(f"This run was interrupted before; resuming {folder.path.name}")
     _execute(complete, graph, folder, checkpoint_every, as_json, data_root(root))
@@ -114,10 +111,7 @@ def resume(
     folder = RunStore(runs).find(name)
     config = folder.config()
     if folder.is_finished:
-        result = folder.result()
-        render.note(f"This run is finished already; shown from {folder.path}")
-        _show(folder, result, as_json)
-        return
+        return _show_finished(folder, as_json)
 
     from ipal import experiment
     from ipal.datasets.catalog import data_root
@@ -196,6 +190,12 @@ def _execute(config: Any, graph: Any, folder: RunFolder, checkpoint_every: int, 
     except KeyboardInterrupt:
         render.note(f"Interrupted; nothing saved is lost. Go on with: ipal resume {folder.path}")
         raise typer.Exit(130) from None
+    _show(folder, result, as_json)
+
+
+def _show_finished(folder: RunFolder, as_json: bool) -> None:
+    result = folder.result()
+    render.note(f"This run is finished already; shown from {folder.path}")
     _show(folder, result, as_json)
 
 
