@@ -25,11 +25,11 @@ from ipal.streams import TaskStream
 def compare(learner: IPAL, stream: TaskStream, index: int, repeats: int) -> dict[str, list[float]]:
     """Print one task and learn it; milliseconds of the steps and of the encoder alone."""
     task = stream.task(index)
-    learner._start(task)
+    learner.start(task)
     prepared = learner.prepare(task)
     (batch,) = learner.batches(task)
     everywhere = operators(task.graph, torch.device("cpu"))
-    network, optimizer = learner.network_, learner.optimizer_
+    network, optimizer = learner.encoder_, learner.optimizer_
     fixed = torch.randn(task.graph.num_nodes, learner.encoder.width, generator=torch.Generator().manual_seed(0))
 
     def step() -> None:

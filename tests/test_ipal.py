@@ -57,7 +57,7 @@ def test_the_last_relu_makes_embeddings_non_negative(tiny_stream: TaskStream):
 def test_a_new_prototype_is_the_weighted_mean_of_its_training_nodes_after_training(tiny_stream: TaskStream):
     learner = learn(tiny_stream, tasks=1, node_weights="uniform")
     task = tiny_stream.task(0)
-    f = learner.training_embeddings(task, learner.network_)
+    f = learner.training_embeddings(task)
     for row, label in enumerate(learner.labels_):
         own = f[torch.from_numpy(task.labels == label)]
         torch.testing.assert_close(learner.memory_.mean[row], own.mean(dim=0))

@@ -13,17 +13,31 @@ from ipal.errors import ConfigError, DataError, IpalError, StoreError
 
 if TYPE_CHECKING:
     from ipal.datasets import load as load_dataset
-    from ipal.learners import IPAL, Learner
+    from ipal.learners import EFC, ERGNN, EWC, GEM, IPAL, MAS, NCM, PCL, POLO, PR, SLDA, TWP, Bare, Joint, Learner, LwF
     from ipal.learners import load_learner as load
     from ipal.streams import TaskStream
 
 __all__ = [
+    "EFC",
+    "ERGNN",
+    "EWC",
+    "GEM",
     "IPAL",
+    "MAS",
+    "NCM",
+    "PCL",
+    "POLO",
+    "PR",
+    "SLDA",
+    "TWP",
+    "Bare",
     "ConfigError",
     "DataError",
     "EncoderConfig",
     "IpalError",
+    "Joint",
     "Learner",
+    "LwF",
     "ProtocolConfig",
     "RunConfig",
     "StoreError",
@@ -40,8 +54,6 @@ except PackageNotFoundError:  # run from a checkout that was not installed
 
 # Imported when first used, so that `ipal --help` does not wait for torch.
 _LAZY = {
-    "IPAL": ("ipal.learners", "IPAL"),
-    "Learner": ("ipal.learners", "Learner"),
     "load": ("ipal.learners", "load_learner"),
     "load_dataset": ("ipal.datasets", "load"),
     "TaskStream": ("ipal.streams", "TaskStream"),
@@ -52,4 +64,6 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY:
         module, attribute = _LAZY[name]
         return getattr(import_module(module), attribute)
+    if name in __all__:
+        return getattr(import_module("ipal.learners"), name)
     raise AttributeError(f"module 'ipal' has no attribute '{name}'")

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ipal import datasets
-from ipal.config import RunConfig
+from ipal.config import EncoderConfig, RunConfig, TrainConfig
 from ipal.datasets import Dataset
 from ipal.environment import PeakMemory, environment
 from ipal.errors import ConfigError, StoreError, did_you_mean
@@ -21,6 +21,8 @@ from ipal.metrics import average_forgetting, average_performance, average_perfor
 from ipal.state import State
 from ipal.store import History, RunFolder
 from ipal.streams import TaskStream, assign_parts, default_split
+
+UNUSED = {"encoder": EncoderConfig(), "train": TrainConfig()}
 
 
 class Observer(Protocol):
@@ -49,12 +51,18 @@ class Progress:
         return cls(**{**facts, "rows": [Row(**row) for row in facts["rows"]]})
 
 
-def resolve(config: RunConfig, data_root: Path | None = None) -> tuple[RunConfig, Dataset]:
-    """Fill in what only the data and the method know, so that the configuration's hash covers all of it."""
+def resolve(
+    config: RunConfig, data_root: Path | None = None, *, dataset: Dataset | None = None
+) -> tuple[RunConfig, Dataset]:
+    """Fill in what only the data and the method know, so that the configuration's hash covers all of it.
+
+    Who resolves many runs on one graph reads it once and hands it in as `dataset`.
+    """
     method = learner_class(config.method)
     learner = build_learner(config)
     usable_device(config.device)
-    dataset = datasets.load(config.dataset, data_root, undirected=config.protocol.edges == "undirected")
+    if dataset is None:
+        dataset = datasets.load(config.dataset, data_root, undirected=config.protocol.edges == "undirected")
     if config.dataset_hash not in (None, dataset.hash):
         raise StoreError(
             f"The graph '{config.dataset}' is not the one this run was started on: its content has changed."
@@ -68,17 +76,19 @@ def resolve(config: RunConfig, data_root: Path | None = None) -> tuple[RunConfig
             "dataset_hash": dataset.hash,
             "split": config.split or dataset.split or default_split(num_kept),
             "settings": {name: own[name] for name in method.own_settings()},
+            # What a method does not use must not make two runs of one.
+            **{name: default for name, default in UNUSED.items() if name not in method.shared_settings()},
         }
     )
     return complete, dataset
 
 
-def build_learner(config: RunConfig) -> Learner[Any]:
+def build_learner(config: RunConfig) -> Learner:
     own = [f"{config.method}.{name}" for name in learner_class(config.method).own_settings()]
     for path in (f"{config.method}.{name}" for name in config.settings):
         if path not in own:
             raise ConfigError(f"Unknown setting '{path}'.{did_you_mean(path, own)}")
-    shared = {"encoder": config.encoder, "train": config.train, "seed": config.seed, "device": config.device}
+    shared = {name: getattr(config, name) for name in learner_class(config.method).shared_settings()}
     return learner_class(config.method).from_settings({**config.settings, **shared})
 
 
@@ -107,7 +117,7 @@ def run(
             progress = Progress()
             folder.start(config, {**environment(config, sys.argv), "data_root": str(data_root or "")})
             folder.log("started")
-        observer.started(len(stream), learner.train.epochs, progress.task * learner.train.epochs + progress.epoch)
+        observer.started(len(stream), learner.epochs, progress.task * learner.epochs + progress.epoch)
         for index in range(progress.task, len(stream)):
             _learn_task(learner, stream, index, progress, folder, observer, memory, checkpoint_every)
         result = _result(config, dataset, stream, learner, progress)
@@ -120,7 +130,7 @@ def run(
 
 
 def _learn_task(
-    learner: Learner[Any],
+    learner: Learner,
     stream: TaskStream,
     index: int,
     progress: Progress,
@@ -152,14 +162,14 @@ def _learn_task(
     observer.task(index, row)
 
 
-def _checkpoint(learner: Learner[Any], progress: Progress, folder: RunFolder, memory: PeakMemory) -> None:
+def _checkpoint(learner: Learner, progress: Progress, folder: RunFolder, memory: PeakMemory) -> None:
     progress.peak_memory_bytes = max(progress.peak_memory_bytes, memory.bytes())
     state = learner.state()
     facts = {"learner": state.facts, "progress": dataclasses.asdict(progress)}
     State(state.tensors, facts).save(folder.checkpoint)
 
 
-def _restore(learner: Learner[Any], folder: RunFolder) -> Progress:
+def _restore(learner: Learner, folder: RunFolder) -> Progress:
     state = State.load(folder.checkpoint)
     if not state.facts.keys() >= {"progress", "learner"}:
         raise StoreError(f"{folder.checkpoint} is no checkpoint of a run.")
@@ -170,10 +180,10 @@ def _restore(learner: Learner[Any], folder: RunFolder) -> Progress:
 
 
 def _result(
-    config: RunConfig, dataset: Dataset, stream: TaskStream, learner: Learner[Any], progress: Progress
+    config: RunConfig, dataset: Dataset, stream: TaskStream, learner: Learner, progress: Progress
 ) -> dict[str, Any]:
     test, validation = (_matrix([getattr(row, part) for row in progress.rows]) for part in ("test", "validation"))
-    epochs = max(1, learner.train.epochs)
+    epochs = max(1, learner.epochs)
     return {
         "method": config.method,
         "dataset": config.dataset,

@@ -295,7 +295,7 @@ def test_ipal_loss_by_hand(tiny_stream: TaskStream) -> None:
     terms = {name: term.item() for name, term in learner.loss(batch, prepared).items()}
 
     with torch.no_grad():
-        f = learner.network_(operators(task, torch.device("cpu"))).numpy().astype(np.float64)
+        f = learner.encoder_(operators(task, torch.device("cpu"))).numpy().astype(np.float64)
         before = learner.previous_(operators(task, torch.device("cpu"))).numpy().astype(np.float64)
     # Eq. 3, solved instead of iterated: (I - alpha A D^-1) r = 1 - alpha.
     a = task.graph.adjacency.toarray().astype(np.float64)

@@ -1,26 +1,76 @@
 """The methods. To add one: a file here, a line in LEARNERS."""
 
 from pathlib import Path
-from typing import Any
 
 from ipal.errors import ConfigError, StoreError, did_you_mean
+from ipal.learners.bare import Bare
 from ipal.learners.base import Learner
+from ipal.learners.efc import EFC
+from ipal.learners.ergnn import ERGNN
+from ipal.learners.ewc import EWC
+from ipal.learners.gem import GEM
 from ipal.learners.ipal import IPAL
+from ipal.learners.joint import Joint
+from ipal.learners.lwf import LwF
+from ipal.learners.mas import MAS
+from ipal.learners.ncm import NCM
+from ipal.learners.pcl import PCL
+from ipal.learners.polo import POLO
+from ipal.learners.pr import PR
+from ipal.learners.slda import SLDA
+from ipal.learners.twp import TWP
 from ipal.state import State
 
-__all__ = ["IPAL", "LEARNERS", "Learner", "learner_class", "load_learner"]
+METHODS: tuple[type[Learner], ...] = (
+    IPAL,
+    Joint,
+    Bare,
+    EWC,
+    MAS,
+    LwF,
+    GEM,
+    TWP,
+    ERGNN,
+    POLO,
+    EFC,
+    PR,
+    PCL,
+    NCM,
+    SLDA,
+)
+LEARNERS: dict[str, type[Learner]] = {learner.name: learner for learner in METHODS}
 
-LEARNERS: dict[str, type[Learner[Any]]] = {learner.name: learner for learner in (IPAL,)}
+__all__ = [
+    "EFC",
+    "ERGNN",
+    "EWC",
+    "GEM",
+    "IPAL",
+    "LEARNERS",
+    "MAS",
+    "NCM",
+    "PCL",
+    "POLO",
+    "PR",
+    "SLDA",
+    "TWP",
+    "Bare",
+    "Joint",
+    "Learner",
+    "LwF",
+    "learner_class",
+    "load_learner",
+]
 
 
-def learner_class(name: str) -> type[Learner[Any]]:
+def learner_class(name: str) -> type[Learner]:
     """A method by its name."""
     if name not in LEARNERS:
         raise ConfigError(f"Unknown method '{name}'.{did_you_mean(name, LEARNERS)}")
     return LEARNERS[name]
 
 
-def load_learner(path: str | Path, *, device: str = "cpu") -> Learner[Any]:
+def load_learner(path: str | Path, *, device: str = "cpu") -> Learner:
     """A saved model of whichever method."""
     method = State.load(Path(path)).facts.get("method")
     if method not in LEARNERS:

@@ -1,20 +1,14 @@
-"""What every method shares: the estimator's face, the one training loop, and its state as a value.
+"""What every method shares: the estimator's face, the labels it knows, and its state as a value.
 
-A method is a subclass that says what it adds through five hooks:
-
-    begin_task(task)          its state changes once, when a task starts
-    prepare(task)             what follows from its state and the task alone, and is not kept
-    loss(batch, prepared)     named terms; their sum is minimised
-    end_task(task, prepared)  its state changes once, when a task is learned
-    scores(graph)             nodes x known classes, higher is likelier
+A method says how it learns a task (`teach`), what it makes of a node (`represent`) and how it scores the classes
+(`scores`). Methods that train a network by steps share one loop: see trained.py.
 """
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from dataclasses import field
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -24,39 +18,24 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch_geometric.data import Data
 
-from ipal.config import EncoderConfig, TrainConfig, explain
-from ipal.encoder import GCN
-from ipal.engine import Operators, operators
+from ipal.config import explain
 from ipal.errors import ConfigError, DataError, StoreError
 from ipal.graph import Graph
 from ipal.learners.convert import graph_of, task_of
 from ipal.state import State
 from ipal.streams import Labels, Task
 
-Prepared = TypeVar("Prepared")
 Terms = dict[str, Tensor]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Batch:
-    """The nodes one step learns from: a whole task's, or a sample of them with its neighbourhood."""
-
-    graph: Operators
-    """Gives the embeddings of these nodes, in order."""
-    positions: Tensor | slice
-    """Which of the task's training nodes they are; a slice where they are all of them."""
+SHARED_SETTINGS = {"seed", "device", "encoder", "train"}
+"""Fields that are the run's, not one method's own."""
 
 
 @dataclass(
     config=ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False), kw_only=True, eq=False
 )
-class Learner(ABC, Generic[Prepared]):
+class Learner(ABC):
     """A continual learner on graphs: `partial_fit` one task after the other, `predict` over all classes so far."""
 
-    encoder: EncoderConfig = field(default_factory=EncoderConfig)
-    """The network that makes embeddings."""
-    train: TrainConfig = field(default_factory=TrainConfig)
-    """The optimisation."""
     seed: int = 0
     """Decides the initial weights and every random draw."""
     device: str = "cpu"
@@ -64,11 +43,7 @@ class Learner(ABC, Generic[Prepared]):
 
     name: ClassVar[str]
     stores_exemplars: ClassVar[bool] = False
-    keeps: ClassVar[dict[str, str]] = {
-        "encoder": "encoder weights",
-        "optimizer": "optimiser moments",
-        "generator": "random state",
-    }
+    keeps: ClassVar[dict[str, str]] = {"generator": "random state"}
     """What each group of the state's tensors is, in words."""
 
     # ------------------------------------------------------------------ the estimator's face
@@ -92,8 +67,7 @@ class Learner(ABC, Generic[Prepared]):
     def embed(self, data: Data) -> NDArray[np.float32]:
         """Embedding of every node."""
         with torch.no_grad():
-            graph = self._checked(graph_of(data))
-            embeddings: NDArray[np.float32] = self.network_(graph).cpu().numpy()
+            embeddings: NDArray[np.float32] = self.represent(self._checked(graph_of(data))).cpu().numpy()
         return embeddings
 
     @property
@@ -136,24 +110,23 @@ class Learner(ABC, Generic[Prepared]):
         learner.restore(state)
         return learner
 
-    # ------------------------------------------------------------------ hooks
+    # ------------------------------------------------------------------ what a method says
 
-    def begin_task(self, task: Task) -> None:
-        """Change the state once, when a task starts."""
-
-    @abstractmethod
-    def prepare(self, task: Task) -> Prepared:
-        """What the steps of this task need and what follows from state and task alone."""
+    @property
+    def epochs(self) -> int:
+        """How many epochs a task takes; none where nothing is trained by steps."""
+        return 0
 
     @abstractmethod
-    def loss(self, batch: Batch, prepared: Prepared) -> Terms:
-        """Named terms whose sum is minimised."""
-
-    def end_task(self, task: Task, prepared: Prepared) -> None:
-        """Change the state once, when a task is learned."""
+    def teach(self, task: Task, first_epoch: int) -> Iterator[Terms]:
+        """Learn a task whose labels are known already, one epoch at a time, from `first_epoch` on."""
 
     @abstractmethod
-    def scores(self, graph: Operators) -> Tensor:
+    def represent(self, graph: Graph) -> Tensor:
+        """Embedding of every node."""
+
+    @abstractmethod
+    def scores(self, graph: Graph) -> Tensor:
         """Nodes x known classes, higher is likelier."""
 
     def probabilities(self, scores: Tensor) -> Tensor:
@@ -164,70 +137,44 @@ class Learner(ABC, Generic[Prepared]):
         """How many training nodes stand behind what is kept of each class, where it is known."""
         return {}
 
-    # ------------------------------------------------------------------ the one training loop
+    # ------------------------------------------------------------------ learning
 
-    def learn(self, task: Task, first_epoch: int = 0) -> Iterator[dict[str, Tensor]]:
+    def learn(self, task: Task, first_epoch: int = 0) -> Iterator[Terms]:
         """Learn a task, one epoch at a time; yields each epoch's named loss terms.
 
         Between two epochs the state is complete: saved there, restored, and continued with `first_epoch`,
         learning ends in the same numbers.
         """
         if first_epoch == 0:
-            self._start(task)
-        prepared = self.prepare(task)
-        batches = self.batches(task)
-        for _ in range(first_epoch, self.train.epochs):
-            for batch in batches:
-                terms = self.loss(batch, prepared)
-                self.optimizer_.zero_grad(set_to_none=True)
-                torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
-                self.optimizer_.step()
-            yield {name: term.detach() for name, term in terms.items()}
-        with torch.no_grad():
-            self.end_task(task, prepared)
+            self.start(task)
+        yield from self.teach(task, first_epoch)
 
-    def _start(self, task: Task) -> None:
+    def start(self, task: Task) -> None:
+        """Check a task, and take its new labels into `classes_`; a method may add what else happens once."""
         if len(task.nodes) == 0:
             raise DataError("No node of this graph has a label to learn from: set train_mask for some.")
         if not self.is_fitted:
-            self._initialise(task.graph.num_features)
+            self.initialise(task.graph.num_features)
         self._check_features(task.graph)
-        first = not self.labels_
         labels = np.unique(task.labels).tolist()
-        if not first and type(labels[0]) is not type(self.labels_[0]):
+        if self.labels_ and type(labels[0]) is not type(self.labels_[0]):
             raise DataError(
                 "The labels of earlier tasks and of this one must be of one kind: all numbers or all strings."
             )
         known = set(self.labels_)
         self.labels_ += [label for label in labels if label not in known]
-        if self.train.moments == "reset":
-            self.optimizer_ = self._new_optimizer()
-        for group in self.optimizer_.param_groups:
-            group["lr"] = self.train.lr_base if first else self.train.lr_next
-        self.begin_task(task)
 
-    def _initialise(self, num_features: int) -> None:
-        """Weights, optimiser and random state before the first task."""
-        device = usable_device(self.device)
+    def initialise(self, num_features: int) -> None:
+        """The state before the first task."""
+        self.num_features_ = num_features
         self.labels_: list[Any] = []
-        self.generator_ = torch.Generator(device).manual_seed(self.seed)
-        self.network_ = GCN(num_features, self.encoder, self.generator_)
-        self.optimizer_ = self._new_optimizer()
-
-    def _new_optimizer(self) -> torch.optim.Adam:
-        return torch.optim.Adam(
-            self.network_.parameters(), lr=self.train.lr_base, weight_decay=self.train.weight_decay, fused=True
-        )
-
-    def batches(self, task: Task) -> Iterable[Batch]:
-        """One epoch of a task, each time it is gone through: here all training nodes at once."""
-        return [Batch(operators(task, self.generator_.device), slice(None))]
+        self.generator_ = torch.Generator(usable_device(self.device)).manual_seed(self.seed)
 
     # ------------------------------------------------------------------ prediction
 
     @property
     def is_fitted(self) -> bool:
-        return hasattr(self, "network_")
+        return hasattr(self, "labels_")
 
     def predict_graph(self, graph: Graph) -> Labels:
         """The likeliest class of every node; the one way from a graph to labels."""
@@ -241,22 +188,15 @@ class Learner(ABC, Generic[Prepared]):
         row = {label: index for index, label in enumerate(self.labels_)}
         return torch.tensor([row[label] for label in labels.tolist()], device=self.generator_.device)
 
-    def training_embeddings(self, task: Task, network: GCN) -> Tensor:
-        """Embeddings of a task's training nodes by a given network, without gradient."""
-        with torch.no_grad():
-            embeddings: Tensor = network(operators(task, self.generator_.device))
-        return embeddings
-
-    def _checked(self, graph: Graph) -> Operators:
+    def _checked(self, graph: Graph) -> Graph:
         self._require_fitted()
         self._check_features(graph)
-        return operators(graph, self.generator_.device)
+        return graph
 
     def _check_features(self, graph: Graph) -> None:
-        expected = len(self.network_.weights[0])
-        if graph.num_features != expected:
+        if graph.num_features != self.num_features_:
             raise DataError(
-                f"This graph has {graph.num_features} features a node, the model was trained on {expected}."
+                f"This graph has {graph.num_features} features a node, the model was trained on {self.num_features_}."
             )
 
     def _require_fitted(self) -> None:
@@ -267,43 +207,34 @@ class Learner(ABC, Generic[Prepared]):
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors that make the state, named by group; a method adds its own."""
-        tensors = {f"encoder.{name}": p.detach() for name, p in self.network_.named_parameters()}
-        for name, parameter in self.network_.named_parameters():
-            for key, value in self.optimizer_.state.get(parameter, {}).items():
-                tensors[f"optimizer.{name}.{key}"] = value
-        tensors["generator"] = self.generator_.get_state()
-        return tensors
+        return {"generator": self.generator_.get_state()}
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
         """Take over what `tensors` gave; a method takes its own."""
-        device = self.generator_.device
-        for name, parameter in self.network_.named_parameters():
-            parameter.data.copy_(tensors[f"encoder.{name}"])
-            prefix = f"optimizer.{name}."
-            moments = {key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)}
-            if moments:
-                self.optimizer_.state[parameter] = {k: v.clone().to(device) for k, v in moments.items()}
         self.generator_.set_state(tensors["generator"])
+
+    def facts(self) -> dict[str, Any]:
+        """The plain data of the state."""
+        return {
+            "method": self.name,
+            "settings": self.settings(),
+            "num_features": self.num_features_,
+            "labels": self.labels_,
+        }
+
+    def load_facts(self, facts: Mapping[str, Any]) -> None:
+        """Take over what `facts` gave."""
+        self.labels_ = list(facts["labels"])
 
     def state(self) -> State:
         """The learner as a value: enough to go on exactly as if never interrupted."""
-        copies = {name: tensor.clone() for name, tensor in self.tensors().items()}
-        facts = {
-            "method": self.name,
-            "settings": self.settings(),
-            "num_features": len(self.network_.weights[0]),
-            "labels": self.labels_,
-            "lr": self.optimizer_.param_groups[0]["lr"],
-        }
-        return State(copies, facts)
+        return State({name: tensor.clone() for name, tensor in self.tensors().items()}, self.facts())
 
     def restore(self, state: State) -> None:
         """Become the learner that `state` was taken from."""
-        self._initialise(state.facts["num_features"])
-        self.labels_ = list(state.facts["labels"])
-        for group in self.optimizer_.param_groups:
-            group["lr"] = state.facts["lr"]
+        self.initialise(state.facts["num_features"])
         try:
+            self.load_facts(state.facts)
             self.load_tensors(dict(state.tensors))
         except (KeyError, RuntimeError) as error:
             raise StoreError(f"The saved state does not fit this model: {error}.") from error
@@ -325,9 +256,13 @@ class Learner(ABC, Generic[Prepared]):
     @classmethod
     def own_settings(cls) -> dict[str, Any]:
         """The fields that this method adds, with their descriptions."""
-        shared = {f.name for f in dataclasses.fields(Learner)}
         described = cls.__pydantic_fields__  # type: ignore[attr-defined]
-        return {name: info for name, info in described.items() if name not in shared}
+        return {name: info for name, info in described.items() if name not in SHARED_SETTINGS}
+
+    @classmethod
+    def shared_settings(cls) -> set[str]:
+        """Which of the run's settings this method uses."""
+        return SHARED_SETTINGS & cls.__pydantic_fields__.keys()  # type: ignore[attr-defined,no-any-return]
 
     @classmethod
     def describe(cls) -> dict[str, Any]:

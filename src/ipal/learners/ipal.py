@@ -12,45 +12,28 @@ The paper is silent on the number of epochs and on a last ReLU: both were chosen
 A class that comes again in a later task is learned as a current class and pooled with what was known of it.
 """
 
-import copy
-import dataclasses
 from typing import ClassVar, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from ipal import losses
 from ipal.centrality import node_weights
-from ipal.encoder import GCN
-from ipal.engine import Operators
-from ipal.learners.base import Batch, Learner, Terms
+from ipal.graph import Graph
+from ipal.learners.base import Terms
 from ipal.learners.draws import TruncatedBeta
-from ipal.memory import PrototypeMemory, weighted_mean, weighted_variance
+from ipal.learners.prototypical import Episode, PrototypicalLearner
+from ipal.learners.trained import Batch
+from ipal.memory import weighted_mean
 from ipal.streams import Task
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Episode:
-    """What the steps of one task need, all of it derived from the state and the task."""
-
-    current: Tensor
-    """Classes being learned, as rows of the memory."""
-    old: Tensor
-    """Remembered classes that are not being learned."""
-    labels: Tensor
-    """Class of each training node, as a place in `current`."""
-    members: Tensor
-    """(current classes x training nodes), which node is of which class."""
-    weights: Tensor
-    """(current classes x training nodes), each node's importance within its class (Eq. 3)."""
-    before: Tensor | None
-    """Embeddings of the training nodes by the previous encoder; None on the first task."""
-
-
 @dataclass(kw_only=True, eq=False)
-class IPAL(Learner[Episode]):
+class IPAL(PrototypicalLearner):
     """Prototype contrast with affinity distillation, boundary perception and topology-weighted prototypes."""
 
     gamma: float = Field(0.4, ge=0)
@@ -79,45 +62,20 @@ class IPAL(Learner[Episode]):
     """Training nodes mixed with old prototypes at each step (the paper's |S_t|)."""
 
     name: ClassVar[str] = "ipal"
-    keeps: ClassVar[dict[str, str]] = Learner.keeps | {
-        "prototypes": "per class: mean and variance of its embeddings, number of nodes behind them",
-        "previous": "previous encoder, only while a task is being learned",
-    }
+    looks_back: ClassVar[bool] = True
 
-    def _initialise(self, num_features: int) -> None:
-        super()._initialise(num_features)
-        self.memory_ = PrototypeMemory.empty(self.encoder.width, self.generator_.device)
-        self.previous_: GCN | None = None
+    def initialise(self, num_features: int) -> None:
+        super().initialise(num_features)
         self._mixing = TruncatedBeta(9.0, 21.0, 0.4, self.generator_.device)
 
-    def begin_task(self, task: Task) -> None:
-        if len(self.memory_):
-            self.previous_ = copy.deepcopy(self.network_).requires_grad_(False)
-
-    def prepare(self, task: Task) -> Episode:
-        rows = self.rows(task.labels)
-        current, labels = torch.unique(rows, return_inverse=True)
-        remembered = torch.arange(len(self.memory_), device=rows.device)
-        members = rows[None, :] == current[:, None]
-        importance = node_weights(task.graph, self.node_weights, self.alpha)[task.nodes]
-        weights = members * torch.from_numpy(importance).to(rows.device)
-        before = None
-        if self.previous_ is not None:
-            before = self.training_embeddings(task, self.previous_)
-        return Episode(
-            current=current,
-            old=remembered[~torch.isin(remembered, current)],
-            labels=labels,
-            members=members,
-            weights=(weights / weights.sum(dim=1, keepdim=True)).float(),
-            before=before,
-        )
+    def importance(self, graph: Graph) -> NDArray[np.float64]:
+        return node_weights(graph, self.node_weights, self.alpha)
 
     def loss(self, batch: Batch, prepared: Episode) -> Terms:
         """Eq. 13: the contrast of Eq. 10 and gamma times the distillation."""
         here = batch.positions
         labels, members = prepared.labels[here], prepared.members[:, here]
-        f = self.network_(batch.graph)
+        f = self.encoder_(batch.graph)
         directions = losses.unit(f)
         offline = self.memory_.mean[prepared.old]
         online = weighted_mean(f, prepared.weights[:, here])
@@ -147,42 +105,12 @@ class IPAL(Learner[Episode]):
         return distil(now, before, losses.keep_consistent(before))
 
     def end_task(self, task: Task, prepared: Episode) -> None:
-        """Compensate old prototypes, then remember the new classes, then let go of the previous encoder."""
-        f = self.training_embeddings(task, self.network_)
+        """Compensate old prototypes, then remember the new classes."""
         if prepared.before is not None and len(prepared.old) and self.compensation != "none":
+            f = self.training_embeddings(task)
             printed = self.compensation == "printed"
             proximity = losses.proximity_printed if printed else losses.proximity_softmax
             mu = self.memory_.mean[prepared.old]
             w = proximity(prepared.before, mu)
             self.memory_ = self.memory_.moved(prepared.old, losses.compensate(mu, f, prepared.before, w, self.beta))
-        mean = weighted_mean(f, prepared.weights)
-        variance = weighted_variance(f, mean, prepared.weights)
-        self.memory_ = self.memory_.learned(prepared.current, mean, variance, prepared.members.sum(dim=1))
-        self.previous_ = None
-
-    def scores(self, graph: Operators) -> Tensor:
-        """Cosine to every stored prototype."""
-        return losses.cosine(self.network_(graph), self.memory_.mean)
-
-    def probabilities(self, scores: Tensor) -> Tensor:
-        return (scores / self.tau).softmax(dim=-1)
-
-    def nodes_behind_class(self) -> dict[str, int]:
-        counts = self.memory_.count.tolist()
-        return {str(label): count for label, count in zip(self.labels_, counts, strict=False)}
-
-    def tensors(self) -> dict[str, Tensor]:
-        memory = {f"prototypes.{f.name}": getattr(self.memory_, f.name) for f in dataclasses.fields(self.memory_)}
-        previous = {} if self.previous_ is None else dict(self.previous_.named_parameters(prefix="previous"))
-        return super().tensors() | memory | previous
-
-    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
-        super().load_tensors(tensors)
-        device = self.generator_.device
-        self.memory_ = PrototypeMemory(
-            *(tensors[f"prototypes.{f.name}"].to(device) for f in dataclasses.fields(self.memory_))
-        )
-        if any(key.startswith("previous.") for key in tensors):
-            self.previous_ = copy.deepcopy(self.network_).requires_grad_(False)
-            for name, parameter in self.previous_.named_parameters():
-                parameter.copy_(tensors[f"previous.{name}"])
+        super().end_task(task, prepared)

@@ -1,0 +1,114 @@
+"""GEM: gradient episodic memory. Stores exemplars.
+
+Lopez-Paz & Ranzato 2017, "Gradient Episodic Memory for Continual Learning", https://arxiv.org/abs/1706.08840.
+Of every old task some nodes are kept, with the subgraph around them; where a step would raise the loss on any of
+these memories, its gradient is turned to the nearest one that does not. Differences from the paper: memories are
+drawn at random from the training nodes (the paper keeps the last ones; nodes have no order), and the loss on them
+is class-balanced as everywhere here. The quadratic programme is solved as non-negative least squares, which it is.
+"""
+
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from scipy.optimize import nnls
+from torch import Tensor
+
+from ipal.engine import operators
+from ipal.learners.classifier import Classifier, Lesson, balanced_cross_entropy
+from ipal.learners.kept import excerpt, task_of_tensors, task_tensors
+from ipal.streams import Task
+
+
+def dual_solution(K: NDArray[np.float64], q: NDArray[np.float64], margin: float) -> NDArray[np.float64]:
+    r"""How much of each memory's gradient is added to the step's.
+
+    .. math:: \min_v \tfrac12 v^T G G^T v + g^T G^T v, \quad v \ge \text{margin}
+
+    Source: Lopez-Paz & Ranzato 2017, the dual of their quadratic programme. `K` is G G^T, `q` is G g. With K = R^T R
+    and v = w + margin it is the least-squares problem R w = -R^{-T} (q + margin K 1), w >= 0.
+    """
+    values, vectors = np.linalg.eigh(K)
+    usable = values > values.max() * 1e-12
+    root = np.sqrt(values[usable])
+    R = root[:, None] * vectors[:, usable].T
+    target = -(vectors[:, usable].T @ (q + margin * K.sum(axis=1))) / root
+    w, _ = nnls(R, target)
+    return np.asarray(w + margin, dtype=np.float64)
+
+
+def projected_gradient(g: Tensor, G: Tensor, margin: float) -> Tensor:
+    r"""The gradient nearest to `g` that disagrees with none of the memories' gradients, the rows of `G`.
+
+    .. math:: \min_{\tilde g} \tfrac12 \|g - \tilde g\|_2^2, \quad \langle \tilde g, g_k \rangle \ge 0 \; \forall k
+
+    Source: Lopez-Paz & Ranzato 2017, the primal; g~ = G^T v + g with v from the dual. A gradient that disagrees with
+    none is left as it is.
+    """
+    q = G @ g
+    if bool((q >= 0).all()):
+        return g
+    v = dual_solution((G @ G.T).double().cpu().numpy(), q.double().cpu().numpy(), margin)
+    return g + torch.from_numpy(v).to(g) @ G
+
+
+@dataclass(kw_only=True, eq=False)
+class GEM(Classifier):
+    """Gradient episodic memory: steps that would harm stored nodes of old tasks are turned away."""
+
+    memory: int = Field(100, ge=1)
+    """Nodes kept of every task."""
+    hops: int = Field(1, ge=0)
+    """Steps of neighbourhood kept around them; their embeddings are exact from as many as there are layers."""
+    margin: float = Field(0.5, ge=0)
+    """Least share of every memory's gradient, once one is needed."""
+
+    name: ClassVar[str] = "gem"
+    stores_exemplars: ClassVar[bool] = True
+    keeps: ClassVar[dict[str, str]] = Classifier.keeps | {"memory": "nodes of old tasks and their surroundings"}
+
+    def initialise(self, num_features: int) -> None:
+        super().initialise(num_features)
+        self.memories_: list[Task] = []
+
+    def adjust_gradients(self, prepared: Lesson) -> None:
+        if not self.memories_:
+            return
+        parameters = list(self.network_.parameters())
+        g = torch.cat([p.grad.reshape(-1) for p in parameters if p.grad is not None])
+        rows = []
+        for memory in self.memories_:
+            gradients = torch.autograd.grad(
+                self._loss_on(memory), parameters, allow_unused=True, materialize_grads=True
+            )
+            rows.append(torch.cat([gradient.reshape(-1) for gradient in gradients]))
+        turned = projected_gradient(g, torch.stack(rows), self.margin)
+        for p, part in zip(parameters, torch.split(turned, [p.numel() for p in parameters]), strict=True):
+            p.grad = part.reshape(p.shape)
+
+    def _loss_on(self, memory: Task) -> Tensor:
+        logits = self.head_(self.encoder_(operators(memory, self.generator_.device)))
+        labels = self.rows(memory.labels)
+        if self.competing == "current":
+            others = torch.ones(logits.shape[1], dtype=torch.bool, device=logits.device)
+            others[labels] = False
+            logits = logits.masked_fill(others, -torch.inf)
+        return balanced_cross_entropy(logits, labels)
+
+    def end_task(self, task: Task, prepared: Lesson) -> None:
+        order = torch.randperm(len(task.nodes), generator=self.generator_, device=self.generator_.device)
+        self.memories_.append(excerpt(task, order[: self.memory].cpu().numpy(), self.hops))
+
+    def tensors(self) -> dict[str, Tensor]:
+        tensors = super().tensors()
+        for index, memory in enumerate(self.memories_):
+            tensors |= task_tensors(memory, self.rows(memory.labels), f"memory.{index}")
+        return tensors
+
+    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
+        super().load_tensors(tensors)
+        number = sum(name.startswith("memory.") and name.endswith(".labels") for name in tensors)
+        self.memories_ = [task_of_tensors(tensors, f"memory.{index}", self.classes_) for index in range(number)]

@@ -1,0 +1,51 @@
+"""Joint: trained anew on all tasks so far at every task. The upper reference, not a continual learner.
+
+All tasks lie side by side in one graph without edges between them, as they were learned from: "each on its own
+graph, losses added", where every class counts the same. The base rate serves every task, for each one starts from
+fresh weights. Keeps everything.
+"""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from ipal.learners.classifier import Classifier, Lesson
+from ipal.learners.kept import disjoint_union, task_of_tensors, task_tensors
+from ipal.learners.trained import Batch
+from ipal.streams import Task
+
+
+@dataclass(kw_only=True, eq=False)
+class Joint(Classifier):
+    """Training on all tasks at once, anew at every task: the upper reference, not a continual learner."""
+
+    name: ClassVar[str] = "joint"
+    stores_exemplars: ClassVar[bool] = True
+    keeps: ClassVar[dict[str, str]] = Classifier.keeps | {"data": "all nodes, edges and labels of all tasks so far"}
+
+    def initialise(self, num_features: int) -> None:
+        super().initialise(num_features)
+        self.data_: Task | None = None
+
+    def begin_task(self, task: Task) -> None:
+        self.data_ = task if self.data_ is None else disjoint_union(self.data_, task)
+        self.learning_rate_ = self.train.lr_base
+        self.renew_network()
+        super().begin_task(task)
+
+    def prepare(self, task: Task) -> Lesson:
+        return super().prepare(self.data_ or task)
+
+    def batches(self, task: Task) -> Iterable[Batch]:
+        return super().batches(self.data_ or task)
+
+    def tensors(self) -> dict[str, Tensor]:
+        data = {} if self.data_ is None else task_tensors(self.data_, self.rows(self.data_.labels), "data")
+        return super().tensors() | data
+
+    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
+        super().load_tensors(tensors)
+        if "data.labels" in tensors:
+            self.data_ = task_of_tensors(tensors, "data", self.classes_)

@@ -1,0 +1,65 @@
+"""Raw nodes that a method keeps, as a value: only methods that store exemplars come here, and all of them do."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ipal.graph import Graph
+from ipal.streams import Labels, Task
+
+
+def disjoint_union(a: Task, b: Task) -> Task:
+    """Both tasks side by side in one graph; no edge runs between them."""
+    sparse = isinstance(a.graph.x, sp.csr_array)
+    x = sp.vstack([a.graph.x, b.graph.x], format="csr") if sparse else np.concatenate([a.graph.x, b.graph.x])
+    shift = a.graph.num_nodes
+    return Task(
+        Graph(x, np.concatenate([a.graph.edges, b.graph.edges + shift], axis=1)),
+        np.concatenate([a.nodes, b.nodes + shift]),
+        np.concatenate([a.labels, b.labels]),
+    )
+
+
+def excerpt(task: Task, chosen: Labels, hops: int) -> Task:
+    """Some training nodes of a task (places in `task.nodes`), in the subgraph within `hops` steps around them."""
+    reached = np.zeros(task.graph.num_nodes, dtype=bool)
+    reached[task.nodes[chosen]] = True
+    for _ in range(hops):
+        reached |= task.graph.adjacency.T @ reached > 0
+    inside = np.flatnonzero(reached)
+    place = np.searchsorted(inside, task.nodes[chosen])
+    return Task(task.graph.induced(inside), place, task.labels[chosen])
+
+
+def without_edges(task: Task) -> Task:
+    """The same nodes, each alone with its self-loop."""
+    return Task(Graph(task.graph.x, np.zeros((2, 0), dtype=np.int64)), task.nodes, task.labels)
+
+
+def task_tensors(task: Task, rows: Tensor, group: str) -> dict[str, Tensor]:
+    """A task as named tensors; `rows` are its labels in the learner's own numbers."""
+    x = task.graph.x
+    shape = np.array(x.shape)
+    parts = {"x": x} if not isinstance(x, sp.csr_array) else _csr_parts(x)
+    parts |= {"x_shape": shape, "edges": task.graph.edges, "nodes": task.nodes}
+    tensors = {f"{group}.{name}": torch.from_numpy(np.ascontiguousarray(part)) for name, part in parts.items()}
+    return tensors | {f"{group}.labels": rows}
+
+
+def task_of_tensors(tensors: Mapping[str, Tensor], group: str, labels: Labels) -> Task:
+    """What `task_tensors` gave; `labels` are all classes in the order of the learner's numbers."""
+    parts = {name[len(group) + 1 :]: t.numpy() for name, t in tensors.items() if name.startswith(f"{group}.")}
+    x = parts.get("x")
+    if x is None:
+        csr = (parts["x_values"], parts["x_indices"], parts["x_indptr"])
+        x = sp.csr_array(csr, shape=tuple(parts["x_shape"].tolist()))
+    return Task(Graph(x, parts["edges"]), parts["nodes"], labels[parts["labels"]])
+
+
+def _csr_parts(x: sp.csr_array) -> dict[str, NDArray[Any]]:
+    return {"x_values": x.data, "x_indices": x.indices, "x_indptr": x.indptr}

@@ -1,0 +1,68 @@
+"""MAS: memory aware synapses.
+
+Aljundi et al. 2018, "Memory Aware Synapses: Learning what (not) to forget", https://arxiv.org/abs/1711.09601.
+Importance is the mean over nodes of the absolute gradient of the squared length of the output, node by node; over
+tasks a running mean weighted by their numbers of nodes. The anchor is the network after the newest task.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from ipal.importance import network_importance
+from ipal.learners.anchored import AnchoredLearner, Parameters, quadratic_pull
+from ipal.learners.classifier import Lesson
+from ipal.streams import Task
+
+
+def length_gradient(logits: Tensor) -> Tensor:
+    r"""Derivative of each node's squared output length with respect to its outputs.
+
+    .. math:: \frac{\partial \|o\|_2^2}{\partial o_k} = 2 o_k
+
+    Its absolute values, carried on to the parameters and averaged over nodes, are the importance Omega.
+    """
+    return 2 * logits
+
+
+def running_mean(mean: Parameters, count: int, new: Parameters, new_count: int) -> Parameters:
+    """Mean over the nodes of all tasks; a parameter that was not there before counts as zero for them."""
+    share = new_count / (count + new_count)
+    return {name: share * value + (1 - share) * mean.get(name, 0.0) for name, value in new.items()}
+
+
+@dataclass(kw_only=True, eq=False)
+class MAS(AnchoredLearner):
+    """Memory aware synapses: parameters to which outputs are sensitive stay near their newest values."""
+
+    strength: float = Field(1e4, ge=0)
+    """Weight of the penalty, the paper's lambda."""
+
+    name: ClassVar[str] = "mas"
+
+    def initialise(self, num_features: int) -> None:
+        super().initialise(num_features)
+        self.nodes_ = 0
+
+    def pull(self) -> Tensor:
+        return self.strength * quadratic_pull(dict(self.network_.named_parameters()), self.importance_, self.anchor_)
+
+    def importance(self, task: Task, prepared: Lesson) -> Parameters:
+        return network_importance(self.network_, task, length_gradient(self.training_outputs(task)), torch.abs)
+
+    def end_task(self, task: Task, prepared: Lesson) -> None:
+        new = self.importance(task, prepared)
+        self.importance_ = running_mean(self.importance_, self.nodes_, new, len(task.nodes))
+        self.anchor_ = self.parameters()
+        self.nodes_ += len(task.nodes)
+
+    def facts(self) -> dict[str, Any]:
+        return {**super().facts(), "nodes": self.nodes_}
+
+    def load_facts(self, facts: Mapping[str, Any]) -> None:
+        super().load_facts(facts)
+        self.nodes_ = facts["nodes"]

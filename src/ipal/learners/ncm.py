@@ -1,0 +1,47 @@
+"""NCM: nearest class mean on propagated features. No training: the reference that every table should have.
+
+Mensink et al. 2013, "Distance-Based Image Classification", with a fixed representation: features propagated over the
+graph. Differences from the paper: nearness is a cosine, or a distance on request; no metric is learned.
+"""
+
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import scipy.sparse.linalg
+from numpy.typing import NDArray
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from ipal import losses
+from ipal.graph import Features, Graph
+from ipal.learners.training_free import TrainingFree, propagated
+
+
+@dataclass(kw_only=True, eq=False)
+class NCM(TrainingFree):
+    """Nearest class mean on propagated features; nothing is trained."""
+
+    nearness: Literal["cosine", "distance"] = "cosine"
+    """How near a node is to a class mean."""
+    tau: float = Field(0.07, gt=0)
+    """Temperature of `predict_proba`."""
+
+    name: ClassVar[str] = "ncm"
+
+    def absorb(self, x: Features, rows: NDArray[Any]) -> None:
+        """Class means are all there is."""
+
+    def scores(self, graph: Graph) -> Tensor:
+        if self.nearness == "distance":  # a node's own length is the same for all classes
+            return 2 * self.products(graph, self.mean_) - self.mean_.square().sum(dim=1)
+        length = _lengths(propagated(graph, self.hops))
+        return self.products(graph, losses.unit(self.mean_)) / self.mean_.new_tensor(length)[:, None]
+
+    def probabilities(self, scores: Tensor) -> Tensor:
+        return (scores / self.tau).softmax(dim=-1)
+
+
+def _lengths(x: Features) -> NDArray[Any]:
+    norm = np.linalg.norm if isinstance(x, np.ndarray) else scipy.sparse.linalg.norm
+    return np.asarray(norm(x, axis=1)).clip(min=1e-12)

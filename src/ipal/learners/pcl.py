@@ -1,0 +1,31 @@
+"""PCL: prototype contrastive learning, the paradigm that IPAL builds on.
+
+Song, Li, Guan & Kong 2025 (the IPAL paper), Eq. 2; after the prototypical networks of Snell et al. 2017.
+Differences from the paper: products are cosines, as everywhere here. Old prototypes are negatives and never move.
+"""
+
+from typing import ClassVar
+
+import torch
+from pydantic.dataclasses import dataclass
+
+from ipal import losses
+from ipal.learners.base import Terms
+from ipal.learners.prototypical import Episode, PrototypicalLearner
+from ipal.learners.trained import Batch
+from ipal.memory import weighted_mean
+
+
+@dataclass(kw_only=True, eq=False)
+class PCL(PrototypicalLearner):
+    """Prototype contrast alone: nodes against their own, the other current and the stored prototypes."""
+
+    name: ClassVar[str] = "pcl"
+
+    def loss(self, batch: Batch, prepared: Episode) -> Terms:
+        """Eq. 2."""
+        f = self.encoder_(batch.graph)
+        online = weighted_mean(f, prepared.weights[:, batch.positions])
+        mu = losses.unit(torch.cat([online, self.memory_.mean[prepared.old]]))
+        labels = prepared.labels[batch.positions]
+        return {"contrast": losses.prototype_contrast(losses.unit(f), labels, mu, self.tau)}

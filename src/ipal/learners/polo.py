@@ -1,0 +1,111 @@
+"""POLO: non-exemplar class-incremental learning via prototype reinforcement, correction and augmentation.
+
+Wang et al. 2023 (ACM Multimedia), "Non-Exemplar Class-Incremental Learning via Adaptive Old Class Reconstruction".
+A cosine classifier; prototypes that low-density nodes weigh on; prototypes corrected along the drift of nearby
+nodes and of neighbouring prototypes; pseudo features of old classes placed away from the current ones. Differences
+from the paper: an encoder of graphs, the cross-entropy of nodes balanced over classes as everywhere here.
+"""
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from ipal import losses
+from ipal.learners.base import Terms
+from ipal.learners.classifier import Classifier, Lesson
+from ipal.learners.remembering import RemembersClasses
+from ipal.streams import Task
+
+
+def density_prototype(f: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Prototype and radius of one class, in which nodes far from the others weigh more.
+
+    .. math:: w_i \propto e^{10 d_i}, \quad \mu = \sum_i w_i f_i, \quad
+        r = \Big( \tfrac1D \sum_k \sum_i w_i (f_{ik} - \mu_k)^2 \Big)^{1/2}
+
+    Source: Wang et al. 2023, density-based prototype reinforcement; d_i is the mean distance of node i to the
+    others, between features of unit length.
+    """
+    unit = losses.unit(f)
+    d = torch.cat([torch.cdist(chunk, unit).sum(dim=1) for chunk in torch.split(unit, 4096)]) / max(1, len(f) - 1)
+    w = (10 * d).softmax(dim=0)
+    mu = w @ f
+    return mu, (w @ (f - mu).square()).mean().sqrt()
+
+
+def corrected_prototypes(mu: Tensor, f: Tensor, f_before: Tensor, rho: float) -> Tensor:
+    r"""Old prototypes moved with the nodes near them, and a little with their neighbours among prototypes.
+
+    .. math:: \mu_c + \rho (\delta_c + 0.1 \sum_k W_{ck} \delta_k), \quad
+        \delta_c = \sum_i w_{ci} (f_i - f'_i), \; w_{ci} \propto e^{-10 \|\hat f'_i - \hat \mu_c\|^2}
+
+    Source: Wang et al. 2023, topology correction; f' are the features before the task, hats are of unit length,
+    W_ck = exp(-20 |mu^_c - mu^_k|) with zero diagonal, the ten largest of a row, rows divided by their sum.
+    """
+    directions = losses.unit(mu)
+    w = (-10 * torch.cdist(directions, losses.unit(f_before)).square()).softmax(dim=1)
+    delta = w @ (f - f_before)
+    W = torch.exp(-20 * torch.cdist(directions, directions)).fill_diagonal_(0)
+    least = W.topk(min(10, len(W)), dim=1).values[:, -1:]
+    W = torch.where(least <= W, W, 0)
+    return mu + rho * (delta + 0.1 * (W / W.sum(dim=1, keepdim=True).clamp_min(1e-12)) @ delta)
+
+
+def pseudo_features(mu: Tensor, radius: Tensor, f: Tensor, noise: Tensor) -> Tensor:
+    r"""Features in place of old classes' nodes, that keep away from the current node nearest to their prototype.
+
+    .. math:: \mu_c + (1 - \cos(d, e)) e \;\text{ if confirmed and } \cos(d, e) > 0, \text{ else } \mu_c + e;
+        \quad e = 2 r_c \epsilon, \; d = f_{i(c)} - \mu_c
+
+    Source: Wang et al. 2023, adaptive augmentation. i(c) is the cosine-nearest current node; it is confirmed where
+    c is also the prototype nearest to it. `noise` is epsilon.
+    """
+    similarity = losses.cosine(mu, f)
+    nearest = similarity.argmax(dim=1)
+    confirmed = similarity.argmax(dim=0)[nearest] == torch.arange(len(mu), device=mu.device)
+    e = 2 * radius[:, None] * noise
+    towards = F.cosine_similarity(f[nearest] - mu, e, dim=1)
+    shrink = torch.where(confirmed & (towards > 0), 1 - towards, 1.0)
+    return mu + shrink[:, None] * e
+
+
+@dataclass(kw_only=True, eq=False)
+class POLO(RemembersClasses[Lesson], Classifier):
+    """Prototypes reinforced by density, corrected by topology, replayed by adaptive augmentation."""
+
+    replay_strength: float = Field(10.0, ge=0)
+    """Weight of the cross-entropy on pseudo features."""
+    kappa: float = Field(10.0, ge=0)
+    """Weight of the feature distillation."""
+    rho: float = Field(1.0, ge=0)
+    """Strength of the topology correction."""
+
+    name: ClassVar[str] = "polo"
+    temperature: ClassVar[float | None] = 0.1
+    looks_back: ClassVar[bool] = True
+    keeps: ClassVar[dict[str, str]] = Classifier.keeps | RemembersClasses.keeps
+
+    def terms(self, f: Tensor, here: Tensor | slice, prepared: Lesson) -> Terms:
+        terms = super().terms(f, here, prepared)
+        if prepared.before is not None and len(prepared.old):
+            mu, radius = self.memory_.mean[prepared.old], self.memory_.variance[prepared.old].mean(dim=1).sqrt()
+            noise = torch.randn(mu.shape, generator=self.generator_, device=mu.device)
+            pseudo = pseudo_features(mu, radius, f.detach(), noise)
+            terms["replay"] = self.replay_strength * F.cross_entropy(self.head_(pseudo), prepared.old)
+            terms["distillation"] = self.kappa * losses.feature_distillation(f, prepared.before[here])
+        return terms
+
+    def end_task(self, task: Task, prepared: Lesson) -> None:
+        f = self.training_embeddings(task)
+        if prepared.before is not None and len(prepared.old):
+            moved = corrected_prototypes(self.memory_.mean[prepared.old], f, prepared.before, self.rho)
+            self.memory_ = self.memory_.moved(prepared.old, moved)
+        own = [f[prepared.labels == label] for label in prepared.current]
+        mean, radius = (torch.stack(parts) for parts in zip(*map(density_prototype, own), strict=True))
+        count = torch.tensor([len(nodes) for nodes in own], device=f.device)
+        variance = radius.square()[:, None].expand_as(mean)
+        self.memory_ = self.memory_.learned(prepared.current, mean, variance, count)

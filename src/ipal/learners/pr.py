@@ -1,0 +1,55 @@
+"""PR: conventional prototype replay.
+
+Song, Li, Guan & Kong 2025 (the IPAL paper), Eq. 1: cross-entropy on current nodes and on features drawn from the
+Gaussians of old classes. Differences from the paper: it names no number of draws; `samples` a class and step.
+"""
+
+from typing import ClassVar
+
+import torch.nn.functional as F
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from ipal.learners.base import Terms
+from ipal.learners.classifier import Classifier, Lesson
+from ipal.learners.remembering import RemembersClasses
+from ipal.memory import weighted_mean, weighted_variance
+from ipal.streams import Task
+
+
+def replay_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    r"""Cross-entropy of features drawn from memory, by the current head.
+
+    .. math:: E_{(f_M^m, y_M^m) \in M} \big[ -y_M^m \log g_{\phi_t}(f_M^m) \big]
+
+    Source: the IPAL paper, Eq. 1, right half; the left half is the cross-entropy of current nodes.
+    """
+    return F.cross_entropy(logits, labels)
+
+
+@dataclass(kw_only=True, eq=False)
+class PR(RemembersClasses[Lesson], Classifier):
+    """Conventional prototype replay: cross-entropy on nodes and on samples of old classes' Gaussians."""
+
+    samples: int = Field(10, ge=1)
+    """Features drawn for each old class at each step."""
+
+    name: ClassVar[str] = "pr"
+    keeps: ClassVar[dict[str, str]] = Classifier.keeps | RemembersClasses.keeps
+
+    def terms(self, f: Tensor, here: Tensor | slice, prepared: Lesson) -> Terms:
+        terms = super().terms(f, here, prepared)
+        if len(prepared.old):
+            drawn = self.memory_.sample(prepared.old, self.samples, self.generator_)
+            labels = prepared.old.repeat_interleave(self.samples)
+            terms["replay"] = replay_cross_entropy(self.head_(drawn), labels)
+        return terms
+
+    def end_task(self, task: Task, prepared: Lesson) -> None:
+        members = (prepared.labels[None, :] == prepared.current[:, None]).float()
+        weights = members / members.sum(dim=1, keepdim=True)
+        f = self.training_embeddings(task)
+        mean = weighted_mean(f, weights)
+        count = members.sum(dim=1).long()
+        self.memory_ = self.memory_.learned(prepared.current, mean, weighted_variance(f, mean, weights), count)

@@ -1,0 +1,81 @@
+"""SLDA: streaming linear discriminant analysis on propagated features. No training.
+
+Hayes & Kanan 2020, "Lifelong Machine Learning with Deep Streaming Linear Discriminant Analysis",
+https://arxiv.org/abs/1909.01520: running class means and one shared covariance. Differences from the paper: features
+propagated over the graph instead of a network's; the covariance is exact, from sums, not updated node by node.
+"""
+
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from ipal.graph import Features, Graph
+from ipal.learners.training_free import TrainingFree, dense
+
+
+def discriminant(mean: Tensor, covariance: Tensor, shrinkage: float) -> tuple[Tensor, Tensor]:
+    r"""Weights and offsets of the linear discriminant of each class.
+
+    .. math:: w_k = \Lambda \mu_k, \quad b_k = -\tfrac12 \mu_k \cdot \Lambda \mu_k, \quad
+        \Lambda = \big[ (1 - \epsilon) \Sigma + \epsilon I \big]^{-1}
+
+    Source: Hayes & Kanan 2020, Eq. 2 and 3. The identity is scaled by the mean variance, so that epsilon does
+    not depend on the scale of features.
+    """
+    scale = covariance.diagonal().mean().clamp_min(torch.finfo(covariance.dtype).tiny)
+    shrunk = (1 - shrinkage) * covariance
+    shrunk.diagonal().add_(shrinkage * scale)
+    weights = torch.cholesky_solve(mean.T, torch.linalg.cholesky(shrunk)).T
+    return weights, -0.5 * (mean * weights).sum(dim=1)
+
+
+@dataclass(kw_only=True, eq=False)
+class SLDA(TrainingFree):
+    """Streaming linear discriminant analysis on propagated features; nothing is trained."""
+
+    shrinkage: float = Field(1e-2, gt=0, le=1)
+    """Share of the identity in the covariance, the paper's epsilon."""
+
+    name: ClassVar[str] = "slda"
+    keeps: ClassVar[dict[str, str]] = TrainingFree.keeps | {
+        "scatter": "sum of products of features within classes, one matrix for all",
+        "discriminant": "weights and offset of every class",
+    }
+
+    def initialise(self, num_features: int) -> None:
+        super().initialise(num_features)
+        device = self.generator_.device
+        self.scatter_ = torch.zeros(num_features, num_features, device=device)
+        self.weights_, self.offsets_ = torch.zeros(0, num_features, device=device), torch.zeros(0, device=device)
+
+    def absorb(self, x: Features, rows: NDArray[Any]) -> None:
+        """Scatter around the means of this task's nodes; a class that comes again has a mean in every task."""
+        for begin in range(0, len(rows), 4096):
+            part = dense(x[begin : begin + 4096]).to(self.scatter_.device)
+            self.scatter_.addmm_(part.T, part)
+        labels = torch.from_numpy(rows).to(self.scatter_.device)
+        for row in torch.unique(labels):
+            own = torch.nonzero(labels == row)[:, 0].cpu().numpy()
+            mean = torch.from_numpy(np.asarray(x[own].mean(axis=0)).reshape(-1)).to(self.scatter_)
+            self.scatter_.addr_(mean, mean, alpha=-len(own))
+        freedom = max(1, int(self.count_.sum()) - len(self.count_))
+        self.weights_, self.offsets_ = discriminant(self.mean_, self.scatter_ / freedom, self.shrinkage)
+
+    def scores(self, graph: Graph) -> Tensor:
+        return self.products(graph, self.weights_) + self.offsets_
+
+    def tensors(self) -> dict[str, Tensor]:
+        own = {"discriminant.weights": self.weights_, "discriminant.offsets": self.offsets_}
+        return super().tensors() | {"scatter": self.scatter_} | own
+
+    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
+        super().load_tensors(tensors)
+        device = self.generator_.device
+        self.scatter_ = tensors["scatter"].to(device)
+        self.weights_ = tensors["discriminant.weights"].to(device)
+        self.offsets_ = tensors["discriminant.offsets"].to(device)

@@ -1,0 +1,100 @@
+"""Methods that train nothing: class statistics of features that were propagated over the graph."""
+
+import weakref
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from ipal.graph import Features, Graph
+from ipal.learners.base import Learner, Terms
+from ipal.streams import Task
+
+_ready: "weakref.WeakKeyDictionary[Graph, dict[int, Features]]" = weakref.WeakKeyDictionary()
+
+
+def propagated(graph: Graph, hops: int) -> Features:
+    r"""Features after so many graph convolutions without weights, sparse where they are; made once for a graph.
+
+    .. math:: \hat A^{h} X
+
+    Source: Wu et al. 2019, "Simplifying Graph Convolutional Networks", Eq. 8.
+    """
+    by_hops = _ready.setdefault(graph, {})
+    if hops not in by_hops:
+        x = graph.x
+        for _ in range(hops):
+            x = graph.normalised @ x
+        by_hops[hops] = x
+    return by_hops[hops]
+
+
+@dataclass(kw_only=True, eq=False)
+class TrainingFree(Learner):
+    """Sums over propagated features, one row a class; one pass, no network, no order of classes."""
+
+    hops: int = Field(2, ge=0)
+    """How many times features are propagated."""
+
+    keeps: ClassVar[dict[str, str]] = Learner.keeps | {
+        "sums": "per class: sum of its propagated features, number of nodes behind it",
+    }
+
+    def initialise(self, num_features: int) -> None:
+        super().initialise(num_features)
+        device = self.generator_.device
+        self.sum_ = torch.zeros(0, num_features, device=device)
+        self.count_ = torch.zeros(0, dtype=torch.int64, device=device)
+
+    def teach(self, task: Task, first_epoch: int) -> Iterator[Terms]:
+        rows = self.rows(task.labels).cpu().numpy()
+        x = propagated(task.graph, self.hops)[task.nodes]
+        ones = np.ones(len(rows), dtype=np.float32)
+        members = sp.csr_array((ones, (rows, np.arange(len(rows)))), shape=(len(self.labels_), len(rows)))
+        more = len(self.labels_) - len(self.sum_)
+        device = self.generator_.device
+        self.sum_ = torch.nn.functional.pad(self.sum_, (0, 0, 0, more)) + dense(members @ x).to(device)
+        counts = torch.from_numpy(np.bincount(rows, minlength=len(self.labels_))).to(device)
+        self.count_ = torch.nn.functional.pad(self.count_, (0, more)) + counts
+        self.absorb(x, rows)
+        yield from ()
+
+    @abstractmethod
+    def absorb(self, x: Features, rows: NDArray[Any]) -> None:
+        """Take in what more a method keeps of the training nodes' propagated features."""
+
+    @property
+    def mean_(self) -> Tensor:
+        """(classes, features)"""
+        return self.sum_ / self.count_[:, None]
+
+    def represent(self, graph: Graph) -> Tensor:
+        return dense(propagated(graph, self.hops)).to(self.generator_.device)
+
+    def products(self, graph: Graph, weights: Tensor) -> Tensor:
+        """Propagated features times (classes x features) weights; sparse features are not made dense."""
+        x = propagated(graph, self.hops)
+        return torch.from_numpy(np.ascontiguousarray(x @ weights.T.cpu().numpy())).to(weights.device)
+
+    def nodes_behind_class(self) -> dict[str, int]:
+        return dict(zip(map(str, self.labels_), self.count_.tolist(), strict=True))
+
+    def tensors(self) -> dict[str, Tensor]:
+        return super().tensors() | {"sums.sum": self.sum_, "sums.count": self.count_}
+
+    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
+        super().load_tensors(tensors)
+        device = self.generator_.device
+        self.sum_, self.count_ = tensors["sums.sum"].to(device), tensors["sums.count"].to(device)
+
+
+def dense(x: Features) -> Tensor:
+    """Features as a dense tensor."""
+    return torch.from_numpy(x.toarray() if isinstance(x, sp.csr_array) else np.ascontiguousarray(x))

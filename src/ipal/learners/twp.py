@@ -1,0 +1,115 @@
+"""TWP: topology-aware weight preserving.
+
+Liu, Yang & Wang 2021, "Overcoming Catastrophic Forgetting in Graph Neural Networks", https://arxiv.org/abs/2012.06002.
+A parameter matters by how strongly the loss, and how strongly the attention between neighbours, depend on it; the
+loss keeps such parameters near their old values, and keeps the importance for the loss itself small.
+
+Readings: the attention of a network without attention is the softmax over a node's neighbours (itself among them)
+of h_i . tanh(h_j), h the output of the first layer; its squared length is averaged over nodes, as the loss is, so that
+both importances are independent of the number of nodes; importances are absolute gradients; the last term is the L1
+norm of the loss's gradient, differentiated a second time. A public benchmark's variant applies the gradient of
+the loss twice and detaches that term, which then has no effect on training.
+"""
+
+from itertools import pairwise
+from typing import ClassVar
+
+import numpy as np
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from ipal.engine import operators
+from ipal.graph import Graph
+from ipal.learners.anchored import AnchoredLearner, Parameters, quadratic_pull
+from ipal.learners.base import Terms
+from ipal.learners.classifier import Lesson
+from ipal.learners.trained import Batch
+from ipal.streams import Task
+
+# Numbers in the largest array of one chunk of edges.
+CHUNK = 2**24
+
+
+def attention_length(h: Tensor, h_neighbour: Tensor, neighbours: Tensor, starts: Tensor) -> Tensor:
+    r"""Sum over nodes of the squared length of their attention to their neighbours.
+
+    .. math:: \sum_i \sum_{j \in N(i)} a_{ij}^2, \quad a_i = \mathrm{softmax}_j (h_i \cdot \tanh h_j)
+
+    Source: Liu et al. 2021, the topological loss. Node i has the neighbours that stand from `starts[i]` to
+    `starts[i + 1]`, less the first start, in `neighbours`; they are rows of `h_neighbour`.
+    """
+    row = torch.repeat_interleave(torch.arange(len(h), device=h.device), starts.diff())
+    e = (h[row] * h_neighbour[neighbours].tanh()).sum(dim=1)
+    highest = torch.full_like(h[:, 0], -torch.inf).scatter_reduce(0, row, e.detach(), "amax")
+    raised = (e - highest[row]).exp()
+    a = raised / torch.zeros_like(h[:, 0]).index_add(0, row, raised)[row]
+    return a.square().sum()
+
+
+def gradient_length(gradients: list[Tensor]) -> Tensor:
+    r"""L1 norm of the importance of all parameters for the loss.
+
+    .. math:: \| I^{loss} \|_1 = \sum_m \Big| \frac{\partial L}{\partial \theta_m} \Big|
+
+    Source: Liu et al. 2021, the term weighted by beta. Its gradient is a second derivative of the loss.
+    """
+    return torch.stack([gradient.abs().sum() for gradient in gradients]).sum()
+
+
+@dataclass(kw_only=True, eq=False)
+class TWP(AnchoredLearner):
+    """Topology-aware weight preserving: importance for the loss and for the attention between neighbours."""
+
+    loss_strength: float = Field(1e4, ge=0)
+    """Weight of the importance for the loss, the paper's lambda_l."""
+    topology_strength: float = Field(1e4, ge=0)
+    """Weight of the importance for the topology, the paper's lambda_t."""
+    beta: float = Field(0.01, ge=0)
+    """Weight of the L1 norm of the current importance for the loss."""
+
+    name: ClassVar[str] = "twp"
+
+    def pull(self) -> Tensor:
+        return quadratic_pull(dict(self.network_.named_parameters()), self.importance_, self.anchor_)
+
+    def loss(self, batch: Batch, prepared: Lesson) -> Terms:
+        terms = super().loss(batch, prepared)
+        if self.beta:
+            parameters = list(self.network_.parameters())
+            gradients = torch.autograd.grad(
+                terms["cross_entropy"], parameters, create_graph=True, allow_unused=True, materialize_grads=True
+            )
+            terms["minimal"] = self.beta * gradient_length(list(gradients))
+        return terms
+
+    @torch.enable_grad()
+    def importance(self, task: Task, prepared: Lesson) -> Parameters:
+        named = dict(self.network_.named_parameters())
+        loss = self.cross_entropy(self.training_outputs(task), prepared.labels, prepared)
+        by_loss = torch.autograd.grad(loss, list(named.values()), allow_unused=True, materialize_grads=True)
+        encoder = self.encoder_
+        h = operators(task.graph, self.generator_.device).first_layer(encoder.weights[0], encoder.biases[0])
+        first = [encoder.weights[0], encoder.biases[0]]
+        by_topology = torch.autograd.grad(h, first, grad_outputs=_attention_gradient(h.detach(), task.graph))
+        importance = {name: self.loss_strength * gradient.abs() for name, gradient in zip(named, by_loss, strict=True)}
+        for name, gradient in zip(("encoder.weights.0", "encoder.biases.0"), by_topology, strict=True):
+            importance[name] = importance[name] + self.topology_strength * gradient.abs()
+        return importance
+
+
+def _attention_gradient(h: Tensor, graph: Graph) -> Tensor:
+    """Derivative of the mean squared attention length with respect to `h`, over chunks of nodes."""
+    a = graph.normalised
+    total = torch.zeros_like(h)
+    edges_at_once = max(1, CHUNK // h.shape[1])
+    cuts = np.searchsorted(a.indptr, np.arange(0, a.nnz + edges_at_once, edges_at_once))
+    bounds = np.unique(np.append(cuts, graph.num_nodes).clip(max=graph.num_nodes))
+    for begin, end in pairwise(bounds):
+        leaf = h.clone().requires_grad_()
+        starts = torch.from_numpy(a.indptr[begin : end + 1].astype(np.int64)).to(h.device)
+        neighbours = torch.from_numpy(a.indices[a.indptr[begin] : a.indptr[end]].astype(np.int64)).to(h.device)
+        length = attention_length(leaf[begin:end], leaf, neighbours, starts)
+        total += torch.autograd.grad(length, leaf)[0]
+    return total / graph.num_nodes
