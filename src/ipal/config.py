@@ -145,11 +145,11 @@ def explain(
     parts = [str(part) for part in first["loc"] if str(part).replace("_", "").isalnum()]
     path = prefix + ".".join((renamed or {}).get(part, part) for part in parts)
     if first["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
-        return ConfigError(f"Unknown setting '{path}'.{did_you_mean(path, known)}")
+        return ConfigError(f"Unknown setting '{path}'.{did_you_mean(path, known)}", path)
     if first["type"] == "missing":
-        return ConfigError(f"The setting '{path}' is missing.")
+        return ConfigError(f"The setting '{path}' is missing.", path)
     problem = first["msg"][0].lower() + first["msg"][1:]
-    return ConfigError(f"The setting '{path}' cannot be {first['input']!r}: {problem}.")
+    return ConfigError(f"The setting '{path}' cannot be {first['input']!r}: {problem}.", path)
 
 
 def known_settings(model: type[BaseModel], prefix: str = "") -> list[str]:
@@ -182,10 +182,13 @@ def parse_assignment(text: str) -> Tree:
         leaf: Any = yaml.safe_load(value)
     except yaml.YAMLError as error:
         raise ConfigError(f"The value in --set {text} cannot be read: quote it.") from error
-    for part in reversed(path.strip().split(".")):
-        leaf = {part: leaf}
-    tree: Tree = leaf
-    return tree
+    return nested(path.strip(), leaf)
+
+
+def nested(path: str, value: Any) -> Tree:
+    """The dotted name `a.b` and its value as `{"a": {"b": value}}`."""
+    name, dot, below = path.partition(".")
+    return {name: nested(below, value) if dot else value}
 
 
 def read_config_file(path: Path) -> Tree:

@@ -17,6 +17,11 @@ class IpalError(Exception):
 class ConfigError(IpalError):
     """An option, a setting or a configuration file is wrong."""
 
+    def __init__(self, message: str, setting: str | None = None) -> None:
+        super().__init__(message)
+        self.setting = setting
+        """The dotted name of the setting complained about, so that its place in a file can be found."""
+
 
 class DataError(IpalError):
     """A graph cannot be used as it is."""

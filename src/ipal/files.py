@@ -2,7 +2,8 @@
 
 import errno
 import os
-import tempfile
+import uuid
+from contextlib import suppress
 from pathlib import Path
 
 from ipal.errors import StoreError
@@ -13,10 +14,10 @@ NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Write aside, flush to the disk, rename: a reader sees the old file or the new one, never a part."""
     data = content.encode() if isinstance(content, str) else content
-    aside = ""
+    # A name of its own, so that two writers cannot meet.
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as file:
+        with open(create(aside), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -24,9 +25,14 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     except OSError as error:
         raise explain_write_failure(path, error) from error
     finally:
-        if aside:
-            Path(aside).unlink(missing_ok=True)
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
     _flush_folder(path.parent)
+
+
+def create(path: Path) -> int:
+    """A new file, with the permissions that the user's umask allows (`tempfile` would keep others out)."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
 
 
 def make_folder(path: Path) -> None:
@@ -42,7 +48,7 @@ def explain_write_failure(path: Path, error: OSError) -> StoreError:
             f"No room on the disk to write {path}: free some space, then repeat the command; "
             "what was saved before is whole."
         )
-    return StoreError(f"Cannot write {path} ({error.strerror}): choose another folder with --runs or fix it.")
+    return StoreError(f"Cannot write {path} ({error.strerror}): choose another folder (--runs, -o) or fix it.")
 
 
 def _flush_folder(folder: Path) -> None:

@@ -36,7 +36,7 @@ def test_a_run_folder_that_may_not_be_written_is_named(
         raise PermissionError(errno.EACCES, "Permission denied")
 
     # Tests may run as root, who may write everywhere: the refusal itself is put in place.
-    place = "filelock.FileLock.acquire" if what == "lock" else "tempfile.mkstemp"
+    place = "filelock.FileLock.acquire" if what == "lock" else "ipal.files.create"
     monkeypatch.setattr(place, refuse)
     before = contents(interrupted)
     complaint(command("resume", interrupted.name), "Permission denied", underway=what != "lock")
@@ -50,7 +50,7 @@ WRITES = 14  # config, environment, 3 tasks x 3 checkpoints, history, model, res
 
 def fill_disk(monkeypatch: pytest.MonkeyPatch, function: str, after: int) -> list[int]:
     """From the `after`-th atomic write on, the disk is full. Returns a list that grows with every write."""
-    module, name = function.split(".")
+    module, _, name = function.rpartition(".")
     real = getattr(sys.modules[module], name)
     calls: list[int] = []
     # Every atomic write makes two calls of fsync: for the file, and for its folder.
@@ -73,7 +73,7 @@ def test_a_run_makes_as_many_writes_as_the_tests_below_think(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("after", range(WRITES))
-@pytest.mark.parametrize("function", ["os.fsync", "os.replace", "tempfile.mkstemp"])
+@pytest.mark.parametrize("function", ["os.fsync", "os.replace", "ipal.files.create"])
 def test_a_full_disk_loses_nothing(
     tmp_path: Path, finished_once: Path, monkeypatch: pytest.MonkeyPatch, function: str, after: int
 ) -> None:

@@ -3,10 +3,14 @@
 import os
 import sys
 
+from ipal.cli import bench, report
 from ipal.cli.app import app
 from ipal.errors import IpalError
 
 __all__ = ["app", "main"]
+
+app.command()(bench.bench)
+app.command()(report.report)
 
 
 def main() -> None:

@@ -1,0 +1,207 @@
+"""`ipal bench`: the runs behind tables and figures."""
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from ipal.cli import render
+from ipal.cli.app import RUNS, AsJson, DataRoot, Runs
+from ipal.errors import ConfigError
+from ipal.store import RunStore
+
+if TYPE_CHECKING:
+    from ipal.bench import Bench, Row, Suite
+    from ipal.pool import Job
+
+
+def bench(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Experiment files (YAML).")],
+    runs: Runs = RUNS,
+    root: DataRoot = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Runs at a time; default: cores divided by the threads of a run.")
+    ] = None,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="Search every grid, also where the file holds a choice.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be run, and how long it may take.")
+    ] = False,
+    only: Annotated[list[str] | None, typer.Option(metavar="LABEL", help="This entry only; may be repeated.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Other seeds than the file's, as 0-2 or 0,3.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the methods, seeds and grids of experiment files side by side. Again: what is finished is not repeated."""
+    from ipal.bench import execute, prepare
+    from ipal.plan import read_experiment
+
+    plans = [read_experiment(path) for path in files]
+    suite = prepare(plans, runs, root, tune=tune, only=only or (), seeds=_parse_seeds(seeds))
+    size = jobs or max(1, _cores() // suite.threads)
+    if dry_run:
+        return _show_plan(suite, RunStore(runs), size)
+    try:
+        with _View(suite) as view:
+            execute(suite, size, view)
+    except KeyboardInterrupt:
+        render.note("Interrupted; nothing saved is lost. The same command goes on.")
+        raise typer.Exit(130) from None
+    finished = {bench.name: [bench.summary(row) for row in bench.rows] for bench in suite.benches}
+    if as_json:
+        json.dump(finished, sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    else:
+        for done in suite.benches:
+            _show_rows(done, finished[done.name])
+        render.out.print("'ipal report' makes tables and figures of it.")
+    for done, row in suite.rows:
+        if row.differs:
+            render.note(f"{done.experiment.path}, {row.entry.label}: the search chose {_settings(row.differs)}")
+    failures = {run: reason for _, row in suite.rows for run, reason in row.failures.items()}
+    if failures:
+        _show_failures(failures)
+        raise typer.Exit(1)
+
+
+class _View:
+    """Watches a suite: runs as a bar, with those under way; every row that is done as a line."""
+
+    def __init__(self, suite: "Suite") -> None:
+        self._running: dict[str, None] = {}
+        self._bar = Progress(
+            TextColumn("runs"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[now]}", style="dim"),
+            console=render.err,
+            # Runs differ: the speed is that of the last hour, not of the last half minute.
+            speed_estimate_period=3600,
+        )
+        total = len(suite.jobs)
+        self._id = self._bar.add_task("", total=total, completed=total - len(suite.unfinished()), now="")
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def started(self, job: "Job") -> None:
+        self._running[job.name] = None
+        self._bar.update(self._id, now=self._now())
+
+    def ended(self, job: "Job", reason: str | None) -> None:
+        self._running.pop(job.name, None)
+        self._bar.update(self._id, advance=1, now=self._now())
+        if reason is not None:
+            self._say(f"failed: {job.name}: {reason}")
+
+    def settled(self, bench: "Bench", row: "Row") -> None:
+        done = bench.summary(row)
+        if row.chosen is None:
+            return self._say(f"{bench.name}, {row.entry.label}: failed")
+        chosen = f", chosen {_settings(row.chosen.settings)}" if row.is_searched else ""
+        scores = f"AP {_spread(done['average_performance'])}  AF {_spread(done['average_forgetting'])}"
+        self._say(f"{bench.name}, {row.entry.label}: {scores}  validation AP {_spread(done['validation'])}{chosen}")
+
+    def _now(self) -> str:
+        return ", ".join(re.sub("-[0-9a-f]{16}$", "", name) for name in tuple(self._running))
+
+    def _say(self, line: str) -> None:
+        self._bar.console.print(line, soft_wrap=True, markup=False)
+
+
+def _show_plan(suite: "Suite", store: RunStore, size: int) -> None:
+    from ipal.estimate import Stopwatch
+
+    stopwatch = Stopwatch(store)
+    left = {job.name: stopwatch.estimate(job.config, suite.sizes[job.config.dataset]) for job in suite.unfinished()}
+    bases: dict[str, dict[str, None]] = {}
+    for bench in suite.benches:
+        table = Table("entry", "method", title=escape(f"{bench.name} on {bench.dataset}"), title_justify="left")
+        for name in ("grid\npoints", "seeds", "runs", "finished\nalready", "estimated\ntime"):
+            table.add_column(name, justify="right", no_wrap=True)
+        for row in bench.rows:
+            mine = [left[run] for run in sorted(row.runs & left.keys())]
+            counts = (len(row.points), len(bench.seeds), len(row.runs), len(row.runs) - len(mine))
+            time = _duration(sum(estimate.seconds for estimate in mine))
+            table.add_row(escape(row.entry.label), row.entry.method, *map(str, counts), time)
+            for estimate in mine:
+                bases.setdefault(estimate.basis, {})[row.entry.method] = None
+        render.out.print(table)
+    for basis, methods in bases.items():
+        render.out.print(f"Estimated from {basis}: {', '.join(methods)}.", soft_wrap=True)
+    total = sum(estimate.seconds for estimate in left.values())
+    longest = max((estimate.seconds for estimate in left.values()), default=0.0)
+    render.out.print(
+        f"{len(suite.jobs)} different runs, {len(suite.jobs) - len(left)} finished; {size} at a time, up to "
+        f"{suite.threads} thread(s) each: about {_duration(max(total / size, longest))} on this machine.",
+        soft_wrap=True,
+    )
+
+
+def _show_rows(bench: "Bench", rows: list[dict[str, Any]]) -> None:
+    title = escape(f"{bench.name}: {bench.experiment.about or bench.dataset}")
+    table = Table(title=title, title_justify="left")
+    table.add_column("entry", overflow="fold")
+    for name in ("AP", "AF", "valid.\nAP", "seconds", "peak\nmemory"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        cost = (f"{row['seconds']:.1f}", render.size(row["peak_memory_bytes"])) if row["runs"] else ("", "")
+        scores = [_spread(row[name]) for name in ("average_performance", "average_forgetting")]
+        validation = f"{row['validation']['mean']:.2f}" if row["runs"] else ""
+        settings = f"\n  {_settings(row['settings'])}" if row["settings"] else ""
+        table.add_row(escape(row["label"] + settings), *scores, validation, *cost)
+    render.out.print(table)
+
+
+def _show_failures(failures: dict[str, str]) -> None:
+    table = Table("run", "why it failed", title="Not finished", title_justify="left")
+    for run, reason in failures.items():
+        table.add_row(run, escape(reason))
+    render.err.print(table)
+    render.note("The same command tries these again; what is finished is kept.")
+
+
+def _settings(settings: dict[str, Any]) -> str:
+    return ", ".join(f"{name}: {json.dumps(value)}" for name, value in settings.items())
+
+
+def _spread(spread: dict[str, float | None]) -> str:
+    if spread["mean"] is None:
+        return "failed"
+    return f"{spread['mean']:.2f}" + ("" if spread["sd"] is None else f" ± {spread['sd']:.2f}")
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 100 else f"{minutes / 60:.1f} h"
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _parse_seeds(text: str | None) -> tuple[int, ...]:
+    """`0-2,5` as 0, 1, 2, 5."""
+    if text is None:
+        return ()
+    parts = [re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip()) for part in text.split(",")]
+    seeds = [seed for part in parts if part for seed in range(int(part[1]), int(part[2] or part[1]) + 1)]
+    if not all(parts) or not seeds:
+        raise ConfigError(f"--seeds takes seeds as 0-2 or 0,3; got '{text}'.")
+    return tuple(dict.fromkeys(seeds))

@@ -1,0 +1,75 @@
+"""`ipal drift`: how far old classes' features move while new ones are learned."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import track
+from rich.table import Table
+
+from ipal.cli import render
+from ipal.cli.app import RUNS, AsJson, DataRoot
+from ipal.config import Tree, override, parse_assignment
+from ipal.errors import ConfigError
+
+OUT = Path("drift")
+
+
+def drift(
+    dataset: Annotated[str, typer.Option(help="Name of a graph, or the path of an .npz file.")],
+    methods: Annotated[str, typer.Option(help="Learners with an encoder, with commas.")] = "pr,pcl,ipal",
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds: 0, 1, 2, …")] = 5,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Any setting by its dotted name, as train.epochs=50.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for measurements, tables and figures.")] = OUT,
+    runs: Annotated[
+        Path, typer.Option(help="Folder of all runs: the AP of those measured here is checked.", envvar="IPAL_RUNS")
+    ] = RUNS,
+    root: DataRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the drift of old classes' features (Theorem 1, Figures 1 and 5). What was measured is not repeated."""
+    tree: Tree = {"dataset": dataset}
+    for assignment in settings or []:
+        tree = override(tree, parse_assignment(assignment))
+    if {"method", "seed"} & tree.keys():
+        raise ConfigError("Several methods and seeds are measured: name them with --methods and --seeds, not --set.")
+
+    from ipal.drift import measure_all, plan
+    from ipal.report.drift import about_hard, make_report, read_measurement, table, verdicts
+    from ipal.store import RunStore
+
+    configs, graph = plan(tree, [name for part in methods.split(",") if (name := part.strip())], seeds, root)
+    try:
+        measuring = measure_all(configs, graph, out)
+        paths = list(track(measuring, "measuring", len(configs), console=render.err, transient=True))
+    except KeyboardInterrupt:
+        render.note("Interrupted; what was measured is kept. The same command goes on.")
+        raise typer.Exit(130) from None
+    numbers, written = make_report(paths, out, shlex.join(["ipal", *sys.argv[1:]]))
+    for config, path in zip(configs, paths, strict=True):
+        folder = RunStore(runs).folder_for(config)
+        if folder.is_finished:
+            gap = folder.result()["average_performance"] - read_measurement(path).facts["average_performance"]
+            if abs(gap) > 1e-6:
+                render.note(f"{folder.path} has another AP than measured here ({gap:+.2f}): made on another machine?")
+    if as_json:
+        json.dump({**numbers, "files": list(map(str, written))}, sys.stdout, indent=2)
+        sys.stdout.write("\n")
+        return
+    cells = table(numbers)
+    shown = Table(
+        cells.columns[0], title=f"Drift on {graph.name}: mean over old classes and tasks", title_justify="left"
+    )
+    for column in cells.columns[1:]:
+        shown.add_column(column, justify="right")
+    for row in cells.rows:
+        shown.add_row(*(cell.text for cell in row))
+    render.out.print(shown)
+    for line in (*verdicts(numbers), *about_hard(numbers)):
+        render.out.print(line, soft_wrap=True, markup=False)
+    render.note(f"{len(written)} files; start with {written[0]}")

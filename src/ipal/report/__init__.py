@@ -1,0 +1,10 @@
+"""Tables, figures and pages made from stored runs. No torch: a report can be made anywhere.
+
+paper.py        what the paper prints, and why we differ where that was examined
+statistics.py   mean and spread, paired intervals, ranks
+collect.py      which stored run belongs to which row
+tables.py       rows and cells; Markdown, LaTeX and CSV of them
+marks.py        how a method looks in every figure, and where labels go
+figures.py      the figures
+pages.py        tables with captions, the folder of the report, the tables inside a page kept by hand
+"""

@@ -1,0 +1,262 @@
+"""Stored runs as a report needs them: which run belongs to which row, and what is missing or cannot be read."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipal.errors import ConfigError, StoreError, did_you_mean
+from ipal.manifest import Entry, Manifest, all_manifests, manifest_path, read_manifest
+from ipal.report import paper
+from ipal.store import RunFolder, RunStore
+
+PROTOCOL_FIELDS = (
+    "train_graph",
+    "test_graph",
+    "visibility",
+    "accuracy",
+    "batch",
+    "class_order",
+    "edges",
+    "small_classes",
+    "train_share",
+    "validation_share",
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a report uses of one result."""
+
+    seed: int
+    scores: dict[str, float]
+    """AP and AF."""
+    curve: NDArray[np.float64]
+    matrix: NDArray[np.float64]
+    """NaN above the diagonal."""
+    protocol: dict[str, Any]
+    nodes: str
+    """Hashes of the graph and its split: same text, same nodes in every part."""
+    seconds: float
+    seconds_per_epoch: float
+    peak_bytes: float
+    retained_bytes: float
+    machine: str
+    data_remark: str
+    """What a result on this graph must say about itself."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One entry of a manifest with those of its runs that could be read."""
+
+    entry: Entry
+    runs: tuple[Run, ...]
+    is_complete: bool
+
+    @property
+    def key(self) -> str:
+        """The method's name without signs if the row is the plain method, else the row's label."""
+        plain = plain_name(self.entry.label)
+        return plain if plain == plain_name(self.entry.method) or plain in paper.METHODS else self.entry.label
+
+    @property
+    def title(self) -> str:
+        return paper.METHODS.get(self.key, self.entry.label)
+
+    @property
+    def marked_title(self) -> str:
+        return f"{self.title} †" if self.entry.stores_exemplars else self.title
+
+    @property
+    def is_upper_reference(self) -> bool:
+        return plain_name(self.entry.method) == "joint"
+
+    @property
+    def switch(self) -> str:
+        """Settings fixed by the experiment file, as text: what makes a row of Table 2. Empty for the whole method."""
+        fixed = {name: value for name, value in self.entry.settings.items() if name not in self.entry.grid}
+        return ",".join(f"{name}={value}" for name, value in sorted(fixed.items()))
+
+    def by_seed(self, score: str) -> dict[int, float]:
+        return {run.seed: run.scores[score] for run in self.runs}
+
+    def over_runs(self, field: str) -> list[float]:
+        return [getattr(run, field) for run in self.runs]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A manifest with its rows read."""
+
+    manifest: Manifest
+    rows: tuple[Row, ...]
+    remarks: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.manifest.name
+
+    @property
+    def title(self) -> str:
+        return paper.DATASETS.get(self.manifest.dataset, self.manifest.dataset)
+
+    @property
+    def protocol(self) -> dict[str, Any]:
+        """Of most of its rows."""
+        return usual(protocol_of(row) for row in self.rows if row.runs)
+
+    @property
+    def is_comparable_to_paper(self) -> bool:
+        """The paper's graph under the paper's protocol: a proxy of the graph is another dataset."""
+        asked = {**paper.PROTOCOL, "split": paper.SPLITS.get(self.manifest.dataset)}
+        return asked["split"] is not None and all(self.protocol.get(field) == asked[field] for field in asked)
+
+    def is_usual(self, row: Row) -> bool:
+        return not row.runs or protocol_of(row) == self.protocol
+
+    def find(self, switch: str) -> Row | None:
+        """IPAL's row with this switch and runs to show."""
+        rows = [row for row in self.rows if plain_name(row.entry.method) == "ipal" and row.runs]
+        return next((row for row in rows if row.switch == switch), None)
+
+    @property
+    def reference(self) -> Row | None:
+        """The row of IPAL that the others are compared with: the whole method before its variants."""
+        rows = [row for row in self.rows if plain_name(row.entry.method) == "ipal"]
+        return min(rows, key=lambda row: (row.switch != "", row.key != "ipal"), default=None)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Validation AP at each value of gamma, all other settings the same."""
+
+    label: str
+    points: tuple[tuple[float, tuple[float, ...]], ...]
+    """gamma, and the validation AP of every seed."""
+
+
+def plain_name(name: str) -> str:
+    """`ER-GNN`, `er_gnn` and `ergnn` are one method."""
+    return "".join(filter(str.isalnum, name.lower()))
+
+
+def protocol_of(row: Row) -> dict[str, Any]:
+    protocol = row.runs[0].protocol
+    return {field: protocol.get(field) for field in (*PROTOCOL_FIELDS, "split")}
+
+
+def usual(protocols: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The most frequent one; the first of those that are equally frequent."""
+    texts = Counter(json.dumps(protocol) for protocol in protocols)
+    return dict(json.loads(texts.most_common(1)[0][0])) if texts else {}
+
+
+def choose_manifests(runs: Path, names: Sequence[str]) -> list[Manifest]:
+    """The named manifests, or all; a name that is none gets the nearest one there is."""
+    known = [path.stem for path in sorted((runs / "benches").glob("*.json"))]
+    if not known:
+        raise ConfigError(
+            f"There is nothing to report under {runs}: make runs with 'ipal bench experiments/table1-cs.yaml', "
+            "or name their folder with --runs."
+        )
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"There is no bench '{name}' under {runs}.{did_you_mean(name, known)}")
+    chosen = [read_manifest(manifest_path(runs, name)) for name in dict.fromkeys(names)] or all_manifests(runs)
+    order = list(paper.DATASETS)
+    return sorted(chosen, key=lambda one: (order.index(one.dataset) if one.dataset in order else len(order), one.name))
+
+
+def read_bench(manifest: Manifest, runs: Path) -> Bench:
+    """All rows with the runs that are there; what is not there becomes a remark."""
+    store = RunStore(runs)
+    rows, remarks = [], []
+    for entry in manifest.entries:
+        found, missing = [], 0
+        for name in entry.runs:
+            folder = RunFolder(store.root / name)
+            if not folder.is_finished:
+                missing += 1
+                continue
+            try:
+                found.append(_read_run(folder))
+            except StoreError as error:
+                remarks.append(f"{entry.label}: {error}")
+        if missing or not entry.runs:
+            remarks.append(f"{entry.label}: {missing or 'all'} of {len(manifest.seeds)} runs are not finished.")
+        remarks += [f"{entry.label}: {failure.run} failed: {failure.reason}" for failure in entry.failures]
+        rows.append(Row(entry, tuple(found), is_complete={run.seed for run in found} >= set(manifest.seeds)))
+    about_data = {run.data_remark: None for row in rows for run in row.runs if run.data_remark}
+    return Bench(manifest, tuple(rows), (*about_data, *remarks, *_unequal_nodes(rows)))
+
+
+def read_grids(manifest: Manifest, runs: Path) -> list[Grid]:
+    """Validation scores of all points of the grid, one line for each combination of the settings beside gamma."""
+    lines: dict[str, dict[float, tuple[float, ...]]] = {}
+    for entry in manifest.entries:
+        for point in entry.tried:
+            gamma = point.settings.get("ipal.gamma")
+            scores = tuple(_validation_scores(runs, point.runs))
+            if isinstance(gamma, int | float) and scores:
+                others = {name: value for name, value in point.settings.items() if name != "ipal.gamma"}
+                label = ", ".join([entry.label, *(f"{name}={value}" for name, value in sorted(others.items()))])
+                lines.setdefault(label, {})[float(gamma)] = scores
+    return [Grid(label, tuple(sorted(points.items()))) for label, points in lines.items()]
+
+
+def _validation_scores(runs: Path, names: Sequence[str]) -> list[float]:
+    scores = []
+    for folder in (RunFolder(runs / name) for name in names):
+        try:
+            scores.append(float(folder.result()["validation"]["average_performance"]))
+        except (StoreError, KeyError, TypeError, ValueError):
+            continue  # a point stands with the seeds that can be read; the figure shows how many
+    return scores
+
+
+def _read_run(folder: RunFolder) -> Run:
+    result = folder.result()
+    try:
+        protocol, timing = result["protocol"], result["timing"]
+        tasks = len(protocol["split"])
+        return Run(
+            seed=int(result["seed"]),
+            scores={"AP": float(result["average_performance"]), "AF": float(result["average_forgetting"])},
+            curve=np.array(result["average_performance_curve"], dtype=np.float64).reshape(tasks),
+            matrix=np.array(result["accuracy_matrix"], dtype=np.float64).reshape(tasks, tasks),
+            protocol={**protocol, "split": list(protocol["split"])},
+            nodes=f"{result['data']['hash']} {protocol['split_hash']}",
+            seconds=float(timing["total_seconds"]),
+            seconds_per_epoch=float(np.mean(timing["seconds_per_epoch"])),
+            peak_bytes=float(result["peak_memory_bytes"]),
+            retained_bytes=float(result["retained"]["bytes"]),
+            machine=_machine(folder),
+            data_remark=str(result["data"]["remark"] or ""),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreError(
+            f"{folder.path}/result.json is damaged: delete the folder and run again, or restore the file."
+        ) from error
+
+
+def _machine(folder: RunFolder) -> str:
+    """What the run's times were measured on; scores do not need it, so it may be missing."""
+    try:
+        known = json.loads((folder.path / "environment.json").read_text())
+        return f"{known['device_name'] or known['processor']}, threads: {known['threads']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "unknown machine"
+
+
+def _unequal_nodes(rows: Sequence[Row]) -> list[str]:
+    nodes: dict[int, set[str]] = {}
+    for run in (run for row in rows for run in row.runs):
+        nodes.setdefault(run.seed, set()).add(run.nodes)
+    seeds = ", ".join(str(seed) for seed in sorted(nodes) if len(nodes[seed]) > 1)
+    return [f"Rows differ in graph or split of nodes at seed {seeds}: no fair comparison."] if seeds else []

@@ -1,0 +1,325 @@
+"""Tables and figures of drift, from what `ipal drift` has measured and stored."""
+
+import csv
+import io
+import json
+import textwrap
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+from numpy.typing import NDArray
+
+from ipal.errors import StoreError
+from ipal.files import write_atomically
+from ipal.report import paper, tables
+from ipal.report.figures import DPI, write_figure
+from ipal.report.marks import COLOURS, mark_for
+from ipal.report.statistics import paired_interval, spread
+
+MEASURES = {
+    "kl": "KL (Eq. 16)",
+    "log_det": "log det Σ′ − log det Σ",
+    "trace": "tr(Σ′⁻¹Σ − I)",
+    "mean_shift": "(μ′−μ)ᵀ Σ′⁻¹ (μ′−μ)",
+    "squared_shift": "‖μ′−μ‖²",
+    "relative_shift": "‖μ′−μ‖² / variance",
+    "cosine": "cosine before, after",
+    "kl_ridge_0.01": "KL, ridge 0.01",
+    "kl_ridge_0.1": "KL, ridge 0.1",
+}
+COMPARED = ("kl", "squared_shift", "trace", "relative_shift", "kl_ridge_0.01", "kl_ridge_0.1")
+"""Theorem 1 is about the first; its proof about the next two; the others say what hangs on scale and ridge."""
+PARTS = {"average_performance", "config", "ridge", "steps", "stream", "plane_share"}
+CLASS_MARKERS = "osDPXp*hd8"  # no triangles: those are hard examples
+POINTS = 900
+"""Nodes drawn in a panel of Figure 1, at most."""
+HALO = [withStroke(linewidth=2.5, foreground="white")]
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """One run of one method, measured."""
+
+    method: str
+    seed: int
+    facts: Mapping[str, Any]
+    arrays: Mapping[str, NDArray[Any]]
+
+    @property
+    def title(self) -> str:
+        return paper.METHODS.get(self.method, self.method)
+
+    def mean(self, measure: str, part: str = "steps") -> float:
+        return float(np.mean([row[measure] for row in self.facts[part]]))
+
+    def by_task(self, measure: str) -> dict[int, float]:
+        tasks = sorted({row["task"] for row in self.facts["steps"]})
+        return {t: float(np.mean([row[measure] for row in self.facts["steps"] if row["task"] == t])) for t in tasks}
+
+
+def read_measurement(path: Path) -> Measurement:
+    """A measurement from its two files."""
+    try:
+        facts = json.loads(path.read_text())
+        if not facts.keys() >= PARTS:
+            raise ValueError
+        with np.load(path.with_suffix(".npz"), allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        return Measurement(facts["config"]["method"], facts["config"]["seed"], facts, arrays)
+    except (OSError, ValueError, AttributeError, KeyError, zipfile.BadZipFile) as error:
+        raise StoreError(f"{path} or its .npz is damaged: delete both, and they are measured again.") from error
+
+
+def make_report(paths: Sequence[Path], out: Path, command: str) -> tuple[dict[str, Any], list[Path]]:
+    """All tables and figures: the numbers as plain data, and the files written, the page first."""
+    every = [read_measurement(path) for path in paths]
+    numbers = summary(every)
+    drawn = {one.method: one for one in reversed(every)}  # the first seed of each method
+    shown = list(reversed(drawn.values()))
+    figures: dict[str, Callable[[], Figure | None]] = {"kl-by-task": partial(kl_curves, every)}
+    figures |= {"figure1": partial(planes, shown), "figure5": partial(hard_examples, drawn.get("ipal"))}
+    images = [path for name, draw in figures.items() for path in write_figure(out / name, draw)]
+    page = [
+        "# Drift of old classes' features",
+        textwrap.fill(caption(every), 120, break_long_words=False, break_on_hyphens=False),
+        f"```console\n{command}\n```",
+        tables.markdown(table(numbers)),
+        *("\n".join(f"- {line}" for line in lines) for lines in (verdicts(numbers), about_hard(numbers)) if lines),
+        *(f"![{path.stem}]({path.name})" for path in images if path.suffix == ".png"),
+    ]
+    texts = {"drift.md": "\n\n".join(page) + "\n", "drift.csv": _csv(_rows(numbers)), "steps.csv": _csv(_steps(every))}
+    for name, text in texts.items():
+        write_atomically(out / name, text)
+    return numbers, [*(out / name for name in texts), *images]
+
+
+# ---------------------------------------------------------------------- numbers
+
+
+def summary(every: Sequence[Measurement]) -> dict[str, Any]:
+    """Mean over old classes and tasks within a seed, then mean and deviation over seeds; PR against PCL."""
+    methods: dict[str, Any] = {}
+    hard: dict[str, Any] = {}
+    for method in dict.fromkeys(one.method for one in every):
+        mine = [one for one in every if one.method == method]
+        values = {"average_performance": [one.facts["average_performance"] for one in mine]}
+        values |= {measure: [one.mean(measure) for one in mine] for measure in MEASURES}
+        values["kl_stream"] = [one.mean("kl", "stream") for one in mine]
+        methods[method] = {name: summed._asdict() for name, each in values.items() if (summed := spread(each))}
+        if "hard" in mine[0].facts:
+            rows = [one.facts["hard"] for one in mine]
+            hard = {name: np.mean([row[name] for row in rows], axis=0).tolist() for name in rows[0]}
+    ridge, seeds = every[0].facts["ridge"], sorted({one.seed for one in every})
+    both = {"pr", "pcl"} <= methods.keys()
+    compared = [_compare(every, measure) for measure in COMPARED] if both else []
+    return {"ridge": ridge, "seeds": seeds, "methods": methods, "comparison": compared, "hard": hard}
+
+
+def _compare(every: Sequence[Measurement], measure: str) -> dict[str, Any]:
+    pr, pcl = ({one.seed: one for one in every if one.method == name} for name in ("pr", "pcl"))
+    interval = paired_interval(*({seed: one.mean(measure) for seed, one in each.items()} for each in (pr, pcl)))
+    rows = [
+        {(one.seed, row["task"], row["class"]): row[measure] for one in each.values() for row in one.facts["steps"]}
+        for each in (pr, pcl)
+    ]
+    lower = [rows[1][key] < rows[0][key] for key in rows[0].keys() & rows[1].keys()]
+    verdict = "undecided" if interval is None or interval.low <= 0 <= interval.high else "supported"
+    if interval and interval.high < 0:
+        verdict = "contradicted"
+    found = interval._asdict() if interval else {"difference": None, "low": None, "high": None}
+    return {"measure": measure, **found, "pcl_lower_share": float(np.mean(lower)), "verdict": verdict}
+
+
+def caption(every: Sequence[Measurement]) -> str:
+    """What was measured, and what must be known to compare."""
+    config, ridge = every[0].facts["config"], every[0].facts["ridge"]
+    train = {json.dumps(one.facts["config"]["train"], sort_keys=True) for one in every}
+    rates = f"{config['train']['epochs']} epochs a task, rate {config['train']['lr_base']:g}, later tasks "
+    same = f"All methods: {rates}{config['train']['lr_next']:g}." if len(train) == 1 else "Training settings DIFFER."
+    return (
+        f"{_dataset(every[0])}, tasks of {'+'.join(map(str, config['split']))} classes. "
+        f"Training nodes of every old class, embedded on their own task's graph before and after each later task; "
+        f"Gaussians with full covariance plus a ridge of {ridge:g} times the class's mean variance before, the same on "
+        f"both sides. Mean over old classes and tasks, ± standard deviation over {_seeds(every)}. "
+        f"{same} The KL is half the sum of the three terms below it. ‖μ′−μ‖² depends on the scale of a method's "
+        f"embeddings, all else does not; 'variance' is the class's mean variance before."
+    )
+
+
+def table(numbers: Mapping[str, Any]) -> tables.Table:
+    """Measures down, methods across."""
+    names = {"average_performance": "AP, %", **MEASURES, "kl_stream": "KL, base task to last"}
+    methods = numbers["methods"]
+    rows = [(title, *(number(**one[key]) for one in methods.values())) for key, title in names.items()]
+    columns = ("measure", *(paper.METHODS.get(name, name) for name in methods))
+    return tables.Table(columns, tuple(tuple(map(tables.Cell, row)) for row in rows))
+
+
+def verdicts(numbers: Mapping[str, Any]) -> list[str]:
+    """A plain sentence for each quantity that PCL is said to have lower than PR."""
+    lines = []
+    for row in numbers["comparison"]:
+        share = f"PCL is lower in {100 * row['pcl_lower_share']:.0f} % of classes and tasks"
+        found = "with one seed there is no interval"
+        if row["difference"] is not None:
+            found = f"PR − PCL {number(row['difference'])} [{number(row['low'])}, {number(row['high'])}] (95 %)"
+        lines.append(f"PCL < PR in {MEASURES[row['measure']]}: {row['verdict']}; {found}; {share}.")
+    return lines
+
+
+def about_hard(numbers: Mapping[str, Any]) -> list[str]:
+    """Where IPAL's hard examples lie."""
+    hard = numbers["hard"]
+    if "distance" not in hard:
+        return []
+    ratio, margin = hard["distance"][0] / hard["distance"][1], hard["margin"]
+    wrong, lowest = ([100 * share for share in hard[name]] for name in ("wrong", "lowest"))
+    return [
+        f"Hard examples of the base task ({hard['k']:.0f} a class) lie {ratio:.2f} times as far from their class mean "
+        f"as others; margin (cosine to own prototype minus best other) {margin[0]:.2f} against {margin[1]:.2f}; "
+        f"{wrong[0]:.1f} % against {wrong[1]:.1f} % lie on the wrong side.",
+        f"Of them {lowest[0]:.0f} % are among the equally many nodes of lowest margin in their class, "
+        f"of the others {lowest[1]:.1f} %.",
+    ]
+
+
+def number(mean: float, deviation: float | None = None) -> str:
+    """With digits after the point by its size, no exponent."""
+    digits = 0 if abs(mean) >= 100 else 2 if abs(mean) >= 1 else 4
+    return f"{mean:.{digits}f}" + ("" if deviation is None else f" ± {deviation:.{digits}f}")
+
+
+def _rows(numbers: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for method, measures in numbers["methods"].items():
+        yield from ({"method": method, "measure": name, **each} for name, each in measures.items())
+
+
+def _steps(every: Sequence[Measurement]) -> Iterator[dict[str, Any]]:
+    for one in every:
+        yield from ({"method": one.method, "seed": one.seed, **row} for row in one.facts["steps"])
+
+
+def _csv(rows: Iterator[dict[str, Any]]) -> str:
+    listed, text = list(rows), io.StringIO()
+    writer = csv.DictWriter(text, list(listed[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(listed)
+    return text.getvalue()
+
+
+# ---------------------------------------------------------------------- figures
+
+
+def kl_curves(every: Sequence[Measurement]) -> Figure:
+    """The KL of each task's step against the task, one line a method."""
+    figure = Figure(figsize=(5.4, 3.6), dpi=DPI, layout="constrained")
+    axes = figure.subplots()
+    methods = list(dict.fromkeys(one.method for one in every))
+    for method in methods:
+        mark = mark_for(method, methods)
+        mine = [one for one in every if one.method == method]
+        curves = np.array([list(one.by_task("kl").values()) for one in mine])
+        tasks = [task + 1 for task in mine[0].by_task("kl")]
+        line = {"color": mark.colour, "linestyle": mark.dash, "marker": mark.marker, "linewidth": mark.width}
+        axes.plot(tasks, curves.mean(axis=0), label=mine[0].title, markersize=6, **line)
+        axes.fill_between(tasks, curves.min(axis=0), curves.max(axis=0), color=mark.colour, alpha=0.15, linewidth=0)
+    if all(one.mean("kl") > 0 for one in every):
+        axes.set_yscale("log")
+    axes.set(xlabel="task learned", ylabel="KL before ‖ after, mean of old classes", xticks=tasks)
+    axes.set_title(f"{_dataset(every[0])}: drift at each task (mean and range of {_seeds(every)})")
+    axes.grid(axis="y", color="0.9", linewidth=0.6)
+    axes.legend(frameon=False)
+    return figure
+
+
+def planes(shown: Sequence[Measurement]) -> Figure:
+    """Figure 1: base-task features when just learned and after the last task, arrows from old to new class means."""
+    figure = Figure(figsize=(0.4 + 2.6 * len(shown), 5.6), dpi=DPI, layout="constrained")
+    panels = figure.subplots(2, len(shown), squeeze=False, sharex="col", sharey="col")
+    for column, one in zip(panels.T, shown, strict=True):
+        labels, before, after = (one.arrays[name] for name in ("labels", "plane_before", "plane_after"))
+        chosen = np.random.default_rng(0).permutation(len(labels))[:POINTS]
+        for axes, points in zip(column, (before, after), strict=True):
+            _scatter(axes, points[chosen], labels[chosen], labels)
+            axes.set(xticks=[], yticks=[])
+        for label in np.unique(labels):
+            old, new = (points[labels == label].mean(axis=0) for points in (before, after))
+            for axes in column:
+                axes.plot(
+                    *old, "o", color="white", markeredgecolor="black", markersize=4, markeredgewidth=0.9, zorder=6
+                )
+            arrow = {"arrowstyle": "-|>", "mutation_scale": 7, "color": "black", "linewidth": 1.2}
+            column[1].annotate("", new, old, arrowprops={**arrow, "shrinkA": 0, "shrinkB": 0}, zorder=5)
+        column[0].set_title(f"{one.title}\n{100 * one.facts['plane_share']:.0f} % of variance in the plane", fontsize=9)
+    panels[0, 0].set_ylabel("base task just learned")
+    panels[1, 0].set_ylabel("after the last task")
+    handles, names = panels[0, 0].get_legend_handles_labels()
+    if len(names) <= 12:
+        figure.legend(handles, names, loc="outside lower center", ncols=6, frameon=False, fontsize=8)
+    figure.suptitle(
+        f"{_dataset(shown[0])}, seed {shown[0].seed}: base-task features on the two main axes (PCA) of each method's\n"
+        "own features before; ○ class mean before, arrows lead from there to the mean after",
+        fontsize=9,
+    )
+    return figure
+
+
+def hard_examples(one: Measurement | None) -> Figure | None:
+    """Figure 5: the classes of the base task as IPAL has just learned them; hard examples are triangles."""
+    if one is None or len(one.arrays["shown"]) < 5:
+        return None
+    from sklearn.manifold import TSNE
+
+    labels, hard = one.arrays["labels"][one.arrays["shown"]], one.arrays["shown_hard"]
+    perplexity = min(30.0, (len(labels) - 1) / 3)
+    tsne = TSNE(metric="cosine", perplexity=perplexity, random_state=0, n_jobs=1)
+    points = tsne.fit_transform(one.arrays["shown_features"])
+    figure = Figure(figsize=(5.4, 4.9), dpi=DPI, layout="constrained")
+    axes = figure.subplots()
+    _scatter(axes, points[~hard], labels[~hard], one.arrays["labels"])
+    for index, label in enumerate(np.unique(labels)):
+        style: dict[str, Any] = {
+            "color": "white",
+            "edgecolors": COLOURS[index % len(COLOURS)],
+            "linewidths": 1.1,
+            "zorder": 4,
+        }
+        mine = points[hard & (labels == label)]
+        axes.scatter(mine[:, 0], mine[:, 1], marker="^", s=95, **style)
+        for x, y in mine:
+            text: dict[str, Any] = {"fontsize": 5.5, "ha": "center", "textcoords": "offset points", "zorder": 5}
+            axes.annotate(str(label), (x, y), (0, -3.2), **text)
+        middle = np.median(points[labels == label], axis=0)
+        axes.annotate(f"class {label}", middle, ha="center", fontweight="bold", zorder=6, path_effects=HALO)
+    axes.set(xticks=[], yticks=[])
+    axes.set_title(
+        f"{_dataset(one)}, seed {one.seed}: base task just learned by IPAL\n"
+        f"t-SNE by cosine of {len(labels)} training nodes; △ the {one.facts['hard']['k']} hardest of each class",
+        fontsize=9,
+    )
+    return figure
+
+
+def _scatter(axes: Axes, points: NDArray[Any], labels: NDArray[Any], every: NDArray[Any]) -> None:
+    for index, label in enumerate(np.unique(every)):
+        marker, colour = CLASS_MARKERS[index % len(CLASS_MARKERS)], COLOURS[index % len(COLOURS)]
+        x, y = points[labels == label].T
+        axes.scatter(x, y, s=9, marker=marker, color=colour, alpha=0.55, linewidths=0, label=f"class {label}")
+
+
+def _dataset(one: Measurement) -> str:
+    name: str = one.facts["config"]["dataset"]
+    return paper.DATASETS.get(name, name)
+
+
+def _seeds(every: Sequence[Measurement]) -> str:
+    count = len({one.seed for one in every})
+    return f"{count} seeds" if count > 1 else "one seed"

@@ -1,0 +1,50 @@
+"""Numbers over seeds: mean and spread, paired differences, ranks. Pure functions."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import stdtrit
+
+
+class Spread(NamedTuple):
+    mean: float
+    deviation: float | None
+    """Sample standard deviation; None with one value."""
+
+
+class Interval(NamedTuple):
+    difference: float
+    low: float
+    high: float
+
+
+def spread(values: Sequence[float]) -> Spread | None:
+    """Mean and sample standard deviation (divisor n - 1)."""
+    if not values:
+        return None
+    return Spread(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None)
+
+
+def paired_interval(values: Mapping[int, float], reference: Mapping[int, float]) -> Interval | None:
+    r"""Mean difference over the seeds both have, with its 95 % interval; None with fewer than two such seeds.
+
+    .. math:: \bar d \pm t_{n-1,\,0.975} \, \frac{s_d}{\sqrt n}, \qquad d_s = v_s - r_s
+
+    Source: Student's paired t interval. Pairs share split, initial weights and draws; what is left is the method.
+    """
+    differences = [values[seed] - reference[seed] for seed in sorted(values.keys() & reference.keys())]
+    summary = spread(differences)
+    if summary is None or summary.deviation is None:
+        return None
+    half = float(stdtrit(len(differences) - 1, 0.975)) * summary.deviation / math.sqrt(len(differences))
+    return Interval(summary.mean, summary.mean - half, summary.mean + half)
+
+
+def marks(values: Sequence[float | None]) -> list[str]:
+    """`best`, `second` or nothing for each value; None takes no part. What prints the same, ranks the same."""
+    rounded = [None if value is None else round(value, 2) for value in values]
+    top = sorted({value for value in rounded if value is not None}, reverse=True)[:2]
+    names = dict(zip(top, ("best", "second"), strict=False))
+    return ["" if value is None else names.get(value, "") for value in rounded]

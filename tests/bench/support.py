@@ -1,0 +1,51 @@
+"""Experiment files, and stored results that nobody had to train for."""
+
+import json
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+from ipal.bench import Bench, Row, Suite, prepare
+from ipal.plan import read_experiment
+from ipal.pool import Job
+
+TINY = "synthetic:nodes=240,classes=6,features=16"
+HEAD = f"kind: table2\nseeds: 2\nall:\n  dataset: {TINY}\n  train.epochs: 1\n"
+
+
+def write(folder: Path, entries: str, head: str = HEAD, name: str = "x.yaml") -> Path:
+    path = folder / name
+    path.write_text(head + "entries:\n" + "".join(f"  {line}\n" for line in dedent(entries).strip().splitlines()))
+    return path
+
+
+def plan(path: Path, **options: Any) -> Suite:
+    return prepare([read_experiment(path)], path.parent / "runs", **options)
+
+
+def store_result(runs: Path, name: str, validation: float, test: float, **more: Any) -> None:
+    """A finished run, as far as a bench looks at it."""
+    (runs / name).mkdir(parents=True, exist_ok=True)
+    (runs / name / "config.yaml").write_text("format: 1\n")
+    result = {
+        "method": "ipal",
+        "dataset": TINY,
+        "accuracy_matrix": [[test]],
+        "average_performance": test,
+        "average_forgetting": 0.0,
+        "average_performance_curve": [test],
+        "validation": {"average_performance": validation},
+        "protocol": {},
+        "data": {},
+        "timing": {"total_seconds": 1.0, "seconds_per_epoch": [0.5, 0.5, 0.5]},
+        "peak_memory_bytes": 1,
+        "retained": {},
+        **more,
+    }
+    (runs / name / "result.json").write_text(json.dumps(result))
+
+
+class Silent:
+    def started(self, job: Job) -> None: ...
+    def ended(self, job: Job, reason: str | None) -> None: ...
+    def settled(self, bench: Bench, row: Row) -> None: ...

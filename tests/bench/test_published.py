@@ -1,0 +1,31 @@
+"""Every experiment file that is published can be run: its names, its values and, where the graph is here, all of it."""
+
+import pytest
+
+from ipal.bench import prepare
+from ipal.datasets.catalog import CATALOG
+from ipal.errors import ConfigError
+from ipal.plan import read_experiment
+from tests.conftest import PROJECT
+
+FILES = sorted((PROJECT / "experiments").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_published_experiment_is_valid(path):
+    experiment = read_experiment(path)
+    assert experiment.about
+    assert {entry.common["dataset"].value for entry in experiment.entries} <= CATALOG.keys()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_published_experiment_can_be_planned(path, real_data, tmp_path):
+    experiment = read_experiment(path)
+    try:
+        suite = prepare([experiment], tmp_path, real_data, seeds=(0,))
+    except ConfigError as error:
+        if "ipal data --download" not in str(error):
+            raise
+        pytest.skip(f"not on this machine: {experiment.entries[0].common['dataset'].value}")
+    assert len(suite.benches[0].rows) == len(experiment.entries)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,168 @@
+"""What stands in the tables."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from ipal.manifest import Failure
+from ipal.report import paper, tables
+from ipal.report.collect import Bench, choose_manifests, read_bench
+from ipal.report.pages import blocks, caption, remarks
+from tests.report.support import write_entry, write_manifest
+
+
+def benches(runs: Path, *names: str) -> list[Bench]:
+    return [read_bench(manifest, runs) for manifest in choose_manifests(runs, names)]
+
+
+def line(text: str, start: str) -> list[str]:
+    """The cells of the one row that starts so."""
+    (found,) = [row for row in text.splitlines() if row.startswith(f"| {start}")]
+    return [cell.strip() for cell in found.strip("|").split(" | ")]
+
+
+def test_best_is_bold_second_underlined_and_joint_not_ranked(runs):
+    text = blocks(benches(runs))["table1"]
+    assert line(text, "Joint †")[:3] == ["Joint †", "95.00 ± 1.00", "–"]
+    assert line(text, "ER-GNN †")[1:3] == ["**81.00 ± 1.00**", "<u>-8.00 ± 0.00</u>"]
+    assert line(text, "IPAL")[1:3] == ["<u>80.00 ± 1.00</u>", "**-5.00 ± 0.00**"]
+    assert line(text, "EWC")[1] == "50.00 ± 2.00"
+    assert "† stores raw nodes of earlier tasks." in text
+
+
+def test_rows_stand_in_the_papers_order_and_others_after_them(runs):
+    table = tables.wide(benches(runs, "table1-cs", "table1-proxy"))
+    assert [row[0].text for row in table.rows] == ["Joint †", "EWC", "ER-GNN †", "IPAL", "own_one & 50 %"]
+    assert table.groups == ("CS-CL", "corafull-proxy")
+
+
+def test_what_was_not_run_is_an_empty_cell(runs):
+    assert line(blocks(benches(runs))["table1"], "EWC")[3:] == ["", ""]
+
+
+def test_the_caption_names_the_protocol(runs):
+    text = caption(benches(runs, "table1-cs"))
+    for words in ("3 seeds (0 to 2)", "train graph isolated", "test graph isolated", "transductive", "balanced",
+                  "60/20/20", "CS-CL 5+2+2+2+2+2"):  # fmt: skip
+        assert words in text
+
+
+def test_details_have_the_papers_numbers_the_difference_and_the_settings(runs):
+    text = blocks(benches(runs))["table1-cs"]
+    # Differences to IPAL are 1 at every seed; EWC's are -31, -30, -29: -30 ± 4.302653 / sqrt(3).
+    assert line(text, "ER-GNN †")[3:6] == ["+1.00 [+1.00, +1.00]", "81.19 ± 1.82", "-17.15 ± 2.20"]
+    ewc = ["-30.00 [-32.48, -27.52]", "48.11 ± 4.73", "-57.49 ± 5.84", "`ewc.strength=100.0` (of 3)"]
+    assert line(text, "EWC")[3:] == ewc
+    assert line(text, "IPAL")[3] == "reference"
+    assert "ipal bench experiments/table1-cs.yaml" in text
+
+
+def test_a_proxy_has_no_papers_numbers(runs):
+    text = blocks(benches(runs))["table1-proxy"]
+    assert "paper" not in text
+    assert "corafull-proxy" in text
+
+
+def test_ablations_stand_beside_table_2(runs):
+    text = blocks(benches(runs))["table2-cs"]
+    assert line(text, "fd")[4] == "72.79 ± 2.70"
+    assert line(text, "means")[4] == "79.93 ± 1.85"
+    assert line(text, "all parts")[3:5] == ["reference", "83.07 ± 2.16"]
+
+
+def test_the_papers_numbers_are_as_printed():
+    assert paper.PRINTED["reddit", "gem"] == ((44.99, 5.78), (-64.04, 7.37))
+    assert paper.PRINTED["corafull", "polo"] == ((23.27, 1.60), (-18.03, 1.92))
+    assert paper.PRINTED["arxiv", "joint"] == ((55.19, 0.76), None)
+    assert paper.PRINTED["arxiv", "ipal.boundary=False"] == ((31.06, 0.42), None)
+    assert len(paper.PRINTED) == 11 * 4 + 4 * 3
+
+
+def test_reproducibility_gives_differences_and_known_reasons(runs, monkeypatch):
+    monkeypatch.setitem(paper.WHY, ("cs", "ipal"), "because")
+    text = blocks(benches(runs))["reproducibility"]
+    ipal = next(row for row in text.splitlines() if row.startswith("| IPAL | CS-CL"))
+    assert "| 83.07 ± 2.16 | 80.00 ± 1.00 | -3.07 | -12.89 ± 2.50 | -5.00 ± 0.00 | +7.89 | because |" in ipal
+    assert "| EWC | CS-CL | 48.11 ± 4.73 | 50.00 ± 2.00 | +1.89 |" in text
+    assert next(row for row in text.splitlines() if row.startswith("| EWC | CS-CL")).endswith("not examined |")
+    assert next(row for row in text.splitlines() if row.startswith("| EWC | Reddit")).endswith("not run |")
+
+
+def test_cost_has_time_memory_and_exemplars(runs):
+    text = blocks(benches(runs))["table1-cs.cost"]
+    assert line(text, "ER-GNN †")[1:] == ["20.0", "0.333", "570 MB", "10.7 MB", "yes"]
+    assert "a processor, threads: 1" in text
+
+
+def test_latex_escapes_and_marks(runs):
+    table = tables.wide(benches(runs, "table1-cs"))
+    text = tables.latex(table, "100 % of {all} #1", "tab:x", ["a remark"])
+    assert r"\caption{100 \% of \{all\} \#1}" in text
+    assert r"own\_one \& 50 \% & 61.00 $\pm$ 1.00 & $-$10.00 $\pm$ 0.00 \\" in text
+    assert r"ER-GNN $^{\dagger}$ & \textbf{81.00 $\pm$ 1.00} & \underline{$-$8.00 $\pm$ 0.00}" in text
+    assert r"\multicolumn{2}{c}{CS-CL}" in text
+    assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
+    assert text.endswith("% a remark\n")
+
+
+def test_csv_holds_every_number_in_full(runs):
+    rows = list(csv.DictReader(io.StringIO(tables.to_csv(tables.numbers(benches(runs, "table1-cs"))))))
+    (ipal,) = [entry for entry in choose_manifests(runs, ["table1-cs"])[0].entries if entry.label == "ipal"]
+    for seed, name in enumerate(ipal.runs):
+        result = json.loads((runs / name / "result.json").read_text())
+        found = {row["score"]: float(row["value"]) for row in rows if (row["row"], row["seed"]) == ("IPAL", str(seed))}
+        assert found == {"AP": result["average_performance"], "AF": result["average_forgetting"]}
+    ewc = {row["statistic"]: float(row["value"]) for row in rows if row["row"] == "EWC" and row["score"] == "AP"}
+    assert ewc["mean"] == pytest.approx(50.0)
+    assert ewc["deviation"] == pytest.approx(2.0)
+    assert ewc["paper mean"] == 48.11
+    assert ewc["difference to IPAL"] == pytest.approx(-30.0)
+
+
+def test_damaged_and_unfinished_runs_are_named_and_stop_nothing(tmp_path):
+    runs = tmp_path / "runs"
+    whole = write_entry(runs, "cs", "ipal", [80.0, 81.0, 82.0])
+    broken = write_entry(runs, "cs", "ewc", [90.0, 91.0, 92.0], failures=(Failure(run="r", reason="no memory"),))
+    hollow = write_entry(runs, "cs", "mas", [90.0, 91.0, 92.0])
+    empty = whole.model_copy(update={"label": "lwf", "method": "lwf", "runs": ()})
+    (runs / broken.runs[0] / "result.json").write_text("{")
+    (runs / broken.runs[1] / "result.json").unlink()
+    result = json.loads((runs / hollow.runs[2] / "result.json").read_text())
+    (runs / hollow.runs[2] / "result.json").write_text(json.dumps(result | {"timing": None}))
+    write_manifest(runs, "table1-cs", [whole, broken, hollow, empty])
+    text = blocks(benches(runs))["table1"]
+    assert line(text, "EWC")[1] == "92.00 (1/3)"
+    assert line(text, "MAS")[1] == "90.50 ± 0.71 (2/3)"
+    assert line(text, "LwF")[1:] == ["", ""]
+    assert line(text, "IPAL")[1] == "**81.00 ± 1.00**"
+    told = " ".join(text.split())
+    assert f"{broken.runs[0]}/result.json is damaged" in told
+    assert f"{hollow.runs[2]}/result.json is damaged" in told
+    assert "ewc: 1 of 3 runs are not finished" in told
+    assert "lwf: all of 3 runs are not finished" in told
+    assert "r failed: no memory" in told
+
+
+def test_another_protocol_is_said_and_not_ranked(tmp_path):
+    runs, seen = tmp_path / "runs", {"test_graph": "seen"}
+    usual = [write_entry(runs, "cs", method, [80.0, 81.0, 82.0]) for method in ("ipal", "ewc")]
+    write_manifest(runs, "a", [*usual, write_entry(runs, "cs", "mas", [90.0, 91.0, 92.0], protocol=seen)])
+    write_manifest(runs, "b", [write_entry(runs, "cs", "ipal", [70.0, 71.0, 72.0], protocol=seen)])
+    one, other = benches(runs)
+    assert remarks([one]) == ["a, MAS: another protocol than the other rows (test_graph seen), so not ranked."]
+    assert "b has another protocol than the rest (test_graph seen)" in " ".join(remarks([one, other]))
+    assert line(blocks([one])["a"], "MAS")[1] == "91.00 ± 1.00"
+    assert "paper AP" not in blocks([other])["b"]
+    assert tables.wide([one, other]).groups == ("CS-CL, a", "CS-CL, b")
+
+
+def test_unequal_splits_are_said(tmp_path):
+    runs = tmp_path / "runs"
+    entries = [write_entry(runs, "cs", method, [80.0, 81.0, 82.0]) for method in ("ipal", "ewc")]
+    path = runs / entries[1].runs[1] / "result.json"
+    path.write_text(path.read_text().replace('"split1"', '"other"'))
+    write_manifest(runs, "a", entries)
+    assert "a, Rows differ in graph or split of nodes at seed 1: no fair comparison." in remarks(benches(runs))
