@@ -90,9 +90,11 @@ def _layer_inputs(encoder: GCN, task: Task) -> tuple[list[sp.csr_array | Array],
 def _chunks(task: Task, inputs: list[Any], encoder: GCN) -> Iterator[Array]:
     """Places of training nodes, cut so that the first layer's per-node gradients of a chunk stay small."""
     x = inputs[0]
-    reach = task.graph.normalised[task.nodes]
     if isinstance(x, sp.csr_array):
-        support = np.minimum((reach != 0).astype(np.int64) @ np.diff(x.indptr), x.shape[1])
+        reach, support = (task.graph.normalised != 0).astype(np.int64), np.diff(x.indptr).astype(np.int64)
+        for _ in range(len(encoder.weights) - 1):
+            support = np.minimum(reach @ support, x.shape[1])
+        support = support[task.nodes]
     else:
         support = np.full(len(task.nodes), x.shape[1])
     numbers = np.cumsum(support * encoder.weights[0].shape[1])
@@ -120,7 +122,9 @@ def _summed_size(x: sp.csr_array | Array, owner: Array, node: Array, delta: Tens
 
 
 def _numbered(keys: Array, limit: int) -> tuple[Array, Array]:
-    """The different keys, ascending, and the place of each key among them: `np.unique` without its sort."""
+    """The different keys, ascending, and the place of each key among them: without a sort where marks are few."""
+    if limit > CHUNK:
+        return np.unique(keys, return_inverse=True)
     present = np.zeros(limit, dtype=bool)
     present[keys] = True
     place = np.cumsum(present) - 1

@@ -296,7 +296,7 @@ def test_ipal_loss_by_hand(tiny_stream: TaskStream) -> None:
 
     with torch.no_grad():
         f = learner.encoder_(operators(task, torch.device("cpu"))).numpy().astype(np.float64)
-        before = learner.previous_(operators(task, torch.device("cpu"))).numpy().astype(np.float64)
+        before = learner.previous_["encoder"](operators(task, torch.device("cpu"))).numpy().astype(np.float64)
     # Eq. 3, solved instead of iterated: (I - alpha A D^-1) r = 1 - alpha.
     a = task.graph.adjacency.toarray().astype(np.float64)
     n = len(a)

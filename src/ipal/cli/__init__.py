@@ -3,7 +3,7 @@
 import os
 import sys
 
-from ipal.cli import bench, report
+from ipal.cli import bench, drift, report
 from ipal.cli.app import app
 from ipal.errors import IpalError
 
@@ -11,6 +11,7 @@ __all__ = ["app", "main"]
 
 app.command()(bench.bench)
 app.command()(report.report)
+app.command()(drift.drift)
 
 
 def main() -> None:

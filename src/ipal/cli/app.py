@@ -244,8 +244,3 @@ def _runs(store: RunStore) -> list[dict[str, Any]]:
         scores = {key: result.get(key) for key in ("average_performance", "average_forgetting")}
         rows.append({"run": folder.path.name, "status": status, **scores})
     return rows
-
-
-from ipal.cli import drift  # noqa: E402, at the end because it takes options from above
-
-app.command()(drift.drift)

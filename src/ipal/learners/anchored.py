@@ -80,7 +80,9 @@ class AnchoredLearner(Classifier):
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
         super().load_tensors(tensors)
         device = self.generator_.device
+        # In the order of the parameters: a file has an order of its own, and the bits of a sum depend on it.
+        names = [name for name, _ in self.network_.named_parameters()]
         self.importance_, self.anchor_ = (
-            {name[len(group) :]: t.to(device) for name, t in tensors.items() if name.startswith(group)}
+            {name: tensors[group + name].to(device) for name in names if group + name in tensors}
             for group in ("importance.", "anchor.")
         )

@@ -62,7 +62,8 @@ class Classifier(TrainedLearner[Lesson]):
 
     def _grow(self, num_classes: int) -> None:
         if num_classes:
-            self.optimizer_.add_param_group({"params": self.head_.grow(num_classes, self.generator_)})
+            rate = self.learning_rate_ or self.train.lr_base  # not the rate that the optimiser began with
+            self.optimizer_.add_param_group({"params": self.head_.grow(num_classes, self.generator_), "lr": rate})
 
     def prepare(self, task: Task) -> Lesson:
         labels = self.rows(task.labels)

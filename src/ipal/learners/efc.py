@@ -7,7 +7,7 @@ the paper: the mix of replayed and current features is not drawn in proportion t
 weighted so, every class counting the same; the covariances' ridge is 0.1, which is stable on graphs.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -70,6 +70,7 @@ class EFC(RemembersClasses[Lesson], Classifier):
     samples: int = Field(20, ge=1)
     """Features drawn for each old class at each step."""
 
+    competing: ClassVar[Literal["seen"]] = "seen"  # type: ignore[misc]  # no setting: the replay decides it
     name: ClassVar[str] = "efc"
     looks_back: ClassVar[bool] = True
     keeps: ClassVar[dict[str, str]] = (

@@ -91,7 +91,11 @@ class ERGNN(Classifier):
                 order = order[crowd[own][order].argsort(stable=True)]
             chosen.append(own[order[: self.budget]])
         kept = without_edges(excerpt(task, np.sort(torch.cat(chosen).cpu().numpy()), hops=0))
-        self.buffer_ = kept if self.buffer_ is None else disjoint_union(self.buffer_, kept)
+        if self.buffer_ is not None:
+            # Of a class that comes again the newest nodes are kept, no more than of others.
+            others = np.flatnonzero(~np.isin(self.buffer_.labels, kept.labels))
+            kept = disjoint_union(excerpt(self.buffer_, others, hops=0), kept)
+        self.buffer_ = kept
 
     def tensors(self) -> dict[str, Tensor]:
         buffer = self.buffer_

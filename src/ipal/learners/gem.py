@@ -4,7 +4,8 @@ Lopez-Paz & Ranzato 2017, "Gradient Episodic Memory for Continual Learning", htt
 Of every old task some nodes are kept, with the subgraph around them; where a step would raise the loss on any of
 these memories, its gradient is turned to the nearest one that does not. Differences from the paper: memories are
 drawn at random from the training nodes (the paper keeps the last ones; nodes have no order), and the loss on them
-is class-balanced as everywhere here. The quadratic programme is solved as non-negative least squares, which it is.
+is class-balanced as everywhere here; Adam takes the step where the paper has SGD, so that it is the gradient, not
+the step, that disagrees with no memory. The quadratic programme is solved as non-negative least squares, which it is.
 """
 
 from typing import ClassVar
@@ -62,7 +63,7 @@ class GEM(Classifier):
     memory: int = Field(100, ge=1)
     """Nodes kept of every task."""
     hops: int = Field(1, ge=0)
-    """Steps of neighbourhood kept around them; their embeddings are exact from as many as there are layers."""
+    """Steps of neighbourhood kept around them; their embeddings are exact from one more than there are layers."""
     margin: float = Field(0.5, ge=0)
     """Least share of every memory's gradient, once one is needed."""
 

@@ -6,7 +6,7 @@ fresh weights. Keeps everything.
 """
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic.dataclasses import dataclass
 from torch import Tensor
@@ -21,6 +21,7 @@ from ipal.streams import Task
 class Joint(Classifier):
     """Training on all tasks at once, anew at every task: the upper reference, not a continual learner."""
 
+    competing: ClassVar[Literal["seen"]] = "seen"  # type: ignore[misc]  # no setting: all classes are current
     name: ClassVar[str] = "joint"
     stores_exemplars: ClassVar[bool] = True
     keeps: ClassVar[dict[str, str]] = Classifier.keeps | {"data": "all nodes, edges and labels of all tasks so far"}

@@ -15,7 +15,7 @@ from ipal.streams import Labels, Task
 
 def disjoint_union(a: Task, b: Task) -> Task:
     """Both tasks side by side in one graph; no edge runs between them."""
-    sparse = isinstance(a.graph.x, sp.csr_array)
+    sparse = any(isinstance(part.graph.x, sp.csr_array) for part in (a, b))
     x = sp.vstack([a.graph.x, b.graph.x], format="csr") if sparse else np.concatenate([a.graph.x, b.graph.x])
     shift = a.graph.num_nodes
     return Task(
@@ -53,7 +53,7 @@ def task_tensors(task: Task, rows: Tensor, group: str) -> dict[str, Tensor]:
 
 def task_of_tensors(tensors: Mapping[str, Tensor], group: str, labels: Labels) -> Task:
     """What `task_tensors` gave; `labels` are all classes in the order of the learner's numbers."""
-    parts = {name[len(group) + 1 :]: t.numpy() for name, t in tensors.items() if name.startswith(f"{group}.")}
+    parts = {name[len(group) + 1 :]: t.cpu().numpy() for name, t in tensors.items() if name.startswith(f"{group}.")}
     x = parts.get("x")
     if x is None:
         csr = (parts["x_values"], parts["x_indices"], parts["x_indptr"])

@@ -24,7 +24,8 @@ def length_gradient(logits: Tensor) -> Tensor:
 
     .. math:: \frac{\partial \|o\|_2^2}{\partial o_k} = 2 o_k
 
-    Its absolute values, carried on to the parameters and averaged over nodes, are the importance Omega.
+    Source: Aljundi et al. 2018, the squared length that their sensitivity is of. Its absolute values, carried on to the
+    parameters and averaged over nodes, are the importance Omega.
     """
     return 2 * logits
 

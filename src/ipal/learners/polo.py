@@ -49,10 +49,11 @@ def corrected_prototypes(mu: Tensor, f: Tensor, f_before: Tensor, rho: float) ->
     directions = losses.unit(mu)
     w = (-10 * torch.cdist(directions, losses.unit(f_before)).square()).softmax(dim=1)
     delta = w @ (f - f_before)
-    W = torch.exp(-20 * torch.cdist(directions, directions)).fill_diagonal_(0)
-    least = W.topk(min(10, len(W)), dim=1).values[:, -1:]
-    W = torch.where(least <= W, W, 0)
-    return mu + rho * (delta + 0.1 * (W / W.sum(dim=1, keepdim=True).clamp_min(1e-12)) @ delta)
+    # As a softmax: between prototypes at right angles the exponentials themselves are below 1e-12.
+    nearness = (-20 * torch.cdist(directions, directions)).fill_diagonal_(-torch.inf)
+    nearest = nearness.topk(min(10, len(mu) - 1), dim=1)
+    W = torch.zeros_like(nearness).scatter(1, nearest.indices, nearest.values.softmax(dim=1))
+    return mu + rho * (delta + 0.1 * W @ delta)
 
 
 def pseudo_features(mu: Tensor, radius: Tensor, f: Tensor, noise: Tensor) -> Tensor:

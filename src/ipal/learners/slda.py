@@ -27,7 +27,8 @@ def discriminant(mean: Tensor, covariance: Tensor, shrinkage: float) -> tuple[Te
     Source: Hayes & Kanan 2020, Eq. 2 and 3. The identity is scaled by the mean variance, so that epsilon does
     not depend on the scale of features.
     """
-    scale = covariance.diagonal().mean().clamp_min(torch.finfo(covariance.dtype).tiny)
+    scale = covariance.diagonal().mean()
+    scale = torch.where(scale > 0, scale, 1.0)  # without any variance: the nearest mean
     shrunk = (1 - shrinkage) * covariance
     shrunk.diagonal().add_(shrinkage * scale)
     weights = torch.cholesky_solve(mean.T, torch.linalg.cholesky(shrunk)).T
@@ -54,15 +55,17 @@ class SLDA(TrainingFree):
         self.weights_, self.offsets_ = torch.zeros(0, num_features, device=device), torch.zeros(0, device=device)
 
     def absorb(self, x: Features, rows: NDArray[Any]) -> None:
-        """Scatter around the means of this task's nodes; a class that comes again has a mean in every task."""
-        for begin in range(0, len(rows), 4096):
-            part = dense(x[begin : begin + 4096]).to(self.scatter_.device)
-            self.scatter_.addmm_(part.T, part)
-        labels = torch.from_numpy(rows).to(self.scatter_.device)
-        for row in torch.unique(labels):
-            own = torch.nonzero(labels == row)[:, 0].cpu().numpy()
+        """Scatter around the class means, and between the parts of a class that comes again."""
+        for row in np.unique(rows):
+            own = np.flatnonzero(rows == row)
             mean = torch.from_numpy(np.asarray(x[own].mean(axis=0)).reshape(-1)).to(self.scatter_)
-            self.scatter_.addr_(mean, mean, alpha=-len(own))
+            for begin in range(0, len(own), 4096):
+                part = dense(x[own[begin : begin + 4096]]).to(self.scatter_.device) - mean
+                self.scatter_.addmm_(part.T, part)
+            before = int(self.count_[row]) - len(own)
+            if before:
+                apart = mean - (self.sum_[row] - len(own) * mean) / before
+                self.scatter_.addr_(apart, apart, alpha=before * len(own) / (before + len(own)))
         freedom = max(1, int(self.count_.sum()) - len(self.count_))
         self.weights_, self.offsets_ = discriminant(self.mean_, self.scatter_ / freedom, self.shrinkage)
 

@@ -1,0 +1,153 @@
+"""PR, PCL, POLO and EFC: what they remember of a class, and what moves it."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from ipal.learners import EFC, PCL, POLO, PR
+from ipal.learners.classifier import balanced_cross_entropy
+from ipal.learners.efc import drifted_means
+from ipal.learners.polo import corrected_prototypes, density_prototype
+from ipal.memory import PrototypeMemory
+from ipal.streams import TaskStream
+from tests.methods.support import first_step, learn, learned, make
+
+
+def test_pr_draws_samples_of_old_classes_only(tiny_stream: TaskStream, monkeypatch):
+    asked = []
+    sample = PrototypeMemory.sample
+
+    def watched(memory: PrototypeMemory, classes: torch.Tensor, *rest: object) -> torch.Tensor:
+        asked.append(classes.tolist())
+        return sample(memory, classes, *rest)
+
+    monkeypatch.setattr(PrototypeMemory, "sample", watched)
+    learner = make(PR, epochs=2)
+    # The first task comes again at the end: its classes are then learned from nodes.
+    for index in (0, 1, 2, 0):
+        learn(learner, tiny_stream.task(index))
+    assert asked == [[0, 1]] * 2 + [[0, 1, 2, 3]] * 2 + [[2, 3, 4, 5]] * 2
+
+
+@pytest.mark.parametrize("method", [PR, EFC], ids=lambda m: m.name)
+def test_what_is_replayed_bears_the_label_of_its_class(method, tiny_stream: TaskStream):
+    learner = learned(method, tiny_stream, 2, samples=3, **({"ridge": 1e-12} if method is EFC else {}))
+    # Classes that do not vary: every sample is the mean of its class.
+    memory = learner.memory_
+    learner.memory_ = PrototypeMemory(memory.mean, torch.zeros_like(memory.variance), memory.count)
+    learner.covariance_ = torch.zeros(4, 8, 8)
+    terms, prepared = first_step(learner, tiny_stream.task(2))
+    means, old = learner.head_(memory.mean), torch.arange(4)
+    expected = F.cross_entropy(means, old)
+    if method is EFC:  # with the current nodes, every class counting the same
+        nodes = learner.training_outputs(tiny_stream.task(2))
+        expected = balanced_cross_entropy(torch.cat([nodes, means]), torch.cat([prepared.labels, old]))
+    assert terms["replay"].item() == pytest.approx(expected.item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("method", [PR, PCL, EFC], ids=lambda m: m.name)
+def test_a_class_is_remembered_by_the_moments_of_its_training_nodes(method, tiny_stream: TaskStream):
+    learner = learned(method, tiny_stream, 2)
+    task = tiny_stream.task(1)
+    f = learner.training_embeddings(task)
+    for label in (2, 3):
+        own = f[torch.from_numpy(task.labels == label)]
+        torch.testing.assert_close(learner.memory_.mean[label], own.mean(dim=0))
+        torch.testing.assert_close(learner.memory_.variance[label], own.var(dim=0, correction=0), rtol=1e-3, atol=1e-6)
+        assert learner.memory_.count[label] == len(own)
+
+
+@pytest.mark.parametrize("method", [PR, PCL], ids=lambda m: m.name)
+def test_old_prototypes_never_move(method, tiny_stream: TaskStream):
+    learner = learned(method, tiny_stream, 1)
+    before = learner.memory_
+    learn(learner, tiny_stream.task(1))
+    assert torch.equal(learner.memory_.mean[:2], before.mean)
+    assert torch.equal(learner.memory_.variance[:2], before.variance)
+
+
+def test_polo_remembers_density_prototypes_and_moves_old_ones(tiny_stream: TaskStream):
+    learner = learned(POLO, tiny_stream, 1, rho=0.5)
+    task = tiny_stream.task(0)
+    f = learner.training_embeddings(task)
+    for label in (0, 1):
+        mean, radius = density_prototype(f[torch.from_numpy(task.labels == label)])
+        torch.testing.assert_close(learner.memory_.mean[label], mean)
+        torch.testing.assert_close(learner.memory_.variance[label], radius.square().expand(8))
+    old, task = learner.memory_, tiny_stream.task(1)
+    before = learner.training_embeddings(task)
+    learn(learner, task)
+    expected = corrected_prototypes(old.mean, learner.training_embeddings(task), before, 0.5)
+    torch.testing.assert_close(learner.memory_.mean[:2], expected)
+    assert (expected - old.mean).abs().max() > 1e-3
+    assert torch.equal(learner.memory_.variance[:2], old.variance)
+    assert torch.equal(learned(POLO, tiny_stream, 2, rho=0.0).memory_.mean[:2], old.mean)
+
+
+def test_polo_distils_nothing_at_the_first_step(tiny_stream: TaskStream):
+    learner = learned(POLO, tiny_stream, 1)
+    terms, prepared = first_step(learner, tiny_stream.task(1))
+    assert set(terms) == {"cross_entropy", "replay", "distillation"}
+    assert terms["distillation"].item() == pytest.approx(0, abs=1e-5)
+    assert terms["replay"] > 0
+    assert prepared.old.tolist() == [0, 1]
+
+
+def test_efc_remembers_full_covariances_and_a_feature_matrix(tiny_stream: TaskStream):
+    learner = learned(EFC, tiny_stream, 2)
+    task = tiny_stream.task(1)
+    f = learner.training_embeddings(task)
+    assert learner.covariance_.shape == (4, 8, 8)
+    for label in (2, 3):
+        expected = np.cov(f[torch.from_numpy(task.labels == label)].numpy().T, bias=True)
+        np.testing.assert_allclose(learner.covariance_[label].numpy(), expected, rtol=1e-3, atol=1e-5)
+    E = learner.feature_matrix_
+    torch.testing.assert_close(E, E.T, rtol=1e-4, atol=1e-6)
+    eigenvalues = torch.linalg.eigvalsh(E)
+    assert eigenvalues[-1] > 0
+    assert eigenvalues[0] > -1e-5 * eigenvalues[-1]
+    # Four outputs that sum to one are seen in three directions.
+    assert eigenvalues[-4] < 1e-4 * eigenvalues[-1]
+
+
+def test_efc_means_follow_the_drift_in_the_metric_of_the_task_before(tiny_stream: TaskStream):
+    learner = learned(EFC, tiny_stream, 1)
+    old, E, task = learner.memory_, learner.feature_matrix_, tiny_stream.task(1)
+    before = learner.training_embeddings(task)
+    learn(learner, task)
+    expected = drifted_means(old.mean, learner.training_embeddings(task), before, E, learner.sigma)
+    torch.testing.assert_close(learner.memory_.mean[:2], expected)
+    assert not torch.equal(expected, old.mean)
+    assert not torch.equal(learner.feature_matrix_, E)
+
+
+def test_efc_pools_a_class_that_comes_again_as_its_memory_does(tiny_stream: TaskStream):
+    learner = learn(make(EFC), *(tiny_stream.task(index) for index in (0, 1, 0)))
+    assert len(learner.covariance_) == len(learner.memory_) == 4
+    diagonal = learner.covariance_.diagonal(dim1=1, dim2=2)
+    torch.testing.assert_close(diagonal, learner.memory_.variance, rtol=1e-3, atol=1e-5)
+    for covariance in learner.covariance_:
+        torch.testing.assert_close(covariance, covariance.T)
+        assert torch.linalg.eigvalsh(covariance)[0] > -1e-4 * covariance.trace()
+
+
+def test_efc_draws_from_the_gaussians_it_remembers(tiny_stream: TaskStream):
+    learner = learned(EFC, tiny_stream, 1, samples=20_000, ridge=0.01)
+    drawn = learner._draw(torch.tensor([1, 0])).split(20_000)
+    for row, sample in zip((1, 0), drawn, strict=True):
+        wanted = learner.covariance_[row] + 0.01 * torch.eye(8)
+        scale = wanted.diagonal().max().item()
+        torch.testing.assert_close(sample.mean(dim=0), learner.memory_.mean[row], rtol=0, atol=0.03 * scale**0.5)
+        torch.testing.assert_close(sample.T.cov(), wanted, rtol=0, atol=0.05 * scale)
+
+
+@pytest.mark.parametrize("method", [POLO, EFC], ids=lambda m: m.name)
+def test_the_network_before_a_task_is_let_go_when_it_is_learned(method, tiny_stream: TaskStream):
+    learner = learned(method, tiny_stream, 2, epochs=2)
+    assert learner.previous_ is None
+    assert not [name for name in learner.tensors() if name.startswith("previous")]
+    steps = learner.learn(tiny_stream.task(2))
+    next(steps)
+    assert [name for name in learner.tensors() if name.startswith("previous.head")]
+    assert not any(parameter.requires_grad for parameter in learner.previous_.parameters())

@@ -1,0 +1,54 @@
+"""Every setting of every method does something."""
+
+import numpy as np
+import pytest
+import torch
+
+from ipal.learners import LEARNERS
+from ipal.streams import TaskStream
+from tests.methods.support import learned
+
+OTHER = {
+    "beta": 0.5,
+    "budget": 3,
+    "choice": "mean",
+    "competing": "current",
+    "damping": 5.0,
+    "distance": 1.5,
+    "fisher": "batch",
+    "hops": 3,
+    "kappa": 0.1,
+    "loss_strength": 0.0,
+    "margin": 3.0,
+    "memory": 3,
+    "nearness": "distance",
+    "replay_strength": 0.5,
+    "rho": 0.3,
+    "ridge": 2.0,
+    "samples": 3,
+    "shrinkage": 0.5,
+    "sigma": 1.0,
+    "softening": 5.0,
+    "strength": 0.1,
+    "tau": 0.5,
+    "topology_strength": 0.0,
+}
+# What another setting must be, so that this one can matter.
+TOGETHER = {"distance": {"budget": 3}, "choice": {"budget": 3, "distance": 1.5}}
+# IPAL's own settings are tried in tests/test_ipal.py.
+SETTINGS = [(name, setting) for name, method in LEARNERS.items() if name != "ipal" for setting in method.own_settings()]
+
+
+@pytest.mark.parametrize(("method", "setting"), SETTINGS)
+def test_every_setting_of_every_method_changes_what_is_learned_or_said(method, setting, tiny_stream: TaskStream):
+    options = TOGETHER.get(setting, {})
+    exam = tiny_stream.exams(1)[0].graph
+    told = []
+    for more in ({}, {setting: OTHER[setting]}):
+        learner = learned(LEARNERS[method], tiny_stream, 2, **options, **more)
+        with torch.no_grad():
+            said = learner.probabilities(learner.scores(exam)).numpy()
+        kept = {name: t.numpy() for name, t in learner.tensors().items() if name != "generator"}
+        told.append([said, *(kept[name] for name in sorted(kept))])
+    same = len(told[0]) == len(told[1]) and all(np.array_equal(a, b) for a, b in zip(*told, strict=True))
+    assert not same

@@ -1,0 +1,122 @@
+"""NCM and SLDA: the order of tasks does not matter, and neither does cutting them."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.neighbors import NearestCentroid
+
+from ipal.graph import Graph
+from ipal.learners import NCM, SLDA
+from ipal.learners.kept import disjoint_union
+from ipal.learners.training_free import propagated
+from ipal.streams import Task, TaskStream
+from tests.methods.support import learn
+
+BOTH = pytest.mark.parametrize("method", [NCM, SLDA], ids=lambda m: m.name)
+
+
+def by_label(learner: NCM | SLDA, graph: Graph) -> np.ndarray:
+    """Scores with the classes in the order of their labels."""
+    return learner.scores(graph).numpy()[:, np.argsort(learner.labels_)]
+
+
+@BOTH
+def test_the_order_of_tasks_does_not_matter_and_all_at_once_gives_the_same(method, tiny_stream: TaskStream):
+    tasks = [tiny_stream.task(index) for index in range(3)]
+    forth, back = learn(method(), *tasks), learn(method(), *reversed(tasks))
+    together = learn(method(), disjoint_union(disjoint_union(*tasks[:2]), tasks[2]))
+    for task in tasks:
+        expected = by_label(forth, task.graph)
+        for other in (back, together):
+            np.testing.assert_allclose(by_label(other, task.graph), expected, rtol=1e-3, atol=1e-3)
+            assert np.array_equal(other.predict_graph(task.graph), forth.predict_graph(task.graph))
+
+
+@BOTH
+def test_a_class_that_comes_in_parts_is_the_class_that_comes_whole(method, tiny_stream: TaskStream):
+    task = tiny_stream.task(0)
+    order = np.argsort(propagated(task.graph, 2)[task.nodes, 0], kind="stable")  # parts that differ
+    first, second = (Task(task.graph, task.nodes[half], task.labels[half]) for half in np.array_split(order, 2))
+    parts, whole = learn(method(), first, second), learn(method(), task)
+    np.testing.assert_allclose(by_label(parts, task.graph), by_label(whole, task.graph), rtol=1e-3, atol=1e-3)
+    assert parts.nodes_behind_class() == whole.nodes_behind_class()
+
+
+@BOTH
+@pytest.mark.parametrize("hops", [0, 1, 3])
+def test_sparse_features_are_learned_as_dense_ones_are(method, hops, tiny_stream: TaskStream):
+    task = tiny_stream.task(0)
+    thin = Task(Graph(sp.csr_array(task.graph.x), task.graph.edges), task.nodes, task.labels)
+    dense, sparse = learn(method(hops=hops), task), learn(method(hops=hops), thin)
+    np.testing.assert_allclose(
+        sparse.scores(thin.graph).numpy(), dense.scores(task.graph).numpy(), rtol=1e-3, atol=1e-3
+    )
+
+
+@BOTH
+def test_nothing_is_trained(method, tiny_stream: TaskStream):
+    learner = method()
+    assert learner.epochs == 0
+    assert list(learner.learn(tiny_stream.task(0))) == []
+    assert method.shared_settings() == {"seed", "device"}
+
+
+def test_ncm_by_distance_is_scikit_learns_nearest_centroid(tiny_stream: TaskStream):
+    learner = learn(NCM(nearness="distance"), *(tiny_stream.task(index) for index in range(3)))
+    x, y = training_rows(tiny_stream)
+    centroids = NearestCentroid().fit(x, y)
+    for index in range(3):
+        graph = tiny_stream.task(index).graph
+        assert np.array_equal(learner.predict_graph(graph), centroids.predict(propagated(graph, 2)))
+
+
+def test_ncm_by_cosine_does_not_ask_for_the_length_of_features(tiny_stream: TaskStream):
+    task = tiny_stream.task(0)
+    learner = learn(NCM(hops=0), task)
+    longer = Graph(7 * task.graph.x, task.graph.edges)
+    np.testing.assert_allclose(learner.scores(longer).numpy(), learner.scores(task.graph).numpy(), rtol=1e-4, atol=1e-6)
+    assert abs(learner.scores(longer).numpy()).max() <= 1 + 1e-6
+    nothing = Graph(np.zeros((1, 16), dtype=np.float32), np.zeros((2, 0), dtype=np.int64))
+    assert learner.scores(nothing).tolist() == [[0.0, 0.0]]
+
+
+def test_slda_predicts_as_scikit_learns_discriminant_analysis(tiny_stream: TaskStream):
+    learner = learn(SLDA(shrinkage=1e-5), *(tiny_stream.task(index) for index in range(3)))
+    x, y = training_rows(tiny_stream)
+    counts = np.bincount(y)
+    # There a class's share in the covariance is its prior; afterwards all are equally likely, as here.
+    reference = LinearDiscriminantAnalysis(solver="lsqr", priors=counts / counts.sum()).fit(x, y)
+    reference.intercept_ -= np.log(reference.priors_)
+    agree = []
+    for index in range(3):
+        graph = tiny_stream.task(index).graph
+        agree.append(learner.predict_graph(graph) == reference.predict(propagated(graph, 2)))
+    assert np.mean(np.concatenate(agree)) > 0.99
+
+
+def test_slda_covariance_is_the_one_within_classes(tiny_stream: TaskStream):
+    learner = learn(SLDA(), *(tiny_stream.task(index) for index in range(3)))
+    x, y = training_rows(tiny_stream)
+    means = np.stack([x[y == label].mean(axis=0) for label in range(6)])
+    centred = x.astype(np.float64) - means[y]
+    np.testing.assert_allclose(learner.scatter_.numpy(), centred.T @ centred, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(learner.mean_, torch.from_numpy(means), rtol=1e-4, atol=1e-5)
+
+
+def test_slda_does_not_mind_where_the_features_zero_is(tiny_stream: TaskStream):
+    # Sums of squares of numbers far from zero would round their differences away.
+    task = tiny_stream.task(0)
+    far = Task(Graph(task.graph.x + np.float32(300), task.graph.edges), task.nodes, task.labels)
+    near, shifted = learn(SLDA(hops=0), task), learn(SLDA(hops=0), far)
+    np.testing.assert_allclose(shifted.scatter_.numpy(), near.scatter_.numpy(), rtol=0.01, atol=0.05)
+
+
+def training_rows(stream: TaskStream) -> tuple[np.ndarray, np.ndarray]:
+    """Propagated features and labels of all training nodes."""
+    tasks = [stream.task(index) for index in range(len(stream))]
+    return (
+        np.concatenate([propagated(task.graph, 2)[task.nodes] for task in tasks]),
+        np.concatenate([task.labels for task in tasks]),
+    )
