@@ -64,6 +64,11 @@ def cs(size: str) -> Dataset:
     """Coauthor CS where the data root has it; else a synthetic graph of its size."""
     if size == "full" and catalog.describe("cs", catalog.data_root())["here"]:
         return load("cs")
+    return cs_sized(size)
+
+
+def cs_sized(size: str) -> Dataset:
+    """A synthetic graph of Coauthor CS's size."""
     nodes, words, per_node = (18_333, 6_805, 62) if size == "full" else (450, 400, 12)
     plain = load(f"synthetic:nodes={nodes},classes=15,features=1,degree=9")
     # Few words are frequent and most are rare; every other word of a node is typical of its class.

@@ -59,3 +59,11 @@ def test_all_kernels_compute_the_same(lines: str) -> None:
     differences = [float(number) for number in re.findall(r"relative difference (\S+)", lines)]
     assert len(differences) == 3 * 5
     assert max(differences) < 1e-5
+
+
+@pytest.mark.parametrize("lines", ["methods.py"], indirect=True)
+def test_every_method_learns_seven_tasks(lines: str) -> None:
+    assert "tasks of 2+2+2+2+2+2+2 classes, 10 epochs each" in lines
+    named = re.findall(r"^  (\S+).* s, of bare +[\d.]+ x", lines, flags=re.MULTILINE)
+    assert named == ["bare", "ewc", "ewc", "lwf", "mas", "twp", "er-gnn", "gem", "joint", "ipal"]
+    assert len(ratios(lines)) == 9

@@ -15,7 +15,7 @@ from ipal.errors import StoreError
 from ipal.files import make_folder, write_atomically
 
 FORMAT = 1
-Kind = Literal["table1", "table2", "figure6"]
+Kind = Literal["table1", "table2", "figure6", "study"]
 Settings = dict[str, Any]
 """Dotted names and their values."""
 

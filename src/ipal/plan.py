@@ -3,7 +3,7 @@
 A file holds only what differs from the defaults:
 
     about: Table 1 of the paper on CS-CL
-    kind: table1                  # what `ipal report` makes of it
+    kind: table1                  # what `ipal report` makes of it: table1, table2, figure6, or study for any rows
     seeds: 5                      # 0 to 4, or a list
     all: {dataset: cs}            # settings of every run; those under a method's name are for its entries alone
     entries:
@@ -112,15 +112,18 @@ class Experiment:
             raise ConfigError(f"{path}, line {line}: {error}") from error
 
 
-def read_experiment(path: Path) -> Experiment:
-    """The plan in a file. All its names and values are checked, also those of grids."""
+def read_experiment(path: Path, takers: tuple[Path, ...] = ()) -> Experiment:
+    """The plan in a file. All its names and values are checked, also those of grids.
+
+    `takers` are the files that take this one over: none of them can be taken over in turn.
+    """
     read_config_file(path)  # a file that holds no settings at all is refused here
     source = _Source(path)
     parts = source.mapping(yaml.compose(path.read_text(), yaml.SafeLoader))
     for name, (line, _) in parts.items():
         if name not in PARTS:
             raise source.error(line, f"Unknown name '{name}'.{did_you_mean(name, PARTS)}")
-    like = _like(source, *parts["like"]) if "like" in parts else None
+    like = _like(source, *parts["like"], takers) if "like" in parts else None
     for name in ("all",) if like else ("kind", "all", "entries"):
         if name not in parts:
             raise ConfigError(f"{path}: The part '{name}' is missing.")
@@ -155,11 +158,12 @@ def read_experiment(path: Path) -> Experiment:
     return experiment
 
 
-def _like(source: "_Source", line: int, node: yaml.Node) -> Experiment:
+def _like(source: "_Source", line: int, node: yaml.Node, takers: tuple[Path, ...]) -> Experiment:
     other = source.path.parent / str(source.value(node))
-    if not other.is_file() or other.resolve() == source.path.resolve():
+    takers = (*takers, source.path.resolve())
+    if not other.is_file() or other.resolve() in takers:
         raise source.error(line, f"There is no other experiment file {other}.")
-    return read_experiment(other)
+    return read_experiment(other, takers)
 
 
 def _entry(source: "_Source", label: str, line: int, node: yaml.Node, common: Settings, like: Entry | None) -> Entry:

@@ -187,3 +187,10 @@ def test_a_value_taken_over_is_blamed_on_the_file_it_stands_in(tmp_path):
 def test_a_label_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"no entry 'ipla'. Did you mean 'ipal'"):
         plan(write(tmp_path, "ipal:"), only=["ipla"])
+
+
+def test_files_that_take_each_other_over_are_refused(tmp_path):
+    (tmp_path / "a.yaml").write_text("like: b.yaml\nall: {dataset: digits}\n")
+    (tmp_path / "b.yaml").write_text("like: a.yaml\nall: {dataset: digits}\n")
+    with pytest.raises(ConfigError, match=r"b\.yaml, line 1: There is no other experiment file .*a\.yaml"):
+        read_experiment(tmp_path / "a.yaml")

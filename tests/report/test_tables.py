@@ -25,7 +25,7 @@ def line(text: str, start: str) -> list[str]:
 
 
 def test_best_is_bold_second_underlined_and_joint_not_ranked(runs):
-    text = blocks(benches(runs))["table1"]
+    text = blocks(benches(runs), runs)["table1"]
     assert line(text, "Joint †")[:3] == ["Joint †", "95.00 ± 1.00", "–"]
     assert line(text, "ER-GNN †")[1:3] == ["**81.00 ± 1.00**", "<u>-8.00 ± 0.00</u>"]
     assert line(text, "IPAL")[1:3] == ["<u>80.00 ± 1.00</u>", "**-5.00 ± 0.00**"]
@@ -40,7 +40,7 @@ def test_rows_stand_in_the_papers_order_and_others_after_them(runs):
 
 
 def test_what_was_not_run_is_an_empty_cell(runs):
-    assert line(blocks(benches(runs))["table1"], "EWC")[3:] == ["", ""]
+    assert line(blocks(benches(runs), runs)["table1"], "EWC")[3:] == ["", ""]
 
 
 def test_the_caption_names_the_protocol(runs):
@@ -51,7 +51,7 @@ def test_the_caption_names_the_protocol(runs):
 
 
 def test_details_have_the_papers_numbers_the_difference_and_the_settings(runs):
-    text = blocks(benches(runs))["table1-cs"]
+    text = blocks(benches(runs), runs)["table1-cs"]
     # Differences to IPAL are 1 at every seed; EWC's are -31, -30, -29: -30 ± 4.302653 / sqrt(3).
     assert line(text, "ER-GNN †")[3:6] == ["+1.00 [+1.00, +1.00]", "81.19 ± 1.82", "-17.15 ± 2.20"]
     ewc = ["-30.00 [-32.48, -27.52]", "48.11 ± 4.73", "-57.49 ± 5.84", "`ewc.strength=100.0` (of 3)"]
@@ -61,13 +61,13 @@ def test_details_have_the_papers_numbers_the_difference_and_the_settings(runs):
 
 
 def test_a_proxy_has_no_papers_numbers(runs):
-    text = blocks(benches(runs))["table1-proxy"]
+    text = blocks(benches(runs), runs)["table1-proxy"]
     assert "paper" not in text
     assert "corafull-proxy" in text
 
 
 def test_ablations_stand_beside_table_2(runs):
-    text = blocks(benches(runs))["table2-cs"]
+    text = blocks(benches(runs), runs)["table2-cs"]
     assert line(text, "fd")[4] == "72.79 ± 2.70"
     assert line(text, "means")[4] == "79.93 ± 1.85"
     assert line(text, "all parts")[3:5] == ["reference", "83.07 ± 2.16"]
@@ -83,7 +83,7 @@ def test_the_papers_numbers_are_as_printed():
 
 def test_reproducibility_gives_differences_and_known_reasons(runs, monkeypatch):
     monkeypatch.setitem(paper.WHY, ("cs", "ipal"), "because")
-    text = blocks(benches(runs))["reproducibility"]
+    text = blocks(benches(runs), runs)["reproducibility"]
     ipal = next(row for row in text.splitlines() if row.startswith("| IPAL | CS-CL"))
     assert "| 83.07 ± 2.16 | 80.00 ± 1.00 | -3.07 | -12.89 ± 2.50 | -5.00 ± 0.00 | +7.89 | because |" in ipal
     assert "| EWC | CS-CL | 48.11 ± 4.73 | 50.00 ± 2.00 | +1.89 |" in text
@@ -92,7 +92,7 @@ def test_reproducibility_gives_differences_and_known_reasons(runs, monkeypatch):
 
 
 def test_cost_has_time_memory_and_exemplars(runs):
-    text = blocks(benches(runs))["table1-cs.cost"]
+    text = blocks(benches(runs), runs)["table1-cs.cost"]
     assert line(text, "ER-GNN †")[1:] == ["20.0", "0.333", "570 MB", "10.7 MB", "yes"]
     assert "a processor, threads: 1" in text
 
@@ -133,7 +133,7 @@ def test_damaged_and_unfinished_runs_are_named_and_stop_nothing(tmp_path):
     result = json.loads((runs / hollow.runs[2] / "result.json").read_text())
     (runs / hollow.runs[2] / "result.json").write_text(json.dumps(result | {"timing": None}))
     write_manifest(runs, "table1-cs", [whole, broken, hollow, empty])
-    text = blocks(benches(runs))["table1"]
+    text = blocks(benches(runs), runs)["table1"]
     assert line(text, "EWC")[1] == "92.00 (1/3)"
     assert line(text, "MAS")[1] == "90.50 ± 0.71 (2/3)"
     assert line(text, "LwF")[1:] == ["", ""]
@@ -154,8 +154,8 @@ def test_another_protocol_is_said_and_not_ranked(tmp_path):
     one, other = benches(runs)
     assert remarks([one]) == ["a, MAS: another protocol than the other rows (test_graph seen), so not ranked."]
     assert "b has another protocol than the rest (test_graph seen)" in " ".join(remarks([one, other]))
-    assert line(blocks([one])["a"], "MAS")[1] == "91.00 ± 1.00"
-    assert "paper AP" not in blocks([other])["b"]
+    assert line(blocks([one], runs)["a"], "MAS")[1] == "91.00 ± 1.00"
+    assert "paper AP" not in blocks([other], runs)["b"]
     assert tables.wide([one, other]).groups == ("CS-CL, a", "CS-CL, b")
 
 
@@ -166,3 +166,20 @@ def test_unequal_splits_are_said(tmp_path):
     path.write_text(path.read_text().replace('"split1"', '"other"'))
     write_manifest(runs, "a", entries)
     assert "a, Rows differ in graph or split of nodes at seed 1: no fair comparison." in remarks(benches(runs))
+
+
+def test_what_settings_were_chosen_from_is_shown_by_validation_scores(runs):
+    text = blocks(benches(runs), runs)["figure6-cs.search"]
+    assert [line(text, f"ipal | `ipal.gamma={gamma}`")[2] for gamma in (0.1, 0.5, 1.0)] == [
+        "71.00 ± 1.41",
+        "**81.00 ± 1.41**",
+        "75.00 ± 0.00",
+    ]
+
+
+def test_a_study_has_its_own_table_and_is_no_part_of_table_1(runs):
+    write_manifest(runs, "why-cs", [write_entry(runs, "cs", "bare", [16.0, 17.0, 18.0], "Bare, long")], "study")
+    texts = blocks(benches(runs), runs)
+    assert line(texts["why-cs"], "Bare, long")[1].endswith("17.00 ± 1.00**")
+    assert "Bare" not in texts["table1"]
+    assert "not run" in line(texts["reproducibility"], "Bare | CS-CL")[-1]

@@ -8,7 +8,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 from torch import Tensor
-from torch_geometric.data import Data
 
 from ipal.config import explain
 from ipal.errors import ConfigError, DataError, StoreError
@@ -24,6 +23,9 @@ from ipal.graph import Graph
 from ipal.learners.convert import graph_of, task_of
 from ipal.state import State
 from ipal.streams import Labels, Task
+
+if TYPE_CHECKING:  # for its name alone: importing it takes seconds
+    from torch_geometric.data import Data
 
 Terms = dict[str, Tensor]
 SHARED_SETTINGS = {"seed", "device", "encoder", "train"}
@@ -48,23 +50,23 @@ class Learner(ABC):
 
     # ------------------------------------------------------------------ the estimator's face
 
-    def partial_fit(self, data: Data) -> Self:
+    def partial_fit(self, data: "Data") -> Self:
         """Learn the classes of one more graph: `x`, `edge_index`, `y`; `train_mask` says which labels count."""
         for _ in self.learn(task_of(data)):
             pass
         return self
 
-    def predict(self, data: Data) -> Labels:
+    def predict(self, data: "Data") -> Labels:
         """The likeliest of all classes learned so far, for every node, in the user's own labels."""
         return self.predict_graph(graph_of(data))
 
-    def predict_proba(self, data: Data) -> NDArray[np.float32]:
+    def predict_proba(self, data: "Data") -> NDArray[np.float32]:
         """Probability of every class, in the order of `classes_`."""
         with torch.no_grad():
             scores = self.scores(self._checked(graph_of(data)))
             return self.probabilities(scores).cpu().numpy()
 
-    def embed(self, data: Data) -> NDArray[np.float32]:
+    def embed(self, data: "Data") -> NDArray[np.float32]:
         """Embedding of every node."""
         with torch.no_grad():
             embeddings: NDArray[np.float32] = self.represent(self._checked(graph_of(data))).cpu().numpy()

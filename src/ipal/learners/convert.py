@@ -1,19 +1,21 @@
 """From PyTorch Geometric's `Data` to the library's own values. The only place that reads a user's `Data`."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
-from torch_geometric.data import Data
 
 from ipal.errors import DataError
 from ipal.graph import Features, Graph, checked_graph
 from ipal.streams import Labels, Task
 
+if TYPE_CHECKING:  # for its name alone: importing it takes seconds
+    from torch_geometric.data import Data
 
-def graph_of(data: Data) -> Graph:
+
+def graph_of(data: "Data") -> Graph:
     """Features and edges of a `Data`; edges are taken as they are, directed where they are."""
     if getattr(data, "x", None) is None:
         raise DataError("The graph has no features: set data.x (nodes x features, dense or sparse).")
@@ -22,7 +24,7 @@ def graph_of(data: Data) -> Graph:
     return checked_graph(_features(data.x), ends, undirected=False)
 
 
-def task_of(data: Data) -> Task:
+def task_of(data: "Data") -> Task:
     """A training view: labels outside `train_mask` are not even looked at."""
     graph = graph_of(data)
     if getattr(data, "y", None) is None:

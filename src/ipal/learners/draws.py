@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from scipy.stats import beta
+from scipy.special import betainc
 from torch import Tensor
 
 
@@ -14,7 +14,7 @@ class TruncatedBeta:
     """
 
     def __init__(self, a: float, b: float, upper: float, device: torch.device, points: int = 8192) -> None:
-        mass = beta.cdf(np.linspace(0.0, upper, points), a, b)
+        mass = betainc(a, b, np.linspace(0.0, upper, points))
         self.mass = torch.from_numpy(mass / mass[-1]).to(device)
         self.step = upper / (points - 1)
 

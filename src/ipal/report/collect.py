@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipal.errors import ConfigError, StoreError, did_you_mean
-from ipal.manifest import Entry, Manifest, all_manifests, manifest_path, read_manifest
+from ipal.manifest import Entry, Manifest, Settings, all_manifests, manifest_path, read_manifest
 from ipal.report import paper
 from ipal.store import RunFolder, RunStore
 
@@ -208,6 +208,15 @@ def read_grids(manifest: Manifest, runs: Path) -> list[Grid]:
                 label = ", ".join([entry.label, *(f"{name}={value}" for name, value in sorted(others.items()))])
                 lines.setdefault(label, {})[float(gamma)] = scores
     return [Grid(label, tuple(sorted(points.items()))) for label, points in lines.items()]
+
+
+def read_search(manifest: Manifest, runs: Path) -> list[tuple[str, Settings, tuple[float, ...]]]:
+    """Every point that was tried to choose a row's settings: its label, settings and validation scores by seed."""
+    return [
+        (entry.label, point.settings, tuple(_validation_scores(runs, point.runs)))
+        for entry in manifest.entries
+        for point in entry.tried
+    ]
 
 
 def _validation_scores(runs: Path, names: Sequence[str]) -> list[float]:

@@ -10,7 +10,16 @@ from typing import Any
 from ipal.errors import ConfigError, did_you_mean
 from ipal.files import make_folder, write_atomically
 from ipal.report import figures, tables
-from ipal.report.collect import PROTOCOL_FIELDS, Bench, choose_manifests, protocol_of, read_bench, read_grids, usual
+from ipal.report.collect import (
+    PROTOCOL_FIELDS,
+    Bench,
+    choose_manifests,
+    protocol_of,
+    read_bench,
+    read_grids,
+    read_search,
+    usual,
+)
 
 EXEMPLARS = "† stores raw nodes of earlier tasks."
 RANKS = "Best in bold, second underlined; Joint, the upper reference, is not ranked."
@@ -30,7 +39,7 @@ def make_report(
         if name not in known:
             raise ConfigError(f"There is no bench '{name}' to draw figures for.{did_you_mean(name, known)}")
     benches = [read_bench(manifest, runs) for manifest in manifests]
-    texts = blocks(benches)
+    texts = blocks(benches, runs)
     # Before anything is written: a key that does not fit shall leave nothing half done.
     page = replace_blocks(read_page(into), texts, into) if into else ""
     written = _write_tables(out, benches, texts)
@@ -49,13 +58,16 @@ def make_report(
 # ---------------------------------------------------------------------- tables with what belongs to them
 
 
-def blocks(benches: Sequence[Bench]) -> dict[str, str]:
+def blocks(benches: Sequence[Bench], runs: Path) -> dict[str, str]:
     """Every table as Markdown with caption, commands and remarks, by the key under which a page can ask for it."""
     texts = {}
     for kind in ("table1", "table2"):
         if chosen := [bench for bench in benches if bench.manifest.kind == kind]:
             texts[kind] = _block(tables.wide(chosen), chosen, caption(chosen), legend(chosen))
     for bench in benches:
+        if points := read_search(bench.manifest, runs):
+            text = f"{bench.title}: what settings were chosen from, by mean AP on validation nodes over seeds, in %."
+            texts[f"{bench.name}.search"] = _block(tables.search(points), [bench], text, "Best of each row in bold.")
         if bench.manifest.kind == "figure6":
             continue
         beside = "AP against IPAL: mean of the differences at equal seeds, with Student's 95 % interval."
@@ -155,9 +167,8 @@ def _write_tables(out: Path, benches: Sequence[Bench], texts: Mapping[str, str])
             contents[f"{kind}.tex"] = tables.latex(tables.wide(chosen), text, f"tab:{kind}", remarks(chosen))
             contents[f"{kind}.csv"] = tables.to_csv(tables.numbers(chosen))
     for bench in benches:
-        if bench.name in texts:
-            contents[f"details-{bench.name}.md"] = texts[bench.name] + "\n"
-            contents[f"cost-{bench.name}.md"] = texts[f"{bench.name}.cost"] + "\n"
+        files = {"details": bench.name, "cost": f"{bench.name}.cost", "search": f"{bench.name}.search"}
+        contents |= {f"{what}-{bench.name}.md": texts[key] + "\n" for what, key in files.items() if key in texts}
     contents["REPRODUCIBILITY.md"] = f"# The paper's numbers and ours\n\n{texts['reproducibility']}\n"
     for name, content in contents.items():
         write_atomically(out / name, content)

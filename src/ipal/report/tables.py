@@ -103,6 +103,21 @@ def cost(bench: Bench) -> Table:
     return Table(("method", "s a run", "s an epoch", "peak memory", "retained", "stores exemplars"), tuple(rows))
 
 
+def search(points: Sequence[tuple[str, Mapping[str, Any], Sequence[float]]]) -> Table:
+    """What was tried to choose the settings of rows, by validation scores; the best of each row in bold."""
+    best: dict[str, float] = {}
+    for label, _, scores in points:
+        if (summary := spread(list(scores))) and summary.mean > best.get(label, float("-inf")):
+            best[label] = summary.mean
+    rows = []
+    for label, settings, scores in points:
+        summary = spread(list(scores))
+        mark = "best" if summary and summary.mean == best[label] else ""
+        text = ", ".join(f"`{name}={value}`" for name, value in settings.items())
+        rows.append((Cell(label), Cell(text), Cell(pretty(summary), mark)))
+    return Table(("row", "settings", "validation AP"), tuple(rows))
+
+
 def reproducibility(benches: Sequence[Bench]) -> Table:
     """Every number of the paper's tables beside ours, run or not, with the reason for the difference."""
     rows, order = [], list(paper.DATASETS)
