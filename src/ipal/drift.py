@@ -128,7 +128,7 @@ def measure_all(configs: Sequence[RunConfig], dataset: Dataset, out: Path) -> It
         if not (path.exists() and path.with_suffix(".npz").exists()):
             facts, arrays = measure(config, dataset)
             content = io.BytesIO()
-            np.savez_compressed(content, allow_pickle=False, **arrays)
+            np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
             write_atomically(path.with_suffix(".npz"), content.getvalue())
             write_atomically(path, json.dumps(facts, allow_nan=False) + "\n")
         yield path

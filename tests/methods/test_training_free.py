@@ -76,10 +76,25 @@ def test_ncm_by_cosine_does_not_ask_for_the_length_of_features(tiny_stream: Task
     task = tiny_stream.task(0)
     learner = learn(NCM(hops=0), task)
     longer = Graph(7 * task.graph.x, task.graph.edges)
-    np.testing.assert_allclose(learner.scores(longer).numpy(), learner.scores(task.graph).numpy(), rtol=1e-4, atol=1e-6)
-    assert abs(learner.scores(longer).numpy()).max() <= 1 + 1e-6
+    first, second = (learner.probabilities(learner.scores(graph), graph).numpy() for graph in (task.graph, longer))
+    np.testing.assert_allclose(second, first, rtol=1e-4, atol=1e-6)
+    # A probability ratio is the exponential of a difference of cosines, divided by tau.
+    assert np.abs(np.log(first[:, 0] / first[:, 1])).max() <= 2 / learner.tau + 1e-4
     nothing = Graph(np.zeros((1, 16), dtype=np.float32), np.zeros((2, 0), dtype=np.int64))
     assert learner.scores(nothing).tolist() == [[0.0, 0.0]]
+    assert learner.probabilities(learner.scores(nothing), nothing).tolist() == [[0.5, 0.5]]
+
+
+@pytest.mark.parametrize("hops", [0, 1, 3])
+def test_sums_and_products_are_those_of_propagated_features(hops, tiny_stream: TaskStream):
+    task = tiny_stream.task(0)
+    learner = learn(NCM(hops=hops), task)
+    x = propagated(task.graph, hops)
+    for row, label in enumerate(learner.classes_):
+        own = x[task.nodes[task.labels == label]]
+        np.testing.assert_allclose(learner.sum_[row].numpy(), own.sum(axis=0), rtol=1e-4, atol=1e-5)
+    weights = learner.mean_
+    np.testing.assert_allclose(learner.products(task.graph, weights), x @ weights.numpy().T, rtol=1e-4, atol=1e-5)
 
 
 def test_slda_predicts_as_scikit_learns_discriminant_analysis(tiny_stream: TaskStream):

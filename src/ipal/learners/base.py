@@ -63,8 +63,8 @@ class Learner(ABC):
     def predict_proba(self, data: "Data") -> NDArray[np.float32]:
         """Probability of every class, in the order of `classes_`."""
         with torch.no_grad():
-            scores = self.scores(self._checked(graph_of(data)))
-            return self.probabilities(scores).cpu().numpy()
+            graph = self._checked(graph_of(data))
+            return self.probabilities(self.scores(graph), graph).cpu().numpy()
 
     def embed(self, data: "Data") -> NDArray[np.float32]:
         """Embedding of every node."""
@@ -131,8 +131,8 @@ class Learner(ABC):
     def scores(self, graph: Graph) -> Tensor:
         """Nodes x known classes, higher is likelier."""
 
-    def probabilities(self, scores: Tensor) -> Tensor:
-        """Scores as probabilities."""
+    def probabilities(self, scores: Tensor, graph: Graph) -> Tensor:
+        """The scores of a graph's nodes as probabilities."""
         return scores.softmax(dim=-1)
 
     def nodes_behind_class(self) -> dict[str, int]:

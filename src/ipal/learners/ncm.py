@@ -16,6 +16,7 @@ from torch import Tensor
 from ipal import losses
 from ipal.graph import Features, Graph
 from ipal.learners.training_free import TrainingFree, propagated
+from ipal.streams import Task
 
 
 @dataclass(kw_only=True, eq=False)
@@ -29,16 +30,18 @@ class NCM(TrainingFree):
 
     name: ClassVar[str] = "ncm"
 
-    def absorb(self, x: Features, rows: NDArray[Any]) -> None:
+    def absorb(self, task: Task, rows: NDArray[Any]) -> None:
         """Class means are all there is."""
 
     def scores(self, graph: Graph) -> Tensor:
-        if self.nearness == "distance":  # a node's own length is the same for all classes
+        """Cosines times the node's own length, or distances less it: the same order of classes, without that length."""
+        if self.nearness == "distance":
             return 2 * self.products(graph, self.mean_) - self.mean_.square().sum(dim=1)
-        length = _lengths(propagated(graph, self.hops))
-        return self.products(graph, losses.unit(self.mean_)) / self.mean_.new_tensor(length)[:, None]
+        return self.products(graph, losses.unit(self.mean_))
 
-    def probabilities(self, scores: Tensor) -> Tensor:
+    def probabilities(self, scores: Tensor, graph: Graph) -> Tensor:
+        if self.nearness == "cosine":
+            scores = scores / scores.new_tensor(_lengths(propagated(graph, self.hops)))[:, None]
         return (scores / self.tau).softmax(dim=-1)
 
 

@@ -71,5 +71,5 @@ class PrototypicalLearner(RemembersClasses[Episode]):
         """Cosine to every stored prototype."""
         return losses.cosine(self.represent(graph), self.memory_.mean)
 
-    def probabilities(self, scores: Tensor) -> Tensor:
+    def probabilities(self, scores: Tensor, graph: Graph) -> Tensor:
         return (scores / self.tau).softmax(dim=-1)

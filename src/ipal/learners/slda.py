@@ -14,8 +14,9 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from ipal.graph import Features, Graph
-from ipal.learners.training_free import TrainingFree, dense
+from ipal.graph import Graph
+from ipal.learners.training_free import TrainingFree, dense, propagated
+from ipal.streams import Task
 
 
 def discriminant(mean: Tensor, covariance: Tensor, shrinkage: float) -> tuple[Tensor, Tensor]:
@@ -54,8 +55,9 @@ class SLDA(TrainingFree):
         self.scatter_ = torch.zeros(num_features, num_features, device=device)
         self.weights_, self.offsets_ = torch.zeros(0, num_features, device=device), torch.zeros(0, device=device)
 
-    def absorb(self, x: Features, rows: NDArray[Any]) -> None:
+    def absorb(self, task: Task, rows: NDArray[Any]) -> None:
         """Scatter around the class means, and between the parts of a class that comes again."""
+        x = propagated(task.graph, self.hops)[task.nodes]
         for row in np.unique(rows):
             own = np.flatnonzero(rows == row)
             mean = torch.from_numpy(np.asarray(x[own].mean(axis=0)).reshape(-1)).to(self.scatter_)

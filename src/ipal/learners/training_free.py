@@ -55,20 +55,21 @@ class TrainingFree(Learner):
 
     def teach(self, task: Task, first_epoch: int) -> Iterator[Terms]:
         rows = self.rows(task.labels).cpu().numpy()
-        x = propagated(task.graph, self.hops)[task.nodes]
         ones = np.ones(len(rows), dtype=np.float32)
-        members = sp.csr_array((ones, (rows, np.arange(len(rows)))), shape=(len(self.labels_), len(rows)))
-        more = len(self.labels_) - len(self.sum_)
-        device = self.generator_.device
-        self.sum_ = torch.nn.functional.pad(self.sum_, (0, 0, 0, more)) + dense(members @ x).to(device)
+        members = sp.csr_array((ones, (task.nodes, rows)), shape=(task.graph.num_nodes, len(self.labels_))).toarray()
+        more, device = len(self.labels_) - len(self.sum_), self.generator_.device
+        # M (A^h X) as (M A^h) X: to propagate members is a matter of classes, not of features.
+        sums = (task.graph.x.T @ _along(task.graph.normalised.T, members, self.hops)).T
+        sums = torch.from_numpy(np.ascontiguousarray(sums, dtype=np.float32)).to(device)
+        self.sum_ = torch.nn.functional.pad(self.sum_, (0, 0, 0, more)) + sums
         counts = torch.from_numpy(np.bincount(rows, minlength=len(self.labels_))).to(device)
         self.count_ = torch.nn.functional.pad(self.count_, (0, more)) + counts
-        self.absorb(x, rows)
+        self.absorb(task, rows)
         yield from ()
 
     @abstractmethod
-    def absorb(self, x: Features, rows: NDArray[Any]) -> None:
-        """Take in what more a method keeps of the training nodes' propagated features."""
+    def absorb(self, task: Task, rows: NDArray[Any]) -> None:
+        """Take in what more a method keeps of a task; `rows` are its labels in the learner's own numbers."""
 
     @property
     def mean_(self) -> Tensor:
@@ -79,9 +80,9 @@ class TrainingFree(Learner):
         return dense(propagated(graph, self.hops)).to(self.generator_.device)
 
     def products(self, graph: Graph, weights: Tensor) -> Tensor:
-        """Propagated features times (classes x features) weights; sparse features are not made dense."""
-        x = propagated(graph, self.hops)
-        return torch.from_numpy(np.ascontiguousarray(x @ weights.T.cpu().numpy())).to(weights.device)
+        """Propagated features times (classes x features) weights; (A^h X) W as A^h (X W), again for speed."""
+        products = _along(graph.normalised, graph.x @ weights.T.cpu().numpy(), self.hops)
+        return torch.from_numpy(np.ascontiguousarray(products)).to(weights.device)
 
     def nodes_behind_class(self) -> dict[str, int]:
         return dict(zip(map(str, self.labels_), self.count_.tolist(), strict=True))
@@ -93,6 +94,13 @@ class TrainingFree(Learner):
         super().load_tensors(tensors)
         device = self.generator_.device
         self.sum_, self.count_ = tensors["sums.sum"].to(device), tensors["sums.count"].to(device)
+
+
+def _along(matrix: sp.csr_array, columns: NDArray[Any], hops: int) -> NDArray[Any]:
+    """A matrix times columns, so many times."""
+    for _ in range(hops):
+        columns = matrix @ columns
+    return columns
 
 
 def dense(x: Features) -> Tensor:
