@@ -109,6 +109,7 @@ class Bench:
         return {
             "label": row.entry.label,
             "method": row.entry.method,
+            "stores_exemplars": learner_class(row.entry.method).stores_exemplars,
             "settings": row.chosen.settings if row.chosen else {},
             "runs": list(row.chosen.runs) if row.chosen else [],
             "average_performance": spread([result["average_performance"] for result in results]),

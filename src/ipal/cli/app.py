@@ -242,5 +242,6 @@ def _runs(store: RunStore) -> list[dict[str, Any]]:
         except StoreError:  # one damaged run must not hide the others
             status, result = "damaged", {}
         scores = {key: result.get(key) for key in ("average_performance", "average_forgetting")}
-        rows.append({"run": folder.path.name, "status": status, **scores})
+        exemplars = result.get("retained", {}).get("stores_exemplars")
+        rows.append({"run": folder.path.name, "status": status, **scores, "stores_exemplars": exemplars})
     return rows

@@ -114,7 +114,8 @@ class _View:
             return self._say(f"{bench.name}, {row.entry.label}: failed")
         chosen = f", chosen {_settings(row.chosen.settings)}" if row.is_searched else ""
         scores = f"AP {_spread(done['average_performance'])}  AF {_spread(done['average_forgetting'])}"
-        self._say(f"{bench.name}, {row.entry.label}: {scores}  validation AP {_spread(done['validation'])}{chosen}")
+        label = row.entry.label + " †" * done["stores_exemplars"]
+        self._say(f"{bench.name}, {label}: {scores}  validation AP {_spread(done['validation'])}{chosen}")
 
     def _now(self) -> str:
         return ", ".join(re.sub("-[0-9a-f]{16}$", "", name) for name in tuple(self._running))
@@ -163,8 +164,11 @@ def _show_rows(bench: "Bench", rows: list[dict[str, Any]]) -> None:
         scores = [_spread(row[name]) for name in ("average_performance", "average_forgetting")]
         validation = f"{row['validation']['mean']:.2f}" if row["runs"] else ""
         settings = f"\n  {_settings(row['settings'])}" if row["settings"] else ""
-        table.add_row(escape(row["label"] + settings), *scores, validation, *cost)
+        mark = " †" * row["stores_exemplars"]
+        table.add_row(escape(row["label"] + mark + settings), *scores, validation, *cost)
     render.out.print(table)
+    if any(row["stores_exemplars"] for row in rows):
+        render.out.print("† stores raw nodes of earlier tasks.")
 
 
 def _show_failures(failures: dict[str, str]) -> None:

@@ -116,8 +116,11 @@ def _list_runs(rows: list[dict[str, Any]]) -> None:
     table = Table("run", "status", "AP", "AF")
     for row in rows:
         scores = (row["average_performance"], row["average_forgetting"])
-        table.add_row(row["run"], row["status"], *("" if score is None else f"{score:.2f}" for score in scores))
+        mark = " †" * bool(row["stores_exemplars"])
+        table.add_row(row["run"] + mark, row["status"], *("" if score is None else f"{score:.2f}" for score in scores))
     out.print(table)
+    if any(row["stores_exemplars"] for row in rows):
+        out.print("† stores raw nodes of earlier tasks.")
 
 
 def survey(rows: list[dict[str, Any]], root: Path) -> None:
