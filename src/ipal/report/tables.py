@@ -128,7 +128,7 @@ def reproducibility(benches: Sequence[Bench]) -> Table:
             mine = spread(list(ours.by_seed(score).values())) if ours and theirs else None
             difference = f"{mine.mean - theirs.mean:+.2f}" if mine and theirs else ""
             cells += [Cell(pretty(theirs)), Cell(pretty(mine)), Cell(difference)]
-        reason = paper.WHY.get((dataset, method), paper.NOT_EXAMINED if ours else "not run")
+        reason = paper.WHY.get((dataset, method), paper.NOT_EXAMINED) if ours else "not run"
         title = paper.METHODS.get(method, f"IPAL with `{method}`")
         rows.append((Cell(title), Cell(paper.DATASETS[dataset]), *cells, Cell(reason)))
     scores = [f"{whose}{score}" for score in SCORES for whose in ("paper ", "our ", "difference in ")]
