@@ -1,5 +1,8 @@
 """What needs no file: built-in graphs and structural features."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +29,15 @@ def test_digits_need_no_file(tmp_path: Path) -> None:
     assert degrees.min() >= 8, "each image is joined to its eight nearest"
     assert "more than one task" in dataset.preprocessing
     assert dataset.hash == load("digits").hash
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_digits_are_the_same_graph_with_any_number_of_threads(threads: int) -> None:
+    """A bench reads the graph in one process and runs in others: a tie decided otherwise would be another graph."""
+    code = "from ipal.datasets import load; print(load('digits').hash)"
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=60)
+    assert done.stdout.strip() == "6b52022a297425f2d302ebfa14b0bbd385b88035d9ce3b41a87f2d049e1cbb22"
 
 
 def test_the_size_of_a_synthetic_graph_is_as_asked() -> None:
