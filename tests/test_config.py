@@ -80,6 +80,7 @@ CHANGES: dict[str, Any] = {
     "encoder.hidden": 64,
     "encoder.width": 64,
     "encoder.last_activation": "relu",
+    "encoder.dropout": 0.5,
     "train.epochs": 51,
     "train.lr_base": 0.0011,
     "train.lr_next": 0.00011,

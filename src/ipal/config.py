@@ -60,6 +60,8 @@ class EncoderConfig(Section):
     """Width of the embeddings."""
     last_activation: Literal["none", "relu"] = "none"
     """Whether the embeddings themselves pass a ReLU."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    """Share of hidden activations that are zeroed in a training step."""
 
 
 class TrainConfig(Section):

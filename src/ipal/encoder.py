@@ -15,13 +15,16 @@ class GCN(nn.Module):
     .. math:: H^{(l+1)} = \mathrm{ReLU}(\hat A H^{(l)} W^{(l)} + b^{(l)})
 
     Source: Kipf & Welling 2017, "Semi-Supervised Classification with Graph Convolutional Networks", Eq. 2.
-    The last ReLU is an option. Weights start as in Glorot & Bengio 2010, biases at zero.
+    The last ReLU is an option. Weights start as in Glorot & Bengio 2010, biases at zero. In training mode dropout may
+    zero a share of the inputs of every layer but the first, the others scaled up to the same mean.
     """
 
     def __init__(self, num_features: int, config: EncoderConfig, generator: torch.Generator) -> None:
         super().__init__()
         widths = [num_features] + [config.hidden] * (config.layers - 1) + [config.width]
         self.last_relu = config.last_activation == "relu"
+        self.dropout = config.dropout
+        self.generator = generator
         self.weights = nn.ParameterList()
         self.biases = nn.ParameterList()
         for fan_in, fan_out in pairwise(widths):
@@ -36,5 +39,13 @@ class GCN(nn.Module):
         for through, weight, bias in zip(
             [*inner, graph.readout], list(self.weights)[1:], list(self.biases)[1:], strict=True
         ):
+            if self.training and self.dropout:
+                # As no factor is negative, this is the same as after the ReLU, whose output must not change in place.
+                hidden.mul_(self._factors(hidden))
             hidden = (sparse_matmul(through, hidden.relu_()) @ weight).add_(bias)
         return torch.relu(hidden) if self.last_relu else hidden
+
+    def _factors(self, hidden: Tensor) -> Tensor:
+        """Of dropout: zeros, and what keeps the mean as it was."""
+        kept = 1 - self.dropout
+        return torch.empty_like(hidden).uniform_(generator=self.generator).lt_(kept).div_(kept)

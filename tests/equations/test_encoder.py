@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
-from torch.autograd import gradcheck
+from torch.autograd import gradcheck, gradgradcheck
 from torch_geometric.nn import GCNConv
 
 from ipal.config import EncoderConfig
@@ -84,6 +84,52 @@ def test_gcn_is_decided_by_the_generator() -> None:
     assert not torch.equal(first.weights[0], other.weights[0])
 
 
+# ------------------------------------------------------------------ dropout
+
+
+def passing_through(dropout: float, layers: int) -> tuple[GCN, Operators]:
+    """An encoder that hands on one feature of ones in 50 columns, and 400 nodes without edges: dropout alone shows."""
+    network = encoder(1, layers=layers, hidden=50, width=50, dropout=dropout)
+    with torch.no_grad():
+        for weight in network.weights:
+            weight.copy_(torch.ones(1, 50) if len(weight) == 1 else torch.eye(50))
+    return network, operators(graph(np.ones((400, 1), dtype=np.float32), [[], []], undirected=True), CPU)
+
+
+@pytest.mark.parametrize("layers", [2, 3])
+@pytest.mark.parametrize("dropout", [0.1, 0.75])
+def test_gcn_drops_its_share_before_every_layer_but_the_first(dropout: float, layers: int) -> None:
+    network, made = passing_through(dropout, layers)
+    f = network.train()(made).detach()
+    kept = (1 - dropout) ** (layers - 1)
+    assert f.unique().tolist() == pytest.approx([0, 1 / kept])
+    # Of 20,000 numbers, within four standard deviations.
+    assert (f > 0).float().mean().item() == pytest.approx(kept, abs=4 * math.sqrt(kept * (1 - kept) / f.numel()))
+    assert not torch.equal(network(made), f)
+
+
+def test_gcn_drops_nothing_outside_training() -> None:
+    some = operators(GRAPHS["undirected"], CPU)
+    network, without = (encoder(7, layers=3, hidden=6, width=5, dropout=dropout) for dropout in (0.5, 0.0))
+    before = network.generator.get_state()
+    assert torch.equal(network.eval()(some), without(some))
+    assert torch.equal(network.generator.get_state(), before)
+
+
+def test_gcn_without_dropout_draws_nothing_in_training() -> None:
+    some = operators(GRAPHS["undirected"], CPU)
+    network = encoder(7, hidden=6, width=5)
+    before = network.generator.get_state()
+    assert torch.equal(network.train()(some), network.eval()(some))
+    assert torch.equal(network.generator.get_state(), before)
+
+
+def test_gcn_leaves_the_global_random_state_alone() -> None:
+    before = torch.get_rng_state()
+    encoder(7, dropout=0.5).train()(operators(GRAPHS["undirected"], CPU))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 # ------------------------------------------------------------------ gradients
 
 
@@ -107,6 +153,21 @@ def test_gcn_has_the_right_gradient_with_sparse_features(undirected: bool) -> No
     network = encoder(8, layers=3, hidden=4, width=3).double()
     # Finite differences change the parameters in place, so the network sees them without being handed them.
     assert gradcheck(lambda *_: network(made), tuple(network.parameters()))
+
+
+def test_gcn_has_the_right_first_and_second_derivatives_with_dropout() -> None:
+    some = graph(dense_features(6, 3), random_edges(6, 8), undirected=False)
+    propagation = SparsePair.of(some.normalised.astype(np.float64), CPU)
+    made = Operators(propagation, torch.from_numpy(some.x).double(), propagation)
+    network = encoder(3, layers=3, hidden=4, width=3, dropout=0.4).double().train()
+
+    def embeddings(*_: Tensor) -> Tensor:
+        network.generator.manual_seed(3)  # the same activations are dropped every time
+        f: Tensor = network(made)
+        return f
+
+    assert gradcheck(embeddings, tuple(network.parameters()))
+    assert gradgradcheck(embeddings, tuple(network.parameters()))
 
 
 # ------------------------------------------------------------------ PyTorch Geometric

@@ -51,7 +51,7 @@ class Classifier(TrainedLearner[Lesson]):
 
     def renew_network(self) -> None:
         super().renew_network()
-        self.network_["head"] = Head(self.encoder.width, self.temperature)
+        self.network_["head"] = Head(self.encoder.width, self.temperature).eval()
 
     @property
     def head_(self) -> Head:

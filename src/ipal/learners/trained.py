@@ -4,7 +4,7 @@ Such a method says what it adds through hooks:
 
     begin_task(task)          its state changes once, when a task starts
     prepare(task)             what follows from its state and the task alone, and is not kept
-    loss(batch, prepared)     named terms; their sum is minimised
+    loss(batch, prepared)     named terms; their sum is minimised; only here is the network in training mode
     adjust_gradients(prepared)  a last look at the gradients before a step
     end_task(task, prepared)  its state changes once, when a task is learned
 """
@@ -86,7 +86,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     def renew_network(self) -> None:
         """Fresh weights and a fresh optimiser."""
-        self.network_ = nn.ModuleDict({"encoder": GCN(self.num_features_, self.encoder, self.generator_)})
+        self.network_ = nn.ModuleDict({"encoder": GCN(self.num_features_, self.encoder, self.generator_)}).eval()
         self.renew_optimizer()
 
     def renew_optimizer(self) -> None:
@@ -107,7 +107,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
         batches = self.batches(task)
         for _ in range(first_epoch, self.epochs):
             for batch in batches:
-                terms = self.loss(batch, prepared)
+                terms = self._training_loss(batch, prepared)
                 self.optimizer_.zero_grad(set_to_none=True)
                 torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
                 self.adjust_gradients(prepared)
@@ -116,6 +116,14 @@ class TrainedLearner(Learner, Generic[Prepared]):
         with torch.no_grad():
             self.end_task(task, prepared)
         self.previous_ = None
+
+    def _training_loss(self, batch: Batch, prepared: Prepared) -> Terms:
+        """The loss in training mode, which is left even when the loss is interrupted."""
+        self.network_.train()
+        try:
+            return self.loss(batch, prepared)
+        finally:
+            self.network_.eval()
 
     def batches(self, task: Task) -> Iterable[Batch]:
         """One epoch of a task, each time it is gone through: here all training nodes at once."""
