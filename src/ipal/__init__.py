@@ -13,7 +13,25 @@ from ipal.errors import ConfigError, DataError, IpalError, StoreError
 
 if TYPE_CHECKING:
     from ipal.datasets import load as load_dataset
-    from ipal.learners import EFC, ERGNN, EWC, GEM, IPAL, MAS, NCM, PCL, POLO, PR, SLDA, TWP, Bare, Joint, Learner, LwF
+    from ipal.learners import (
+        EFC,
+        ERGNN,
+        EWC,
+        GEM,
+        IPAL,
+        MAS,
+        NCM,
+        PCL,
+        POLO,
+        PR,
+        SLDA,
+        TWP,
+        Analytic,
+        Bare,
+        Joint,
+        Learner,
+        LwF,
+    )
     from ipal.learners import load_learner as load
     from ipal.streams import TaskStream
 
@@ -30,6 +48,7 @@ __all__ = [
     "PR",
     "SLDA",
     "TWP",
+    "Analytic",
     "Bare",
     "ConfigError",
     "DataError",

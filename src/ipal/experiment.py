@@ -220,6 +220,7 @@ def _result(
         },
         "peak_memory_bytes": progress.peak_memory_bytes,
         "retained": learner.memory_report(),
+        "choices": learner.choices(),
     }
 
 

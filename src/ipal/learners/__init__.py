@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from ipal.errors import ConfigError, StoreError, did_you_mean
+from ipal.learners.analytic import Analytic
 from ipal.learners.bare import Bare
 from ipal.learners.base import Learner
 from ipal.learners.efc import EFC
@@ -37,6 +38,7 @@ METHODS: tuple[type[Learner], ...] = (
     PCL,
     NCM,
     SLDA,
+    Analytic,
 )
 LEARNERS: dict[str, type[Learner]] = {learner.name: learner for learner in METHODS}
 
@@ -54,6 +56,7 @@ __all__ = [
     "PR",
     "SLDA",
     "TWP",
+    "Analytic",
     "Bare",
     "Joint",
     "Learner",

@@ -139,6 +139,10 @@ class Learner(ABC):
         """How many training nodes stand behind what is kept of each class, where it is known."""
         return {}
 
+    def choices(self) -> dict[str, Any]:
+        """What the method decided by itself, and why; nothing where all is set by hand."""
+        return {}
+
     # ------------------------------------------------------------------ learning
 
     def learn(self, task: Task, first_epoch: int = 0) -> Iterator[Terms]:

@@ -1,5 +1,6 @@
 """From PyTorch Geometric's `Data` to the library's own values. The only place that reads a user's `Data`."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from ipal.errors import DataError
-from ipal.graph import Features, Graph, checked_graph
+from ipal.graph import Features, Graph, Nodes, checked_graph
 from ipal.streams import Labels, Task
 
 if TYPE_CHECKING:  # for its name alone: importing it takes seconds
@@ -37,6 +38,27 @@ def task_of(data: "Data") -> Task:
     return Task(graph=graph, nodes=nodes, labels=_plain_labels(y[nodes]))
 
 
+@dataclass(frozen=True, eq=False)
+class Departure:
+    """Nodes that are to leave, and the graph and labels that they were learned with."""
+
+    task: Task
+    leaving: Nodes
+    """As numbered in the task's graph."""
+
+
+def departure_of(data: "Data") -> Departure:
+    """A training view with a `forget_mask`: one True or False a node."""
+    task = task_of(data)
+    mask = getattr(data, "forget_mask", None)
+    if mask is None:
+        raise DataError("Say which nodes are to be forgotten: set data.forget_mask, one True or False per node.")
+    leaving = np.flatnonzero(_mask(mask, task.graph.num_nodes, "forget_mask"))
+    if len(leaving) == 0:
+        raise DataError("forget_mask marks no node: nothing is to be forgotten.")
+    return Departure(task, leaving)
+
+
 def _plain_labels(labels: NDArray[Any]) -> Labels:
     """Whole numbers or strings; anything else would not survive saving."""
     if labels.dtype.kind in "iub":
@@ -48,10 +70,10 @@ def _plain_labels(labels: NDArray[Any]) -> Labels:
     raise DataError("The labels must be whole numbers or strings.")
 
 
-def _mask(mask: Any, n: int) -> NDArray[np.bool_]:
+def _mask(mask: Any, n: int, name: str = "train_mask") -> NDArray[np.bool_]:
     chosen = _numpy(mask)
     if chosen.shape != (n,) or chosen.dtype != np.bool_:
-        raise DataError(f"train_mask must hold one True or False for each of the {n} nodes.")
+        raise DataError(f"{name} must hold one True or False for each of the {n} nodes.")
     return chosen
 
 

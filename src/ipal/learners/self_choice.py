@@ -1,0 +1,185 @@
+"""How the closed form chooses its own settings, from training nodes alone, by leave-one-out error in closed form.
+
+Hops and expansion, on the first task. A task is learned from its own graph, but may be tested among all others, where
+a node has neighbours that it did not have when it was learned. That is rehearsed: the training nodes are learned with
+the edges inside their class only, and recognised, each by the model that was not shown it, with the edges among all of
+them. The harder of the two test graphs decides; what does well there does well on the easy one too.
+
+The ridge, at every task, from the nodes just learned: the smallest whose leave-one-out squared error is within a few
+percent of the least. The error counts uniform shrinkage as a fault, which the best class does not feel, so that its
+least is at a ridge somewhat too large. Wide models are judged by a corner of their sums, which are exactly the sums of
+a narrower model.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ipal.features import FeatureMap, Propagation, side_by_side
+from ipal.graph import Graph
+from ipal.ridge import (
+    Factor,
+    best_scale,
+    factorise,
+    left_out_prediction,
+    left_out_residual,
+    leverage,
+    ridge_weights,
+)
+from ipal.streams import Task
+from ipal.sums import Rows
+
+HOPS: tuple[tuple[int, ...], ...] = ((0,), (1,), (2,), (3,), (4,), (5,), (6,), (0, 1), (1, 2), (2, 3), (1, 2, 3))
+RIDGES = tuple(float(f"{10 ** (power / 2):.2g}") for power in range(-6, 1))
+NEAR = 1.02
+"""An error of so many times the least is as good."""
+CORNER = 2048
+"""Width at which ridges are compared."""
+PROBE_RIDGES = (1e-2, 1e-1, 1.0)
+PROBE_EXPANSION = 1024
+PROBE_ROWS = 3000
+LEFT_OUT_ROWS = 1024
+DEFAULT_HOPS = (2,)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Hops and expansion, and why."""
+
+    hops: list[int]
+    expansion: int
+    reason: str
+    hops_errors: dict[str, float]
+    """Rehearsed leave-one-out error of each candidate."""
+    expansion_errors: dict[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class LeftOut:
+    """Rows by which the ridge is judged."""
+
+    rows: Tensor
+    """(rows, width), float64"""
+    labels: Tensor
+    weights: Tensor
+    """1 / n of each row's class, as in the sums."""
+
+    @classmethod
+    def of(cls, rows: Rows, count: Tensor, generator: torch.Generator) -> "LeftOut":
+        """Some of the rows just learned. The only node of a class cannot be left out."""
+        able = torch.nonzero(count[rows.labels] > 1).flatten()
+        some = able[sample(rows.labels[able], LEFT_OUT_ROWS, generator)]
+        labels = rows.labels[some]
+        return cls(rows.expand(rows.inputs[some]), labels, count.double().reciprocal()[labels])
+
+    def residuals(self, factor: Factor, cross: Tensor) -> tuple[Tensor, Tensor]:
+        """Targets, and what is missed of them by the model that never saw the row."""
+        rows = self.rows[:, : len(cross)]
+        half = factor.half(rows.T)
+        targets = torch.nn.functional.one_hot(self.labels, cross.shape[1]).double()
+        predicted = rows @ ridge_weights(factor, cross)
+        return targets, left_out_residual(targets, predicted, leverage(half, half, self.weights))
+
+    def error(self, factor: Factor, cross: Tensor) -> float:
+        """Mean over the classes just learned of the squared error."""
+        _, residual = self.residuals(factor, cross)
+        return float((residual.square().sum(dim=1) * self.weights).sum() / self.weights.sum())
+
+    def best_scale(self, factor: Factor, cross: Tensor) -> float:
+        """The factor that makes the softmax of leave-one-out scores best calibrated."""
+        targets, residual = self.residuals(factor, cross)
+        return best_scale(targets - residual, self.labels, self.weights)
+
+
+def choose_features(
+    task: Task,
+    labels: Tensor,
+    propagation: Propagation,
+    hops: Any,
+    expansions: Sequence[int],
+    generator: torch.Generator,
+) -> Choice:
+    """Hops ("auto" or given) and expansion (of those that fit) with the lowest rehearsed error."""
+    candidates = HOPS if hops == "auto" else (tuple(hops),)
+    if len(torch.unique(labels)) < 2 or len(candidates) == len(expansions) == 1:
+        chosen = DEFAULT_HOPS if hops == "auto" else candidates[0]
+        one_class = "with one class there is nothing to compare; " * (len(torch.unique(labels)) < 2)
+        return Choice(list(chosen), expansions[-1], one_class + "hops and expansion as set or by default", {}, {})
+    rehearsal = Rehearsal.of(task, labels, propagation, max(chain(*candidates)), generator)
+    probe = min(PROBE_EXPANSION, max(expansions))
+    tried = {candidate: rehearsal.errors(propagation, candidate, probe, PROBE_RIDGES) for candidate in candidates}
+    by_hops = {candidate: min(errors.values()) for candidate, errors in tried.items()}
+    best = min(by_hops, key=by_hops.__getitem__)
+    ridge = min(tried[best], key=tried[best].__getitem__)
+    by_expansion = {size: rehearsal.errors(propagation, best, size, (ridge,))[ridge] for size in expansions}
+    size = min(by_expansion, key=by_expansion.__getitem__)
+    reason = (
+        "lowest leave-one-out squared error of training nodes learned with the edges inside their class "
+        "and recognised with the edges among all of them"
+    )
+    named = {"+".join(map(str, hops)): error for hops, error in by_hops.items()}
+    return Choice(list(best), size, reason, named, {str(size): error for size, error in by_expansion.items()})
+
+
+@dataclass(frozen=True, eq=False)
+class Rehearsal:
+    """Some training nodes in two views: learned apart (edges inside classes), recognised together (all edges)."""
+
+    apart: list[Tensor]
+    together: list[Tensor]
+    """Unit rows after 0, 1, … hops."""
+    labels: Tensor
+
+    @classmethod
+    def of(
+        cls, task: Task, labels: Tensor, propagation: Propagation, most: int, generator: torch.Generator
+    ) -> "Rehearsal":
+        graph = task.graph.induced(task.nodes)
+        own = labels.cpu().numpy()
+        inside = own[graph.edges[0]] == own[graph.edges[1]]
+        views = (Graph(graph.x, np.ascontiguousarray(graph.edges[:, inside])), graph)
+        some = sample(labels, PROBE_ROWS, generator)
+        apart, together = ([block[some] for block in propagation.hops(view, most)] for view in views)
+        return cls(apart, together, torch.unique(labels[some], return_inverse=True)[1])
+
+    def errors(
+        self, propagation: Propagation, hops: tuple[int, ...], expansion: int, ridges: Sequence[float]
+    ) -> dict[float, float]:
+        """Mean over classes of the squared error, by ridge. In single precision: good to three digits, and fast."""
+        to_rows = FeatureMap(propagation, hops, expansion).expanded
+        phi, psi = (to_rows(side_by_side(view, hops), torch.float32) for view in (self.apart, self.together))
+        count = torch.bincount(self.labels)
+        weights = count.float().reciprocal()[self.labels]
+        targets = torch.nn.functional.one_hot(self.labels).float()
+        weighted = phi * weights.sqrt()[:, None]
+        gram, cross = weighted.T @ weighted, phi.T @ (targets * weights[:, None])
+        errors = {}
+        for ridge in ridges:
+            factor = factorise(gram, ridge)
+            w = ridge_weights(factor, cross)
+            half_phi, half_psi = factor.half(phi.T), factor.half(psi.T)
+            residual = left_out_residual(targets, phi @ w, leverage(half_phi, half_phi, weights))
+            predicted = left_out_prediction(psi @ w, leverage(half_phi, half_psi, weights), residual)
+            errors[ridge] = float(((targets - predicted).square().sum(dim=1) * weights).sum() / len(count))
+        return errors
+
+
+def choose_ridge(gram: Tensor, cross: Tensor, judges: LeftOut) -> tuple[float, dict[str, float]]:
+    """The smallest ridge that is about as good as the best, and the error of each."""
+    gram, cross = gram[:CORNER, :CORNER], cross[:CORNER]
+    errors = {ridge: judges.error(factorise(gram, ridge), cross) for ridge in RIDGES}
+    chosen = min(ridge for ridge, error in errors.items() if error <= NEAR * min(errors.values()))
+    return chosen, {f"{ridge:g}": error for ridge, error in errors.items()}
+
+
+def sample(labels: Tensor, most: int, generator: torch.Generator) -> Tensor:
+    """About `most` positions, every class with the same number as far as it has them."""
+    order = torch.randperm(len(labels), generator=generator, device=labels.device)
+    share = max(10, most // max(1, len(torch.unique(labels))))
+    kept = [order[labels[order] == c][:share] for c in torch.unique(labels)]
+    return torch.cat(kept) if kept else order
