@@ -41,13 +41,14 @@ def test_the_commands_of_the_readme_run(block, ipal, tmp_path):
 
 
 def test_the_python_of_the_readme_runs_and_learns(tmp_path):
-    (code,) = blocks("python")
+    code = "\n".join(blocks("python"))  # one after the other: later blocks use what earlier ones made
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert done.returncode == 0, done.stderr
     accuracies = [float(value) for value in re.findall(r"\] (\d\.\d+)", done.stdout)]
     assert len(accuracies) == 4
     assert min(accuracies) > 0.8
     assert (tmp_path / "digits.safetensors").exists()
+    assert "[0 1 2 3 4 5 6 8 9]" in done.stdout, "merged, and 7 forgotten"
 
 
 def test_make_run_does_what_the_readme_says(ipal):

@@ -76,8 +76,8 @@ def leverage(half_rows: Tensor, half_others: Tensor, weights: Tensor) -> Tensor:
 
     .. math:: h_i = w_i \, \phi_i^\top (G + \lambda I)^{-1} \psi_i
 
-    Source: the weighted form of the hat matrix's diagonal, Hoaglin & Welsch 1978, "The Hat Matrix in Regression and
-    ANOVA", Sec. 2. Rows and others come as columns through `Factor.half`.
+    Source: Hoaglin & Welsch 1978, "The Hat Matrix in Regression and ANOVA", Sec. 2, the diagonal of the hat matrix;
+    here for weighted rows. Rows and others come as columns through `Factor.half`.
     """
     return weights * (half_rows * half_others).sum(dim=0)
 
@@ -98,8 +98,8 @@ def left_out_prediction(predicted: Tensor, pull: Tensor, residual: Tensor) -> Te
 
     .. math:: W_{-i}^\top \psi_i = W^\top \psi_i - w_i (\phi_i^\top (G + \lambda I)^{-1} \psi_i) \, e_i
 
-    Source: the rank-one update behind PRESS (Sherman & Morrison 1950), read at psi; `pull` is `leverage(phi, psi)`.
-    With psi = phi it is y - e.
+    Source: Bartlett 1951, "An Inverse Matrix Adjustment Arising in Discriminant Analysis", the rank-one update behind
+    PRESS, read at psi; `pull` is `leverage(phi, psi)`. With psi = phi it is y - e.
     """
     return predicted - pull[:, None] * residual
 
@@ -111,9 +111,11 @@ def log_loss(scores: Tensor, labels: Tensor, weights: Tensor, scale: float) -> f
 
 
 def best_scale(scores: Tensor, labels: Tensor, weights: Tensor) -> float:
-    """The factor (an inverse temperature) that makes softmax(scale * scores) best calibrated.
+    r"""The factor (an inverse temperature) that makes softmax(scale * scores) best calibrated.
 
-    Source: temperature scaling, Guo et al. 2017, "On Calibration of Modern Neural Networks", Sec. 4.2.
+    .. math:: s = \arg\min_s \sum_i w_i \, (- \log \mathrm{softmax}(s \, z_i)_{y_i})
+
+    Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", Sec. 4.2 (temperature scaling, s = 1 / T).
     """
     found = scipy.optimize.minimize_scalar(
         lambda power: log_loss(scores, labels, weights, math.exp(power)),

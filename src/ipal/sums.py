@@ -94,31 +94,39 @@ class Sums:
     def exchanged(self, old: Rows | None, new: Rows | None, names: Sequence[str]) -> Self:
         """Without the old rows and with the new ones: learning, forgetting and correcting are this one operation."""
         leaving, coming = (_counted(rows, len(self.count), self.count.device) for rows in (old, new))
-        count = self.count - leaving + coming
         for c in torch.nonzero(leaving > self.count).flatten().tolist():
             raise DataError(
                 f"Class {names[c]} was learned from {int(self.count[c])} node(s), but {int(leaving[c])} are to be "
                 "forgotten: these were never learned."
             )
         self.check_exchange(leaving, coming, names)
+        remainder = self._changed(-1.0, old, self.count - leaving, self.count)
+        # Looked at before anything new could hide that too much was taken away.
+        remainder.check_remainder(self, torch.nonzero(leaving).flatten(), names)
+        count = remainder.count + coming
+        return remainder._changed(1.0, new, count, count)
+
+    def _changed(self, sign: float, rows: Rows | None, count: Tensor, sizes: Tensor) -> Self:
+        """With rows added or taken away, which are weighted by these sizes of their classes."""
+        if not rows:
+            return self
         total = self.total.clone()
-        for sign, rows in ((-1.0, old), (1.0, new)):
-            for piece, labels in rows.pieces(torch.arange(len(rows), device=total.device)) if rows else ():
-                total.index_add_(0, labels, piece, alpha=sign)
-        changed = replace(self, count=count, total=total, gram=self.exchanged_gram(old, new, count))
-        if old is not None and len(old):
-            changed.check_remainder(self, torch.nonzero(leaving).flatten(), names)
-        return changed
+        for piece, labels in rows.pieces(torch.arange(len(rows), device=total.device)):
+            total.index_add_(0, labels, piece, alpha=sign)
+        return replace(self, count=count, total=total, gram=self.changed_gram(sign, rows, sizes))
 
     def check_exchange(self, leaving: Tensor, coming: Tensor, names: Sequence[str]) -> None:
         """Refuse what cannot be done exactly."""
 
-    def exchanged_gram(self, old: Rows | None, new: Rows | None, count: Tensor) -> Tensor:
+    def changed_gram(self, sign: float, rows: Rows, sizes: Tensor) -> Tensor:
         raise NotImplementedError
 
     def check_remainder(self, before: Self, classes: Tensor, names: Sequence[str]) -> None:
-        """Refuse a forgetting after which what is left is no sum of squares: other rows were learned."""
-        raise NotImplementedError
+        """Refuse a removal from these classes that leaves what no rows can add up to: others were learned."""
+        for c in classes.tolist():
+            # Rows are about one long, so that their number is the size of their sum before anything cancels.
+            if self.count[c] == 0 and self.total[c].norm() > SLACK * before.count[c]:
+                raise _never_learned(names[c])
 
     def balanced(self) -> tuple[Tensor, Tensor]:
         r"""G (its lower half) and Q in which every class counts the same, whatever its number of rows.
@@ -177,20 +185,16 @@ class PooledSums(Sums):
                 "analytic.sums=per-class."
             )
 
-    def exchanged_gram(self, old: Rows | None, new: Rows | None, count: Tensor) -> Tensor:
-        gram = self.gram.clone()
-        for sign, rows, weight in ((-1.0, old, self.count), (1.0, new, count)):
-            root = weight.double().clamp_min(1).rsqrt()
-            for piece, labels in rows.pieces(torch.arange(len(rows), device=gram.device)) if rows else ():
-                add_gram(gram, piece.mul_(root[labels, None]), sign)
+    def changed_gram(self, sign: float, rows: Rows, sizes: Tensor) -> Tensor:
+        gram, root = self.gram.clone(), sizes.double().clamp_min(1).rsqrt()
+        for piece, labels in rows.pieces(torch.arange(len(rows), device=gram.device)):
+            add_gram(gram, piece * root[labels, None], sign)
         return gram
 
     def check_remainder(self, before: Self, classes: Tensor, names: Sequence[str]) -> None:
-        for c in classes.tolist():
-            if self.count[c] == 0 and self.total[c].norm() > SLACK * before.total[c].norm():
-                raise _never_learned(names[c])
+        super().check_remainder(before, classes, names)
         slack = SLACK * before.gram.diagonal().mean()
-        if not _is_positive(mirrored(self.gram), float(slack)):
+        if len(classes) and not _is_positive(mirrored(self.gram), float(slack)):
             raise _never_learned(", ".join(names[c] for c in classes.tolist()))
 
     def balanced_gram(self) -> Tensor:
@@ -230,19 +234,17 @@ class PerClassSums(Sums):
         grown = super().grown(classes)
         return replace(grown, gram=torch.nn.functional.pad(self.gram, (0, 0, 0, classes - len(self.count))))
 
-    def exchanged_gram(self, old: Rows | None, new: Rows | None, count: Tensor) -> Tensor:
+    def changed_gram(self, sign: float, rows: Rows, sizes: Tensor) -> Tensor:
         gram = self.gram.clone()
-        touched = torch.cat([rows.labels for rows in (old, new) if rows is not None and len(rows)])
-        for c in torch.unique(touched).tolist():
+        for c in torch.unique(rows.labels).tolist():
             change = torch.zeros(self.width, self.width, dtype=torch.float64, device=gram.device)
-            for sign, rows in ((-1.0, old), (1.0, new)):
-                if rows is not None:
-                    for piece, _ in rows.pieces(torch.nonzero(rows.labels == c).flatten()):
-                        add_gram(change, piece, sign)
+            for piece, _ in rows.pieces(torch.nonzero(rows.labels == c).flatten()):
+                add_gram(change, piece, sign)
             gram[c] += _packed(change)
         return gram
 
     def check_remainder(self, before: Self, classes: Tensor, names: Sequence[str]) -> None:
+        super().check_remainder(before, classes, names)
         for c in classes.tolist():
             whole = self.class_gram(c, before)
             size, n = whole.diagonal().mean(), int(self.count[c])

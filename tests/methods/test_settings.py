@@ -33,19 +33,37 @@ OTHER = {
     "tau": 0.5,
     "topology_strength": 0.0,
 }
+# Where a method's setting has another's name, or is its own alone.
+OTHER_OF = {
+    "analytic": {
+        "hops": (0,),
+        "expansion": 16,
+        "sums": "per-class",
+        "memory": 1e-5,
+        "expected_classes": 4,
+        "sketch": 4,
+    }
+}
 # What another setting must be, so that this one can matter.
 TOGETHER = {"distance": {"budget": 3}, "choice": {"budget": 3, "distance": 1.5}}
+# Memory for sums of a width of 1024: there is then something to choose, and it is quick.
+NARROW = {"memory": 0.008}
+TOGETHER_OF = {
+    "analytic": {name: NARROW for name in OTHER_OF["analytic"]}
+    | {"ridge": NARROW, "expected_classes": {"memory": 0.016, "sums": "per-class"}}
+}
 # IPAL's own settings are tried in tests/test_ipal.py.
 SETTINGS = [(name, setting) for name, method in LEARNERS.items() if name != "ipal" for setting in method.own_settings()]
 
 
 @pytest.mark.parametrize(("method", "setting"), SETTINGS)
 def test_every_setting_of_every_method_changes_what_is_learned_or_said(method, setting, tiny_stream: TaskStream):
-    options = TOGETHER.get(setting, {})
+    options = TOGETHER_OF.get(method, TOGETHER).get(setting, {})
+    other = OTHER_OF.get(method, {}).get(setting, OTHER.get(setting))
     exam = tiny_stream.exams(1)[0].graph
     told = []
-    for more in ({}, {setting: OTHER[setting]}):
-        learner = learned(LEARNERS[method], tiny_stream, 2, **options, **more)
+    for more in ({}, {setting: other}):
+        learner = learned(LEARNERS[method], tiny_stream, 2, **{**options, **more})
         with torch.no_grad():
             said = learner.probabilities(learner.scores(exam), exam).numpy()
         kept = {name: t.numpy() for name, t in learner.tensors().items() if name != "generator"}

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from ipal.cli import bench, drift, report
+from ipal.cli import audit, bench, drift, models, report
 from ipal.cli.app import app
 from ipal.errors import IpalError
 
@@ -12,6 +12,9 @@ __all__ = ["app", "main"]
 app.command()(bench.bench)
 app.command()(report.report)
 app.command()(drift.drift)
+app.command()(audit.audit)
+app.command()(models.merge)
+app.command()(models.forget)
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ import copy
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -24,17 +25,18 @@ from torch import Tensor
 from ipal.errors import ConfigError, DataError, StoreError
 from ipal.features import FeatureMap, Propagation, pieces
 from ipal.graph import Graph
-from ipal.learners.base import Learner, Terms
+from ipal.learners.base import Learner, Remembered, Terms
 from ipal.learners.convert import departure_of
-from ipal.learners.self_choice import LeftOut, choose_features, choose_ridge
+from ipal.learners.self_choice import HOPS, LeftOut, choose_features, choose_ridge
 from ipal.ridge import factorise, ridge_weights
 from ipal.streams import Labels, Task
-from ipal.sums import SUMS, Rows, Sums
+from ipal.sums import SUMS, PerClassSums, Rows, Sums, mirrored
 
 if TYPE_CHECKING:  # for its name alone: importing it takes seconds
     from torch_geometric.data import Data
 
 GIB = 2**30
+EXPANSIONS = (0, 1024, 2048, 4096)
 FIRST_RIDGE = 0.1
 ENOUGH_ROWS = 32
 """Fewer rows than these say nothing about the ridge: it stays as it is."""
@@ -83,7 +85,7 @@ class Analytic(Learner):
                 f"Class {again[0]} was learned before, and pooled sums cannot take in a class in parts exactly: "
                 "give all its nodes at once, or set analytic.sums=per-class."
             )
-        self._check_memory(len(known | set(np.unique(task.labels).tolist())))
+        self._check_memory(len(known | set(np.unique(task.labels).tolist())), task.graph.num_features)
         super().start(task)
 
     def teach(self, task: Task, first_epoch: int) -> Iterator[Terms]:
@@ -96,10 +98,9 @@ class Analytic(Learner):
 
     def _choose(self, task: Task) -> None:
         """Hops and expansion, once; from here on they are part of the model."""
-        fits = [width for width in (1024, 2048, 4096) if self._sums_bytes(width) <= self.memory * GIB]
         propagation = Propagation(self.num_features_, self.sketch, self.seed, self.generator_.device)
-        expansions = [0, *fits] if self.expansion == "auto" else [self.expansion]
-        choice = choose_features(task, self.rows(task.labels), propagation, self.hops, expansions, self.generator_)
+        options = self._options(self.num_features_, len(self.labels_))
+        choice = choose_features(task, self.rows(task.labels), propagation, options, self.generator_)
         self.choices_ = {**dataclasses.asdict(choice), "ridge": []}
         self._use(tuple(choice.hops), choice.expansion)
 
@@ -109,16 +110,28 @@ class Analytic(Learner):
         self.sums_ = SUMS[self.sums].empty(self.features_.width, self.generator_.device)
         self.weights_ = torch.zeros(self.features_.width, 0, dtype=torch.float64, device=self.generator_.device)
 
-    def _sums_bytes(self, width: int) -> int:
-        return SUMS[self.sums].bytes_for(width, self.expected_classes)
+    def _options(self, num_features: int, classes: int) -> dict[tuple[int, ...], list[int]]:
+        """Expansions to choose from, by hops: those whose sums leave room for all classes, or else the narrowest."""
+        tried = HOPS if self.hops == "auto" else (self.hops,)
+        sizes = EXPANSIONS if self.expansion == "auto" else (self.expansion,)
+        columns = min(num_features, self.sketch)
+        widths = {(hops, size): size or columns * len(hops) for hops in tried for size in sizes}
+        most, room = self.memory * GIB, max(self.expected_classes, classes)
+        fits = {option for option, width in widths.items() if SUMS[self.sums].bytes_for(width, room) <= most}
+        fits = fits or {option for option, width in widths.items() if width == min(widths.values())}
+        by_hops = {hops: [size for size in sizes if (hops, size) in fits] for hops in tried}
+        return {hops: some for hops, some in by_hops.items() if some}
 
-    def _check_memory(self, classes: int) -> None:
-        chosen = self.features_.width if self.is_fitted and self.features_ else self.expansion
-        width = chosen if isinstance(chosen, int) else 0  # not chosen yet: then within the memory
+    def _check_memory(self, classes: int, num_features: int) -> None:
+        if self.is_fitted and self.features_:
+            width = self.features_.width
+        else:
+            columns, options = min(num_features, self.sketch), self._options(num_features, classes)
+            width = min(size or columns * len(hops) for hops, sizes in options.items() for size in sizes)
         needed = SUMS[self.sums].bytes_for(width, classes)
         if needed > self.memory * GIB:
             raise ConfigError(
-                f"The sums of {classes} classes at width {width} take {needed / GIB:.2f} GiB, more than "
+                f"The sums of {classes} classes at width {width} take {needed / GIB:.2g} GiB, more than "
                 f"analytic.memory={self.memory:g}: raise it, or set a smaller analytic.expansion."
             )
 
@@ -134,7 +147,9 @@ class Analytic(Learner):
             judges = None
         if judges is not None and self.ridge == "auto":
             self.ridge_, errors = choose_ridge(gram, cross, judges)
-            self.choices_["ridge"].append({"chosen": self.ridge_, "errors": errors})
+            # Replaced, not extended: a state taken before keeps what it held.
+            told = [*self.choices_["ridge"], {"chosen": self.ridge_, "errors": errors}]
+            self.choices_ = {**self.choices_, "ridge": told}
         factor = factorise(gram, self.ridge_)
         self.weights_ = ridge_weights(factor, cross)
         if judges is not None:
@@ -178,13 +193,13 @@ class Analytic(Learner):
         both.generator_ = self.generator_.clone_state()
         both.labels_ = self.labels_ + [label for label in other.labels_ if label not in set(self.labels_)]
         places = torch.tensor([both.labels_.index(label) for label in other.labels_], device=self.sums_.count.device)
-        both._check_memory(len(both.labels_))
+        both._check_memory(len(both.labels_), self.num_features_)
         theirs = other.sums_.of_tensors(other.sums_.tensors(), self.sums_.count.device)
         both.sums_ = self.sums_.merged(theirs, places, len(both.labels_), both._names)
         # No row is at hand to choose by; more classes favour the smaller ridge.
         both.ridge_, both.scale_ = min((self.ridge_, self.scale_), (other.ridge_, other.scale_))
         both.calibrated_ = self.calibrated_ + other.calibrated_
-        both.choices_ = {**copy.deepcopy(self.choices_), "merged": True}
+        both.choices_ = {**self.choices_, "merged": True}
         both._solve()
         return both
 
@@ -234,11 +249,14 @@ class Analytic(Learner):
         self._require_fitted()
         departure = departure_of(data)
         task, gone = departure.task, departure.leaving
+        if len(task.nodes) == 0:
+            raise DataError("train_mask marks no node: nothing was learned in this graph.")
         stay = np.setdiff1d(np.arange(task.graph.num_nodes), gone)
         labels = self._known_rows(task.labels)
         stays = ~np.isin(task.nodes, gone)
         before = self._rows(self._checked(task.graph), task.nodes, labels)
-        after = self._rows(task.graph.induced(stay), np.searchsorted(stay, task.nodes[stays]), labels[stays])
+        rest = task.graph.induced(stay) if stays.any() else task.graph  # where nobody stays, nothing is looked up
+        after = self._rows(rest, np.searchsorted(stay, task.nodes[stays]), labels[stays])
         moved = np.ones(len(task.nodes), dtype=bool)
         same = (before.inputs[torch.from_numpy(np.flatnonzero(stays))] == after.inputs).all(dim=1).cpu().numpy()
         moved[np.flatnonzero(stays)[same]] = False
@@ -276,8 +294,22 @@ class Analytic(Learner):
     def nodes_behind_class(self) -> dict[str, int]:
         return dict(zip(self._names, self.sums_.count.tolist(), strict=True)) if self.features_ else {}
 
+    def remembered(self) -> dict[str, Remembered]:
+        kept = {}
+        for c, (name, count) in enumerate(self.nodes_behind_class().items()):
+            mean, sums = self.sums_.total[c] / max(1, count), self.sums_
+            if isinstance(sums, PerClassSums):
+                kept[name] = Remembered(count, mean, second=partial(sums.class_gram, c))
+            else:
+                kept[name] = Remembered(count, mean, shared=partial(mirrored, sums.gram))
+        return kept
+
     def choices(self) -> dict[str, Any]:
         return self.choices_
+
+    def __sklearn_clone__(self) -> Self:
+        # scikit-learn's own way asks that a parameter is the very object that was given: a checked tuple is a copy.
+        return type(self)(**self.get_params())
 
     def tensors(self) -> dict[str, Tensor]:
         if self.features_ is None:

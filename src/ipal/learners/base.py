@@ -6,7 +6,7 @@ A method says how it learns a task (`teach`), what it makes of a node (`represen
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -30,6 +30,20 @@ if TYPE_CHECKING:  # for its name alone: importing it takes seconds
 Terms = dict[str, Tensor]
 SHARED_SETTINGS = {"seed", "device", "encoder", "train"}
 """Fields that are the run's, not one method's own."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Remembered:
+    """What is kept of the rows of one class, in the space of `represent`: what an audit tries to undo."""
+
+    count: int | None
+    """Training nodes behind it, where known."""
+    mean: Tensor
+    second: Callable[[], Tensor] | None = None
+    """Gives the sum of products of the class's rows, (width, width); None where it is not kept. Made when asked for:
+    those of all classes at once may not fit into memory."""
+    shared: Callable[[], Tensor] | None = None
+    """Gives such a matrix of all classes together, each with a weight of its own; None where it is not kept."""
 
 
 @dataclass(
@@ -137,6 +151,10 @@ class Learner(ABC):
 
     def nodes_behind_class(self) -> dict[str, int]:
         """How many training nodes stand behind what is kept of each class, where it is known."""
+        return {}
+
+    def remembered(self) -> dict[str, Remembered]:
+        """What is kept of the rows of each class; nothing where only weights are, or the nodes themselves."""
         return {}
 
     def choices(self) -> dict[str, Any]:

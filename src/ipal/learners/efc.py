@@ -7,6 +7,8 @@ the paper: the mix of replayed and current features is not drawn in proportion t
 weighted so, every class counting the same; the covariances' ridge is 0.1, which is stable on graphs.
 """
 
+import dataclasses
+from functools import partial
 from typing import ClassVar, Literal
 
 import torch
@@ -14,7 +16,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from ipal.learners.base import Terms
+from ipal.learners.base import Remembered, Terms
 from ipal.learners.classifier import Classifier, Lesson, balanced_cross_entropy
 from ipal.learners.remembering import RemembersClasses
 from ipal.streams import Task
@@ -137,6 +139,15 @@ class EFC(RemembersClasses[Lesson], Classifier):
             self.covariance_ = torch.cat([self.covariance_, covariance[None]])
         count = torch.tensor([len(f)], device=f.device)
         self.memory_ = self.memory_.learned(row, mean[None], f.var(dim=0, correction=0)[None], count)
+
+    def remembered(self) -> dict[str, Remembered]:
+        kept = enumerate(super().remembered().items())
+        return {name: dataclasses.replace(one, second=partial(self._products, row)) for row, (name, one) in kept}
+
+    def _products(self, row: int) -> Tensor:
+        """Sum of products of a class's rows, from mean and covariance."""
+        mean = self.memory_.mean[row]
+        return int(self.memory_.count[row]) * (self.covariance_[row] + torch.outer(mean, mean))
 
     def tensors(self) -> dict[str, Tensor]:
         own = {"covariance": self.covariance_, "feature_matrix": self.feature_matrix_}

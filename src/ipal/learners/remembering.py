@@ -5,6 +5,7 @@ from typing import ClassVar
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from ipal.learners.base import Remembered
 from ipal.learners.trained import Prepared, TrainedLearner
 from ipal.memory import PrototypeMemory
 
@@ -24,6 +25,10 @@ class RemembersClasses(TrainedLearner[Prepared]):
     def nodes_behind_class(self) -> dict[str, int]:
         counts = self.memory_.count.tolist()
         return {str(label): count for label, count in zip(self.labels_, counts, strict=False)}
+
+    def remembered(self) -> dict[str, Remembered]:
+        counts = self.nodes_behind_class().items()
+        return {name: Remembered(n, mean) for (name, n), mean in zip(counts, self.memory_.mean, strict=True)}
 
     def tensors(self) -> dict[str, Tensor]:
         return super().tensors() | self.memory_.tensors("prototypes")

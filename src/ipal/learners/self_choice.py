@@ -11,10 +11,9 @@ least is at a ridge somewhat too large. Wide models are judged by a corner of th
 a narrower model.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import torch
@@ -100,23 +99,23 @@ def choose_features(
     task: Task,
     labels: Tensor,
     propagation: Propagation,
-    hops: Any,
-    expansions: Sequence[int],
+    options: Mapping[tuple[int, ...], Sequence[int]],
     generator: torch.Generator,
 ) -> Choice:
-    """Hops ("auto" or given) and expansion (of those that fit) with the lowest rehearsed error."""
-    candidates = HOPS if hops == "auto" else (tuple(hops),)
-    if len(torch.unique(labels)) < 2 or len(candidates) == len(expansions) == 1:
-        chosen = DEFAULT_HOPS if hops == "auto" else candidates[0]
+    """Hops, and an expansion that is possible with them, with the lowest rehearsed error."""
+    if len(torch.unique(labels)) < 2 or [len(sizes) for sizes in options.values()] == [1]:
+        chosen = DEFAULT_HOPS if DEFAULT_HOPS in options else next(iter(options))
         one_class = "with one class there is nothing to compare; " * (len(torch.unique(labels)) < 2)
-        return Choice(list(chosen), expansions[-1], one_class + "hops and expansion as set or by default", {}, {})
-    rehearsal = Rehearsal.of(task, labels, propagation, max(chain(*candidates)), generator)
-    probe = min(PROBE_EXPANSION, max(expansions))
-    tried = {candidate: rehearsal.errors(propagation, candidate, probe, PROBE_RIDGES) for candidate in candidates}
+        return Choice(list(chosen), options[chosen][-1], one_class + "hops and expansion as set or by default", {}, {})
+    rehearsal = Rehearsal.of(task, labels, propagation, max(chain(*options)), generator)
+    tried = {
+        hops: rehearsal.errors(propagation, hops, min(PROBE_EXPANSION, max(sizes)), PROBE_RIDGES)
+        for hops, sizes in options.items()
+    }
     by_hops = {candidate: min(errors.values()) for candidate, errors in tried.items()}
     best = min(by_hops, key=by_hops.__getitem__)
     ridge = min(tried[best], key=tried[best].__getitem__)
-    by_expansion = {size: rehearsal.errors(propagation, best, size, (ridge,))[ridge] for size in expansions}
+    by_expansion = {size: rehearsal.errors(propagation, best, size, (ridge,))[ridge] for size in options[best]}
     size = min(by_expansion, key=by_expansion.__getitem__)
     reason = (
         "lowest leave-one-out squared error of training nodes learned with the edges inside their class "

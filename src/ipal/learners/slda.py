@@ -5,6 +5,7 @@ https://arxiv.org/abs/1909.01520: running class means and one shared covariance.
 propagated over the graph instead of a network's; the covariance is exact, from sums, not updated node by node.
 """
 
+import dataclasses
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +16,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from ipal.graph import Graph
+from ipal.learners.base import Remembered
 from ipal.learners.training_free import TrainingFree, dense, propagated
 from ipal.streams import Task
 
@@ -73,6 +75,14 @@ class SLDA(TrainingFree):
 
     def scores(self, graph: Graph) -> Tensor:
         return self.products(graph, self.weights_) + self.offsets_
+
+    def remembered(self) -> dict[str, Remembered]:
+        kept = super().remembered()
+        return {name: dataclasses.replace(one, shared=self._products) for name, one in kept.items()}
+
+    def _products(self) -> Tensor:
+        """Sum of products of all rows: what scatters around the class means, and the means."""
+        return self.scatter_ + self.sum_.T @ self.mean_
 
     def tensors(self) -> dict[str, Tensor]:
         own = {"discriminant.weights": self.weights_, "discriminant.offsets": self.offsets_}

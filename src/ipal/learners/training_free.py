@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from ipal.graph import Features, Graph
-from ipal.learners.base import Learner, Terms
+from ipal.learners.base import Learner, Remembered, Terms
 from ipal.streams import Task
 
 _ready: "weakref.WeakKeyDictionary[Graph, dict[int, Features]]" = weakref.WeakKeyDictionary()
@@ -86,6 +86,10 @@ class TrainingFree(Learner):
 
     def nodes_behind_class(self) -> dict[str, int]:
         return dict(zip(map(str, self.labels_), self.count_.tolist(), strict=True))
+
+    def remembered(self) -> dict[str, Remembered]:
+        counts = self.nodes_behind_class().items()
+        return {name: Remembered(n, mean) for (name, n), mean in zip(counts, self.mean_, strict=True)}
 
     def tensors(self) -> dict[str, Tensor]:
         return super().tensors() | {"sums.sum": self.sum_, "sums.count": self.count_}

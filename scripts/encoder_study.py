@@ -1,0 +1,249 @@
+"""Does a trained encoder help the closed form? Average performance (AP) and forgetting (AF) on both test graphs.
+
+    python scripts/encoder_study.py --dataset cs --seeds 0,1,2,3,4 --json study.jsonl
+
+Compared, all trained on isolated task graphs and each tested on isolated and on seen graphs:
+
+    propagated           the method `analytic` as it is, all choices its own
+    propagated+frozen    its propagated features, hops and expansion, next to unit embeddings of IPAL's encoder as it is
+                         after the base task; the ridge chosen anew
+    frozen               these embeddings alone, with the same expansion
+    frozen, linear       these embeddings alone, without expansion
+    adapted, ...         IPAL's encoder, trained on through every task; rows are its unit embeddings and a constant,
+                         without expansion. Sums of earlier tasks belong to an earlier encoder; they are
+        ignored          kept as they are: drift is ignored
+        to zero          carried into the new space by a ridge map A of the current training nodes, old rows to new:
+                         G <- A^T G A, Q <- A^T Q; what these nodes do not show is shrunk to zero
+        to identity      likewise, but A is the identity and a ridge map of the change: what they do not show stays
+        exact            made anew from the nodes of all tasks: a bound, not exemplar-free
+    ipal                 IPAL itself: the same encoder, nearest prototype
+
+IPAL's settings are those of experiments/table1-DATASET.yaml (but for --epochs), everything else is default. The ridge
+of A has the least leave-one-out error; no validation or test node chooses anything. The file has one line for every
+dataset, variant, test graph and seed, written as it is known, and the table is of all its lines that fit.
+"""
+
+import argparse
+import dataclasses
+import json
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ipal.config import RunConfig
+from ipal.datasets import Dataset
+from ipal.engine import operators
+from ipal.evaluate import evaluate
+from ipal.experiment import build_learner, resolve
+from ipal.features import FeatureMap, unit_rows
+from ipal.graph import Graph
+from ipal.learners.analytic import Analytic
+from ipal.learners.ipal import IPAL
+from ipal.learners.self_choice import RIDGES, LeftOut, choose_ridge
+from ipal.metrics import average_forgetting, average_performance
+from ipal.plan import read_experiment
+from ipal.ridge import factorise, left_out_residual, leverage, ridge_weights
+from ipal.streams import Exam, Labels, Task, TaskStream
+from ipal.sums import SUMS, Rows, mirrored
+
+TEST_GRAPHS = ("isolated", "seen")
+Record = dict[str, Any]
+
+
+def embeddings(encoder: IPAL, of: Graph | Task) -> Tensor:
+    """Unit rows of a graph's nodes, or of a task's training nodes."""
+    with torch.no_grad():
+        return unit_rows(encoder.encoder_(operators(of, encoder.generator_.device)))
+
+
+def with_one(encoder: IPAL, of: Graph | Task) -> Tensor:
+    return torch.nn.functional.pad(embeddings(encoder, of), (0, 1), value=1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class EncodedMap(FeatureMap):
+    """Embeddings of a frozen encoder, alone or after propagated features."""
+
+    encoder: IPAL
+    alone: bool
+
+    @property
+    def inputs(self) -> int:
+        return self.encoder.encoder.width + (0 if self.alone else super().inputs)
+
+    def propagated(self, graph: Graph) -> Tensor:
+        z = embeddings(self.encoder, graph)
+        return z if self.alone else torch.cat([super().propagated(graph), z], dim=1)
+
+
+class OnEncoder(Analytic):
+    """The closed form with an encoder among its features."""
+
+    encoder_: IPAL
+    alone_: bool
+
+    def _use(self, hops: tuple[int, ...], expansion: int) -> None:
+        super()._use(hops, expansion)
+        self.features_ = EncodedMap(self._map.propagation, hops, expansion, self.encoder_, self.alone_)
+        self.sums_ = SUMS[self.sums].empty(self.features_.width, self.generator_.device)
+
+
+class Played:
+    """IPAL once more, from its states after every task."""
+
+    def __init__(self, states: list[IPAL]) -> None:
+        self.states, self.tasks = states, []
+
+    @property
+    def now(self) -> IPAL:
+        return self.states[len(self.tasks) - 1]
+
+    def learn(self, task: Task) -> Iterator[Any]:
+        self.tasks.append(task)
+        yield from ()
+
+    def predict_graph(self, graph: Graph) -> Labels:
+        return self.now.predict_graph(graph)
+
+
+class Adapted(Played):
+    """Balanced ridge on the embeddings of an encoder that changes with every task."""
+
+    def __init__(self, states: list[IPAL], carry: str) -> None:
+        super().__init__(states)
+        self.carry, device = carry, states[0].generator_.device
+        self.generator = torch.Generator(device).manual_seed(states[0].seed)
+        self.sums = self.no_sums = SUMS["pooled"].empty(states[0].encoder.width + 1, device)
+
+    def learn(self, task: Task) -> Iterator[Any]:
+        before = self.now
+        yield from super().learn(task)
+        if self.carry == "exact":
+            self.sums = self.no_sums
+        elif self.carry != "ignored" and len(self.tasks) > 1:
+            A = drift_map(with_one(before, task), with_one(self.now, task), keep=self.carry == "to identity")
+            moved = A.T @ mirrored(self.sums.gram) @ A
+            self.sums = dataclasses.replace(self.sums, gram=moved, total=self.sums.total @ A)
+        names = list(map(str, self.now.labels_))
+        for each in self.tasks if self.carry == "exact" else [task]:
+            rows = Rows(with_one(self.now, each), self.now.rows(each.labels), Tensor.double)
+            self.sums = self.sums.grown(len(names)).exchanged(None, rows, names)
+        gram, cross = self.sums.balanced()
+        ridge, _ = choose_ridge(gram, cross, LeftOut.of(rows, self.sums.count, self.generator))
+        self.weights = ridge_weights(factorise(gram, ridge), cross)
+
+    def predict_graph(self, graph: Graph) -> Labels:
+        best = (with_one(self.now, graph).double() @ self.weights).argmax(dim=1)
+        return np.asarray(self.now.labels_)[best.cpu().numpy()]
+
+
+def drift_map(old: Tensor, new: Tensor, keep: bool) -> Tensor:
+    """From old rows to new ones, with the ridge of least leave-one-out error; the constant stays itself."""
+    old, new = old.double(), new.double()
+    prior = torch.eye(old.shape[1], dtype=torch.float64, device=old.device)
+    if not keep:
+        prior[:-1] = 0
+    missing, weights = new - old @ prior, torch.ones_like(old[:, 0])
+    found = {}
+    for ridge in RIDGES:
+        factor = factorise(old.T @ old, ridge)
+        change, half = ridge_weights(factor, old.T @ missing), factor.half(old.T)
+        residual = left_out_residual(missing, old @ change, leverage(half, half, weights))
+        found[float(residual.square().sum())] = change
+    return prior + found[min(found)]
+
+
+def measure(student: Any, tasks: list[Task], exams: dict[str, list[list[Exam]]], accuracy: str) -> list[Record]:
+    """One training, scored on both test graphs after every task."""
+    matrices = {test_graph: np.full((len(tasks), len(tasks)), np.nan) for test_graph in exams}
+    for index, task in enumerate(tasks):
+        for _ in student.learn(task):
+            pass
+        for test_graph, M in matrices.items():
+            M[index, : index + 1] = evaluate(student, exams[test_graph][index], accuracy).test
+    return [{"test_graph": g, "AP": average_performance(M), "AF": average_forgetting(M)} for g, M in matrices.items()]
+
+
+def study(config: RunConfig, dataset: Dataset) -> Iterator[tuple[str, list[Record]]]:
+    """All variants for one seed. Graphs are made once, and keep what was propagated over them."""
+    protocols = [config.protocol.model_copy(update={"test_graph": test_graph}) for test_graph in TEST_GRAPHS]
+    streams = [TaskStream(dataset.graph, dataset.y, config.split, protocol, config.seed) for protocol in protocols]
+    tasks = [streams[0].task(index) for index in range(len(streams[0]))]
+    exams = {s.protocol.test_graph: [s.exams(index) for index in range(len(s))] for s in streams}
+    given = (tasks, exams, config.protocol.accuracy)
+
+    plain = Analytic(seed=config.seed, device=config.device)
+    scores = measure(plain, *given)
+    chosen = {name: plain.choices()[name] for name in ("hops", "expansion")}
+    yield "propagated", [score | chosen for score in scores]
+
+    ipal, states = build_learner(config), []
+    for task in tasks:
+        for _ in ipal.learn(task):
+            pass
+        states.append(build_learner(config))
+        states[-1].restore(ipal.state())
+    yield "ipal", measure(Played(states), *given)
+    for carry in ("ignored", "to zero", "to identity", "exact"):
+        yield f"adapted, {carry}", measure(Adapted(states, carry), *given)
+    for variant in ("frozen, linear", "frozen", "propagated+frozen"):
+        expansion = 0 if variant == "frozen, linear" else chosen["expansion"]
+        student = OnEncoder(seed=config.seed, device=config.device, hops=chosen["hops"], expansion=expansion)
+        student.encoder_, student.alone_ = states[0], variant != "propagated+frozen"
+        yield variant, measure(student, *given)
+
+
+def table(records: list[Record]) -> str:
+    """Mean ± standard deviation over seeds; AP also as its difference from `propagated`, seed by seed."""
+
+    def cell(values: list[float], sign: str = "") -> str:
+        return f"{statistics.fmean(values):{sign}.2f}" + (f" ± {statistics.stdev(values):.2f}" if values[1:] else "")
+
+    heads = [f"{test_graph} {score}" for test_graph in TEST_GRAPHS for score in ("AP", "AF", "AP − propagated")]
+    lines = [f"| variant | seeds | {' | '.join(heads)} |", "| --- " * (2 + len(heads)) + "|"]
+    by = {(each["variant"], each["test_graph"], each["seed"]): each for each in records}
+    for variant in dict.fromkeys(variant for variant, _, _ in by):
+        seeds, cells = sorted(seed for name, graph, seed in by if (name, graph) == (variant, "seen")), []
+        for test_graph in TEST_GRAPHS:
+            own, base = ([by[which, test_graph, seed] for seed in seeds] for which in (variant, "propagated"))
+            cells += [cell([each[score] for each in own]) for score in ("AP", "AF")]
+            cells.append(cell([mine["AP"] - plain["AP"] for mine, plain in zip(own, base, strict=True)], "+"))
+        lines.append(f"| {variant} | {','.join(map(str, seeds))} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dataset", required=True)
+    parser.add_argument("--seeds", default="0,1,2,3,4")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--epochs", type=int, help="of IPAL, in place of the tuned number")
+    parser.add_argument("--json", type=Path, help="file of lines to add to")
+    options = parser.parse_args()
+    file = read_experiment(Path(__file__).parents[1] / "experiments" / f"table1-{options.dataset}.yaml")
+    entry = next(entry for entry in file.entries if entry.label == "ipal")
+    stored = options.json.read_text().splitlines() if options.json and options.json.exists() else []
+    records, dataset = [json.loads(line) for line in stored], None
+    for seed in map(int, options.seeds.split(",")):
+        config = file.config(entry, entry.points(tune=False)[0], seed)
+        train = config.train if options.epochs is None else config.train.model_copy(update={"epochs": options.epochs})
+        config, dataset = resolve(config.model_copy(update={"device": options.device, "train": train}), dataset=dataset)
+        torch.set_num_threads(config.threads)
+        whose = {"dataset": options.dataset, "epochs": train.epochs}
+        for variant, scores in study(config, dataset):
+            for score in scores:
+                records.append({**whose, "seed": seed, "variant": variant, **score})
+                print(json.dumps(records[-1]), flush=True)
+                if options.json:
+                    with options.json.open("a") as out:
+                        out.write(json.dumps(records[-1]) + "\n")
+    print(f"\n{whose}\n\n{table([each for each in records if whose.items() <= each.items()])}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""How much of the rows behind a class can be had back from what is kept of it: attempts, measured against the truth.
+
+An attempt that fails proves nothing: a better one may succeed. One that succeeds is a fact.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.metrics import roc_auc_score
+from torch import Tensor
+
+from ipal.learners.base import Remembered
+
+TURNS = 200
+MOST_WORK = 2e11
+"""Multiplications that one attempt may take: some twenty seconds of one core."""
+RECOVERED = 0.99
+"""A cosine from which on a row counts as had back."""
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """The truth that attempts are measured against: rows of a class, and rows that did not teach it."""
+
+    members: Tensor
+    """(nodes, width): of the nodes that taught where that is known, else of all nodes of the class."""
+    untaught: Tensor
+    """Of nodes of the same class that did not teach; none where that is not known."""
+    others: Tensor
+    """Of nodes of other classes."""
+
+
+def from_mean(mean: Tensor, known: Known) -> dict[str, float]:
+    """How near the class mean is to the rows: all that a prototype reveals of them."""
+    cosines = _unit(known.members) @ _unit(mean.double()[None])[0]
+    return {"mean_cosine": float(cosines.mean()), "best_cosine": float(cosines.max())}
+
+
+def from_matrix(kept: Remembered, known: Known, seed: int = 0) -> dict[str, Any]:
+    """What the matrix of products of a class reveals: who is in its span, and the rows themselves."""
+    assert kept.second is not None
+    width, count = kept.mean.shape[0], kept.count
+    if count is None or count >= width:
+        return {"skipped": f"{count} nodes are not fewer than the width {width}: every row lies in the matrix's span"}
+    if _work_of_span(count, width) > MOST_WORK:
+        return {"skipped": f"{count} nodes at width {width} would take too long"}
+    directions, sizes = factored(kept.second(), count, seed)
+    return {"span": span_test(directions, known), "rows": _rows(directions, sizes, count, known, seed)}
+
+
+def from_shared_matrix(matrix: Tensor, count: int, known: Known, seed: int = 0) -> dict[str, Any]:
+    """What one matrix of all classes reveals: who is in its span."""
+    width = matrix.shape[0]
+    if count >= width:
+        return {"skipped": f"{count} nodes are not fewer than the width {width}: every row lies in the matrix's span"}
+    if _work_of_span(count, width) > MOST_WORK:
+        return {"skipped": f"{count} nodes at width {width} would take too long"}
+    directions, _ = factored(matrix, count, seed)
+    return {"span": span_test(directions, known)}
+
+
+def factored(matrix: Tensor, rank: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Directions (rows) and sizes of a sum of so many products: `directions.T @ diag(sizes) @ directions` is the sum.
+
+    From products with random vectors, as the rank is known: a matter of width^2 x rank, not width^3.
+    """
+    G = matrix.double()
+    generator = torch.Generator().manual_seed(seed)
+    probes = torch.randn(len(G), rank, generator=generator, dtype=torch.float64).to(G.device)
+    basis = torch.linalg.qr(G @ probes).Q
+    sizes, turn = torch.linalg.eigh(basis.T @ G @ basis)
+    kept = sizes > torch.finfo(matrix.dtype).eps * len(G) * sizes.max()  # the rest is rounding
+    return (basis @ turn[:, kept]).T, sizes[kept]
+
+
+def span_test(directions: Tensor, known: Known) -> dict[str, float | None]:
+    """Share of a row's squared length inside the span, and how well it tells who taught from who did not.
+
+    The AUC is the chance that a row that taught lies deeper in the span than one that did not: 1 is certainty.
+    """
+    members, untaught, others = (_inside(rows, directions) for rows in (known.members, known.untaught, known.others))
+    return {
+        "members_inside": _mean(members),
+        "same_class_inside": _mean(untaught),
+        "others_inside": _mean(others),
+        "auc_against_same_class": _auc(members, untaught),
+        "auc_against_others": _auc(members, others),
+    }
+
+
+def unrotated(factor: Tensor, n: int, seed: int) -> Tensor:
+    """`n` rows without a negative value that have the same sum of products as the rows of `factor`, sought by turns.
+
+    The products give the rows up to a rotation, and that they are not negative leaves few rotations. In turns: what is
+    negative is mirrored, then the nearest rotation of the factor is taken.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    rotation = torch.randn(n, len(factor), generator=generator, dtype=factor.dtype).to(factor.device)
+    for _ in range(TURNS):
+        u, _, v = torch.linalg.svd((rotation @ factor).abs() @ factor.T, full_matrices=False)
+        rotation = u @ v
+    return (rotation @ factor).clamp_min(0)
+
+
+def _rows(directions: Tensor, sizes: Tensor, n: int, known: Known, seed: int) -> dict[str, Any]:
+    """Rows sought from the matrix, each true one compared with the most similar of them."""
+    width = directions.shape[1]
+    if float(known.members.min()) < 0:
+        return {"skipped": "rows have negative values: what singles out the right rotation is missing"}
+    if TURNS * (4 * n * n * width + 20 * n**3) > MOST_WORK:
+        return {"skipped": f"{n} rows of width {width} would take too long"}
+    sought = _unit(unrotated(sizes.sqrt()[:, None] * directions, n, seed))
+    cosines, untaught, others = (
+        (_unit(rows) @ sought.T).amax(dim=1) for rows in (known.members, known.untaught, known.others)
+    )
+    return {
+        "mean_cosine": float(cosines.mean()),
+        "best_cosine": float(cosines.max()),
+        "recovered_share": float((cosines >= RECOVERED).double().mean()),
+        "same_class_mean_cosine": _mean(untaught),
+        "others_mean_cosine": _mean(others),
+    }
+
+
+def _work_of_span(count: int, width: int) -> float:
+    return float(2 * count * width * width + 4 * count * count * width)
+
+
+def _inside(rows: Tensor, directions: Tensor) -> Tensor:
+    return (_unit(rows) @ directions.T).square().sum(dim=1)
+
+
+def _unit(rows: Tensor) -> Tensor:
+    return torch.nn.functional.normalize(rows.double(), dim=1)
+
+
+def _mean(values: Tensor) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def _auc(members: Tensor, others: Tensor) -> float | None:
+    if len(members) == 0 or len(others) == 0:
+        return None
+    truth = np.repeat([1, 0], [len(members), len(others)])
+    # Beyond rounding, all that lie wholly inside are alike.
+    depth = torch.cat([members, others]).cpu().numpy().round(6)
+    return float(roc_auc_score(truth, depth))

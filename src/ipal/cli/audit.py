@@ -1,0 +1,211 @@
+"""`ipal audit`: what a saved model keeps of the nodes it was taught, and what of them can be had back from it."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from ipal.cli import render
+from ipal.cli.app import RUNS, AsJson, DataRoot, Runs
+from ipal.errors import ConfigError, StoreError
+from ipal.store import RunFolder, RunStore
+
+if TYPE_CHECKING:
+    from ipal.audit import Evidence
+    from ipal.learners import Learner
+
+UNKNOWN_GRAPHS = (
+    "It is not known in which graphs the model was taught, nor from which nodes: rows are those of the whole graph, "
+    "and every node of a class counts as one that taught. So less is found below than could be: audit the run on its "
+    "own graph, not a copy of its model."
+)
+
+SHOWN = 10
+"""Classes named one by one, at most."""
+
+
+def audit(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model file, run folder, or (part of) a run's name.")],
+    data: Annotated[
+        str | None, typer.Option(metavar="GRAPH", help="Look for nodes of this graph: a name, or an .npz file.")
+    ] = None,
+    runs: Runs = RUNS,
+    root: DataRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a model keeps, which classes are so small that this reveals them, and what can be had back.
+
+    With --data: whether a row of the graph stands anywhere in the model, and
+    how well rows of the smallest classes can be reconstructed from it.
+    """
+    path, folder = _find(model, runs)
+
+    from ipal import audit as library
+    from ipal.learners import load_learner
+
+    learner = load_learner(path)
+    evidence = None if data is None else _evidence(data, root, learner, folder)
+    found = {"model": str(path), **library.audit(learner, evidence)}
+    if as_json:
+        json.dump(found, sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    else:
+        _show(found)
+
+
+def _find(name: str, runs: Path) -> tuple[Path, RunFolder | None]:
+    """A model by its file, its run folder, or a part of its run's name; and the run, where it is one's."""
+    path = Path(name)
+    if not name:
+        raise ConfigError("The name of a model is empty: give a file, a run folder, or a part of a run's name.")
+    if path.is_file() or path.suffix == ".safetensors":
+        path = path.resolve()
+        beside = RunFolder(path.parent)
+        return path, beside if path == beside.model and (path.parent / "config.yaml").exists() else None
+    folder = RunStore(runs).find(name)
+    if not folder.is_finished or not folder.model.exists():
+        raise StoreError(f"{folder.path.name} has no model yet: 'ipal resume {folder.path.name}' finishes it.")
+    return folder.model.resolve(), folder
+
+
+def _evidence(name: str, root: Path | None, learner: "Learner", folder: RunFolder | None) -> "Evidence":
+    """The graph, cut into tasks as the run did where the model is one's."""
+    from ipal import audit as library
+    from ipal import datasets
+
+    if folder is None:
+        return library.whole(datasets.load(name, root))
+    config = folder.config()
+    dataset = datasets.load(name, root or folder.data_root(), undirected=config.protocol.edges == "undirected")
+    if dataset.hash != config.dataset_hash:
+        return library.whole(dataset)
+    taught = library.as_taught(dataset, config)
+    counts = learner.nodes_behind_class()
+    # A run's model may have been made to forget since.
+    return taught if not counts or counts == taught.nodes_behind_class() else library.whole(dataset)
+
+
+# ---------------------------------------------------------------------- for people
+
+
+def _show(found: dict[str, Any]) -> None:
+    kept = found["retained"]
+    _say(f"{found['model']}: method {found['method']}, {_many(found['classes'], 'class')}")
+    table = Table("what is kept", title=f"All that the model keeps: {render.size(kept['bytes'])}", title_justify="left")
+    table.add_column("size", justify="right")
+    for item in kept["items"]:
+        table.add_row(item["what"], render.size(item["bytes"]))
+    render.out.print(table)
+    _say("Raw nodes ARE stored." if kept["stores_exemplars"] else "By its method the model stores no raw node.")
+    _show_classes(found)
+    for remark in found["remarks"]:
+        _say(f"- {remark}")
+    if "data" in found:
+        _show_search(found["data"])
+        _show_attempts(found["data"])
+    else:
+        _say("With --data GRAPH it is also measured whether nodes of a graph stand in the model or can be had back.")
+
+
+def _show_classes(found: dict[str, Any]) -> None:
+    counts, flagged = found["nodes_behind_class"], found["flagged"]
+    if not counts:
+        return
+    fewest = min(counts, key=counts.__getitem__)
+    _say(
+        f"{sum(counts.values())} training nodes stand behind {_many(len(counts), 'class')}; the fewest, "
+        f"{counts[fewest]}, behind class {fewest}."
+    )
+    if not flagged:
+        _say("No class is flagged for its number of nodes alone.")
+        return
+    table = Table("class", title="Classes that what is kept reveals", title_justify="left")
+    table.add_column("nodes", justify="right")
+    table.add_column("why")
+    smallest = sorted(flagged, key=lambda name: int(counts[name]))
+    for name in smallest[:SHOWN]:
+        table.add_row(name, str(counts[name]), "; ".join(flagged[name].values()))
+    render.out.print(table)
+    if len(smallest) > SHOWN:
+        kinds = ", ".join(sorted({kind for name in smallest[SHOWN:] for kind in flagged[name]}))
+        _say(f"and {len(smallest) - SHOWN} larger ones ({kinds}); --json lists them all.")
+
+
+def _show_search(data: dict[str, Any]) -> None:
+    _say(f"\nAgainst {data['name']} ({data['nodes']} nodes)")
+    if not data["as_taught"]:
+        _say(UNKNOWN_GRAPHS)
+    for what, result in data["stored_rows"].items():
+        verdict = (
+            f"{_many(result['found'], 'node')} FOUND, in {', '.join(result['where'])}"
+            if result["found"]
+            else "none found"
+        )
+        _say(
+            f"Rows of {what}: {verdict}. Looked for: {_many(result['looked_for'], 'node')} among all rows and columns "
+            f"of their length (also scaled ones, and of the matrices of products made whole), "
+            f"{result['looked_for_everywhere']} of them at every place of every "
+            "tensor" + f"; {result['too_plain']} with too few values were left out." * bool(result["too_plain"])
+        )
+
+
+def _show_attempts(data: dict[str, Any]) -> None:
+    classes, shared = data["attempts"]["classes"], data["attempts"].get("shared_matrix")
+    if classes:
+        table = Table(title="Rows of the smallest classes, had back from what is kept", title_justify="left")
+        table.add_column("class")
+        for column in ("nodes\ntaught", "compared", "cosine\nto mean", "best", "tells who\ntaught (AUC)"):
+            table.add_column(column, justify="right")
+        for column in ("cosine of\nrebuilt rows", "rebuilt\n(>= 0.99)"):
+            table.add_column(column, justify="right")
+        reasons = {}
+        for name, result in classes.items():
+            matrix = result.get("from_matrix", {})
+            rows, span, mean = matrix.get("rows", {}), matrix.get("span", {}), result["from_mean"]
+            auc = span.get("auc_against_same_class")
+            auc = span.get("auc_against_others") if auc is None else auc
+            rebuilt = rows.get("recovered_share")
+            table.add_row(
+                name,
+                str(result["taught"]),
+                str(result["compared"]),
+                _number(mean["mean_cosine"]),
+                _number(mean["best_cosine"]),
+                _number(auc),
+                _number(rows.get("mean_cosine")),
+                "" if rebuilt is None else f"{100 * rebuilt:.0f} %",
+            )
+            reasons[name] = matrix.get("skipped") or rows.get("skipped")
+        render.out.print(table)
+        for name, reason in reasons.items():
+            if reason:
+                _say(f"Class {name}: not all was tried: {reason}.")
+        _say(
+            "Cosine 1 is the row itself. AUC: how surely the matrix of a class tells nodes that taught from others, "
+            "of the same class where they are known; 1 is certainty, 0.5 is guessing. Rebuilt rows: sought from that "
+            "matrix alone. An attempt that fails proves nothing; a better one may succeed."
+        )
+    if shared:
+        if "skipped" in shared:
+            _say(f"The matrix of all classes does not tell who taught by its span: {shared['skipped']}.")
+        elif shared["span"]["auc_against_others"] is not None:
+            _say(
+                f"The matrix of all classes tells who taught from who did not with an AUC of "
+                f"{_number(shared['span']['auc_against_others'])} (1 is certainty, 0.5 is guessing)."
+            )
+
+
+def _say(text: str) -> None:
+    render.out.print(text, soft_wrap=True, markup=False)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _many(count: int, word: str) -> str:
+    plural = word + ("es" if word.endswith("s") else "s")
+    return f"{count} {word if count == 1 else plural}"

@@ -1,0 +1,274 @@
+"""`ipal merge` and `ipal forget`: what the closed form's sums allow, for saved models."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from ipal.cli import render
+from ipal.cli.app import RUNS, AsJson, Runs
+from ipal.errors import ConfigError, DataError, StoreError
+from ipal.store import RunFolder, RunStore
+
+if TYPE_CHECKING:
+    from ipal.learners import Analytic
+
+Force = Annotated[bool, typer.Option("--force", help="Let -o replace a file that exists.")]
+
+
+def merge(
+    models: Annotated[
+        list[str],
+        typer.Argument(metavar="MODEL", help="At least two: model files, run folders, or (parts of) names of runs."),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="File for the merged model.")],
+    force: Force = False,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Add up models of the method analytic that learned apart: the model that learned all they learned.
+
+    They need the same settings and seed. Classes may differ; classes that
+    several have learned need analytic.sums=per-class. Exact, but for a ridge
+    that was chosen (analytic.ridge=auto): the smallest of theirs is kept.
+    """
+    if len(models) < 2:
+        raise ConfigError("Name at least two models to merge: ipal merge A B -o C")
+    target = _new_file(out, force)
+    files = [_model_file(name, runs) for name in models]
+    for place, file in enumerate(files):
+        if file in files[:place]:
+            raise ConfigError(f"{file} is named twice: its nodes would count twice.")
+    parts = [_closed_form(file) for file in files]
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole.merged(part)
+    whole.save(target)
+    counts = whole.nodes_behind_class()
+    behind = [part.nodes_behind_class() for part in parts]
+    if as_json:
+        named = zip(files, behind, strict=True)
+        _print_json(
+            {
+                "model": str(target),
+                "nodes_behind_class": counts,
+                "ridge": whole.ridge_,
+                "merged": [{"model": str(file), "nodes_behind_class": own} for file, own in named],
+            }
+        )
+        return
+    table = Table("class")
+    table.add_column("nodes", justify="right")
+    table.add_column("from")
+    for name, nodes in counts.items():
+        shares = [(model, own[name]) for model, own in zip(models, behind, strict=True) if name in own]
+        shared = len(shares) > 1
+        sources = ", ".join(model + f" ({own})" * shared for model, own in shares)
+        table.add_row(Text(name), str(nodes), Text(sources))
+    render.out.print(table)
+    total = f"{_many(len(counts), 'class')}, {_many(sum(counts.values()), 'node')}"
+    render.out.print(f"{_many(len(models), 'model')} merged: {total}\nmodel  {target}", soft_wrap=True, markup=False)
+
+
+def forget(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model file, run folder, or (part of) a run's name.")],
+    classes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--class",
+            metavar="NAME",
+            help="Forget a class; may be repeated. Exact for its own nodes: the model that was never taught them. "
+            "Other nodes' features, into which they may have spread, stay as they were. Needs "
+            "analytic.sums=per-class.",
+        ),
+    ] = None,
+    rows: Annotated[
+        Path | None,
+        typer.Option(
+            "--rows",
+            metavar="GRAPH",
+            help="Forget what nodes taught. Exact for a model that never learned from their labels, in a graph that is "
+            "the same: they stay in it, and in the features of their neighbours.",
+        ),
+    ] = None,
+    nodes: Annotated[
+        Path | None,
+        typer.Option(
+            "--nodes",
+            metavar="GRAPH",
+            help="Forget that nodes were there. Exact for a model that learned from the graph without them: the "
+            "features of every node that they reached are redone.",
+        ),
+    ] = None,
+    which: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NODES",
+            help="Numbers of the nodes in GRAPH, as 3,17,25, or a file with one a line; in place of its array forget.",
+        ),
+    ] = None,
+    directed: Annotated[
+        bool, typer.Option("--directed", help="Take GRAPH's edges as they are (protocol.edges=directed).")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="File for the result; default: the model's own file is replaced.")
+    ] = None,
+    force: Force = False,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Make a model of the method analytic forget, exactly: --class, --rows or --nodes say in which sense.
+
+    GRAPH is the whole graph that the nodes were learned in (in a run with
+    isolated tasks, their task's): an .npz file with edge_index, y and x, and
+    one True or False a node in forget (those to go) and train (those that
+    taught; default all).
+
+    Hops, expansion, ridge and calibration stay as they were chosen. The file
+    of the model is replaced; copies of it and merged models are not.
+    """
+    if sum(map(bool, (classes, rows, nodes))) != 1:
+        raise ConfigError("Say what is to be forgotten, with exactly one of --class, --rows and --nodes.")
+    if classes and (which is not None or directed):
+        raise ConfigError("--which and --directed are about a graph: they go with --rows or --nodes, not with --class.")
+    source = _model_file(model, runs)
+    target = source if out is None else _new_file(out, force)
+    read = _stamp(source)
+    learner = _closed_form(source)
+    before = learner.nodes_behind_class()
+    if classes:
+        by_name = {str(label): label for label in learner.labels_}
+        for name in dict.fromkeys(classes):
+            learner.forget_class(by_name.get(name, name))
+        sense = "class"
+    else:
+        sense = "rows" if rows else "nodes"
+        _take_away(learner, rows or nodes or Path(), sense, which, directed)
+    after = learner.nodes_behind_class()
+    if target == source and _stamp(source) != read:
+        # Writing now would bring back what somebody else has just made it forget.
+        raise StoreError(f"{source} was changed by another process meanwhile: nothing was written, repeat the command.")
+    learner.save(target)
+    if target == source and (source.parent / "config.yaml").exists():
+        RunFolder(source.parent).log(f"forgot by {sense}: {sum(before.values()) - sum(after.values())} nodes")
+        render.note("The run's result.json was measured before, and stays as it is.")
+    elif target != source:
+        render.note(f"{source} still remembers: delete it once it is no longer needed.")
+    if as_json:
+        _print_json(
+            {
+                "model": str(target),
+                "read_from": str(source),
+                "by": sense,
+                "nodes_behind_class": {"before": before, "after": after},
+                "forgotten_classes": [name for name in before if name not in after],
+            }
+        )
+    else:
+        _show_change(before, after, sense, target)
+
+
+def _take_away(learner: "Analytic", path: Path, sense: str, which: str | None, directed: bool) -> None:
+    import numpy as np
+
+    from ipal.datasets.departures import read_departure
+    from ipal.learners.convert import departure_of
+
+    file: Any = read_departure(path, which, undirected=not directed)
+    labels = departure_of(file).task.labels
+    strings = labels.dtype.kind == "U"
+    if strings != isinstance(learner.labels_[0], str):
+        kinds = ("strings", "numbers") if strings else ("numbers", "strings")
+        raise DataError(f"The labels in {path} are {kinds[0]}, but the model knows its classes by {kinds[1]}.")
+    # Sums of many nodes do not show that the same ones are taken away a second time: their number does.
+    behind = learner.nodes_behind_class()
+    for label, taught in zip(*(part.tolist() for part in np.unique(labels, return_counts=True)), strict=True):
+        if taught > behind.get(str(label), taught):
+            raise DataError(
+                f"Class {label} was learned from {behind[str(label)]} node(s), but {taught} are said to have taught in "
+                f"{path}: mark in its array train (default all) only nodes that did, and were not forgotten before."
+            )
+    if sense == "nodes":
+        learner.forget_nodes(file)
+        return
+    silent = (file.forget_mask & ~file.train_mask).nonzero()[0]
+    if len(silent):
+        raise DataError(f"Node {silent[0]} is to be forgotten, but the array train says that it never taught.")
+    learner.forget_rows(file)
+
+
+def _model_file(name: str, runs: Path) -> Path:
+    """A model by its file, its run folder, or a part of its run's name."""
+    path = Path(name)
+    # Through links: it is the file itself that is to be replaced, not a link to it.
+    if name and (path.is_file() or path.suffix == ".safetensors"):
+        return path.resolve()
+    if not name:
+        raise ConfigError("The name of a model is empty: give a file, a run folder, or a part of a run's name.")
+    folder = RunStore(runs).find(name)
+    if not folder.is_finished or not folder.model.exists():
+        raise StoreError(f"{folder.path.name} has no model yet: 'ipal resume {folder.path.name}' finishes it.")
+    return folder.model.resolve()
+
+
+def _closed_form(path: Path) -> "Analytic":
+    from ipal.learners import Analytic, load_learner
+
+    learner = load_learner(path)
+    if not isinstance(learner, Analytic):
+        raise StoreError(
+            f"{path} is a model of the method '{learner.name}': only the closed form (analytic) can be merged and made "
+            "to forget exactly."
+        )
+    return learner
+
+
+def _new_file(path: Path, force: bool) -> Path:
+    """Refused before anything is computed, not after."""
+    if path.is_dir():
+        raise StoreError(f"{path} is a folder: give -o the name of a file.")
+    if path.exists() and not force:
+        raise StoreError(f"{path} exists already: give -o another name, or --force to replace it.")
+    if not path.parent.is_dir():
+        raise StoreError(f"The folder {path.parent} does not exist: make it, or give -o another name.")
+    return path.resolve()
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Changes whenever the file is replaced."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def _show_change(before: dict[str, int], after: dict[str, int], sense: str, target: Path) -> None:
+    table = Table("class")
+    for column in ("nodes before", "after"):
+        table.add_column(column, justify="right")
+    changed = [name for name in before if after.get(name) != before[name]]
+    for name in changed:
+        table.add_row(Text(name), str(before[name]), str(after[name]) if name in after else "forgotten")
+    if changed:
+        render.out.print(table)
+    same = [name for name in before if name not in changed]
+    if same:
+        redone = "" if sense != "nodes" else "; features that the nodes had reached were redone"
+        nodes = _many(sum(before[name] for name in same), "node")
+        render.out.print(f"{_many(len(same), 'other class')} with {nodes} as before{redone}", soft_wrap=True)
+    render.out.print(f"model  {target}", soft_wrap=True, markup=False)
+
+
+def _many(count: int, word: str) -> str:
+    plural = word + ("es" if word.endswith("s") else "s")
+    return f"{count} {word if count == 1 else plural}"
+
+
+def _print_json(content: Any) -> None:
+    json.dump(content, sys.stdout, indent=2)
+    sys.stdout.write("\n")

@@ -1,0 +1,124 @@
+"""Propagated and expanded rows against numbers worked by hand."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from ipal.features import ROWS_AT_ONCE, FeatureMap, Propagation, pieces, random_features, side_by_side, unit_rows
+from ipal.graph import Graph, checked_graph
+
+CPU = torch.device("cpu")
+# Two nodes joined by an edge, a third alone; features of lengths 2, 5 and 0.
+PAIR = checked_graph(np.array([[2, 0], [3, 4], [0, 0]], dtype=np.float32), np.array([[0], [1]]), undirected=True)
+
+
+def floats(*rows: object) -> Tensor:
+    return torch.tensor(rows, dtype=torch.float32)
+
+
+def test_unit_rows_by_hand() -> None:
+    torch.testing.assert_close(unit_rows(floats([3, 4], [0, 0], [0, -2])), floats([0.6, 0.8], [0, 0], [0, -1]))
+
+
+def test_random_features_by_hand() -> None:
+    # (1, 2) on the directions (1, 0), (-1, 0), (0, 3), (1, 1), (0, -1), (0, 0), (0, 0), (0, 0): eight, so half of each.
+    directions = floats([1, -1, 0, 1, 0, 0, 0, 0], [0, 0, 3, 1, -1, 0, 0, 0])
+    torch.testing.assert_close(random_features(floats([1, 2]), directions), floats([0.5, 0, 3, 1.5, 0, 0, 0, 0]))
+
+
+def test_random_features_keep_squared_lengths_in_the_mean() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = unit_rows(torch.randn(20, 10, generator=generator))
+    lengths = random_features(x, torch.randn(10, 20000, generator=generator)).square().sum(dim=1)
+    torch.testing.assert_close(lengths, torch.ones(20), rtol=0.05, atol=0)
+
+
+def test_hops_by_hand() -> None:
+    # Unit rows (1, 0), (0.6, 0.8), (0, 0). With loops both ends of the edge have degree 2: each becomes the mean,
+    # (0.8, 0.4), of length sqrt 0.8; and so again. The third has nothing to spread.
+    none, one, two = Propagation(2, 8, 0, CPU).hops(PAIR, 2)
+    mean = [2 / math.sqrt(5), 1 / math.sqrt(5)]
+    torch.testing.assert_close(none, floats([1, 0], [0.6, 0.8], [0, 0]))
+    torch.testing.assert_close(one, floats(mean, mean, [0, 0]))
+    torch.testing.assert_close(two, floats(mean, mean, [0, 0]))
+    torch.testing.assert_close(side_by_side([none, one, two], (2, 0))[0], floats(*mean, 1, 0))
+
+
+def test_what_is_spread_is_not_normalised_in_between() -> None:
+    # A path of three: after one hop the ends and the middle differ in length, and the second hop must feel it.
+    random = np.random.default_rng(0)
+    path = checked_graph(random.normal(size=(3, 4)).astype(np.float32), np.array([[0, 1], [1, 2]]), undirected=True)
+    x = path.x / np.linalg.norm(path.x, axis=1, keepdims=True)
+    spread = np.linalg.matrix_power(path.normalised.toarray().astype(np.float64), 2) @ x
+    expected = spread / np.linalg.norm(spread, axis=1, keepdims=True)
+    np.testing.assert_allclose(Propagation(4, 8, 0, CPU).hops(path, 2)[2].numpy(), expected, rtol=1e-5)
+
+
+def test_projecting_before_and_after_propagation_is_the_same() -> None:
+    random = np.random.default_rng(0)
+    x, edges = random.normal(size=(30, 50)).astype(np.float32), random.integers(0, 30, (2, 80))
+    graph = checked_graph(x, edges, undirected=True)
+    narrow = Propagation(50, 20, 3, CPU)
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    spread = graph.normalised.astype(np.float64) @ unit @ narrow._sketch
+    expected = spread / np.linalg.norm(spread, axis=1, keepdims=True)
+    assert narrow.columns == 20
+    np.testing.assert_allclose(narrow.hops(graph, 1)[1].numpy(), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_numbering_the_nodes_anew_gives_the_same_rows_bit_for_bit() -> None:
+    random = np.random.default_rng(1)
+    x, edges = random.normal(size=(60, 12)).astype(np.float32), random.integers(0, 60, (2, 300))
+    order = random.permutation(60)
+    features = FeatureMap(Propagation(12, 8, 0, CPU), (1, 3), 0)
+    graph = checked_graph(x, edges, undirected=True)
+    place = np.argsort(order)
+    shuffled = checked_graph(x[order], place[edges], undirected=True)
+    assert torch.equal(features.propagated(shuffled), features.propagated(graph)[torch.from_numpy(order)])
+
+
+@pytest.mark.parametrize("expansion", [0, 6])
+def test_sparse_and_dense_features_give_the_same_rows(expansion) -> None:
+    features = FeatureMap(Propagation(2, 8, 0, CPU), (0, 1), expansion)
+    assert (features.inputs, features.width) == (4, expansion or 4)
+    thin = Graph(sp.csr_array(PAIR.x), PAIR.edges)
+    dense, sparse = (features.expanded(features.propagated(graph)) for graph in (PAIR, thin))
+    assert dense.shape == (3, features.width)
+    torch.testing.assert_close(sparse, dense)
+
+
+def test_rows_to_be_scored_are_rows_to_be_added_up_in_single_precision() -> None:
+    features = FeatureMap(Propagation(2, 8, 0, CPU), (0, 1), 16)
+    x = features.propagated(PAIR)
+    assert features.expanded(x).dtype == torch.float64
+    torch.testing.assert_close(features.expanded(x).float(), features.expanded(x, torch.float32))
+    assert features.propagated(PAIR) is x  # kept
+
+
+def test_a_map_is_a_function_of_its_fields_and_every_field_tells_in_the_fingerprint() -> None:
+    features = FeatureMap(Propagation(50, 20, 0, CPU), (0, 1), 16)
+    same = FeatureMap(Propagation(50, 20, 0, CPU), (0, 1), 16)
+    assert same.fingerprint == features.fingerprint
+    propagation = features.propagation
+    others = [
+        dataclasses.replace(features, hops=(1, 0)),
+        dataclasses.replace(features, expansion=17),
+        dataclasses.replace(features, expansion=0),
+        *(
+            dataclasses.replace(features, propagation=dataclasses.replace(propagation, **{name: value}))
+            for name, value in {"seed": 1, "sketch": 21}.items()
+        ),
+    ]
+    assert len({each.fingerprint for each in [features, *others]}) == 6
+
+
+def test_pieces_are_all_rows_in_order() -> None:
+    x = torch.arange(2 * ROWS_AT_ONCE + 3)
+    assert [len(piece) for piece in pieces(x)] == [ROWS_AT_ONCE, ROWS_AT_ONCE, 3]
+    assert torch.equal(torch.cat(pieces(x)), x)
+    assert [len(piece) for piece in pieces(x[:0])] == [0]
