@@ -11,6 +11,8 @@ import scipy.optimize
 import torch
 from torch import Tensor
 
+from ipal.errors import DataError
+
 WORST_CONDITION = 1e12
 """Beyond it, a float64 solve returns mostly rounding."""
 
@@ -42,6 +44,8 @@ def factorise(gram: Tensor, ridge: float) -> Factor:
     Only the lower half of G is read.
     """
     size = gram.diagonal().mean().clamp_min(torch.finfo(gram.dtype).tiny)
+    if not torch.isfinite(size):
+        raise DataError("The sums hold infinite values: look at the features.")
     used = ridge
     while True:
         shifted = gram.clone()

@@ -175,6 +175,18 @@ class RunStore:
                 raise StoreError(f"{path} is no run folder: it has no config.yaml.")
         raise StoreError(f"There is no run '{name}' under {self.root}: 'ipal list runs' shows those there are.")
 
+    def model_file(self, name: str) -> Path:
+        """A saved model by its file, its run folder, or a part of its run's name; links are followed."""
+        if not name:
+            raise ConfigError("The name of a model is empty: give a file, a run folder, or a part of a run's name.")
+        path = Path(name)
+        if path.is_file() or path.suffix == ".safetensors":
+            return path.resolve()
+        folder = self.find(name)
+        if not folder.is_finished or not folder.model.exists():
+            raise StoreError(f"{folder.path.name} has no model yet: 'ipal resume {folder.path.name}' finishes it.")
+        return folder.model.resolve()
+
     def all(self) -> Sequence[RunFolder]:
         """Every run, newest last."""
         folders = [path.parent for path in self.root.glob("*/config.yaml")]

@@ -110,15 +110,15 @@ class Sums:
         """With rows added or taken away, which are weighted by these sizes of their classes."""
         if not rows:
             return self
-        total = self.total.clone()
-        for piece, labels in rows.pieces(torch.arange(len(rows), device=total.device)):
-            total.index_add_(0, labels, piece, alpha=sign)
-        return replace(self, count=count, total=total, gram=self.changed_gram(sign, rows, sizes))
+        changed = replace(self, count=count, total=self.total.clone(), gram=self.gram.clone())
+        changed.take_in(sign, rows, sizes)
+        return changed
 
     def check_exchange(self, leaving: Tensor, coming: Tensor, names: Sequence[str]) -> None:
         """Refuse what cannot be done exactly."""
 
-    def changed_gram(self, sign: float, rows: Rows, sizes: Tensor) -> Tensor:
+    def take_in(self, sign: float, rows: Rows, sizes: Tensor) -> None:
+        """Add rows to `total` and `gram` in place, which nobody else holds yet."""
         raise NotImplementedError
 
     def check_remainder(self, before: Self, classes: Tensor, names: Sequence[str]) -> None:
@@ -185,11 +185,11 @@ class PooledSums(Sums):
                 "analytic.sums=per-class."
             )
 
-    def changed_gram(self, sign: float, rows: Rows, sizes: Tensor) -> Tensor:
-        gram, root = self.gram.clone(), sizes.double().clamp_min(1).rsqrt()
-        for piece, labels in rows.pieces(torch.arange(len(rows), device=gram.device)):
-            add_gram(gram, piece * root[labels, None], sign)
-        return gram
+    def take_in(self, sign: float, rows: Rows, sizes: Tensor) -> None:
+        root = sizes.double().clamp_min(1).rsqrt()
+        for piece, labels in rows.pieces(torch.arange(len(rows), device=root.device)):
+            self.total.index_add_(0, labels, piece, alpha=sign)
+            add_gram(self.gram, piece * root[labels, None], sign)
 
     def check_remainder(self, before: Self, classes: Tensor, names: Sequence[str]) -> None:
         super().check_remainder(before, classes, names)
@@ -234,14 +234,13 @@ class PerClassSums(Sums):
         grown = super().grown(classes)
         return replace(grown, gram=torch.nn.functional.pad(self.gram, (0, 0, 0, classes - len(self.count))))
 
-    def changed_gram(self, sign: float, rows: Rows, sizes: Tensor) -> Tensor:
-        gram = self.gram.clone()
+    def take_in(self, sign: float, rows: Rows, sizes: Tensor) -> None:
         for c in torch.unique(rows.labels).tolist():
-            change = torch.zeros(self.width, self.width, dtype=torch.float64, device=gram.device)
+            change = torch.zeros(self.width, self.width, dtype=torch.float64, device=self.gram.device)
             for piece, _ in rows.pieces(torch.nonzero(rows.labels == c).flatten()):
+                self.total[c].add_(piece.sum(dim=0), alpha=sign)
                 add_gram(change, piece, sign)
-            gram[c] += _packed(change)
-        return gram
+            self.gram[c] += _packed(change)
 
     def check_remainder(self, before: Self, classes: Tensor, names: Sequence[str]) -> None:
         super().check_remainder(before, classes, names)

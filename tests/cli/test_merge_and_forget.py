@@ -461,7 +461,7 @@ def test_a_graph_file_that_is_not_there_or_none_is_named(refused: Callable[..., 
 def test_nodes_that_were_never_learned_are_refused(refused: Callable[..., str], tiny: Dataset, option: str) -> None:
     half = np.arange(len(tiny.y)) % 2 == 0
     write("all.npz", view(tiny), forget=tiny.y == 1)
-    refused([option, "all.npz"], "Class 0 was learned from", "said to have taught", "array train", train_mask=half)
+    refused([option, "all.npz"], "Class 0 was learned from", "said to have taught", "training nodes", train_mask=half)
     others = np.flatnonzero(~half & (tiny.y == 1))[:10]
     write("other.npz", view(tiny), forget=some(tiny, *others[:5]), train=some(tiny, *others))
     refused([option, "other.npz"], "not those that were learned", "graph has changed", train_mask=half)

@@ -413,10 +413,19 @@ def test_more_nodes_than_were_learned_are_not_forgotten(sums):
     one = case(32)
     # Nodes of class 0 that were not learned are said to have taught.
     learner = one.model(sums, np.concatenate([one.of(0)[2:], one.of(1)]))
-    with Refused(learner, "Class 0", "never learned"):
+    with Refused(learner, "Class 0", "said to have taught"):
         learner.forget_rows(one.data(one.of(0), one.of(0)))
-    with Refused(learner, "Class 0", "never learned"):
+    with Refused(learner, "Class 0", "said to have taught"):
         learner.forget_nodes(one.data(one.of(0), one.of(0)))
+
+
+def test_the_same_nodes_are_not_forgotten_twice():
+    one = case(36, expansion=4)  # many more nodes than columns: what remains would still look like a sum of squares
+    learner = one.model("per-class", np.concatenate([one.of(0), one.of(1)]))
+    again = one.data(np.concatenate([one.of(0), one.of(1)]), one.of(0)[:2])
+    learner.forget_rows(again)
+    with Refused(learner, "Class 0", "not forgotten before"):
+        learner.forget_rows(again)
 
 
 @POOLED_AND_PER_CLASS

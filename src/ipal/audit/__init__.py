@@ -165,7 +165,7 @@ def _against(learner: Learner, kept: Mapping[str, Remembered], evidence: Evidenc
     tensors = learner.state().tensors
     size = sum(tensor.numel() for tensor in tensors.values())
     sample = int(min(EVERYWHERE, max(4, MOST_VALUES // max(1, size))))
-    raw = stored_rows(tensors, learner._checked(evidence.dataset.graph).x, sample)
+    raw = stored_rows(tensors, learner.checked(evidence.dataset.graph).x, sample)
     order = sorted((name for name in kept if kept[name].count), key=lambda name: kept[name].count or 0)
     smallest = order[:SMALLEST]
     # A column in which only one node has a value makes a matrix of products show that node's whole row.

@@ -10,7 +10,6 @@ from rich.table import Table
 
 from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, DataRoot, Runs
-from ipal.errors import ConfigError, StoreError
 from ipal.store import RunFolder, RunStore
 
 if TYPE_CHECKING:
@@ -41,7 +40,9 @@ def audit(
     With --data: whether a row of the graph stands anywhere in the model, and
     how well rows of the smallest classes can be reconstructed from it.
     """
-    path, folder = _find(model, runs)
+    path = RunStore(runs).model_file(model)
+    beside = RunFolder(path.parent)
+    folder = beside if path == beside.model and (path.parent / "config.yaml").exists() else None
 
     from ipal import audit as library
     from ipal.learners import load_learner
@@ -54,21 +55,6 @@ def audit(
         sys.stdout.write("\n")
     else:
         _show(found)
-
-
-def _find(name: str, runs: Path) -> tuple[Path, RunFolder | None]:
-    """A model by its file, its run folder, or a part of its run's name; and the run, where it is one's."""
-    path = Path(name)
-    if not name:
-        raise ConfigError("The name of a model is empty: give a file, a run folder, or a part of a run's name.")
-    if path.is_file() or path.suffix == ".safetensors":
-        path = path.resolve()
-        beside = RunFolder(path.parent)
-        return path, beside if path == beside.model and (path.parent / "config.yaml").exists() else None
-    folder = RunStore(runs).find(name)
-    if not folder.is_finished or not folder.model.exists():
-        raise StoreError(f"{folder.path.name} has no model yet: 'ipal resume {folder.path.name}' finishes it.")
-    return folder.model.resolve(), folder
 
 
 def _evidence(name: str, root: Path | None, learner: "Learner", folder: RunFolder | None) -> "Evidence":

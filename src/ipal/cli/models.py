@@ -39,7 +39,7 @@ def merge(
     if len(models) < 2:
         raise ConfigError("Name at least two models to merge: ipal merge A B -o C")
     target = _new_file(out, force)
-    files = [_model_file(name, runs) for name in models]
+    files = [RunStore(runs).model_file(name) for name in models]
     for place, file in enumerate(files):
         if file in files[:place]:
             raise ConfigError(f"{file} is named twice: its nodes would count twice.")
@@ -135,7 +135,7 @@ def forget(
         raise ConfigError("Say what is to be forgotten, with exactly one of --class, --rows and --nodes.")
     if classes and (which is not None or directed):
         raise ConfigError("--which and --directed are about a graph: they go with --rows or --nodes, not with --class.")
-    source = _model_file(model, runs)
+    source = RunStore(runs).model_file(model)
     target = source if out is None else _new_file(out, force)
     read = _stamp(source)
     learner = _closed_form(source)
@@ -173,8 +173,6 @@ def forget(
 
 
 def _take_away(learner: "Analytic", path: Path, sense: str, which: str | None, directed: bool) -> None:
-    import numpy as np
-
     from ipal.datasets.departures import read_departure
     from ipal.learners.convert import departure_of
 
@@ -184,14 +182,6 @@ def _take_away(learner: "Analytic", path: Path, sense: str, which: str | None, d
     if strings != isinstance(learner.labels_[0], str):
         kinds = ("strings", "numbers") if strings else ("numbers", "strings")
         raise DataError(f"The labels in {path} are {kinds[0]}, but the model knows its classes by {kinds[1]}.")
-    # Sums of many nodes do not show that the same ones are taken away a second time: their number does.
-    behind = learner.nodes_behind_class()
-    for label, taught in zip(*(part.tolist() for part in np.unique(labels, return_counts=True)), strict=True):
-        if taught > behind.get(str(label), taught):
-            raise DataError(
-                f"Class {label} was learned from {behind[str(label)]} node(s), but {taught} are said to have taught in "
-                f"{path}: mark in its array train (default all) only nodes that did, and were not forgotten before."
-            )
     if sense == "nodes":
         learner.forget_nodes(file)
         return
@@ -199,20 +189,6 @@ def _take_away(learner: "Analytic", path: Path, sense: str, which: str | None, d
     if len(silent):
         raise DataError(f"Node {silent[0]} is to be forgotten, but the array train says that it never taught.")
     learner.forget_rows(file)
-
-
-def _model_file(name: str, runs: Path) -> Path:
-    """A model by its file, its run folder, or a part of its run's name."""
-    path = Path(name)
-    # Through links: it is the file itself that is to be replaced, not a link to it.
-    if name and (path.is_file() or path.suffix == ".safetensors"):
-        return path.resolve()
-    if not name:
-        raise ConfigError("The name of a model is empty: give a file, a run folder, or a part of a run's name.")
-    folder = RunStore(runs).find(name)
-    if not folder.is_finished or not folder.model.exists():
-        raise StoreError(f"{folder.path.name} has no model yet: 'ipal resume {folder.path.name}' finishes it.")
-    return folder.model.resolve()
 
 
 def _closed_form(path: Path) -> "Analytic":

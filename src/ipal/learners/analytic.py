@@ -29,14 +29,16 @@ from ipal.learners.base import Learner, Remembered, Terms
 from ipal.learners.convert import departure_of
 from ipal.learners.self_choice import HOPS, LeftOut, choose_features, choose_ridge
 from ipal.ridge import factorise, ridge_weights
-from ipal.streams import Labels, Task
+from ipal.streams import Task
 from ipal.sums import SUMS, PerClassSums, Rows, Sums, mirrored
 
 if TYPE_CHECKING:  # for its name alone: importing it takes seconds
     from torch_geometric.data import Data
 
 GIB = 2**30
-EXPANSIONS = (0, 1024, 2048, 4096)
+EXPANSIONS = (0, 1024, 2048, 4096, 8192)
+WIDE = 4096
+"""Wider than this only where the first task has as many rows."""
 FIRST_RIDGE = 0.1
 ENOUGH_ROWS = 32
 """Fewer rows than these say nothing about the ridge: it stays as it is."""
@@ -99,7 +101,7 @@ class Analytic(Learner):
     def _choose(self, task: Task) -> None:
         """Hops and expansion, once; from here on they are part of the model."""
         propagation = Propagation(self.num_features_, self.sketch, self.seed, self.generator_.device)
-        options = self._options(self.num_features_, len(self.labels_))
+        options = self._options(self.num_features_, len(self.labels_), len(task.nodes))
         choice = choose_features(task, self.rows(task.labels), propagation, options, self.generator_)
         self.choices_ = {**dataclasses.asdict(choice), "ridge": []}
         self._use(tuple(choice.hops), choice.expansion)
@@ -110,10 +112,11 @@ class Analytic(Learner):
         self.sums_ = SUMS[self.sums].empty(self.features_.width, self.generator_.device)
         self.weights_ = torch.zeros(self.features_.width, 0, dtype=torch.float64, device=self.generator_.device)
 
-    def _options(self, num_features: int, classes: int) -> dict[tuple[int, ...], list[int]]:
+    def _options(self, num_features: int, classes: int, rows: int = 0) -> dict[tuple[int, ...], list[int]]:
         """Expansions to choose from, by hops: those whose sums leave room for all classes, or else the narrowest."""
         tried = HOPS if self.hops == "auto" else (self.hops,)
-        sizes = EXPANSIONS if self.expansion == "auto" else (self.expansion,)
+        sensible = tuple(size for size in EXPANSIONS if size <= max(WIDE, rows))
+        sizes = sensible if self.expansion == "auto" else (self.expansion,)
         columns = min(num_features, self.sketch)
         widths = {(hops, size): size or columns * len(hops) for hops in tried for size in sizes}
         most, room = self.memory * GIB, max(self.expected_classes, classes)
@@ -181,6 +184,8 @@ class Analytic(Learner):
 
     def merged(self, other: "Analytic") -> Self:
         """The model that learned what both learned: their sums, added. Both must map nodes to rows alike."""
+        if not isinstance(other, Analytic):
+            raise DataError(f"Only models of the closed form can be merged, not one of '{other.name}'.")
         self._require_fitted()
         other._require_fitted()
         for name, mine in self._addressed().items():
@@ -231,7 +236,7 @@ class Analytic(Learner):
         self._require_fitted()
         departure = departure_of(data)
         task, gone = departure.task, departure.leaving
-        taught = self._rows(self._checked(task.graph), task.nodes, self._known_rows(task.labels))
+        taught = self._rows(self.checked(task.graph), task.nodes, self._taught(task))
         leaving = np.isin(task.nodes, gone)
         if leaving.sum() != len(gone):
             raise DataError("forget_mask marks a node that is not in train_mask: it never taught.")
@@ -252,9 +257,9 @@ class Analytic(Learner):
         if len(task.nodes) == 0:
             raise DataError("train_mask marks no node: nothing was learned in this graph.")
         stay = np.setdiff1d(np.arange(task.graph.num_nodes), gone)
-        labels = self._known_rows(task.labels)
+        labels = self._taught(task)
         stays = ~np.isin(task.nodes, gone)
-        before = self._rows(self._checked(task.graph), task.nodes, labels)
+        before = self._rows(self.checked(task.graph), task.nodes, labels)
         rest = task.graph.induced(stay) if stays.any() else task.graph  # where nobody stays, nothing is looked up
         after = self._rows(rest, np.searchsorted(stay, task.nodes[stays]), labels[stays])
         moved = np.ones(len(task.nodes), dtype=bool)
@@ -280,10 +285,19 @@ class Analytic(Learner):
             raise DataError(f"Class {label} was never learned; known are {', '.join(self._names)}.")
         return self.labels_.index(label)
 
-    def _known_rows(self, labels: Labels) -> Tensor:
-        for label in np.unique(labels).tolist():
-            self._known(label)
-        return self.rows(labels)
+    def _taught(self, task: Task) -> Tensor:
+        """The classes of nodes that are said to have taught: known ones, and no more nodes than stand behind them.
+
+        Sums of many nodes do not show that the same ones are taken away a second time: their number does.
+        """
+        for label, taught in zip(*(part.tolist() for part in np.unique(task.labels, return_counts=True)), strict=True):
+            behind = int(self.sums_.count[self._known(label)])
+            if taught > behind:
+                raise DataError(
+                    f"Class {label} was learned from {behind} node(s), but {taught} are said to have taught in this "
+                    "graph: mark as training nodes only those that did, and were not forgotten before."
+                )
+        return self.rows(task.labels)
 
     @property
     def _names(self) -> list[str]:

@@ -77,13 +77,13 @@ class Learner(ABC):
     def predict_proba(self, data: "Data") -> NDArray[np.float32]:
         """Probability of every class, in the order of `classes_`."""
         with torch.no_grad():
-            graph = self._checked(graph_of(data))
+            graph = self.checked(graph_of(data))
             return self.probabilities(self.scores(graph), graph).cpu().numpy()
 
     def embed(self, data: "Data") -> NDArray[np.float32]:
         """Embedding of every node."""
         with torch.no_grad():
-            embeddings: NDArray[np.float32] = self.represent(self._checked(graph_of(data))).cpu().numpy()
+            embeddings: NDArray[np.float32] = self.represent(self.checked(graph_of(data))).cpu().numpy()
         return embeddings
 
     @property
@@ -203,7 +203,7 @@ class Learner(ABC):
     def predict_graph(self, graph: Graph) -> Labels:
         """The likeliest class of every node; the one way from a graph to labels."""
         with torch.no_grad():
-            best = self.scores(self._checked(graph)).argmax(dim=-1)
+            best = self.scores(self.checked(graph)).argmax(dim=-1)
         labels: Labels = np.asarray(self.labels_)[best.cpu().numpy()]
         return labels
 
@@ -212,7 +212,8 @@ class Learner(ABC):
         row = {label: index for index, label in enumerate(self.labels_)}
         return torch.tensor([row[label] for label in labels.tolist()], device=self.generator_.device)
 
-    def _checked(self, graph: Graph) -> Graph:
+    def checked(self, graph: Graph) -> Graph:
+        """A graph that this model can look at, or a sentence."""
         self._require_fitted()
         self._check_features(graph)
         return graph
@@ -243,7 +244,7 @@ class Learner(ABC):
             "method": self.name,
             "settings": self.settings(),
             "num_features": self.num_features_,
-            "labels": self.labels_,
+            "labels": list(self.labels_),
         }
 
     def load_facts(self, facts: Mapping[str, Any]) -> None:

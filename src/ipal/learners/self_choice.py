@@ -78,9 +78,9 @@ class LeftOut:
 
     def residuals(self, factor: Factor, cross: Tensor) -> tuple[Tensor, Tensor]:
         """Targets, and what is missed of them by the model that never saw the row."""
-        rows = self.rows[:, : len(cross)]
+        rows = self.rows[:, : len(cross)].to(cross.dtype)
         half = factor.half(rows.T)
-        targets = torch.nn.functional.one_hot(self.labels, cross.shape[1]).double()
+        targets = torch.nn.functional.one_hot(self.labels, cross.shape[1]).to(cross.dtype)
         predicted = rows @ ridge_weights(factor, cross)
         return targets, left_out_residual(targets, predicted, leverage(half, half, self.weights))
 
@@ -115,7 +115,11 @@ def choose_features(
     by_hops = {candidate: min(errors.values()) for candidate, errors in tried.items()}
     best = min(by_hops, key=by_hops.__getitem__)
     ridge = min(tried[best], key=tried[best].__getitem__)
-    by_expansion = {size: rehearsal.errors(propagation, best, size, (ridge,))[ridge] for size in options[best]}
+    by_expansion = {}
+    for size in options[best]:
+        # The ridge of the probe serves wider expansions; narrower ones may want another, and are quickly tried.
+        ridges = (ridge,) if size > PROBE_EXPANSION else PROBE_RIDGES
+        by_expansion[size] = min(rehearsal.errors(propagation, best, size, ridges).values())
     size = min(by_expansion, key=by_expansion.__getitem__)
     reason = (
         "lowest leave-one-out squared error of training nodes learned with the edges inside their class "
@@ -170,7 +174,7 @@ class Rehearsal:
 
 def choose_ridge(gram: Tensor, cross: Tensor, judges: LeftOut) -> tuple[float, dict[str, float]]:
     """The smallest ridge that is about as good as the best, and the error of each."""
-    gram, cross = gram[:CORNER, :CORNER], cross[:CORNER]
+    gram, cross = gram[:CORNER, :CORNER].float(), cross[:CORNER].float()  # good to three digits, and fast
     errors = {ridge: judges.error(factorise(gram, ridge), cross) for ridge in RIDGES}
     chosen = min(ridge for ridge, error in errors.items() if error <= NEAR * min(errors.values()))
     return chosen, {f"{ridge:g}": error for ridge, error in errors.items()}
