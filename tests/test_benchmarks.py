@@ -67,3 +67,10 @@ def test_every_method_learns_seven_tasks(lines: str) -> None:
     named = re.findall(r"^  (\S+).* s, of bare +[\d.]+ x", lines, flags=re.MULTILINE)
     assert named == ["bare", "ewc", "ewc", "lwf", "mas", "twp", "er-gnn", "gem", "joint", "ipal"]
     assert len(ratios(lines)) == 9
+
+
+@pytest.mark.parametrize("lines", ["closed_form.py"], indirect=True)
+def test_the_closed_form_stands_beside_ipal_and_joint(lines: str) -> None:
+    rows = re.findall(r"^\| (\w+) \| ([\d.]+) \| (-?[\d.]+) \| ([\d.]+) \|.* (yes|no) \|$", lines, flags=re.MULTILINE)
+    assert [(row[0], row[-1]) for row in rows] == [("analytic", "no"), ("ipal", "no"), ("joint", "yes")]
+    assert all(0 <= float(row[1]) <= 100 for row in rows)
