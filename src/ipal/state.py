@@ -62,5 +62,5 @@ def _checksum(tensors: Mapping[str, Tensor], facts: str) -> str:
     digest = hashlib.sha256(facts.encode())
     for name in sorted(tensors):
         digest.update(f"{name}{tuple(tensors[name].shape)}{tensors[name].dtype}".encode())
-        digest.update(memoryview(tensors[name].reshape(-1).view(torch.uint8).numpy()))  # not copied
+        digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
