@@ -154,6 +154,7 @@ class Analytic(Learner):
             told = [*self.choices_["ridge"], {"chosen": self.ridge_, "errors": errors}]
             self.choices_ = {**self.choices_, "ridge": told}
         factor = factorise(gram, self.ridge_)
+        self.choices_ = {**self.choices_, "ridge_used": factor.ridge}  # more than asked for, where that was too little
         self.weights_ = ridge_weights(factor, cross)
         if judges is not None:
             # Each task shows its own classes only: all of them so far have a say, by their number.
