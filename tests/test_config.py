@@ -365,3 +365,12 @@ def test_a_configuration_survives_being_written_and_read(config: RunConfig) -> N
     read = run_config(yaml.safe_load(yaml.safe_dump(config.to_tree(), sort_keys=False)))
     assert read == config
     assert read.digest == config.digest
+
+
+def test_a_setting_of_several_kinds_says_what_each_would_take_and_others_stay_out_of_it():
+    with pytest.raises(ConfigError) as refused:
+        run_config({"dataset": "digits", "protocol": {"class_order": "lable"}})
+    assert "'label' or 'shuffled', or input should be a valid tuple" in str(refused.value)
+    with pytest.raises(ConfigError) as refused:
+        run_config({"dataset": "digits", "train": {"epochs": -1, "lr_base": -1}})
+    assert str(refused.value).endswith("'train.epochs' cannot be -1: input should be greater than or equal to 0.")

@@ -143,15 +143,21 @@ def explain(
 ) -> ConfigError:
     """The first complaint of pydantic as one sentence in the user's words."""
     first = error.errors()[0]
-    # Branches of a union (`class_order`) appear in the location as type names: keep only real keys.
-    parts = [str(part) for part in first["loc"] if str(part).replace("_", "").isalnum()]
+    parts = _keys(first["loc"])
     path = prefix + ".".join((renamed or {}).get(part, part) for part in parts)
     if first["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
         return ConfigError(f"Unknown setting '{path}'.{did_you_mean(path, known)}", path)
     if first["type"] == "missing":
         return ConfigError(f"The setting '{path}' is missing.", path)
-    problem = first["msg"][0].lower() + first["msg"][1:]
+    # Where a setting may be one of several kinds, each says what it would have taken.
+    same = [one["msg"] for one in error.errors() if _keys(one["loc"])[: len(parts)] == parts]
+    problem = ", or ".join(message[0].lower() + message[1:] for message in same)
     return ConfigError(f"The setting '{path}' cannot be {first['input']!r}: {problem}.", path)
+
+
+def _keys(location: tuple[int | str, ...]) -> list[str]:
+    """The names on the way to a setting. Branches of a union (`class_order`) appear as type names, and are left out."""
+    return [str(part) for part in location if str(part).replace("_", "").isalnum()]
 
 
 def known_settings(model: type[BaseModel], prefix: str = "") -> list[str]:

@@ -3,8 +3,6 @@
 Heavy imports stand inside the commands, so that help answers at once.
 """
 
-import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -152,7 +150,7 @@ def list_things(
         raise ConfigError(f"'{what}' cannot be listed.{did_you_mean(what, listings)}")
     rows = listings[what]()
     if as_json:
-        _print_json(rows)
+        render.as_json(rows)
     else:
         render.listing(what, rows)
 
@@ -176,7 +174,7 @@ def data(
             catalog.download(name, folder)
     rows = [survey.look(name, folder) for name in names] if names else survey.look_at_all(folder)
     if as_json:
-        _print_json(rows)
+        render.as_json(rows)
     else:
         render.survey(rows, folder)
 
@@ -201,14 +199,9 @@ def _show_finished(folder: RunFolder, as_json: bool) -> None:
 
 def _show(folder: RunFolder, result: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        _print_json({"run": str(folder.path), **result})
+        render.as_json({"run": str(folder.path), **result})
     else:
         render.result(result, folder.path)
-
-
-def _print_json(content: Any) -> None:
-    json.dump(content, sys.stdout, indent=2)
-    sys.stdout.write("\n")
 
 
 def _parse_split(text: str | None) -> list[int] | None:

@@ -1,7 +1,5 @@
 """`ipal audit`: what a saved model keeps of the nodes it was taught, and what of them can be had back from it."""
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,8 +49,7 @@ def audit(
     evidence = None if data is None else _evidence(data, root, learner, folder)
     found = {"model": str(path), **library.audit(learner, evidence)}
     if as_json:
-        json.dump(found, sys.stdout, indent=2)
-        sys.stdout.write("\n")
+        render.as_json(found)
     else:
         _show(found)
 

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -56,8 +55,7 @@ def bench(
         raise typer.Exit(130) from None
     finished = {bench.name: [bench.summary(row) for row in bench.rows] for bench in suite.benches}
     if as_json:
-        json.dump(finished, sys.stdout, indent=2)
-        sys.stdout.write("\n")
+        render.as_json(finished)
     else:
         for done in suite.benches:
             _show_rows(done, finished[done.name])

@@ -1,6 +1,5 @@
 """`ipal drift`: how far old classes' features move while new ones are learned."""
 
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -58,8 +57,7 @@ def drift(
             if abs(gap) > 1e-6:
                 render.note(f"{folder.path} has another AP than measured here ({gap:+.2f}): made on another machine?")
     if as_json:
-        json.dump({**numbers, "files": list(map(str, written))}, sys.stdout, indent=2)
-        sys.stdout.write("\n")
+        render.as_json({**numbers, "files": list(map(str, written))})
         return
     cells = table(numbers)
     shown = Table(

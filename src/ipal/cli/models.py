@@ -1,7 +1,5 @@
 """`ipal merge` and `ipal forget`: what the closed form's sums allow, for saved models."""
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -52,7 +50,7 @@ def merge(
     behind = [part.nodes_behind_class() for part in parts]
     if as_json:
         named = zip(files, behind, strict=True)
-        _print_json(
+        render.as_json(
             {
                 "model": str(target),
                 "nodes_behind_class": counts,
@@ -159,7 +157,7 @@ def forget(
     elif target != source:
         render.note(f"{source} still remembers: delete it once it is no longer needed.")
     if as_json:
-        _print_json(
+        render.as_json(
             {
                 "model": str(target),
                 "read_from": str(source),
@@ -243,8 +241,3 @@ def _show_change(before: dict[str, int], after: dict[str, int], sense: str, targ
 def _many(count: int, word: str) -> str:
     plural = word + ("es" if word.endswith("s") else "s")
     return f"{count} {word if count == 1 else plural}"
-
-
-def _print_json(content: Any) -> None:
-    json.dump(content, sys.stdout, indent=2)
-    sys.stdout.write("\n")

@@ -1,5 +1,7 @@
 """What the command shows to a person. Results go to stdout, everything else to stderr."""
 
+import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,6 +14,12 @@ if TYPE_CHECKING:
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
+
+
+def as_json(content: Any) -> None:
+    """Plain JSON on stdout, and nothing else."""
+    json.dump(content, sys.stdout, indent=2)
+    sys.stdout.write("\n")
 
 
 def note(message: str) -> None:
