@@ -1,27 +1,43 @@
 """One attributed graph, as plain arrays, and the checks that every graph passes before anything else sees it."""
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ipal.errors import DataError
+from ipal.neighbours import Neighbours, normalised_adjacency, smallest
 
 Features: TypeAlias = NDArray[np.float32] | sp.csr_array
 Edges = NDArray[np.int64]
 Nodes = NDArray[np.int64]
 
+VALUES_AT_ONCE = 4_000_000
+"""So many numbers of an array are looked at in one go."""
 
-@dataclass(frozen=True, eq=False)
+
 class Graph:
-    """Features and edges of n nodes, without labels. Edges run from row 0 to row 1, no loops, no repeats."""
+    """Features and in-neighbours of n nodes, without labels: immutable, in memory or mapped from files.
 
-    x: Features
-    edges: Edges
+    `Graph(x, edges)` takes an edge list (from row 0 to row 1), `Graph.of(x, neighbours)` what is in rows already.
+    """
+
+    def __init__(self, x: Features, edges: NDArray[Any]) -> None:
+        self._take(x, Neighbours.of_edges(edges, int(x.shape[0])))
+
+    @classmethod
+    def of(cls, x: Features, neighbours: Neighbours, *, symmetric: bool | None = None) -> "Graph":
+        """Who knows that every edge runs both ways says so: it is not looked up then."""
+        graph = cls.__new__(cls)
+        graph._take(x, neighbours, symmetric)
+        return graph
+
+    def _take(self, x: Features, neighbours: Neighbours, symmetric: bool | None = None) -> None:
+        self.x, self.neighbours, self._symmetric = x, neighbours, symmetric
 
     @property
     def num_nodes(self) -> int:
@@ -31,24 +47,73 @@ class Graph:
     def num_features(self) -> int:
         return int(self.x.shape[1])
 
+    @property
+    def num_edges(self) -> int:
+        """Directed ones: an edge that runs both ways counts twice."""
+        return self.neighbours.num_edges
+
+    @property
+    def indptr(self) -> NDArray[np.int64]:
+        return self.neighbours.indptr
+
+    @property
+    def indices(self) -> NDArray[np.int32]:
+        return self.neighbours.indices
+
+    @property
+    def scale(self) -> NDArray[np.float32]:
+        """1 / sqrt(in-degree, the self-loop counted)."""
+        return self.neighbours.scale
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether every edge also runs the other way."""
+        if self._symmetric is None:
+            self._symmetric = self.neighbours.symmetric
+        return self._symmetric
+
+    @property
+    def by_source(self) -> Neighbours:
+        """Row i holds the nodes that i points to."""
+        return self.neighbours if self.symmetric else self.neighbours.transposed()
+
+    @cached_property
+    def edges(self) -> Edges:
+        """(2, edges) from row 0 to row 1, sorted. 16 bytes an edge: large graphs are better read in rows."""
+        ends = np.empty((2, self.num_edges), dtype=np.int64)
+        done = 0
+        for source, target in self.by_source.edge_chunks():
+            ends[:, done : done + len(source)] = source, target
+            done += len(source)
+        return ends
+
     @cached_property
     def adjacency(self) -> sp.csr_array:
         """A[i, j] = 1 where an edge runs from j to i: a product with it gathers from in-neighbours."""
-        ones = np.ones(self.edges.shape[1], dtype=np.float32)
-        n = self.num_nodes
-        return sp.csr_array((ones, (self.edges[1], self.edges[0])), shape=(n, n))
+        return self.neighbours.matrix(0, self.num_nodes, np.ones(self.num_edges, dtype=np.float32))
 
     @cached_property
     def normalised(self) -> sp.csr_array:
         """The propagation matrix of a graph convolution (see `normalised_adjacency`)."""
-        return normalised_adjacency(self.adjacency)
+        values = np.empty(self.num_edges + self.num_nodes, dtype=np.float32)
+        indices = np.empty(self.num_edges + self.num_nodes, dtype=np.int32)
+        for begin, end in self.neighbours.chunks():
+            rows = self.propagation_rows(begin, end)
+            at = slice(self.indptr[begin] + begin, self.indptr[end] + end)
+            values[at], indices[at] = rows.data, rows.indices
+        indptr = smallest(self.indptr + np.arange(self.num_nodes + 1))
+        return sp.csr_array((values, indices, indptr), shape=(self.num_nodes, self.num_nodes))
+
+    def propagation_rows(self, begin: int, end: int) -> sp.csr_array:
+        """These rows of `normalised`, without making the others."""
+        return normalised_adjacency(self.neighbours, begin, end)
 
     def induced(self, nodes: Nodes) -> "Graph":
         """The subgraph on `nodes`, which are numbered anew in the order given."""
-        position = np.full(self.num_nodes, -1, dtype=np.int64)
-        position[nodes] = np.arange(len(nodes))
-        edges = position[self.edges]
-        return Graph(x=self.x[nodes], edges=np.ascontiguousarray(edges[:, (edges >= 0).all(axis=0)]))
+        if np.array_equal(nodes, np.arange(self.num_nodes)):
+            return self
+        symmetric = True if self._symmetric else None  # of what runs one way, a part may run both ways
+        return Graph.of(self.x[nodes], self.neighbours.without_rest(nodes), symmetric=symmetric)
 
 
 def checked_graph(x: Features, edges: NDArray[np.generic], *, undirected: bool) -> Graph:
@@ -58,46 +123,35 @@ def checked_graph(x: Features, edges: NDArray[np.generic], *, undirected: bool) 
         raise DataError(f"Features must be a table of nodes by features; these have {x.ndim} dimension(s).")
     if n == 0 or x.shape[1] == 0:
         raise DataError("The graph is empty: it needs at least one node and one feature.")
+    if n > np.iinfo(np.int32).max:
+        raise DataError(f"The graph has {n} nodes; at most {np.iinfo(np.int32).max} can be numbered.")
+    check_finite(x)
+    neighbours = Neighbours.of_edges(checked_edges(edges, n), n, undirected=undirected)
+    return Graph.of(x, neighbours, symmetric=True if undirected else None)
+
+
+def check_finite(x: Features) -> None:
     values = x.data if isinstance(x, sp.csr_array) else x
-    if not np.isfinite(values).all():
+    if not all(np.isfinite(some).all() for some in _some_rows(values)):
         raise DataError("The features hold NaN or infinite values: replace them before use.")
-    return Graph(x=x, edges=simple_edges(checked_edges(edges, n), n, undirected=undirected))
 
 
-def checked_edges(edges: NDArray[np.generic], n: int) -> Edges:
+def checked_edges(edges: NDArray[np.generic], n: int) -> NDArray[Any]:
     """Edges that came from outside, as pairs of nodes 0 to n - 1."""
     if edges.ndim != 2 or edges.shape[0] != 2:
         raise DataError(f"edge_index must have the shape 2 x edges; this one has {tuple(edges.shape)}.")
     if not np.issubdtype(edges.dtype, np.integer):
         raise DataError(f"edge_index must hold whole numbers; this one holds {edges.dtype}.")
-    ends = edges.astype(np.int64)
-    if ends.size and (ends.min() < 0 or ends.max() >= n):
-        wrong = int(ends[(ends < 0) | (ends >= n)][0])
-        raise DataError(f"An edge points to node {wrong}, but the nodes are 0 to {n - 1}.")
-    return ends
+    for wrong in (edges.min(), edges.max()) if edges.size else ():
+        if not 0 <= wrong < n:
+            raise DataError(f"An edge points to node {wrong}, but the nodes are 0 to {n - 1}.")
+    return edges
 
 
-def simple_edges(edges: Edges, n: int, *, undirected: bool) -> Edges:
+def simple_edges(edges: NDArray[Any], n: int, *, undirected: bool) -> Edges:
     """Edges sorted, each once, without self-loops; both ways where `undirected`."""
-    if undirected:
-        edges = np.concatenate([edges, edges[::-1]], axis=1)
-    key = np.unique(edges[0, edges[0] != edges[1]] * n + edges[1, edges[0] != edges[1]])
-    return np.stack([key // n, key % n])
-
-
-def normalised_adjacency(adjacency: sp.csr_array) -> sp.csr_array:
-    r"""The propagation matrix of a graph convolution, in-degrees counted with the self-loop.
-
-    .. math:: \hat A = D^{-1/2} (A + I) D^{-1/2}
-
-    Source: Kipf & Welling 2017, Eq. 2.
-    """
-    with_loops = (adjacency + sp.eye_array(adjacency.shape[0], dtype=np.float32, format="csr")).tocsr()
-    scale = 1.0 / np.sqrt(np.asarray(with_loops.sum(axis=1)).reshape(-1))
-    normalised: sp.csr_array = (sp.diags_array(scale) @ with_loops @ sp.diags_array(scale)).tocsr()
-    normalised = normalised.astype(np.float32)
-    normalised.sort_indices()
-    return normalised
+    chunks = Neighbours.of_edges(edges[::-1], n, undirected=undirected).edge_chunks()
+    return np.concatenate([np.zeros((2, 0), dtype=np.int64), *map(np.stack, chunks)], axis=1)
 
 
 def whole_labels(y: NDArray[np.generic], n: int) -> NDArray[np.int64]:
@@ -114,12 +168,28 @@ def whole_labels(y: NDArray[np.generic], n: int) -> NDArray[np.int64]:
 
 
 def content_hash(graph: Graph, y: NDArray[np.int64]) -> str:
-    """SHA-256 of features, edges and labels, whatever file they came from."""
-    digest = hashlib.sha256()
+    """SHA-256 of features, edges and labels, whatever file they came from, some at a time."""
+    digest: Any = hashlib.sha256()
     x = graph.x
-    parts = [x.indptr, x.indices, x.data] if isinstance(x, sp.csr_array) else [x]
-    for part in [*parts, graph.edges, y]:
+    for part in [x.indptr, x.indices, x.data] if isinstance(x, sp.csr_array) else [x]:
+        _take_in(digest, part.shape, _some_rows(part))
+    by_source = graph.by_source
+    digest.update(str((2, graph.num_edges)).encode())
+    for end in (0, 1):
+        for pair in by_source.edge_chunks():
+            digest.update(pair[end])
+    _take_in(digest, y.shape, _some_rows(y))
+    return str(digest.hexdigest())
+
+
+def _take_in(digest: Any, shape: tuple[int, ...], parts: Iterator[NDArray[Any]]) -> None:
+    digest.update(str(shape).encode())
+    for part in parts:
         kind = np.int64 if np.issubdtype(part.dtype, np.integer) else np.float32
-        digest.update(str(part.shape).encode())
-        digest.update(np.ascontiguousarray(part, dtype=kind).tobytes())
-    return digest.hexdigest()
+        digest.update(np.ascontiguousarray(part, dtype=kind))
+
+
+def _some_rows(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """All of an array, some rows at a time."""
+    step = max(1, VALUES_AT_ONCE // max(1, values[:1].size))
+    return (values[begin : begin + step] for begin in range(0, len(values), step))

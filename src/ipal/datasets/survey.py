@@ -16,7 +16,7 @@ def look(name: str, root: Path) -> dict[str, Any]:
     dataset = datasets.load(name, root)
     return facts | {
         "nodes": dataset.graph.num_nodes,
-        "edges": dataset.graph.edges.shape[1],
+        "edges": dataset.graph.num_edges,
         "features": dataset.graph.num_features,
         "classes": dataset.num_classes,
         "hash": dataset.hash,

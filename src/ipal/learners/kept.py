@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ipal.graph import Graph
+from ipal.neighbours import Neighbours
 from ipal.streams import Labels, Task
 
 
@@ -18,8 +19,10 @@ def disjoint_union(a: Task, b: Task) -> Task:
     sparse = any(isinstance(part.graph.x, sp.csr_array) for part in (a, b))
     x = sp.vstack([a.graph.x, b.graph.x], format="csr") if sparse else np.concatenate([a.graph.x, b.graph.x])
     shift = a.graph.num_nodes
+    indptr = np.concatenate([a.graph.indptr, b.graph.indptr[1:] + a.graph.num_edges])
+    indices = np.concatenate([a.graph.indices, b.graph.indices + np.int32(shift)])
     return Task(
-        Graph(x, np.concatenate([a.graph.edges, b.graph.edges + shift], axis=1)),
+        Graph.of(x, Neighbours(indptr, indices)),
         np.concatenate([a.nodes, b.nodes + shift]),
         np.concatenate([a.labels, b.labels]),
     )
@@ -30,7 +33,7 @@ def excerpt(task: Task, chosen: Labels, hops: int) -> Task:
     reached = np.zeros(task.graph.num_nodes, dtype=bool)
     reached[task.nodes[chosen]] = True
     for _ in range(hops):
-        reached |= task.graph.adjacency.T @ reached > 0
+        reached |= task.graph.neighbours.pointing_to(reached)
     inside = np.flatnonzero(reached)
     place = np.searchsorted(inside, task.nodes[chosen])
     return Task(task.graph.induced(inside), place, task.labels[chosen])
@@ -38,7 +41,8 @@ def excerpt(task: Task, chosen: Labels, hops: int) -> Task:
 
 def without_edges(task: Task) -> Task:
     """The same nodes, each alone with its self-loop."""
-    return Task(Graph(task.graph.x, np.zeros((2, 0), dtype=np.int64)), task.nodes, task.labels)
+    alone = Graph.of(task.graph.x, Neighbours.none(task.graph.num_nodes), symmetric=True)
+    return Task(alone, task.nodes, task.labels)
 
 
 def task_tensors(task: Task, rows: Tensor, group: str) -> dict[str, Tensor]:

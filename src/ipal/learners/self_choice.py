@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -144,8 +143,7 @@ class Rehearsal:
     ) -> "Rehearsal":
         graph = task.graph.induced(task.nodes)
         own = labels.cpu().numpy()
-        inside = own[graph.edges[0]] == own[graph.edges[1]]
-        views = (Graph(graph.x, np.ascontiguousarray(graph.edges[:, inside])), graph)
+        views = (Graph.of(graph.x, graph.neighbours.within(own), symmetric=graph.symmetric or None), graph)
         some = sample(labels, PROBE_ROWS, generator)
         apart, together = ([block[some] for block in propagation.hops(view, most)] for view in views)
         return cls(apart, together, torch.unique(labels[some], return_inverse=True)[1])

@@ -1,0 +1,176 @@
+"""Who points to whom, in rows: 32-bit in-neighbours one node after the other, in memory or mapped from a file.
+
+Whatever is done here goes over some rows at a time, so that a graph of a hundred million edges needs little more
+than itself.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+EDGES_AT_ONCE = 4_000_000
+"""So many edges are looked at in one go: temporary arrays stay below some 100 MB."""
+
+Ends = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """Row i holds the nodes with an edge to i, ascending, each once, never i itself."""
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
+
+    @classmethod
+    def of_edges(cls, edges: NDArray[Any], n: int, *, undirected: bool = False) -> "Neighbours":
+        """From pairs in any order, loops and repeats removed; both ways where `undirected`.
+
+        Sorted in place as one number a pair: besides the pairs it takes 8 bytes an edge, then 4.
+        """
+        given = edges.shape[1]
+        keys = np.empty((2 if undirected else 1) * given, dtype=np.int64)
+        for begin in range(0, given, EDGES_AT_ONCE):
+            some = slice(begin, begin + EDGES_AT_ONCE)
+            source, target = edges[0, some].astype(np.int64), edges[1, some].astype(np.int64)
+            keys[:given][some] = target * n + source
+            if undirected:
+                keys[given:][some] = source * n + target
+        keys.sort()
+        keys = keys[: _drop_loops_and_repeats(keys, n)]
+        indices = np.empty(len(keys), dtype=np.int32)
+        for begin in range(0, len(keys), EDGES_AT_ONCE):
+            some = slice(begin, begin + EDGES_AT_ONCE)
+            indices[some] = keys[some] % n
+        return cls(np.searchsorted(keys, np.arange(n + 1) * n), indices)
+
+    @classmethod
+    def none(cls, n: int) -> "Neighbours":
+        """Every node alone."""
+        return cls(np.zeros(n + 1, dtype=np.int64), np.zeros(0, dtype=np.int32))
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def num_edges(self) -> int:
+        return len(self.indices)
+
+    @cached_property
+    def scale(self) -> NDArray[np.float32]:
+        """1 / sqrt(in-degree, the self-loop counted)."""
+        return np.reciprocal(np.sqrt((np.diff(self.indptr) + 1).astype(np.float32)))
+
+    def chunks(self, most: int = EDGES_AT_ONCE) -> Iterator[tuple[int, int]]:
+        """Ranges of rows with at most so many edges, or one row."""
+        begin = 0
+        while begin < self.num_nodes:
+            end = int(np.searchsorted(self.indptr, self.indptr[begin] + most, side="right")) - 1
+            end = max(end, begin + 1)
+            yield begin, end
+            begin = end
+
+    def targets(self, begin: int, end: int) -> NDArray[np.int64]:
+        """The row of every edge of these rows."""
+        return np.repeat(np.arange(begin, end), np.diff(self.indptr[begin : end + 1]))
+
+    def matrix(self, begin: int, end: int, values: NDArray[Any]) -> sp.csr_array:
+        """These rows as a sparse matrix: `values` has one for every edge of theirs."""
+        starts = np.asarray(self.indptr[begin : end + 1])
+        parts = (values, self.indices[starts[0] : starts[-1]], smallest(starts - starts[0]))
+        return sp.csr_array(parts, shape=(end - begin, self.num_nodes))
+
+    def transposed(self) -> "Neighbours":
+        """Row i holds the nodes that i points to."""
+        turned = self.matrix(0, self.num_nodes, np.ones(self.num_edges, dtype=np.int8)).T.tocsr()
+        return Neighbours(turned.indptr.astype(np.int64), turned.indices.astype(np.int32, copy=False))
+
+    @cached_property
+    def symmetric(self) -> bool:
+        """Whether every edge also runs the other way."""
+        turned = self.transposed()
+        return np.array_equal(self.indptr, turned.indptr) and np.array_equal(self.indices, turned.indices)
+
+    def edge_chunks(self) -> Iterator[tuple[Ends, Ends]]:
+        """Rows and their entries as pairs, some at a time, in order."""
+        for begin, end in self.chunks():
+            entries = self.indices[self.indptr[begin] : self.indptr[end]]
+            yield self.targets(begin, end), entries.astype(np.int64)
+
+    def without_rest(self, nodes: NDArray[np.int64]) -> "Neighbours":
+        """The rows of `nodes` without entries outside of them, all numbered anew in the order given."""
+        position = np.full(self.num_nodes, -1, dtype=np.int32)
+        position[nodes] = np.arange(len(nodes), dtype=np.int32)
+        sizes = np.diff(self.indptr)[nodes]
+        chosen = Neighbours(np.concatenate([[0], np.cumsum(sizes)]), np.zeros(0, dtype=np.int32))
+        in_order = bool((np.diff(nodes) > 0).all())
+        kept, parts = [np.zeros(1, dtype=np.int64)], [np.zeros(0, dtype=np.int32)]
+        for begin, end in chosen.chunks():
+            rows = chosen.targets(begin, end)
+            # Where each entry stands: the start of its node's row, and how far into it.
+            within = np.arange(len(rows)) - (chosen.indptr[rows] - chosen.indptr[begin])
+            entries = position[self.indices[self.indptr[nodes[rows]] + within]]
+            inside = entries >= 0
+            rows, entries = rows[inside], entries[inside]
+            if not in_order:
+                entries = entries[np.lexsort((entries, rows))]
+            kept.append(np.bincount(rows - begin, minlength=end - begin))
+            parts.append(entries)
+        return Neighbours(np.cumsum(np.concatenate(kept)), np.concatenate(parts))
+
+    def pointing_to(self, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which nodes have an edge to one of the chosen."""
+        found = np.zeros(self.num_nodes, dtype=bool)
+        for begin, end in self.chunks():
+            entries = self.indices[self.indptr[begin] : self.indptr[end]]
+            found[entries[chosen[self.targets(begin, end)]]] = True
+        return found
+
+    def within(self, groups: NDArray[Any]) -> "Neighbours":
+        """Only the edges between nodes of one group."""
+        kept, parts = [np.zeros(1, dtype=np.int64)], [np.zeros(0, dtype=np.int32)]
+        for begin, end in self.chunks():
+            rows, entries = self.targets(begin, end), self.indices[self.indptr[begin] : self.indptr[end]]
+            inside = groups[rows] == groups[entries]
+            kept.append(np.bincount(rows[inside] - begin, minlength=end - begin))
+            parts.append(entries[inside])
+        return Neighbours(np.cumsum(np.concatenate(kept)), np.concatenate(parts))
+
+
+def smallest(indptr: NDArray[np.int64]) -> NDArray[Any]:
+    """Row starts in 32 bits where these suffice: SciPy would widen 32-bit indices to the kind of the row starts."""
+    return indptr.astype(np.int32) if indptr[-1] <= np.iinfo(np.int32).max else indptr
+
+
+def normalised_adjacency(neighbours: Neighbours, begin: int, end: int) -> sp.csr_array:
+    r"""Some rows of the propagation matrix of a graph convolution, in-degrees counted with the self-loop.
+
+    .. math:: \hat A = D^{-1/2} (A + I) D^{-1/2}
+
+    Source: Kipf & Welling 2017, Eq. 2.
+    """
+    ones = np.ones(neighbours.indptr[end] - neighbours.indptr[begin], dtype=np.float32)
+    loops = sp.eye_array(end - begin, neighbours.num_nodes, k=begin, dtype=np.float32, format="csr")
+    rows = (neighbours.matrix(begin, end, ones) + loops).tocsr()
+    scale = neighbours.scale
+    rows.data = np.repeat(scale[begin:end], np.diff(rows.indptr)) * scale[rows.indices]
+    return rows
+
+
+def _drop_loops_and_repeats(keys: NDArray[np.int64], n: int) -> int:
+    """Move the sorted keys that stay to the front; returns how many."""
+    kept, last = 0, -1
+    for begin in range(0, len(keys), EDGES_AT_ONCE):
+        some = keys[begin : begin + EDGES_AT_ONCE].copy()
+        stays = some % (n + 1) != 0  # target * n + source of a loop
+        stays &= np.diff(some, prepend=last) != 0
+        last = some[-1]
+        some = some[stays]
+        keys[kept : kept + len(some)] = some
+        kept += len(some)
+    return kept
