@@ -27,7 +27,7 @@ def compare(learner: IPAL, stream: TaskStream, index: int, repeats: int) -> dict
     task = stream.task(index)
     learner.start(task)
     prepared = learner.prepare(task)
-    (batch,) = learner.batches(task)
+    (batch,) = learner.batches(task, 0)
     everywhere = operators(task.graph, torch.device("cpu"))
     network, optimizer = learner.encoder_, learner.optimizer_
     fixed = torch.randn(task.graph.num_nodes, learner.encoder.width, generator=torch.Generator().manual_seed(0))

@@ -8,7 +8,8 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import UnionType
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -24,6 +25,15 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
 
+class Sampling(Section):
+    """Training in mini-batches: some training nodes a step, each with a sample of its neighbourhood."""
+
+    nodes: int = Field(2000, ge=1)
+    """Training nodes of one step."""
+    fanouts: tuple[Annotated[int, Field(ge=1)] | Literal["all"], ...] = (10, 25)
+    """Most neighbours followed from a node, one number a layer, from the training nodes outwards; all for every one."""
+
+
 class ProtocolConfig(Section):
     """How a graph becomes tasks, and how predictions are scored."""
 
@@ -35,8 +45,8 @@ class ProtocolConfig(Section):
     """inductive: validation and test nodes, with their edges, are absent while training."""
     accuracy: Literal["balanced", "micro"] = "balanced"
     """balanced: mean of per-class accuracy over the task's classes. micro: share of nodes."""
-    batch: Literal["full"] = "full"
-    """full: the whole task graph is one batch."""
+    batch: Literal["full"] | Sampling = "full"
+    """full: the whole task graph is one batch. Or mini-batches, as {nodes: 2000, fanouts: [10, 25]}."""
     class_order: Literal["label", "shuffled"] | tuple[int, ...] = "label"
     """label: ascending. shuffled: by the run's seed. Or the labels themselves, in the order to learn them."""
     small_classes: Literal["error", "drop"] = "error"
@@ -164,10 +174,11 @@ def known_settings(model: type[BaseModel], prefix: str = "") -> list[str]:
     """Dotted names of all fields, sections opened."""
     names = []
     for name, field in model.model_fields.items():
-        annotation = field.annotation
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            names += known_settings(annotation, f"{prefix}{name}.")
-        else:
+        kinds = get_args(field.annotation) if isinstance(field.annotation, UnionType) else (field.annotation,)
+        sections = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+        for section in sections:
+            names += known_settings(section, f"{prefix}{name}.")
+        if len(sections) < len(kinds):
             names.append(prefix + name)
     return names
 

@@ -35,10 +35,8 @@ class GCN(nn.Module):
     def forward(self, graph: Operators) -> Tensor:
         """Embeddings of the nodes at which `graph` reads out: all of them, or a task's training nodes."""
         hidden = graph.first_layer(self.weights[0], self.biases[0])
-        inner = [graph.propagation] * (len(self.weights) - 2)
-        for through, weight, bias in zip(
-            [*inner, graph.readout], list(self.weights)[1:], list(self.biases)[1:], strict=True
-        ):
+        weights, biases = list(self.weights)[1:], list(self.biases)[1:]
+        for through, weight, bias in zip(graph.later(len(weights)), weights, biases, strict=True):
             if self.training and self.dropout:
                 # As no factor is negative, this is the same as after the ReLU, whose output must not change in place.
                 hidden.mul_(self._factors(hidden))

@@ -7,6 +7,8 @@ serves the propagation matrix and bag-of-words features, which are never made de
 
 import warnings
 import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
@@ -57,6 +59,18 @@ class SparseMatrix:
             include_last_offset=True,
         )
 
+    def transposed(self) -> "SparseMatrix":
+        """The transpose, entries of a row in the order of the columns they came from: a fixed order."""
+        rows, columns = self.shape
+        order = torch.argsort(self.indices, stable=True)
+        counts = torch.bincount(self.indices, minlength=columns)
+        indptr = torch.nn.functional.pad(counts.cumsum(0), (1, 0)).to(self.indptr.dtype)
+        lengths = self.indptr.diff()
+        row = torch.arange(rows, device=lengths.device, dtype=self.indices.dtype).repeat_interleave(
+            lengths, output_size=len(self.indices)
+        )
+        return SparseMatrix(indptr, row[order], self.values[order], (columns, rows))
+
     @cached_property
     def _csr(self) -> Tensor:
         with warnings.catch_warnings():
@@ -102,27 +116,63 @@ def sparse_matmul(pair: SparsePair, dense: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Operators:
-    """What an encoder needs of a graph, ready on a device."""
+class Operators(ABC):
+    """What an encoder needs of the nodes that it is to embed, ready on a device."""
 
-    propagation: SparsePair
-    """D^-1/2 (A + I) D^-1/2."""
     features: SparsePair | Tensor
     """X while it is sparse; propagation times X, computed once, where that is dense."""
-    readout: SparsePair
-    """The rows of the propagation at which embeddings are wanted: all of them, or the training nodes'."""
 
     def first_layer(self, weight: Tensor, bias: Tensor) -> Tensor:
         """Propagation times X times `weight`, in whichever order is cheapest, plus `bias`."""
         if isinstance(self.features, Tensor):
             return (self.features @ weight).add_(bias)
-        return sparse_matmul(self.propagation, sparse_matmul(self.features, weight)).add_(bias)
+        return sparse_matmul(self.first, sparse_matmul(self.features, weight)).add_(bias)
+
+    @property
+    @abstractmethod
+    def first(self) -> SparsePair:
+        """What carries X over the graph in the first layer."""
+
+    @abstractmethod
+    def later(self, layers: int) -> Sequence[SparsePair]:
+        """What carries values over the graph in each of so many later layers."""
 
 
-_ready: "weakref.WeakKeyDictionary[Graph | Task, dict[torch.device, Operators]]" = weakref.WeakKeyDictionary()
+@dataclass(frozen=True, eq=False)
+class GraphOperators(Operators):
+    """Of a whole graph."""
+
+    propagation: SparsePair
+    """D^-1/2 (A + I) D^-1/2."""
+    readout: SparsePair
+    """The rows of the propagation at which embeddings are wanted: all of them, or the training nodes'."""
+
+    @property
+    def first(self) -> SparsePair:
+        return self.propagation
+
+    def later(self, layers: int) -> Sequence[SparsePair]:
+        return [self.propagation] * (layers - 1) + [self.readout]
 
 
-def operators(of: Graph | Task, device: torch.device) -> Operators:
+@dataclass(frozen=True, eq=False)
+class SampledOperators(Operators):
+    """Of some nodes with a sample of their neighbourhood: every layer has its own."""
+
+    blocks: tuple[SparsePair, ...]
+
+    @property
+    def first(self) -> SparsePair:
+        return self.blocks[0]
+
+    def later(self, layers: int) -> Sequence[SparsePair]:
+        return self.blocks[len(self.blocks) - layers :]
+
+
+_ready: "weakref.WeakKeyDictionary[Graph | Task, dict[torch.device, GraphOperators]]" = weakref.WeakKeyDictionary()
+
+
+def operators(of: Graph | Task, device: torch.device) -> GraphOperators:
     """The operators of a graph, or of a task (which gives the embeddings of its training nodes alone).
 
     Made once, and kept as long as the graph or task lives.
@@ -137,7 +187,7 @@ def operators(of: Graph | Task, device: torch.device) -> Operators:
     return by_device[device]
 
 
-def _graph_operators(graph: Graph, device: torch.device) -> Operators:
+def _graph_operators(graph: Graph, device: torch.device) -> GraphOperators:
     """Choose the form of the first layer by counting multiply-adds per output column.
 
     The propagated features never change while a task is learned, so they can be computed once: always right
@@ -149,7 +199,7 @@ def _graph_operators(graph: Graph, device: torch.device) -> Operators:
     propagation = SparsePair.of(a, device, symmetric=symmetric)
     x = graph.x
     if isinstance(x, sp.csr_array) and (x.nnz + a.nnz) * DENSE_PER_SPARSE <= x.shape[0] * x.shape[1]:
-        return Operators(propagation, SparsePair.of(x, device), propagation)
+        return GraphOperators(SparsePair.of(x, device), propagation, propagation)
     propagated = a @ x
     dense = propagated.toarray() if isinstance(propagated, sp.csr_array) else propagated
-    return Operators(propagation, torch.from_numpy(dense).to(device), propagation)
+    return GraphOperators(torch.from_numpy(dense).to(device), propagation, propagation)

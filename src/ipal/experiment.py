@@ -3,8 +3,11 @@
 import dataclasses
 import sys
 import time
+import weakref
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -16,7 +19,7 @@ from ipal.environment import PeakMemory, environment
 from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.evaluate import Row, evaluate
 from ipal.learners import Learner, learner_class
-from ipal.learners.base import usable_device
+from ipal.learners.base import SHARED_SETTINGS, Terms, usable_device
 from ipal.metrics import average_forgetting, average_performance, average_performance_curve
 from ipal.state import State
 from ipal.store import History, RunFolder
@@ -88,7 +91,8 @@ def build_learner(config: RunConfig) -> Learner:
     for path in (f"{config.method}.{name}" for name in config.settings):
         if path not in own:
             raise ConfigError(f"Unknown setting '{path}'.{did_you_mean(path, own)}")
-    shared = {name: getattr(config, name) for name in learner_class(config.method).shared_settings()}
+    known = {"batch": config.protocol.batch, **{name: getattr(config, name) for name in SHARED_SETTINGS - {"batch"}}}
+    shared = {name: known[name] for name in learner_class(config.method).shared_settings()}
     return learner_class(config.method).from_settings({**config.settings, **shared})
 
 
@@ -98,15 +102,36 @@ def run(
     folder: RunFolder,
     observer: Observer,
     *,
-    checkpoint_every: int = 5,
+    checkpoint_every: int | None = None,
     data_root: Path | None = None,
 ) -> dict[str, Any]:
     """Learn the whole stream, from a checkpoint where there is one; returns the result, which is also stored."""
+    epochs = run_by_epochs(config, dataset, folder, observer, checkpoint_every=checkpoint_every, data_root=data_root)
+    while True:
+        try:
+            next(epochs)
+        except StopIteration as end:
+            result: dict[str, Any] = end.value
+            return result
+
+
+def run_by_epochs(
+    config: RunConfig,
+    dataset: Dataset,
+    folder: RunFolder,
+    observer: Observer,
+    *,
+    checkpoint_every: int | None = None,
+    data_root: Path | None = None,
+) -> Generator[None, None, dict[str, Any]]:
+    """A run that pauses after every epoch, so that several can take turns in one process; see `run`.
+
+    Without `checkpoint_every` (epochs), checkpoints are as frequent as costs a small share of the time.
+    """
     torch.set_num_threads(config.threads)
     memory = PeakMemory()
     learner = build_learner(config)
-    assert config.split is not None, "the configuration has not been resolved"
-    stream = TaskStream(dataset.graph, dataset.y, config.split, config.protocol, config.seed)
+    stream = stream_of(config, dataset)
     with folder.locked():
         if folder.is_finished:  # by another process, while this one was starting
             return folder.result()
@@ -118,8 +143,9 @@ def run(
             folder.start(config, {**environment(config, sys.argv), "data_root": str(data_root or "")})
             folder.log("started")
         observer.started(len(stream), learner.epochs, progress.task * learner.epochs + progress.epoch)
+        watch = _Watch(learner, progress, folder, observer, memory, _Cadence(checkpoint_every))
         for index in range(progress.task, len(stream)):
-            _learn_task(learner, stream, index, progress, folder, observer, memory, checkpoint_every)
+            yield from _learn_task(stream, index, watch)
         result = _result(config, dataset, stream, learner, progress)
         folder.write_history(progress.history)
         learner.save(folder.model)
@@ -129,37 +155,107 @@ def run(
     return result
 
 
-def _learn_task(
-    learner: Learner,
-    stream: TaskStream,
-    index: int,
-    progress: Progress,
-    folder: RunFolder,
-    observer: Observer,
-    memory: PeakMemory,
-    checkpoint_every: int,
-) -> None:
+_streams: "weakref.WeakKeyDictionary[Dataset, dict[str, TaskStream]]" = weakref.WeakKeyDictionary()
+
+
+def stream_of(config: RunConfig, dataset: Dataset) -> TaskStream:
+    """The tasks of a resolved run. Runs in one process that differ in the method alone share them."""
+    assert config.split is not None, "the configuration has not been resolved"
+    key = f"{config.split} {config.protocol.model_dump_json(exclude={'batch'})} {config.seed}"
+    known = _streams.setdefault(dataset, {})
+    if key not in known:
+        known[key] = TaskStream(dataset.graph, dataset.y, config.split, config.protocol, config.seed)
+    return known[key]
+
+
+class _Cadence:
+    """When a checkpoint is due: after so many epochs, or when the last one was a small share of the time since."""
+
+    SHARE = 0.05
+
+    def __init__(self, every: int | None) -> None:
+        self._every = every
+        self._last, self._cost = time.perf_counter(), 0.0
+
+    def is_due(self, epoch: int) -> bool:
+        if self._every:
+            return epoch % self._every == 0
+        return time.perf_counter() - self._last > max(1.0, self._cost / self.SHARE)
+
+    @contextmanager
+    def paid(self) -> Iterator[None]:
+        """Around the writing of a checkpoint."""
+        begin = time.perf_counter()
+        yield
+        self._last = time.perf_counter()
+        self._cost = self._last - begin
+
+
+@dataclasses.dataclass
+class _Watch:
+    """A run under way, with all who follow it."""
+
+    learner: Learner
+    progress: Progress
+    folder: RunFolder
+    observer: Observer
+    memory: PeakMemory
+    cadence: _Cadence
+    unread: list[Terms] = dataclasses.field(default_factory=list)
+    """Loss terms of epochs that nobody looked at yet: looking makes a GPU wait."""
+    looked: float = 0.0
+
+    LOOK_EVERY: ClassVar[float] = 0.1
+
+    def epoch(self, terms: Terms) -> None:
+        """An epoch is done."""
+        self.unread.append(terms)
+        self.progress.epoch += 1
+        if self.cadence.is_due(self.progress.epoch):
+            self.checkpoint()
+        elif time.perf_counter() - self.looked > self.LOOK_EVERY:
+            self.look()
+
+    def look(self) -> None:
+        """Read the terms that were left unread, all at once, and show them."""
+        if self.unread:
+            flat = torch.stack([term for terms in self.unread for term in terms.values()]).tolist()
+            first = self.progress.epoch - len(self.unread)
+            values = iter(flat)
+            for number, terms in enumerate(self.unread):
+                named = {name: next(values) for name in terms}
+                self.progress.history.append({"task": self.progress.task, "epoch": first + number, **named})
+                self.observer.epoch(self.progress.task, named)
+            self.unread = []
+        self.looked = time.perf_counter()
+
+    def checkpoint(self) -> None:
+        self.look()
+        with self.cadence.paid():
+            _checkpoint(self.learner, self.progress, self.folder, self.memory)
+
+
+def _learn_task(stream: TaskStream, index: int, watch: _Watch) -> Generator[None, None, None]:
+    progress, learner = watch.progress, watch.learner
     if len(progress.seconds) == index:
         progress.seconds.append(0.0)
     clock = time.perf_counter()
     for terms in learner.learn(stream.task(index), first_epoch=progress.epoch):
-        values = {name: float(term) for name, term in terms.items()}
-        progress.history.append({"task": index, "epoch": progress.epoch, **values})
-        progress.epoch += 1
-        observer.epoch(index, values)
-        if progress.epoch % checkpoint_every == 0:
-            progress.seconds[index] += time.perf_counter() - clock
-            _checkpoint(learner, progress, folder, memory)
-            clock = time.perf_counter()
+        progress.seconds[index] += time.perf_counter() - clock
+        watch.epoch(terms)
+        yield
+        clock = time.perf_counter()
+    watch.look()
     progress.seconds[index] += time.perf_counter() - clock
     clock = time.perf_counter()
     row = evaluate(learner, stream.exams(index), stream.protocol.accuracy)
     progress.evaluation_seconds += time.perf_counter() - clock
     progress.rows.append(row)
     progress.task, progress.epoch = index + 1, 0
-    _checkpoint(learner, progress, folder, memory)
-    folder.log(f"learned task {index}: test accuracy {', '.join(f'{score:.2f}' for score in row.test)}")
-    observer.task(index, row)
+    if watch.cadence.is_due(0):
+        watch.checkpoint()
+    watch.folder.log(f"learned task {index}: test accuracy {', '.join(f'{score:.2f}' for score in row.test)}")
+    watch.observer.task(index, row)
 
 
 def _checkpoint(learner: Learner, progress: Progress, folder: RunFolder, memory: PeakMemory) -> None:

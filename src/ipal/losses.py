@@ -27,6 +27,7 @@ def prototype_contrast(
     hard: Tensor | None = None,
     hard_labels: Tensor | None = None,
     replayed: Tensor | None = None,
+    absent: Tensor | None = None,
 ) -> Tensor:
     r"""Prototype contrastive learning, with hard examples and replayed features as further negatives.
 
@@ -36,12 +37,16 @@ def prototype_contrast(
 
     Source: the IPAL paper, Eq. 10; with neither `hard` nor `replayed` it is Eq. 2. All rows are of unit length, so
     that products are cosines. `labels` are rows of `mu` (online and offline prototypes together); a hard
-    example of the node's own class is no negative. The last sum, over samples of old classes' Gaussians, is
-    described in the text and omitted in print.
+    example of the node's own class is no negative, nor is one of class -1, which is none. The last sum, over samples
+    of old classes' Gaussians, is described in the text and omitted in print. `absent` says which rows of `mu` are no
+    prototypes: those of classes that a mini-batch has no node of.
     """
     logits = [f @ (mu / tau).T]
+    if absent is not None:
+        logits[0] = logits[0].masked_fill_(absent, -torch.inf)
     if hard is not None and hard_labels is not None:
-        logits.append((f @ (hard / tau).T).masked_fill_(hard_labels == labels[:, None], -torch.inf))
+        no_negative = (hard_labels == labels[:, None]) | (hard_labels < 0)
+        logits.append((f @ (hard / tau).T).masked_fill_(no_negative, -torch.inf))
     if replayed is not None:
         logits.append(f @ (replayed / tau).T)
     return F.cross_entropy(torch.cat(logits, dim=1), labels)
@@ -143,13 +148,13 @@ def hardness(affinity: Tensor, kind: str) -> Tensor:
 def hardest(hard: Tensor, members: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The `k` hardest nodes of each class: their positions and their classes (rows of `members`).
 
-    `members` (classes x nodes) says which node is of which class. A class of fewer than `k` nodes gives all.
+    `members` (classes x nodes) says which node is of which class. A class of fewer than `k` nodes gives all, and other
+    nodes as of class -1: so there are as many whatever the classes, and nothing waits for a count.
     """
     within = torch.where(members, hard, -torch.inf)
     value, node = within.topk(min(k, hard.numel()), dim=1)
-    row = torch.arange(len(members), device=hard.device)[:, None].expand_as(node)
-    real = value > -torch.inf
-    return node[real], row[real]
+    row = torch.arange(len(members), device=hard.device)[:, None]
+    return node.flatten(), torch.where(value > -torch.inf, row, -1).flatten()
 
 
 def compensate(mu: Tensor, f: Tensor, f_before: Tensor, w: Tensor, beta: float) -> Tensor:

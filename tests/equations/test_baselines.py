@@ -15,7 +15,7 @@ from torch.autograd import gradcheck
 
 from ipal.config import EncoderConfig
 from ipal.encoder import GCN
-from ipal.engine import Operators, SparsePair
+from ipal.engine import GraphOperators, SparsePair
 from ipal.graph import Graph, simple_edges
 from ipal.head import Head
 from ipal.learners import twp
@@ -313,7 +313,7 @@ def test_gradient_length_by_hand() -> None:
     close(gradient_length([torch.tensor([[1.0, -2.0]]), torch.tensor([3.0, 0.0])]), 6.0)
 
 
-def small_network(some: Graph, layers: int) -> tuple[nn.ModuleDict, Operators]:
+def small_network(some: Graph, layers: int) -> tuple[nn.ModuleDict, GraphOperators]:
     """A network and a graph in float64, two blocks in the head."""
     generator = torch.Generator().manual_seed(0)
     encoder = GCN(some.num_features, EncoderConfig(layers=layers, hidden=4, width=3), generator)
@@ -325,7 +325,7 @@ def small_network(some: Graph, layers: int) -> tuple[nn.ModuleDict, Operators]:
         features: SparsePair | Tensor = SparsePair.of(some.x.astype(np.float64), CPU)
     else:
         features = torch.from_numpy(some.normalised.astype(np.float64) @ some.x.astype(np.float64))
-    made = Operators(propagation, features, SparsePair.of(some.normalised[[4, 1, 2, 0]].astype(np.float64), CPU))
+    made = GraphOperators(features, propagation, SparsePair.of(some.normalised[[4, 1, 2, 0]].astype(np.float64), CPU))
     return nn.ModuleDict({"encoder": encoder, "head": head}).double(), made
 
 

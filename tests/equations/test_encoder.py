@@ -12,8 +12,9 @@ from torch_geometric.nn import GCNConv
 
 from ipal.config import EncoderConfig
 from ipal.encoder import GCN
-from ipal.engine import Operators, SparsePair, operators
-from ipal.graph import Features, Graph, normalised_adjacency, simple_edges
+from ipal.engine import GraphOperators, SparsePair, operators
+from ipal.graph import Features, Graph, simple_edges
+from ipal.neighbours import Neighbours, normalised_adjacency
 from ipal.streams import TaskStream
 
 CPU = torch.device("cpu")
@@ -39,13 +40,13 @@ def test_normalised_adjacency_by_hand() -> None:
         [1 / math.sqrt(2 * 1), 1 / 2, 0],
         [1 / math.sqrt(3 * 1), 1 / math.sqrt(3 * 2), 1 / 3],
     ]
-    normalised = normalised_adjacency(directed.adjacency)
+    normalised = normalised_adjacency(directed.neighbours, 0, 3)
     np.testing.assert_allclose(normalised.toarray(), expected, rtol=1e-6)
     assert normalised.dtype == np.float32
 
 
 def test_normalised_adjacency_of_an_isolated_node_is_its_loop() -> None:
-    assert normalised_adjacency(sp.csr_array((2, 2), dtype=np.float32)).toarray().tolist() == [[1, 0], [0, 1]]
+    assert normalised_adjacency(Neighbours.none(2), 0, 2).toarray().tolist() == [[1, 0], [0, 1]]
 
 
 # ------------------------------------------------------------------ by hand
@@ -87,7 +88,7 @@ def test_gcn_is_decided_by_the_generator() -> None:
 # ------------------------------------------------------------------ dropout
 
 
-def passing_through(dropout: float, layers: int) -> tuple[GCN, Operators]:
+def passing_through(dropout: float, layers: int) -> tuple[GCN, GraphOperators]:
     """An encoder that hands on one feature of ones in 50 columns, and 400 nodes without edges: dropout alone shows."""
     network = encoder(1, layers=layers, hidden=50, width=50, dropout=dropout)
     with torch.no_grad():
@@ -149,7 +150,7 @@ def test_gcn_has_the_right_gradient_with_sparse_features(undirected: bool) -> No
     some = graph(sparse_features(6, 8, 2), random_edges(6, 8), undirected=undirected)
     propagation = SparsePair.of(some.normalised.astype(np.float64), CPU, symmetric=undirected)
     rows = SparsePair.of(some.normalised[[4, 1, 2]].astype(np.float64), CPU)
-    made = Operators(propagation, SparsePair.of(some.x.astype(np.float64), CPU), rows)
+    made = GraphOperators(SparsePair.of(some.x.astype(np.float64), CPU), propagation, rows)
     network = encoder(8, layers=3, hidden=4, width=3).double()
     # Finite differences change the parameters in place, so the network sees them without being handed them.
     assert gradcheck(lambda *_: network(made), tuple(network.parameters()))
@@ -158,7 +159,7 @@ def test_gcn_has_the_right_gradient_with_sparse_features(undirected: bool) -> No
 def test_gcn_has_the_right_first_and_second_derivatives_with_dropout() -> None:
     some = graph(dense_features(6, 3), random_edges(6, 8), undirected=False)
     propagation = SparsePair.of(some.normalised.astype(np.float64), CPU)
-    made = Operators(propagation, torch.from_numpy(some.x).double(), propagation)
+    made = GraphOperators(torch.from_numpy(some.x).double(), propagation, propagation)
     network = encoder(3, layers=3, hidden=4, width=3, dropout=0.4).double().train()
 
     def embeddings(*_: Tensor) -> Tensor:

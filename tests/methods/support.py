@@ -34,7 +34,7 @@ def first_step(learner: TrainedLearner[Any], task: Task) -> tuple[dict[str, Tens
     """The loss terms of the first step on a task, before anything is changed by it, and what was prepared."""
     learner.start(task)
     prepared = learner.prepare(task)
-    (batch,) = learner.batches(task)
+    (batch,) = learner.batches(task, 0)
     return learner.loss(batch, prepared), prepared
 
 

@@ -159,7 +159,7 @@ def test_twp_keeps_the_gradient_of_the_loss_small_in_earnest(tiny_stream: TaskSt
     # It pushes the parameters itself: a step down its own gradient makes it smaller.
     push = gradients(learner, terms["minimal"])
     assert push["encoder.weights.0"].any()
-    (batch,) = learner.batches(tiny_stream.task(0))
+    (batch,) = learner.batches(tiny_stream.task(0), 0)
     prepared = learner.prepare(tiny_stream.task(0))
     with torch.no_grad():
         for name, parameter in learner.network_.named_parameters():

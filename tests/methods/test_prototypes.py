@@ -134,8 +134,9 @@ def test_efc_pools_a_class_that_comes_again_as_its_memory_does(tiny_stream: Task
 
 def test_efc_draws_from_the_gaussians_it_remembers(tiny_stream: TaskStream):
     learner = learned(EFC, tiny_stream, 1, samples=20_000, ridge=0.01)
-    drawn = learner._draw(torch.tensor([1, 0])).split(20_000)
-    for row, sample in zip((1, 0), drawn, strict=True):
+    learner.start(tiny_stream.task(1))
+    drawn = learner._draw(learner.prepare(tiny_stream.task(1))).split(20_000)
+    for row, sample in zip((0, 1), drawn, strict=True):
         wanted = learner.covariance_[row] + 0.01 * torch.eye(8)
         scale = wanted.diagonal().max().item()
         torch.testing.assert_close(sample.mean(dim=0), learner.memory_.mean[row], rtol=0, atol=0.03 * scale**0.5)

@@ -8,9 +8,9 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from ipal.batches import Batch
 from ipal.learners.base import Terms
 from ipal.learners.classifier import Classifier, Lesson
-from ipal.learners.trained import Batch
 from ipal.streams import Task
 
 Parameters = dict[str, Tensor]

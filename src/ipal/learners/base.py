@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # for its name alone: importing it takes seconds
     from torch_geometric.data import Data
 
 Terms = dict[str, Tensor]
-SHARED_SETTINGS = {"seed", "device", "encoder", "train"}
+SHARED_SETTINGS = {"seed", "device", "encoder", "train", "batch"}
 """Fields that are the run's, not one method's own."""
 
 
@@ -210,7 +210,8 @@ class Learner(ABC):
     def rows(self, labels: Labels) -> Tensor:
         """The learner's own number of each label: its place in `classes_`."""
         row = {label: index for index, label in enumerate(self.labels_)}
-        return torch.tensor([row[label] for label in labels.tolist()], device=self.generator_.device)
+        found = [row[label] for label in labels.tolist()]
+        return torch.tensor(found, dtype=torch.int64, device=self.generator_.device)
 
     def checked(self, graph: Graph) -> Graph:
         """A graph that this model can look at, or a sentence."""

@@ -10,11 +10,12 @@ import torch.nn.functional as F
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
+from ipal.batches import Batch
 from ipal.engine import operators
 from ipal.graph import Graph
 from ipal.head import Head
 from ipal.learners.base import Terms
-from ipal.learners.trained import Batch, TrainedLearner
+from ipal.learners.trained import TrainedLearner
 from ipal.streams import Task
 
 
@@ -34,7 +35,8 @@ class Lesson:
 
 def balanced_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """Cross-entropy in which every class that is present counts the same, whatever its number of nodes."""
-    weight = torch.bincount(labels, minlength=logits.shape[1]).to(logits.dtype).clamp_min(1).reciprocal()
+    classes = torch.arange(logits.shape[1], device=labels.device)
+    weight = (labels[:, None] == classes).sum(dim=0).to(logits.dtype).clamp_min(1).reciprocal()
     return F.cross_entropy(logits, labels, weight=weight)
 
 

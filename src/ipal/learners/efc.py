@@ -57,6 +57,14 @@ def drifted_means(mu: Tensor, f: Tensor, f_before: Tensor, E: Tensor, sigma: flo
     return mu + w @ (f - f_before)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Replay(Lesson):
+    """What the steps of one task need, and how to draw features of old classes."""
+
+    roots: Tensor
+    """(old classes, width, width), Cholesky factors of their covariances."""
+
+
 @dataclass(kw_only=True, eq=False)
 class EFC(RemembersClasses[Lesson], Classifier):
     """Elastic feature consolidation: drift is bounded where it matters, old classes are replayed from Gaussians."""
@@ -90,12 +98,19 @@ class EFC(RemembersClasses[Lesson], Classifier):
         self.covariance_ = torch.zeros(0, width, width, device=device)
         self.feature_matrix_ = torch.zeros(width, width, device=device)
 
+    def prepare(self, task: Task) -> Replay:
+        lesson = super().prepare(task)
+        covariance = self.covariance_[lesson.old]
+        eye = torch.eye(covariance.shape[1], device=covariance.device)
+        return Replay(**vars(lesson), roots=torch.linalg.cholesky(covariance + self.ridge * eye))
+
     def terms(self, f: Tensor, here: Tensor | slice, prepared: Lesson) -> Terms:
         if prepared.before is None or not len(prepared.old):
             return super().terms(f, here, prepared)
+        assert isinstance(prepared, Replay)
         labels = prepared.labels[here]
         logits = self.head_(f)
-        drawn = self._draw(prepared.old)
+        drawn = self._draw(prepared)
         mixed = torch.cat([logits, self.head_(drawn)])
         mixed_labels = torch.cat([labels, prepared.old.repeat_interleave(self.samples)])
         eye = torch.eye(f.shape[1], device=f.device)
@@ -106,13 +121,11 @@ class EFC(RemembersClasses[Lesson], Classifier):
             "consolidation": feature_consolidation(f, prepared.before[here], metric),
         }
 
-    def _draw(self, classes: Tensor) -> Tensor:
-        """`samples` features of each class's Gaussian."""
-        covariance = self.covariance_[classes]
-        root = torch.linalg.cholesky(covariance + self.ridge * torch.eye(covariance.shape[1], device=covariance.device))
-        shape = (len(classes), self.samples, covariance.shape[1])
-        noise = torch.randn(shape, generator=self.generator_, device=covariance.device)
-        drawn: Tensor = (self.memory_.mean[classes][:, None] + noise @ root.mT).flatten(0, 1)
+    def _draw(self, prepared: Replay) -> Tensor:
+        """`samples` features of each old class's Gaussian."""
+        root, mean = prepared.roots, self.memory_.mean[prepared.old]
+        noise = torch.randn(len(mean), self.samples, mean.shape[1], generator=self.generator_, device=mean.device)
+        drawn: Tensor = (mean[:, None] + noise @ root.mT).flatten(0, 1)
         return drawn
 
     def end_task(self, task: Task, prepared: Lesson) -> None:

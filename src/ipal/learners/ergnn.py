@@ -8,6 +8,7 @@ nodes, so that it does not depend on the scale of embeddings; equal coverage is 
 class's mean; the choice by influence functions is not offered.
 """
 
+import dataclasses
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -51,6 +52,14 @@ def replay_weights(num_current: int, num_kept: int) -> tuple[float, float]:
     return beta, 1 - beta
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Rehearsed(Lesson):
+    """What the steps of one task need, and the classes of the nodes that are kept."""
+
+    kept: Tensor
+    """As rows of the head."""
+
+
 @dataclass(kw_only=True, eq=False)
 class ERGNN(Classifier):
     """Experience replay: nodes of old classes are kept, without edges, and learned again."""
@@ -70,13 +79,18 @@ class ERGNN(Classifier):
         super().initialise(num_features)
         self.buffer_: Task | None = None
 
+    def prepare(self, task: Task) -> Rehearsed:
+        kept = self.rows(np.zeros(0) if self.buffer_ is None else self.buffer_.labels)
+        return Rehearsed(**vars(super().prepare(task)), kept=kept)
+
     def terms(self, f: Tensor, here: Tensor | slice, prepared: Lesson) -> Terms:
         terms = super().terms(f, here, prepared)
         if self.buffer_ is None:
             return terms
+        assert isinstance(prepared, Rehearsed)
         now, again = replay_weights(len(prepared.labels), len(self.buffer_.nodes))
         logits = self.head_(self.encoder_(operators(self.buffer_, self.generator_.device)))
-        replay = balanced_cross_entropy(logits, self.rows(self.buffer_.labels))
+        replay = balanced_cross_entropy(logits, prepared.kept)
         return {"cross_entropy": now * terms["cross_entropy"], "replay": again * replay}
 
     def end_task(self, task: Task, prepared: Lesson) -> None:

@@ -69,6 +69,7 @@ class GEM(Classifier):
 
     name: ClassVar[str] = "gem"
     stores_exemplars: ClassVar[bool] = True
+    recordable: ClassVar[bool] = False  # the quadratic programme is solved on the processor
     keeps: ClassVar[dict[str, str]] = Classifier.keeps | {"memory": "nodes of old tasks and their surroundings"}
 
     def initialise(self, num_features: int) -> None:

@@ -22,12 +22,12 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from ipal import losses
+from ipal.batches import Batch
 from ipal.centrality import node_weights
 from ipal.graph import Graph
 from ipal.learners.base import Terms
 from ipal.learners.draws import TruncatedBeta
 from ipal.learners.prototypical import Episode, PrototypicalLearner
-from ipal.learners.trained import Batch
 from ipal.memory import weighted_mean
 from ipal.streams import Task
 
@@ -78,16 +78,18 @@ class IPAL(PrototypicalLearner):
         f = self.encoder_(batch.graph)
         directions = losses.unit(f)
         offline = self.memory_.mean[prepared.old]
-        online = weighted_mean(f, prepared.weights[:, here])
-        mu = losses.unit(torch.cat([online, offline]))
+        weights, absent = prepared.shares(here)
+        mu = losses.unit(torch.cat([weighted_mean(f, weights), offline]))
         hard = hard_labels = replayed = None
         if self.boundary:
-            hardness = losses.hardness(mu.detach() @ directions.detach().T, self.hardness)
-            nodes, hard_labels = losses.hardest(hardness, members, self.k)
+            affinity = mu.detach() @ directions.detach().T
+            if absent is not None:
+                affinity.masked_fill_(absent[:, None], -torch.inf)
+            nodes, hard_labels = losses.hardest(losses.hardness(affinity, self.hardness), members, self.k)
             hard = directions.index_select(0, nodes)
         if self.replay and len(prepared.old):
             replayed = losses.unit(self.memory_.sample(prepared.old, self.k, self.generator_))
-        contrast = losses.prototype_contrast(directions, labels, mu, self.tau, hard, hard_labels, replayed)
+        contrast = losses.prototype_contrast(directions, labels, mu, self.tau, hard, hard_labels, replayed, absent)
         terms = {"contrast": contrast}
         if prepared.before is not None and len(prepared.old) and self.distillation != "none":
             terms["distillation"] = self.gamma * self._distill(f, prepared.before[here], offline)

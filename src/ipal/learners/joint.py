@@ -11,9 +11,9 @@ from typing import ClassVar, Literal
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from ipal.batches import Batch
 from ipal.learners.classifier import Classifier, Lesson
 from ipal.learners.kept import disjoint_union, task_of_tensors, task_tensors
-from ipal.learners.trained import Batch
 from ipal.streams import Task
 
 
@@ -39,8 +39,8 @@ class Joint(Classifier):
     def prepare(self, task: Task) -> Lesson:
         return super().prepare(self.data_ or task)
 
-    def batches(self, task: Task) -> Iterable[Batch]:
-        return super().batches(self.data_ or task)
+    def batches(self, task: Task, epoch: int) -> Iterable[Batch]:
+        return super().batches(self.data_ or task, epoch)
 
     def tensors(self) -> dict[str, Tensor]:
         data = {} if self.data_ is None else task_tensors(self.data_, self.rows(self.data_.labels), "data")

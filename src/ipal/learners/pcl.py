@@ -10,9 +10,9 @@ import torch
 from pydantic.dataclasses import dataclass
 
 from ipal import losses
+from ipal.batches import Batch
 from ipal.learners.base import Terms
 from ipal.learners.prototypical import Episode, PrototypicalLearner
-from ipal.learners.trained import Batch
 from ipal.memory import weighted_mean
 
 
@@ -25,7 +25,7 @@ class PCL(PrototypicalLearner):
     def loss(self, batch: Batch, prepared: Episode) -> Terms:
         """Eq. 2."""
         f = self.encoder_(batch.graph)
-        online = weighted_mean(f, prepared.weights[:, batch.positions])
-        mu = losses.unit(torch.cat([online, self.memory_.mean[prepared.old]]))
+        weights, absent = prepared.shares(batch.positions)
+        mu = losses.unit(torch.cat([weighted_mean(f, weights), self.memory_.mean[prepared.old]]))
         labels = prepared.labels[batch.positions]
-        return {"contrast": losses.prototype_contrast(losses.unit(f), labels, mu, self.tau)}
+        return {"contrast": losses.prototype_contrast(losses.unit(f), labels, mu, self.tau, absent=absent)}

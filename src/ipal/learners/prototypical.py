@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -32,6 +33,18 @@ class Episode:
     """(current classes x training nodes), each node's share in its class's prototype (Eq. 3)."""
     before: Tensor | None
     """Embeddings of the training nodes by the previous network; None where there is none."""
+
+    def shares(self, here: Tensor | slice) -> tuple[Tensor, Tensor | None]:
+        """Weights of the nodes `here` alone, and which prototypes, current and old, have no node to be made of.
+
+        In a mini-batch a class's prototype is the mean of those of its nodes that are there; of all nodes none is
+        absent, and nothing is said.
+        """
+        if isinstance(here, slice):
+            return self.weights, None
+        weights = self.weights[:, here]
+        total = weights.sum(dim=1, keepdim=True)
+        return weights / total.clamp_min(torch.finfo(total.dtype).tiny), F.pad(total[:, 0] == 0, (0, len(self.old)))
 
 
 @dataclass(kw_only=True, eq=False)

@@ -10,34 +10,28 @@ Such a method says what it adds through hooks:
 """
 
 import copy
-import dataclasses
+import hashlib
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from functools import partial
+from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
 import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from ipal.config import EncoderConfig, TrainConfig
+from ipal.batches import Batch, sampled, whole_task
+from ipal.config import EncoderConfig, Sampling, TrainConfig
 from ipal.encoder import GCN
-from ipal.engine import Operators, operators
+from ipal.engine import operators
+from ipal.errors import ConfigError
 from ipal.graph import Graph
 from ipal.learners.base import Learner, Terms
+from ipal.recorded import Recorded
 from ipal.streams import Task
 
 Prepared = TypeVar("Prepared")
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Batch:
-    """The nodes one step learns from: a whole task's, or a sample of them with its neighbourhood."""
-
-    graph: Operators
-    """Gives the embeddings of these nodes, in order."""
-    positions: Tensor | slice
-    """Which of the task's training nodes they are; a slice where they are all of them."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -48,6 +42,8 @@ class TrainedLearner(Learner, Generic[Prepared]):
     """The network that makes embeddings."""
     train: TrainConfig = field(default_factory=TrainConfig)
     """The optimisation."""
+    batch: Literal["full"] | Sampling = "full"
+    """full: the whole task is one batch. Or mini-batches, as {nodes: 2000, fanouts: [10, 25]}."""
 
     keeps: ClassVar[dict[str, str]] = Learner.keeps | {
         "encoder": "encoder weights",
@@ -56,6 +52,16 @@ class TrainedLearner(Learner, Generic[Prepared]):
     }
     looks_back: ClassVar[bool] = False
     """Whether a frozen copy of the network is at hand while a later task is learned."""
+    recordable: ClassVar[bool] = True
+    """Whether a step never waits for what it computed: only then can a GPU repeat it by itself."""
+
+    def __post_init__(self) -> None:
+        if self.batch != "full" and len(self.batch.fanouts) != self.encoder.layers:
+            raise ConfigError(
+                f"protocol.batch.fanouts names {len(self.batch.fanouts)} fan-out(s) for {self.encoder.layers} layers: "
+                "give one for each, as [10, 25].",
+                "protocol.batch.fanouts",
+            )
 
     # ------------------------------------------------------------------ hooks
 
@@ -93,7 +99,11 @@ class TrainedLearner(Learner, Generic[Prepared]):
         """An optimiser of all parameters there are, without moments."""
         rate = self.learning_rate_ or self.train.lr_base
         self.optimizer_ = torch.optim.Adam(
-            self.network_.parameters(), lr=rate, weight_decay=self.train.weight_decay, fused=True
+            self.network_.parameters(),
+            lr=rate,
+            weight_decay=self.train.weight_decay,
+            fused=True,
+            capturable=self.generator_.device.type == "cuda",
         )
 
     # ------------------------------------------------------------------ the one training loop
@@ -104,18 +114,38 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     def teach(self, task: Task, first_epoch: int) -> Iterator[Terms]:
         prepared = self.prepare(task)
-        batches = self.batches(task)
-        for _ in range(first_epoch, self.epochs):
-            for batch in batches:
-                terms = self._training_loss(batch, prepared)
-                self.optimizer_.zero_grad(set_to_none=True)
-                torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
-                self.adjust_gradients(prepared)
-                self.optimizer_.step()
-            yield {name: term.detach() for name, term in terms.items()}
+        recorded: Recorded | None = None
+        for epoch in range(first_epoch, self.epochs):
+            # Not the first epoch: what is made lazily, as the optimiser's moments, is no part of a step.
+            if recorded is None and epoch > first_epoch and self._is_repetitive:
+                (batch,) = self.batches(task, epoch)
+                recorded = Recorded(partial(self._step, batch, prepared), self.generator_)
+            yield recorded() if recorded else self._epoch(task, epoch, prepared)
         with torch.no_grad():
             self.end_task(task, prepared)
         self.previous_ = None
+
+    @property
+    def _is_repetitive(self) -> bool:
+        """Whether every step is the same sequence of operations on the same memory of a GPU."""
+        return self.recordable and self.batch == "full" and self.generator_.device.type == "cuda"
+
+    def _epoch(self, task: Task, epoch: int, prepared: Prepared) -> Terms:
+        """All steps of an epoch; terms are means over its steps."""
+        steps = [self._step(batch, prepared) for batch in self.batches(task, epoch)]
+        if len(steps) == 1:
+            return steps[0]
+        names = dict.fromkeys(name for terms in steps for name in terms)
+        return {name: torch.stack([terms[name] for terms in steps if name in terms]).mean() for name in names}
+
+    def _step(self, batch: Batch, prepared: Prepared) -> Terms:
+        """One step of the optimiser."""
+        terms = self._training_loss(batch, prepared)
+        self.optimizer_.zero_grad(set_to_none=True)
+        torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
+        self.adjust_gradients(prepared)
+        self.optimizer_.step()
+        return {name: term.detach() for name, term in terms.items()}
 
     def _training_loss(self, batch: Batch, prepared: Prepared) -> Terms:
         """The loss in training mode, which is left even when the loss is interrupted."""
@@ -125,9 +155,16 @@ class TrainedLearner(Learner, Generic[Prepared]):
         finally:
             self.network_.eval()
 
-    def batches(self, task: Task) -> Iterable[Batch]:
-        """One epoch of a task, each time it is gone through: here all training nodes at once."""
-        return [Batch(operators(task, self.generator_.device), slice(None))]
+    def batches(self, task: Task, epoch: int) -> Iterable[Batch]:
+        """One epoch of a task."""
+        if self.batch == "full":
+            return [whole_task(task, self.generator_.device)]
+        return sampled(task, self.batch, self._sampling_seed(epoch), self.generator_.device)
+
+    def _sampling_seed(self, epoch: int) -> int:
+        """Follows from the state between two epochs, and leaves it as it is: batches do not change other draws."""
+        parts = (self.generator_.get_state().numpy().tobytes(), f"{len(self.labels_)} {epoch}".encode())
+        return int.from_bytes(hashlib.sha256(b"".join(parts)).digest()[:7])
 
     def start(self, task: Task) -> None:
         super().start(task)

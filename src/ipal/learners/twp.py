@@ -20,12 +20,12 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from ipal.batches import Batch
 from ipal.engine import operators
 from ipal.graph import Graph
 from ipal.learners.anchored import AnchoredLearner, Parameters, quadratic_pull
 from ipal.learners.base import Terms
 from ipal.learners.classifier import Lesson
-from ipal.learners.trained import Batch
 from ipal.streams import Task
 
 # Numbers in the largest array of one chunk of edges.

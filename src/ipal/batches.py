@@ -1,0 +1,73 @@
+"""What one step of training learns from: a whole task at once, or some of its nodes with a sample around them."""
+
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from ipal.config import Sampling
+from ipal.engine import Operators, SampledOperators, SparsePair, operators
+from ipal.graph import Graph
+from ipal.sampling import Neighbours, compact, prefetched
+from ipal.streams import Task
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """The nodes one step learns from: a whole task's, or a sample of them with its neighbourhood."""
+
+    graph: Operators
+    """Gives the embeddings of these nodes, in order."""
+    positions: Tensor | slice
+    """Which of the task's training nodes they are; a slice where they are all of them."""
+
+
+def whole_task(task: Task, device: torch.device) -> Batch:
+    """All training nodes of a task, with all edges."""
+    return Batch(operators(task, device), slice(None))
+
+
+def sampled(task: Task, sampling: Sampling, seed: int, device: torch.device) -> Iterator[Batch]:
+    """One epoch: every training node once, in random order; the same seed gives the same batches.
+
+    They are made ahead in another thread, one after the other, so that each draws what it would draw anyway.
+    """
+    generator = torch.Generator(device).manual_seed(seed)
+    number = len(task.nodes)
+    if sampling.nodes >= number:
+        places: list[Tensor | slice] = [slice(None)]
+    else:
+        places = list(torch.split(torch.randperm(number, generator=generator, device=device), sampling.nodes))
+    nodes = torch.from_numpy(task.nodes).to(device)
+    return prefetched([partial(_around, task.graph, nodes, here, sampling, generator) for here in places])
+
+
+def _around(graph: Graph, nodes: Tensor, here: Tensor | slice, sampling: Sampling, generator: torch.Generator) -> Batch:
+    """A batch of the training nodes `here`, with one sampled step outwards for every layer."""
+    neighbours = Neighbours.of(graph, generator.device)
+    rows, blocks = nodes[here], []
+    for fanout in sampling.fanouts[:-1]:
+        rows, matrix = compact(neighbours.rows(rows, fanout, generator))
+        blocks.append(SparsePair(matrix, matrix.transposed()))
+    outermost = neighbours.rows(rows, sampling.fanouts[-1], generator)
+    if not isinstance(graph.x, sp.csr_array):
+        # Nothing is learned about features: their part of the first layer is the same whatever the weights are.
+        return Batch(SampledOperators(outermost.matmul(_features(graph, generator.device)), tuple(blocks[::-1])), here)
+    columns, matrix = compact(outermost)
+    x = SparsePair.of(graph.x[columns.cpu().numpy()], generator.device)
+    return Batch(SampledOperators(x, (SparsePair(matrix, matrix.transposed()), *blocks[::-1])), here)
+
+
+_ready: "weakref.WeakKeyDictionary[Graph, dict[torch.device, Tensor]]" = weakref.WeakKeyDictionary()
+
+
+def _features(graph: Graph, device: torch.device) -> Tensor:
+    by_device = _ready.setdefault(graph, {})
+    if device not in by_device:
+        by_device[device] = torch.from_numpy(np.asarray(graph.x)).to(device)
+    return by_device[device]
