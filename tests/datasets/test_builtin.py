@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ipal.datasets import Dataset, load
-from ipal.datasets.builtin import Synthetic, parse_synthetic
 from ipal.datasets.features import structural_features
-from ipal.errors import ConfigError
+from ipal.datasets.synthetic import Synthetic, parse_size, synthetic
+from ipal.errors import ConfigError, IpalError
 from tests.datasets.support import dense
 from tests.support import write_graph
 
@@ -83,8 +83,8 @@ def test_a_very_small_synthetic_graph_is_a_graph(size: str) -> None:
 
 
 def test_the_size_of_a_synthetic_graph_is_parsed() -> None:
-    assert parse_synthetic("synthetic") == Synthetic()
-    assert parse_synthetic("synthetic:nodes=5, classes=2") == Synthetic(nodes=5, classes=2)
+    assert parse_size("synthetic", Synthetic) == Synthetic()
+    assert parse_size("synthetic:nodes=5, classes=2", Synthetic) == Synthetic(nodes=5, classes=2)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +103,83 @@ def test_a_wrong_size_is_named(name: str, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(name)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("synthetic", "310ee0c69d40ef515b977ebdd265bd49c60509149db96f70be50d15ab1e8d5d4"),
+        (
+            "synthetic:nodes=3000,classes=7,features=9,degree=12,homophily=0.3,seed=3",
+            "40e51c329bc938daa0a96d2966b67cd6208c5400005823a95a7e042fdfbdb565",
+        ),
+    ],
+)
+def test_synthetic_graphs_stay_what_they_were(name: str, known: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stored runs name these hashes; edges and features made in pieces are the same."""
+    assert load(name).hash == known
+    monkeypatch.setattr("ipal.datasets.synthetic.EDGES_AT_ONCE", 1000)
+    monkeypatch.setattr("ipal.datasets.synthetic.VALUES_AT_ONCE", 100)
+    assert load(name).hash == known
+
+
+def test_edges_of_a_class_stay_inside_its_communities() -> None:
+    size = Synthetic(nodes=4000, classes=4, degree=10, homophily=0.8, communities=5, closeness=0.9)
+    raw = synthetic(size)
+    community = np.concatenate([np.arange(n) * 5 // n for n in np.bincount(raw.y)]) + 5 * raw.y
+    source, target = raw.edges
+    same_class, same_community = raw.y[source] == raw.y[target], community[source] == community[target]
+    # Of those that may end anywhere, a quarter stay in the class; of the others nine in ten stay in the community, and
+    # a fifth of the rest.
+    assert same_class.mean() == pytest.approx(0.8 + 0.2 / 4, abs=0.03)
+    assert same_community.mean() == pytest.approx(0.8 * (0.9 + 0.1 / 5) + 0.2 / 20, abs=0.03)
+    assert raw.x is not None
+    centres = [raw.x[community == c].mean(axis=0) for c in range(20)]
+    inside, across = (np.linalg.norm(centres[0] - centres[other]) for other in (1, 5))
+    assert 0.5 < inside < across, "communities differ, classes differ more"
+
+
+def test_classes_are_as_uneven_as_asked() -> None:
+    sizes = np.sort(np.bincount(load("synthetic:nodes=20000,classes=8,degree=1,unevenness=1").y))[::-1]
+    wanted = 1 / np.arange(1, 9)
+    np.testing.assert_allclose(sizes / 20000, wanted / wanted.sum(), atol=0.02)
+
+
+def test_strays_carry_another_label_and_nothing_else_changes() -> None:
+    plain, with_strays = (synthetic(Synthetic(nodes=5000, strays=share)) for share in (0.0, 0.2))
+    assert np.array_equal(plain.edges, with_strays.edges)
+    assert plain.x is not None
+    assert np.array_equal(plain.x, with_strays.x)
+    # Of those moved, one in ten comes to its own class again.
+    assert np.mean(plain.y != with_strays.y) == pytest.approx(0.2 * 0.9, abs=0.02)
+
+
+def test_a_shuffled_graph_is_the_same_graph_in_another_order() -> None:
+    sorted_one, shuffled = (load(f"synthetic:nodes=500,shuffled={flag}") for flag in (0, 1))
+    assert (np.diff(sorted_one.y) >= 0).all()
+    assert not (np.diff(shuffled.y) >= 0).all()
+    keys = [
+        sorted(zip(np.diff(one.graph.indptr).tolist(), one.y.tolist(), map(float, dense(one.graph)[:, 0]), strict=True))
+        for one in (sorted_one, shuffled)
+    ]
+    assert keys[0] == keys[1]
+    inside = [np.mean(one.y[one.graph.edges[0]] == one.y[one.graph.edges[1]]) for one in (sorted_one, shuffled)]
+    assert inside[0] == inside[1]
+
+
+def test_a_small_part_of_reddits_shape() -> None:
+    dataset = load("reddit-shaped:scale=0.01")
+    assert (dataset.graph.num_nodes, dataset.graph.num_features, dataset.num_classes) == (2330, 602, 41)
+    assert dataset.split is not None
+    assert sum(dataset.split) == 41
+    assert "not Reddit" in dataset.remark
+    assert dataset.hash != load("reddit-shaped:scale=0.01,seed=1").hash
+
+
+@pytest.mark.parametrize("name", ["reddit-shaped:scale=0", "reddit-shaped:nodes=5", "digits:scale=2"])
+def test_a_wrong_part_is_refused(name: str) -> None:
+    with pytest.raises(IpalError):
+        load(name)
 
 
 # ---------------------------------------------------------------------- structural features

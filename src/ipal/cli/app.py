@@ -160,6 +160,11 @@ def data(
     names: Annotated[list[str] | None, typer.Argument(help="Datasets to look at; default all.")] = None,
     root: DataRoot = None,
     download: Annotated[bool, typer.Option("--download", help="Fetch the named datasets first.")] = False,
+    convert: Annotated[
+        bool, typer.Option("--convert", help="Write the named dataset as a folder (-o) that is mapped, not read.")
+    ] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder for --convert, as NAME.graph.")] = None,
+    directed: Annotated[bool, typer.Option("--directed", help="Convert edges as they are, not both ways.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Which datasets are here, where, with statistics and hashes; what to do for those that are not."""
@@ -172,7 +177,12 @@ def data(
         for name in names:
             render.note(f"downloading {name} to {folder}")
             catalog.download(name, folder)
-    rows = [survey.look(name, folder) for name in names] if names else survey.look_at_all(folder)
+    if convert:
+        if output is None or len(names or []) != 1:
+            raise ConfigError("Say what to convert, and where to: ipal data --convert cs -o cs.graph")
+        rows = [survey.converted((names or [])[0], output, folder, undirected=not directed)]
+    else:
+        rows = [survey.look(name, folder) for name in names] if names else survey.look_at_all(folder)
     if as_json:
         render.as_json(rows)
     else:

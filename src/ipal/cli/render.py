@@ -136,13 +136,13 @@ def survey(rows: list[dict[str, Any]], root: Path) -> None:
     table = Table("dataset", "nodes", "edges", "features", "classes", "SHA-256")
     table.add_column("where", overflow="fold")
     for row in rows:
-        if row["here"]:
+        if "nodes" in row:
             counts = (f"{row[key]:,}" for key in ("nodes", "edges", "features", "classes"))
             where = row["path"].removeprefix(f"{root}/")
             table.add_row(row["name"], *counts, row["hash"][:12], where)
     out.print(table)
     for row in rows:
-        if not row["here"]:
+        if "how_to_get" in row:
             out.print(row["how_to_get"], soft_wrap=True, markup=False)
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ipal.datasets import builtin, catalog, features
+from ipal.datasets import builtin, catalog, features, folders
 from ipal.datasets.readers import RawGraph
-from ipal.errors import DataError
+from ipal.errors import DataError, StoreError
 from ipal.graph import Graph, checked_graph, content_hash, whole_labels
 
-__all__ = ["Dataset", "load"]
+__all__ = ["Dataset", "convert", "load"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,10 +29,12 @@ class Dataset:
     """What a result on this graph must say about itself; empty where nothing."""
     beyond_task: bool
     """Whether the features of a node were made by looking at nodes of other tasks."""
+    known_hash: str = ""
+    """As a graph folder says it: there it was computed when the folder was written."""
 
     @cached_property
     def hash(self) -> str:
-        return content_hash(self.graph, self.y)
+        return self.known_hash or content_hash(self.graph, self.y)
 
     @property
     def num_classes(self) -> int:
@@ -40,21 +42,51 @@ class Dataset:
 
 
 def load(name: str, root: Path | None = None, *, undirected: bool = True) -> Dataset:
-    """Read a graph by its name (see `ipal list datasets`), as `synthetic:nodes=…`, or from an .npz path."""
+    """Read a graph by its name (see `ipal list datasets`), as `synthetic:nodes=…`, or from an .npz file or a folder."""
     folder = catalog.data_root(root)
-    if name == "digits":
-        return _checked(name, builtin.digits(), catalog.BUILT_IN["digits"], undirected)
-    if name.partition(":")[0] == "synthetic":
-        raw = builtin.synthetic(builtin.parse_synthetic(name))
-        return _checked(name, raw, catalog.BUILT_IN["synthetic"], undirected)
+    if (kind := catalog.built_in_kind(name)) is not None:
+        return _checked(name, builtin.built_in(name), catalog.BUILT_IN[kind], undirected)
     entry = catalog.find(name, folder)
+    # A file is known by its full path, so that a run finds it again from any folder.
+    known = entry.path if Path(entry.path).is_absolute() else name
+    if folders.holds_graph(folder / entry.path):
+        return _mapped(known, folder / entry.path, undirected)
     try:
         raw = entry.read(folder / entry.path)
     except FileNotFoundError as error:
         raise DataError(catalog.how_to_get(name, entry, folder)) from error
-    # A file is known by its full path, so that a run finds it again from any folder.
-    name = entry.path if Path(entry.path).is_absolute() else name
-    return _checked(name, raw, entry, undirected)
+    return _checked(known, raw, entry, undirected)
+
+
+def convert(name: str, path: Path, root: Path | None = None, *, undirected: bool = True) -> Dataset:
+    """Write a graph as a folder that is mapped when it is used (see folders.py); returns it as read from there."""
+    if path.exists():  # said before a large graph is made
+        raise StoreError(f"{path} exists already: name another folder, or remove it first.")
+    dataset = load(name, root, undirected=undirected)
+    facts = {
+        "hash": dataset.hash,
+        "split": list(dataset.split) if dataset.split else None,
+        "preprocessing": dataset.preprocessing,
+        "remark": dataset.remark,
+        "beyond_task": dataset.beyond_task,
+    }
+    folders.write_folder(path, dataset.graph, dataset.y, facts)
+    return _mapped(str(path.resolve()), path, undirected)
+
+
+def _mapped(name: str, path: Path, undirected: bool) -> Dataset:
+    stored = folders.open_folder(path, undirected=undirected)
+    meta = stored.meta
+    return Dataset(
+        name=name,
+        graph=stored.graph,
+        y=stored.y,
+        split=tuple(meta.split) if meta.split else None,
+        preprocessing=meta.preprocessing,
+        remark=meta.remark,
+        beyond_task=meta.beyond_task,
+        known_hash=meta.hash,
+    )
 
 
 def _checked(name: str, raw: RawGraph, entry: catalog.Entry, undirected: bool) -> Dataset:

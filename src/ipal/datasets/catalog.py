@@ -1,7 +1,7 @@
 """The graphs known by name: where they lie under the data root, how to read them, how to get them.
 
-A data root holds `pyg/` (a PyTorch Geometric root, one folder per dataset) and `graphs/` (plain .npz files,
-each a dataset by its file name).
+A data root holds `pyg/` (a PyTorch Geometric root, one folder per dataset) and `graphs/` (plain .npz files and
+graph folders NAME.graph, each a dataset by its name).
 """
 
 import os
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ipal.datasets.folders import holds_graph
 from ipal.datasets.readers import Reader, read_gnn_benchmark, read_ogb, read_plain, read_reddit
 from ipal.errors import DataError, did_you_mean
 
@@ -33,6 +34,8 @@ class Entry:
     """What a result on this graph must say about itself."""
     beyond_task: bool = False
     """Whether its features were made by looking at nodes of other tasks."""
+    costly: bool = False
+    """Whether making or reading it is too much for a mere look at all datasets."""
 
 
 CATALOG: dict[str, Entry] = {
@@ -118,7 +121,19 @@ CATALOG: dict[str, Entry] = {
 BUILT_IN: dict[str, Entry] = {
     "digits": Entry("8-nearest-neighbour graph over scikit-learn's digits; needs no file", split=(4, 2, 2, 2)),
     "synthetic": Entry("communities of a chosen size, as synthetic:nodes=5000,classes=10; needs no file"),
+    "reddit-shaped": Entry(
+        "made up in Reddit's size (115 million edges, 3 GB of memory), or reddit-shaped:scale=0.1; needs no file",
+        split=(21, 5, 5, 5, 5),
+        remark="made up in Reddit's size and shape: results are not Reddit-CL results",
+        costly=True,
+    ),
 }
+
+
+def built_in_kind(name: str) -> str | None:
+    """`synthetic` of `synthetic:nodes=5000`; None where no built-in graph is meant."""
+    kind, colon, _ = name.partition(":")
+    return kind if kind in BUILT_IN and not (colon and kind == "digits") else None
 
 
 def data_root(given: Path | None = None) -> Path:
@@ -127,8 +142,9 @@ def data_root(given: Path | None = None) -> Path:
 
 
 def graph_files(root: Path) -> dict[str, Path]:
-    """The plain .npz graphs under the data root, by name."""
-    return {path.stem: path for path in sorted((root / "graphs").glob("*.npz"))}
+    """The plain .npz graphs and graph folders under the data root, by name."""
+    inside = root / "graphs"
+    return {path.stem: path for path in sorted([*inside.glob("*.npz"), *inside.glob("*.graph")])}
 
 
 def find(name: str, root: Path) -> Entry:
@@ -137,15 +153,19 @@ def find(name: str, root: Path) -> Entry:
         return CATALOG[name]
     files = graph_files(root)
     if name in files:
-        return Entry(f"graph file {files[name].name}", f"graphs/{name}.npz", read_plain)
-    if name.endswith(".npz") or "/" in name:
+        return Entry(f"graph file {files[name].name}", f"graphs/{files[name].name}", read_plain)
+    if name.endswith((".npz", ".graph")) or "/" in name:
         path = Path(name).expanduser().resolve()
-        if not path.is_file():
+        if path.is_dir() and not holds_graph(path):
+            raise DataError(f"The folder {path} holds no graph: 'ipal data --convert NAME -o FOLDER' writes one.")
+        if not path.exists():
             raise DataError(f"The graph file {path} does not exist.")
         # An absolute path under any root is itself.
         return Entry(f"graph file {path.name}", str(path), read_plain)
     known = [*CATALOG, *BUILT_IN, *files]
-    raise DataError(f"Unknown dataset '{name}'.{did_you_mean(name, known)} A file is given by its .npz path.")
+    raise DataError(
+        f"Unknown dataset '{name}'.{did_you_mean(name, known)} A file is given by its .npz path, a graph folder by its path."
+    )
 
 
 def all_names(root: Path) -> list[str]:
@@ -155,8 +175,8 @@ def all_names(root: Path) -> list[str]:
 
 def describe(name: str, root: Path) -> dict[str, Any]:
     """A named graph as plain facts: what it is, whether it is here, where, how to get it."""
-    if name.partition(":")[0] in BUILT_IN:
-        entry, here, path = BUILT_IN[name.partition(":")[0]], True, "built in"
+    if (kind := built_in_kind(name)) is not None:
+        entry, here, path = BUILT_IN[kind], True, "built in"
     else:
         entry = find(name, root)
         path = str(root / entry.path)
@@ -176,7 +196,7 @@ def how_to_get(name: str, entry: Entry, root: Path) -> str:
 
 def download(name: str, root: Path) -> None:
     """Fetch a graph with PyTorch Geometric's (or OGB's) own class, which knows where it lies."""
-    if name.partition(":")[0] in BUILT_IN:
+    if built_in_kind(name) is not None:
         raise DataError(f"'{name}' is built in: it needs no file and no download.")
     entry = find(name, root)
     stock, _, argument = entry.download.partition(":")

@@ -151,8 +151,8 @@ def read_reddit(folder: Path) -> RawGraph:
     y = whole_labels(y, len(x))
     ends = checked_edges(np.stack([row, col]), len(x))
     kept = np.flatnonzero(y != 40)
-    position = np.full(len(y), -1, dtype=np.int64)
-    position[kept] = np.arange(len(kept))
+    position = np.full(len(y), -1, dtype=np.int32)
+    position[kept] = np.arange(len(kept), dtype=np.int32)
     edges = position[ends]
     edges = edges[:, (edges >= 0).all(axis=0)]
     features = np.ascontiguousarray(x[kept], dtype=np.float32)

@@ -1,0 +1,198 @@
+"""Graphs as folders of mapped arrays: the same graph as before, and a sentence for whatever is wrong."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from ipal.datasets import Dataset, catalog, convert, load
+from ipal.datasets.survey import look
+from ipal.errors import DataError, StoreError
+from ipal.graph import content_hash
+from tests.datasets.support import dense
+from tests.support import Command, complaint, sparse_parts, write_graph
+
+SIZE = "synthetic:nodes=60,classes=3,features=4"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    convert(SIZE, tmp_path / "mine.graph")
+    return tmp_path / "mine.graph"
+
+
+def sparse_graph(tmp_path: Path) -> str:
+    dense_x = np.random.default_rng(0).random((40, 5)) * (np.random.default_rng(1).random((40, 5)) < 0.4)
+    parts = sparse_parts("x", sp.csr_array(dense_x.astype(np.float32)), "values")
+    return str(write_graph(tmp_path / "sparse.npz", x=None, **parts))
+
+
+@pytest.mark.parametrize("undirected", [True, False])
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_a_folder_holds_the_same_graph(form: str, undirected: bool, tmp_path: Path) -> None:
+    name = SIZE if form == "dense" else sparse_graph(tmp_path)
+    before = load(name, undirected=undirected)
+    convert(name, tmp_path / "it.graph", undirected=undirected)
+    after = load(str(tmp_path / "it.graph"), undirected=undirected)
+    assert after.hash == before.hash == content_hash(after.graph, after.y)
+    assert np.array_equal(dense(after.graph), dense(before.graph))
+    assert np.array_equal(after.graph.edges, before.graph.edges)
+    assert np.array_equal(after.y, before.y)
+    assert after.graph.symmetric == undirected
+    assert (after.split, after.preprocessing, after.remark) == (before.split, before.preprocessing, before.remark)
+    assert after.name == str(tmp_path / "it.graph")
+
+
+def test_what_the_benchmark_says_about_a_graph_stays_with_it(tmp_path: Path) -> None:
+    convert("digits", tmp_path / "digits.graph")
+    after = load(str(tmp_path / "digits.graph"))
+    assert after.split == (4, 2, 2, 2)
+    assert "more than one task" in after.preprocessing
+
+
+def test_arrays_are_mapped_and_not_read(folder: Path) -> None:
+    graph = load(str(folder)).graph
+    assert all(isinstance(part, np.memmap) for part in (graph.x, graph.indices, graph.indptr))
+    part = graph.induced(np.arange(0, 60, 2))
+    assert part.num_nodes == 30
+    assert np.array_equal(part.x, load(SIZE).graph.x[::2])
+
+
+def test_a_graph_without_edges_can_be_mapped(tmp_path: Path) -> None:
+    convert("synthetic:nodes=5,degree=0", tmp_path / "alone.graph")
+    assert load(str(tmp_path / "alone.graph")).graph.num_edges == 0
+
+
+def test_a_folder_in_the_data_root_is_known_by_its_name(tmp_path: Path) -> None:
+    convert(SIZE, tmp_path / "graphs" / "mine.graph")
+    assert load("mine", tmp_path).graph.num_nodes == 60
+    assert "mine" in catalog.all_names(tmp_path)
+    assert look("mine", tmp_path)["nodes"] == 60
+
+
+def test_a_folder_that_is_there_is_not_written_over(folder: Path) -> None:
+    with pytest.raises(StoreError, match="exists already"):
+        convert(SIZE, folder)
+
+
+def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "save", no_room)
+    with pytest.raises(StoreError, match="No room"):
+        convert(SIZE, tmp_path / "mine.graph")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_way_edges_are_not_taken_for_both_ways(tmp_path: Path) -> None:
+    convert(SIZE, tmp_path / "one.graph", undirected=False)
+    with pytest.raises(DataError, match="run one way"):
+        load(str(tmp_path / "one.graph"))
+
+
+# ---------------------------------------------------------------------- what is wrong
+
+Break = Callable[[Path], Any]
+
+
+def change(name: str, **changes: Any) -> Break:
+    """Save an array again with some entries replaced (by position), or as something else (`be`)."""
+
+    def broken(folder: Path) -> None:
+        array = np.load(folder / f"{name}.npy").copy()
+        if "be" in changes:
+            array = changes["be"](array)
+        else:
+            array[changes["at"]] = changes["value"]
+        np.save(folder / f"{name}.npy", array)
+
+    return broken
+
+
+def meta(**changes: object) -> Break:
+    def broken(folder: Path) -> None:
+        found = json.loads((folder / "meta.json").read_text())
+        (folder / "meta.json").write_text(json.dumps({**found, **changes}))
+
+    return broken
+
+
+def cut(folder: Path) -> None:
+    whole = (folder / "indices.npy").read_bytes()
+    (folder / "indices.npy").write_bytes(whole[: len(whole) // 2])
+
+
+def pickled(folder: Path) -> None:
+    np.save(folder / "y.npy", np.array([{"a": 1}] * 60, dtype=object), allow_pickle=True)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        pytest.param(lambda folder: (folder / "indptr.npy").unlink(), "lacks indptr.npy", id="an array missing"),
+        pytest.param(lambda folder: (folder / "meta.json").write_text("{"), "damaged", id="no JSON"),
+        pytest.param(lambda folder: (folder / "meta.json").write_text("[1]"), "damaged", id="other JSON"),
+        pytest.param(meta(hash=3), "damaged", id="a wrong kind in meta"),
+        pytest.param(meta(format="other"), "no graph folder", id="another format"),
+        pytest.param(meta(version=2), "version 2", id="a later version"),
+        pytest.param(meta(num_features=9), "shape", id="other features"),
+        pytest.param(cut, "cut short", id="a file cut short"),
+        pytest.param(lambda folder: (folder / "y.npy").write_bytes(b""), "cut short", id="an empty file"),
+        pytest.param(pickled, "damaged", id="pickled objects"),
+        pytest.param(change("indptr", at=3, value=10**6), "does not fit", id="row starts that fall"),
+        pytest.param(change("indptr", at=0, value=1), "does not fit", id="a late start"),
+        pytest.param(change("indptr", be=lambda a: a[:-1]), "does not fit", id="a row too few"),
+        pytest.param(change("indices", at=5, value=60), "points to node 60", id="a neighbour too far"),
+        pytest.param(change("indices", at=5, value=-2), "points to node -2", id="a negative neighbour"),
+        pytest.param(change("indices", be=lambda a: a[::-1].copy()), "ascending", id="neighbours out of order"),
+        pytest.param(change("indices", be=lambda a: a.astype(np.int64)), "int64", id="another kind of number"),
+        pytest.param(change("x", be=lambda a: a[:-1]), "shape", id="too few features"),
+        pytest.param(change("y", be=lambda a: a[:, None]), "dimension", id="labels in a table"),
+    ],
+)
+def test_a_damaged_folder_is_refused_with_one_sentence(damage: Break, words: str, folder: Path) -> None:
+    damage(folder)
+    with pytest.raises(DataError, match=words):
+        load(str(folder))
+
+
+def test_a_folder_without_a_graph_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="--convert"):
+        load(f"{tmp_path}/")
+
+
+def test_content_that_was_changed_is_noticed_where_graphs_are_looked_at(folder: Path) -> None:
+    change("x", at=(0, 0), value=5)(folder)
+    with pytest.raises(DataError, match="not what its meta.json says"):
+        look(str(folder), folder.parent)
+
+
+# ---------------------------------------------------------------------- the command
+
+
+def test_a_graph_is_converted_and_learned_from(command: Command, tmp_path: Path) -> None:
+    (row,) = command("data", "--convert", "synthetic:nodes=200,classes=4", "-o", "mine.graph", "--json").json
+    assert row["nodes"] == 200
+    assert row["hash"] == load("synthetic:nodes=200,classes=4").hash
+    results = [
+        command("run", "--dataset", name, "--method", "analytic", "--threads", 1, "--json").json
+        for name in ("mine.graph", "synthetic:nodes=200,classes=4")
+    ]
+    assert results[0]["accuracy_matrix"] == results[1]["accuracy_matrix"]
+    assert results[0]["data"] == results[1]["data"]
+
+
+@pytest.mark.parametrize("words", [["--convert", "digits"], ["--convert", "-o", "a.graph"], ["--convert"]])
+def test_a_conversion_says_what_it_needs(words: list[str], command: Command) -> None:
+    complaint(command("data", *words), "ipal data --convert cs -o cs.graph")
+
+
+def test_known_hashes_are_not_computed_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ipal.datasets.content_hash", lambda *_: pytest.fail("computed"))
+    dataset: Dataset = load(str(folder))
+    assert len(dataset.hash) == 64
