@@ -168,7 +168,7 @@ def test_a_folder_without_a_graph_says_how_to_make_one(tmp_path: Path) -> None:
 
 def test_content_that_was_changed_is_noticed_where_graphs_are_looked_at(folder: Path) -> None:
     change("x", at=(0, 0), value=5)(folder)
-    with pytest.raises(DataError, match="not what its meta.json says"):
+    with pytest.raises(DataError, match=r"not what its meta\.json says"):
         look(str(folder), folder.parent)
 
 

@@ -70,7 +70,7 @@ def write_folder(path: Path, graph: Graph, y: NDArray[np.int64], facts: Mapping[
     if path.exists():
         raise StoreError(f"{path} exists already: name another folder, or remove it first.")
     x = graph.x
-    arrays = {"indptr": graph.indptr, "indices": graph.indices, "y": y}
+    arrays: dict[str, NDArray[Any]] = {"indptr": graph.indptr, "indices": graph.indices, "y": y}
     if isinstance(x, sp.csr_array):
         arrays |= {"x_indptr": x.indptr.astype(np.int64), "x_indices": x.indices.astype(np.int32), "x_values": x.data}
     else:

@@ -1,4 +1,4 @@
-"""Graphs of any size: classes with communities in them, uneven degrees, Gaussian features. Made some edges at a time."""
+"""Graphs of any size: classes with communities in them, uneven degrees, Gaussian features; made piece by piece."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass as plain_dataclass
