@@ -2,7 +2,7 @@
 
 import itertools
 import statistics
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import cache, reduce
@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ipal import datasets, experiment, manifest
+from ipal.cluster import ray_cluster
 from ipal.config import RunConfig
 from ipal.datasets.catalog import data_root
 from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.estimate import Size
 from ipal.learners import learner_class
+from ipal.parcels import Engine, Job, pack
 from ipal.plan import Entry, Experiment, Settings
-from ipal.pool import Job, run_all
+from ipal.pool import processes, run_all
 from ipal.store import RunFolder
 from ipal.streams import TaskStream
 
@@ -234,8 +236,21 @@ class _Resolver:
         return Job(config, self.runs, self.root)
 
 
-def execute(suite: Suite, size: int, watcher: Watcher) -> None:
-    """Make the runs that are not finished, `size` at a time; a failed one is noted and the others go on."""
+ENGINES: dict[str, Callable[[str | None], Engine]] = {"local": processes, "ray": ray_cluster}
+"""Who performs the runs, made from the address of a cluster."""
+
+
+def make_engine(name: str, address: str | None = None) -> Engine:
+    if name not in ENGINES:
+        raise ConfigError(f"There is no engine '{name}'.{did_you_mean(name, ENGINES)}")
+    return ENGINES[name](address)
+
+
+def execute(suite: Suite, size: int | None, watcher: Watcher, engine: Engine = run_all) -> None:
+    """Make the runs that are not finished, `size` parcels at a time (None: as many as there is room for).
+
+    A failed run is noted and the others go on.
+    """
     for bench in suite.benches:
         bench.write_manifest()
     pending = suite.unfinished()
@@ -251,7 +266,7 @@ def execute(suite: Suite, size: int, watcher: Watcher) -> None:
             watcher.settled(bench, row)
 
     settle()
-    with closing(run_all(pending, size, watcher.started)) as outcomes:
+    with closing(engine(pack(pending), size, watcher.started)) as outcomes:
         for job, reason in outcomes:
             waiting.remove(job.name)
             if reason is not None:

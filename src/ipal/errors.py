@@ -3,7 +3,8 @@
 IpalError            one sentence: what is wrong, what to do; the command ends with exit code 2
 ├── ConfigError      an option, a setting or a configuration file
 ├── DataError        a graph, its labels or its split
-└── StoreError       a run folder or a saved model
+├── StoreError       a run folder or a saved model
+└── ClusterError     other machines, or the way to them
 """
 
 from collections.abc import Iterable
@@ -29,6 +30,10 @@ class DataError(IpalError):
 
 class StoreError(IpalError):
     """A run folder or a saved model cannot be read or written."""
+
+
+class ClusterError(IpalError):
+    """Other machines cannot be reached, or cannot do what is asked of them."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -4,9 +4,8 @@ Every run has a CUDA stream of its own, so that the GPU works on several at once
 alone, to the bit. Runs on the same graph share its tasks. One that fails takes no other with it.
 """
 
-import traceback
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ import torch
 from ipal import experiment
 from ipal.config import RunConfig
 from ipal.datasets import Dataset
-from ipal.errors import IpalError, StoreError
 from ipal.store import RunFolder
 
 Ended = Callable[[int, BaseException | None], None]
@@ -59,9 +57,6 @@ def run_fleet(members: Sequence[Member], ended: Ended, checkpoint_every: int | N
                 ended(index, None)
             except Exception as error:
                 del under_way[index]
-                expected = isinstance(error, IpalError)
-                with suppress(StoreError):
-                    members[index].folder.log(f"failed: {error if expected else traceback.format_exc()}")
                 ended(index, error)
 
 

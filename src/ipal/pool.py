@@ -1,9 +1,8 @@
-"""Many runs side by side, each in a process of its own: one that dies takes nothing else with it.
+"""The engine that is always there: parcels side by side in processes of this machine.
 
-No torch is loaded here, so that a process can set its number of threads first.
+Each is performed in a process of its own: one that dies takes nothing else with it.
 """
 
-import functools
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -11,51 +10,38 @@ import queue
 import signal
 import threading
 import time
-import traceback
-from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing import resource_tracker
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from filelock import Timeout
-
-from ipal.config import RunConfig
-from ipal.errors import IpalError, StoreError
-from ipal.store import RunStore
-
-if TYPE_CHECKING:
-    from ipal.datasets import Dataset
-
-CHECKPOINT_EVERY = 50
-BUSY = "busy"
-WAIT_FOR_OTHERS = 1.0
+from ipal.errors import ConfigError
+from ipal.parcels import WAIT_FOR_OTHERS, Attempt, Ended, Engine, Job, Parcel, cores, perform
 
 
-@dataclass(frozen=True)
-class Job:
-    """One run to be made."""
-
-    config: RunConfig
-    """Resolved."""
-    runs: Path
-    data_root: Path
-
-    @property
-    def name(self) -> str:
-        return RunStore(self.runs).folder_for(self.config).path.name
+def processes(address: str | None = None) -> Engine:
+    """The engine that needs nobody else."""
+    if address is not None:
+        raise ConfigError("--address names a Ray cluster: add --engine ray, or leave it out.")
+    return run_all
 
 
-Ended = tuple[Job, str | None]
-"""A job, and why it failed (None: it did not)."""
+def room(jobs: Iterable[Job]) -> int:
+    """How many parcels this machine takes at a time: those on its GPUs one each, others by their threads."""
+    jobs = list(jobs)
+    if jobs and all(job.on_gpu for job in jobs):
+        return len({job.config.device for job in jobs})
+    return max(1, cores() // max((job.config.threads for job in jobs), default=1))
 
 
-def run_all(jobs: Sequence[Job], size: int, started: Callable[[Job], None]) -> Generator[Ended, None, None]:
-    """Make all runs, `size` at a time, and yield each when it has ended. Closed early, it ends its processes."""
-    crew = _Crew(jobs, started)
-    threads = [threading.Thread(target=crew.work, daemon=True) for _ in range(min(size, len(jobs)))]
+def run_all(
+    parcels: Sequence[Parcel], size: int | None, started: Callable[[Job], None]
+) -> Generator[Ended, None, None]:
+    """Perform all parcels in processes of this machine; see `Engine`."""
+    jobs = [job for parcel in parcels for job in parcel.jobs]
+    crew = _Crew(parcels, started)
+    # A parcel whose process died comes back as many: there is work for as many processes as jobs.
+    threads = [threading.Thread(target=crew.work, daemon=True) for _ in range(min(size or room(jobs), len(jobs)))]
     try:
         for thread in threads:
             thread.start()
@@ -69,11 +55,13 @@ def run_all(jobs: Sequence[Job], size: int, started: Callable[[Job], None]) -> G
 
 
 class _Crew:
-    """Threads that each look after one process, taking jobs from one queue."""
+    """Threads that each look after one process, taking parcels from one queue."""
 
-    def __init__(self, jobs: Sequence[Job], started: Callable[[Job], None]) -> None:
+    def __init__(self, parcels: Sequence[Parcel], started: Callable[[Job], None]) -> None:
         self.ended: queue.SimpleQueue[Ended | BaseException] = queue.SimpleQueue()
-        self._pending = deque(jobs)
+        self._pending: queue.SimpleQueue[Parcel | None] = queue.SimpleQueue()
+        for parcel in parcels:
+            self._pending.put(parcel)
         self._started = started
         self._stopped = threading.Event()
         self._workers: set[_Worker] = set()
@@ -91,31 +79,42 @@ class _Crew:
             resource_tracker.ensure_running()
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         worker = None
-        while not self._stopped.is_set():
-            try:
-                job = self._pending.popleft()
-            except IndexError:
-                break
-            self._started(job)
-            for _ in range(2):  # a process that died may have been unlucky: once more, in a fresh one
-                worker = worker or self._hire()
-                outcome = worker.perform(job)
-                if not worker.died:
-                    break
+        while True:
+            if worker and self._pending.empty():  # nothing to do for now: give its memory back
                 self._dismiss(worker)
                 worker = None
-                if self._stopped.is_set():
-                    return
-            if outcome == BUSY:  # later again; by then another process has finished it, or given up
-                self._pending.append(job)
-                self._stopped.wait(WAIT_FOR_OTHERS)
-            else:
-                self.ended.put((job, outcome))
+            parcel = self._pending.get()
+            if parcel is None or self._stopped.is_set():
+                break
+            worker = worker or self._hire()
+            self._perform(parcel, worker)
+            if worker.died:
+                self._dismiss(worker)
+                worker = None
         if worker:
             self._dismiss(worker)
 
+    def _perform(self, parcel: Parcel, worker: "_Worker") -> None:
+        for job in parcel.jobs:
+            self._started(job)
+        attempt = Attempt(parcel)
+        for place, reason in worker.perform(parcel):
+            if ended := attempt.note(place, reason):
+                self.ended.put(ended)
+        if worker.died:
+            again, given_up = attempt.died(worker.cause)
+            for one in again:
+                self._pending.put(one)
+            for ended in given_up:
+                self.ended.put(ended)
+        if attempt.busy:  # later again; by then another process has finished them, or given up
+            self._pending.put(attempt.busy)
+            self._stopped.wait(WAIT_FOR_OTHERS)
+
     def stop(self, threads: Sequence[threading.Thread]) -> None:
         self._stopped.set()
+        for _ in threads:
+            self._pending.put(None)
         while any(thread.is_alive() for thread in threads):
             for worker in tuple(self._workers):
                 worker.process.kill()
@@ -133,7 +132,7 @@ class _Crew:
 
 
 class _Worker:
-    """A process that makes one run after the other, and keeps the graph in between."""
+    """A process that performs one parcel after the other, and keeps the graph in between."""
 
     def __init__(self) -> None:
         # spawn: a forked copy of a process with threads of its own can hang.
@@ -144,23 +143,25 @@ class _Worker:
         theirs.close()
         self.died = False
 
-    def perform(self, job: Job) -> str | None:
+    def perform(self, parcel: Parcel) -> Iterator[tuple[int, str | None]]:
+        """The place of every job, and what went wrong with it, as they end; fewer where the process dies."""
         try:
-            self.pipe.send(job)
-            reason: str | None = self.pipe.recv()
-            return reason
+            self.pipe.send(parcel)
+            while outcome := self.pipe.recv():
+                yield outcome
         except (EOFError, OSError):
             self.died = True
             self.process.join()
-            return f"the process died twice ({_cause(self.process.exitcode)})"
 
-
-def _cause(code: int | None) -> str:
-    with suppress(ValueError):
-        if code is not None and code < 0:
-            name = signal.Signals(-code).name
-            return f"{name}: perhaps out of memory" if name == "SIGKILL" else name
-    return f"exit code {code}"
+    @property
+    def cause(self) -> str:
+        """What the process died of."""
+        code = self.process.exitcode
+        with suppress(ValueError):
+            if code is not None and code < 0:
+                name = signal.Signals(-code).name
+                return f"{name}: perhaps out of memory" if name == "SIGKILL" else name
+        return f"exit code {code}"
 
 
 # ---------------------------------------------------------------------- inside the process
@@ -170,7 +171,8 @@ def _serve(pipe: "multiprocessing.connection.Connection[Any, Any]") -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(EOFError):
         while True:
-            pipe.send(_perform(pipe.recv()))
+            perform(pipe.recv(), lambda place, reason: pipe.send((place, reason)))
+            pipe.send(None)
 
 
 def _end_with_parent() -> None:
@@ -178,40 +180,3 @@ def _end_with_parent() -> None:
     assert parent is not None
     multiprocessing.connection.wait([parent.sentinel])
     os._exit(1)
-
-
-def _perform(job: Job) -> str | None:
-    """Make a run; returns what went wrong."""
-    # Both are read when torch is first loaded, which is below.
-    os.environ["OMP_NUM_THREADS"] = str(job.config.threads)
-    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
-    from ipal import experiment
-
-    folder = RunStore(job.runs).folder_for(job.config)
-    try:
-        graph = _graph(job.config.dataset, job.data_root, job.config.protocol.edges == "undirected")
-        config, _ = experiment.resolve(job.config, dataset=graph)
-        experiment.run(config, graph, folder, _Silent(), checkpoint_every=CHECKPOINT_EVERY, data_root=job.data_root)
-    except Exception as error:
-        if isinstance(error, StoreError) and isinstance(error.__cause__, Timeout):
-            return BUSY
-        expected = isinstance(error, IpalError)
-        with suppress(StoreError):
-            folder.log(f"failed: {error if expected else traceback.format_exc()}")
-        return str(error) if expected else f"{type(error).__name__}: {error}"
-    return None
-
-
-@functools.lru_cache(maxsize=1)
-def _graph(name: str, root: Path, undirected: bool) -> "Dataset":
-    from ipal import datasets
-
-    return datasets.load(name, root, undirected=undirected)
-
-
-class _Silent:
-    """Watches a run and says nothing."""
-
-    def started(self, *_: object) -> None: ...
-    def epoch(self, *_: object) -> None: ...
-    def task(self, *_: object) -> None: ...

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ipal.pool import Job
+from ipal.parcels import Job
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from textwrap import dedent
 from typing import Any
 
 from ipal.bench import Bench, Row, Suite, prepare
+from ipal.parcels import Job
 from ipal.plan import read_experiment
-from ipal.pool import Job
 
 TINY = "synthetic:nodes=240,classes=6,features=16"
 HEAD = f"kind: table2\nseeds: 2\nall:\n  dataset: {TINY}\n  train.epochs: 1\n"

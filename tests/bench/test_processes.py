@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from ipal.manifest import manifest_path, read_manifest
+from ipal.parcels import pack
 from ipal.pool import run_all
 from ipal.store import RunFolder
 from tests.bench.deadly import Deadly
@@ -119,7 +120,7 @@ def test_a_process_that_dies_is_replaced_once_and_takes_no_other_run_with_it(tmp
         grave.mkdir()
     once = Deadly(**vars(jobs[0]), graves=graves[0], deaths=1)
     twice = Deadly(**vars(jobs[1]), graves=graves[1], deaths=2)
-    with closing(run_all([once, twice, jobs[2]], 2, lambda job: None)) as outcomes:
+    with closing(run_all(pack([once, twice, jobs[2]]), 2, lambda job: None)) as outcomes:
         reasons = {job.name: reason for job, reason in outcomes}
     assert [len(list(grave.iterdir())) for grave in graves] == [1, 2]
     assert reasons == {job.name: None for job in jobs} | {

@@ -1,7 +1,6 @@
 """`ipal bench`: the runs behind tables and figures."""
 
 import json
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -18,7 +17,10 @@ from ipal.store import RunStore
 
 if TYPE_CHECKING:
     from ipal.bench import Bench, Row, Suite
-    from ipal.pool import Job
+    from ipal.parcels import Job
+
+MOST_NAMED = 4
+"""Runs under way that are shown by name."""
 
 
 def bench(
@@ -26,7 +28,7 @@ def bench(
     runs: Runs = RUNS,
     root: DataRoot = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Runs at a time; default: cores divided by the threads of a run.")
+        int | None, typer.Option(min=1, help="Processes at a time; default: cores divided by the threads of a run.")
     ] = None,
     tune: Annotated[
         bool, typer.Option("--tune", help="Search every grid, also where the file holds a choice.")
@@ -36,20 +38,27 @@ def bench(
     ] = False,
     only: Annotated[list[str] | None, typer.Option(metavar="LABEL", help="This entry only; may be repeated.")] = None,
     seeds: Annotated[str | None, typer.Option(help="Other seeds than the file's, as 0-2 or 0,3.")] = None,
+    engine: Annotated[str, typer.Option(help="local: processes of this machine. ray: a Ray cluster.")] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Head of the Ray cluster, or auto; default RAY_ADDRESS, or a Ray of our own."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run the methods, seeds and grids of experiment files side by side. Again: what is finished is not repeated."""
-    from ipal.bench import execute, prepare
+    from ipal.bench import execute, make_engine, prepare
     from ipal.plan import read_experiment
 
+    performer = make_engine(engine, address)
     plans = [read_experiment(path) for path in files]
     suite = prepare(plans, runs, root, tune=tune, only=only or (), seeds=_parse_seeds(seeds))
-    size = jobs or max(1, _cores() // suite.threads)
     if dry_run:
-        return _show_plan(suite, RunStore(runs), size)
+        return _show_plan(suite, RunStore(runs), jobs)
     try:
         with _View(suite) as view:
-            execute(suite, size, view)
+            execute(suite, jobs, view, performer)
     except KeyboardInterrupt:
         render.note("Interrupted; nothing saved is lost. The same command goes on.")
         raise typer.Exit(130) from None
@@ -116,15 +125,19 @@ class _View:
         self._say(f"{bench.name}, {label}: {scores}  validation AP {_spread(done['validation'])}{chosen}")
 
     def _now(self) -> str:
-        return ", ".join(re.sub("-[0-9a-f]{16}$", "", name) for name in tuple(self._running))
+        names = [re.sub("-[0-9a-f]{16}$", "", name) for name in tuple(self._running)]
+        more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
+        return ", ".join([*names[:MOST_NAMED], *more])
 
     def _say(self, line: str) -> None:
         self._bar.console.print(line, soft_wrap=True, markup=False)
 
 
-def _show_plan(suite: "Suite", store: RunStore, size: int) -> None:
+def _show_plan(suite: "Suite", store: RunStore, jobs: int | None) -> None:
     from ipal.estimate import Stopwatch
+    from ipal.pool import room
 
+    size = jobs or room(suite.jobs.values())
     stopwatch = Stopwatch(store)
     left = {job.name: stopwatch.estimate(job.config, suite.sizes[job.config.dataset]) for job in suite.unfinished()}
     bases: dict[str, dict[str, None]] = {}
@@ -192,10 +205,6 @@ def _duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{minutes} min" if minutes < 100 else f"{minutes / 60:.1f} h"
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _parse_seeds(text: str | None) -> tuple[int, ...]:
