@@ -163,7 +163,8 @@ def find(name: str, root: Path) -> Entry:
         # An absolute path under any root is itself.
         return Entry(f"graph file {path.name}", str(path), read_plain)
     known = [*CATALOG, *BUILT_IN, *files]
-    raise DataError(f"Unknown dataset '{name}'.{did_you_mean(name, known)} A file is given by its .npz path, a folder by its own.")
+    how = "A file is given by its .npz path, a folder by its own."
+    raise DataError(f"Unknown dataset '{name}'.{did_you_mean(name, known)} {how}")
 
 
 def all_names(root: Path) -> list[str]:
