@@ -1,5 +1,6 @@
 """How much a node counts in its class's prototype."""
 
+import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -8,6 +9,8 @@ from numpy.typing import NDArray
 from ipal.graph import Graph
 
 Weights = NDArray[np.float64]
+
+_ready: "weakref.WeakKeyDictionary[Graph, dict[tuple[str, float], Weights]]" = weakref.WeakKeyDictionary()
 
 
 def pagerank(graph: Graph, alpha: float = 0.85, tolerance: float = 1e-6) -> Weights:
@@ -43,10 +46,13 @@ def degree(graph: Graph) -> Weights:
 
 
 def node_weights(graph: Graph, kind: str, alpha: float) -> Weights:
-    """The weight of every node of a task's graph, by the name of the rule."""
+    """The weight of every node of a task's graph, by the name of the rule; made once for a graph."""
     rules: dict[str, Callable[[], Weights]] = {
         "pagerank": lambda: pagerank(graph, alpha),
         "degree": lambda: degree(graph),
         "uniform": lambda: np.ones(graph.num_nodes),
     }
-    return rules[kind]()
+    by_rule = _ready.setdefault(graph, {})
+    if (kind, alpha) not in by_rule:
+        by_rule[kind, alpha] = rules[kind]()
+    return by_rule[kind, alpha]

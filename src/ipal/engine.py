@@ -5,20 +5,20 @@ its transpose (itself, where it is symmetric), so that a backward is just anothe
 serves the propagation matrix and bag-of-words features, which are never made dense.
 """
 
-import warnings
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import scipy.sparse as sp
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ipal.graph import Graph
+from ipal.kernels import sums_of_rows
 from ipal.streams import Task
 
 # Multiply-adds of a dense product that cost as much as one of a sparse product (measured: benchmarks/).
@@ -33,31 +33,30 @@ class SparseMatrix:
     indices: Tensor
     values: Tensor
     shape: tuple[int, int]
+    cut: "Cut | None" = None
+    """How long rows are cut into parts; None where they are added up as they are."""
 
     @classmethod
     def of(cls, matrix: sp.csr_array, device: torch.device) -> "SparseMatrix":
-        parts = (matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32), matrix.data)
+        indptr, indices, values = (
+            torch.from_numpy(part).to(device)
+            for part in (matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32), matrix.data)
+        )
         rows, columns = matrix.shape
-        indptr, indices, values = (torch.from_numpy(part).to(device) for part in parts)
-        return cls(indptr, indices, values, (rows, columns))
+        cut = Cut.of(matrix.indptr, device) if device.type == "cuda" else None
+        return cls(indptr, indices, values, (rows, columns), cut)
 
     def matmul(self, dense: Tensor) -> Tensor:
-        """The product with a dense matrix, outside autograd.
+        """The product with a dense matrix, outside autograd: a row of it is a weighted bag of rows.
 
-        On a CPU a row of a sparse product is a weighted bag of rows, and torch's kernel for bags of embeddings
-        is up to twice as fast as its product of CSR matrices (benchmarks/). It adds in a fixed order,
-        whatever the number of threads.
+        Bags are added up in a fixed order, whatever the number of threads, so that the same product gives the same
+        bits. On a CPU that is up to twice as fast as torch's product of CSR matrices; on a GPU about as fast, where
+        long rows are cut into parts (benchmarks/).
         """
-        if dense.is_cuda:
-            return self._csr @ dense
-        return torch.nn.functional.embedding_bag(
-            self.indices,
-            dense,
-            self.indptr,
-            mode="sum",
-            per_sample_weights=self.values,
-            include_last_offset=True,
-        )
+        if self.cut is None:
+            return bags(dense, self.indices, self.indptr, self.values)
+        parts = bags(dense, self.indices, self.cut.parts, self.values)
+        return bags(parts, self.cut.order, self.cut.rows)
 
     def transposed(self) -> "SparseMatrix":
         """The transpose, entries of a row in the order of the columns they came from: a fixed order."""
@@ -71,14 +70,45 @@ class SparseMatrix:
         )
         return SparseMatrix(indptr, row[order], self.values[order], (columns, rows))
 
-    @cached_property
-    def _csr(self) -> Tensor:
-        with warnings.catch_warnings():
-            # That CSR is in beta, and that invariants are not checked: they hold by construction.
-            warnings.filterwarnings("ignore", message="Sparse (CSR tensor support|invariant checks)")
-            return torch.sparse_csr_tensor(
-                self.indptr, self.indices, self.values, size=self.shape, check_invariants=False
-            )
+
+def bags(rows: Tensor, indices: Tensor, indptr: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Sums of rows, each from `indptr[i]` to `indptr[i + 1]` in `indices`, added up in a fixed order."""
+    found = sums_of_rows(rows, indices, indptr, weights) if rows.is_cuda else None
+    if found is not None:
+        return found
+    return torch.nn.functional.embedding_bag(
+        indices, rows, indptr, mode="sum", per_sample_weights=weights, include_last_offset=True
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """Rows of a matrix in parts of bounded length: on a GPU one thread adds up one part of one column.
+
+    Otherwise the longest row would decide how long a product takes.
+    """
+
+    parts: Tensor
+    """Where each part begins, and the end."""
+    rows: Tensor
+    """The first part of each row, and the end."""
+    order: Tensor
+    """0, 1, … as many as there are parts."""
+
+    LENGTH: ClassVar[int] = 128
+
+    @classmethod
+    def of(cls, indptr: NDArray[Any], device: torch.device) -> "Cut | None":
+        """None where no row is long."""
+        lengths = np.diff(indptr)
+        if not len(lengths) or lengths.max() <= 2 * cls.LENGTH:
+            return None
+        number = -(-lengths // cls.LENGTH)
+        first = np.concatenate([[0], np.cumsum(number)])
+        within = np.arange(first[-1]) - np.repeat(first[:-1], number)
+        begins = np.append(np.repeat(indptr[:-1], number) + cls.LENGTH * within, indptr[-1])
+        made = (torch.from_numpy(part.astype(np.int32)).to(device) for part in (begins, first, np.arange(first[-1])))
+        return cls(*made)
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,8 +225,7 @@ def _graph_operators(graph: Graph, device: torch.device) -> GraphOperators:
     X W and then the propagation cost nnz(X) + nnz(A).
     """
     a = graph.normalised
-    symmetric = (abs(a - a.T) > 1e-7).nnz == 0
-    propagation = SparsePair.of(a, device, symmetric=symmetric)
+    propagation = SparsePair.of(a, device, symmetric=graph.symmetric)
     x = graph.x
     if isinstance(x, sp.csr_array) and (x.nnz + a.nnz) * DENSE_PER_SPARSE <= x.shape[0] * x.shape[1]:
         return GraphOperators(SparsePair.of(x, device), propagation, propagation)

@@ -4,6 +4,7 @@ Every run has a CUDA stream of its own, so that the GPU works on several at once
 alone, to the bit. Runs on the same graph share its tasks. One that fails takes no other with it.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -33,9 +34,10 @@ class Member:
 
 def run_fleet(members: Sequence[Member], ended: Ended, checkpoint_every: int | None = None) -> None:
     """Make all runs, interleaved; `ended` hears of each when it is done: its place, and what went wrong."""
+    streams = _Streams()
     under_way = {
         index: (
-            _stream(member.config.device),
+            streams.next(member.config.device),
             experiment.run_by_epochs(
                 member.config,
                 member.dataset,
@@ -60,10 +62,22 @@ def run_fleet(members: Sequence[Member], ended: Ended, checkpoint_every: int | N
                 ended(index, error)
 
 
-def _stream(device: str) -> AbstractContextManager[Any]:
-    if not device.startswith("cuda"):
-        return nullcontext()
-    return torch.cuda.stream(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
+class _Streams:
+    """CUDA streams, handed out in turn: more of them than a GPU has queues would make it slower, not faster."""
+
+    MOST = 8
+
+    def __init__(self) -> None:
+        self._made: dict[str, deque[torch.cuda.Stream]] = {}
+
+    def next(self, device: str) -> AbstractContextManager[Any]:
+        if not device.startswith("cuda"):
+            return nullcontext()
+        some = self._made.setdefault(device, deque(maxlen=self.MOST))
+        if len(some) < self.MOST:
+            some.append(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
+        some.rotate()
+        return torch.cuda.stream(some[0])
 
 
 class Silent:

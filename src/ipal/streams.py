@@ -5,6 +5,7 @@ are two types: no validation or test label can reach a learner, because a task h
 """
 
 import hashlib
+import weakref
 from dataclasses import dataclass
 
 import numpy as np
@@ -114,7 +115,20 @@ class TaskStream:
         if not with_unlabelled:
             chosen = chosen & (self.part == TRAIN)
         nodes = np.flatnonzero(chosen)
-        return self.graph.induced(nodes), nodes
+        return _part(self.graph, nodes), nodes
+
+
+_parts: "weakref.WeakKeyDictionary[Graph, weakref.WeakValueDictionary[bytes, Graph]]" = weakref.WeakKeyDictionary()
+
+
+def _part(graph: Graph, nodes: Nodes) -> Graph:
+    """The subgraph on some nodes: one and the same for all streams of a graph, as those of other seeds."""
+    known = _parts.setdefault(graph, weakref.WeakValueDictionary())
+    key = hashlib.sha256(nodes.tobytes()).digest()
+    part = known.get(key)
+    if part is None:
+        part = known[key] = graph.induced(nodes)
+    return part
 
 
 def default_split(num_classes: int) -> tuple[int, ...]:

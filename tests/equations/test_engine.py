@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
-from ipal.engine import Operators, SparseMatrix, SparsePair, operators, sparse_matmul
+from ipal.engine import Cut, Operators, SparseMatrix, SparsePair, operators, sparse_matmul
 from ipal.graph import Features, Graph, simple_edges
 from ipal.streams import Task, TaskStream
 
@@ -59,11 +60,35 @@ def test_a_sparse_product_takes_a_dense_matrix_in_any_layout() -> None:
     np.testing.assert_allclose(product.numpy(), matrix @ transposed.numpy(), rtol=1e-5, atol=1e-6)
 
 
-def test_both_ways_to_multiply_agree() -> None:
+@pytest.mark.parametrize("rows", [1, 7])
+def test_long_rows_may_be_cut_into_parts(rows: int, monkeypatch) -> None:
     # The form that a GPU uses; on a CPU it is only checked here.
-    matrix = SparseMatrix.of(with_empty_rows(), CPU)
-    dense = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(matrix._csr @ dense, matrix.matmul(dense))
+    monkeypatch.setattr(Cut, "LENGTH", 3)
+    parts = [random_matrix(rows, 50, density) for density in (0.04, 0.0, 0.9)]
+    matrix = sp.csr_array(sp.vstack(parts, format="csr"))
+    cut = Cut.of(matrix.indptr, CPU)
+    assert np.diff(cut.parts).max() == 3
+    dense = torch.randn(50, 5, generator=torch.Generator().manual_seed(0))
+    product = replace(SparseMatrix.of(matrix, CPU), cut=cut).matmul(dense)
+    np.testing.assert_allclose(product.numpy(), matrix @ dense.numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_short_rows_are_not_cut() -> None:
+    assert Cut.of(with_empty_rows().indptr, CPU) is None
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("width", [1, 6, 7, 128])
+def test_products_on_a_gpu_are_right_and_the_same_every_time(dtype: type, width: int) -> None:
+    parts = [random_matrix(40, 3000, density, dtype) for density in (0.001, 0.0, 0.5)]
+    matrix = sp.csr_array(sp.vstack(parts, format="csr"))
+    device = torch.device("cuda", 0)
+    dense = torch.from_numpy(np.random.default_rng(0).normal(size=(3000, width)).astype(dtype))
+    ready = SparseMatrix.of(matrix, device)
+    first = ready.matmul(dense.to(device))
+    np.testing.assert_allclose(first.cpu().numpy(), matrix @ dense.numpy(), rtol=1e-4, atol=1e-4)
+    assert all(torch.equal(ready.matmul(dense.to(device)), first) for _ in range(20))
 
 
 def pair(kind: str) -> SparsePair:
