@@ -14,6 +14,7 @@ from ipal.config import Sampling
 from ipal.engine import Operators, SampledOperators, SparsePair, operators
 from ipal.graph import Graph
 from ipal.sampling import Neighbours, compact, prefetched
+from ipal.spans import spanned
 from ipal.streams import Task
 
 
@@ -27,11 +28,13 @@ class Batch:
     """Which of the task's training nodes they are; a slice where they are all of them."""
 
 
+@spanned("preparation")
 def whole_task(task: Task, device: torch.device) -> Batch:
     """All training nodes of a task, with all edges."""
     return Batch(operators(task, device), slice(None))
 
 
+@spanned("sampling")
 def sampled(task: Task, sampling: Sampling, seed: int, device: torch.device) -> Iterator[Batch]:
     """One epoch: every training node once, in random order; the same seed gives the same batches.
 
@@ -47,6 +50,7 @@ def sampled(task: Task, sampling: Sampling, seed: int, device: torch.device) -> 
     return prefetched([partial(_around, task.graph, nodes, here, sampling, generator) for here in places])
 
 
+@spanned("sampling")
 def _around(graph: Graph, nodes: Tensor, here: Tensor | slice, sampling: Sampling, generator: torch.Generator) -> Batch:
     """A batch of the training nodes `here`, with one sampled step outwards for every layer."""
     neighbours = Neighbours.of(graph, generator.device)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ipal.config import EncoderConfig
 from ipal.engine import Operators, sparse_matmul
+from ipal.spans import spanned
 
 
 class GCN(nn.Module):
@@ -32,6 +33,7 @@ class GCN(nn.Module):
             self.weights.append(nn.Parameter(nn.init.xavier_uniform_(weight, generator=generator)))
             self.biases.append(nn.Parameter(torch.zeros(fan_out, device=generator.device)))
 
+    @spanned("encoder")
     def forward(self, graph: Operators) -> Tensor:
         """Embeddings of the nodes at which `graph` reads out: all of them, or a task's training nodes."""
         hidden = graph.first_layer(self.weights[0], self.biases[0])

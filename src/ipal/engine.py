@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ipal.graph import Graph
 from ipal.kernels import sums_of_rows
+from ipal.spans import spanned
 from ipal.streams import Task
 
 # Multiply-adds of a dense product that cost as much as one of a sparse product (measured: benchmarks/).
@@ -217,6 +218,7 @@ def operators(of: Graph | Task, device: torch.device) -> GraphOperators:
     return by_device[device]
 
 
+@spanned("operators")
 def _graph_operators(graph: Graph, device: torch.device) -> GraphOperators:
     """Choose the form of the first layer by counting multiply-adds per output column.
 

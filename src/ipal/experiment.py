@@ -21,6 +21,7 @@ from ipal.evaluate import Row, evaluate
 from ipal.learners import Learner, learner_class
 from ipal.learners.base import SHARED_SETTINGS, Terms, usable_device
 from ipal.metrics import average_forgetting, average_performance, average_performance_curve
+from ipal.spans import span, spanned
 from ipal.state import State
 from ipal.store import History, RunFolder
 from ipal.streams import TaskStream, assign_parts, default_split
@@ -240,7 +241,9 @@ def _learn_task(stream: TaskStream, index: int, watch: _Watch) -> Generator[None
     if len(progress.seconds) == index:
         progress.seconds.append(0.0)
     clock = time.perf_counter()
-    for terms in learner.learn(stream.task(index), first_epoch=progress.epoch):
+    with span("preparation"):
+        task = stream.task(index)
+    for terms in learner.learn(task, first_epoch=progress.epoch):
         progress.seconds[index] += time.perf_counter() - clock
         watch.epoch(terms)
         yield
@@ -248,7 +251,8 @@ def _learn_task(stream: TaskStream, index: int, watch: _Watch) -> Generator[None
     watch.look()
     progress.seconds[index] += time.perf_counter() - clock
     clock = time.perf_counter()
-    row = evaluate(learner, stream.exams(index), stream.protocol.accuracy)
+    with span("evaluation"):
+        row = evaluate(learner, stream.exams(index), stream.protocol.accuracy)
     progress.evaluation_seconds += time.perf_counter() - clock
     progress.rows.append(row)
     progress.task, progress.epoch = index + 1, 0
@@ -258,6 +262,7 @@ def _learn_task(stream: TaskStream, index: int, watch: _Watch) -> Generator[None
     watch.observer.task(index, row)
 
 
+@spanned("checkpoint")
 def _checkpoint(learner: Learner, progress: Progress, folder: RunFolder, memory: PeakMemory) -> None:
     progress.peak_memory_bytes = max(progress.peak_memory_bytes, memory.bytes())
     state = learner.state()

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ipal.engine import SparseMatrix
 from ipal.graph import Graph
+from ipal.spans import span
 
 Fanout = int | Literal["all"]
 Item = TypeVar("Item")
@@ -115,4 +116,6 @@ def prefetched(makers: Sequence[Callable[[], Item]]) -> Iterator[Item]:
         for index in range(len(makers)):
             ready = ahead or thread.submit(makers[index])
             ahead = thread.submit(makers[index + 1]) if index + 1 < len(makers) else None
-            yield ready.result()
+            with span("sampling"):
+                item = ready.result()
+            yield item

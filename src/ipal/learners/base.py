@@ -21,6 +21,7 @@ from ipal.config import explain
 from ipal.errors import ConfigError, DataError, StoreError
 from ipal.graph import Graph
 from ipal.learners.convert import graph_of, task_of
+from ipal.spans import span
 from ipal.state import State
 from ipal.streams import Labels, Task
 
@@ -170,7 +171,8 @@ class Learner(ABC):
         learning ends in the same numbers.
         """
         if first_epoch == 0:
-            self.start(task)
+            with span("preparation"):
+                self.start(task)
         yield from self.teach(task, first_epoch)
 
     def start(self, task: Task) -> None:

@@ -29,6 +29,7 @@ from ipal.errors import ConfigError
 from ipal.graph import Graph
 from ipal.learners.base import Learner, Terms
 from ipal.recorded import Recorded
+from ipal.spans import is_listening, span, spanned
 from ipal.streams import Task
 
 Prepared = TypeVar("Prepared")
@@ -113,7 +114,8 @@ class TrainedLearner(Learner, Generic[Prepared]):
         return self.train.epochs
 
     def teach(self, task: Task, first_epoch: int) -> Iterator[Terms]:
-        prepared = self.prepare(task)
+        with span("preparation"):
+            prepared = self.prepare(task)
         recorded: Recorded | None = None
         for epoch in range(first_epoch, self.epochs):
             # Not the first epoch: what is made lazily, as the optimiser's moments, is no part of a step.
@@ -121,13 +123,15 @@ class TrainedLearner(Learner, Generic[Prepared]):
                 (batch,) = self.batches(task, epoch)
                 recorded = Recorded(partial(self._step, batch, prepared), self.generator_)
             yield recorded() if recorded else self._epoch(task, epoch, prepared)
-        with torch.no_grad():
+        with torch.no_grad(), span("end of task"):
             self.end_task(task, prepared)
         self.previous_ = None
 
     @property
     def _is_repetitive(self) -> bool:
         """Whether every step is the same sequence of operations on the same memory of a GPU."""
+        if is_listening():  # a recording has no parts
+            return False
         return self.recordable and self.batch == "full" and self.generator_.device.type == "cuda"
 
     def _epoch(self, task: Task, epoch: int, prepared: Prepared) -> Terms:
@@ -142,11 +146,15 @@ class TrainedLearner(Learner, Generic[Prepared]):
         """One step of the optimiser."""
         terms = self._training_loss(batch, prepared)
         self.optimizer_.zero_grad(set_to_none=True)
-        torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
-        self.adjust_gradients(prepared)
-        self.optimizer_.step()
+        with span("backward"):
+            torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
+        with span("adjusting gradients"):
+            self.adjust_gradients(prepared)
+        with span("optimiser"):
+            self.optimizer_.step()
         return {name: term.detach() for name, term in terms.items()}
 
+    @spanned("loss")
     def _training_loss(self, batch: Batch, prepared: Prepared) -> Terms:
         """The loss in training mode, which is left even when the loss is interrupted."""
         self.network_.train()

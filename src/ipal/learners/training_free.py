@@ -15,11 +15,13 @@ from torch import Tensor
 
 from ipal.graph import Features, Graph
 from ipal.learners.base import Learner, Remembered, Terms
+from ipal.spans import spanned
 from ipal.streams import Task
 
 _ready: "weakref.WeakKeyDictionary[Graph, dict[int, Features]]" = weakref.WeakKeyDictionary()
 
 
+@spanned("propagation")
 def propagated(graph: Graph, hops: int) -> Features:
     r"""Features after so many graph convolutions without weights, sparse where they are; made once for a graph.
 
@@ -54,6 +56,11 @@ class TrainingFree(Learner):
         self.count_ = torch.zeros(0, dtype=torch.int64, device=device)
 
     def teach(self, task: Task, first_epoch: int) -> Iterator[Terms]:
+        self._take_in(task)
+        yield from ()
+
+    @spanned("sums")
+    def _take_in(self, task: Task) -> None:
         rows = self.rows(task.labels).cpu().numpy()
         ones = np.ones(len(rows), dtype=np.float32)
         members = sp.csr_array((ones, (task.nodes, rows)), shape=(task.graph.num_nodes, len(self.labels_))).toarray()
@@ -65,7 +72,6 @@ class TrainingFree(Learner):
         counts = torch.from_numpy(np.bincount(rows, minlength=len(self.labels_))).to(device)
         self.count_ = torch.nn.functional.pad(self.count_, (0, more)) + counts
         self.absorb(task, rows)
-        yield from ()
 
     @abstractmethod
     def absorb(self, task: Task, rows: NDArray[Any]) -> None:
@@ -100,6 +106,7 @@ class TrainingFree(Learner):
         self.sum_, self.count_ = tensors["sums.sum"].to(device), tensors["sums.count"].to(device)
 
 
+@spanned("propagation")
 def _along(matrix: sp.csr_array, columns: NDArray[Any], hops: int) -> NDArray[Any]:
     """A matrix times columns, so many times."""
     for _ in range(hops):
