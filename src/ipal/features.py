@@ -5,7 +5,7 @@ Nothing here is learned: the same seed gives the same map, which is what makes s
 
 import hashlib
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,17 +17,24 @@ from numpy.typing import NDArray
 from sklearn.preprocessing import normalize
 from torch import Tensor
 
-from ipal.engine import SparseMatrix
+from ipal import budget
 from ipal.graph import Graph
+from ipal.spreading import SparseProduct, Spreading
 
 ROWS_AT_ONCE = 4096
+BLOCK = 32
+"""Columns that are spread together: few, so that a large graph's fit into caches."""
+COLUMNS_AT_ONCE = 8 * BLOCK
 
 _ready: "weakref.WeakKeyDictionary[Graph, dict[Any, Tensor]]" = weakref.WeakKeyDictionary()
 
 
-def unit_rows(x: Tensor) -> Tensor:
-    """Rows of length one; a row of zeros stays."""
-    return torch.nn.functional.normalize(x, dim=1)
+def to_unit(rows: Tensor, lengths: Tensor) -> None:
+    """Divide rows by their lengths, in place and through double precision; a row of zeros stays."""
+    for begin in range(0, len(rows), 16 * ROWS_AT_ONCE):
+        some = slice(begin, begin + 16 * ROWS_AT_ONCE)
+        by = lengths[some, None].clamp_min(1e-12).to(rows.device)
+        rows[some] = rows[some].double().div_(by)
 
 
 def random_features(x: Tensor, directions: Tensor) -> Tensor:
@@ -43,7 +50,11 @@ def random_features(x: Tensor, directions: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Propagation:
-    """Features spread over the graph: wide ones are first projected to fewer columns, which commutes with it."""
+    """Features spread over the graph: wide ones are first projected to fewer columns, which commutes with it.
+
+    A few columns go through all hops, then the next: what is spread in double precision is never there as a whole.
+    Every block of columns is computed alike, whatever memory there is.
+    """
 
     num_features: int
     sketch: int
@@ -61,23 +72,75 @@ class Propagation:
         random = np.random.default_rng([self.seed, 2])
         return np.asarray(random.standard_normal((self.num_features, self.columns)) / self.columns**0.5)
 
-    def hops(self, graph: Graph, most: int) -> list[Tensor]:
-        """Unit rows after 0, 1, … `most` hops, in single precision; what is spread are unit rows as well.
+    def rows(self, graph: Graph, hops: Sequence[int], at: Tensor | None = None) -> Tensor:
+        """Unit rows after each of these hops side by side, in single precision, of all nodes or of those `at`.
 
-        Summed in double precision: so a node's row does not depend on how the rest of its graph is numbered.
+        What is spread are unit rows as well, summed in double precision: so a node's row does not depend on how the
+        rest of its graph is numbered.
         """
-        x: Any = normalize(graph.x.astype(np.float64))
-        if self.columns < self.num_features:
-            x = x @ self._sketch  # sparse until here
-        elif isinstance(x, sp.csr_array):
-            x = x.toarray()
-        spread = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float64)).to(self.device)
-        matrix = SparseMatrix.of(graph.normalised.astype(np.float64), self.device)
-        found = [unit_rows(spread).float()]
-        for _ in range(most):
-            spread = matrix.matmul(spread)
-            found.append(unit_rows(spread).float())
+        n = graph.num_nodes if at is None else len(at)
+        found = self._room(n, len(hops) * self.columns)
+        squares = torch.zeros(len(hops), n, dtype=torch.float64, device=self.device)
+        spread_once = Spreading(graph, self.device) if max(hops) else None
+        for begin, block in self._blocks(graph):
+            for hop in range(max(hops) + 1):
+                if spread_once is not None and hop:
+                    block = spread_once(block)
+                for place in (place for place, wanted in enumerate(hops) if wanted == hop):
+                    chosen = block if at is None else block[at]
+                    squares[place] += chosen.square().sum(dim=1)
+                    first = place * self.columns + begin
+                    found[:, first : first + block.shape[1]] = chosen
+        for place, square in enumerate(squares):
+            to_unit(found[:, place * self.columns : (place + 1) * self.columns], square.sqrt_())
         return found
+
+    def _room(self, n: int, width: int) -> Tensor:
+        """Where rows are kept: on the device, while they take less than half of what is free there."""
+        if self.device.type == "cuda" and 4 * n * width <= torch.cuda.mem_get_info(self.device)[0] // 2:
+            return torch.empty(n, width, device=self.device)
+        return torch.from_numpy(budget.current().room((n, width), np.float32))
+
+    def _blocks(self, graph: Graph) -> Iterator[tuple[int, Tensor]]:
+        """Unit rows to be spread, projected where they are wide: some columns at a time, and the first of them."""
+        x = graph.x
+        narrower = self.columns < self.num_features
+        if isinstance(x, sp.csr_array):
+            unit = normalize(x.astype(np.float64))
+            if narrower:
+                product = SparseProduct(unit, self.device)
+                yield from ((begin, product(some)) for begin, some in self._directions())
+                return
+            by_column = unit.tocsc()
+            for begin in range(0, self.columns, BLOCK):
+                some = by_column[:, begin : begin + BLOCK].toarray(order="C")
+                yield begin, torch.from_numpy(some).to(self.device)
+            return
+        lengths = torch.cat([rows.square().sum(dim=1, keepdim=True).sqrt_() for rows in self._dense(x)])
+        lengths[lengths == 0] = 1.0
+        if narrower:
+            for begin, some in self._directions():
+                yield begin, torch.cat([rows @ some for rows in self._dense(x)]).div_(lengths)
+            return
+        for first in range(0, self.columns, COLUMNS_AT_ONCE):
+            # Read from a file, or moved to a device, in fewer goes.
+            columns = self._columns(x, first, first + COLUMNS_AT_ONCE)
+            for begin in range(0, columns.shape[1], BLOCK):
+                yield first + begin, columns[:, begin : begin + BLOCK].double().div_(lengths)
+
+    def _directions(self) -> Iterator[tuple[int, Tensor]]:
+        """Columns of the projection."""
+        for begin in range(0, self.columns, BLOCK):
+            some = np.ascontiguousarray(self._sketch[:, begin : begin + BLOCK])
+            yield begin, torch.from_numpy(some).to(self.device)
+
+    def _dense(self, x: NDArray[np.float32]) -> Iterator[Tensor]:
+        """All rows in double precision, some at a time."""
+        for begin in range(0, len(x), ROWS_AT_ONCE):
+            yield torch.from_numpy(np.array(x[begin : begin + ROWS_AT_ONCE])).to(self.device).double()
+
+    def _columns(self, x: NDArray[np.float32], begin: int, end: int) -> Tensor:
+        return torch.from_numpy(np.array(x[:, begin:end], order="C")).to(self.device)
 
 
 @dataclass(frozen=True)
@@ -113,12 +176,12 @@ class FeatureMap:
         by_map = _ready.setdefault(graph, {})
         key = (self.propagation, self.hops)
         if key not in by_map:
-            by_map[key] = side_by_side(self.propagation.hops(graph, max(self.hops)), self.hops)
+            by_map[key] = self.propagation.rows(graph, self.hops)
         return by_map[key]
 
     def expanded(self, x: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
         """The rows themselves, from propagated ones: in double precision to be added up, in single to be scored."""
-        x = x.to(dtype)
+        x = x.to(device=self.propagation.device, dtype=dtype)
         if not self.expansion:
             return x
         return random_features(x, self._directions_double if dtype == torch.float64 else self._directions)
@@ -140,6 +203,11 @@ def pieces(x: Tensor) -> list[Tensor]:
     return [x[begin : begin + ROWS_AT_ONCE] for begin in range(0, max(1, len(x)), ROWS_AT_ONCE)]
 
 
-def side_by_side(blocks: list[Tensor], hops: Iterable[int]) -> Tensor:
+def take(rows: Tensor, at: Tensor) -> Tensor:
+    """Some rows, which may be kept on another device than `at`."""
+    return rows[at.to(rows.device)]
+
+
+def side_by_side(blocks: Sequence[Tensor], hops: Iterable[int]) -> Tensor:
     """The blocks of these hops as one row a node."""
     return torch.cat([blocks[hop] for hop in hops], dim=1)

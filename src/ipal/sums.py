@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ipal.errors import DataError
-from ipal.features import pieces
+from ipal.features import pieces, take
 
 BLOCK = 1024
 """Columns of one piece of a Gram matrix: pieces above the diagonal are not computed."""
@@ -27,22 +27,32 @@ class Rows:
     """Rows to be added or taken away, made in pieces only when they are needed."""
 
     inputs: Tensor
+    """Rows of a graph's nodes, on any device or in a file."""
     labels: Tensor
     """The class of each row, as the learner numbers it."""
     expand: Callable[[Tensor], Tensor]
+    nodes: Tensor | None = None
+    """Which of the inputs are meant; all of them where None."""
 
     def __len__(self) -> int:
-        return len(self.inputs)
+        return len(self.labels)
+
+    def taken(self, some: Tensor) -> Tensor:
+        """The inputs of some rows."""
+        return take(self.inputs, some if self.nodes is None else self.nodes[some])
 
     def pieces(self, chosen: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Rows (float64) and labels of the chosen ones, some at a time."""
         for some in pieces(chosen):
-            yield self.expand(self.inputs[some]), self.labels[some]
+            yield self.expand(self.taken(some)), self.labels[some]
 
     def among(self, classes: Tensor) -> "Rows":
         """The rows of some classes."""
-        chosen = torch.isin(self.labels, classes)
-        return replace(self, inputs=self.inputs[chosen], labels=self.labels[chosen])
+        return self.chosen(torch.nonzero(torch.isin(self.labels, classes)).flatten())
+
+    def chosen(self, some: Tensor) -> "Rows":
+        """Some of the rows."""
+        return replace(self, labels=self.labels[some], nodes=some if self.nodes is None else self.nodes[some])
 
 
 def add_gram(gram: Tensor, rows: Tensor, sign: float = 1.0) -> None:

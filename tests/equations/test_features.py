@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,8 +10,10 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from ipal.features import ROWS_AT_ONCE, FeatureMap, Propagation, pieces, random_features, side_by_side, unit_rows
+from ipal import budget
+from ipal.features import BLOCK, ROWS_AT_ONCE, FeatureMap, Propagation, pieces, random_features, side_by_side, to_unit
 from ipal.graph import Graph, checked_graph
+from ipal.neighbours import Neighbours
 
 CPU = torch.device("cpu")
 # Two nodes joined by an edge, a third alone; features of lengths 2, 5 and 0.
@@ -21,8 +24,10 @@ def floats(*rows: object) -> Tensor:
     return torch.tensor(rows, dtype=torch.float32)
 
 
-def test_unit_rows_by_hand() -> None:
-    torch.testing.assert_close(unit_rows(floats([3, 4], [0, 0], [0, -2])), floats([0.6, 0.8], [0, 0], [0, -1]))
+def test_rows_of_unit_length_by_hand() -> None:
+    rows = floats([3, 4], [0, 0], [0, -2])
+    to_unit(rows, torch.tensor([5.0, 0.0, 2.0], dtype=torch.float64))
+    torch.testing.assert_close(rows, floats([0.6, 0.8], [0, 0], [0, -1]))
 
 
 def test_random_features_by_hand() -> None:
@@ -33,7 +38,7 @@ def test_random_features_by_hand() -> None:
 
 def test_random_features_keep_squared_lengths_in_the_mean() -> None:
     generator = torch.Generator().manual_seed(0)
-    x = unit_rows(torch.randn(20, 10, generator=generator))
+    x = torch.nn.functional.normalize(torch.randn(20, 10, generator=generator))
     lengths = random_features(x, torch.randn(10, 20000, generator=generator)).square().sum(dim=1)
     torch.testing.assert_close(lengths, torch.ones(20), rtol=0.05, atol=0)
 
@@ -41,7 +46,7 @@ def test_random_features_keep_squared_lengths_in_the_mean() -> None:
 def test_hops_by_hand() -> None:
     # Unit rows (1, 0), (0.6, 0.8), (0, 0). With loops both ends of the edge have degree 2: each becomes the mean,
     # (0.8, 0.4), of length sqrt 0.8; and so again. The third has nothing to spread.
-    none, one, two = Propagation(2, 8, 0, CPU).hops(PAIR, 2)
+    none, one, two = Propagation(2, 8, 0, CPU).rows(PAIR, (0, 1, 2)).split(2, dim=1)
     mean = [2 / math.sqrt(5), 1 / math.sqrt(5)]
     torch.testing.assert_close(none, floats([1, 0], [0.6, 0.8], [0, 0]))
     torch.testing.assert_close(one, floats(mean, mean, [0, 0]))
@@ -56,7 +61,7 @@ def test_what_is_spread_is_not_normalised_in_between() -> None:
     x = path.x / np.linalg.norm(path.x, axis=1, keepdims=True)
     spread = np.linalg.matrix_power(path.normalised.toarray().astype(np.float64), 2) @ x
     expected = spread / np.linalg.norm(spread, axis=1, keepdims=True)
-    np.testing.assert_allclose(Propagation(4, 8, 0, CPU).hops(path, 2)[2].numpy(), expected, rtol=1e-5)
+    np.testing.assert_allclose(Propagation(4, 8, 0, CPU).rows(path, (2,)).numpy(), expected, rtol=1e-5)
 
 
 def test_projecting_before_and_after_propagation_is_the_same() -> None:
@@ -68,7 +73,7 @@ def test_projecting_before_and_after_propagation_is_the_same() -> None:
     spread = graph.normalised.astype(np.float64) @ unit @ narrow._sketch
     expected = spread / np.linalg.norm(spread, axis=1, keepdims=True)
     assert narrow.columns == 20
-    np.testing.assert_allclose(narrow.hops(graph, 1)[1].numpy(), expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(narrow.rows(graph, (1,)).numpy(), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_numbering_the_nodes_anew_gives_the_same_rows_bit_for_bit() -> None:
@@ -122,3 +127,67 @@ def test_pieces_are_all_rows_in_order() -> None:
     assert [len(piece) for piece in pieces(x)] == [ROWS_AT_ONCE, ROWS_AT_ONCE, 3]
     assert torch.equal(torch.cat(pieces(x)), x)
     assert [len(piece) for piece in pieces(x[:0])] == [0]
+
+
+# ---------------------------------------------------------------------- large graphs
+
+
+def wide_graph(form: str, features: int = 3 * BLOCK + 5, n: int = 70) -> Graph:
+    random = np.random.default_rng(5)
+    x = random.normal(size=(n, features)) * (random.random((n, features)) < (1 if form == "dense" else 0.3))
+    x = x.astype(np.float32)
+    edges = random.integers(0, n, (2, 400))
+    return checked_graph(x if form == "dense" else sp.csr_array(x), edges, undirected=False)
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+@pytest.mark.parametrize("sketch", [20, 2 * BLOCK + 3, 1000])
+def test_columns_in_blocks_are_the_whole(form: str, sketch: int) -> None:
+    graph = wide_graph(form)
+    propagation = Propagation(graph.num_features, sketch, 0, CPU)
+    x = graph.x.toarray() if isinstance(graph.x, sp.csr_array) else graph.x
+    spread = x / np.linalg.norm(x, axis=1, keepdims=True).astype(np.float64)
+    spread = spread @ propagation._sketch if sketch < graph.num_features else spread
+    a = graph.normalised.toarray().astype(np.float64)
+    expected = []
+    for _ in range(3):
+        expected.append(spread / np.linalg.norm(spread, axis=1, keepdims=True))
+        spread = a @ spread
+    rows = propagation.rows(graph, (2, 0))
+    assert rows.dtype == torch.float32
+    np.testing.assert_allclose(rows.numpy(), np.concatenate([expected[2], expected[0]], axis=1), rtol=1e-4, atol=1e-6)
+    some = torch.tensor([3, 60, 3])
+    assert torch.equal(propagation.rows(graph, (2, 0), at=some), rows[some])
+
+
+def test_rows_that_do_not_fit_lie_in_a_file_and_are_the_same() -> None:
+    graph = wide_graph("dense")
+    propagation = Propagation(graph.num_features, 1000, 0, CPU)
+    rows = propagation.rows(graph, (1, 2))
+    with budget.limited(budget.Budget(1000)):
+        assert isinstance(budget.current().room((10, 100), np.float32), np.memmap)
+        assert not isinstance(budget.current().room((2, 10), np.float32), np.memmap)
+        filed = propagation.rows(graph, (1, 2))
+    assert torch.equal(filed, rows)
+    assert budget.current() == budget.Budget()
+
+
+def test_pieces_of_the_adjacency_and_mapped_arrays_give_the_same_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = wide_graph("dense")
+    propagation = Propagation(graph.num_features, 1000, 0, CPU)
+    rows = propagation.rows(graph, (2,))
+    np.save(tmp_path / "x.npy", graph.x)
+    np.save(tmp_path / "indices.npy", graph.indices)
+    x, indices = (np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in ("x", "indices"))
+    monkeypatch.setattr(Neighbours.chunks, "__defaults__", (11,))
+    assert torch.equal(propagation.rows(Graph.of(x, Neighbours(graph.indptr, indices)), (2,)), rows)
+
+
+def test_without_mkl_the_rows_are_the_same_but_for_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = wide_graph("sparse")
+    propagation = Propagation(graph.num_features, 40, 0, CPU)
+    rows = propagation.rows(graph, (1,))
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
+    torch.testing.assert_close(propagation.rows(graph, (1,)), rows)

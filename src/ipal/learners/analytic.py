@@ -140,7 +140,7 @@ class Analytic(Learner):
 
     def _rows(self, graph: Graph, nodes: Any, labels: Tensor) -> Rows:
         at = torch.from_numpy(np.asarray(nodes)).to(labels.device)
-        return Rows(self._map.propagated(graph)[at], labels, self._map.expanded)
+        return Rows(self._map.propagated(graph), labels, self._map.expanded, at)
 
     def _solve(self, rows: Rows | None = None) -> None:
         """The weights, from the sums. Rows just learned decide on the ridge and the calibration."""
@@ -264,7 +264,9 @@ class Analytic(Learner):
         rest = task.graph.induced(stay) if stays.any() else task.graph  # where nobody stays, nothing is looked up
         after = self._rows(rest, np.searchsorted(stay, task.nodes[stays]), labels[stays])
         moved = np.ones(len(task.nodes), dtype=bool)
-        same = (before.inputs[torch.from_numpy(np.flatnonzero(stays))] == after.inputs).all(dim=1).cpu().numpy()
+        stayed = torch.from_numpy(np.flatnonzero(stays)).to(labels.device)
+        everyone = torch.arange(len(after), device=labels.device)
+        same = (before.taken(stayed) == after.taken(everyone)).all(dim=1).cpu().numpy()
         moved[np.flatnonzero(stays)[same]] = False
         if self.sums == "pooled":
             fewer = np.isin(labels.cpu().numpy(), labels.cpu().numpy()[~stays])
@@ -364,5 +366,4 @@ class Analytic(Learner):
 
 
 def _chosen(rows: Rows, mask: Any) -> Rows:
-    at = torch.from_numpy(np.flatnonzero(mask)).to(rows.labels.device)
-    return dataclasses.replace(rows, inputs=rows.inputs[at], labels=rows.labels[at])
+    return rows.chosen(torch.from_numpy(np.flatnonzero(mask)).to(rows.labels.device))

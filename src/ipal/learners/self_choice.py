@@ -73,7 +73,7 @@ class LeftOut:
         able = torch.nonzero(count[rows.labels] > 1).flatten()
         some = able[sample(rows.labels[able], LEFT_OUT_ROWS, generator)]
         labels = rows.labels[some]
-        return cls(rows.expand(rows.inputs[some]), labels, count.double().reciprocal()[labels])
+        return cls(rows.expand(rows.taken(some)), labels, count.double().reciprocal()[labels])
 
     def residuals(self, factor: Factor, cross: Tensor) -> tuple[Tensor, Tensor]:
         """Targets, and what is missed of them by the model that never saw the row."""
@@ -132,8 +132,8 @@ def choose_features(
 class Rehearsal:
     """Some training nodes in two views: learned apart (edges inside classes), recognised together (all edges)."""
 
-    apart: list[Tensor]
-    together: list[Tensor]
+    apart: Sequence[Tensor]
+    together: Sequence[Tensor]
     """Unit rows after 0, 1, … hops."""
     labels: Tensor
 
@@ -145,7 +145,9 @@ class Rehearsal:
         own = labels.cpu().numpy()
         views = (Graph.of(graph.x, graph.neighbours.within(own), symmetric=graph.symmetric or None), graph)
         some = sample(labels, PROBE_ROWS, generator)
-        apart, together = ([block[some] for block in propagation.hops(view, most)] for view in views)
+        # One view after the other, and of each only the rows that are looked at.
+        blocks = [propagation.rows(view, range(most + 1), at=some) for view in views]
+        apart, together = (block.chunk(most + 1, dim=1) for block in blocks)
         return cls(apart, together, torch.unique(labels[some], return_inverse=True)[1])
 
     def errors(
