@@ -16,6 +16,7 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import queue
+import secrets
 import signal
 import socket
 import sys
@@ -37,13 +38,15 @@ from ipal.parcels import WAIT_FOR_OTHERS, Attempt, Ended, Engine, Job, Parcel, c
 
 KNOCK_SECONDS = 3.0
 """For somebody to answer at an address."""
-CONNECT_SECONDS = 30.0
-"""For Ray to be connected to or, without an address, to be started."""
+CONNECT_SECONDS = 15.0
+"""For Ray to be connected to."""
+START_SECONDS = 60.0
+"""For a Ray of our own to be started."""
 LEAVE_SECONDS = 10.0
 """For Ray to be left, and to be ended where it was started for us."""
 LOOK_SECONDS = 0.5
 """Between two looks whether somebody still waits for the results."""
-SEEN_SECONDS = 5.0
+SEEN_SECONDS = 2.0
 """For a new file to be seen on another machine: network file systems may take their time."""
 
 Pipe = multiprocessing.connection.Connection
@@ -78,9 +81,11 @@ def _knock(address: str) -> None:
 
 
 def _unreachable(address: str, why: str) -> ClusterError:
+    if address == "local":
+        return ClusterError(f"Ray could not be started on this machine ({why}): --engine local does without.")
     return ClusterError(
-        f"No Ray cluster can be reached at {address} ({why}): start it there with 'ray start --head', correct "
-        "--address, or leave --address out to use this machine alone."
+        f"No Ray cluster can be reached at {address} ({why}): start one there with 'ray start --head', correct "
+        "--address or, where the cluster asks for a token, set RAY_AUTH_MODE=token."
     )
 
 
@@ -147,8 +152,10 @@ class _Speaker:
         self._process.join()
 
     def wait_for_connection(self, address: str) -> None:
-        if not self._pipe.poll(CONNECT_SECONDS):
-            raise _unreachable(address, f"no answer from Ray within {CONNECT_SECONDS:.0f} seconds")
+        patience = START_SECONDS if address == "local" else CONNECT_SECONDS
+        if not self._pipe.poll(patience):
+            self._process.kill()  # it would not hear that nobody waits
+            raise _unreachable(address, f"no answer within {patience:.0f} seconds")
         self.hear()
 
     def hear(self) -> tuple[str, str, str | None]:
@@ -199,15 +206,21 @@ def _speak(pipe: "Pipe[Any, Any]", parcels: list[Parcel], size: int | None, addr
 
 
 def _connect(address: str, parcels: list[Parcel], size: int | None) -> Any:
-    # Both for a Ray of our own: it reports to nobody, and works at full priority, as processes of ours would.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_worker_niceness", "0")
-    import ray
-
     options: dict[str, Any] = {}
     if address == "local":
+        # A Ray of our own reports to nobody, works at full priority, and obeys nobody else: its token is known here
+        # alone, and the user's own is left as it is. All of it is read when Ray is loaded.
+        ours = {
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_worker_niceness": "0",
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        }
+        os.environ.update({name: value for name, value in ours.items() if name not in os.environ})
         threads = max(parcel.threads for parcel in parcels)
         options = {"num_cpus": size * threads if size else max(cores(), threads), "include_dashboard": False}
+    import ray
+
     try:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:

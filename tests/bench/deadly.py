@@ -1,28 +1,61 @@
-"""A job that kills its process. Apart, because the process that receives it imports this: without torch, at once."""
+"""Jobs that kill their process. Apart, because the process that receives one imports this: without torch, at once."""
 
 import os
 import signal
+import sys
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ipal.parcels import Job
+from ipal.store import RunFolder
 
 
 @dataclass(frozen=True)
 class Deadly(Job):
-    """Kills the process it is sent to, the first so many times."""
+    """Kills the process it is sent to, the first so many times: at once."""
+
+    graves: Path
+    deaths: int
+    where: str = "sys"
+    """Only processes that have loaded this module: `ray` spares those on the way."""
+
+    def __reduce__(self) -> Any:
+        return _arrive, tuple(vars(self).values())
+
+
+def _arrive(*facts: Any) -> Job:
+    job = Deadly(*facts)
+    if job.where in sys.modules:
+        _die(job.graves, job.deaths)
+    return job
+
+
+@dataclass(frozen=True)
+class Trap(Job):
+    """Kills the process as well, but not before its run begins."""
 
     graves: Path
     deaths: int
 
-    def __reduce__(self) -> Any:
-        return _arrive, (self.config, self.runs, self.data_root, self.graves, self.deaths)
+    @property
+    def folder(self) -> RunFolder:
+        return _Trapped(super().folder.path, self.graves, self.deaths)
 
 
-def _arrive(config: Any, runs: Path, root: Path, graves: Path, deaths: int) -> Job:
+class _Trapped(RunFolder):
+    def __init__(self, path: Path, graves: Path, deaths: int) -> None:
+        super().__init__(path)
+        self._graves, self._deaths = graves, deaths
+
+    def locked(self) -> AbstractContextManager[None]:
+        _die(self._graves, self._deaths)
+        return super().locked()
+
+
+def _die(graves: Path, deaths: int) -> None:
     died = len(list(graves.iterdir()))
     if died < deaths:
         (graves / str(died)).touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    return Job(config, runs, root)

@@ -1,69 +1,17 @@
 """Real runs in real processes: killed, interrupted, doubled; nothing finished is lost, nothing is left behind."""
 
-import contextlib
 import json
 import os
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from ipal.manifest import manifest_path, read_manifest
-from ipal.parcels import pack
-from ipal.pool import run_all
-from ipal.store import RunFolder
-from tests.bench.deadly import Deadly
+from tests.bench.live import ENTRIES, SLOW, checkpoints, children, finished, is_alive, start, wait_until
 from tests.bench.support import plan, write
-
-# One run that is done at once, and one that takes some seconds: long enough to be caught.
-SLOW = "kind: table2\nseeds: 1\nall: {dataset: 'synthetic:nodes=1500,classes=6,features=64', method: ipal}\n"
-ENTRIES = ["quick: {train.epochs: 1}", "slow: {train.epochs: 150}"]
-
-
-def start(folder: Path, *more: object) -> "subprocess.Popen[str]":
-    """A bench in a process group of its own, as a terminal starts it."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "ipal", "bench", "x.yaml", "--jobs", "1", *map(str, more)],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env={**os.environ, "NO_COLOR": "1"},
-    )
-
-
-def wait_until(true, what: str, seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, f"waited in vain: {what}"
-        time.sleep(0.02)
-
-
-def children(parent: int) -> list[int]:
-    tasks = Path(f"/proc/{parent}/task").iterdir()
-    return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
-
-
-def is_alive(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
-
-
-def finished(runs: Path) -> dict[str, bytes]:
-    return {path.parent.name: path.read_bytes() for path in runs.glob("*/result.json")}
-
-
-def checkpoints(runs: Path) -> set[int]:
-    """When the unfinished runs were last saved."""
-    saved = runs.glob("*/checkpoint.safetensors")
-    return {path.stat().st_mtime_ns for path in saved if not (path.parent / "result.json").exists()}
 
 
 def end_in_the_middle(folder: Path, end: Callable[["subprocess.Popen[str]"], None]) -> tuple[int, str]:
@@ -111,22 +59,6 @@ def test_two_benches_on_one_folder_share_the_work_and_end_alike(command, tmp_pat
     for path in (tmp_path / "runs").glob("*/log.txt"):
         log = path.read_text()
         assert (log.count("started"), log.count("finished"), log.count("failed")) == (1, 1, 0), log
-
-
-def test_a_process_that_dies_is_replaced_once_and_takes_no_other_run_with_it(tmp_path):
-    jobs = list(plan(write(tmp_path, "ipal:"), seeds=(0, 1, 2)).jobs.values())
-    graves = [tmp_path / "once", tmp_path / "twice"]
-    for grave in graves:
-        grave.mkdir()
-    once = Deadly(**vars(jobs[0]), graves=graves[0], deaths=1)
-    twice = Deadly(**vars(jobs[1]), graves=graves[1], deaths=2)
-    with closing(run_all(pack([once, twice, jobs[2]]), 2, lambda job: None)) as outcomes:
-        reasons = {job.name: reason for job, reason in outcomes}
-    assert [len(list(grave.iterdir())) for grave in graves] == [1, 2]
-    assert reasons == {job.name: None for job in jobs} | {
-        twice.name: "the process died twice (SIGKILL: perhaps out of memory)"
-    }
-    assert [RunFolder(tmp_path / "runs" / job.name).is_finished for job in jobs] == [True, False, True]
 
 
 def test_a_run_that_fails_is_reported_and_the_others_are_made(command, tmp_path):

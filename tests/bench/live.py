@@ -1,0 +1,53 @@
+"""Benches in real processes, watched from outside."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+# One run that is done at once, and one that takes some seconds: long enough to be caught.
+SLOW = "kind: table2\nseeds: 1\nall: {dataset: 'synthetic:nodes=1500,classes=6,features=64', method: ipal}\n"
+ENTRIES = ["quick: {train.epochs: 1}", "slow: {train.epochs: 150}"]
+
+
+def start(folder: Path, *more: object) -> "subprocess.Popen[str]":
+    """A bench in a process group of its own, as a terminal starts it."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "ipal", "bench", "x.yaml", "--jobs", "1", *map(str, more)],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "NO_COLOR": "1"},
+    )
+
+
+def wait_until(true, what: str, seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, f"waited in vain: {what}"
+        time.sleep(0.02)
+
+
+def children(parent: int) -> list[int]:
+    tasks = Path(f"/proc/{parent}/task").iterdir()
+    return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
+
+
+def is_alive(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def finished(runs: Path) -> dict[str, bytes]:
+    return {path.parent.name: path.read_bytes() for path in runs.glob("*/result.json")}
+
+
+def checkpoints(runs: Path) -> set[int]:
+    """When the unfinished runs were last saved."""
+    saved = runs.glob("*/checkpoint.safetensors")
+    return {path.stat().st_mtime_ns for path in saved if not (path.parent / "result.json").exists()}
