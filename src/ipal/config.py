@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -153,6 +153,10 @@ def explain(
 ) -> ConfigError:
     """The first complaint of pydantic as one sentence in the user's words."""
     first = error.errors()[0]
+    if isinstance(first["input"], dict):
+        # Where a section was given for what may be one, what is wrong inside it says more than that it might be a word.
+        inside = [one for one in error.errors() if len(_keys(one["loc"])) > len(_keys(first["loc"]))]
+        first = inside[0] if inside else first
     parts = _keys(first["loc"])
     path = prefix + ".".join((renamed or {}).get(part, part) for part in parts)
     if first["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
@@ -167,14 +171,17 @@ def explain(
 
 def _keys(location: tuple[int | str, ...]) -> list[str]:
     """The names on the way to a setting. Branches of a union (`class_order`) appear as type names, and are left out."""
-    return [str(part) for part in location if str(part).replace("_", "").isalnum()]
+    branches = {section.__name__ for section in Section.__subclasses__()}
+    return [str(part) for part in location if str(part).replace("_", "").isalnum() and part not in branches]
 
 
 def known_settings(model: type[BaseModel], prefix: str = "") -> list[str]:
     """Dotted names of all fields, sections opened."""
     names = []
     for name, field in model.model_fields.items():
-        kinds = get_args(field.annotation) if isinstance(field.annotation, UnionType) else (field.annotation,)
+        kinds = (
+            get_args(field.annotation) if get_origin(field.annotation) in (Union, UnionType) else (field.annotation,)
+        )
         sections = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
         for section in sections:
             names += known_settings(section, f"{prefix}{name}.")
