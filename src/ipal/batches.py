@@ -13,6 +13,8 @@ from torch import Tensor
 from ipal.config import Sampling
 from ipal.engine import Operators, SampledOperators, SparsePair, operators
 from ipal.graph import Graph
+from ipal.layout import by_seeds
+from ipal.parallel import team
 from ipal.sampling import Neighbours, compact, prefetched
 from ipal.spans import spanned
 from ipal.streams import Task
@@ -38,7 +40,8 @@ def whole_task(task: Task, device: torch.device) -> Batch:
 def sampled(task: Task, sampling: Sampling, seed: int, device: torch.device) -> Iterator[Batch]:
     """One epoch: every training node once, in random order; the same seed gives the same batches.
 
-    They are made ahead in another thread, one after the other, so that each draws what it would draw anyway.
+    They are made ahead in another thread, one after the other, so that each draws what it would draw anyway. In a
+    team every process has the same batches, and makes its share of each with draws of its own.
     """
     generator = torch.Generator(device).manual_seed(seed)
     number = len(task.nodes)
@@ -46,6 +49,8 @@ def sampled(task: Task, sampling: Sampling, seed: int, device: torch.device) -> 
         places: list[Tensor | slice] = [slice(None)]
     else:
         places = list(torch.split(torch.randperm(number, generator=generator, device=device), sampling.nodes))
+    if team().size > 1:
+        generator = torch.Generator(device).manual_seed(seed + 1 + team().rank)
     nodes = torch.from_numpy(task.nodes).to(device)
     return prefetched([partial(_around, task.graph, nodes, here, sampling, generator) for here in places])
 
@@ -54,17 +59,22 @@ def sampled(task: Task, sampling: Sampling, seed: int, device: torch.device) -> 
 def _around(graph: Graph, nodes: Tensor, here: Tensor | slice, sampling: Sampling, generator: torch.Generator) -> Batch:
     """A batch of the training nodes `here`, with one sampled step outwards for every layer."""
     neighbours = Neighbours.of(graph, generator.device)
-    rows, blocks = nodes[here], []
+    seeds = nodes[here]
+    read = team().share(len(seeds))
+    layout = by_seeds(read)
+    rows, blocks = read.of(seeds), []
     for fanout in sampling.fanouts[:-1]:
         rows, matrix = compact(neighbours.rows(rows, fanout, generator))
         blocks.append(SparsePair(matrix, matrix.transposed()))
     outermost = neighbours.rows(rows, sampling.fanouts[-1], generator)
     if not isinstance(graph.x, sp.csr_array):
         # Nothing is learned about features: their part of the first layer is the same whatever the weights are.
-        return Batch(SampledOperators(outermost.matmul(_features(graph, generator.device)), tuple(blocks[::-1])), here)
+        spread = outermost.matmul(_features(graph, generator.device))
+        return Batch(SampledOperators(spread, tuple(blocks[::-1]), layout=layout), here)
     columns, matrix = compact(outermost)
     x = SparsePair.of(graph.x[columns.cpu().numpy()], generator.device)
-    return Batch(SampledOperators(x, (SparsePair(matrix, matrix.transposed()), *blocks[::-1])), here)
+    through = (SparsePair(matrix, matrix.transposed()), *blocks[::-1])
+    return Batch(SampledOperators(x, through, layout=layout), here)
 
 
 _ready: "weakref.WeakKeyDictionary[Graph, dict[torch.device, Tensor]]" = weakref.WeakKeyDictionary()

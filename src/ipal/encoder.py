@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ipal.config import EncoderConfig
 from ipal.engine import Operators, sparse_matmul
+from ipal.layout import Layout
 from ipal.spans import spanned
 
 
@@ -36,16 +37,21 @@ class GCN(nn.Module):
     @spanned("encoder")
     def forward(self, graph: Operators) -> Tensor:
         """Embeddings of the nodes at which `graph` reads out: all of them, or a task's training nodes."""
-        hidden = graph.first_layer(self.weights[0], self.biases[0])
-        weights, biases = list(self.weights)[1:], list(self.biases)[1:]
-        for through, weight, bias in zip(graph.later(len(weights)), weights, biases, strict=True):
+        parameters = graph.layout.copied(*self.weights, *self.biases)
+        weights, biases = parameters[: len(self.weights)], parameters[len(self.weights) :]
+        hidden = graph.first_layer(weights[0], biases[0])
+        for through, weight, bias in zip(graph.later(len(weights) - 1), weights[1:], biases[1:], strict=True):
             if self.training and self.dropout:
                 # As no factor is negative, this is the same as after the ReLU, whose output must not change in place.
-                hidden.mul_(self._factors(hidden))
-            hidden = (sparse_matmul(through, hidden.relu_()) @ weight).add_(bias)
-        return torch.relu(hidden) if self.last_relu else hidden
+                hidden.mul_(self._factors(hidden, graph.layout))
+            hidden = (sparse_matmul(through, graph.layout.everywhere(hidden.relu_())) @ weight).add_(bias)
+        return graph.layout.complete(torch.relu(hidden) if self.last_relu else hidden)
 
-    def _factors(self, hidden: Tensor) -> Tensor:
+    def first_layer(self, graph: Operators) -> Tensor:
+        """What the first layer gives for every node of a graph, before its ReLU."""
+        return graph.layout.complete(graph.first_layer(*graph.layout.copied(self.weights[0], self.biases[0])))
+
+    def _factors(self, hidden: Tensor, layout: Layout) -> Tensor:
         """Of dropout: zeros, and what keeps the mean as it was."""
         kept = 1 - self.dropout
-        return torch.empty_like(hidden).uniform_(generator=self.generator).lt_(kept).div_(kept)
+        return layout.uniform(hidden, self.generator).lt_(kept).div_(kept)

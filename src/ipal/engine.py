@@ -8,7 +8,7 @@ serves the propagation matrix and bag-of-words features, which are never made de
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -19,6 +19,8 @@ from torch import Tensor
 
 from ipal.graph import Graph
 from ipal.kernels import sums_of_rows
+from ipal.layout import ALONE, Layout, by_rows
+from ipal.parallel import team
 from ipal.spans import spanned
 from ipal.streams import Task
 
@@ -152,12 +154,14 @@ class Operators(ABC):
 
     features: SparsePair | Tensor
     """X while it is sparse; propagation times X, computed once, where that is dense."""
+    layout: Layout = field(default=ALONE, kw_only=True)
+    """Which of the nodes these are, where several processes share them."""
 
     def first_layer(self, weight: Tensor, bias: Tensor) -> Tensor:
         """Propagation times X times `weight`, in whichever order is cheapest, plus `bias`."""
         if isinstance(self.features, Tensor):
             return (self.features @ weight).add_(bias)
-        return sparse_matmul(self.first, sparse_matmul(self.features, weight)).add_(bias)
+        return sparse_matmul(self.first, self.layout.everywhere(sparse_matmul(self.features, weight))).add_(bias)
 
     @property
     @abstractmethod
@@ -171,7 +175,7 @@ class Operators(ABC):
 
 @dataclass(frozen=True, eq=False)
 class GraphOperators(Operators):
-    """Of a whole graph."""
+    """Of a whole graph; of a process's own rows of it, where several share one."""
 
     propagation: SparsePair
     """D^-1/2 (A + I) D^-1/2."""
@@ -213,8 +217,10 @@ def operators(of: Graph | Task, device: torch.device) -> GraphOperators:
         if isinstance(of, Graph):
             by_device[device] = _graph_operators(of, device)
         else:
-            rows = SparsePair.of(of.graph.normalised[of.nodes], device)
-            by_device[device] = replace(operators(of.graph, device), readout=rows)
+            nodes, read = team().share(of.graph.num_nodes), team().share(len(of.nodes))
+            rows = SparsePair.of(of.graph.normalised[read.of(of.nodes)], device)
+            whole = operators(of.graph, device)
+            by_device[device] = replace(whole, readout=rows, layout=by_rows(nodes, read))
     return by_device[device]
 
 
@@ -226,11 +232,12 @@ def _graph_operators(graph: Graph, device: torch.device) -> GraphOperators:
     for dense features, and for sparse ones that are dense enough. Bag-of-words features stay sparse, where
     X W and then the propagation cost nnz(X) + nnz(A).
     """
-    a = graph.normalised
-    propagation = SparsePair.of(a, device, symmetric=graph.symmetric)
-    x = graph.x
+    nodes = team().share(graph.num_nodes)
+    a, x, layout = graph.normalised, graph.x, by_rows(nodes, nodes)
+    own = nodes.of(a)
+    propagation = SparsePair.of(own, device, symmetric=nodes.is_all and graph.symmetric)
     if isinstance(x, sp.csr_array) and (x.nnz + a.nnz) * DENSE_PER_SPARSE <= x.shape[0] * x.shape[1]:
-        return GraphOperators(SparsePair.of(x, device), propagation, propagation)
-    propagated = a @ x
+        return GraphOperators(SparsePair.of(nodes.of(x), device), propagation, propagation, layout=layout)
+    propagated = own @ x
     dense = propagated.toarray() if isinstance(propagated, sp.csr_array) else propagated
-    return GraphOperators(torch.from_numpy(dense).to(device), propagation, propagation)
+    return GraphOperators(torch.from_numpy(dense).to(device), propagation, propagation, layout=layout)

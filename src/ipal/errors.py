@@ -4,15 +4,19 @@ IpalError            one sentence: what is wrong, what to do; the command ends w
 ├── ConfigError      an option, a setting or a configuration file
 ├── DataError        a graph, its labels or its split
 ├── StoreError       a run folder or a saved model
-└── ClusterError     other machines, or the way to them
+├── ClusterError     other machines, or the way to them
+└── TeamError        another process of the same run is gone; exit code 1
 """
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import ClassVar
 
 
 class IpalError(Exception):
     """Something the user can put right. The message says what is wrong and what to do."""
+
+    exit_code: ClassVar[int] = 2
 
 
 class ConfigError(IpalError):
@@ -34,6 +38,12 @@ class StoreError(IpalError):
 
 class ClusterError(IpalError):
     """Other machines cannot be reached, or cannot do what is asked of them."""
+
+
+class TeamError(IpalError):
+    """Another process of the same run is gone: nothing is wrong with what was asked for."""
+
+    exit_code: ClassVar[int] = 1
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -21,6 +21,7 @@ from ipal.config import explain
 from ipal.errors import ConfigError, DataError, StoreError
 from ipal.graph import Graph
 from ipal.learners.convert import graph_of, task_of
+from ipal.parallel import team
 from ipal.spans import span
 from ipal.state import State
 from ipal.streams import Labels, Task
@@ -316,8 +317,13 @@ def usable_device(name: str) -> torch.device:
         raise ConfigError(f"Unknown device '{name}': use cpu, cuda or cuda:N.") from error
     if device.type not in {"cpu", "cuda"}:
         raise ConfigError(f"Unknown device '{name}': use cpu, cuda or cuda:N.")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(
-            f"The device '{name}' is not there ({torch.cuda.device_count()} CUDA device(s) found): use --device cpu."
-        )
-    return torch.device("cuda", device.index or 0) if device.type == "cuda" else device
+    if device.type == "cpu":
+        return device
+    if team().size > 1 and device.index is not None:
+        raise ConfigError(f"The device '{name}' is one GPU for all processes: use --device cuda, each takes its own.")
+    number = team().local_rank if device.index is None else device.index
+    if number >= torch.cuda.device_count():
+        found = f"{torch.cuda.device_count()} CUDA device(s) found"
+        fewer = "start no more processes on a machine than it has GPUs, or " * (team().size > 1)
+        raise ConfigError(f"The device 'cuda:{number}' is not there ({found}): {fewer}use --device cpu.")
+    return torch.device("cuda", number)

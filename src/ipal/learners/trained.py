@@ -28,6 +28,7 @@ from ipal.engine import operators
 from ipal.errors import ConfigError
 from ipal.graph import Graph
 from ipal.learners.base import Learner, Terms
+from ipal.parallel import team
 from ipal.recorded import Recorded
 from ipal.spans import is_listening, span, spanned
 from ipal.streams import Task
@@ -123,6 +124,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
                 (batch,) = self.batches(task, epoch)
                 recorded = Recorded(partial(self._step, batch, prepared), self.generator_)
             yield recorded() if recorded else self._epoch(task, epoch, prepared)
+        team().align(list(self.network_.parameters()))
         with torch.no_grad(), span("end of task"):
             self.end_task(task, prepared)
         self.previous_ = None
@@ -130,7 +132,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
     @property
     def _is_repetitive(self) -> bool:
         """Whether every step is the same sequence of operations on the same memory of a GPU."""
-        if is_listening():  # a recording has no parts
+        if is_listening() or team().size > 1:  # a recording has no parts, and talks to nobody
             return False
         return self.recordable and self.batch == "full" and self.generator_.device.type == "cuda"
 

@@ -90,7 +90,7 @@ class TWP(AnchoredLearner):
         loss = self.cross_entropy(self.training_outputs(task), prepared.labels, prepared)
         by_loss = torch.autograd.grad(loss, list(named.values()), allow_unused=True, materialize_grads=True)
         encoder = self.encoder_
-        h = operators(task.graph, self.generator_.device).first_layer(encoder.weights[0], encoder.biases[0])
+        h = encoder.first_layer(operators(task.graph, self.generator_.device))
         first = [encoder.weights[0], encoder.biases[0]]
         by_topology = torch.autograd.grad(h, first, grad_outputs=_attention_gradient(h.detach(), task.graph))
         importance = {name: self.loss_strength * gradient.abs() for name, gradient in zip(named, by_loss, strict=True)}

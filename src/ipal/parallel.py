@@ -1,0 +1,253 @@
+"""One run in several processes, as torchrun starts them: who this process is, and what it exchanges with the others.
+
+Every process holds the same network and computes the same loss; the rows of graphs are divided among them. A tensor is
+either the same everywhere or a process's own part, and so is its gradient. What an exchange does to gradients follows
+from that alone, and is an exchange again, so that second derivatives exist too:
+
+    copied     the same    ->  for own use           gradients are summed
+    summed     own parts   ->  their sum, the same   gradients are copied
+    gathered   own rows    ->  all rows, the same    gradients are own rows
+    own_rows   the same    ->  own rows              gradients are gathered
+"""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import PrefixStore, rendezvous  # type: ignore[attr-defined]
+
+from ipal.errors import TeamError
+
+Item = TypeVar("Item")
+Rows = TypeVar("Rows")
+
+TIMEOUT_VARIABLE = "IPAL_TEAM_TIMEOUT"
+TIMEOUT = 300.0
+"""Seconds that a process waits for the others. One that dies is noticed at once; this is for one that hangs."""
+GRACE = 5.0
+"""Seconds to come to an orderly end after SIGTERM."""
+LOST = "Another process of this run has stopped or cannot be reached: start the same command again, it resumes."
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which rows of a table are this process's: contiguous, and as many as any other's but for the last ones."""
+
+    total: int
+    """Rows of the whole table."""
+    most: int
+    """Rows of the largest share."""
+    begin: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.begin
+
+    @property
+    def is_all(self) -> bool:
+        return len(self) == self.total
+
+    def of(self, rows: Rows) -> Rows:
+        """Own rows of a table that can be sliced; the table itself where all are."""
+        return rows if self.is_all else rows[self.begin : self.end]  # type: ignore[index]
+
+
+class Team:
+    """The processes of one run. A process that is alone is a team as well, and pays nothing for it."""
+
+    def __init__(self, rank: int = 0, size: int = 1, local_rank: int = 0, store: Any = None) -> None:
+        self.rank, self.size, self.local_rank = rank, size, local_rank
+        self._store = store
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process is the one that writes and shows."""
+        return self.rank == 0
+
+    def share(self, total: int) -> Share:
+        most = -(-total // self.size)
+        begin = min(total, self.rank * most)
+        return Share(total, most, begin, min(total, begin + most))
+
+    # ------------------------------------------------------------------ values
+
+    def told(self, make: Callable[[], Item]) -> Item:
+        """What the first process makes of it; the others are told."""
+        if self.size == 1:
+            return make()
+        box: list[Any] = [make() if self.leads else None]
+        with exchange():
+            dist.broadcast_object_list(box, src=0)
+        return cast(Item, box[0])
+
+    def align(self, tensors: Sequence[Tensor]) -> None:
+        """Make tensors the first process's, in place: other machines may have rounded otherwise."""
+        if self.size == 1 or not tensors:
+            return
+        flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+        with exchange():
+            dist.broadcast(flat, src=0)
+        with torch.no_grad():
+            for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
+                tensor.copy_(part.view_as(tensor))
+
+    # ------------------------------------------------------------------ tensors, with gradients
+
+    def copied(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Tensors that are the same everywhere, for a computation of this process's own; one exchange for all."""
+        if self.size == 1:
+            return tensors
+        return cast(tuple[Tensor, ...], _Copied.apply(*tensors))  # type: ignore[no-untyped-call]
+
+    def summed(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """The sums of all processes' tensors; one exchange for all."""
+        if self.size == 1:
+            return tensors
+        return cast(tuple[Tensor, ...], _Summed.apply(*tensors))  # type: ignore[no-untyped-call]
+
+    def gathered(self, rows: Tensor, share: Share) -> Tensor:
+        """All rows from everybody's own, for what every process goes on to compute alike."""
+        if self.size == 1:
+            return rows
+        return cast(Tensor, _Gathered.apply(rows, share))  # type: ignore[no-untyped-call]
+
+    # ------------------------------------------------------------------ the end
+
+    def is_first_to_tell(self) -> bool:
+        """Whether this process is the first to say what went wrong: once is enough."""
+        if self._store is None:
+            return True
+        try:
+            told = self._store.compare_set("told", "", str(self.rank))
+        except RuntimeError:  # nobody is left to ask
+            return True
+        return bool(told == str(self.rank).encode())
+
+
+_team = Team()
+
+
+def team() -> Team:
+    """The team of this process."""
+    return _team
+
+
+@contextmanager
+def exchange() -> Iterator[None]:
+    """Around whatever needs the others: when one of them is gone, this says so."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise TeamError(LOST) from error
+
+
+@contextmanager
+def joined() -> Iterator[Team]:
+    """Belong to the processes that torchrun has started: gloo for what is on CPUs, NCCL for what is on GPUs."""
+    global _team
+    waits = timedelta(seconds=float(os.environ.get(TIMEOUT_VARIABLE) or TIMEOUT))
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
+    with exchange():
+        store, rank, size = next(iter(rendezvous("env://", timeout=waits)))
+        group = PrefixStore("group", store)
+        dist.init_process_group(backend, store=group, rank=rank, world_size=size, timeout=waits)
+    alone, _team = _team, Team(rank, size, int(os.environ["LOCAL_RANK"]), PrefixStore("ipal", store))
+    try:
+        with _ended_by_signal():
+            yield _team
+    finally:
+        _team = alone
+    # Only here: after an error, others may be missing, and to take leave of them could take forever.
+    dist.destroy_process_group()
+
+
+@contextmanager
+def _ended_by_signal() -> Iterator[None]:
+    """SIGTERM is how torchrun ends those who are left when one has died: it is told as such.
+
+    A process that waits for a GPU hears no signal until the GPU is done; a thread of its own ends it then.
+    """
+
+    def stop(*_: object) -> None:
+        raise TeamError(LOST)
+
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    before = signal.signal(signal.SIGTERM, stop), signal.set_wakeup_fd(writer)
+    threading.Thread(target=_end_after_signal, args=(reader,), daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before[1])
+        signal.signal(signal.SIGTERM, before[0])
+        os.close(writer)
+
+
+def _end_after_signal(reader: int) -> None:
+    while number := os.read(reader, 1):  # empty when all is over
+        if number[0] == signal.SIGTERM:
+            time.sleep(GRACE)
+            os._exit(1)
+    os.close(reader)
+
+
+# ---------------------------------------------------------------------- exchanges, as functions with gradients
+
+
+class _Copied(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return tuple(tensor.view_as(tensor) for tensor in tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        return cast(tuple[Tensor, ...], _Summed.apply(*grads))  # type: ignore[no-untyped-call]
+
+
+class _Summed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
+        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        with exchange():
+            dist.all_reduce(flat)
+        parts = torch.split(flat, [tensor.numel() for tensor in tensors])
+        return tuple(part.view_as(tensor).clone() for part, tensor in zip(parts, tensors, strict=True))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        return cast(tuple[Tensor, ...], _Copied.apply(*grads))  # type: ignore[no-untyped-call]
+
+
+class _Gathered(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, share: Share) -> Tensor:
+        ctx.share = share
+        mine = torch.nn.functional.pad(rows, (0, 0, 0, share.most - len(share))).contiguous()
+        whole = mine.new_empty(share.most * team().size, rows.shape[1])
+        with exchange():
+            dist.all_gather_into_tensor(whole, mine)
+        return whole if len(whole) == share.total else whole[: share.total].clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return cast(Tensor, _OwnRows.apply(grads[0], ctx.share)), None  # type: ignore[no-untyped-call]
+
+
+class _OwnRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, share: Share) -> Tensor:
+        ctx.share = share
+        return rows[share.begin : share.end].clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return cast(Tensor, _Gathered.apply(grads[0], ctx.share)), None  # type: ignore[no-untyped-call]
