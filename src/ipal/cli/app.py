@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ipal.cli import render
-from ipal.config import Tree, override, parse_assignment, read_config_file, run_config
+from ipal.config import RunConfig, Tree, override, parse_assignment, read_config_file, run_config
 from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.store import RunFolder, RunStore
 
@@ -48,46 +48,40 @@ AsJson = Annotated[bool, typer.Option("--json", help="Plain JSON on stdout, for 
 CheckpointEvery = Annotated[int, typer.Option(min=1, help="Epochs between two checkpoints.")]
 RUNS = Path("runs")
 
+# What makes a run.
+DatasetName = Annotated[str | None, typer.Option("--dataset", help="Name of a graph, or the path of an .npz file.")]
+Method = Annotated[str | None, typer.Option(help="Learner: see 'ipal list methods'.")]
+Seed = Annotated[int | None, typer.Option(min=0, help="Decides split, weights and every draw.")]
+Split = Annotated[str | None, typer.Option(help="Classes per task, as 5,2,2.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", help="Any setting by its dotted name, as ipal.gamma=0.7.")]
+ConfigFile = Annotated[Path | None, typer.Option(help="YAML file with settings.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads (default 1).")]
+
 
 @app.command()
 def run(
-    dataset: Annotated[str | None, typer.Option(help="Name of a graph, or the path of an .npz file.")] = None,
-    method: Annotated[str | None, typer.Option(help="Learner: see 'ipal list methods'.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Decides split, weights and every draw.")] = None,
-    split: Annotated[str | None, typer.Option(help="Classes per task, as 5,2,2.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Any setting by its dotted name, as ipal.gamma=0.7.")
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="YAML file with settings.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads (default 1).")] = None,
+    dataset: DatasetName = None,
+    method: Method = None,
+    seed: Seed = None,
+    split: Split = None,
+    settings: Settings = None,
+    config: ConfigFile = None,
+    device: Device = None,
+    threads: Threads = None,
     runs: Runs = RUNS,
     root: DataRoot = None,
     checkpoint_every: CheckpointEvery = 5,
     as_json: AsJson = False,
 ) -> None:
     """Learn a stream of tasks and show the accuracy matrix. A finished run is shown, a broken one resumed."""
-    options: Tree = {
-        "dataset": dataset,
-        "method": method,
-        "seed": seed,
-        "split": _parse_split(split),
-        "device": device,
-        "threads": threads,
-    }
-    tree = read_config_file(config) if config else {}
-    tree = override(tree, {name: value for name, value in options.items() if value is not None})
-    for assignment in settings or []:
-        tree = override(tree, parse_assignment(assignment))
-    if "dataset" not in tree:
-        raise ConfigError("Say which graph: --dataset digits needs no file; 'ipal list datasets' shows all.")
+    wanted = wanted_run(
+        config, settings, dataset=dataset, method=method, seed=seed, split=split, device=device, threads=threads
+    )
 
     from ipal import experiment
     from ipal.datasets.catalog import data_root
-    from ipal.learners import LEARNERS
 
-    own = [f"{name}.{setting}" for name, learner in LEARNERS.items() for setting in learner.own_settings()]
-    wanted = run_config(tree, own)
     complete, graph = experiment.resolve(wanted, root)
     folder = RunStore(runs).folder_for(complete)
     if folder.is_finished:
@@ -187,6 +181,22 @@ def data(
         render.as_json(rows)
     else:
         render.survey(rows, folder)
+
+
+def wanted_run(config: Path | None, settings: list[str] | None, *, split: str | None, **options: Any) -> RunConfig:
+    """The run that a file and options describe together: an option goes before the file, --set before both."""
+    tree: Tree = read_config_file(config) if config else {}
+    options["split"] = _parse_split(split)
+    tree = override(tree, {name: value for name, value in options.items() if value is not None})
+    for assignment in settings or []:
+        tree = override(tree, parse_assignment(assignment))
+    if "dataset" not in tree:
+        raise ConfigError("Say which graph: --dataset digits needs no file; 'ipal list datasets' shows all.")
+
+    from ipal.learners import LEARNERS
+
+    own = [f"{name}.{setting}" for name, learner in LEARNERS.items() for setting in learner.own_settings()]
+    return run_config(tree, own)
 
 
 def _execute(config: Any, graph: Any, folder: RunFolder, checkpoint_every: int, as_json: bool, root: Path) -> None:
