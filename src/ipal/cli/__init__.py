@@ -3,8 +3,9 @@
 import os
 import sys
 
-from ipal.cli import audit, bench, drift, models, report
+from ipal.cli import audit, bench, drift, models, profile, report
 from ipal.cli.app import app
+from ipal.cli.together import is_team, together
 from ipal.errors import IpalError
 
 __all__ = ["app", "main"]
@@ -12,6 +13,7 @@ __all__ = ["app", "main"]
 app.command()(bench.bench)
 app.command()(report.report)
 app.command()(drift.drift)
+app.command()(profile.profile)
 app.command()(audit.audit)
 app.command()(models.merge)
 app.command()(models.forget)
@@ -23,7 +25,7 @@ def main() -> None:
     # measured to slow each other down thirtyfold.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
-        app()
+        together(app) if is_team() else app()
     except IpalError as error:
         print(f"Error: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(error.exit_code)

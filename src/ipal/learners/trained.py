@@ -26,6 +26,7 @@ from ipal.config import EncoderConfig, Sampling, TrainConfig
 from ipal.encoder import GCN
 from ipal.engine import operators
 from ipal.errors import ConfigError
+from ipal.exact import embeddings
 from ipal.graph import Graph
 from ipal.learners.base import Learner, Terms
 from ipal.parallel import team
@@ -97,6 +98,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
         self.network_ = nn.ModuleDict({"encoder": GCN(self.num_features_, self.encoder, self.generator_)}).eval()
         self.renew_optimizer()
 
+    @spanned("optimiser")
     def renew_optimizer(self) -> None:
         """An optimiser of all parameters there are, without moments."""
         rate = self.learning_rate_ or self.train.lr_base
@@ -194,14 +196,11 @@ class TrainedLearner(Learner, Generic[Prepared]):
         return cast(GCN, self.network_["encoder"])
 
     def represent(self, graph: Graph) -> Tensor:
-        embeddings: Tensor = self.encoder_(operators(graph, self.generator_.device))
-        return embeddings
+        return embeddings(self.encoder_, graph, self.generator_.device)
 
     def training_embeddings(self, task: Task, network: nn.ModuleDict | None = None) -> Tensor:
         """Embeddings of a task's training nodes, without gradient; by the network itself or by another."""
-        with torch.no_grad():
-            embeddings: Tensor = (network or self.network_)["encoder"](operators(task, self.generator_.device))
-        return embeddings
+        return embeddings(cast(GCN, (network or self.network_)["encoder"]), task, self.generator_.device)
 
     # ------------------------------------------------------------------ state as a value
 

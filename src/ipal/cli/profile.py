@@ -1,0 +1,103 @@
+"""`ipal profile`: where the time and memory of a run go."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from ipal.cli import render
+from ipal.cli.app import (
+    AsJson,
+    CheckpointEvery,
+    ConfigFile,
+    DataRoot,
+    DatasetName,
+    Device,
+    Method,
+    Seed,
+    Settings,
+    Split,
+    Threads,
+    wanted_run,
+)
+
+if TYPE_CHECKING:
+    from ipal.report.profile import Line
+
+OUT = Path("profile")
+BESIDE_TASKS = 60
+"""Characters that the other columns of the table take, about."""
+TASK = 11
+"""Characters of one more column."""
+
+
+def profile(
+    dataset: DatasetName = None,
+    method: Method = None,
+    seed: Seed = None,
+    split: Split = None,
+    settings: Settings = None,
+    config: ConfigFile = None,
+    device: Device = None,
+    threads: Threads = None,
+    root: DataRoot = None,
+    checkpoint_every: CheckpointEvery = 5,
+    undisturbed: Annotated[
+        bool, typer.Option("--undisturbed", help="Make the run once more without timing its parts, for comparison.")
+    ] = False,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the figure and the numbers.")] = OUT,
+    as_json: AsJson = False,
+) -> None:
+    """Show where the time and memory of a run go, by task and part. Takes the options of 'ipal run'; keeps no run."""
+    wanted = wanted_run(
+        config, settings, dataset=dataset, method=method, seed=seed, split=split, device=device, threads=threads
+    )
+
+    from ipal.files import make_folder
+    from ipal.profile import profile as made
+    from ipal.report import profile as report
+
+    make_folder(out)  # what cannot be written to is known before the run, not after it
+    try:
+        with render.ProgressBar(title="to be profiled") as bar:
+            found = made(wanted, bar, root, checkpoint_every=checkpoint_every, undisturbed=undisturbed)
+    except KeyboardInterrupt:
+        render.note("Interrupted; a run that is not complete has no profile.")
+        raise typer.Exit(130) from None
+    written = report.write(found, out)
+    if as_json:
+        render.as_json({**found, "files": list(map(str, written))})
+        return
+    _show(found)
+    for line in report.notes(found):
+        render.out.print(line, soft_wrap=True, markup=False)
+    render.note("written: " + ", ".join(map(str, written)))
+
+
+def _show(found: Mapping[str, Any]) -> None:
+    from ipal.report import profile as report
+
+    gauges, whole = list(found["peak_bytes"]), report.all_of_it(found)
+    digits = 3 if whole.seconds < 10 else 2 if whole.seconds < 1000 else 1
+    room = render.out.width - BESIDE_TASKS - TASK * (len(gauges) - 1)
+    columns = report.task_columns(found["tasks"], most=max(1, room // TASK))
+    table = Table(title=f"Seconds of {found['method']} on {found['dataset']}, {found['device']}", title_justify="left")
+    table.add_column("part", no_wrap=True)
+    for heading in ("total", "share", *columns, *(report.MEMORY[gauge] for gauge in gauges)):
+        table.add_column(heading, justify="right", no_wrap=True)
+
+    def add(line: "Line", share: str, style: str) -> None:
+        of_tasks = [f"{of(line.per_task):.{digits}f}" if line.per_task.any() else "" for of in columns.values()]
+        peaks = [render.size(line.peaks[gauge]) if line.peaks.get(gauge) else "" for gauge in gauges]
+        title = "  " * line.is_inside + line.title
+        table.add_row(title, f"{line.seconds:.{digits}f}", share, *of_tasks, *peaks, style=style)
+
+    for line in report.lines(found):
+        add(line, f"{line.seconds / whole.seconds:.1%}", "dim" if line.is_inside else "")
+    table.add_section()
+    add(whole, "", "bold")
+    for line in report.background(found):
+        add(line, "", "dim")
+    render.out.print(table)

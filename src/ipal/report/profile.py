@@ -1,0 +1,198 @@
+"""Table and figure of where the time and memory of a run went, from what `ipal.profile` has measured."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from ipal.files import make_folder, write_atomically
+from ipal.report.figures import DPI, write_figure
+
+# Colour (Okabe and Ito's palette) and hatch of each part, in the order in which a run comes to them.
+PARTS = {
+    "start": ("#FFFFFF", ""),
+    "preparation": ("#CC79A7", ""),
+    "choice": ("#D55E00", ""),
+    "propagation": ("#0072B2", ""),
+    "sums": ("#E69F00", ""),
+    "solve": ("#009E73", ""),
+    "sampling": ("#56B4E9", "///"),
+    "encoder": ("#0072B2", ""),
+    "loss": ("#E69F00", ""),
+    "backward": ("#009E73", ""),
+    "adjusting gradients": ("#F0E442", "..."),
+    "optimiser": ("#D55E00", "\\\\\\"),
+    "end of task": ("#56B4E9", "..."),
+    "evaluation": ("#555555", ""),
+    "checkpoint": ("#999999", "///"),
+    "end": ("#FFFFFF", ""),
+    "other": ("#DDDDDD", ""),
+    "recording": ("#FFFFFF", "..."),
+}
+TITLES = {"sampling": "sampling (waited for)", "recording": "profiling itself"}
+AROUND = {"start", "end"}
+"""Before the first task and after the last."""
+SMALL = 5e-4
+"""Parts with less than this share of the time are counted as other."""
+SMALL_IN_FIGURE = 1e-2
+MEMORY = {"host": "memory", "device": "GPU memory"}
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """One line of the table: a part with all that happens inside it, or, indented, something that does."""
+
+    name: str
+    title: str
+    is_inside: bool
+    seconds: float
+    per_task: NDArray[np.float64]
+    peaks: Mapping[str, int]
+
+
+def lines(profile: Mapping[str, Any], small: float = SMALL) -> list[Line]:
+    """The parts in order, each followed by what happens inside it; those that are not indented add up to the whole."""
+    least = small * profile["seconds"]
+    found: list[Line] = []
+    others: list[Mapping[str, Any]] = []
+    for name in _in_order(profile["parts"], 0):
+        rows = [row for row in profile["parts"] if row["part"][0] == name]
+        whole = _line(rows, name)
+        if name == "other" or whole.seconds < least:
+            others += rows
+        else:
+            found += [whole, *(child for child in _inside(rows) if child.seconds >= least)]
+    return [*found, _line(others, "other")]
+
+
+def _inside(rows: Sequence[Mapping[str, Any]]) -> list[Line]:
+    deeper = [row for row in rows if len(row["part"]) > 1]
+    return [
+        _line([row for row in deeper if row["part"][1] == name], name, is_inside=True) for name in _in_order(deeper, 1)
+    ]
+
+
+def all_of_it(profile: Mapping[str, Any]) -> Line:
+    """The whole run as a line."""
+    per_task = np.asarray(profile["seconds_per_task"])
+    return Line("all", "all", False, profile["seconds"], per_task, profile["peak_bytes"])
+
+
+def task_columns(tasks: int, most: int) -> dict[str, Callable[[NDArray[np.float64]], float]]:
+    """What a table says of every task; where these are too many, of some, and of all."""
+    if tasks <= most:
+        return {f"task {task + 1}": itemgetter(task) for task in range(tasks)}
+    return {"task 1": itemgetter(0), "mean": np.mean, "highest": np.max, f"task {tasks}": itemgetter(-1)}
+
+
+def background(profile: Mapping[str, Any]) -> list[Line]:
+    """What other threads did meanwhile: no part of the whole, as nobody waited for it."""
+    every = profile["background"]
+    return [
+        _line([row for row in every if row["part"][0] == name], name, suffix=" (in the background)")
+        for name in _in_order(every, 0)
+    ]
+
+
+def _in_order(rows: Sequence[Mapping[str, Any]], depth: int) -> list[str]:
+    """Names of parts: known ones as a run comes to them, then others as they came."""
+    names = list(dict.fromkeys(row["part"][depth] for row in rows))
+    known = list(PARTS)
+    return sorted(names, key=lambda name: known.index(name) if name in known else known.index("other"))
+
+
+def _line(rows: Sequence[Mapping[str, Any]], name: str, is_inside: bool = False, suffix: str = "") -> Line:
+    peaks: dict[str, int] = {}
+    for row in rows:
+        peaks |= {gauge: max(value, peaks.get(gauge, 0)) for gauge, value in row["peak_bytes"].items()}
+    return Line(
+        name=name,
+        title=name + suffix if suffix or is_inside else TITLES.get(name, name),
+        is_inside=is_inside,
+        seconds=sum(row["own_seconds"] for row in rows),
+        per_task=np.sum([row["own_seconds_per_task"] for row in rows], axis=0),
+        peaks=peaks,
+    )
+
+
+def notes(profile: Mapping[str, Any]) -> list[str]:
+    """What a reader must know to read the numbers rightly."""
+    said = []
+    if profile["device"] != "cpu":
+        said.append(
+            "While parts are timed, every part waits for the GPU, and steps are not recorded as CUDA graphs: "
+            "an undisturbed run is faster (--undisturbed gives its time)."
+        )
+    if profile["background"]:
+        said.append(
+            "Batches are made ahead in another thread: that time is no part of the sum, the wait for it is."
+            + (" There it is the processor's time alone." if profile["device"] != "cpu" else "")
+        )
+    if profile["undisturbed_seconds"] is not None:
+        said.append(f"The same run once more, undisturbed and with everything loaded: {profile['undisturbed_seconds']:.2f} s.")
+    return said
+
+
+def write(profile: Mapping[str, Any], out: Path) -> list[Path]:
+    """The numbers as JSON, and the figure."""
+    make_folder(out)
+    numbers = out / f"{profile['name']}.json"
+    write_atomically(numbers, json.dumps(profile, indent=2) + "\n")
+    return [*write_figure(out / profile["name"], partial(figure, profile)), numbers]
+
+
+def figure(profile: Mapping[str, Any]) -> Figure:
+    """Above, seconds of every task as a bar of its parts; below, the peak of memory in every task."""
+    drawn = Figure(figsize=(7.2, 5.0), dpi=DPI)
+    above, below = drawn.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    drawn.subplots_adjust(left=0.1, right=0.68, top=0.9, bottom=0.1, hspace=0.12)
+    tasks = np.arange(1, profile["tasks"] + 1)
+    _bars(above, tasks, [line for line in lines(profile, SMALL_IN_FIGURE) if not line.is_inside], profile)
+    peaks = {name: np.asarray(values) / 1e9 for name, values in profile["peak_bytes_per_task"].items()}
+    for (name, values), mark in zip(peaks.items(), ("o-", "s--"), strict=False):
+        below.plot(tasks, values, mark, color="black", markersize=4, linewidth=1.2, label=MEMORY[name])
+    below.set(xlabel="task", ylabel="peak, GB", ylim=(0, 1.15 * max(map(np.max, peaks.values()))))
+    below.set_xlim(0.4, len(tasks) + 0.6)
+    below.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=15, min_n_ticks=1))
+    below.grid(axis="y", color="0.9", linewidth=0.6)
+    below.legend(loc="upper left", bbox_to_anchor=(1.02, 1.05), frameon=False, fontsize=8)
+    drawn.align_ylabels()
+    return drawn
+
+
+def _bars(axes: Axes, tasks: NDArray[Any], parts: Sequence[Line], profile: Mapping[str, Any]) -> None:
+    bottom = np.zeros(len(tasks))
+    bars = [line for line in parts if line.name not in AROUND]
+    whole = profile["seconds"]
+    width = 0.8 if len(tasks) < 40 else 1.0
+    for line in bars:
+        colour, hatch = PARTS.get(line.name, PARTS["other"])
+        axes.bar(
+            tasks, line.per_task, width, bottom=bottom, color=colour, hatch=hatch, edgecolor="0.15",
+            linewidth=0.4 if width < 1 else 0, label=f"{line.title} {line.per_task.sum() / whole:.0%}",
+        )  # fmt: skip
+        bottom += line.per_task
+    axes.set_ylabel("seconds")
+    around = sum(line.seconds - line.per_task.sum() for line in parts)
+    axes.set_title(
+        f"{profile['dataset']}, {profile['method']} on {profile['device']}: {whole:.3g} s in all, "
+        f"{around:.2g} s of it before and after the tasks",
+        loc="left", fontsize=9,
+    )  # fmt: skip
+    axes.grid(axis="y", color="0.9", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.tick_params(axis="x", length=0)
+    # From the top down, as they lie on each other.
+    axes.legend(
+        reverse=True, loc="upper left", bbox_to_anchor=(1.02, 1.0), frameon=False, fontsize=8,
+        title="share of the whole", title_fontsize=8,
+    )  # fmt: skip
