@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ipal.config import RunConfig
+from ipal.parallel import team
 
 PACKAGES = ["ipal", "torch", "torch-geometric", "numpy", "scipy", "scikit-learn", "safetensors"]
 
@@ -26,6 +27,7 @@ def environment(config: RunConfig, command: list[str]) -> dict[str, Any]:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "threads": config.threads,
+        "processes": team().size,
         "device": config.device,
         "device_name": torch.cuda.get_device_name(config.device) if on_gpu else None,
         "command": [Path(command[0]).name, *command[1:]] if command else [],

@@ -5,7 +5,7 @@ import sys
 import time
 import weakref
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -21,6 +21,7 @@ from ipal.evaluate import Row, evaluate
 from ipal.learners import Learner, learner_class
 from ipal.learners.base import SHARED_SETTINGS, Terms, usable_device
 from ipal.metrics import average_forgetting, average_performance, average_performance_curve
+from ipal.parallel import team
 from ipal.spans import span, spanned
 from ipal.state import State
 from ipal.store import History, RunFolder
@@ -133,27 +134,41 @@ def run_by_epochs(
     memory = PeakMemory()
     learner = build_learner(config)
     stream = stream_of(config, dataset)
-    with folder.locked():
-        if folder.is_finished:  # by another process, while this one was starting
-            return folder.result()
-        if folder.checkpoint.exists():
-            progress = _restore(learner, folder)
-            folder.log(f"resumed at task {progress.task}, epoch {progress.epoch}")
-        else:
-            progress = Progress()
+    us = team()
+    _check_team(config)
+    # Of several processes the first alone has the folder; the others are told what is in it.
+    with folder.locked() if us.leads else nullcontext():
+        if us.told(lambda: folder.is_finished):  # by another process, while this one was starting
+            return us.told(folder.result)
+        state = us.told(lambda: State.load(folder.checkpoint) if folder.checkpoint.exists() else None)
+        progress = Progress() if state is None else _restore(learner, state, folder)
+        if us.leads and state is None:
             folder.start(config, {**environment(config, sys.argv), "data_root": str(data_root or "")})
             folder.log("started")
+        elif us.leads:
+            folder.log(f"resumed at task {progress.task}, epoch {progress.epoch}")
         observer.started(len(stream), learner.epochs, progress.task * learner.epochs + progress.epoch)
         watch = _Watch(learner, progress, folder, observer, memory, _Cadence(checkpoint_every))
         for index in range(progress.task, len(stream)):
             yield from _learn_task(stream, index, watch)
         result = _result(config, dataset, stream, learner, progress)
-        folder.write_history(progress.history)
-        learner.save(folder.model)
-        folder.write_json("result.json", result)
-        folder.checkpoint.unlink(missing_ok=True)
-        folder.log("finished")
+        if us.leads:
+            folder.write_history(progress.history)
+            learner.save(folder.model)
+            folder.write_json("result.json", result)
+            folder.checkpoint.unlink(missing_ok=True)
+            folder.log("finished")
     return result
+
+
+def _check_team(config: RunConfig) -> None:
+    """All processes of a run make the same run, each on a device of its own."""
+    if team().told(lambda: config.digest) != config.digest:
+        raise ConfigError(
+            "The processes of this run have different settings or graphs: start the same command on every machine."
+        )
+    if team().size > 1 and config.device.startswith("cuda"):
+        torch.cuda.set_device(usable_device(config.device))
 
 
 _streams: "weakref.WeakKeyDictionary[Dataset, dict[str, TaskStream]]" = weakref.WeakKeyDictionary()
@@ -232,6 +247,8 @@ class _Watch:
 
     def checkpoint(self) -> None:
         self.look()
+        if not team().leads:
+            return
         with self.cadence.paid():
             _checkpoint(self.learner, self.progress, self.folder, self.memory)
 
@@ -258,7 +275,8 @@ def _learn_task(stream: TaskStream, index: int, watch: _Watch) -> Generator[None
     progress.task, progress.epoch = index + 1, 0
     if watch.cadence.is_due(0):
         watch.checkpoint()
-    watch.folder.log(f"learned task {index}: test accuracy {', '.join(f'{score:.2f}' for score in row.test)}")
+    if team().leads:
+        watch.folder.log(f"learned task {index}: test accuracy {', '.join(f'{score:.2f}' for score in row.test)}")
     watch.observer.task(index, row)
 
 
@@ -270,8 +288,7 @@ def _checkpoint(learner: Learner, progress: Progress, folder: RunFolder, memory:
     State(state.tensors, facts).save(folder.checkpoint)
 
 
-def _restore(learner: Learner, folder: RunFolder) -> Progress:
-    state = State.load(folder.checkpoint)
+def _restore(learner: Learner, state: State, folder: RunFolder) -> Progress:
     if not state.facts.keys() >= {"progress", "learner"}:
         raise StoreError(f"{folder.checkpoint} is no checkpoint of a run.")
     if state.facts["learner"]["settings"] != learner.settings():

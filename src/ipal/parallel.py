@@ -232,10 +232,11 @@ class _Gathered(torch.autograd.Function):
     def forward(ctx: Any, rows: Tensor, share: Share) -> Tensor:
         ctx.share = share
         mine = torch.nn.functional.pad(rows, (0, 0, 0, share.most - len(share))).contiguous()
-        whole = mine.new_empty(share.most * team().size, rows.shape[1])
+        whole = mine.new_empty(team().size, *mine.shape)
         with exchange():
-            dist.all_gather_into_tensor(whole, mine)
-        return whole if len(whole) == share.total else whole[: share.total].clone()
+            dist.all_gather(list(whole), mine)
+        everybodys = whole.flatten(0, 1)
+        return everybodys if len(everybodys) == share.total else everybodys[: share.total].clone()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ipal.cli import render
+from ipal.cli.together import told
 from ipal.config import RunConfig, Tree, override, parse_assignment, read_config_file, run_config
 from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.store import RunFolder, RunStore
@@ -84,7 +85,7 @@ def run(
 
     complete, graph = experiment.resolve(wanted, root)
     folder = RunStore(runs).folder_for(complete)
-    if folder.is_finished:
+    if told(lambda: folder.is_finished):
         return _show_finished(folder, as_json)
     if folder.checkpoint.exists():
         render.note(f"This run was interrupted before; resuming {folder.path.name}")
@@ -100,15 +101,15 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Go on with an interrupted run, to the same numbers as if it had never stopped."""
-    folder = RunStore(runs).find(name)
-    config = folder.config()
-    if folder.is_finished:
+    folder = told(lambda: RunStore(runs).find(name))
+    config = told(folder.config)
+    if told(lambda: folder.is_finished):
         return _show_finished(folder, as_json)
 
     from ipal import experiment
     from ipal.datasets.catalog import data_root
 
-    known_root = root or folder.data_root()
+    known_root = root or told(folder.data_root)
     complete, graph = experiment.resolve(config, known_root)
     _execute(complete, graph, folder, checkpoint_every, as_json, data_root(known_root))
 
@@ -212,7 +213,7 @@ def _execute(config: Any, graph: Any, folder: RunFolder, checkpoint_every: int, 
 
 
 def _show_finished(folder: RunFolder, as_json: bool) -> None:
-    result = folder.result()
+    result = told(folder.result)
     render.note(f"This run is finished already; shown from {folder.path}")
     _show(folder, result, as_json)
 
