@@ -8,18 +8,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipal import losses
+from ipal import budget, exact, losses
 from ipal.batches import Batch, sampled, whole_task
-from ipal.config import Sampling
-from ipal.datasets import Dataset
+from ipal.config import EncoderConfig, Sampling
+from ipal.datasets import Dataset, load
+from ipal.encoder import GCN
 from ipal.errors import ConfigError
+from ipal.graph import Graph
 from ipal.learners import IPAL, LEARNERS, PCL
 from ipal.learners.trained import TrainedLearner
-from ipal.sampling import Neighbours, compact, distinct_places, prefetched
+from ipal.sampling import Sampler, compact, distinct_places, prefetched
 from ipal.state import State
 from ipal.streams import Task, TaskStream
 from tests.methods.support import gradients, learn, make
@@ -69,12 +72,12 @@ def dense(matrix: Any) -> np.ndarray:
 
 def test_all_neighbours_give_the_rows_of_the_propagation(tiny: Dataset) -> None:
     nodes = torch.tensor([5, 0, 17])
-    rows = Neighbours.of(tiny.graph, CPU).rows(nodes, "all", random())
+    rows = Sampler.of(tiny.graph, CPU).rows(nodes, "all", random())
     np.testing.assert_array_equal(dense(rows), tiny.graph.normalised[nodes.numpy()].toarray())
 
 
 def test_sampled_rows_are_right_in_the_mean(tiny: Dataset) -> None:
-    neighbours, nodes = Neighbours.of(tiny.graph, CPU), torch.arange(tiny.graph.num_nodes)
+    neighbours, nodes = Sampler.of(tiny.graph, CPU), torch.arange(tiny.graph.num_nodes)
     whole = tiny.graph.normalised.toarray()
     assert (np.diff(tiny.graph.indptr) > 2).mean() > 0.5  # or nothing was left out
     generator, draws = random(), 600
@@ -88,7 +91,7 @@ def test_sampled_rows_are_right_in_the_mean(tiny: Dataset) -> None:
 
 
 def test_a_compact_matrix_holds_the_columns_that_are_used(tiny: Dataset) -> None:
-    matrix = Neighbours.of(tiny.graph, CPU).rows(torch.tensor([3, 9]), 2, random())
+    matrix = Sampler.of(tiny.graph, CPU).rows(torch.tensor([3, 9]), 2, random())
     columns, small = compact(matrix)
     assert columns.tolist() == sorted(set(matrix.indices.tolist()))
     np.testing.assert_array_equal(dense(small), dense(matrix)[:, columns.numpy()])
@@ -276,3 +279,28 @@ def test_a_run_with_batches_says_so(command: Any) -> None:
     outcome = command("run", "--dataset", "digits", *options, "--json")
     assert outcome.code == 0, outcome.err
     assert json.loads(outcome.out)["protocol"]["batch"] == {"nodes": 100, "fanouts": [5, 5]}
+
+
+# ------------------------------------------------------------------ embeddings of whole graphs
+
+
+@pytest.mark.parametrize("layers", [2, 3])
+@pytest.mark.parametrize("name", ["digits", "synthetic:nodes=300,classes=4,features=20"])
+@pytest.mark.parametrize("undirected", [True, False])
+def test_embeddings_in_pieces_are_those_of_the_whole(
+    name: str, undirected: bool, layers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exact, "VALUES_AT_ONCE", 1000)
+    monkeypatch.setattr(exact, "EDGES_AT_ONCE", 500)
+    graph = load(name, undirected=undirected).graph
+    if name != "digits":
+        graph = Graph.of(sp.csr_array(graph.x * (graph.x > 0.2)), graph.neighbours)
+    config = EncoderConfig(layers=layers, hidden=16, width=8, last_activation="relu" if layers == 3 else "none")
+    encoder = GCN(graph.num_features, config, random()).eval()
+    whole = exact.embeddings(encoder, graph, CPU)
+    with budget.limited(budget.Budget(1000)):
+        pieces = exact.embeddings(encoder, graph, CPU)
+        task = Task(graph, np.array([7, 3, 200]), np.array([0, 1, 0]))
+        some = exact.embeddings(encoder, task, CPU)
+    torch.testing.assert_close(pieces, whole, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(some, whole[[7, 3, 200]], rtol=1e-4, atol=1e-5)

@@ -15,7 +15,7 @@ from ipal.engine import Operators, SampledOperators, SparsePair, operators
 from ipal.graph import Graph
 from ipal.layout import by_seeds
 from ipal.parallel import team
-from ipal.sampling import Neighbours, compact, prefetched
+from ipal.sampling import Sampler, compact, prefetched
 from ipal.spans import spanned
 from ipal.streams import Task
 
@@ -58,7 +58,7 @@ def sampled(task: Task, sampling: Sampling, seed: int, device: torch.device) -> 
 @spanned("sampling")
 def _around(graph: Graph, nodes: Tensor, here: Tensor | slice, sampling: Sampling, generator: torch.Generator) -> Batch:
     """A batch of the training nodes `here`, with one sampled step outwards for every layer."""
-    neighbours = Neighbours.of(graph, generator.device)
+    neighbours = Sampler.of(graph, generator.device)
     seeds = nodes[here]
     read = team().share(len(seeds))
     layout = by_seeds(read)

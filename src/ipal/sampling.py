@@ -22,7 +22,7 @@ from ipal.spans import span
 Fanout = int | Literal["all"]
 Item = TypeVar("Item")
 
-_ready: "weakref.WeakKeyDictionary[Graph, dict[torch.device, Neighbours]]" = weakref.WeakKeyDictionary()
+_ready: "weakref.WeakKeyDictionary[Graph, dict[torch.device, Sampler]]" = weakref.WeakKeyDictionary()
 
 
 def distinct_places(degree: Tensor, k: int, generator: torch.Generator) -> Tensor:
@@ -42,7 +42,7 @@ def distinct_places(degree: Tensor, k: int, generator: torch.Generator) -> Tenso
 
 
 @dataclass(frozen=True, eq=False)
-class Neighbours:
+class Sampler:
     """The in-neighbours of every node of a graph, ready on a device."""
 
     indptr: Tensor
@@ -51,7 +51,7 @@ class Neighbours:
     """1 / sqrt(in-degree + 1)"""
 
     @classmethod
-    def of(cls, graph: Graph, device: torch.device) -> "Neighbours":
+    def of(cls, graph: Graph, device: torch.device) -> "Sampler":
         """Made once, and kept as long as the graph lives."""
         by_device = _ready.setdefault(graph, {})
         if device not in by_device:

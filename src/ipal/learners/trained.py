@@ -24,7 +24,6 @@ from torch import Tensor, nn
 from ipal.batches import Batch, sampled, whole_task
 from ipal.config import EncoderConfig, Sampling, TrainConfig
 from ipal.encoder import GCN
-from ipal.engine import operators
 from ipal.errors import ConfigError
 from ipal.exact import embeddings
 from ipal.graph import Graph
