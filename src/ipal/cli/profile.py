@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from ipal.report.profile import Line
 
 OUT = Path("profile")
-BESIDE_TASKS = 60
-"""Characters that the other columns of the table take, about."""
-TASK = 11
-"""Characters of one more column."""
+BESIDE_TASKS = 54
+"""Characters that the other columns of the table take, at most."""
+COLUMN = 10
+"""Characters of one more column, at most."""
 
 
 def profile(
@@ -81,9 +81,10 @@ def _show(found: Mapping[str, Any]) -> None:
 
     gauges, whole = list(found["peak_bytes"]), report.all_of_it(found)
     digits = 3 if whole.seconds < 10 else 2 if whole.seconds < 1000 else 1
-    room = render.out.width - BESIDE_TASKS - TASK * (len(gauges) - 1)
-    columns = report.task_columns(found["tasks"], most=max(1, room // TASK))
-    table = Table(title=f"Seconds of {found['method']} on {found['dataset']}, {found['device']}", title_justify="left")
+    room = render.out.width - BESIDE_TASKS - (COLUMN + 3) * (len(gauges) - 1)
+    columns = report.task_columns(found["tasks"], most=max(1, room // COLUMN))
+    title = f"Seconds and peak memory of {found['method']} on {found['dataset']}, {found['device']}"
+    table = Table(title=title, title_justify="left")
     table.add_column("part", no_wrap=True)
     for heading in ("total", "share", *columns, *(report.MEMORY[gauge] for gauge in gauges)):
         table.add_column(heading, justify="right", no_wrap=True)

@@ -44,6 +44,7 @@ AROUND = {"start", "end"}
 SMALL = 5e-4
 """Parts with less than this share of the time are counted as other."""
 SMALL_IN_FIGURE = 1e-2
+OfTasks = Callable[[NDArray[np.float64]], float]
 MEMORY = {"host": "memory", "device": "GPU memory"}
 
 
@@ -87,18 +88,25 @@ def all_of_it(profile: Mapping[str, Any]) -> Line:
     return Line("all", "all", False, profile["seconds"], per_task, profile["peak_bytes"])
 
 
-def task_columns(tasks: int, most: int) -> dict[str, Callable[[NDArray[np.float64]], float]]:
-    """What a table says of every task; where these are too many, of some, and of all."""
+def task_columns(tasks: int, most: int) -> dict[str, OfTasks]:
+    """What a table says of every task; where they are more than fit, the most telling of all tasks together."""
     if tasks <= most:
         return {f"task {task + 1}": itemgetter(task) for task in range(tasks)}
-    return {"task 1": itemgetter(0), "mean": np.mean, "highest": np.max, f"task {tasks}": itemgetter(-1)}
+    telling: dict[str, OfTasks] = {
+        "mean": np.mean,
+        "highest": np.max,
+        "first": itemgetter(0),
+        "last": itemgetter(-1),
+        "lowest": np.min,
+    }
+    return dict(list(telling.items())[:most])
 
 
 def background(profile: Mapping[str, Any]) -> list[Line]:
     """What other threads did meanwhile: no part of the whole, as nobody waited for it."""
     every = profile["background"]
     return [
-        _line([row for row in every if row["part"][0] == name], name, suffix=" (in the background)")
+        _line([row for row in every if row["part"][0] == name], name, suffix=" (background)")
         for name in _in_order(every, 0)
     ]
 
@@ -138,7 +146,9 @@ def notes(profile: Mapping[str, Any]) -> list[str]:
             + (" There it is the processor's time alone." if profile["device"] != "cpu" else "")
         )
     if profile["undisturbed_seconds"] is not None:
-        said.append(f"The same run once more, undisturbed and with everything loaded: {profile['undisturbed_seconds']:.2f} s.")
+        said.append(
+            f"The same run once more, undisturbed and with everything loaded: {profile['undisturbed_seconds']:.2f} s."
+        )
     return said
 
 
@@ -194,5 +204,5 @@ def _bars(axes: Axes, tasks: NDArray[Any], parts: Sequence[Line], profile: Mappi
     # From the top down, as they lie on each other.
     axes.legend(
         reverse=True, loc="upper left", bbox_to_anchor=(1.02, 1.0), frameon=False, fontsize=8,
-        title="share of the whole", title_fontsize=8,
+        title="share of the whole", title_fontsize=8, alignment="left",
     )  # fmt: skip
