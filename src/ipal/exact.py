@@ -15,6 +15,7 @@ from ipal.engine import SparseMatrix, operators
 from ipal.graph import Graph
 from ipal.neighbours import EDGES_AT_ONCE
 from ipal.parallel import team
+from ipal.spans import spanned
 from ipal.streams import Task
 
 VALUES_AT_ONCE = 2**24
@@ -32,6 +33,7 @@ def embeddings(encoder: GCN, of: Graph | Task, device: torch.device) -> Tensor:
         return everywhere[torch.from_numpy(of.nodes).to(device)] if isinstance(of, Task) else everywhere
 
 
+@spanned("encoder")
 def by_layers(encoder: GCN, graph: Graph, device: torch.device) -> Tensor:
     """One layer after the other, in pieces."""
     hidden = _projected(graph, encoder.weights[0])

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ipal import budget
 from ipal.graph import Graph
+from ipal.spans import spanned
 from ipal.spreading import SparseProduct, Spreading
 
 ROWS_AT_ONCE = 4096
@@ -72,6 +73,7 @@ class Propagation:
         random = np.random.default_rng([self.seed, 2])
         return np.asarray(random.standard_normal((self.num_features, self.columns)) / self.columns**0.5)
 
+    @spanned("propagation")
     def rows(self, graph: Graph, hops: Sequence[int], at: Tensor | None = None) -> Tensor:
         """Unit rows after each of these hops side by side, in single precision, of all nodes or of those `at`.
 
@@ -179,6 +181,7 @@ class FeatureMap:
             by_map[key] = self.propagation.rows(graph, self.hops)
         return by_map[key]
 
+    @spanned("expansion")
     def expanded(self, x: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
         """The rows themselves, from propagated ones: in double precision to be added up, in single to be scored."""
         x = x.to(device=self.propagation.device, dtype=dtype)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ipal.errors import DataError
 from ipal.features import pieces, take
+from ipal.spans import spanned
 
 BLOCK = 1024
 """Columns of one piece of a Gram matrix: pieces above the diagonal are not computed."""
@@ -101,6 +102,7 @@ class Sums:
         pad = torch.nn.functional.pad
         return replace(self, count=pad(self.count, (0, more)), total=pad(self.total, (0, 0, 0, more)))
 
+    @spanned("sums")
     def exchanged(self, old: Rows | None, new: Rows | None, names: Sequence[str]) -> Self:
         """Without the old rows and with the new ones: learning, forgetting and correcting are this one operation."""
         leaving, coming = (_counted(rows, len(self.count), self.count.device) for rows in (old, new))

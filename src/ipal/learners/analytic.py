@@ -29,6 +29,7 @@ from ipal.learners.base import Learner, Remembered, Terms
 from ipal.learners.convert import departure_of
 from ipal.learners.self_choice import HOPS, LeftOut, choose_features, choose_ridge
 from ipal.ridge import factorise, ridge_weights
+from ipal.spans import spanned
 from ipal.streams import Task
 from ipal.sums import SUMS, PerClassSums, Rows, Sums, mirrored
 
@@ -98,6 +99,7 @@ class Analytic(Learner):
         self._solve(rows)
         yield from ()
 
+    @spanned("choice")
     def _choose(self, task: Task) -> None:
         """Hops and expansion, once; from here on they are part of the model."""
         propagation = Propagation(self.num_features_, self.sketch, self.seed, self.generator_.device)
@@ -142,6 +144,7 @@ class Analytic(Learner):
         at = torch.from_numpy(np.asarray(nodes)).to(labels.device)
         return Rows(self._map.propagated(graph), labels, self._map.expanded, at)
 
+    @spanned("solve")
     def _solve(self, rows: Rows | None = None) -> None:
         """The weights, from the sums. Rows just learned decide on the ridge and the calibration."""
         gram, cross = self.sums_.balanced()

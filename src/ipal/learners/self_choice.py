@@ -29,6 +29,7 @@ from ipal.ridge import (
     leverage,
     ridge_weights,
 )
+from ipal.spans import spanned
 from ipal.streams import Task
 from ipal.sums import Rows
 
@@ -172,6 +173,7 @@ class Rehearsal:
         return errors
 
 
+@spanned("choice")
 def choose_ridge(gram: Tensor, cross: Tensor, judges: LeftOut) -> tuple[float, dict[str, float]]:
     """The smallest ridge that is about as good as the best, and the error of each."""
     gram, cross = gram[:CORNER, :CORNER].float(), cross[:CORNER].float()  # good to three digits, and fast
