@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ipal import budget
 from ipal.graph import Graph
+from ipal.parallel import team
 from ipal.spans import spanned
 from ipal.spreading import SparseProduct, Spreading
 
@@ -54,7 +55,7 @@ class Propagation:
     """Features spread over the graph: wide ones are first projected to fewer columns, which commutes with it.
 
     A few columns go through all hops, then the next: what is spread in double precision is never there as a whole.
-    Every block of columns is computed alike, whatever memory there is.
+    Every block of columns is computed alike, whatever memory there is. In a team each process takes some blocks.
     """
 
     num_features: int
@@ -82,6 +83,8 @@ class Propagation:
         """
         n = graph.num_nodes if at is None else len(at)
         found = self._room(n, len(hops) * self.columns)
+        if team().size > 1:
+            found.zero_()  # others' columns are added
         squares = torch.zeros(len(hops), n, dtype=torch.float64, device=self.device)
         spread_once = Spreading(graph, self.device) if max(hops) else None
         for begin, block in self._blocks(graph):
@@ -93,6 +96,7 @@ class Propagation:
                     squares[place] += chosen.square().sum(dim=1)
                     first = place * self.columns + begin
                     found[:, first : first + block.shape[1]] = chosen
+        team().add_up(found, squares)
         for place, square in enumerate(squares):
             to_unit(found[:, place * self.columns : (place + 1) * self.columns], square.sqrt_())
         return found
@@ -114,7 +118,7 @@ class Propagation:
                 yield from ((begin, product(some)) for begin, some in self._directions())
                 return
             by_column = unit.tocsc()
-            for begin in range(0, self.columns, BLOCK):
+            for begin in _own_blocks(0, self.columns):
                 some = by_column[:, begin : begin + BLOCK].toarray(order="C")
                 yield begin, torch.from_numpy(some).to(self.device)
             return
@@ -127,12 +131,12 @@ class Propagation:
         for first in range(0, self.columns, COLUMNS_AT_ONCE):
             # Read from a file, or moved to a device, in fewer goes.
             columns = self._columns(x, first, first + COLUMNS_AT_ONCE)
-            for begin in range(0, columns.shape[1], BLOCK):
-                yield first + begin, columns[:, begin : begin + BLOCK].double().div_(lengths)
+            for begin in _own_blocks(first, first + columns.shape[1]):
+                yield begin, columns[:, begin - first : begin - first + BLOCK].double().div_(lengths)
 
     def _directions(self) -> Iterator[tuple[int, Tensor]]:
         """Columns of the projection."""
-        for begin in range(0, self.columns, BLOCK):
+        for begin in _own_blocks(0, self.columns):
             some = np.ascontiguousarray(self._sketch[:, begin : begin + BLOCK])
             yield begin, torch.from_numpy(some).to(self.device)
 
@@ -199,6 +203,12 @@ class FeatureMap:
         for part in parts:
             digest.update(np.ascontiguousarray(part[:8]).tobytes())
         return digest.hexdigest()[:16]
+
+
+def _own_blocks(first: int, end: int) -> Iterator[int]:
+    """Where blocks of columns begin: every so many-th block of a graph is this process's."""
+    us = team()
+    return (begin for begin in range(first, end, BLOCK) if begin // BLOCK % us.size == us.rank)
 
 
 def pieces(x: Tensor) -> list[Tensor]:

@@ -33,6 +33,7 @@ Rows = TypeVar("Rows")
 TIMEOUT_VARIABLE = "IPAL_TEAM_TIMEOUT"
 TIMEOUT = 300.0
 """Seconds that a process waits for the others. One that dies is noticed at once; this is for one that hangs."""
+VALUES_AT_ONCE = 2**24
 GRACE = 5.0
 """Seconds to come to an orderly end after SIGTERM."""
 LOST = "Another process of this run has stopped or cannot be reached: start the same command again, it resumes."
@@ -99,6 +100,15 @@ class Team:
         with torch.no_grad():
             for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
                 tensor.copy_(part.view_as(tensor))
+
+    def add_up(self, *tables: Tensor) -> None:
+        """Replace tables by the sums of everybody's, in place and some rows at a time: they may lie in files."""
+        if self.size == 1:
+            return
+        for table in tables:
+            for some in torch.split(table, max(1, VALUES_AT_ONCE // max(1, table[:1].numel()))):
+                with exchange():
+                    dist.all_reduce(some)
 
     # ------------------------------------------------------------------ tensors, with gradients
 

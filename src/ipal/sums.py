@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ipal.errors import DataError
 from ipal.features import pieces, take
+from ipal.parallel import team
 from ipal.spans import spanned
 
 BLOCK = 1024
@@ -122,9 +123,20 @@ class Sums:
         """With rows added or taken away, which are weighted by these sizes of their classes."""
         if not rows:
             return self
+        if team().size > 1:
+            return self._changed_by_all(sign, rows, count, sizes)
         changed = replace(self, count=count, total=self.total.clone(), gram=self.gram.clone())
         changed.take_in(sign, rows, sizes)
         return changed
+
+    def _changed_by_all(self, sign: float, rows: Rows, count: Tensor, sizes: Tensor) -> Self:
+        """The same, where every process takes in its share of the rows."""
+        share = team().share(len(rows))
+        own = rows.chosen(torch.arange(share.begin, share.end, device=rows.labels.device))
+        change = replace(self, count=count, total=torch.zeros_like(self.total), gram=torch.zeros_like(self.gram))
+        change.take_in(sign, own, sizes)
+        team().add_up(change.total, change.gram)
+        return replace(change, total=change.total.add_(self.total), gram=change.gram.add_(self.gram))
 
     def check_exchange(self, leaving: Tensor, coming: Tensor, names: Sequence[str]) -> None:
         """Refuse what cannot be done exactly."""

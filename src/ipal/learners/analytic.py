@@ -28,6 +28,7 @@ from ipal.graph import Graph
 from ipal.learners.base import Learner, Remembered, Terms
 from ipal.learners.convert import departure_of
 from ipal.learners.self_choice import HOPS, LeftOut, choose_features, choose_ridge
+from ipal.parallel import team
 from ipal.ridge import factorise, ridge_weights
 from ipal.spans import spanned
 from ipal.streams import Task
@@ -104,7 +105,8 @@ class Analytic(Learner):
         """Hops and expansion, once; from here on they are part of the model."""
         propagation = Propagation(self.num_features_, self.sketch, self.seed, self.generator_.device)
         options = self._options(self.num_features_, len(self.labels_), len(task.nodes))
-        choice = choose_features(task, self.rows(task.labels), propagation, options, self.generator_)
+        found = choose_features(task, self.rows(task.labels), propagation, options, self.generator_)
+        choice = team().told(lambda: found)  # all found the same but for rounding
         self.choices_ = {**dataclasses.asdict(choice), "ridge": []}
         self._use(tuple(choice.hops), choice.expansion)
 
@@ -152,7 +154,8 @@ class Analytic(Learner):
         if judges is not None and len(judges.labels) < ENOUGH_ROWS:
             judges = None
         if judges is not None and self.ridge == "auto":
-            self.ridge_, errors = choose_ridge(gram, cross, judges)
+            found = choose_ridge(gram, cross, judges)
+            self.ridge_, errors = team().told(lambda: found)
             # Replaced, not extended: a state taken before keeps what it held.
             told = [*self.choices_["ridge"], {"chosen": self.ridge_, "errors": errors}]
             self.choices_ = {**self.choices_, "ridge": told}
@@ -179,7 +182,9 @@ class Analytic(Learner):
     def scores(self, graph: Graph) -> Tensor:
         weights = self.weights_.float()
         propagated = self._map.propagated(graph)
-        return torch.cat([self._map.expanded(piece, torch.float32) @ weights for piece in pieces(propagated)])
+        share = team().share(len(propagated))
+        parts = [self._map.expanded(piece, torch.float32) @ weights for piece in pieces(share.of(propagated))]
+        return team().gathered(torch.cat(parts), share)
 
     def probabilities(self, scores: Tensor, graph: Graph) -> Tensor:
         return (self.scale_ * scores).softmax(dim=-1)
