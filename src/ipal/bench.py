@@ -232,7 +232,7 @@ class _Resolver:
             self._tasks(data, config.split, config.protocol, seed)
         if config.dataset not in self.sizes:
             graph = data.graph
-            self.sizes[config.dataset] = Size(graph.num_nodes, graph.edges.shape[1], int((graph.x != 0).sum()))
+            self.sizes[config.dataset] = Size(graph.num_nodes, graph.num_edges, int((graph.x != 0).sum()))
         return Job(config, self.runs, self.root)
 
 

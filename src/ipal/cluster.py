@@ -38,7 +38,7 @@ from ipal.parcels import WAIT_FOR_OTHERS, Attempt, Ended, Engine, Job, Parcel, c
 
 KNOCK_SECONDS = 3.0
 """For somebody to answer at an address."""
-CONNECT_SECONDS = 15.0
+CONNECT_SECONDS = 30.0
 """For Ray to be connected to."""
 START_SECONDS = 60.0
 """For a Ray of our own to be started."""
@@ -203,6 +203,8 @@ def _speak(pipe: "Pipe[Any, Any]", parcels: list[Parcel], size: int | None, addr
                 ray.shutdown()
         except ClusterError as error:
             pipe.send((REFUSED, str(error), None))
+        finally:
+            ticket.token.unlink(missing_ok=True)  # where nobody else is left to do it
 
 
 def _connect(address: str, parcels: list[Parcel], size: int | None) -> Any:
