@@ -5,7 +5,7 @@ import sys
 
 from ipal.cli import audit, bench, drift, models, profile, report
 from ipal.cli.app import app
-from ipal.cli.together import is_team, together
+from ipal.cli.team import is_team, together
 from ipal.errors import IpalError
 
 __all__ = ["app", "main"]

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ipal.cli import render
-from ipal.cli.together import told
+from ipal.cli.team import told
 from ipal.config import RunConfig, Tree, override, parse_assignment, read_config_file, run_config
 from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.store import RunFolder, RunStore
