@@ -4,6 +4,7 @@ IpalError            one sentence: what is wrong, what to do; the command ends w
 ├── ConfigError      an option, a setting or a configuration file
 ├── DataError        a graph, its labels or its split
 ├── StoreError       a run folder or a saved model
+├── CapacityError    memory: too little of it
 ├── ClusterError     other machines, or the way to them
 └── TeamError        another process of the same run is gone; exit code 1
 """
@@ -34,6 +35,10 @@ class DataError(IpalError):
 
 class StoreError(IpalError):
     """A run folder or a saved model cannot be read or written."""
+
+
+class CapacityError(IpalError):
+    """There is too little memory for what is asked for."""
 
 
 class ClusterError(IpalError):

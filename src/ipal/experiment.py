@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from ipal import datasets
+from ipal.capacity import explained, is_out_of_memory
 from ipal.config import EncoderConfig, RunConfig, TrainConfig
 from ipal.datasets import Dataset
 from ipal.environment import PeakMemory, environment
@@ -149,8 +150,13 @@ def run_by_epochs(
             folder.log(f"resumed at task {progress.task}, epoch {progress.epoch}")
         observer.started(len(stream), learner.epochs, progress.task * learner.epochs + progress.epoch)
         watch = _Watch(learner, progress, folder, observer, memory, _Cadence(checkpoint_every))
-        for index in range(progress.task, len(stream)):
-            yield from _learn_task(stream, index, watch)
+        try:
+            for index in range(progress.task, len(stream)):
+                yield from _learn_task(stream, index, watch)
+        except (MemoryError, RuntimeError) as error:
+            if is_out_of_memory(error):
+                raise explained(config, dataset, stream) from error
+            raise
         result = _result(config, dataset, stream, learner, progress)
         if us.leads:
             folder.write_history(progress.history)

@@ -4,6 +4,7 @@ Heavy imports stand inside the commands, so that help answers at once.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ import typer
 from ipal.cli import render
 from ipal.cli.team import told
 from ipal.config import RunConfig, Tree, override, parse_assignment, read_config_file, run_config
-from ipal.errors import ConfigError, StoreError, did_you_mean
+from ipal.errors import CapacityError, ConfigError, StoreError, did_you_mean
 from ipal.store import RunFolder, RunStore
 
 EXAMPLES = """
@@ -46,7 +47,13 @@ DataRoot = Annotated[
     Path | None, typer.Option("--data-root", help="Folder with the graphs; default IPAL_DATA or ~/.cache/ipal.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Plain JSON on stdout, for scripts.")]
-CheckpointEvery = Annotated[int, typer.Option(min=1, help="Epochs between two checkpoints.")]
+CheckpointEvery = Annotated[
+    int | None, typer.Option(min=1, help="Epochs between two checkpoints; default: as often as costs little.")
+]
+MemoryLimit = Annotated[
+    str | None,
+    typer.Option(help="Main memory to keep to, as 8GB: chooses full graphs, sampled batches or pieces by itself."),
+]
 RUNS = Path("runs")
 
 # What makes a run.
@@ -72,7 +79,8 @@ def run(
     threads: Threads = None,
     runs: Runs = RUNS,
     root: DataRoot = None,
-    checkpoint_every: CheckpointEvery = 5,
+    checkpoint_every: CheckpointEvery = None,
+    memory_limit: MemoryLimit = None,
     as_json: AsJson = False,
 ) -> None:
     """Learn a stream of tasks and show the accuracy matrix. A finished run is shown, a broken one resumed."""
@@ -84,12 +92,14 @@ def run(
     from ipal.datasets.catalog import data_root
 
     complete, graph = experiment.resolve(wanted, root)
+    complete, within = _within(complete, graph, memory_limit)
     folder = RunStore(runs).folder_for(complete)
     if told(lambda: folder.is_finished):
         return _show_finished(folder, as_json)
     if folder.checkpoint.exists():
         render.note(f"This run was interrupted before; resuming {folder.path.name}")
-    _execute(complete, graph, folder, checkpoint_every, as_json, data_root(root))
+    with within:
+        _execute(complete, graph, folder, checkpoint_every, as_json, data_root(root))
 
 
 @app.command()
@@ -97,7 +107,8 @@ def resume(
     name: Annotated[str, typer.Argument(metavar="RUN", help="Path, name, or a part of a name.")],
     runs: Runs = RUNS,
     root: DataRoot = None,
-    checkpoint_every: CheckpointEvery = 5,
+    checkpoint_every: CheckpointEvery = None,
+    memory_limit: MemoryLimit = None,
     as_json: AsJson = False,
 ) -> None:
     """Go on with an interrupted run, to the same numbers as if it had never stopped."""
@@ -111,7 +122,13 @@ def resume(
 
     known_root = root or told(folder.data_root)
     complete, graph = experiment.resolve(config, known_root)
-    _execute(complete, graph, folder, checkpoint_every, as_json, data_root(known_root))
+    fitting, within = _within(complete, graph, memory_limit)
+    if fitting != complete:
+        raise CapacityError(
+            "This run was started on full graphs, which the limit leaves no room for: start a run with --memory-limit."
+        )
+    with within:
+        _execute(complete, graph, folder, checkpoint_every, as_json, data_root(known_root))
 
 
 @app.command()
@@ -200,7 +217,20 @@ def wanted_run(config: Path | None, settings: list[str] | None, *, split: str | 
     return run_config(tree, own)
 
 
-def _execute(config: Any, graph: Any, folder: RunFolder, checkpoint_every: int, as_json: bool, root: Path) -> None:
+def _within(config: RunConfig, graph: Any, limit: str | None) -> tuple[RunConfig, AbstractContextManager[None]]:
+    """A run as it keeps to a limit of memory, and what to run it in."""
+    if limit is None:
+        return config, nullcontext()
+    from ipal import budget, capacity, experiment
+
+    way = capacity.fitted(config, graph, experiment.stream_of(config, graph), capacity.parse_bytes(limit))
+    render.note(f"Within {limit}: {way.name}, which takes about {way.bytes / capacity.GIB:.1f} GiB")
+    return way.config, budget.limited(way.budget)
+
+
+def _execute(
+    config: Any, graph: Any, folder: RunFolder, checkpoint_every: int | None, as_json: bool, root: Path
+) -> None:
     from ipal import experiment
 
     try:

@@ -1,0 +1,185 @@
+"""What a run takes of main memory, told before it is started: what fits is chosen, and what does not is said in time.
+
+Three ways to learn a stream, from the fastest to the leanest:
+
+    full       every task's graph at once
+    sampled    mini-batches with sampled neighbours; graphs to be tested on at once
+    chunked    as sampled, with embeddings (for closed forms: rows) made in pieces, from and to files
+
+Estimates are of what grows with the graph, rounded up; benchmarks/memory.py compares them with what is measured.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from ipal.budget import Budget
+from ipal.config import RunConfig, Sampling
+from ipal.datasets import Dataset
+from ipal.errors import CapacityError
+from ipal.graph import Graph
+from ipal.learners import learner_class
+from ipal.streams import TaskStream
+
+GIB = 2**30
+BASE = int(0.5 * GIB)
+"""Python, torch and the other libraries."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to learn a stream."""
+
+    name: str
+    config: RunConfig
+    bytes: int
+    """About what it takes."""
+    budget: Budget
+
+
+def ways(config: RunConfig, dataset: Dataset, stream: TaskStream, limit: int | None = None) -> list[Way]:
+    """The ways that a method has, the fastest first."""
+    trains = "batch" in learner_class(config.method).shared_settings()
+    kept = BASE + held_bytes(dataset.graph)
+    task = largest_task(dataset.graph, stream)
+    tested = whole(dataset.graph) if config.protocol.test_graph == "seen" else task
+    if not trains:
+        rows = 4 * tested.nodes * min(dataset.graph.num_features, 1024)
+        sums = int(2.5 * GIB) if config.method == "analytic" else 0
+        return [
+            Way("full", config, kept + tested.copy + 3 * rows + sums, Budget()),
+            Way("chunked", config, kept + tested.copy + rows // 4 + sums, Budget(limit)),
+        ]
+    hidden = 4 * (config.encoder.hidden + config.encoder.width)
+    weights = 20 * dataset.graph.num_features * config.encoder.hidden
+    evaluated = kept + weights + tested.copy + 3 * tested.nodes * hidden
+    found = []
+    batch = config.protocol.batch
+    if batch == "full":
+        step = task.operators + 6 * task.nodes * hidden
+        found.append(Way("full", config, max(evaluated + tested.operators, evaluated + step), Budget()))
+        batch = Sampling(fanouts=(10,) + (25,) * (config.encoder.layers - 1))
+    protocol = config.protocol.model_copy(update={"batch": batch})
+    lean = config.model_copy(update={"protocol": protocol})
+    step = batch_bytes(batch, task, dataset.graph, hidden)
+    found.append(Way("sampled", lean, evaluated + max(tested.operators, step), Budget()))
+    found.append(Way("chunked", lean, evaluated + max(tested.operators // 8, step), Budget(limit)))
+    return found
+
+
+@dataclass(frozen=True)
+class Extent:
+    """A graph's size, in bytes."""
+
+    nodes: int
+    copy: int
+    """Of its features and edges."""
+    operators: int
+    """Of its propagation matrix (as SciPy and as torch keep it) and its propagated features."""
+
+
+def extent(graph: Graph, nodes: int, edges: int) -> Extent:
+    """Of a part of a graph with so many nodes and edges."""
+    share = nodes / max(1, graph.num_nodes)
+    x = graph.x
+    dense = 4 * nodes * graph.num_features
+    features = int(8 * x.nnz * share) if isinstance(x, sp.csr_array) else dense
+    ways = 2 if graph.symmetric else 3
+    spread = 2 * features if isinstance(x, sp.csr_array) else features
+    return Extent(nodes, features + 4 * edges + 8 * nodes, 8 * ways * (edges + nodes) + spread)
+
+
+def whole(graph: Graph) -> Extent:
+    return extent(graph, graph.num_nodes, graph.num_edges)
+
+
+def held_bytes(graph: Graph) -> int:
+    """Of the whole graph, as far as it is in memory and not mapped from files."""
+    x = graph.x
+    parts = [x.data, x.indices, x.indptr] if isinstance(x, sp.csr_array) else [x]
+    return sum(part.nbytes for part in [*parts, graph.indices, graph.indptr] if not isinstance(part, np.memmap))
+
+
+def largest_task(graph: Graph, stream: TaskStream) -> Extent:
+    """The task whose graph has most edges; the last one, where all nodes seen so far pass messages."""
+    if stream.protocol.train_graph == "seen":
+        return whole(graph)
+    nodes = np.bincount(stream.task_of[stream.task_of >= 0], minlength=len(stream))
+    edges = np.zeros(len(stream), dtype=np.int64)
+    for begin, end in graph.neighbours.chunks():
+        own = np.repeat(stream.task_of[begin:end], np.diff(graph.indptr[begin : end + 1]))
+        other = stream.task_of[graph.indices[graph.indptr[begin] : graph.indptr[end]]]
+        inside = own[(own == other) & (own >= 0)]
+        edges += np.bincount(inside, minlength=len(stream))
+    index = int(np.argmax(edges + nodes))
+    return extent(graph, int(nodes[index]), int(edges[index]))
+
+
+def batch_bytes(batch: Sampling, task: Extent, graph: Graph, hidden: int) -> int:
+    """Of two mini-batches: one in use, one made ahead."""
+    # Of the outermost neighbours nothing is kept but the sums of their features.
+    rows, reached, entries = 0, min(batch.nodes, task.nodes), 0
+    for fanout in batch.fanouts:
+        around = task.nodes if fanout == "all" else fanout
+        entries += min(reached * (1 + around), task.operators // 16)
+        rows, reached = reached, min(task.nodes, reached * (1 + around))
+    return 2 * (rows * (4 * graph.num_features + 4 * hidden) + 40 * entries)
+
+
+def fitted(config: RunConfig, dataset: Dataset, stream: TaskStream, limit: int) -> Way:
+    """The fastest way that keeps to a limit."""
+    known = ways(config, dataset, stream, limit)
+    for way in known:
+        if way.bytes <= limit:
+            return way
+    least = min(known, key=lambda way: way.bytes)
+    mapped = "" if held_bytes(dataset.graph) < BASE else ", or map the graph from files ('ipal data --convert')"
+    raise CapacityError(
+        f"This run takes about {least.bytes / GIB:.1f} GiB even {least.name}, more than the limit of "
+        f"{limit / GIB:.1f} GiB: raise --memory-limit{mapped}."
+    )
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether it was memory, of the host or a device, that was missing."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    words = ("not enough memory", "can't allocate memory", "out of memory")
+    return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+
+
+def explained(config: RunConfig, dataset: Dataset, stream: TaskStream) -> CapacityError:
+    """What to do where memory has run out: what takes less, and how much."""
+    known = ways(config, dataset, stream)
+    first, rest = known[0], known[1:]
+    tries = {
+        "sampled": f"mini-batches about {{}} GiB (--set protocol.batch.nodes={Sampling().nodes})",
+        "chunked": "in pieces about {} GiB (--memory-limit with what there is)",
+    }
+    fits = [tries[way.name].format(f"{way.bytes / GIB:.1f}") for way in rest if way.bytes - BASE < 0.9 * (first.bytes - BASE)]
+    if isinstance(config.protocol.batch, Sampling) and config.protocol.batch.nodes > 100:
+        half = config.protocol.batch.nodes // 2
+        fits.append(f"smaller batches less (--set protocol.batch.nodes={half})")
+    if config.method == "analytic":
+        fits.append("fewer random features less (--set analytic.expansion=2048)")
+    advice = f"; {', '.join(fits)}" if fits else ": use a machine with more memory, or a smaller encoder.hidden"
+    return CapacityError(
+        f"Out of memory on {config.device}. This run takes about {first.bytes / GIB:.1f} GiB as it is{advice}. "
+        "What was saved is kept: the same command goes on from there."
+    )
+
+
+def parse_bytes(text: str) -> int:
+    """`8GB`, `512M` or a plain number of bytes; units are powers of 1024."""
+    units = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+    number = text.strip().upper().removesuffix("B").removesuffix("I")
+    unit = number[-1:] if number[-1:] in units else ""
+    try:
+        value = int(float(number.removesuffix(unit)) * units[unit])
+    except ValueError:
+        value = 0
+    if value <= 0:
+        raise CapacityError(f"--memory-limit takes a size as 8GB or 512MB; got '{text}'.")
+    return value

@@ -1,0 +1,141 @@
+"""What fits into memory is chosen; what does not is answered with what would."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ipal import capacity, datasets, experiment
+from ipal.budget import Budget
+from ipal.config import RunConfig, Sampling, run_config
+from ipal.errors import CapacityError
+from ipal.learners import IPAL
+from ipal.streams import TaskStream
+
+GRAPH = "synthetic:nodes=40000,classes=6,features=100,degree=60"
+
+
+@pytest.fixture(scope="module")
+def large() -> datasets.Dataset:
+    return datasets.load(GRAPH)
+
+
+def resolved(large: datasets.Dataset, **tree: Any) -> tuple[RunConfig, TaskStream]:
+    config, _ = experiment.resolve(run_config({"dataset": GRAPH, **tree}), dataset=large)
+    return config, experiment.stream_of(config, large)
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes"), [("8GB", 8 * 2**30), ("0.5g", 2**29), ("512MiB", 2**29), ("3 TB", 3 * 2**40), ("1000", 1000)]
+)
+def test_sizes_are_read_as_people_write_them(text: str, bytes: int) -> None:
+    assert capacity.parse_bytes(text) == bytes
+
+
+@pytest.mark.parametrize("text", ["", "much", "-1GB", "0", "GB", "nanGB"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(CapacityError, match="8GB"):
+        capacity.parse_bytes(text)
+
+
+def test_the_fastest_way_that_fits_is_taken(large: datasets.Dataset) -> None:
+    narrow = {"hidden": 16, "width": 16}
+    config, stream = resolved(large, protocol={"train_graph": "seen", "test_graph": "seen"}, encoder=narrow)
+    full, sampled, chunked = capacity.ways(config, large, stream)
+    assert full.bytes > sampled.bytes > chunked.bytes
+    for way in (full, sampled, chunked):
+        found = capacity.fitted(config, large, stream, way.bytes)
+        assert found.name == way.name
+        assert found.config.protocol.batch == ("full" if way is full else Sampling())
+        assert found.budget == Budget(way.bytes if way is chunked else None)
+    with pytest.raises(CapacityError, match="even chunked"):
+        capacity.fitted(config, large, stream, chunked.bytes - 1)
+
+
+def test_batches_that_were_asked_for_stay(large: datasets.Dataset) -> None:
+    mine = {"nodes": 50, "fanouts": [3, 3]}
+    config, stream = resolved(large, protocol={"batch": mine})
+    names = [way.name for way in capacity.ways(config, large, stream)]
+    assert names == ["sampled", "chunked"]
+    assert capacity.fitted(config, large, stream, 2**40).config == config
+
+
+@pytest.mark.parametrize("method", ["analytic", "ncm"])
+def test_what_has_no_batches_is_full_or_chunked(large: datasets.Dataset, method: str) -> None:
+    config, stream = resolved(large, method=method)
+    full, chunked = capacity.ways(config, large, stream)
+    assert (full.config, chunked.config) == (config, config)
+    assert full.bytes > chunked.bytes
+
+
+def test_the_largest_task_is_the_one_with_most_edges(large: datasets.Dataset) -> None:
+    _, stream = resolved(large)
+    sizes = [(task.graph.num_nodes, task.graph.num_edges) for task in map(stream.task, range(len(stream)))]
+    most = max(sizes, key=sum)
+    assert capacity.largest_task(large.graph, stream) == capacity.extent(large.graph, *most)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("Unable to allocate 3.00 GiB for an array"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:1] DefaultCPUAllocator: can't allocate memory: you tried to …"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:1] DefaultCPUAllocator: not enough memory: you tried to …"),
+    ],
+    ids=["numpy", "cuda", "linux", "windows"],
+)
+def test_out_of_memory_is_answered_with_what_would_fit(
+    error: Exception, command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(IPAL, "loss", fails)
+    outcome = command("run", "--dataset", GRAPH, "--set", "protocol.train_graph=seen")
+    assert outcome.code == 2
+    assert outcome.err.count("Error:") == 1
+    assert "--set protocol.batch.nodes=2000" in outcome.err
+    outcome = command("run", "--dataset", GRAPH, "--set", "protocol.batch.nodes=1000")
+    assert "--set protocol.batch.nodes=500" in outcome.err
+
+
+def test_other_errors_stay_what_they_are(monkeypatch: pytest.MonkeyPatch, command: Any) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("something else")
+
+    monkeypatch.setattr(IPAL, "loss", fails)
+    with pytest.raises(RuntimeError, match="something else"):
+        command("run", "--dataset", "digits")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of address space are Linux's")
+def test_memory_that_really_runs_out(tmp_path: Path) -> None:
+    program = (
+        "import resource, sys, torch, ipal.experiment\n"
+        "from ipal.cli import main\n"
+        "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (used + 400 * 2**20,) * 2)\n"
+        f"sys.argv = ['ipal', 'run', '--dataset', '{GRAPH},seed=1', '--set', 'encoder.hidden=5000']\n"
+        "main()\n"
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "200"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 2, done.stderr
+    assert "Out of memory on cpu" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_limit_is_kept_to_and_said(command: Any) -> None:
+    options = ["--set", "train.epochs=1", "--set", "protocol.train_graph=seen", "--set", "protocol.test_graph=seen"]
+    told = command("run", "--dataset", GRAPH, *options, "--memory-limit", "100GB", "--json")
+    assert told.code == 0
+    assert "Within 100GB: full" in told.err
+    assert told.json["protocol"]["batch"] == "full"
+    assert command("run", "--dataset", "digits", "--memory-limit", "1KB").code == 2
