@@ -22,6 +22,7 @@ from ipal.cli.app import (
     Threads,
     wanted_run,
 )
+from ipal.files import make_folder
 
 if TYPE_CHECKING:
     from ipal.report.profile import Line
@@ -55,13 +56,11 @@ def profile(
         config, settings, dataset=dataset, method=method, seed=seed, split=split, device=device, threads=threads
     )
 
-    from ipal.files import make_folder
     from ipal.profile import profile as made
     from ipal.report import profile as report
 
-    make_folder(out)  # what cannot be written to is known before the run, not after it
     try:
-        with render.ProgressBar(title="to be profiled") as bar:
+        with _Bar(out) as bar:
             found = made(wanted, bar, root, checkpoint_every=checkpoint_every, undisturbed=undisturbed)
     except KeyboardInterrupt:
         render.note("Interrupted; a run that is not complete has no profile.")
@@ -74,6 +73,19 @@ def profile(
     for line in report.notes(found):
         render.out.print(line, soft_wrap=True, markup=False)
     render.note("written: " + ", ".join(map(str, written)))
+
+
+class _Bar(render.ProgressBar):
+    """Makes the folder when the run is known to be possible: before, there is nothing to put there; after, the run
+    would be lost if it cannot be made."""
+
+    def __init__(self, out: Path) -> None:
+        super().__init__("to be profiled")
+        self._out = out
+
+    def started(self, tasks: int, epochs: int, done: int) -> None:
+        make_folder(self._out)
+        super().started(tasks, epochs, done)
 
 
 def _show(found: Mapping[str, Any]) -> None:
