@@ -16,7 +16,7 @@ from ipal.errors import CapacityError
 from ipal.learners import IPAL
 from ipal.streams import TaskStream
 
-GRAPH = "synthetic:nodes=40000,classes=6,features=100,degree=60"
+GRAPH = "synthetic:nodes=40000,classes=6,features=100,degree=150"
 
 
 @pytest.fixture(scope="module")
