@@ -92,7 +92,7 @@ def run(
     from ipal.datasets.catalog import data_root
 
     complete, graph = experiment.resolve(wanted, root)
-    complete, within = _within(complete, graph, memory_limit)
+    complete, within = within_limit(complete, graph, memory_limit)
     folder = RunStore(runs).folder_for(complete)
     if told(lambda: folder.is_finished):
         return _show_finished(folder, as_json)
@@ -122,7 +122,7 @@ def resume(
 
     known_root = root or told(folder.data_root)
     complete, graph = experiment.resolve(config, known_root)
-    fitting, within = _within(complete, graph, memory_limit)
+    fitting, within = within_limit(complete, graph, memory_limit)
     if fitting != complete:
         raise CapacityError(
             "This run was started on full graphs, which the limit leaves no room for: start a run with --memory-limit."
@@ -217,7 +217,7 @@ def wanted_run(config: Path | None, settings: list[str] | None, *, split: str | 
     return run_config(tree, own)
 
 
-def _within(config: RunConfig, graph: Any, limit: str | None) -> tuple[RunConfig, AbstractContextManager[None]]:
+def within_limit(config: RunConfig, graph: Any, limit: str | None) -> tuple[RunConfig, AbstractContextManager[None]]:
     """A run as it keeps to a limit of memory, and what to run it in."""
     if limit is None:
         return config, nullcontext()
