@@ -89,19 +89,27 @@ def test_the_largest_task_is_the_one_with_most_edges(large: datasets.Dataset) ->
     ],
     ids=["numpy", "cuda", "linux", "windows"],
 )
-def test_out_of_memory_is_answered_with_what_would_fit(
-    error: Exception, command: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_memory_is_known_by_its_errors(error: Exception) -> None:
+    assert capacity.is_out_of_memory(error)
+
+
+def test_out_of_memory_is_answered_with_what_would_fit(large: datasets.Dataset) -> None:
+    config, stream = resolved(large, protocol={"train_graph": "seen"})
+    assert "--set protocol.batch.nodes=2000" in str(capacity.explained(config, large, stream))
+    config, stream = resolved(large, protocol={"batch": {"nodes": 1000}})
+    assert "--set protocol.batch.nodes=500" in str(capacity.explained(config, large, stream))
+    config, stream = resolved(large, method="analytic")
+    assert "--set analytic.expansion=" in str(capacity.explained(config, large, stream))
+
+
+def test_out_of_memory_is_one_sentence_of_a_command(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
-        raise error
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
     monkeypatch.setattr(IPAL, "loss", fails)
-    outcome = command("run", "--dataset", GRAPH, "--set", "protocol.train_graph=seen")
+    outcome = command("run", "--dataset", "digits")
     assert outcome.code == 2
-    assert outcome.err.count("Error:") == 1
-    assert "--set protocol.batch.nodes=2000" in outcome.err
-    outcome = command("run", "--dataset", GRAPH, "--set", "protocol.batch.nodes=1000")
-    assert "--set protocol.batch.nodes=500" in outcome.err
+    assert outcome.err.count("Error: Out of memory on cpu") == 1
 
 
 def test_other_errors_stay_what_they_are(monkeypatch: pytest.MonkeyPatch, command: Any) -> None:
@@ -120,7 +128,7 @@ def test_memory_that_really_runs_out(tmp_path: Path) -> None:
         "from ipal.cli import main\n"
         "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
         "resource.setrlimit(resource.RLIMIT_AS, (used + 400 * 2**20,) * 2)\n"
-        f"sys.argv = ['ipal', 'run', '--dataset', '{GRAPH},seed=1', '--set', 'encoder.hidden=5000']\n"
+        "sys.argv = ['ipal', 'run', '--dataset', 'digits', '--set', 'encoder.hidden=100000']\n"
         "main()\n"
     )
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "200"}
@@ -133,8 +141,7 @@ def test_memory_that_really_runs_out(tmp_path: Path) -> None:
 
 
 def test_a_limit_is_kept_to_and_said(command: Any) -> None:
-    options = ["--set", "train.epochs=1", "--set", "protocol.train_graph=seen", "--set", "protocol.test_graph=seen"]
-    told = command("run", "--dataset", GRAPH, *options, "--memory-limit", "100GB", "--json")
+    told = command("run", "--dataset", "digits", "--set", "train.epochs=1", "--memory-limit", "100GB", "--json")
     assert told.code == 0
     assert "Within 100GB: full" in told.err
     assert told.json["protocol"]["batch"] == "full"
