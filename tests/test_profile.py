@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from ipal.config import run_config
 from ipal.fleet import Silent
 from ipal.learners import LEARNERS
 from ipal.profile import HostPeak, profile, summary
-from ipal.report.profile import all_of_it, background, lines, task_columns
+from ipal.report.profile import all_of_it, background, lines, notes, task_columns
 from ipal.spans import Lap, is_listening
 from tests.support import Command, Watcher, complaint
 
@@ -146,6 +147,24 @@ def test_the_same_options_make_the_same_run(command: Command) -> None:
     found = command("profile", *options, "--json").json
     assert found["name"] == Path(run["run"]).name
     assert found["average_performance"] == run["average_performance"]
+
+
+def test_a_limit_of_memory_is_kept_to(command: Command) -> None:
+    done = command(*SMALL, "--memory-limit", "100GB", "--json")
+    assert done.json["tasks"] == 3
+    assert "Within 100GB: full" in done.err
+    complaint(command(*SMALL, "--memory-limit", "1MB"), "GiB")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_on_a_gpu_every_part_has_its_time_and_memory() -> None:
+    found = profiled(device="cuda", train={"epochs": 3})
+    assert shares(found).keys() >= STEPS
+    of_encoder = next(row for row in found["parts"] if row["part"] == ["encoder"])
+    assert of_encoder["times"] == 3 * 3, "no step is a recording, which has no parts"
+    assert of_encoder["peak_bytes"]["device"] > 0
+    assert len(found["peak_bytes_per_task"]["device"]) == 3
+    assert "CUDA graphs" in notes(found)[0]
 
 
 @pytest.mark.parametrize(

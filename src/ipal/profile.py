@@ -9,8 +9,8 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import torch
 
 from ipal import experiment
 from ipal.config import RunConfig
+from ipal.datasets import Dataset
 from ipal.environment import PeakMemory, environment
 from ipal.evaluate import Row
 from ipal.experiment import Observer
@@ -31,28 +32,36 @@ START, END, OTHER, RECORDING = "start", "end", "other", "recording"
 TRANSPARENT = "loss"
 """What happens inside this part stands beside it: a loss calls the encoder, and is not meant to include it."""
 
+Fit = Callable[[RunConfig, Dataset], tuple[RunConfig, AbstractContextManager[None]]]
+
+
+def as_it_is(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, AbstractContextManager[None]]:
+    return config, nullcontext()
+
 
 def profile(
     wanted: RunConfig,
     observer: Observer,
     data_root: Path | None = None,
+    fit: Fit = as_it_is,
     *,
     checkpoint_every: int | None = None,
     undisturbed: bool = False,
 ) -> dict[str, Any]:
     """Make a run in a folder that is thrown away, and say what took how long; as plain data.
 
+    `fit` may change the run once its graph is known, and says what to run it in, as to keep to a limit of memory.
     With `undisturbed` the run is made once more, from the reading of the graph on, while nobody listens.
     """
     device = usable_device(wanted.device)
     recorder = _recorder_on(device)
     laps = _Laps(observer, recorder)
     with recorder.listening():
-        config, result = _made(wanted, laps, data_root, checkpoint_every)
+        config, result = _made(wanted, laps, data_root, fit, checkpoint_every)
     seconds = None
     if undisturbed:
         begin = time.perf_counter()
-        _made(wanted, Silent(), data_root, checkpoint_every)
+        _made(wanted, Silent(), data_root, fit, checkpoint_every)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         seconds = time.perf_counter() - begin
@@ -128,13 +137,15 @@ def _highest(gauge: str, accounts: Iterable[Account]) -> int:
 
 
 def _made(
-    wanted: RunConfig, observer: Observer, root: Path | None, checkpoint_every: int | None
+    wanted: RunConfig, observer: Observer, root: Path | None, fit: Fit, checkpoint_every: int | None
 ) -> tuple[RunConfig, Mapping[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="ipal-profile-") as aside:
         with span("reading the graph"):
             config, dataset = experiment.resolve(wanted, root)
+        config, within = fit(config, dataset)
         folder = RunStore(Path(aside)).folder_for(config)
-        return config, experiment.run(config, dataset, folder, observer, checkpoint_every=checkpoint_every)
+        with within:
+            return config, experiment.run(config, dataset, folder, observer, checkpoint_every=checkpoint_every)
 
 
 class _Laps:

@@ -1,6 +1,7 @@
 """`ipal profile`: where the time and memory of a run go."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,12 +16,14 @@ from ipal.cli.app import (
     DataRoot,
     DatasetName,
     Device,
+    MemoryLimit,
     Method,
     Seed,
     Settings,
     Split,
     Threads,
     wanted_run,
+    within_limit,
 )
 from ipal.files import make_folder
 
@@ -44,7 +47,8 @@ def profile(
     device: Device = None,
     threads: Threads = None,
     root: DataRoot = None,
-    checkpoint_every: CheckpointEvery = 5,
+    checkpoint_every: CheckpointEvery = None,
+    memory_limit: MemoryLimit = None,
     undisturbed: Annotated[
         bool, typer.Option("--undisturbed", help="Make the run once more without timing its parts, for comparison.")
     ] = False,
@@ -59,9 +63,10 @@ def profile(
     from ipal.profile import profile as made
     from ipal.report import profile as report
 
+    fit = partial(within_limit, limit=memory_limit)
     try:
         with _Bar(out) as bar:
-            found = made(wanted, bar, root, checkpoint_every=checkpoint_every, undisturbed=undisturbed)
+            found = made(wanted, bar, root, fit, checkpoint_every=checkpoint_every, undisturbed=undisturbed)
     except KeyboardInterrupt:
         render.note("Interrupted; a run that is not complete has no profile.")
         raise typer.Exit(130) from None
