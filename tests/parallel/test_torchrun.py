@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from ipal.cli import team
 from ipal.errors import ConfigError, TeamError
@@ -21,8 +22,6 @@ from tests.support import Command
 PROJECT = Path(__file__).parents[2]
 EPOCHS = 4
 ARGUMENTS = ["--dataset", "digits", "--set", f"train.epochs={EPOCHS}", "--checkpoint-every", "1", "--json"]
-
-pytestmark = pytest.mark.xdist_group("torchrun")
 
 
 def start(folder: Path, *arguments: object, module: str = "ipal") -> "subprocess.Popen[str]":
@@ -45,18 +44,24 @@ def start(folder: Path, *arguments: object, module: str = "ipal") -> "subprocess
     )
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What two processes found together: `found.json`, and the runs that they made."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    config = json.dumps({"dataset": "digits", "train": {"epochs": EPOCHS}})
-    process = start(folder, folder / "found.json", config, folder / "runs", module="tests.parallel.worker")
-    _, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """What two processes found together: `found.json`, and the runs that they made. Made once for all who test."""
+    if worker_id == "master":
+        folder = tmp_path_factory.mktemp("undisturbed")
+    else:
+        folder = tmp_path_factory.getbasetemp().parent / "undisturbed"
+        folder.mkdir(exist_ok=True)
+    with FileLock(folder / ".lock"):
+        if not (folder / "found.json").exists():
+            config = json.dumps({"dataset": "digits", "train": {"epochs": EPOCHS}})
+            process = start(folder, folder / "found.json", config, folder / "runs", module="tests.parallel.worker")
+            _, err = process.communicate(timeout=300)
+            assert process.returncode == 0, err
     return folder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def found(undisturbed: Path) -> dict[str, Any]:
     content: dict[str, Any] = json.loads((undisturbed / "found.json").read_text())
     assert content["processes"] == 2

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
@@ -15,6 +16,8 @@ if TYPE_CHECKING:  # torch takes seconds to load
 
 Item = TypeVar("Item")
 
+PATIENCE = 2.0
+"""Seconds for the first process to say what is wrong, before the end of another ends it."""
 COMMANDS = (["run"], ["resume"])
 
 
@@ -52,7 +55,10 @@ def _outcome(app: Callable[[], None], team: "Team") -> int:
         with nullcontext() if team.leads else _silence():
             app()
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if code and not team.leads:
+            time.sleep(PATIENCE)
+        return code
     except KeyboardInterrupt:
         return 130
     except IpalError as error:
