@@ -1,6 +1,7 @@
 """Table and figure of where the time and memory of a run went, from what `ipal.profile` has measured."""
 
 import json
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -193,8 +194,9 @@ def _bars(axes: Axes, tasks: NDArray[Any], parts: Sequence[Line], profile: Mappi
         bottom += line.per_task
     axes.set_ylabel("seconds")
     around = sum(line.seconds - line.per_task.sum() for line in parts)
+    graph = textwrap.shorten(profile["dataset"].replace(",", ", "), 30, placeholder=" …")
     axes.set_title(
-        f"{profile['dataset']}, {profile['method']} on {profile['device']}: {whole:.3g} s in all, "
+        f"{graph}, {profile['method']} on {profile['device']}: {whole:.3g} s in all, "
         f"{around:.2g} s of it before and after the tasks",
         loc="left", fontsize=9,
     )  # fmt: skip
