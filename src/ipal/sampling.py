@@ -28,8 +28,8 @@ _ready: "weakref.WeakKeyDictionary[Graph, dict[torch.device, Sampler]]" = weakre
 def distinct_places(degree: Tensor, k: int, generator: torch.Generator) -> Tensor:
     """`k` different whole numbers below each of `degree` (all at least k), every set of them equally likely.
 
-    Source: Floyd's algorithm (Bentley & Floyd 1987, "A sample of brilliance"), for all rows at once: the s-th draw is
-    below d - k + s + 1, and where it was drawn before, that bound itself is taken. The work does not depend on d.
+    Floyd's algorithm (Bentley & Floyd 1987, "A sample of brilliance") for all rows at once: the s-th draw is below
+    d - k + s + 1, and where it was drawn before, d - k + s itself is taken. The work does not depend on d.
     """
     draws = torch.rand(len(degree), k, generator=generator, device=degree.device, dtype=torch.float64)
     chosen = torch.empty(len(degree), k, dtype=torch.int64, device=degree.device)

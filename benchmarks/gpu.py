@@ -1,0 +1,168 @@
+"""One GPU: a stream of small tasks, a grid of fifty runs at once, mini-batches, and the closed form.
+
+    python benchmarks/gpu.py              all parts
+    python benchmarks/gpu.py stream grid  some of them
+
+stream: IPAL on CS-CL, one seed, 200 epochs a task. With recorded steps as it is run, without them, and with cuSPARSE's
+product, which is not repeatable, in place of ours: what the same matrix from the same seed costs.
+grid: ten gammas and five seeds together, against single runs of some of them.
+batches: IPAL on arxiv-structure in mini-batches as in the paper, with more and more epochs.
+closed-form: the whole stream of arxiv-structure.
+"""
+
+import argparse
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from statistics import median
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from timing import begin, cs, describe
+from torch import Tensor
+
+from ipal import batches, centrality, engine, experiment, streams
+from ipal.config import override, run_config
+from ipal.datasets import Dataset, load
+from ipal.engine import SparseMatrix
+from ipal.fleet import Member, Silent, run_fleet
+from ipal.learners.trained import TrainedLearner
+from ipal.store import RunStore
+
+GAMMAS = tuple(round(0.1 * step, 1) for step in range(1, 11))
+SEEDS = range(5)
+
+
+def resolved(dataset: Dataset, **tree: Any) -> Any:
+    config, _ = experiment.resolve(
+        run_config(override({"dataset": dataset.name, "device": "cuda"}, tree)), dataset=dataset
+    )
+    return config
+
+
+def forget_graphs() -> None:
+    """So that every run makes its tasks and operators anew, as the first run of a process does."""
+    for known in (engine._ready, batches._ready, centrality._ready, streams._parts, experiment._streams):
+        known.clear()
+
+
+def one(dataset: Dataset, **tree: Any) -> tuple[dict[str, Any], float]:
+    """The result of a run, and its seconds from reading the tasks to the stored result."""
+    config = resolved(dataset, **tree)
+    forget_graphs()
+    with tempfile.TemporaryDirectory() as folder:
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        result = experiment.run(config, dataset, RunStore(Path(folder)).folder_for(config), Silent())
+        return result, time.perf_counter() - start
+
+
+def scores(result: dict[str, Any]) -> str:
+    return f"AP {result['average_performance']:6.2f}  AF {result['average_forgetting']:7.2f}"
+
+
+def cusparse(self: SparseMatrix, dense: Tensor) -> Tensor:
+    """The product as torch computes it on a GPU, in no fixed order."""
+    if not hasattr(self, "_csr"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            csr = torch.sparse_csr_tensor(
+                self.indptr, self.indices, self.values, size=self.shape, check_invariants=False
+            )
+        object.__setattr__(self, "_csr", csr)
+    return self._csr @ dense  # type: ignore[attr-defined,no-any-return]
+
+
+def stream(data: Dataset, repeats: int, epochs: int) -> None:
+    print(f"\nIPAL, {describe(data)}: one seed, {epochs} epochs a task")
+    settings = {"train": {"epochs": epochs}}
+    one(data, train={"epochs": 3})  # libraries are loaded, kernels compiled
+    sides = {
+        "recorded": (True, SparseMatrix.matmul),
+        "recorded, cuSPARSE": (True, cusparse),
+        "step by step": (False, SparseMatrix.matmul),
+    }
+    for name, (recordable, product) in sides.items():
+        found = []
+        with patch.object(TrainedLearner, "recordable", recordable), patch.object(SparseMatrix, "matmul", product):
+            found = [one(data, **settings) for _ in range(repeats if recordable else 1)]
+        matrices = [result["accuracy_matrix"] for result, _ in found]
+        same = (
+            "one run"
+            if len(found) == 1
+            else "same matrix"
+            if all(m == matrices[0] for m in matrices)
+            else "matrices differ"
+        )
+        times = [seconds for _, seconds in found]
+        print(f"  {name:20s} {median(times):6.2f} s (best {min(times):.2f})  {scores(found[0][0])}  {same}")
+
+
+def grid(data: Dataset, epochs: int, gammas: tuple[float, ...], seeds: range, compared: int) -> None:
+    print(f"\nGrid of {len(gammas)} gammas x {len(seeds)} seeds, {epochs} epochs a task, in one process")
+    configs = [
+        resolved(data, seed=seed, train={"epochs": epochs}, ipal={"gamma": gamma}) for gamma in gammas for seed in seeds
+    ]
+    forget_graphs()
+    failures: list[BaseException] = []
+    with tempfile.TemporaryDirectory() as folder:
+        members = [Member(config, data, RunStore(Path(folder)).folder_for(config)) for config in configs]
+        start = time.perf_counter()
+        run_fleet(members, lambda _, error: failures.append(error) if error else None)
+        seconds = time.perf_counter() - start
+        if failures:
+            raise failures[0]
+        results = [member.folder.result() for member in members]
+    print(f"  together {seconds:6.2f} s for {len(configs)} runs, {seconds / len(configs):.3f} s each")
+    step = max(1, len(configs) // max(1, compared))
+    apart = []
+    for config, result in list(zip(configs, results, strict=True))[::step]:
+        alone, _ = one(data, seed=config.seed, train={"epochs": epochs}, ipal={"gamma": config.settings["gamma"]})
+        apart.append(abs(alone["average_performance"] - result["average_performance"]))
+    print(f"  largest difference of AP to a single run, of {len(apart)} compared: {max(apart):.4f}")
+
+
+def mini_batches(data: Dataset, epochs: tuple[int, ...], nodes: int) -> None:
+    print(f"\nIPAL, {describe(data)}: batches of {nodes}, fan-outs 10, 25")
+    for number in epochs:
+        result, seconds = one(data, protocol={"batch": {"nodes": nodes}}, train={"epochs": number})
+        print(f"  {number:4d} epoch(s) a task  {seconds:7.2f} s  {scores(result)}")
+    result, seconds = one(data, train={"epochs": epochs[-1]})
+    print(f"  {epochs[-1]:4d} epoch(s), full graph  {seconds:.2f} s  {scores(result)}")
+
+
+def closed_form(data: Dataset, repeats: int) -> None:
+    print(f"\nClosed form, {describe(data)}: the whole stream")
+    for _ in range(repeats + 1):
+        result, seconds = one(data, method="analytic")
+        print(f"  {seconds:6.2f} s  {scores(result)}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", default=[], choices=["stream", "grid", "batches", "closed-form", []])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--compared", type=int, default=10, help="runs of the grid that are made alone as well")
+    parser.add_argument("--size", choices=["full", "tiny"], default="full", help="tiny: only to see that it runs")
+    chosen = parser.parse_args()
+    tiny = chosen.size == "tiny"
+    begin(torch.get_num_threads())
+    print(torch.cuda.get_device_name())
+    parts = chosen.parts or ["stream", "grid", "batches", "closed-form"]
+    small = cs(chosen.size)
+    if "stream" in parts:
+        stream(small, chosen.repeats, 6 if tiny else 200)
+    if "grid" in parts:
+        grid(small, 4 if tiny else 200, GAMMAS[:2] if tiny else GAMMAS, range(2) if tiny else SEEDS, chosen.compared)
+    if {"batches", "closed-form"} & set(parts):
+        large = load("synthetic:nodes=600,classes=6,features=16") if tiny else load("arxiv-structure")
+        if "batches" in parts:
+            mini_batches(large, (1, 2) if tiny else (2, 10, 50), 100 if tiny else 2000)
+        if "closed-form" in parts:
+            closed_form(large, 1 if tiny else chosen.repeats)
+
+
+if __name__ == "__main__":
+    main()
