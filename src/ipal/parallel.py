@@ -12,6 +12,7 @@ from that alone, and is an exchange again, so that second derivatives exist too:
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +26,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import PrefixStore, rendezvous  # type: ignore[attr-defined]
 
-from ipal.errors import TeamError
+from ipal.errors import ConfigError, TeamError
 
 Item = TypeVar("Item")
 Rows = TypeVar("Rows")
@@ -89,6 +90,12 @@ class Team:
         with exchange():
             dist.broadcast_object_list(box, src=0)
         return cast(Item, box[0])
+
+    def meet(self) -> None:
+        """Wait until all have come here, or one of them is known to be gone; no GPU takes part in it."""
+        if self.size > 1:
+            with exchange():
+                dist.all_reduce(torch.zeros(1))
 
     def align(self, tensors: Sequence[Tensor]) -> None:
         """Make tensors the first process's, in place: other machines may have rounded otherwise."""
@@ -164,7 +171,7 @@ def exchange() -> Iterator[None]:
 def joined() -> Iterator[Team]:
     """Belong to the processes that torchrun has started: gloo for what is on CPUs, NCCL for what is on GPUs."""
     global _team
-    waits = timedelta(seconds=float(os.environ.get(TIMEOUT_VARIABLE) or TIMEOUT))
+    waits = _patience()
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
     with exchange():
         store, rank, size = next(iter(rendezvous("env://", timeout=waits)))
@@ -178,6 +185,14 @@ def joined() -> Iterator[Team]:
         _team = alone
     # Only here: after an error, others may be missing, and to take leave of them could take forever.
     dist.destroy_process_group()
+
+
+def _patience() -> timedelta:
+    text = os.environ.get(TIMEOUT_VARIABLE) or str(TIMEOUT)
+    try:
+        return timedelta(seconds=float(text))
+    except (ValueError, OverflowError) as error:
+        raise ConfigError(f"{TIMEOUT_VARIABLE} is '{text}': set it to a number of seconds, as 300.") from error
 
 
 @contextmanager
@@ -206,6 +221,8 @@ def _end_after_signal(reader: int) -> None:
     while number := os.read(reader, 1):  # empty when all is over
         if number[0] == signal.SIGTERM:
             time.sleep(GRACE)
+            if team().is_first_to_tell():
+                print(f"Error: {LOST}", file=sys.__stderr__, flush=True)
             os._exit(1)
     os.close(reader)
 

@@ -16,7 +16,7 @@ from filelock import FileLock
 
 from ipal.cli import team
 from ipal.errors import ConfigError, TeamError
-from ipal.parallel import LOST, Team
+from ipal.parallel import LOST, Team, joined
 from tests.support import Command
 
 PROJECT = Path(__file__).parents[2]
@@ -213,3 +213,9 @@ def test_shares_are_all_rows_in_order(total: int, size: int) -> None:
     rows = np.arange(total)
     assert np.array_equal(np.concatenate([share.of(rows) for share in shares]), rows)
     assert all(share.most == shares[0].most >= len(share) for share in shares)
+
+
+def test_a_wrong_timeout_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IPAL_TEAM_TIMEOUT", "soon")
+    with pytest.raises(ConfigError, match="IPAL_TEAM_TIMEOUT is 'soon'"), joined():
+        pass

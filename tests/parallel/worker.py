@@ -152,6 +152,7 @@ def main(out: Path, arguments: dict[str, Any], runs: Path) -> None:
         found["processes"] = us.size
         compare(found)
         whole_run(arguments, runs)
+        us.meet()
         first: list[bool | None] = [None] * us.size
         dist.all_gather_object(first, us.is_first_to_tell())
         found["first to tell"] = sum(map(bool, first))

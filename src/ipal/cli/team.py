@@ -74,5 +74,8 @@ def _outcome(app: Callable[[], None], team: "Team") -> int:
 @contextmanager
 def _silence() -> Iterator[None]:
     render.out.quiet = render.err.quiet = True
-    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
-        yield
+    try:
+        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+            yield
+    finally:
+        render.out.quiet = render.err.quiet = False

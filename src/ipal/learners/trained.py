@@ -147,6 +147,8 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     def _step(self, batch: Batch, prepared: Prepared) -> Terms:
         """One step of the optimiser."""
+        if self.generator_.device.type == "cuda":
+            team().meet()  # GPUs would wait forever for one that is gone
         terms = self._training_loss(batch, prepared)
         self.optimizer_.zero_grad(set_to_none=True)
         with span("backward"):
