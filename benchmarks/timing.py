@@ -14,6 +14,7 @@ from torch import Tensor
 from ipal.config import RunConfig
 from ipal.datasets import Dataset, catalog, load
 from ipal.environment import environment
+from ipal.graph import Graph
 
 WIDTH = 128
 
@@ -78,7 +79,7 @@ def cs_sized(size: str) -> Dataset:
     ones = np.ones(word.size, dtype=np.float32)
     x = sp.csr_array((ones, (np.repeat(np.arange(nodes), per_node), word.reshape(-1))), shape=(nodes, words))
     x.data[:] = 1.0
-    graph = dataclasses.replace(plain.graph, x=x)
+    graph = Graph.of(x, plain.graph.neighbours, symmetric=True)
     return dataclasses.replace(plain, name="CS-sized synthetic", graph=graph, split=(5, 2, 2, 2, 2, 2))
 
 
@@ -88,6 +89,6 @@ def describe(dataset: Dataset) -> str:
     x = graph.x
     kind = f"{x.nnz / x.shape[0]:.0f} non-zeros a row" if isinstance(x, sp.csr_array) else "dense"
     return (
-        f"{dataset.name.partition(':')[0]}: {graph.num_nodes:,} nodes, {graph.edges.shape[1]:,} directed edges, "
+        f"{dataset.name.partition(':')[0]}: {graph.num_nodes:,} nodes, {graph.num_edges:,} directed edges, "
         f"{graph.num_features:,} features, {kind}"
     )

@@ -74,3 +74,12 @@ def test_the_closed_form_stands_beside_ipal_and_joint(lines: str) -> None:
     rows = re.findall(r"^\| (\w+) \| ([\d.]+) \| (-?[\d.]+) \| ([\d.]+) \|.* (yes|no) \|$", lines, flags=re.MULTILINE)
     assert [(row[0], row[-1]) for row in rows] == [("analytic", "no"), ("ipal", "no"), ("joint", "yes")]
     assert all(0 <= float(row[1]) <= 100 for row in rows)
+
+
+@pytest.mark.parametrize("lines", ["large_graphs.py"], indirect=True)
+def test_the_parts_of_a_stream_on_a_large_graph_add_up(lines: str) -> None:
+    rows = dict(re.findall(r"^\| ([\w* ]+) \| \**([\d.]+)\** \|$", lines, flags=re.MULTILINE))
+    whole = float(rows.pop("**whole stream**"))
+    assert {"choice", "propagation", "expansion", "sums", "solve", "evaluation"} <= rows.keys()
+    assert sum(map(float, rows.values())) == pytest.approx(whole, abs=0.06)
+    assert re.search(r"peak memory of the host \d+\.\d\d GB", lines)

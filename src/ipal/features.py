@@ -27,6 +27,7 @@ ROWS_AT_ONCE = 4096
 BLOCK = 32
 """Columns that are spread together: few, so that a large graph's fit into caches."""
 COLUMNS_AT_ONCE = 8 * BLOCK
+VALUES_AT_ONCE = 4_000_000
 
 _ready: "weakref.WeakKeyDictionary[Graph, dict[Any, Tensor]]" = weakref.WeakKeyDictionary()
 
@@ -122,15 +123,17 @@ class Propagation:
                 some = by_column[:, begin : begin + BLOCK].toarray(order="C")
                 yield begin, torch.from_numpy(some).to(self.device)
             return
-        lengths = torch.cat([rows.square().sum(dim=1, keepdim=True).sqrt_() for rows in self._dense(x)])
+        whole = self._whole(x)
+        lengths = torch.cat([rows.square().sum(dim=1, keepdim=True).sqrt_() for rows in self._dense(x, whole)])
         lengths[lengths == 0] = 1.0
         if narrower:
             for begin, some in self._directions():
-                yield begin, torch.cat([rows @ some for rows in self._dense(x)]).div_(lengths)
+                yield begin, torch.cat([rows @ some for rows in self._dense(x, whole)]).div_(lengths)
             return
         for first in range(0, self.columns, COLUMNS_AT_ONCE):
             # Read from a file, or moved to a device, in fewer goes.
-            columns = self._columns(x, first, first + COLUMNS_AT_ONCE)
+            end = first + COLUMNS_AT_ONCE
+            columns = self._moved(x[:, first:end]) if whole is None else whole[:, first:end]
             for begin in _own_blocks(first, first + columns.shape[1]):
                 yield begin, columns[:, begin - first : begin - first + BLOCK].double().div_(lengths)
 
@@ -140,13 +143,21 @@ class Propagation:
             some = np.ascontiguousarray(self._sketch[:, begin : begin + BLOCK])
             yield begin, torch.from_numpy(some).to(self.device)
 
-    def _dense(self, x: NDArray[np.float32]) -> Iterator[Tensor]:
-        """All rows in double precision, some at a time."""
-        for begin in range(0, len(x), ROWS_AT_ONCE):
-            yield torch.from_numpy(np.array(x[begin : begin + ROWS_AT_ONCE])).to(self.device).double()
+    def _whole(self, x: NDArray[np.float32]) -> Tensor | None:
+        """All features at hand: on a CPU where they are in memory, on a GPU where they take little of what is free."""
+        if self.device.type == "cuda":
+            return self._moved(x) if x.nbytes <= torch.cuda.mem_get_info(self.device)[0] // 4 else None
+        return None if isinstance(x, np.memmap) else torch.from_numpy(np.require(x, requirements="W"))
 
-    def _columns(self, x: NDArray[np.float32], begin: int, end: int) -> Tensor:
-        return torch.from_numpy(np.array(x[:, begin:end], order="C")).to(self.device)
+    def _dense(self, x: NDArray[np.float32], whole: Tensor | None) -> Iterator[Tensor]:
+        """All rows in double precision, some at a time."""
+        step = max(1, VALUES_AT_ONCE // self.num_features)
+        for begin in range(0, len(x), step):
+            some = slice(begin, begin + step)
+            yield (self._moved(x[some]) if whole is None else whole[some]).double()
+
+    def _moved(self, x: NDArray[np.float32]) -> Tensor:
+        return torch.from_numpy(np.require(x, requirements=["C", "W"])).to(self.device)
 
 
 @dataclass(frozen=True)

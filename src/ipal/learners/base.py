@@ -213,8 +213,9 @@ class Learner(ABC):
     def rows(self, labels: Labels) -> Tensor:
         """The learner's own number of each label: its place in `classes_`."""
         row = {label: index for index, label in enumerate(self.labels_)}
-        found = [row[label] for label in labels.tolist()]
-        return torch.tensor(found, dtype=torch.int64, device=self.generator_.device)
+        names, place = np.unique(labels, return_inverse=True)  # there may be millions of labels, but few names
+        numbers = np.array([row[name] for name in names.tolist()], dtype=np.int64)
+        return torch.from_numpy(numbers[place]).to(self.generator_.device)
 
     def checked(self, graph: Graph) -> Graph:
         """A graph that this model can look at, or a sentence."""

@@ -1,0 +1,179 @@
+"""The closed form on large graphs: a whole stream, seconds by part, peak memory of the host and of the device.
+
+    python benchmarks/large_graphs.py --graph reddit-shaped
+    python benchmarks/large_graphs.py --graph arxiv-structure --device cuda
+    python benchmarks/large_graphs.py --graph huge --device cuda
+
+A graph is any that `--dataset` takes, or `huge`: 50 million nodes with 1 billion directed edges (`--nodes`,
+`--degree`), made on the device in pieces. There one graph holds all classes, which are learned ten at a time from 60 %
+of its nodes and recognised on all of it, with hops and expansion set: two, and 2,048.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from timing import begin, options
+
+from ipal.config import ProtocolConfig
+from ipal.datasets import load
+from ipal.environment import PeakMemory
+from ipal.evaluate import evaluate
+from ipal.graph import Graph
+from ipal.learners.analytic import Analytic
+from ipal.neighbours import Neighbours
+from ipal.spans import Recorder, span
+from ipal.streams import Answers, Exam, Task, TaskStream, default_split
+
+CLASSES, FEATURES, HOMOPHILY, SIGNAL = 40, 64, 0.6, 0.15
+EDGES_AT_ONCE = 100_000_000
+PARTS = ["task graphs", "choice", "propagation", "expansion", "sums", "solve", "evaluation"]
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """Tasks with their exams, however they came about."""
+
+    graph: Graph
+    lessons: Iterator[tuple[Task, list[Exam]]]
+    settings: dict[str, Any]
+
+
+def named(name: str, test_graph: str) -> Stream:
+    """A stream over a graph that has a name."""
+    dataset = load(name)
+    split = dataset.split or default_split(dataset.num_classes)
+    stream = TaskStream(dataset.graph, dataset.y, split, ProtocolConfig(test_graph=test_graph), 0)
+
+    def lessons() -> Iterator[tuple[Task, list[Exam]]]:
+        for index in range(len(stream)):
+            with span("task graphs"):
+                task = stream.task(index)
+                exams = stream.exams(index)
+            yield task, exams
+
+    return Stream(dataset.graph, lessons(), {})
+
+
+def huge(nodes: int, degree: float, device: torch.device) -> Stream:
+    """A graph made on the device, ten classes a task, all in one graph."""
+    graph = huge_graph(nodes, degree, device)
+    y = np.arange(nodes) % CLASSES
+    taught = np.random.default_rng(0).random(nodes) < 0.6
+
+    def lessons() -> Iterator[tuple[Task, list[Exam]]]:
+        exams = []
+        for first in range(0, CLASSES, 10):
+            own = (y >= first) & (y < first + 10)
+            train, others = np.flatnonzero(own & taught), np.flatnonzero(own & ~taught)
+            exams.append(Exam(graph, *(Answers(part, y[part]) for part in (others[::2], others[1::2]))))
+            yield Task(graph, train, y[train]), list(exams)
+
+    return Stream(graph, lessons(), {"hops": (2,), "expansion": 2048})
+
+
+def huge_graph(nodes: int, degree: float, device: torch.device) -> Graph:
+    """Node i is of class i mod 40. In-degrees follow a Pareto law; a neighbour is of the same class more often."""
+    generator = torch.Generator(device).manual_seed(0)
+    uniform = torch.rand(nodes, generator=generator, device=device)
+    drawn = (uniform.clamp_min_(1e-9).pow_(-0.4) * (degree / 5 * 3 + 0.5)).clamp_max_(20_000).long()
+    starts = torch.nn.functional.pad(drawn.cumsum(0), (1, 0)).cpu().numpy()
+    indices, counts = np.empty(starts[-1], dtype=np.int32), []
+    done = 0
+    for first, end in Neighbours(starts, indices[:0]).chunks(EDGES_AT_ONCE):
+        row = torch.arange(first, end, device=device).repeat_interleave(drawn[first:end])
+        other = torch.randint(0, nodes, row.shape, generator=generator, device=device)
+        alike = torch.rand(row.shape, generator=generator, device=device) < HOMOPHILY
+        other = torch.where(alike, other - other % CLASSES + row % CLASSES, other).clamp_max_(nodes - 1)
+        keys = torch.unique_consecutive((((row - first) * nodes) + other)[row != other].sort().values)
+        some = (keys % nodes).int().cpu().numpy()
+        counts.append(torch.bincount(keys // nodes, minlength=end - first).cpu().numpy())
+        indices[done : done + len(some)] = some
+        done += len(some)
+    indptr = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
+    centres = torch.randn(CLASSES, FEATURES, generator=generator, device=device)
+    x = np.empty((nodes, FEATURES), dtype=np.float32)
+    for first in range(0, nodes, 5_000_000):
+        rows = torch.arange(first, min(first + 5_000_000, nodes), device=device)
+        noise = torch.randn(len(rows), FEATURES, generator=generator, device=device)
+        x[first : first + len(rows)] = noise.add_(centres[rows % CLASSES], alpha=SIGNAL).cpu().numpy()
+    return Graph.of(x, Neighbours(indptr, indices[:done]))
+
+
+def warm_up(device: torch.device) -> None:
+    """Libraries load their kernels when they are used first."""
+    for kind in (torch.float32, torch.float64):
+        square = torch.eye(64, dtype=kind, device=device)
+        torch.linalg.solve_triangular(torch.linalg.cholesky_ex(square @ square).L, square, upper=False)
+    learner = Analytic(device=str(device))
+    stream = named("synthetic:nodes=400,classes=4,features=40", "seen")
+    for task, exams in stream.lessons:
+        for _ in learner.learn(task):
+            pass
+        evaluate(learner, exams, "balanced")
+
+
+def parts_of(recorder: Recorder) -> Counter[str]:
+    """Seconds by part: the innermost span that has a name here."""
+    seconds: Counter[str] = Counter()
+    for path, account in recorder.laps[0].parts.items():
+        known = [name for name in path if name in PARTS]
+        seconds[known[-1] if known else "other"] += account.nanoseconds / 1e9
+    return seconds
+
+
+def main() -> None:
+    parser = options("The closed form on large graphs.", repeats=1)
+    parser.add_argument("--graph", default="reddit-shaped", help="any dataset, or huge (default reddit-shaped)")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--test-graph", choices=["isolated", "seen"], default="isolated")
+    parser.add_argument("--nodes", type=int, default=50_000_000, help="of huge")
+    parser.add_argument("--degree", type=float, default=20, help="of huge: mean number of in-neighbours")
+    chosen = parser.parse_args()
+    begin(chosen.threads)
+    device = torch.device(chosen.device)
+    on_gpu = device.type == "cuda"
+    if on_gpu:
+        print(torch.cuda.get_device_name(device))
+    name, nodes = chosen.graph, chosen.nodes
+    if chosen.size == "tiny":
+        name, nodes = ("huge", 2000) if name == "huge" else ("synthetic:nodes=400,classes=6,communities=2", 0)
+    if on_gpu:
+        warm_up(device)
+    memory, clock = PeakMemory(), time.perf_counter()
+    stream = huge(nodes, chosen.degree, device) if name == "huge" else named(name, chosen.test_graph)
+    graph, made = stream.graph, time.perf_counter() - clock
+    made_in = memory.bytes()
+    if on_gpu:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+    memory = PeakMemory()
+    settings = stream.settings | ({"expansion": 256} if chosen.size == "tiny" else {})
+    learner = Analytic(device=str(device), **settings)
+    recorder = Recorder(settle=torch.cuda.synchronize if on_gpu else None)
+    scores: list[float] = []
+    with recorder.listening():
+        for task, exams in stream.lessons:
+            for _ in learner.learn(task):
+                pass
+            with span("evaluation"):
+                scores = evaluate(learner, exams, "balanced").test
+    seconds = parts_of(recorder)
+    graph_said = f"{graph.num_nodes:,} nodes, {graph.num_edges:,} directed edges, {graph.num_features} features"
+    print(f"{name}, {chosen.test_graph} test graphs: {graph_said}")
+    print(f"AP {np.mean(scores):.2f} over {len(scores)} tasks; hops {learner._map.hops}, width {learner._map.width}")
+    print("| part | seconds |\n|---|---|")
+    for part in [*PARTS, "other"]:
+        print(f"| {part} | {seconds[part]:.2f} |")
+    print(f"| **whole stream** | **{sum(seconds.values()):.2f}** |")
+    print(f"making or reading the graph: {made:.1f} s, peak {made_in / 1e9:.2f} GB")
+    on_device = f", of the device {torch.cuda.max_memory_allocated(device) / 1e9:.1f} GB" if on_gpu else ""
+    print(f"peak memory of the host {memory.bytes() / 1e9:.2f} GB{on_device}")
+
+
+if __name__ == "__main__":
+    main()
