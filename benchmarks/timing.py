@@ -19,11 +19,11 @@ from ipal.graph import Graph
 WIDTH = 128
 
 
-def options(about: str, repeats: int) -> argparse.ArgumentParser:
-    """The options of every benchmark."""
+def options(about: str, repeats: int, what: str = "timed rounds") -> argparse.ArgumentParser:
+    """The options of every benchmark; `what` there are repeats of."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--threads", type=int, default=2, help="CPU threads (default 2)")
-    parser.add_argument("--repeats", type=int, default=repeats, help=f"timed rounds (default {repeats})")
+    parser.add_argument("--repeats", type=int, default=repeats, help=f"{what} (default {repeats})")
     parser.add_argument("--size", choices=["full", "tiny"], default="full", help="tiny: only to see that it runs")
     return parser
 

@@ -158,7 +158,8 @@ def explained(config: RunConfig, dataset: Dataset, stream: TaskStream) -> Capaci
         "sampled": f"mini-batches about {{}} GiB (--set protocol.batch.nodes={Sampling().nodes})",
         "chunked": "in pieces about {} GiB (--memory-limit with what there is)",
     }
-    fits = [tries[way.name].format(f"{way.bytes / GIB:.1f}") for way in rest if way.bytes - BASE < 0.9 * (first.bytes - BASE)]
+    leaner = [way for way in rest if way.bytes - BASE < 0.9 * (first.bytes - BASE)]
+    fits = [tries[way.name].format(f"{way.bytes / GIB:.1f}") for way in leaner]
     if isinstance(config.protocol.batch, Sampling) and config.protocol.batch.nodes > 100:
         half = config.protocol.batch.nodes // 2
         fits.append(f"smaller batches less (--set protocol.batch.nodes={half})")

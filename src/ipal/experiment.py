@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -126,8 +126,9 @@ def run_by_epochs(
     *,
     checkpoint_every: int | None = None,
     data_root: Path | None = None,
+    company: int = 1,
 ) -> Generator[None, None, dict[str, Any]]:
-    """A run that pauses after every epoch, so that several can take turns in one process; see `run`.
+    """A run that pauses after every epoch, so that several (`company`) can take turns in one process; see `run`.
 
     Without `checkpoint_every` (epochs), checkpoints are as frequent as costs a small share of the time.
     """
@@ -149,7 +150,7 @@ def run_by_epochs(
         elif us.leads:
             folder.log(f"resumed at task {progress.task}, epoch {progress.epoch}")
         observer.started(len(stream), learner.epochs, progress.task * learner.epochs + progress.epoch)
-        watch = _Watch(learner, progress, folder, observer, memory, _Cadence(checkpoint_every))
+        watch = _Watch(learner, progress, folder, observer, memory, _Cadence(checkpoint_every, company))
         try:
             for index in range(progress.task, len(stream)):
                 yield from _learn_task(stream, index, watch)
@@ -194,15 +195,23 @@ class _Cadence:
     """When a checkpoint is due: after so many epochs, or when the last one was a small share of the time since."""
 
     SHARE = 0.05
+    LOOK_EVERY = 0.1
 
-    def __init__(self, every: int | None) -> None:
-        self._every = every
-        self._last, self._cost = time.perf_counter(), 0.0
+    def __init__(self, every: int | None, company: int) -> None:
+        self._every, self._company = every, company
+        self._last, self._cost, self._looked = time.perf_counter(), 0.0, 0.0
 
     def is_due(self, epoch: int) -> bool:
         if self._every:
             return epoch % self._every == 0
-        return time.perf_counter() - self._last > max(1.0, self._cost / self.SHARE)
+        return time.perf_counter() - self._last > self._company * max(1.0, self._cost / self.SHARE)
+
+    def is_look_due(self) -> bool:
+        """Whether somebody may want to see what became of the last epochs."""
+        return time.perf_counter() - self._looked > self._company * self.LOOK_EVERY
+
+    def looked(self) -> None:
+        self._looked = time.perf_counter()
 
     @contextmanager
     def paid(self) -> Iterator[None]:
@@ -225,9 +234,6 @@ class _Watch:
     cadence: _Cadence
     unread: list[Terms] = dataclasses.field(default_factory=list)
     """Loss terms of epochs that nobody looked at yet: looking makes a GPU wait."""
-    looked: float = 0.0
-
-    LOOK_EVERY: ClassVar[float] = 0.1
 
     def epoch(self, terms: Terms) -> None:
         """An epoch is done."""
@@ -235,7 +241,7 @@ class _Watch:
         self.progress.epoch += 1
         if self.cadence.is_due(self.progress.epoch):
             self.checkpoint()
-        elif time.perf_counter() - self.looked > self.LOOK_EVERY:
+        elif self.cadence.is_look_due():
             self.look()
 
     def look(self) -> None:
@@ -249,7 +255,7 @@ class _Watch:
                 self.progress.history.append({"task": self.progress.task, "epoch": first + number, **named})
                 self.observer.epoch(self.progress.task, named)
             self.unread = []
-        self.looked = time.perf_counter()
+        self.cadence.looked()
 
     def checkpoint(self) -> None:
         self.look()

@@ -45,6 +45,7 @@ def run_fleet(members: Sequence[Member], ended: Ended, checkpoint_every: int | N
                 Silent(),
                 checkpoint_every=checkpoint_every,
                 data_root=member.data_root,
+                company=len(members),
             ),
         )
         for index, member in enumerate(members)
