@@ -1,10 +1,12 @@
 """How much memory may be taken by what could as well lie in a file. Set for a run as a whole, where it is started."""
 
 import tempfile
+import weakref
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,25 +15,37 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Budget:
-    """Bytes of main memory that a run may take; None for as many as there are."""
+    """Bytes of main memory that a run may take; None for as many as there are.
+
+    Half of them are for arrays that may as well lie in a file, as copies of features: the rest is for all else.
+    """
 
     bytes: int | None = None
+    _held: Counter[str] = field(default_factory=Counter, compare=False, repr=False)
+
+    @property
+    def taken(self) -> int:
+        """Bytes of the arrays in memory that are still there."""
+        return self._held["bytes"]
 
     def room(self, shape: tuple[int, int], dtype: type) -> NDArray[Any]:
-        """An array to be filled: in memory, or in a temporary file where it would take more than a quarter."""
+        """An array to be filled: in memory while there is room, else in a temporary file."""
         size = shape[0] * shape[1] * np.dtype(dtype).itemsize
-        if self.bytes is None or size <= self.bytes // 4:
-            return np.empty(shape, dtype)
+        if size == 0 or self.bytes is None or self.taken + size <= self.bytes // 2:
+            array: NDArray[Any] = np.empty(shape, dtype)
+            self._held.update(bytes=size)
+            weakref.finalize(array, self._held.subtract, bytes=size)
+            return array
         # The file has no name: it goes when the last user does.
         with tempfile.TemporaryFile() as file:
             return np.memmap(file, dtype, "w+", shape=shape)
 
 
-_current: ContextVar[Budget] = ContextVar("budget", default=Budget())  # noqa: B039 (it is immutable)
+_current: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
 
 def current() -> Budget:
-    return _current.get()
+    return _current.get() or Budget()
 
 
 @contextmanager

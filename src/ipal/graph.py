@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from ipal import budget
 from ipal.errors import DataError
 from ipal.neighbours import Neighbours, normalised_adjacency, smallest
 
@@ -113,7 +114,18 @@ class Graph:
         if np.array_equal(nodes, np.arange(self.num_nodes)):
             return self
         symmetric = True if self._symmetric else None  # of what runs one way, a part may run both ways
-        return Graph.of(self.x[nodes], self.neighbours.without_rest(nodes), symmetric=symmetric)
+        return Graph.of(_some_features(self.x, nodes), self.neighbours.without_rest(nodes), symmetric=symmetric)
+
+
+def _some_features(x: Features, nodes: Nodes) -> Features:
+    """Features of some nodes: a copy, which lies in a file where memory is short."""
+    if isinstance(x, sp.csr_array):
+        return x[nodes]
+    part = budget.current().room((len(nodes), x.shape[1]), np.float32)
+    step = max(1, VALUES_AT_ONCE // max(1, x.shape[1]))
+    for begin in range(0, len(nodes), step):
+        part[begin : begin + step] = x[nodes[begin : begin + step]]
+    return part
 
 
 def checked_graph(x: Features, edges: NDArray[np.generic], *, undirected: bool) -> Graph:

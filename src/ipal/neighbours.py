@@ -111,15 +111,17 @@ class Neighbours:
         in_order = bool((np.diff(nodes) > 0).all())
         kept, parts = [np.zeros(1, dtype=np.int64)], [np.zeros(0, dtype=np.int32)]
         for begin, end in chosen.chunks():
-            rows = chosen.targets(begin, end)
-            # Where each entry stands: the start of its node's row, and how far into it.
-            within = np.arange(len(rows)) - (chosen.indptr[rows] - chosen.indptr[begin])
-            entries = position[self.indices[self.indptr[nodes[rows]] + within]]
+            starts = chosen.indptr[begin : end + 1] - chosen.indptr[begin]
+            # Where each entry stands: as far from where it is to come as its row's start is.
+            places = np.repeat(self.indptr[nodes[begin:end]] - starts[:-1], sizes[begin:end])
+            places += np.arange(len(places))
+            entries = position[self.indices[places]]
             inside = entries >= 0
-            rows, entries = rows[inside], entries[inside]
+            entries = entries[inside]
+            counts = np.diff(np.concatenate([[0], np.cumsum(inside)])[starts])
             if not in_order:
-                entries = entries[np.lexsort((entries, rows))]
-            kept.append(np.bincount(rows - begin, minlength=end - begin))
+                entries = entries[np.lexsort((entries, np.repeat(np.arange(end - begin), counts)))]
+            kept.append(counts)
             parts.append(entries)
         return Neighbours(np.cumsum(np.concatenate(kept)), np.concatenate(parts))
 

@@ -165,11 +165,27 @@ def test_rows_that_do_not_fit_lie_in_a_file_and_are_the_same() -> None:
     propagation = Propagation(graph.num_features, 1000, 0, CPU)
     rows = propagation.rows(graph, (1, 2))
     with budget.limited(budget.Budget(1000)):
-        assert isinstance(budget.current().room((10, 100), np.float32), np.memmap)
-        assert not isinstance(budget.current().room((2, 10), np.float32), np.memmap)
         filed = propagation.rows(graph, (1, 2))
+        part = graph.induced(np.arange(0, 70, 2))
+        assert isinstance(part.x, np.memmap)
+        in_file = propagation.rows(part, (1, 2))
     assert torch.equal(filed, rows)
-    assert budget.current() == budget.Budget()
+    assert torch.equal(in_file, propagation.rows(graph.induced(np.arange(0, 70, 2)), (1, 2)))
+    assert budget.current().bytes is None
+
+
+def test_arrays_are_in_memory_while_there_is_room() -> None:
+    within = budget.Budget(1000)
+    first, second, third = (within.room((10, 5), np.float32) for _ in range(3))
+    assert [isinstance(one, np.memmap) for one in (first, second, third)] == [False, False, True]
+    third[:] = 3
+    assert third.sum() == 150
+    view = first[2:]
+    del first
+    assert within.taken == 400, "a part of it is still used"
+    del view
+    assert within.taken == 200
+    assert not isinstance(within.room((10, 5), np.float32), np.memmap)
 
 
 def test_pieces_of_the_adjacency_and_mapped_arrays_give_the_same_rows(
