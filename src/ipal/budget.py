@@ -34,7 +34,7 @@ class Budget:
         if size == 0 or self.bytes is None or self.taken + size <= self.bytes // 2:
             array: NDArray[Any] = np.empty(shape, dtype)
             self._held.update(bytes=size)
-            weakref.finalize(array, self._held.subtract, bytes=size)
+            weakref.finalize(array, self._held.subtract, {"bytes": size})
             return array
         # The file has no name: it goes when the last user does.
         with tempfile.TemporaryFile() as file:
