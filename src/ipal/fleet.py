@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -32,53 +32,71 @@ class Member:
     data_root: Path | None = None
 
 
+LANES = 8
+"""Runs at a time: more than a GPU has queues would make it slower, not faster."""
+
+
 def run_fleet(members: Sequence[Member], ended: Ended, checkpoint_every: int | None = None) -> None:
     """Make all runs, interleaved; `ended` hears of each when it is done: its place, and what went wrong."""
-    streams = _Streams()
-    under_way = {
-        index: (
-            streams.next(member.config.device),
-            experiment.run_by_epochs(
-                member.config,
-                member.dataset,
-                member.folder,
-                Silent(),
-                checkpoint_every=checkpoint_every,
-                data_root=member.data_root,
-                company=len(members),
-            ),
-        )
-        for index, member in enumerate(members)
-    }
-    while under_way:
-        for index, (stream, epochs) in tuple(under_way.items()):
+    waiting = deque(enumerate(members))
+    company = min(LANES, len(members))
+    lanes = [_Lane(waiting, ended, checkpoint_every, company) for _ in range(company)]
+    for place, lane in enumerate(lanes):
+        # With a head start of their own: while one run is between two tasks, the others keep the GPU busy.
+        lane.advance(lane.epochs_of_a_task * place // company)
+    while lanes:
+        lanes = [lane for lane in lanes if lane.advance()]
+
+
+class _Lane:
+    """One run after the other, on a CUDA stream of its own."""
+
+    def __init__(
+        self, waiting: deque[tuple[int, Member]], ended: Ended, checkpoint_every: int | None, company: int
+    ) -> None:
+        self._waiting, self._ended = waiting, ended
+        self._options: dict[str, Any] = {"checkpoint_every": checkpoint_every, "company": company}
+        self._streams: dict[str, AbstractContextManager[Any]] = {}
+        self._index, self._member = -1, cast(Member | None, None)
+        self._take()
+
+    def _take(self) -> None:
+        """The next run, where there is one."""
+        self._member = None
+        if self._waiting:
+            self._index, member = self._waiting.popleft()
+            self._member = member
+            self._run = experiment.run_by_epochs(
+                member.config, member.dataset, member.folder, Silent(), data_root=member.data_root, **self._options
+            )
+
+    @property
+    def epochs_of_a_task(self) -> int:
+        return self._member.config.train.epochs if self._member else 0
+
+    def advance(self, epochs: int = 1) -> bool:
+        """Some epochs further, with the next run where one has ended; whether anything is left to do."""
+        for _ in range(epochs):
+            if self._member is None:
+                return False
             try:
-                with stream:
-                    next(epochs)
+                with self._stream(self._member.config.device):
+                    next(self._run)
             except StopIteration:
-                del under_way[index]
-                ended(index, None)
+                self._ended(self._index, None)
+                self._take()
             except Exception as error:
-                del under_way[index]
-                ended(index, error)
+                self._ended(self._index, error)
+                self._take()
+        return self._member is not None
 
-
-class _Streams:
-    """CUDA streams, handed out in turn: more of them than a GPU has queues would make it slower, not faster."""
-
-    MOST = 8
-
-    def __init__(self) -> None:
-        self._made: dict[str, deque[torch.cuda.Stream]] = {}
-
-    def next(self, device: str) -> AbstractContextManager[Any]:
+    def _stream(self, device: str) -> AbstractContextManager[Any]:
         if not device.startswith("cuda"):
             return nullcontext()
-        some = self._made.setdefault(device, deque(maxlen=self.MOST))
-        if len(some) < self.MOST:
-            some.append(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
-        some.rotate()
-        return torch.cuda.stream(some[0])
+        if device not in self._streams:
+            stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            self._streams[device] = torch.cuda.stream(stream)
+        return self._streams[device]
 
 
 class Silent:

@@ -90,6 +90,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
         super().initialise(num_features)
         self.learning_rate_: float | None = None  # none has been needed yet: no task has begun
         self.previous_: nn.ModuleDict | None = None
+        self._has_stepped = False
         self.renew_network()
 
     def renew_network(self) -> None:
@@ -120,8 +121,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
             prepared = self.prepare(task)
         recorded: Recorded | None = None
         for epoch in range(first_epoch, self.epochs):
-            # Not the first epoch: what is made lazily, as the optimiser's moments, is no part of a step.
-            if recorded is None and epoch > first_epoch and self._is_repetitive:
+            if recorded is None and self._is_repetitive:
                 (batch,) = self.batches(task, epoch)
                 recorded = Recorded(partial(self._step, batch, prepared), self.generator_)
             yield recorded() if recorded else self._epoch(task, epoch, prepared)
@@ -135,7 +135,10 @@ class TrainedLearner(Learner, Generic[Prepared]):
         """Whether every step is the same sequence of operations on the same memory of a GPU."""
         if is_listening() or team().size > 1:  # a recording has no parts, and talks to nobody
             return False
-        return self.recordable and self.batch == "full" and self.generator_.device.type == "cuda"
+        if not self.recordable or self.batch != "full" or self.generator_.device.type != "cuda":
+            return False
+        # What is made at a first step, as the optimiser's moments, is no part of the next.
+        return self._has_stepped and all(parameter in self.optimizer_.state for parameter in self.network_.parameters())
 
     def _epoch(self, task: Task, epoch: int, prepared: Prepared) -> Terms:
         """All steps of an epoch; terms are means over its steps."""
@@ -157,6 +160,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
             self.adjust_gradients(prepared)
         with span("optimiser"):
             self.optimizer_.step()
+        self._has_stepped = True
         return {name: term.detach() for name, term in terms.items()}
 
     @spanned("loss")
