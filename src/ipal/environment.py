@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,7 @@ class PeakMemory:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
+@cache
 def _version(package: str) -> str | None:
     try:
         return version(package)
@@ -64,6 +66,7 @@ def _version(package: str) -> str | None:
         return None
 
 
+@cache
 def _git_commit() -> str | None:
     """The commit of this package's own checkout; None where it was installed from a package."""
     here = Path(__file__).parent
@@ -79,6 +82,7 @@ def _git_commit() -> str | None:
     return commit.stdout.strip() + ("+changes" if changed.stdout.strip() else "") or None
 
 
+@cache
 def _processor() -> str:
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():

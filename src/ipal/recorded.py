@@ -3,7 +3,8 @@
 A recording holds the very kernels that the step would start, on the same memory: replayed, it computes the same bits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -18,9 +19,11 @@ class Recorded:
         self._graph = torch.cuda.CUDAGraph()
         # Every replay goes on drawing where the last one ended.
         self._graph.register_generator_state(generator)
+        # A recording holds on to all that its kernels look at.
+        self._step = step
         here, aside = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(here)
-        with torch.cuda.stream(aside):
+        with torch.cuda.stream(aside), _own_workspaces():
             # Not with torch.cuda.graph(): that waits for all streams and empties caches, which other runs use.
             self._graph.capture_begin(capture_error_mode="thread_local")
             try:
@@ -34,3 +37,16 @@ class Recorded:
     def __call__(self) -> Terms:
         self._graph.replay()
         return dict(zip(self._names, self._values.clone().unbind(), strict=True))
+
+
+@contextmanager
+def _own_workspaces() -> Iterator[None]:
+    """Torch keeps a workspace of matrix products for every stream, and hands out the same streams again and again.
+
+    One that was made inside a recording belongs to it: another recording must not find it, nor anybody when it is gone.
+    """
+    torch._C._cuda_clearCublasWorkspaces()
+    try:
+        yield
+    finally:
+        torch._C._cuda_clearCublasWorkspaces()
