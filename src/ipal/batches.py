@@ -2,16 +2,16 @@
 
 import weakref
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
 
 from ipal.config import Sampling
-from ipal.engine import Operators, SampledOperators, SparsePair, operators
+from ipal.engine import Operators, SampledOperators, SparsePair, operators, read_only
 from ipal.graph import Graph
 from ipal.layout import by_seeds
 from ipal.parallel import team
@@ -52,12 +52,26 @@ def sampled(task: Task, sampling: Sampling, seed: int, device: torch.device) -> 
     if team().size > 1:
         generator = torch.Generator(device).manual_seed(seed + 1 + team().rank)
     nodes = torch.from_numpy(task.nodes).to(device)
-    return prefetched([partial(_around, task.graph, nodes, here, sampling, generator) for here in places])
+    # On a GPU the other thread works on this one's stream, so that a batch is ready when it is used.
+    stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
+    return prefetched([partial(_around, task.graph, nodes, here, sampling, generator, stream) for here in places])
 
 
 @spanned("sampling")
-def _around(graph: Graph, nodes: Tensor, here: Tensor | slice, sampling: Sampling, generator: torch.Generator) -> Batch:
+def _around(
+    graph: Graph,
+    nodes: Tensor,
+    here: Tensor | slice,
+    sampling: Sampling,
+    generator: torch.Generator,
+    stream: torch.cuda.Stream | None,
+) -> Batch:
     """A batch of the training nodes `here`, with one sampled step outwards for every layer."""
+    with nullcontext() if stream is None else torch.cuda.stream(stream):
+        return _sample(graph, nodes, here, sampling, generator)
+
+
+def _sample(graph: Graph, nodes: Tensor, here: Tensor | slice, sampling: Sampling, generator: torch.Generator) -> Batch:
     neighbours = Sampler.of(graph, generator.device)
     seeds = nodes[here]
     read = team().share(len(seeds))
@@ -83,5 +97,5 @@ _ready: "weakref.WeakKeyDictionary[Graph, dict[torch.device, Tensor]]" = weakref
 def _features(graph: Graph, device: torch.device) -> Tensor:
     by_device = _ready.setdefault(graph, {})
     if device not in by_device:
-        by_device[device] = torch.from_numpy(np.asarray(graph.x)).to(device)
+        by_device[device] = read_only(graph.x).to(device)
     return by_device[device]

@@ -5,6 +5,7 @@ its transpose (itself, where it is symmetric), so that a backward is just anothe
 serves the propagation matrix and bag-of-words features, which are never made dense.
 """
 
+import warnings
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -72,6 +73,13 @@ class SparseMatrix:
             lengths, output_size=len(self.indices)
         )
         return SparseMatrix(indptr, row[order], self.values[order], (columns, rows))
+
+
+def read_only(array: NDArray[Any]) -> Tensor:
+    """The same memory as a tensor that nobody writes to: so it may be mapped from a file for reading alone."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array)
 
 
 def bags(rows: Tensor, indices: Tensor, indptr: Tensor, weights: Tensor | None = None) -> Tensor:

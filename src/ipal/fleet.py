@@ -34,6 +34,8 @@ class Member:
 
 LANES = 8
 """Runs at a time: more than a GPU has queues would make it slower, not faster."""
+TURN = 10
+"""Epochs that a run goes on for before the next takes its turn."""
 
 
 def run_fleet(members: Sequence[Member], ended: Ended, checkpoint_every: int | None = None) -> None:
@@ -45,7 +47,7 @@ def run_fleet(members: Sequence[Member], ended: Ended, checkpoint_every: int | N
         # With a head start of their own: while one run is between two tasks, the others keep the GPU busy.
         lane.advance(lane.epochs_of_a_task * place // company)
     while lanes:
-        lanes = [lane for lane in lanes if lane.advance()]
+        lanes = [lane for lane in lanes if lane.advance(TURN)]
 
 
 class _Lane:
@@ -74,21 +76,22 @@ class _Lane:
     def epochs_of_a_task(self) -> int:
         return self._member.config.train.epochs if self._member else 0
 
-    def advance(self, epochs: int = 1) -> bool:
+    def advance(self, epochs: int) -> bool:
         """Some epochs further, with the next run where one has ended; whether anything is left to do."""
-        for _ in range(epochs):
-            if self._member is None:
-                return False
+        turns = iter(range(epochs))
+        while self._member is not None:
             try:
                 with self._stream(self._member.config.device):
-                    next(self._run)
+                    for _ in turns:
+                        next(self._run)
+                return True
             except StopIteration:
                 self._ended(self._index, None)
                 self._take()
             except Exception as error:
                 self._ended(self._index, error)
                 self._take()
-        return self._member is not None
+        return False
 
     def _stream(self, device: str) -> AbstractContextManager[Any]:
         if not device.startswith("cuda"):

@@ -11,11 +11,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ipal.engine import SparseMatrix
+from ipal.engine import SparseMatrix, read_only
 from ipal.graph import Graph
 from ipal.spans import span
 
@@ -55,10 +54,9 @@ class Sampler:
         """Made once, and kept as long as the graph lives."""
         by_device = _ready.setdefault(graph, {})
         if device not in by_device:
-            adjacency = graph.adjacency
-            indptr = torch.from_numpy(adjacency.indptr.astype(np.int64)).to(device)
-            indices = torch.from_numpy(adjacency.indices.astype(np.int32)).to(device)
-            by_device[device] = cls(indptr, indices, (indptr.diff() + 1).float().sqrt().reciprocal())
+            by_device[device] = cls(
+                *(read_only(part).to(device) for part in (graph.indptr, graph.indices, graph.scale))
+            )
         return by_device[device]
 
     def rows(self, nodes: Tensor, fanout: Fanout, generator: torch.Generator) -> SparseMatrix:
