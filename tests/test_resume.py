@@ -196,3 +196,9 @@ def test_a_graph_that_changed_since_is_not_resumed(tmp_path):
     changed = complete.model_copy(update={"dataset": TINY + ",seed=9"})
     with pytest.raises(StoreError, match="has changed"):
         experiment.resolve(changed)
+
+
+def test_a_run_too_short_for_a_checkpoint_knows_its_peak_memory(tmp_path: Path) -> None:
+    complete, dataset = experiment.resolve(tiny_config(train={"epochs": 1}))
+    folder = RunStore(tmp_path).folder_for(complete)
+    assert experiment.run(complete, dataset, folder, Stop(), checkpoint_every=1000)["peak_memory_bytes"] > 10**7

@@ -158,6 +158,7 @@ def run_by_epochs(
             if is_out_of_memory(error):
                 raise explained(config, dataset, stream) from error
             raise
+        progress.peak_memory_bytes = max(progress.peak_memory_bytes, memory.bytes())
         result = _result(config, dataset, stream, learner, progress)
         if us.leads:
             folder.write_history(progress.history)
