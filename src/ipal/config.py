@@ -34,6 +34,13 @@ class Sampling(Section):
     """Most neighbours followed from a node, one number a layer, from the training nodes outwards; all for every one."""
 
 
+def batch_in_words(batch: Any) -> str:
+    """The protocol's field `batch`, as a result holds it."""
+    if batch == "full":
+        return "full batch"
+    return f"batches of {batch['nodes']} (fan-outs {', '.join(map(str, batch['fanouts']))})"
+
+
 class ProtocolConfig(Section):
     """How a graph becomes tasks, and how predictions are scored."""
 

@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from ipal.config import batch_in_words
+
 if TYPE_CHECKING:
     from ipal.evaluate import Row
 
@@ -87,7 +89,8 @@ def result(content: dict[str, Any], folder: Path) -> None:
     exemplars = "raw nodes ARE stored" if kept["stores_exemplars"] else "no node is stored"
     facts.add_row("", f"{exemplars}; {len(kept['nodes_behind_class'])} classes remembered")
     graphs = f"train {protocol['train_graph']}, test {protocol['test_graph']}"
-    facts.add_row("protocol", f"{graphs}, {protocol['visibility']}, {protocol['accuracy']} accuracy")
+    batch = f", {batch_in_words(protocol['batch'])}" if protocol["batch"] != "full" else ""
+    facts.add_row("protocol", f"{graphs}, {protocol['visibility']}, {protocol['accuracy']} accuracy{batch}")
     if content["data"]["remark"]:
         facts.add_row("remark", content["data"]["remark"])
     facts.add_row("folder", str(folder))

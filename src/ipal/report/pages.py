@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ipal.config import batch_in_words
 from ipal.errors import ConfigError, did_you_mean
 from ipal.files import make_folder, write_atomically
 from ipal.report import figures, tables
@@ -92,7 +93,7 @@ def caption(benches: Sequence[Bench]) -> str:
     return (
         f"AP and AF on test nodes in %, mean ± sample standard deviation over {_seeds(*benches)}. "
         f"Protocol: train graph {protocol['train_graph']}, test graph {protocol['test_graph']}, "
-        f"{protocol['visibility']}, {protocol['accuracy']} accuracy, {protocol['batch']} batch, class order "
+        f"{protocol['visibility']}, {protocol['accuracy']} accuracy, {batch_in_words(protocol['batch'])}, class order "
         f"{protocol['class_order']}, {protocol['edges']} edges, {train}/{validation}/{100 - train - validation} "
         f"within each class; classes of each task: {splits}."
     )
