@@ -75,11 +75,11 @@ class Classifier(TrainedLearner[Lesson]):
         return Lesson(labels, current, known[~torch.isin(known, current)], before)
 
     def loss(self, batch: Batch, prepared: Lesson) -> Terms:
-        return self.terms(self.encoder_(batch.graph), batch.positions, prepared)
+        return self.terms(self.encoder_(batch.graph), batch, prepared)
 
-    def terms(self, f: Tensor, here: Tensor | slice, prepared: Lesson) -> Terms:
-        """Loss terms from the embeddings of the training nodes `here`; a method adds its own."""
-        return {"cross_entropy": self.cross_entropy(self.head_(f), prepared.labels[here], prepared)}
+    def terms(self, f: Tensor, batch: Batch, prepared: Lesson) -> Terms:
+        """Loss terms from the embeddings of a batch's nodes; a method adds its own."""
+        return {"cross_entropy": self.cross_entropy(self.head_(f), prepared.labels[batch.positions], prepared)}
 
     def cross_entropy(self, logits: Tensor, labels: Tensor, prepared: Lesson) -> Tensor:
         if self.competing == "current":

@@ -16,6 +16,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from ipal.batches import Batch
 from ipal.learners.base import Remembered, Terms
 from ipal.learners.classifier import Classifier, Lesson, balanced_cross_entropy
 from ipal.learners.remembering import RemembersClasses
@@ -104,11 +105,11 @@ class EFC(RemembersClasses[Lesson], Classifier):
         eye = torch.eye(covariance.shape[1], device=covariance.device)
         return Replay(**vars(lesson), roots=torch.linalg.cholesky(covariance + self.ridge * eye))
 
-    def terms(self, f: Tensor, here: Tensor | slice, prepared: Lesson) -> Terms:
+    def terms(self, f: Tensor, batch: Batch, prepared: Lesson) -> Terms:
         if prepared.before is None or not len(prepared.old):
-            return super().terms(f, here, prepared)
+            return super().terms(f, batch, prepared)
         assert isinstance(prepared, Replay)
-        labels = prepared.labels[here]
+        labels = prepared.labels[batch.positions]
         logits = self.head_(f)
         drawn = self._draw(prepared)
         mixed = torch.cat([logits, self.head_(drawn)])
@@ -118,7 +119,7 @@ class EFC(RemembersClasses[Lesson], Classifier):
         return {
             "cross_entropy": balanced_cross_entropy(logits.index_fill(1, prepared.old, -torch.inf), labels),
             "replay": balanced_cross_entropy(mixed, mixed_labels),
-            "consolidation": feature_consolidation(f, prepared.before[here], metric),
+            "consolidation": feature_consolidation(f, self.seen_before(batch, prepared.before), metric),
         }
 
     def _draw(self, prepared: Replay) -> Tensor:

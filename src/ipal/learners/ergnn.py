@@ -17,6 +17,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from ipal.batches import Batch
 from ipal.engine import operators
 from ipal.learners.base import Terms
 from ipal.learners.classifier import Classifier, Lesson, balanced_cross_entropy
@@ -83,8 +84,8 @@ class ERGNN(Classifier):
         kept = self.rows(np.zeros(0) if self.buffer_ is None else self.buffer_.labels)
         return Rehearsed(**vars(super().prepare(task)), kept=kept)
 
-    def terms(self, f: Tensor, here: Tensor | slice, prepared: Lesson) -> Terms:
-        terms = super().terms(f, here, prepared)
+    def terms(self, f: Tensor, batch: Batch, prepared: Lesson) -> Terms:
+        terms = super().terms(f, batch, prepared)
         if self.buffer_ is None:
             return terms
         assert isinstance(prepared, Rehearsed)

@@ -92,7 +92,7 @@ class IPAL(PrototypicalLearner):
         contrast = losses.prototype_contrast(directions, labels, mu, self.tau, hard, hard_labels, replayed, absent)
         terms = {"contrast": contrast}
         if prepared.before is not None and len(prepared.old) and self.distillation != "none":
-            terms["distillation"] = self.gamma * self._distill(f, prepared.before[here], offline)
+            terms["distillation"] = self.gamma * self._distill(f, self.seen_before(batch, prepared.before), offline)
         return terms
 
     def _distill(self, f: Tensor, before: Tensor, mu: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from ipal.batches import Batch
 from ipal.learners.base import Terms
 from ipal.learners.classifier import Classifier, Lesson
 
@@ -40,10 +41,10 @@ class LwF(Classifier):
     name: ClassVar[str] = "lwf"
     looks_back: ClassVar[bool] = True
 
-    def terms(self, f: Tensor, here: Tensor | slice, prepared: Lesson) -> Terms:
-        terms = super().terms(f, here, prepared)
+    def terms(self, f: Tensor, batch: Batch, prepared: Lesson) -> Terms:
+        terms = super().terms(f, batch, prepared)
         if self.previous_ is not None and prepared.before is not None:
-            before = self.previous_["head"](prepared.before[here])
+            before = self.previous_["head"](self.seen_before(batch, prepared.before))
             now = self.head_(f)[:, : before.shape[1]]
             terms["distillation"] = self.strength * output_distillation(now, before, self.softening)
         return terms

@@ -15,6 +15,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from ipal import losses
+from ipal.batches import Batch
 from ipal.learners.base import Terms
 from ipal.learners.classifier import Classifier, Lesson
 from ipal.learners.remembering import RemembersClasses
@@ -90,14 +91,16 @@ class POLO(RemembersClasses[Lesson], Classifier):
     looks_back: ClassVar[bool] = True
     keeps: ClassVar[dict[str, str]] = Classifier.keeps | RemembersClasses.keeps
 
-    def terms(self, f: Tensor, here: Tensor | slice, prepared: Lesson) -> Terms:
-        terms = super().terms(f, here, prepared)
+    def terms(self, f: Tensor, batch: Batch, prepared: Lesson) -> Terms:
+        terms = super().terms(f, batch, prepared)
         if prepared.before is not None and len(prepared.old):
             mu, radius = self.memory_.mean[prepared.old], self.memory_.variance[prepared.old].mean(dim=1).sqrt()
             noise = torch.randn(mu.shape, generator=self.generator_, device=mu.device)
             pseudo = pseudo_features(mu, radius, f.detach(), noise)
             terms["replay"] = self.replay_strength * F.cross_entropy(self.head_(pseudo), prepared.old)
-            terms["distillation"] = self.kappa * losses.feature_distillation(f, prepared.before[here])
+            terms["distillation"] = self.kappa * losses.feature_distillation(
+                f, self.seen_before(batch, prepared.before)
+            )
         return terms
 
     def end_task(self, task: Task, prepared: Lesson) -> None:

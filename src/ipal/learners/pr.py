@@ -11,6 +11,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from ipal.batches import Batch
 from ipal.learners.base import Terms
 from ipal.learners.classifier import Classifier, Lesson
 from ipal.learners.remembering import RemembersClasses
@@ -38,8 +39,8 @@ class PR(RemembersClasses[Lesson], Classifier):
     name: ClassVar[str] = "pr"
     keeps: ClassVar[dict[str, str]] = Classifier.keeps | RemembersClasses.keeps
 
-    def terms(self, f: Tensor, here: Tensor | slice, prepared: Lesson) -> Terms:
-        terms = super().terms(f, here, prepared)
+    def terms(self, f: Tensor, batch: Batch, prepared: Lesson) -> Terms:
+        terms = super().terms(f, batch, prepared)
         if len(prepared.old):
             drawn = self.memory_.sample(prepared.old, self.samples, self.generator_)
             labels = prepared.old.repeat_interleave(self.samples)

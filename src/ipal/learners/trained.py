@@ -207,6 +207,18 @@ class TrainedLearner(Learner, Generic[Prepared]):
         """Embeddings of a task's training nodes, without gradient; by the network itself or by another."""
         return embeddings(cast(GCN, (network or self.network_)["encoder"]), task, self.generator_.device)
 
+    def seen_before(self, batch: Batch, whole: Tensor) -> Tensor:
+        """Embeddings of a batch's nodes by the previous network; `whole` are those of all training nodes.
+
+        In a mini-batch both networks look at the same sample: what differs is what was learned, not what was drawn.
+        """
+        if isinstance(batch.positions, slice):
+            return whole
+        assert self.previous_ is not None, "there was a network before"
+        with torch.no_grad():
+            embeddings: Tensor = self.previous_["encoder"](batch.graph)
+        return embeddings
+
     # ------------------------------------------------------------------ state as a value
 
     def tensors(self) -> dict[str, Tensor]:
