@@ -235,6 +235,18 @@ def test_a_class_without_a_node_in_the_batch_has_no_prototype(method: type, tiny
     torch.testing.assert_close(terms["contrast"], expected)
 
 
+@pytest.mark.parametrize("method", ["ipal", "polo", "efc"])
+def test_both_networks_look_at_the_same_sample(method: str, tiny_stream: TaskStream) -> None:
+    learner = learn(make(LEARNERS[method], epochs=2, batch=SMALL), tiny_stream.task(0))
+    task = tiny_stream.task(1)
+    learner.start(task)
+    prepared = learner.prepare(task)
+    for batch in learner.batches(task, 0):
+        terms = learner.loss(batch, prepared)
+        # Before the first step both are one network: nothing is there to be distilled, whatever was drawn.
+        assert terms["consolidation" if method == "efc" else "distillation"].item() == pytest.approx(0, abs=1e-5)
+
+
 def test_batches_follow_from_the_state_between_epochs(tiny_stream: TaskStream) -> None:
     whole = make(IPAL, epochs=4, batch=SMALL)
     for index in range(2):
