@@ -1,5 +1,7 @@
 """The benchmarks run, say their ratios, and compare sides that compute the same. Nothing here looks at a clock."""
 
+import json
+import math
 import os
 import re
 import subprocess
@@ -7,25 +9,31 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.conftest import PROJECT
 
 
-@pytest.fixture
-def lines(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """What a benchmark prints at its smallest size, without real data."""
-    script = PROJECT / "benchmarks" / request.param
+def printed(script: str, folder: Path, *options: str) -> str:
+    """What a benchmark prints at its smallest size, without real data, in an empty folder."""
     done = subprocess.run(
-        [sys.executable, str(script), "--size", "tiny", "--repeats", "2", "--threads", "1"],
+        [sys.executable, str(PROJECT / "benchmarks" / script), "--size", "tiny", "--repeats", "2", *options],
         capture_output=True,
         text=True,
-        cwd=tmp_path,
-        env={**os.environ, "IPAL_DATA": str(tmp_path / "no-data"), "OMP_NUM_THREADS": "1"},
-        timeout=120,
+        cwd=folder,
+        env={**os.environ, "IPAL_DATA": str(folder / "no-data"), "OMP_NUM_THREADS": "1"},
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr
-    assert list(tmp_path.iterdir()) == []
     return done.stdout
+
+
+@pytest.fixture
+def lines(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """What a benchmark prints; it leaves nothing behind."""
+    said = printed(request.param, tmp_path, "--threads", "1")
+    assert list(tmp_path.iterdir()) == []
+    return said
 
 
 def ratios(text: str) -> list[float]:
@@ -83,3 +91,40 @@ def test_the_parts_of_a_stream_on_a_large_graph_add_up(lines: str) -> None:
     assert {"choice", "propagation", "expansion", "sums", "solve", "evaluation"} <= rows.keys()
     assert sum(map(float, rows.values())) == pytest.approx(whole, abs=0.06)
     assert re.search(r"peak memory of the host \d+\.\d\d GB", lines)
+
+
+@pytest.mark.parametrize("lines", ["sampled_epoch.py"], indirect=True)
+def test_a_sampled_epoch_is_the_same_with_stock_layers(lines: str) -> None:
+    assert re.search(r"batches of 100 of \d+ nodes, fan-outs 10 and 25", lines)
+    assert len(ratios(lines)) == 2
+    difference = re.search(r"largest relative difference of losses and gradients: (\S+)", lines)
+    assert difference is not None
+    assert float(difference[1]) < 1e-3
+
+
+def test_cost_is_fitted_and_drawn_in_every_direction(tmp_path: Path) -> None:
+    lines = printed("scaling.py", tmp_path, "--threads", "1", "-o", str(tmp_path / "figures"))
+    number = r"-?\d+\.\d\d"
+    rows = re.findall(rf"^\| (\w+) \| ([\w, -]+) \| .* MB \| {number} \({number}\) \|$", lines, flags=re.MULTILINE)
+    directions = ["nodes", "edges", "features", "classes", "tasks"]
+    methods = ["IPAL, full graph", "IPAL, mini-batches", "closed form"]
+    assert rows == [(direction, method) for direction in directions for method in methods]
+    assert re.search(rf"largest exponent in nodes \+ edges: {number} \(", lines)
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == [
+        "scaling.json",
+        "scaling.png",
+        "scaling.svg",
+    ]
+    for curve in json.loads((tmp_path / "figures" / "scaling.json").read_text())["curves"]:
+        small, large = curve["costs"]
+        rise = math.log(large["seconds"] / small["seconds"]) / math.log(large["size"] / small["size"])
+        assert curve["exponents"]["seconds"]["all"] == pytest.approx(rise)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="measures a GPU, and there is none")
+def test_every_part_of_the_gpu_benchmark_runs(tmp_path: Path) -> None:
+    lines = printed("gpu.py", tmp_path, "--compared", "2")
+    assert "same matrix" in lines
+    assert re.search(r"largest difference of AP to a single run, of \d+ compared: \d", lines)
+    assert "full graph" in lines
+    assert "Closed form" in lines
