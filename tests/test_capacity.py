@@ -76,7 +76,9 @@ def test_the_largest_task_is_the_one_with_most_edges(large: datasets.Dataset) ->
     _, stream = resolved(large)
     sizes = [(task.graph.num_nodes, task.graph.num_edges) for task in map(stream.task, range(len(stream)))]
     most = max(sizes, key=sum)
-    assert capacity.largest_task(large.graph, stream) == capacity.extent(large.graph, *most)
+    largest, together = capacity.task_extents(large.graph, stream)
+    assert largest == capacity.extent(large.graph, *most)
+    assert together == capacity.extent(large.graph, *map(sum, zip(*sizes, strict=True)))
 
 
 @pytest.mark.parametrize(

@@ -233,6 +233,11 @@ def operators(of: Graph | Task, device: torch.device) -> GraphOperators:
 
 
 @spanned("operators")
+def ready_graphs() -> list[Graph]:
+    """Graphs whose operators are kept."""
+    return [of for of in _ready if isinstance(of, Graph)]
+
+
 def _graph_operators(graph: Graph, device: torch.device) -> GraphOperators:
     """Choose the form of the first layer by counting multiply-adds per output column.
 

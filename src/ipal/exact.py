@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ipal import budget
 from ipal.encoder import GCN
-from ipal.engine import SparseMatrix, operators
+from ipal.engine import SparseMatrix, operators, ready_graphs
 from ipal.graph import Graph
 from ipal.neighbours import EDGES_AT_ONCE
 from ipal.parallel import team
@@ -47,9 +47,12 @@ def by_layers(encoder: GCN, graph: Graph, device: torch.device) -> Tensor:
 
 
 def _fits(graph: Graph) -> bool:
-    """Whether what full-graph operators take is a small part of the memory that a run may take."""
+    """Whether the operators of a graph, with those kept of others, take a small part of the memory allowed."""
     most = budget.current().bytes
-    return most is None or operators_bytes(graph) <= most // 4
+    if most is None:
+        return True
+    others = sum(operators_bytes(other) for other in ready_graphs() if other is not graph)
+    return others + operators_bytes(graph) <= most // 4
 
 
 def operators_bytes(graph: Graph) -> int:
