@@ -3,32 +3,41 @@
 A gradient of one node's output reaches the weights only through that node's neighbourhood. So the backward pass
 is done on rows (anchor, node): one for every node in the anchor's neighbourhood, where "anchor" is the node whose
 output is differentiated. One anchor's gradient of a weight matrix is then a sum of outer products over its rows,
-and never mixes with another's. Anchors are taken in chunks, so that memory stays bounded.
+and never mixes with another's. Anchors are taken in chunks, so that memory stays bounded. All of it happens on the
+network's device, every sum in a fixed order.
 """
 
-import copy
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import cast
 
 import numpy as np
 import scipy.sparse as sp
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ipal.encoder import GCN
-from ipal.engine import SparseMatrix, operators
+from ipal.engine import SparseMatrix, bags, operators
 from ipal.head import Head
+from ipal.layout import ALONE
 from ipal.streams import Task
 
-Array = NDArray[Any]
 Size = Callable[[Tensor], Tensor]
-"""What is averaged over nodes: the square of a gradient, or its absolute value."""
+"""What is averaged over nodes: the square of a gradient, or its absolute value. That of zero is zero."""
+Input = Tensor | SparseMatrix
+"""What a layer multiplies with its weights."""
 
-# Numbers that one chunk's largest array may hold.
+# Numbers that the largest array of one chunk may hold; more on a GPU, which many small operations would keep waiting.
 CHUNK = 2**23
+GPU_CHUNK = 2**25
+# Numbers that stay in the cache of a CPU from one operation to the next.
+CACHED = 2**19
+# An entry of a sparse matrix takes as much as so many numbers, with all that is noted of it.
+ENTRY = 8
 
 
+@torch.no_grad()
 def network_importance(network: nn.ModuleDict, task: Task, output_gradient: Tensor, size: Size) -> dict[str, Tensor]:
     r"""Mean over training nodes of the size of each node's own gradient, for every parameter of encoder and head.
 
@@ -51,98 +60,194 @@ def network_importance(network: nn.ModuleDict, task: Task, output_gradient: Tens
     return {name: named[name] for name, _ in network.named_parameters()}
 
 
+@torch.no_grad()
 def encoder_importance(encoder: GCN, task: Task, g: Tensor, size: Size) -> dict[str, Tensor]:
     r"""Mean over a task's training nodes of the size of each node's own gradient, for every encoder parameter.
 
     `g` (training nodes x width) is the derivative of each node's scalar with respect to its embedding.
     """
-    # The bookkeeping of rows is SciPy's, so all of it happens on the processor.
-    device = g.device
-    encoder, g = copy.deepcopy(encoder).cpu(), g.cpu()
-    inputs, active = _layer_inputs(encoder, task)
+    a, inputs, active = _layer_inputs(encoder, task, g.device)
+    nodes = torch.from_numpy(task.nodes).to(g.device)
     total = {name: torch.zeros_like(p) for name, p in encoder.named_parameters()}
     if encoder.last_relu:
-        g = g * (torch.from_numpy(inputs[-1][task.nodes]) @ encoder.weights[-1] + encoder.biases[-1] > 0)
-    for anchors in _chunks(task, inputs, encoder):
+        g = g * active[-1][nodes]
+    for anchors in _chunks(a, inputs[0], encoder, nodes):
         # Rows begin as the anchors themselves, and widen by one step of the graph with every layer.
-        owner, node = np.arange(len(anchors)), task.nodes[anchors]
-        delta = g[torch.from_numpy(anchors)]
+        rows, delta = Rows.of(nodes[anchors]), g[anchors]
         for layer in reversed(range(len(encoder.weights))):
-            total[f"weights.{layer}"] += _summed_size(inputs[layer], owner, node, delta, size)
-            total[f"biases.{layer}"] += size(_by_owner(owner, len(anchors)).matmul(delta)).sum(dim=0)
+            x, weight = inputs[layer], total[f"weights.{layer}"]
+            total[f"biases.{layer}"] += size(rows.sums(delta)).sum(dim=0)
+            if isinstance(x, Tensor):
+                _add_size(weight, x, rows, delta, size)
+            else:  # not carried over the graph yet: so the gradient is
+                further, spread = rows.widened(a)
+                _add_size_of_sparse(weight, x, further, spread.matmul(delta), size)
             if layer:
-                owner, node, spread = _widened(task.graph.normalised, owner, node)
-                delta = spread.matmul(delta @ encoder.weights[layer].T) * active[layer - 1][torch.from_numpy(node)]
-    return {name: (value / len(task.nodes)).to(device) for name, value in total.items()}
+                rows, spread = rows.widened(a)
+                delta = spread.matmul(delta @ encoder.weights[layer].T) * active[layer - 1][rows.node]
+    return {name: value / len(nodes) for name, value in total.items()}
 
 
-def _layer_inputs(encoder: GCN, task: Task) -> tuple[list[sp.csr_array | Array], list[Tensor]]:
-    """What each layer multiplies with its weights, for every node, and where the ReLU after it lets pass."""
-    a = task.graph.normalised
-    inputs, active = [a @ task.graph.x], []
-    for weight, bias in zip(list(encoder.weights)[:-1], list(encoder.biases)[:-1], strict=True):
-        hidden = torch.from_numpy(inputs[-1] @ weight.detach().numpy()) + bias.detach()
-        active.append(hidden > 0)
-        inputs.append(a @ hidden.relu().numpy())
-    return inputs, active
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Pairs (owner, node), in ascending order: the nodes that an anchor's gradient has reached."""
+
+    owner: Tensor
+    """The place of an anchor in its chunk."""
+    node: Tensor
+    starts: Tensor
+    """Where each owner's rows begin, and the end."""
+
+    @classmethod
+    def of(cls, anchors: Tensor) -> "Rows":
+        place = torch.arange(len(anchors) + 1, device=anchors.device)
+        return cls(place[:-1], anchors, place)
+
+    @property
+    def owners(self) -> int:
+        return len(self.starts) - 1
+
+    def sums(self, values: Tensor) -> Tensor:
+        """Sum over the rows of each owner."""
+        return bags(values, _numbers(len(values), values.device), self.starts.int())
+
+    def widened(self, a: SparseMatrix) -> tuple["Rows", SparseMatrix]:
+        """Rows one step further: every (owner, neighbour), and the matrix that carries gradients there."""
+        reach = _picked(a, self.node)  # row x neighbour, the share of each neighbour in the row's sum
+        row = _numbers(len(self.node), self.node.device).repeat_interleave(
+            reach.indptr.diff(), output_size=len(reach.indices)
+        )
+        width = a.shape[1]
+        key, order = (self.owner[row] * width + reach.indices).sort(stable=True)
+        key, counts = torch.unique_consecutive(key, return_counts=True)
+        spread = SparseMatrix(_ends(counts), row[order], reach.values[order], (len(key), len(self.node)))
+        owner = key // width
+        starts = torch.searchsorted(owner, torch.arange(self.owners + 1, device=owner.device))
+        return Rows(owner, key - owner * width, starts), spread
 
 
-def _chunks(task: Task, inputs: list[Any], encoder: GCN) -> Iterator[Array]:
-    """Places of training nodes, cut so that the first layer's per-node gradients of a chunk stay small."""
-    x = inputs[0]
-    if isinstance(x, sp.csr_array):
-        reach, support = (task.graph.normalised != 0).astype(np.int64), np.diff(x.indptr).astype(np.int64)
-        for _ in range(len(encoder.weights) - 1):
-            support = np.minimum(reach @ support, x.shape[1])
-        support = support[task.nodes]
+def _layer_inputs(encoder: GCN, task: Task, device: torch.device) -> tuple[SparseMatrix, list[Input], list[Tensor]]:
+    """The propagation, what each layer multiplies with its weights, and where a ReLU after it lets pass.
+
+    For every node. Of the first layer it may be the sparse features, which are not carried over the graph yet.
+    """
+    graph = task.graph
+    whole = operators(graph, device)
+    alone = whole.layout is ALONE  # otherwise other processes have the other rows
+    a = whole.propagation.matrix if alone else SparseMatrix.of(graph.normalised, device)
+    if isinstance(whole.features, Tensor):
+        inputs: list[Input] = [whole.layout.complete(whole.features)]
     else:
-        support = np.full(len(task.nodes), x.shape[1])
-    numbers = np.cumsum(support * encoder.weights[0].shape[1])
-    cut = np.flatnonzero(np.diff(numbers // CHUNK)) + 1
-    return iter(np.split(np.arange(len(task.nodes)), cut))
+        inputs = [whole.features.matrix if alone else SparseMatrix.of(graph.x, device)]
+    hidden = encoder.first_layer(whole)
+    active = [hidden > 0]
+    for weight, bias in zip(encoder.weights[1:], encoder.biases[1:], strict=True):
+        carried = a.matmul(hidden.relu())
+        hidden = carried @ weight + bias
+        inputs.append(carried)
+        active.append(hidden > 0)
+    return a, inputs, active
 
 
-def _summed_size(x: sp.csr_array | Array, owner: Array, node: Array, delta: Tensor, size: Size) -> Tensor:
-    """Sum over owners of the size of their gradient, the sum over an owner's rows of x[node]^T delta."""
-    num_inputs = x.shape[1]
-    if len(np.unique(owner)) == len(owner):  # one row each: the size of an outer product is the product of sizes
-        rows = x[node]
-        dense = torch.from_numpy(rows.toarray() if isinstance(rows, sp.csr_array) else rows)
-        return size(dense).T @ size(delta)
-    rows = sp.csr_array(x[node])
-    # (owner, input) x row: each line gathers the rows that reach one input of one owner's gradient.
-    shifted = rows.indices.astype(np.int64) + np.repeat(owner * num_inputs, np.diff(rows.indptr))
-    used, line = _numbered(shifted, int(owner[-1] + 1) * num_inputs)
-    row = np.repeat(np.arange(len(node)), np.diff(rows.indptr))
-    gather = sp.csr_array((rows.data, (line, row)), shape=(len(used), len(node)))
-    gradients = SparseMatrix.of(gather, delta.device).matmul(delta)
-    ones = np.ones(len(used), dtype=np.float32)
-    collect = sp.csr_array((ones, (used % num_inputs, np.arange(len(used)))), shape=(num_inputs, len(used)))
-    return SparseMatrix.of(collect, delta.device).matmul(size(gradients))
+def _chunks(a: SparseMatrix, x: Input, encoder: GCN, nodes: Tensor) -> Iterator[Tensor]:
+    """Places of training nodes, similar ones together, cut so that the arrays of a chunk stay small."""
+    numbers = _numbers_of_anchors(a, x, encoder)[nodes]
+    order = numbers.argsort(descending=True, stable=True)
+    largest = numbers[order].tolist()
+    room, begin = GPU_CHUNK if nodes.is_cuda else CHUNK, 0
+    while begin < len(largest):
+        end = begin + max(1, int(room // largest[begin]))
+        yield order[begin:end]
+        begin = end
 
 
-def _numbered(keys: Array, limit: int) -> tuple[Array, Array]:
-    """The different keys, ascending, and the place of each key among them: without a sort where marks are few."""
-    if limit > CHUNK:
-        return np.unique(keys, return_inverse=True)
-    present = np.zeros(limit, dtype=bool)
-    present[keys] = True
-    place = np.cumsum(present) - 1
-    return np.flatnonzero(present), place[keys]
+def _numbers_of_anchors(a: SparseMatrix, x: Input, encoder: GCN) -> Tensor:
+    """How large the arrays of each node may become, were it an anchor."""
+    shapes: list[torch.Size] = [weight.shape for weight in encoder.weights]
+    widths, sizes = [shape[1] for shape in shapes], [shape.numel() for shape in shapes]
+    one = torch.ones(a.shape[0], dtype=torch.float64, device=a.values.device)
+    if isinstance(x, Tensor):
+        # Not the larger of gradients and rows but both: so nodes are sorted by their rows, and little is padded.
+        gradients = max(sizes[:-1])
+        rows = _reached(a, one[:, None], len(widths) - 1)[:, 0].clamp(max=len(one))
+        return rows * max(*widths, x.shape[1]) + gradients
+    gradients = max(sizes[1:-1], default=1)
+    reached = _reached(a, torch.stack([one, x.indptr.diff()], dim=1), len(widths))
+    rows, entries = reached[:, 0].clamp(max=len(one)), reached[:, 1].clamp(max=len(x.indices))
+    return (rows * max(widths)).maximum(ENTRY * entries).clamp(min=gradients)
 
 
-def _by_owner(owner: Array, number: int) -> SparseMatrix:
-    ones = np.ones(len(owner), dtype=np.float32)
-    return SparseMatrix.of(
-        sp.csr_array((ones, (owner, np.arange(len(owner)))), shape=(number, len(owner))), torch.device("cpu")
-    )
+def _reached(a: SparseMatrix, values: Tensor, steps: int) -> Tensor:
+    """Sums over all ways of so many steps in the graph: at least those over the nodes that they lead to."""
+    for _ in range(steps):
+        values = bags(values, a.indices, a.indptr)
+    return values
 
 
-def _widened(a: sp.csr_array, owner: Array, node: Array) -> tuple[Array, Array, SparseMatrix]:
-    """Rows one step further: every (owner, neighbour), and the matrix that carries gradients there."""
-    reach = a[node]  # row x neighbour, the share of each neighbour in the row's sum
-    row = np.repeat(np.arange(len(node)), np.diff(reach.indptr))
-    key = owner[row] * a.shape[0] + reach.indices
-    used, line = _numbered(key, int(owner[-1] + 1) * a.shape[0])
-    spread = sp.csr_array((reach.data, (line, row)), shape=(len(used), len(node)))
-    return used // a.shape[0], used % a.shape[0], SparseMatrix.of(spread, torch.device("cpu"))
+def _add_size(total: Tensor, x: Tensor, rows: Rows, delta: Tensor, size: Size) -> None:
+    """Add the size of every owner's gradient, which is the sum over its rows of x[node]^T delta."""
+    if len(rows.node) == rows.owners:  # one row each: the size of an outer product is the product of sizes
+        total += size(x[rows.node]).T @ size(delta)
+        return
+    # Every owner gets as many rows as the longest; those beyond its own are zero.
+    longest = int(rows.starts.diff().max())
+    shift = torch.arange(rows.owners, device=delta.device) * longest - rows.starts[:-1]
+    place = torch.arange(len(delta), device=delta.device) + shift[rows.owner]
+    node = place.new_zeros(rows.owners * longest).index_copy_(0, place, rows.node)
+    padded = delta.new_zeros(len(node), delta.shape[1]).index_copy_(0, place, delta)
+    gradients = x[node].view(rows.owners, longest, -1).mT @ padded.view(rows.owners, longest, -1)
+    total += size(gradients).sum(dim=0)
+
+
+def _add_size_of_sparse(total: Tensor, x: SparseMatrix, rows: Rows, delta: Tensor, size: Size) -> None:
+    """The same with sparse x: a gradient has a line for every input that its owner reaches, and no other."""
+    entries = _transposed(_picked(x, rows.node))  # input x row
+    # Lines are those of the first input, one for each owner, then those of the next: as rows are sorted by owner, the
+    # entries of a line stand together already.
+    owner = rows.owner.int().index_select(0, entries.indices)
+    begins = torch.ones(len(owner) + 1, dtype=torch.bool, device=owner.device)
+    torch.ne(owner[1:], owner[:-1], out=begins[1:-1])
+    begins[entries.indptr] = True
+    entry = torch.nonzero(begins).flatten().int()  # the first of each line, and the end
+    line = torch.searchsorted(entry, entries.indptr, out_int32=True)  # the first of each input, and the end
+    # Some lines at a time, which may begin or end amidst those of an input.
+    room = GPU_CHUNK if delta.is_cuda else min(CHUNK, CACHED)
+    number, step = len(entry) - 1, max(1, room // delta.shape[1])
+    cuts = torch.arange(0, number, step, dtype=torch.int32, device=delta.device)
+    inputs = torch.searchsorted(line, cuts, right=True) - 1
+    cut = [*torch.stack([cuts, inputs, entry[cuts]], dim=1).tolist(), [number, x.shape[1] - 1, len(owner)]]
+    for (begin, low, first), (end, high, last) in pairwise(cut):
+        ends = entry[begin : end + 1] - first
+        gradients = bags(delta, entries.indices[first:last], ends, entries.values[first:last])
+        ends = line[low : high + 2].clamp(begin, end) - begin
+        total[low : high + 1] += bags(size(gradients), _numbers(len(gradients), ends.device), ends)
+
+
+def _picked(matrix: SparseMatrix, rows: Tensor) -> SparseMatrix:
+    """Some rows of a matrix, in the order given."""
+    start = matrix.indptr[rows]
+    lengths = matrix.indptr[rows + 1] - start
+    ends = _ends(lengths)
+    place = (start - ends[:-1]).repeat_interleave(lengths, output_size=int(ends[-1]))
+    place += _numbers(len(place), rows.device)
+    indices, values = matrix.indices.index_select(0, place), matrix.values.index_select(0, place)
+    return SparseMatrix(ends, indices, values, (len(rows), matrix.shape[1]))
+
+
+def _transposed(matrix: SparseMatrix) -> SparseMatrix:
+    """The transpose: on a CPU as SciPy makes it, which counts where torch sorts. Both give the same."""
+    if matrix.indices.is_cuda:
+        return matrix.transposed()
+    parts = (matrix.values.numpy(), matrix.indices.numpy(), matrix.indptr.numpy())
+    turned = sp.csr_array(parts, shape=matrix.shape).T.tocsr()
+    indptr, indices, values = map(torch.from_numpy, (turned.indptr, turned.indices, turned.data))
+    return SparseMatrix(indptr, indices, values, turned.shape)
+
+
+def _ends(counts: Tensor) -> Tensor:
+    """Where each of several runs begins, and the end of the last."""
+    return torch.nn.functional.pad(counts.cumsum(0), (1, 0)).int()
+
+
+def _numbers(number: int, device: torch.device) -> Tensor:
+    return torch.arange(number, device=device, dtype=torch.int32)
