@@ -122,7 +122,8 @@ def test_a_full_disk_is_one_sentence_of_the_command(
 ) -> None:
     with monkeypatch.context() as full:
         fill_disk(full, "os.replace", 4)
-        sentence = complaint(command("run", *SMALL), "No room on the disk", "repeat the command", underway=True)
+        often = command("run", *SMALL, "--checkpoint-every", 1)
+        sentence = complaint(often, "No room on the disk", "repeat the command", underway=True)
     assert "checkpoint.safetensors" in sentence
     done = command("run", *SMALL, "--json")
     assert done.code == 0

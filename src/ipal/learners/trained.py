@@ -21,6 +21,7 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
+from ipal.adam import Adam
 from ipal.batches import Batch, sampled, whole_task
 from ipal.config import EncoderConfig, Sampling, TrainConfig
 from ipal.encoder import GCN
@@ -102,13 +103,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
     def renew_optimizer(self) -> None:
         """An optimiser of all parameters there are, without moments."""
         rate = self.learning_rate_ or self.train.lr_base
-        self.optimizer_ = torch.optim.Adam(
-            self.network_.parameters(),
-            lr=rate,
-            weight_decay=self.train.weight_decay,
-            fused=True,
-            capturable=self.generator_.device.type == "cuda",
-        )
+        self.optimizer_ = Adam(self.network_.parameters(), rate, self.train.weight_decay)
 
     # ------------------------------------------------------------------ the one training loop
 
@@ -153,7 +148,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
         if self.generator_.device.type == "cuda":
             team().meet()  # GPUs would wait forever for one that is gone
         terms = self._training_loss(batch, prepared)
-        self.optimizer_.zero_grad(set_to_none=True)
+        self.optimizer_.zero_grad()
         with span("backward"):
             torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
         with span("adjusting gradients"):
