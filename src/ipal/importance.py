@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from ipal.encoder import GCN
 from ipal.engine import SparseMatrix, bags, operators
+from ipal.graph import Graph
 from ipal.head import Head
 from ipal.layout import ALONE
 from ipal.streams import Task
@@ -126,20 +127,24 @@ class Rows:
         return Rows(owner, key - owner * width, starts), spread
 
 
+def whole_propagation(graph: Graph, device: torch.device) -> SparseMatrix:
+    """D^-1/2 (A + I) D^-1/2 of all nodes, also where several processes share them."""
+    ready = operators(graph, device)
+    return ready.propagation.matrix if ready.layout is ALONE else SparseMatrix.of(graph.normalised, device)
+
+
 def _layer_inputs(encoder: GCN, task: Task, device: torch.device) -> tuple[SparseMatrix, list[Input], list[Tensor]]:
     """The propagation, what each layer multiplies with its weights, and where a ReLU after it lets pass.
 
     For every node. Of the first layer it may be the sparse features, which are not carried over the graph yet.
     """
     graph = task.graph
-    whole = operators(graph, device)
-    alone = whole.layout is ALONE  # otherwise other processes have the other rows
-    a = whole.propagation.matrix if alone else SparseMatrix.of(graph.normalised, device)
-    if isinstance(whole.features, Tensor):
-        inputs: list[Input] = [whole.layout.complete(whole.features)]
+    ready, a = operators(graph, device), whole_propagation(graph, device)
+    if isinstance(ready.features, Tensor):
+        inputs: list[Input] = [ready.layout.complete(ready.features)]
     else:
-        inputs = [whole.features.matrix if alone else SparseMatrix.of(graph.x, device)]
-    hidden = encoder.first_layer(whole)
+        inputs = [ready.features.matrix if ready.layout is ALONE else SparseMatrix.of(graph.x, device)]
+    hidden = encoder.first_layer(ready)
     active = [hidden > 0]
     for weight, bias in zip(encoder.weights[1:], encoder.biases[1:], strict=True):
         carried = a.matmul(hidden.relu())

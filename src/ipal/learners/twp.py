@@ -21,11 +21,13 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from ipal.batches import Batch
-from ipal.engine import operators
+from ipal.engine import SparseMatrix, operators
 from ipal.graph import Graph
+from ipal.importance import whole_propagation
 from ipal.learners.anchored import AnchoredLearner, Parameters, quadratic_pull
 from ipal.learners.base import Terms
 from ipal.learners.classifier import Lesson
+from ipal.sampling import compact
 from ipal.streams import Task
 
 # Numbers in the largest array of one chunk of edges.
@@ -40,11 +42,12 @@ def attention_length(h: Tensor, h_neighbour: Tensor, neighbours: Tensor, starts:
     Source: Liu et al. 2021, the topological loss. Node i has the neighbours that stand from `starts[i]` to
     `starts[i + 1]`, less the first start, in `neighbours`; they are rows of `h_neighbour`.
     """
-    row = torch.repeat_interleave(torch.arange(len(h), device=h.device), starts.diff())
+    lengths = starts.diff().long()
+    row = torch.arange(len(h), device=h.device).repeat_interleave(lengths, output_size=len(neighbours))
     e = (h[row] * h_neighbour[neighbours].tanh()).sum(dim=1)
-    highest = torch.full_like(h[:, 0], -torch.inf).scatter_reduce(0, row, e.detach(), "amax")
+    highest = torch.segment_reduce(e.detach(), "max", lengths=lengths, unsafe=True)
     raised = (e - highest[row]).exp()
-    a = raised / torch.zeros_like(h[:, 0]).index_add(0, row, raised)[row]
+    a = raised / torch.segment_reduce(raised, "sum", lengths=lengths, unsafe=True)[row]
     return a.square().sum()
 
 
@@ -101,15 +104,19 @@ class TWP(AnchoredLearner):
 
 def _attention_gradient(h: Tensor, graph: Graph) -> Tensor:
     """Derivative of the mean squared attention length with respect to `h`, over chunks of nodes."""
-    a = graph.normalised
+    a = whole_propagation(graph, h.device)
     total = torch.zeros_like(h)
+    entries = graph.indptr + np.arange(graph.num_nodes + 1)  # those of `a`, known without asking the device
     edges_at_once = max(1, CHUNK // h.shape[1])
-    cuts = np.searchsorted(a.indptr, np.arange(0, a.nnz + edges_at_once, edges_at_once))
-    bounds = np.unique(np.append(cuts, graph.num_nodes).clip(max=graph.num_nodes))
+    cuts = np.searchsorted(entries, np.arange(0, entries[-1] + edges_at_once, edges_at_once))
+    bounds = np.unique(np.append(cuts, graph.num_nodes).clip(max=graph.num_nodes)).tolist()
     for begin, end in pairwise(bounds):
-        leaf = h.clone().requires_grad_()
-        starts = torch.from_numpy(a.indptr[begin : end + 1].astype(np.int64)).to(h.device)
-        neighbours = torch.from_numpy(a.indices[a.indptr[begin] : a.indptr[end]].astype(np.int64)).to(h.device)
-        length = attention_length(leaf[begin:end], leaf, neighbours, starts)
-        total += torch.autograd.grad(length, leaf)[0]
+        here = slice(entries[begin], entries[end])
+        starts, shape = a.indptr[begin : end + 1], (end - begin, graph.num_nodes)
+        nodes, block = compact(SparseMatrix(starts, a.indices[here], a.values[here], shape))
+        own, others = h[begin:end].requires_grad_(), h[nodes].requires_grad_()
+        length = attention_length(own, others, block.indices, starts)
+        by_own, by_others = torch.autograd.grad(length, (own, others))
+        total[begin:end] += by_own
+        total[nodes] += by_others  # each once: nothing collides
     return total / graph.num_nodes
