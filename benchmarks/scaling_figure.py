@@ -10,7 +10,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 from ipal.report.figures import DPI
 from ipal.report.marks import COLOURS, MARKERS
 
-ROWS = {"seconds": ("learning and evaluation, seconds", 1.0), "memory": ("peak memory of the run, MB", 1e6)}
+ROWS = {"seconds": ("learning and evaluation, seconds", 1.0), "memory": ("peak memory less a minimal run's, MB", 1e6)}
 LABELS = {"nodes": "nodes + edges (degree fixed)", "edges": "nodes + edges (nodes fixed)"}
 
 
@@ -62,6 +62,6 @@ def _ticks(axes: Any, sizes: Sequence[float]) -> None:
 
 def _short(value: float) -> str:
     for unit, letter in ((1e6, "M"), (1e3, "k")):
-        if value >= unit:
+        if value >= 10 * unit or value >= 1e6:
             return f"{value / unit:.3g}{letter}"
     return f"{value:g}"
