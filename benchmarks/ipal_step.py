@@ -34,7 +34,7 @@ def compare(learner: IPAL, stream: TaskStream, index: int, repeats: int) -> dict
 
     def step() -> None:
         terms = learner.loss(batch, prepared)
-        optimizer.zero_grad(set_to_none=True)
+        optimizer.zero_grad()
         torch.stack(list(terms.values())).sum().backward()
         optimizer.step()
 

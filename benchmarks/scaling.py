@@ -144,7 +144,7 @@ def measured(direction: str, shape: Shape, settings: dict[str, Any], threads: in
 def measured_apart(*case: Any) -> Cost:
     """In a process forked off one that has loaded the libraries and computed nothing."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["ipal.experiment", "ipal.report.figures", "torch._dynamo"])
+    context.set_forkserver_preload(["ipal.experiment", "ipal.report.figures"])
     with ProcessPoolExecutor(1, mp_context=context) as process:
         return process.submit(measured, *case).result()
 
