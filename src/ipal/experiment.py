@@ -160,6 +160,7 @@ def run_by_epochs(
             raise
         progress.peak_memory_bytes = max(progress.peak_memory_bytes, memory.bytes())
         result = _result(config, dataset, stream, learner, progress)
+        result["timing"]["runs_taking_turns"] = company
         if us.leads:
             folder.write_history(progress.history)
             learner.save(folder.model)
