@@ -14,7 +14,6 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
-from sklearn.preprocessing import normalize
 from torch import Tensor
 
 from ipal import budget
@@ -113,6 +112,8 @@ class Propagation:
         x = graph.x
         narrower = self.columns < self.num_features
         if isinstance(x, sp.csr_array):
+            from sklearn.preprocessing import normalize  # here, because it takes most of a second to load
+
             unit = normalize(x.astype(np.float64))
             if narrower:
                 product = SparseProduct(unit, self.device)
