@@ -19,6 +19,7 @@ from ipal.budget import Budget
 from ipal.config import RunConfig, Sampling
 from ipal.datasets import Dataset
 from ipal.errors import CapacityError
+from ipal.exact import operators_bytes
 from ipal.graph import Graph
 from ipal.learners import learner_class
 from ipal.streams import TaskStream
@@ -90,9 +91,7 @@ def extent(graph: Graph, nodes: int, edges: int) -> Extent:
     x = graph.x
     dense = 4 * nodes * graph.num_features
     features = int(8 * x.nnz * share) if isinstance(x, sp.csr_array) else dense
-    ways = 2 if graph.symmetric else 3
-    spread = 2 * features if isinstance(x, sp.csr_array) else features
-    return Extent(nodes, features + 4 * edges + 8 * nodes, 8 * ways * (edges + nodes) + spread)
+    return Extent(nodes, features + 4 * edges + 8 * nodes, operators_bytes(graph, nodes, edges))
 
 
 def whole(graph: Graph) -> Extent:

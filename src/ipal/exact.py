@@ -55,13 +55,17 @@ def _fits(graph: Graph) -> bool:
     return others + operators_bytes(graph) <= most // 4
 
 
-def operators_bytes(graph: Graph) -> int:
-    """What the propagation matrix, as SciPy and as torch keep it, and the propagated features take."""
-    entries = graph.num_edges + graph.num_nodes
+def operators_bytes(graph: Graph, nodes: int | None = None, edges: int | None = None) -> int:
+    """What the propagation matrix, as SciPy and as torch keep it, and the propagated features take.
+
+    Of the whole graph, or of a part of it with so many nodes and edges.
+    """
+    nodes = graph.num_nodes if nodes is None else nodes
+    entries = nodes + (graph.num_edges if edges is None else edges)
     ways = 1 if graph.symmetric else 2
     x = graph.x
-    features = 16 * x.nnz if isinstance(x, sp.csr_array) else 4 * graph.num_nodes * graph.num_features
-    return 8 * entries * (1 + ways) + 16 * graph.num_nodes + int(features)
+    values = 4 * x.nnz // max(1, graph.num_nodes) if isinstance(x, sp.csr_array) else graph.num_features
+    return 8 * entries * (1 + ways) + 4 * nodes * int(values)
 
 
 def _projected(graph: Graph, weight: Tensor) -> Tensor:
