@@ -161,7 +161,7 @@ def main() -> None:
             for _ in learner.learn(task):
                 pass
             with span("evaluation"):
-                scores = evaluate(learner, exams, "balanced").test
+                scores = evaluate(learner, exams, "balanced").row.test
     seconds = parts_of(recorder)
     graph_said = f"{graph.num_nodes:,} nodes, {graph.num_edges:,} directed edges, {graph.num_features} features"
     print(f"{name}, {chosen.test_graph} test graphs: {graph_said}")

@@ -43,12 +43,13 @@ from ipal.experiment import build_learner, resolve
 from ipal.features import FeatureMap, unit_rows
 from ipal.graph import Graph
 from ipal.learners.analytic import Analytic
+from ipal.learners.base import Look
 from ipal.learners.ipal import IPAL
 from ipal.learners.self_choice import RIDGES, LeftOut, choose_ridge
 from ipal.metrics import average_forgetting, average_performance
 from ipal.plan import read_experiment
 from ipal.ridge import factorise, left_out_residual, leverage, ridge_weights
-from ipal.streams import Exam, Labels, Task, TaskStream
+from ipal.streams import Exam, Task, TaskStream
 from ipal.sums import SUMS, Rows, mirrored
 
 TEST_GRAPHS = ("isolated", "seen")
@@ -107,8 +108,8 @@ class Played:
         self.tasks.append(task)
         yield from ()
 
-    def predict_graph(self, graph: Graph) -> Labels:
-        return self.now.predict_graph(graph)
+    def look(self, graph: Graph) -> Look:
+        return self.now.look(graph)
 
 
 class Adapted(Played):
@@ -137,9 +138,8 @@ class Adapted(Played):
         ridge, _ = choose_ridge(gram, cross, LeftOut.of(rows, self.sums.count, self.generator))
         self.weights = ridge_weights(factorise(gram, ridge), cross)
 
-    def predict_graph(self, graph: Graph) -> Labels:
-        best = (with_one(self.now, graph).double() @ self.weights).argmax(dim=1)
-        return np.asarray(self.now.labels_)[best.cpu().numpy()]
+    def look(self, graph: Graph) -> Look:
+        return Look(self.now.likeliest(with_one(self.now, graph).double() @ self.weights), None)
 
 
 def drift_map(old: Tensor, new: Tensor, keep: bool) -> Tensor:
@@ -165,7 +165,7 @@ def measure(student: Any, tasks: list[Task], exams: dict[str, list[list[Exam]]],
         for _ in student.learn(task):
             pass
         for test_graph, M in matrices.items():
-            M[index, : index + 1] = evaluate(student, exams[test_graph][index], accuracy).test
+            M[index, : index + 1] = evaluate(student, exams[test_graph][index], accuracy).row.test
     return [{"test_graph": g, "AP": average_performance(M), "AF": average_forgetting(M)} for g, M in matrices.items()]
 
 

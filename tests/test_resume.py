@@ -60,12 +60,18 @@ def run(config: RunConfig, runs: Path, observer: Stop | None = None) -> RunFolde
     return folder
 
 
+def _content(folder: RunFolder, name: str) -> bytes | None:
+    path = folder.path / name
+    return path.read_bytes() if path.exists() else None
+
+
 def assert_same_run(a: RunFolder, b: RunFolder) -> None:
     """Everything but the clock is the same, bit for bit."""
     clock = {"timing", "peak_memory_bytes"}
     left, right = ({k: v for k, v in f.result().items() if k not in clock} for f in (a, b))
     assert left == right
-    assert (a.path / "history.csv").read_bytes() == (b.path / "history.csv").read_bytes()
+    for name in ("history.csv", "confusion.json", "drift.json"):
+        assert _content(a, name) == _content(b, name)
     states = [State.load(folder.model) for folder in (a, b)]
     assert states[0].facts == states[1].facts
     assert states[0].tensors.keys() == states[1].tensors.keys()
@@ -109,6 +115,8 @@ def test_a_finished_run_leaves_no_checkpoint_and_no_scraps(tmp_path):
         "config.yaml",
         "environment.json",
         "history.csv",
+        "confusion.json",
+        "drift.json",
         "log.txt",
         "model.safetensors",
         "result.json",

@@ -164,7 +164,7 @@ def measure(config: RunConfig, dataset: Dataset) -> tuple[dict[str, Any], dict[s
     centre = at_first.mean(axis=0)
     arrays |= {"labels": tasks[0].labels, "plane_before": (at_first - centre) @ plane}
     arrays["plane_after"] = (now[0] - centre) @ plane
-    scores = evaluate(learner, stream.exams(len(stream) - 1), config.protocol.accuracy).test
+    scores = evaluate(learner, stream.exams(len(stream) - 1), config.protocol.accuracy).row.test
     facts |= {"average_performance": float(np.mean(scores)), "steps": steps}
     return {**facts, "stream": _old_classes(tasks[0].labels, at_first, now[0])}, arrays
 

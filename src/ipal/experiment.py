@@ -27,6 +27,7 @@ from ipal.spans import span, spanned
 from ipal.state import State
 from ipal.store import History, RunFolder
 from ipal.streams import TaskStream, assign_parts, default_split
+from ipal.whereabouts import UNIT, Whereabouts
 
 UNUSED = {"encoder": EncoderConfig(), "train": TrainConfig()}
 
@@ -51,10 +52,21 @@ class Progress:
     """Time spent learning each task, evaluation not counted."""
     evaluation_seconds: float = 0.0
     peak_memory_bytes: int = 0
+    whereabouts: Whereabouts = dataclasses.field(default_factory=lambda: Whereabouts({}))
+
+    def state(self) -> State:
+        """All of it as a value."""
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        facts = {**fields, "rows": [vars(row) for row in self.rows], "whereabouts": list(self.whereabouts.clouds)}
+        return State(self.whereabouts.tensors(), facts)
 
     @classmethod
-    def from_facts(cls, facts: dict[str, Any]) -> "Progress":
-        return cls(**{**facts, "rows": [Row(**row) for row in facts["rows"]]})
+    def of_state(cls, state: State, device: torch.device) -> "Progress":
+        """What `state` gave."""
+        facts = dict(state.facts)
+        rows = [Row(**row) for row in facts.pop("rows")]
+        whereabouts = Whereabouts.of_tensors(facts.pop("whereabouts", []), state.tensors, device)
+        return cls(**facts, rows=rows, whereabouts=whereabouts)
 
 
 def resolve(
@@ -163,6 +175,9 @@ def run_by_epochs(
         result["timing"]["runs_taking_turns"] = company
         if us.leads:
             folder.write_history(progress.history)
+            folder.write_json("confusion.json", _confusion(stream, progress.rows), compact=True)
+            if any(row.drift for row in progress.rows):
+                folder.write_json("drift.json", {"unit": UNIT, "after_task": [row.drift for row in progress.rows]})
             learner.save(folder.model)
             folder.write_json("result.json", result)
             folder.checkpoint.unlink(missing_ok=True)
@@ -283,7 +298,10 @@ def _learn_task(stream: TaskStream, index: int, watch: _Watch) -> Generator[None
     progress.seconds[index] += time.perf_counter() - clock
     clock = time.perf_counter()
     with span("evaluation"):
-        row = evaluate(learner, stream.exams(index), stream.protocol.accuracy)
+        row, clouds = evaluate(learner, stream.exams(index), stream.protocol.accuracy)
+        if clouds:
+            progress.whereabouts, moves = progress.whereabouts.followed(clouds, learner.remembered())
+            row.drift.update(moves)
     progress.evaluation_seconds += time.perf_counter() - clock
     progress.rows.append(row)
     progress.task, progress.epoch = index + 1, 0
@@ -297,9 +315,9 @@ def _learn_task(stream: TaskStream, index: int, watch: _Watch) -> Generator[None
 @spanned("checkpoint")
 def _checkpoint(learner: Learner, progress: Progress, folder: RunFolder, memory: PeakMemory) -> None:
     progress.peak_memory_bytes = max(progress.peak_memory_bytes, memory.bytes())
-    state = learner.state()
-    facts = {"learner": state.facts, "progress": dataclasses.asdict(progress)}
-    State(state.tensors, facts).save(folder.checkpoint)
+    learned, come = learner.state(), progress.state()
+    facts = {"learner": learned.facts, "progress": come.facts}
+    State({**learned.tensors, **come.tensors}, facts).save(folder.checkpoint)
 
 
 def _restore(learner: Learner, state: State, folder: RunFolder) -> Progress:
@@ -308,7 +326,7 @@ def _restore(learner: Learner, state: State, folder: RunFolder) -> Progress:
     if state.facts["learner"]["settings"] != learner.settings():
         raise StoreError(f"{folder.checkpoint} does not fit this run: it belongs to other settings.")
     learner.restore(State(state.tensors, state.facts["learner"]))
-    return Progress.from_facts(dict(state.facts["progress"]))
+    return Progress.of_state(State(state.tensors, state.facts["progress"]), usable_device(learner.device))
 
 
 def _result(
@@ -354,6 +372,21 @@ def _result(
         "retained": learner.memory_report(),
         "choices": learner.choices(),
     }
+
+
+def _confusion(stream: TaskStream, rows: list[Row]) -> dict[str, Any]:
+    """Which classes were taken for which, after every task: [true, predicted, nodes], by their places in `classes`."""
+    names = [str(label) for classes in stream.classes for label in classes]
+    place = {name: number for number, name in enumerate(names)}
+    after_task = [
+        [
+            [place[name], place[taken_for], count]
+            for name, found in row.confusion.items()
+            for taken_for, count in found.items()
+        ]
+        for row in rows
+    ]
+    return {"classes": names, "after_task": after_task}
 
 
 def _matrix(rows: list[list[float]]) -> Any:

@@ -4,6 +4,8 @@
     environment.json    versions, machine, threads
     checkpoint.safetensors   while it runs: enough to go on exactly as if never interrupted
     history.csv         every named loss term of every epoch
+    confusion.json      which classes' test nodes were taken for which, after every task
+    drift.json          how far classes have moved among the embeddings, of methods that train an encoder
     model.safetensors   the learner, when all tasks are learned
     result.json         accuracy matrix, AP, AF, …; written last: a run is believed only if it is there
     log.txt             what happened when
@@ -89,7 +91,7 @@ class RunFolder:
 
     def data_root(self) -> Path | None:
         """Where the run found its graph."""
-        known = self._parse("environment.json", json.loads, json.JSONDecodeError).get("data_root")
+        known = self.environment().get("data_root")
         return Path(known) if known else None
 
     def result(self) -> dict[str, Any]:
@@ -100,8 +102,34 @@ class RunFolder:
             )
         return result
 
-    def write_json(self, name: str, content: dict[str, Any]) -> None:
-        write_atomically(self.path / name, json.dumps(content, indent=2) + "\n")
+    def confusion(self) -> dict[str, Any] | None:
+        """Which classes were taken for which; None of runs that were made before this was stored."""
+        return self._parse_if_there("confusion.json", {"classes", "after_task"})
+
+    def drift(self) -> dict[str, Any] | None:
+        """How far classes moved; None where their features stay where they are, or it was not stored yet."""
+        return self._parse_if_there("drift.json", {"unit", "after_task"})
+
+    def history(self) -> History:
+        """Every named loss term of every epoch; a term that a task does not have is left out."""
+        try:
+            text = (self.path / "history.csv").read_text()
+            return [
+                {name: float(value) for name, value in row.items() if value}
+                for row in csv.DictReader(io.StringIO(text))
+            ]
+        except FileNotFoundError:
+            return []
+        except (ValueError, OSError, AttributeError, TypeError, csv.Error) as error:
+            raise StoreError(f"{self.path}/history.csv is damaged: delete it, or restore the file.") from error
+
+    def environment(self) -> dict[str, Any]:
+        """Versions, machine, command line."""
+        return self._parse("environment.json", json.loads, json.JSONDecodeError)
+
+    def write_json(self, name: str, content: dict[str, Any], *, compact: bool = False) -> None:
+        text = json.dumps(content, separators=(",", ":")) if compact else json.dumps(content, indent=2)
+        write_atomically(self.path / name, text + "\n")
 
     def write_history(self, history: History) -> None:
         names = list(dict.fromkeys(name for row in history for name in row))
@@ -134,6 +162,14 @@ class RunFolder:
             yield
         finally:
             lock.release()
+
+    def _parse_if_there(self, name: str, parts: set[str]) -> dict[str, Any] | None:
+        if not (self.path / name).exists():
+            return None
+        content = self._parse(name, json.loads, json.JSONDecodeError)
+        if not content.keys() >= parts:
+            raise StoreError(f"{self.path / name} is damaged: delete the folder and run again, or restore the file.")
+        return content
 
     def _parse(self, name: str, parse: Any, failure: type[Exception]) -> dict[str, Any]:
         path = self.path / name

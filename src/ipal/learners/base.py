@@ -8,7 +8,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -46,6 +46,15 @@ class Remembered:
     those of all classes at once may not fit into memory."""
     shared: Callable[[], Tensor] | None = None
     """Gives such a matrix of all classes together, each with a weight of its own; None where it is not kept."""
+
+
+class Look(NamedTuple):
+    """What a learner makes of a graph."""
+
+    labels: Labels
+    """The likeliest class of every node."""
+    embeddings: Tensor | None
+    """Where every node lies, of learners that move them; None of those whose features stay where they are."""
 
 
 @dataclass(
@@ -204,10 +213,17 @@ class Learner(ABC):
         return hasattr(self, "labels_")
 
     def predict_graph(self, graph: Graph) -> Labels:
-        """The likeliest class of every node; the one way from a graph to labels."""
+        """The likeliest class of every node."""
+        return self.look(graph).labels
+
+    def look(self, graph: Graph) -> Look:
+        """Labels of all nodes, and where they lie; the one way from a graph to labels."""
         with torch.no_grad():
-            best = self.scores(self.checked(graph)).argmax(dim=-1)
-        labels: Labels = np.asarray(self.labels_)[best.cpu().numpy()]
+            return Look(self.likeliest(self.scores(self.checked(graph))), None)
+
+    def likeliest(self, scores: Tensor) -> Labels:
+        """The label with the highest score, row by row."""
+        labels: Labels = np.asarray(self.labels_)[scores.argmax(dim=-1).cpu().numpy()]
         return labels
 
     def rows(self, labels: Labels) -> Tensor:

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from ipal.batches import Batch
 from ipal.engine import operators
-from ipal.graph import Graph
 from ipal.head import Head
 from ipal.learners.base import Terms
 from ipal.learners.trained import TrainedLearner
@@ -91,9 +90,9 @@ class Classifier(TrainedLearner[Lesson]):
         outputs: Tensor = self.head_(self.encoder_(operators(task, self.generator_.device)))
         return outputs
 
-    def scores(self, graph: Graph) -> Tensor:
+    def scores_of(self, f: Tensor) -> Tensor:
         """Outputs of the head."""
-        scores: Tensor = self.head_(self.represent(graph))
+        scores: Tensor = self.head_(f)
         return scores
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:

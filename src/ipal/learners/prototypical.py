@@ -80,9 +80,9 @@ class PrototypicalLearner(RemembersClasses[Episode]):
         variance = weighted_variance(f, mean, prepared.weights)
         self.memory_ = self.memory_.learned(prepared.current, mean, variance, prepared.members.sum(dim=1))
 
-    def scores(self, graph: Graph) -> Tensor:
+    def scores_of(self, f: Tensor) -> Tensor:
         """Cosine to every stored prototype."""
-        return losses.cosine(self.represent(graph), self.memory_.mean)
+        return losses.cosine(f, self.memory_.mean)
 
     def probabilities(self, scores: Tensor, graph: Graph) -> Tensor:
         return (scores / self.tau).softmax(dim=-1)

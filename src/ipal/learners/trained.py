@@ -28,7 +28,7 @@ from ipal.encoder import GCN
 from ipal.errors import ConfigError
 from ipal.exact import embeddings
 from ipal.graph import Graph
-from ipal.learners.base import Learner, Terms
+from ipal.learners.base import Learner, Look, Terms
 from ipal.parallel import team
 from ipal.recorded import Recorded
 from ipal.spans import is_listening, span, spanned
@@ -197,6 +197,18 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     def represent(self, graph: Graph) -> Tensor:
         return embeddings(self.encoder_, graph, self.generator_.device)
+
+    @abstractmethod
+    def scores_of(self, f: Tensor) -> Tensor:
+        """Nodes x known classes from the nodes' embeddings, higher is likelier."""
+
+    def scores(self, graph: Graph) -> Tensor:
+        return self.scores_of(self.represent(graph))
+
+    def look(self, graph: Graph) -> Look:
+        with torch.no_grad():
+            f = self.represent(self.checked(graph))
+            return Look(self.likeliest(self.scores_of(f)), f)
 
     def training_embeddings(self, task: Task, network: nn.ModuleDict | None = None) -> Tensor:
         """Embeddings of a task's training nodes, without gradient; by the network itself or by another."""

@@ -1,0 +1,91 @@
+"""What stands behind a row of the accuracy matrix: confusion, and how far classes moved."""
+
+import numpy as np
+import pytest
+import torch
+
+from ipal import experiment
+from ipal.config import run_config
+from ipal.evaluate import Cloud, class_clouds, confusion
+from ipal.learners.base import Remembered
+from ipal.store import RunStore
+from ipal.streams import Answers
+from ipal.whereabouts import Whereabouts
+from tests.support import Watcher
+
+
+def test_confusion_counts_by_hand():
+    truth, predicted = np.array([0, 0, 0, 1, 1]), np.array([0, 2, 2, 1, 0])
+    assert confusion(predicted, truth) == {"0": {"0": 1, "2": 2}, "1": {"0": 1, "1": 1}}
+
+
+def test_clouds_by_hand():
+    # Class 7 at (0, 0) and (2, 0): mean (1, 0), each at distance 1. Class 9 alone: no spread. Node 3 is not asked for.
+    f = torch.tensor([[0.0, 0.0], [5.0, 5.0], [2.0, 0.0], [99.0, 99.0]])
+    clouds = class_clouds(f, Answers(nodes=np.array([0, 1, 2]), labels=np.array([7, 9, 7])))
+    assert clouds["7"].mean.tolist() == [1.0, 0.0]
+    assert clouds["7"].spread.item() == 1.0
+    assert clouds["9"].mean.tolist() == [5.0, 5.0]
+    assert clouds["9"].spread.item() == 0.0
+
+
+def cloud(x: float, y: float, spread: float = 2.0) -> Cloud:
+    return Cloud(torch.tensor([float(x), float(y)]), torch.tensor(float(spread)))
+
+
+def test_moves_are_measured_from_where_a_class_was_learned():
+    first, moves = Whereabouts({}).followed({"a": cloud(0, 0)}, {"a": Remembered(5, torch.tensor([0.0, 1.0]))})
+    assert moves == {"a": {"shift": 0.0, "gap": 0.5}}
+    second, moves = first.followed({"a": cloud(3, 4, spread=9), "b": cloud(1, 1)}, {})
+    assert moves == {"a": {"shift": 2.5, "gap": None}, "b": {"shift": 0.0, "gap": None}}, "in units of the first spread"
+    _, moves = second.followed({"a": cloud(0, 0), "b": cloud(1, 3)}, {})
+    assert moves["a"]["shift"] == 0.0
+    assert moves["b"]["shift"] == 1.0
+
+
+@pytest.mark.parametrize("there", [cloud(1, 1, spread=0), cloud(np.nan, 0)])
+def test_what_cannot_be_measured_is_none(there):
+    _, moves = Whereabouts({"a": there}).followed({"a": cloud(0, 0)}, {})
+    assert moves == {"a": {"shift": None, "gap": None}}
+
+
+def test_whereabouts_survive_saving():
+    whereabouts = Whereabouts({"a": cloud(1, 2), "b": cloud(3, 4, spread=1)})
+    again = Whereabouts.of_tensors(["a", "b"], whereabouts.tensors(), torch.device("cpu"))
+    assert {name: [part.tolist() for part in one] for name, one in again.clouds.items()} == {
+        "a": [[1.0, 2.0], 2.0],
+        "b": [[3.0, 4.0], 1.0],
+    }
+    assert Whereabouts.of_tensors([], Whereabouts({}).tensors(), torch.device("cpu")).clouds == {}
+
+
+@pytest.mark.parametrize("method", ["ipal", "bare", "analytic"])
+def test_a_run_stores_what_stands_behind_its_numbers(method, tmp_path):
+    config, dataset = experiment.resolve(
+        run_config(
+            {
+                "dataset": "synthetic:nodes=240,classes=6,features=16,signal=3,seed=1",
+                "method": method,
+                **({"train": {"epochs": 10}} if method != "analytic" else {"analytic": {"memory": 0.008}}),
+            }
+        )
+    )
+    folder = RunStore(tmp_path).folder_for(config)
+    result = experiment.run(config, dataset, folder, Watcher())
+    confused = folder.confusion()
+    assert confused["classes"] == ["0", "1", "2", "3", "4", "5"]
+    assert len(confused["after_task"]) == 3
+    counts = np.zeros((6, 6))
+    for true, predicted, count in confused["after_task"][-1]:
+        counts[true, predicted] = count
+    recall = 100 * counts.diagonal() / counts.sum(axis=1)
+    assert recall.tolist() == pytest.approx([result["per_class"][name] for name in confused["classes"]])
+    drift = folder.drift()
+    if method == "analytic":
+        assert drift is None, "its features stay where they are"
+        return
+    assert [sorted(moves) for moves in drift["after_task"]] == [list("01"), list("0123"), list("012345")]
+    last = drift["after_task"][-1]
+    assert last["0"]["shift"] > 0
+    assert last["5"]["shift"] == 0
+    assert all((move["gap"] is None) == (method == "bare") for move in last.values())
