@@ -113,10 +113,10 @@ def test_a_finished_run_leaves_no_checkpoint_and_no_scraps(tmp_path):
     assert sorted(path.name for path in folder.path.iterdir()) == [
         ".lock",
         "config.yaml",
-        "environment.json",
-        "history.csv",
         "confusion.json",
         "drift.json",
+        "environment.json",
+        "history.csv",
         "log.txt",
         "model.safetensors",
         "result.json",
