@@ -1,0 +1,89 @@
+"""The examples show what they claim to show, and their page prints what they print."""
+
+import re
+import runpy
+from typing import Any
+
+import pytest
+
+from tests.conftest import PROJECT
+
+EXAMPLES = sorted((PROJECT / "examples").glob("*.py"))
+PAGE = (PROJECT / "examples" / "README.md").read_text()
+
+
+def run(name: str, *arguments: Any) -> Any:
+    """What the example's main() returns; its output is left to capsys."""
+    return runpy.run_path(str(PROJECT / "examples" / name))["main"](*arguments)
+
+
+def shape(text: str) -> list[str]:
+    """The words of each line: numbers may differ in their last digits from one machine to the next."""
+    return [" ".join(re.sub(r"\d[\d.]*(e[+-]?\d+)?", "#", line).split()) for line in text.strip().splitlines()]
+
+
+def on_page(name: str) -> list[str]:
+    """The output that the page shows for an example."""
+    command, output = re.search(rf"```console\n(\S+ examples/{name}.*?)\n(.*?)```", PAGE, flags=re.DOTALL).groups()
+    assert command.startswith("python examples/")
+    return shape(output)
+
+
+def test_each_is_short_and_has_its_place_on_the_page():
+    assert len(EXAMPLES) == 4
+    for path in EXAMPLES:
+        assert len(path.read_text().splitlines()) < 60, path.name
+        assert on_page(path.name)
+
+
+def test_a_growing_taxonomy_keeps_what_it_learned(capsys):
+    accuracy = run("growing_taxonomy.py", ["--graph", "digits"])
+    assert accuracy["IPAL"] > 0.85
+    assert accuracy["no memory"] < 0.5
+    said = capsys.readouterr().out
+    assert "per class: mean and variance of its embeddings" in said
+    assert not re.search("exemplar|raw node", said), "nothing else is kept"
+
+
+def test_a_growing_taxonomy_on_a_real_graph(real_data, monkeypatch, capsys):
+    monkeypatch.setenv("IPAL_DATA", str(real_data))
+    accuracy = run("growing_taxonomy.py", [])
+    assert accuracy["IPAL"] > 0.8
+    assert accuracy["no memory"] < 0.7
+    assert shape(capsys.readouterr().out) == on_page("growing_taxonomy.py")
+
+
+def test_without_the_real_graph_it_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setenv("IPAL_DATA", str(tmp_path))
+    with pytest.raises(SystemExit) as stop:
+        run("growing_taxonomy.py", [])
+    assert "ipal data --download cs" in str(stop.value.code)
+
+
+def test_rare_fraud_is_missed_by_a_model_whose_accuracy_looks_good(capsys):
+    found = run("fraud_stream.py")
+    assert found["EWC"]["accuracy"] > 0.9
+    assert min(found["EWC"].values()) < 0.3
+    assert min(found["closed form"].values()) > 0.9
+    said = capsys.readouterr().out
+    assert shape(said) == on_page("fraud_stream.py")
+    *_, aside = re.findall(r"(\d+)% of fraud D, (\d+)% of the rest", said)
+    assert int(aside[0]) > 10 * int(aside[1])
+
+
+def test_two_sites_have_the_model_of_both(capsys):
+    found = run("two_sites.py")
+    assert found["merged"] == found["in one place"] > 0.9
+    assert max(found["first alone"], found["second alone"]) < 0.85, "each lacks a diagnosis"
+    assert found["difference"] < 1e-6
+    assert found["flagged"] == 0
+    assert shape(capsys.readouterr().out) == on_page("two_sites.py")
+
+
+def test_a_deleted_person_is_gone_in_either_sense(capsys):
+    found = run("delete_person.py")
+    assert found["before"]["rows"] > 0, "else the search proves nothing"
+    assert found["forget_rows"]["rows"] == found["forget_nodes"]["rows"] == 0
+    assert found["forget_rows"]["never taught by"] < 1e-6 < found["forget_rows"]["never saw"]
+    assert found["forget_nodes"]["never saw"] < 1e-6 < found["forget_nodes"]["never taught by"]
+    assert shape(capsys.readouterr().out) == on_page("delete_person.py")
