@@ -70,7 +70,8 @@ class Propagation:
         return min(self.num_features, self.sketch)
 
     @cached_property
-    def _sketch(self) -> NDArray[np.float64]:
+    def projection(self) -> NDArray[np.float64]:
+        """What wide features are projected with, (features, columns)."""
         random = np.random.default_rng([self.seed, 2])
         return np.asarray(random.standard_normal((self.num_features, self.columns)) / self.columns**0.5)
 
@@ -141,7 +142,7 @@ class Propagation:
     def _directions(self) -> Iterator[tuple[int, Tensor]]:
         """Columns of the projection."""
         for begin in _own_blocks(0, self.columns):
-            some = np.ascontiguousarray(self._sketch[:, begin : begin + BLOCK])
+            some = np.ascontiguousarray(self.projection[:, begin : begin + BLOCK])
             yield begin, torch.from_numpy(some).to(self.device)
 
     def _whole(self, x: NDArray[np.float32]) -> Tensor | None:
@@ -180,14 +181,15 @@ class FeatureMap:
         return self.expansion or self.inputs
 
     @cached_property
-    def _directions(self) -> Tensor:
+    def directions(self) -> Tensor:
+        """The random ones of the expansion, (inputs, expansion)."""
         random = np.random.default_rng([self.propagation.seed, 3])
         drawn = random.standard_normal((self.inputs, self.expansion), dtype=np.float32)
         return torch.from_numpy(drawn).to(self.propagation.device)
 
     @cached_property
     def _directions_double(self) -> Tensor:
-        return self._directions.double()
+        return self.directions.double()
 
     def propagated(self, graph: Graph) -> Tensor:
         """(nodes, inputs); made once for a graph, and kept as long as it lives."""
@@ -203,15 +205,15 @@ class FeatureMap:
         x = x.to(device=self.propagation.device, dtype=dtype)
         if not self.expansion:
             return x
-        return random_features(x, self._directions_double if dtype == torch.float64 else self._directions)
+        return random_features(x, self._directions_double if dtype == torch.float64 else self.directions)
 
     @cached_property
     def fingerprint(self) -> str:
         """Tells two maps apart, also where a library drew other random numbers from the same seed."""
         digest = hashlib.sha256(f"{self.hops} {self.expansion}".encode())
-        parts = [self._directions.cpu().numpy()] if self.expansion else []
+        parts = [self.directions.cpu().numpy()] if self.expansion else []
         if self.propagation.columns < self.propagation.num_features:
-            parts.append(self.propagation._sketch)
+            parts.append(self.propagation.projection)
         for part in parts:
             digest.update(np.ascontiguousarray(part[:8]).tobytes())
         return digest.hexdigest()[:16]

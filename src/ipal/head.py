@@ -29,6 +29,11 @@ class Head(nn.Module):
         """(classes, width)"""
         return torch.cat(list(self.weights))
 
+    @property
+    def bias(self) -> Tensor:
+        """(classes,), of a linear head."""
+        return torch.cat(list(self.biases))
+
     def grow(self, num_classes: int, generator: torch.Generator) -> list[nn.Parameter]:
         """Rows for so many more classes; returns the new parameters. Drawn as `torch.nn.Linear` draws them."""
         bound = self.width**-0.5
@@ -44,4 +49,4 @@ class Head(nn.Module):
         """Embeddings to (nodes x classes)."""
         if self.temperature is not None:
             return unit(f) @ unit(self.weight).T / self.temperature
-        return torch.addmm(torch.cat(list(self.biases)), f, self.weight.T)
+        return torch.addmm(self.bias, f, self.weight.T)

@@ -70,7 +70,7 @@ def test_projecting_before_and_after_propagation_is_the_same() -> None:
     graph = checked_graph(x, edges, undirected=True)
     narrow = Propagation(50, 20, 3, CPU)
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
-    spread = graph.normalised.astype(np.float64) @ unit @ narrow._sketch
+    spread = graph.normalised.astype(np.float64) @ unit @ narrow.projection
     expected = spread / np.linalg.norm(spread, axis=1, keepdims=True)
     assert narrow.columns == 20
     np.testing.assert_allclose(narrow.rows(graph, (1,)).numpy(), expected, rtol=1e-4, atol=1e-6)
@@ -147,7 +147,7 @@ def test_columns_in_blocks_are_the_whole(form: str, sketch: int) -> None:
     propagation = Propagation(graph.num_features, sketch, 0, CPU)
     x = graph.x.toarray() if isinstance(graph.x, sp.csr_array) else graph.x
     spread = x / np.linalg.norm(x, axis=1, keepdims=True).astype(np.float64)
-    spread = spread @ propagation._sketch if sketch < graph.num_features else spread
+    spread = spread @ propagation.projection if sketch < graph.num_features else spread
     a = graph.normalised.toarray().astype(np.float64)
     expected = []
     for _ in range(3):

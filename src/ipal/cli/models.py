@@ -36,7 +36,7 @@ def merge(
     """
     if len(models) < 2:
         raise ConfigError("Name at least two models to merge: ipal merge A B -o C")
-    target = _new_file(out, force)
+    target = new_file(out, force)
     files = [RunStore(runs).model_file(name) for name in models]
     for place, file in enumerate(files):
         if file in files[:place]:
@@ -134,7 +134,7 @@ def forget(
     if classes and (which is not None or directed):
         raise ConfigError("--which and --directed are about a graph: they go with --rows or --nodes, not with --class.")
     source = RunStore(runs).model_file(model)
-    target = source if out is None else _new_file(out, force)
+    target = source if out is None else new_file(out, force)
     read = _stamp(source)
     learner = _closed_form(source)
     before = learner.nodes_behind_class()
@@ -201,7 +201,7 @@ def _closed_form(path: Path) -> "Analytic":
     return learner
 
 
-def _new_file(path: Path, force: bool) -> Path:
+def new_file(path: Path, force: bool) -> Path:
     """Refused before anything is computed, not after."""
     if path.is_dir():
         raise StoreError(f"{path} is a folder: give -o the name of a file.")

@@ -1,0 +1,75 @@
+"""`ipal export`: a saved model as one ONNX file."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from ipal.cli import render
+from ipal.cli.app import RUNS, AsJson, Runs
+from ipal.cli.models import Force, new_file
+from ipal.store import RunStore
+
+if TYPE_CHECKING:
+    from ipal.export import Exported
+
+
+def export(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model file, run folder, or (part of) a run's name.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="File for the ONNX model, as model.onnx.")],
+    force: Force = False,
+    graphs: Annotated[int, typer.Option(min=1, help="Random graphs on which file and model are compared.")] = 20,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Write a model as one ONNX file that takes graphs of any size, checked against the model on random graphs.
+
+    The file takes features and edges, and gives scores, probabilities and the
+    predicted class of every node. Needs pip install 'ipal[onnx]'.
+    """
+    target = new_file(out, force)
+    path = RunStore(runs).model_file(model)
+
+    from ipal.extras import need_extra
+
+    need_extra("onnx", "onnx", "onnxruntime")
+    from ipal.export import export_onnx
+    from ipal.learners import load_learner
+
+    learner = load_learner(path)
+    made = export_onnx(learner, target, graphs=graphs)
+    if as_json:
+        render.as_json(
+            {
+                "file": str(made.path),
+                "model": str(path),
+                "method": learner.name,
+                "classes": learner.labels_,
+                "bytes": made.bytes,
+                "opset": made.opset,
+                "inputs": made.inputs,
+                "outputs": made.outputs,
+                "graphs": made.parity.graphs,
+                "largest_difference": {"scores": made.parity.scores, "probabilities": made.parity.probabilities},
+                "tolerance": made.tolerance,
+            }
+        )
+    else:
+        _show(made, learner.name, len(learner.labels_))
+
+
+def _show(made: "Exported", method: str, classes: int) -> None:
+    facts = Table.grid(padding=(0, 2))
+    facts.add_row("model", f"method {method}, classes {classes}, opset {made.opset}, {render.size(made.bytes)}")
+    for word, values in (("takes", made.inputs), ("gives", made.outputs)):
+        for place, (name, kind) in enumerate(values.items()):
+            facts.add_row("" if place else word, f"{name}: {kind}")
+    apart = made.parity
+    facts.add_row(
+        "checked",
+        f"on {apart.graphs} random graphs: scores differ by at most {apart.scores:.1e} of the largest one "
+        f"(allowed {made.tolerance:.0e}), probabilities by {apart.probabilities:.1e}",
+    )
+    facts.add_row("file", str(made.path))
+    render.out.print(facts, soft_wrap=True)

@@ -1,0 +1,218 @@
+"""The few words in which a model's way from a graph to numbers is said, each written down as nodes of an ONNX graph.
+
+    rows @ W    rows + b    rows * c    rows / c    rows.relu()    rows.unit()    rows.spread()    …
+
+Edges are read inside the graph as the library reads them: self-loops and repeats removed, then every node with its
+own loop, scaled by the roots of the in-degrees.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto, TensorProto
+
+OPSET = 18
+IR_VERSION = 8
+"""As old as the opset allows: older runtimes read it too."""
+COLUMNS_AT_ONCE = 128
+"""So many columns go along the edges together: what is in flight takes 4 bytes for each and every edge."""
+
+
+class Edges(NamedTuple):
+    """Names of what `spread` needs, one entry an edge, loops among them; and of one scale a node."""
+
+    source: str
+    target: str
+    scale: str
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """One row of numbers a node, somewhere in a program."""
+
+    program: "Program"
+    name: str
+    width: int
+
+    def __matmul__(self, weights: Tensor | NDArray[Any]) -> "Rows":
+        return self._made("MatMul", self.program.constant(weights), width=int(weights.shape[1]))
+
+    def __add__(self, other: Tensor) -> "Rows":
+        return self._made("Add", self.program.constant(other))
+
+    def __sub__(self, other: Tensor) -> "Rows":
+        return self._made("Sub", self.program.constant(other))
+
+    def __mul__(self, other: float) -> "Rows":
+        return self._made("Mul", self.program.constant(other))
+
+    def __truediv__(self, other: "float | Rows") -> "Rows":
+        return self._made("Div", other.name if isinstance(other, Rows) else self.program.constant(other))
+
+    def relu(self) -> "Rows":
+        return self._made("Relu")
+
+    def softmax(self) -> "Rows":
+        return self._made("Softmax", axis=-1)
+
+    def lengths(self, least: float = 1e-12) -> "Rows":
+        """(nodes, 1), none shorter than `least`."""
+        made = self._made("ReduceL2", self.program.whole([-1]), keepdims=1, width=1)
+        return made._made("Max", self.program.constant(least))
+
+    def unit(self) -> "Rows":
+        """Rows of length one; a row of zeros stays."""
+        return self / self.lengths()
+
+    def within_one(self) -> "Rows":
+        """Rows whose largest number is one: squares of them neither overflow nor vanish."""
+        size = self._made("Abs")
+        largest = size._made("ReduceMax", self.program.whole([-1]), keepdims=1, width=1)
+        return self / largest._made("Max", self.program.constant(np.finfo(np.float32).tiny))
+
+    def beside(self, *others: "Rows") -> "Rows":
+        """All of them as one row a node."""
+        if not others:
+            return self
+        width = self.width + sum(other.width for other in others)
+        return self._made("Concat", *(other.name for other in others), axis=1, width=width)
+
+    def spread(self) -> "Rows":
+        """One hop over the graph, D^-1/2 (A + I) D^-1/2 times the rows."""
+        edges = self.program.edges
+        parts = [part._along(edges) for part in self._made("Mul", edges.scale)._columns()]
+        return parts[0].beside(*parts[1:])._made("Mul", edges.scale)
+
+    def _columns(self) -> list["Rows"]:
+        """Cut into parts that are not wide."""
+        if self.width <= COLUMNS_AT_ONCE:
+            return [self]
+        widths = [min(COLUMNS_AT_ONCE, self.width - begin) for begin in range(0, self.width, COLUMNS_AT_ONCE)]
+        names = self.program.several("Split", self.name, self.program.whole(widths), results=len(widths), axis=1)
+        return [Rows(self.program, name, width) for name, width in zip(names, widths, strict=True)]
+
+    def _along(self, edges: Edges) -> "Rows":
+        """Every node's sum over the sources of its edges."""
+        nothing = self.program.filled(self.program.op("Shape", self.name), 0.0)
+        sent = self.program.op("Gather", self.name, edges.source, axis=0)
+        return Rows(
+            self.program, self.program.op("ScatterND", nothing, edges.target, sent, reduction="add"), self.width
+        )
+
+    def _made(self, kind: str, *inputs: str, width: int | None = None, **attributes: Any) -> "Rows":
+        name = self.program.op(kind, self.name, *inputs, **attributes)
+        return Rows(self.program, name, self.width if width is None else width)
+
+
+@dataclass(eq=False)
+class Program:
+    """An ONNX graph that grows: `x` (nodes, features) and `edge_index` (2, edges) go in."""
+
+    num_features: int
+    _nodes: list["NodeProto"] = field(default_factory=list)
+    _constants: list["TensorProto"] = field(default_factory=list)
+
+    @property
+    def features(self) -> Rows:
+        return Rows(self, "x", self.num_features)
+
+    @property
+    def bytes(self) -> int:
+        """What the constants take."""
+        return sum(len(constant.raw_data) for constant in self._constants)
+
+    def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        """One more node; the name of its result."""
+        (name,) = self.several(kind, *inputs, results=1, **attributes)
+        return name
+
+    def several(self, kind: str, *inputs: str, results: int, **attributes: Any) -> list[str]:
+        """One more node with several results; their names."""
+        from onnx.helper import make_node
+
+        number = len(self._nodes)
+        names = [f"{kind}_{number}_{place}" for place in range(results)]
+        self._nodes.append(make_node(kind, inputs, names, name=f"{kind}_{number}", **attributes))
+        return names
+
+    def constant(self, value: Any) -> str:
+        """Numbers that are part of the file, in single precision."""
+        return self._kept(value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value), np.float32)
+
+    def whole(self, value: Any) -> str:
+        """Whole numbers that are part of the file."""
+        return self._kept(np.asarray(value), np.int64)
+
+    def _kept(self, array: NDArray[Any], kind: type) -> str:
+        from onnx.numpy_helper import from_array
+
+        name = f"constant_{len(self._constants)}"
+        self._constants.append(from_array(np.asarray(array, dtype=kind, order="C"), name))
+        return name
+
+    def filled(self, shape: str, value: float) -> str:
+        """The same number everywhere."""
+        from onnx.numpy_helper import from_array
+
+        return self.op("ConstantOfShape", shape, value=from_array(np.array([value], dtype=np.float32)))
+
+    @cached_property
+    def edges(self) -> Edges:
+        """`edge_index` as the library reads it, a loop at every node added."""
+        zero, one, first, second = (self.whole(value) for value in (0, 1, [0], [1]))
+        n = self.op("Gather", self.op("Shape", "x"), zero, axis=0)
+        nodes = self.op("Range", zero, n, one)
+        # To look every end up refuses an edge to a node that is not there; a negative one would count from the end.
+        ends = self.op("Where", self.op("Less", "edge_index", zero), n, "edge_index")
+        source, target = (
+            self.op("Concat", self.op("Gather", self.op("Gather", nodes, ends), row, axis=0), nodes, axis=0)
+            for row in (zero, one)
+        )
+        pairs = self._each_once(self.op("Add", self.op("Mul", target, n), source))
+        target = self.op("Unsqueeze", self.op("Div", pairs, n), second)
+        nothing = self.filled(self.op("Unsqueeze", n, first), 0.0)
+        degree = self.op("ScatterND", nothing, target, self.filled(self.op("Shape", pairs), 1.0), reduction="add")
+        scale = self.op("Unsqueeze", self.op("Reciprocal", self.op("Sqrt", degree)), second)
+        return Edges(self.op("Mod", pairs, n), target, scale)
+
+    def _each_once(self, numbers: str) -> str:
+        """Numbers from zero on, sorted, repeats removed. (`Unique` does it too, several times slower.)"""
+        ordered, _ = self.several("TopK", numbers, self.op("Shape", numbers), results=2, largest=0, sorted=1)
+        before_all, first = self.whole([-1]), self.whole([0])
+        previous = self.op("Concat", before_all, self.op("Slice", ordered, first, before_all), axis=0)
+        return self.op("Compress", ordered, self.op("Not", self.op("Equal", ordered, previous)))
+
+    def model(self, scores: Rows, probabilities: Rows, version: str, about: dict[str, str]) -> "ModelProto":
+        """The whole as an ONNX model; `about` becomes its metadata."""
+        from onnx import TensorProto, helper
+
+        predicted = self.op("ArgMax", scores.name, axis=1, keepdims=0)
+        outputs = {"scores": scores.name, "probabilities": probabilities.name, "predicted": predicted}
+        ends = [helper.make_node("Identity", [name], [output], name=output) for output, name in outputs.items()]
+        tensor = helper.make_tensor_value_info
+        graph = helper.make_graph(
+            [*self._nodes, *ends],
+            "ipal",
+            [
+                tensor("x", TensorProto.FLOAT, ["nodes", self.num_features]),
+                tensor("edge_index", TensorProto.INT64, [2, "edges"]),
+            ],
+            [
+                tensor("scores", TensorProto.FLOAT, ["nodes", scores.width]),
+                tensor("probabilities", TensorProto.FLOAT, ["nodes", scores.width]),
+                tensor("predicted", TensorProto.INT64, ["nodes"]),
+            ],
+            self._constants,
+        )
+        opset = helper.make_opsetid("", OPSET)
+        made = helper.make_model(
+            graph, opset_imports=[opset], ir_version=IR_VERSION, producer_name="ipal", producer_version=version
+        )
+        helper.set_model_props(made, about)
+        return made
