@@ -3,8 +3,10 @@
 import errno
 import os
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from ipal.errors import StoreError
 
@@ -12,13 +14,19 @@ NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Write aside, flush to the disk, rename: a reader sees the old file or the new one, never a part."""
-    data = content.encode() if isinstance(content, str) else content
+    """Write all of a file: a reader sees the old one or the new one, never a part."""
+    with written_whole(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[BinaryIO]:
+    """A file to be written bit by bit: aside, flushed to the disk, and renamed once all went well."""
     # A name of its own, so that two writers cannot meet.
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         with open(create(aside), "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)

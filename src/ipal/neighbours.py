@@ -25,6 +25,8 @@ class Neighbours:
 
     indptr: NDArray[np.int64]
     indices: NDArray[np.int32]
+    whole_degree: NDArray[np.int64] | None = None
+    """How many in-neighbours each node has in the graph that this was cut out of; None where nothing was cut."""
 
     @classmethod
     def of_edges(cls, edges: NDArray[Any], n: int, *, undirected: bool = False) -> "Neighbours":
@@ -61,10 +63,15 @@ class Neighbours:
     def num_edges(self) -> int:
         return len(self.indices)
 
+    @property
+    def degree(self) -> NDArray[np.int64]:
+        """In-neighbours of every node, those that were cut off too."""
+        return np.diff(self.indptr) if self.whole_degree is None else self.whole_degree
+
     @cached_property
     def scale(self) -> NDArray[np.float32]:
         """1 / sqrt(in-degree, the self-loop counted)."""
-        return np.reciprocal(np.sqrt((np.diff(self.indptr) + 1).astype(np.float32)))
+        return np.reciprocal(np.sqrt((self.degree + 1).astype(np.float32)))
 
     def chunks(self, most: int = EDGES_AT_ONCE) -> Iterator[tuple[int, int]]:
         """Ranges of rows with at most so many edges, or one row."""

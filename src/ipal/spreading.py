@@ -22,7 +22,7 @@ class Spreading:
     """Features of all nodes to those one hop further."""
 
     def __init__(self, graph: Graph, device: torch.device) -> None:
-        self._scale = torch.from_numpy(1.0 / np.sqrt(np.diff(graph.indptr) + 1.0)[:, None]).to(device)
+        self._scale = torch.from_numpy(1.0 / np.sqrt(graph.neighbours.degree + 1.0)[:, None]).to(device)
         on_device = _SumsOnDevice if device.type == "cuda" else _SumsInPieces
         self._sums = on_device(graph.neighbours, device)
 

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipal.datasets import builtin, catalog, features, folders
-from ipal.datasets.readers import RawGraph
+from ipal.datasets.readers import RawGraph, read_plain, read_unlabelled
 from ipal.errors import DataError, StoreError
 from ipal.graph import Graph, checked_graph, content_hash, whole_labels
 
-__all__ = ["Dataset", "convert", "load"]
+__all__ = ["Dataset", "convert", "load", "load_graph"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +56,17 @@ def load(name: str, root: Path | None = None, *, undirected: bool = True) -> Dat
     except FileNotFoundError as error:
         raise DataError(catalog.how_to_get(name, entry, folder)) from error
     return _checked(known, raw, entry, undirected)
+
+
+def load_graph(name: str, root: Path | None = None, *, undirected: bool = True) -> Graph:
+    """Read a graph to predict on, named as for `load`: labels are not looked at, and an .npz file may have none."""
+    folder = catalog.data_root(root)
+    entry = None if catalog.built_in_kind(name) is not None else catalog.find(name, folder)
+    if entry is not None and entry.read is read_plain and (folder / entry.path).is_file():
+        edges, x = read_unlabelled(folder / entry.path)
+        if x is not None:  # else there are as many nodes as labels
+            return checked_graph(x, edges, undirected=undirected)
+    return load(name, root, undirected=undirected).graph
 
 
 def convert(name: str, path: Path, root: Path | None = None, *, undirected: bool = True) -> Dataset:

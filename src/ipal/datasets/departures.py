@@ -6,8 +6,6 @@
 Plain arrays only; what the model makes of them is the learner's affair.
 """
 
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ipal.datasets.numbers import node_numbers
 from ipal.datasets.readers import read_arrays, read_plain
 from ipal.errors import DataError
 from ipal.graph import Edges, Features, checked_graph
-
-NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +49,7 @@ def read_departure(path: Path, which: str | None = None, *, undirected: bool = T
         raise DataError(f"{path} has an array forget, and --which was given: say only once which nodes are to go.")
     if which is not None:
         forget = np.zeros(n, dtype=np.bool_)
-        forget[_node_numbers(which, n)] = True
+        forget[node_numbers(which, n, "--which")] = True
     elif "forget" in marks:
         forget = _mask(marks["forget"], "forget", n, path)
     else:
@@ -72,30 +69,3 @@ def _mask(values: NDArray[Any], name: str, n: int, path: Path) -> NDArray[np.boo
             f"The array {name} of {path} must hold one True or False for each of the {n} nodes; this one holds {found}."
         )
     return values
-
-
-def _node_numbers(text: str, n: int) -> list[int]:
-    numbers = list(_parsed(text))
-    for number in numbers:
-        if not 0 <= number < n:
-            raise DataError(f"--which names node {number}, but the nodes are 0 to {n - 1}.")
-    return numbers
-
-
-def _parsed(text: str) -> Iterable[int]:
-    parts = [part.strip() for part in text.split(",")]
-    if all(NUMBER.fullmatch(part) for part in parts):
-        return map(int, parts)
-    path = Path(text)
-    if not path.is_file():
-        raise DataError(
-            f"--which takes numbers of nodes with commas, as 3,17,25, or a file with one a line; '{text}' is neither."
-        )
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read as text: give a file with one node number a line.") from error
-    for place, line in enumerate(lines, start=1):
-        if line.strip() and not NUMBER.fullmatch(line.strip()):
-            raise DataError(f"Line {place} of {path} is no node number: one whole number a line is needed.")
-    return (int(line) for line in lines if line.strip())

@@ -103,21 +103,34 @@ def read_gnn_benchmark(path: Path) -> RawGraph:
     )
 
 
+SPARSE = ("x_values", "x_indices", "x_indptr", "x_shape")
+
+
 def read_plain(path: Path) -> RawGraph:
     """Plain arrays: `edge_index`, `y`, and features as `x` or as `x_indices, x_indptr, x_values, x_shape`."""
-    sparse = ["x_values", "x_indices", "x_indptr", "x_shape"]
-    arrays = read_arrays(path, ["edge_index", "y", "x", *sparse])
+    arrays = read_arrays(path, ["edge_index", "y", "x", *SPARSE])
     edges, y = need(arrays, ["edge_index", "y"], path)
-    x: Features | None = None
+    x = _plain_features(arrays, path)
+    return RawGraph(edges, y, x, "features as in the file" if x is not None else "")
+
+
+def read_unlabelled(path: Path) -> tuple[NDArray[Any], Features | None]:
+    """Edges and features of a plain file; labels may be missing, and are not looked at."""
+    arrays = read_arrays(path, ["edge_index", "x", *SPARSE])
+    (edges,) = need(arrays, ["edge_index"], path)
+    return edges, _plain_features(arrays, path)
+
+
+def _plain_features(arrays: dict[str, NDArray[Any]], path: Path) -> Features | None:
     if "x" in arrays:
         if arrays["x"].dtype.kind not in "fiub":
             raise DataError(f"{path}: the features x hold {arrays['x'].dtype}, not numbers.")
         with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
-            x = np.ascontiguousarray(arrays["x"], dtype=np.float32)
-    elif any(name in arrays for name in sparse):
+            return np.ascontiguousarray(arrays["x"], dtype=np.float32)
+    if any(name in arrays for name in SPARSE):
         with np.errstate(over="ignore"):
-            x = csr(need(arrays, sparse, path), path).astype(np.float32)
-    return RawGraph(edges, y, x, "features as in the file" if x is not None else "")
+            return csr(need(arrays, list(SPARSE), path), path).astype(np.float32)
+    return None
 
 
 def read_ogb(folder: Path) -> RawGraph:

@@ -176,6 +176,10 @@ class Analytic(Learner):
         assert self.features_ is not None, "nothing was learned yet"
         return self.features_
 
+    @property
+    def reach(self) -> int:
+        return max(self._map.hops)
+
     def represent(self, graph: Graph) -> Tensor:
         return self._map.expanded(self._map.propagated(graph), torch.float32)
 

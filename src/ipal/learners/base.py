@@ -156,6 +156,11 @@ class Learner(ABC):
     def scores(self, graph: Graph) -> Tensor:
         """Nodes x known classes, higher is likelier."""
 
+    @property
+    def reach(self) -> int | None:
+        """How many hops away a node can be and still count in another's prediction; None where that is not known."""
+        return None
+
     def probabilities(self, scores: Tensor, graph: Graph) -> Tensor:
         """The scores of a graph's nodes as probabilities."""
         return scores.softmax(dim=-1)

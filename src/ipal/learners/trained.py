@@ -195,6 +195,10 @@ class TrainedLearner(Learner, Generic[Prepared]):
     def encoder_(self) -> GCN:
         return cast(GCN, self.network_["encoder"])
 
+    @property
+    def reach(self) -> int:
+        return self.encoder.layers
+
     def represent(self, graph: Graph) -> Tensor:
         return embeddings(self.encoder_, graph, self.generator_.device)
 

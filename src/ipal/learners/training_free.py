@@ -82,6 +82,10 @@ class TrainingFree(Learner):
         """(classes, features)"""
         return self.sum_ / self.count_[:, None]
 
+    @property
+    def reach(self) -> int:
+        return self.hops
+
     def represent(self, graph: Graph) -> Tensor:
         return dense(propagated(graph, self.hops)).to(self.generator_.device)
 
