@@ -98,8 +98,8 @@ def difference(learner: Learner, session: "InferenceSession", x: NDArray[Any], e
     for what, size in wrong.items():
         if not size <= TOLERANCE:
             raise StoreError(
-                f"The exported file gives other {what} than the model (by {size:.1g}, allowed are {TOLERANCE:g}), and was "
-                f"not kept: the method '{learner.name}' predicts in a way that the export does not know."
+                f"The exported file gives other {what} than the model (by {size:.1g}, allowed are {TOLERANCE:g}), and "
+                f"was not kept: the method '{learner.name}' predicts in a way that the export does not know."
             )
     return apart
 

@@ -99,11 +99,10 @@ class Rows:
 
     def _along(self, edges: Edges) -> "Rows":
         """Every node's sum over the sources of its edges."""
-        nothing = self.program.filled(self.program.op("Shape", self.name), 0.0)
-        sent = self.program.op("Gather", self.name, edges.source, axis=0)
-        return Rows(
-            self.program, self.program.op("ScatterND", nothing, edges.target, sent, reduction="add"), self.width
-        )
+        program = self.program
+        nothing = program.filled(program.op("Shape", self.name), 0.0)
+        sent = program.op("Gather", self.name, edges.source, axis=0)
+        return Rows(program, program.op("ScatterND", nothing, edges.target, sent, reduction="add"), self.width)
 
     def _made(self, kind: str, *inputs: str, width: int | None = None, **attributes: Any) -> "Rows":
         name = self.program.op(kind, self.name, *inputs, **attributes)
