@@ -37,7 +37,10 @@ def look_closely(
     What cannot be shown is said under `remarks`, and is no reason to fail: the numbers of the run stand by themselves.
     """
     learner = load_learner(folder.model)
-    closer: dict[str, Any] = {"remarks": []}
+    plain = type(learner).from_settings({}).settings()
+    # What a reader of the run's command takes for granted; only the method knows.
+    defaults = {name: plain[name] for name in type(learner).own_settings()}
+    closer: dict[str, Any] = {"defaults": defaults, "remarks": []}
     dataset: Dataset | None = None
     if nodes or search:
         try:
