@@ -1,4 +1,4 @@
-"""`ipal report`: tables, figures and pages from what `ipal bench` has run."""
+"""`ipal report`: tables, figures and pages from what has been run."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,15 +6,30 @@ from typing import Annotated
 import typer
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, Runs
+from ipal.cli.app import RUNS, DataRoot, Runs
+from ipal.errors import ConfigError
 
 OUT = Path("report")
 
 
 def report(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]", help="Benches; default all.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Benches; with --html also runs: path, name or part of one. All."),
+    ] = None,
+    html: Annotated[
+        bool, typer.Option("--html", help="One page to look at in a browser: of a run, or of many.")
+    ] = False,
     runs: Runs = RUNS,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for tables, figures and pages.")] = OUT,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="Folder for tables, figures and pages (report); with --html, the file.",
+            show_default=False,
+        ),
+    ] = None,
     into: Annotated[
         Path | None,
         typer.Option(help="Renew the tables in this page: those between <!-- ipal report: KEY --> and <!-- end -->."),
@@ -22,9 +37,38 @@ def report(
     figures_for: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Draw the figures of this bench only; may be repeated.")
     ] = None,
+    no_nodes: Annotated[
+        bool, typer.Option("--no-nodes", help="With --html: leave out the 2-d view, which shows nodes.")
+    ] = False,
+    root: DataRoot = None,
 ) -> None:
-    """Make the paper's tables and figures from stored runs, with the paper's numbers beside. Needs no torch."""
+    """Make the paper's tables and figures from stored runs, with the paper's numbers beside; or a page (--html)."""
+    if html:
+        if into or figures_for:
+            raise ConfigError(
+                "--into and --figures-for are for tables and figures: leave them out, or leave out --html."
+            )
+        return _page(names or [], runs, out, root, no_nodes)
+    if no_nodes or root:
+        raise ConfigError("--no-nodes and --data-root are for a page: say --html as well.")
     from ipal.report.pages import make_report
 
-    written = make_report(runs, out, names or [], into, figures_for or [])
+    written = make_report(runs, out or OUT, names or [], into, figures_for or [])
     render.note(f"{len(written)} files; start with {written[0]}")
+
+
+def _page(names: list[str], runs: Path, out: Path | None, root: Path | None, no_nodes: bool) -> None:
+    from ipal.report.page import choose, default_path, make_page
+    from ipal.report.page.write import check_path
+
+    chosen = choose(names, runs)
+    path = out or default_path(chosen.folders)
+    check_path(path)  # before a graph is read
+    closer = None
+    if len(chosen.folders) == 1:
+        from ipal.views import look_closely
+
+        chosen.folders[0].config()
+        closer = look_closely(chosen.folders[0], root, nodes=not no_nodes)
+    make_page(chosen.folders, path, closer, labels=chosen.labels, remarks=chosen.remarks)
+    render.note(f"Open {path} in a browser.")

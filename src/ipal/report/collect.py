@@ -185,7 +185,7 @@ def read_bench(manifest: Manifest, runs: Path) -> Bench:
                 missing += 1
                 continue
             try:
-                found.append(_read_run(folder))
+                found.append(read_run(folder))
             except StoreError as error:
                 remarks.append(f"{entry.label}: {error}")
         if missing or not entry.runs:
@@ -229,7 +229,8 @@ def _validation_scores(runs: Path, names: Sequence[str]) -> list[float]:
     return scores
 
 
-def _read_run(folder: RunFolder) -> Run:
+def read_run(folder: RunFolder) -> Run:
+    """A finished run, checked as far as a report relies on it."""
     result = folder.result()
     try:
         protocol, timing = result["protocol"], result["timing"]

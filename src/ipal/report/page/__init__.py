@@ -1,0 +1,17 @@
+"""One self-contained HTML page about one run, or comparing several. No torch, no network, no second file.
+
+choose.py      names -> run folders
+facts.py       a run folder -> what is known of the run
+confusion.py   counts of confused classes -> recalls, confusion of tasks, of old and new classes
+command.py     the command that makes a run again
+parts.py       what a page is made of: numbers, tables, charts, sections
+plots.py       Plotly's charts as plain dicts; colours by name, so that the page can change its theme
+one.py         the sections of one run
+several.py     runs grouped by seed, compared within one protocol
+write.py       template + style + script + Plotly -> one file
+"""
+
+from ipal.report.page.choose import choose
+from ipal.report.page.write import default_path, make_page
+
+__all__ = ["choose", "default_path", "make_page"]

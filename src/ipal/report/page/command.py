@@ -1,0 +1,59 @@
+"""The command that makes a run again, in the same folder."""
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from ipal.config import RunConfig, Tree
+
+OPTIONS = ("dataset", "method", "seed", "split", "device", "threads")
+ALWAYS = ("dataset", "method", "seed", "split")
+"""Options that are named even where they would be chosen anyway: a reader wants to see them."""
+FOUND = ("dataset_hash",)
+"""What the graph says by itself."""
+
+
+def command(config: RunConfig, own_defaults: Mapping[str, Any] | None = None) -> str:
+    """`ipal run …` with what differs from the defaults.
+
+    Only a method knows the defaults of its own settings; without them, all of those settings are named.
+    """
+    words = ["ipal", "run"]
+    for option in OPTIONS:
+        value = getattr(config, option)
+        if option in ALWAYS or value != RunConfig.model_fields[option].default:
+            words += [f"--{option}", ",".join(map(str, value)) if isinstance(value, tuple) else str(value)]
+    for name, value in changed_settings(config, own_defaults or {}):
+        words += ["--set", f"{name}={as_yaml(value)}"]
+    return shlex.join(words)
+
+
+def changed_settings(config: RunConfig, own_defaults: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Dotted names and values of what differs from the defaults, beside the options."""
+    defaults = default_tree(config, own_defaults)
+    for name, value in flat(config.to_tree()):
+        if name not in (*OPTIONS, *FOUND) and (name not in defaults or defaults[name] != value):
+            yield name, value
+
+
+def default_tree(config: RunConfig, own_defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The default of every setting that has one, by its dotted name."""
+    plain = RunConfig(dataset=config.dataset, method=config.method, settings=dict(own_defaults)).to_tree()
+    return dict(flat(plain))
+
+
+def flat(tree: Tree) -> Iterator[tuple[str, Any]]:
+    """Settings by dotted name. Only sections are opened: a value that is a mapping stays one."""
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            yield from ((f"{name}.{inner}", leaf) for inner, leaf in value.items())
+        else:
+            yield name, value
+
+
+def as_yaml(value: Any) -> str:
+    """A value as `--set` reads it, on one line."""
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=float("inf"))
+    return text.removesuffix("...\n").strip()

@@ -1,0 +1,171 @@
+"""What is known of one finished run, read from its folder and checked."""
+
+import csv
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from ipal.config import RunConfig
+from ipal.errors import ConfigError, StoreError
+from ipal.report import paper
+from ipal.report.collect import Run, plain_name, read_run
+from ipal.report.page.confusion import Confusion
+from ipal.store import RunFolder
+
+Checked = TypeVar("Checked", bound=BaseModel)
+
+
+class Whereabouts(BaseModel):
+    """How far one class has moved, in units of its own spread when it was learned."""
+
+    shift: float | None
+    gap: float | None = None
+
+
+class Drift(BaseModel):
+    """drift.json."""
+
+    unit: str = ""
+    after_task: list[dict[str, Whereabouts]]
+
+
+@dataclass(frozen=True)
+class History:
+    """history.csv: the named loss terms, epoch by epoch."""
+
+    terms: tuple[str, ...] = ()
+    rows: tuple[dict[str, float | None], ...] = ()
+    """task, epoch and every term; None where a term was not there or not a number."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything a page may tell of one run."""
+
+    name: str
+    config: RunConfig
+    result: Mapping[str, Any]
+    run: Run
+    environment: Mapping[str, Any]
+    history: History
+    confusion: Confusion | None
+    """None in runs of versions that did not count it."""
+    drift: Drift | None
+    """None of methods that train no network, and in runs of versions that did not measure it."""
+    closer: Mapping[str, Any] = field(default_factory=dict)
+    """What `ipal.views.look_closely` found; empty where nobody looked."""
+
+    @property
+    def method(self) -> str:
+        return paper.METHODS.get(plain_name(self.config.method), self.config.method)
+
+    @property
+    def dataset(self) -> str:
+        return dataset_title(self.config.dataset)
+
+    @property
+    def split(self) -> list[int]:
+        return list(self.run.protocol["split"])
+
+    @property
+    def classes(self) -> list[list[str]]:
+        """Names of the classes of each task; empty lists where the result does not say."""
+        return [[str(name) for name in task] for task in self.run.protocol.get("classes", [[] for _ in self.split])]
+
+    @property
+    def is_exemplar_free(self) -> bool:
+        """By the method, and by the protocol: no node of an earlier task is kept or seen again."""
+        stores = bool(self.result["retained"]["stores_exemplars"])
+        return not stores and self.run.protocol["train_graph"] == "isolated"
+
+    def as_plain(self) -> dict[str, Any]:
+        """All of it as plain data, for the page's download."""
+        return {
+            "run": self.name,
+            "config": self.config.to_tree(),
+            "environment": dict(self.environment),
+            "result": dict(self.result),
+            "history": list(self.history.rows),
+            "confusion": self.confusion.model_dump() if self.confusion else None,
+            "drift": self.drift.model_dump() if self.drift else None,
+            **({"closer": dict(self.closer)} if self.closer else {}),
+        }
+
+
+def dataset_title(name: str) -> str:
+    """`CS-CL` for the paper's graphs; a graph in a file is called as the file is."""
+    return paper.DATASETS.get(name, Path(name).name if name.endswith((".npz", ".graph")) else name)
+
+
+def read_facts(folder: RunFolder, closer: Mapping[str, Any] | None = None) -> Facts:
+    """The facts of a finished run, or a sentence about what is wrong with its folder."""
+    config = folder.config()
+    if not folder.is_finished:
+        raise ConfigError(f"{folder.path.name} is not finished: 'ipal resume {folder.path.name}' goes on with it.")
+    confusion = _optional(folder, "confusion.json", lambda path: _model(Confusion, path))
+    if confusion and not confusion.fits(list(config.split or ())):
+        raise _damaged(folder.path / "confusion.json")
+    return Facts(
+        name=folder.path.name,
+        config=config,
+        result=folder.result(),
+        run=read_run(folder),
+        environment=_optional(folder, "environment.json", _environment) or {},
+        history=_optional(folder, "history.csv", _history) or History(),
+        confusion=confusion,
+        drift=_optional(folder, "drift.json", lambda path: _model(Drift, path)),
+        closer=closer or {},
+    )
+
+
+# ---------------------------------------------------------------------- files
+
+Read = TypeVar("Read")
+
+
+def _optional(folder: RunFolder, name: str, read: Callable[[Path], Read]) -> Read | None:
+    """What a file holds; None where it is not there."""
+    path = folder.path / name
+    try:
+        return read(path) if path.exists() else None
+    except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError) as error:
+        raise _damaged(path) from error
+
+
+def _damaged(path: Path) -> StoreError:
+    return StoreError(f"{path} is damaged: restore the file, or delete the run's folder and run again.")
+
+
+def _model(kind: type[Checked], path: Path) -> Checked:
+    try:
+        return kind.model_validate_json(path.read_text())
+    except ValidationError as error:
+        raise ValueError(str(error)) from error
+
+
+def _environment(path: Path) -> dict[str, Any]:
+    """Versions and machine. Where the user's files lie is nobody's business: a page may be passed on."""
+    known = json.loads(path.read_text())
+    return {name: value for name, value in known.items() if name not in {"data_root", "command"}}
+
+
+def _history(path: Path) -> History:
+    with path.open(newline="") as file:
+        reader = csv.DictReader(file)
+        names = [name for name in reader.fieldnames or () if name not in {"task", "epoch"}]
+        rows = tuple(
+            {"task": int(row["task"]), "epoch": int(row["epoch"]), **{name: _number(row[name]) for name in names}}
+            for row in reader
+        )
+    return History(tuple(names), rows)
+
+
+def _number(text: str) -> float | None:
+    """JSON knows no NaN and no infinity; a chart shows a gap there."""
+    value = float(text) if text else math.nan
+    return value if math.isfinite(value) else None

@@ -1,0 +1,177 @@
+"""What a page is made of: numbers in boxes, tables, charts, sections. Plain values, no HTML."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ipal.report.tables import size
+
+Spec = dict[str, Any]
+"""A chart as Plotly takes it: `data` and `layout`."""
+
+
+LONG = 24
+"""Letters of a word that is wider than a column should be."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One field of a table: what is read, and what is sorted and downloaded."""
+
+    text: str
+    value: float | str | None
+    """None sorts last and is empty in a download."""
+    mark: str = ""
+    """best, second or nothing."""
+    deviation: float | None = None
+    """Sample standard deviation, where the value is a mean: a column of its own in a download."""
+
+    @property
+    def is_number(self) -> bool:
+        return not isinstance(self.value, str)
+
+    @property
+    def has_long_word(self) -> bool:
+        """As a hash: it may be cut anywhere, where other words stay whole."""
+        return any(len(word) > LONG for word in self.text.split())
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows that can be sorted by any column and downloaded."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    choices: tuple[int, ...] = ()
+    """Which choice of the chart's picker each row belongs to; empty: all rows are always shown."""
+
+    def is_number(self, column: int) -> bool:
+        return all(row[column].is_number for row in self.rows)
+
+
+@dataclass(frozen=True)
+class Picker:
+    """A list to choose what a chart shows from."""
+
+    label: str
+    options: tuple[str, ...]
+    changes: tuple[Mapping[str, Any], ...]
+    """What each option changes: `data`, `layout`, or `visible` (for each trace)."""
+    chosen: int = 0
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart, how to read it, and the numbers behind it."""
+
+    key: str
+    title: str
+    reading: str
+    """One sentence: how to read it."""
+    spec: Spec
+    """What all choices of the picker have in common."""
+    table: Table
+    picker: Picker | None = None
+
+    def as_plain(self) -> dict[str, Any]:
+        """What the script needs."""
+        changes = [dict(change) for change in self.picker.changes] if self.picker else []
+        return {**self.spec, "changes": changes, "chosen": self.picker.chosen if self.picker else 0}
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A number in a box."""
+
+    name: str
+    value: str
+    note: str
+    unit: str = ""
+    tone: str = ""
+    """good or warn, where it is one or the other."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page with a heading."""
+
+    key: str
+    title: str
+    lead: str = ""
+    facts: tuple[Fact, ...] = ()
+    warnings: tuple[str, ...] = ()
+    charts: tuple[Chart, ...] = ()
+    tables: tuple[Table, ...] = ()
+    tables_first: bool = False
+    """Tables stand after the charts, unless they say more."""
+    notes: tuple[str, ...] = ()
+    codes: tuple[tuple[str, str], ...] = ()
+    """A title and lines to copy."""
+    folded: tuple[tuple[str, str], ...] = ()
+    """A title and lines behind it, shown on request."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """All of it."""
+
+    title: str
+    subtitle: str
+    facts: tuple[Fact, ...]
+    warnings: tuple[str, ...]
+    sections: tuple[Section, ...]
+    download: Any = field(repr=False)
+    """Everything known, as plain data."""
+    name: str
+    """What downloads are called after."""
+
+
+# ---------------------------------------------------------------------- numbers as text
+
+
+def words(text: Any) -> Cell:
+    return Cell(str(text), str(text))
+
+
+def number(value: float | None, digits: int = 2, unit: str = "") -> Cell:
+    if value is None:
+        return Cell("–", None)
+    return Cell(signless(f"{value:.{digits}f}") + unit, value)
+
+
+def count(value: int) -> Cell:
+    return Cell(f"{value:,}".replace(",", "\u202f"), value)
+
+
+def data_size(value: float) -> Cell:
+    return Cell(size(value), value)
+
+
+def duration(value: float) -> Cell:
+    return Cell(seconds(value), value)
+
+
+def seconds(value: float) -> str:
+    """`0.43 s`, `12.5 s`, `3 min 20 s`, `2 h 5 min`."""
+    if value < 60:
+        return f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def signless(text: str) -> str:
+    """`0.00` where rounding left `-0.00`; a true minus sign elsewhere."""
+    return text.removeprefix("-") if not text.strip("-0.") else text.replace("-", "−")
+
+
+def plural(number_of: int, word: str) -> str:
+    ending = "es" if word.endswith("s") else "s"
+    return f"{number_of} {word}" if number_of == 1 else f"{number_of} {word}{ending}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]])) if names else ""

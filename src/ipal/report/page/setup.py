@@ -1,0 +1,88 @@
+"""The section on how a run was made: protocol, configuration, software, and the command that makes it again."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+
+from ipal.config import EncoderConfig, ProtocolConfig, RunConfig, TrainConfig, batch_in_words
+from ipal.report.page.command import as_yaml, command, default_tree, flat
+from ipal.report.page.facts import Facts
+from ipal.report.page.parts import Cell, Section, Table, words
+
+WHERE = (
+    "The command makes the same run in a folder of the same name. It looks for the graph under IPAL_DATA, or where "
+    "--data-root says."
+)
+
+
+def setup_section(facts: Facts) -> Section:
+    """Everything that decided the numbers."""
+    own_defaults = facts.closer.get("defaults")
+    data = facts.result["data"]
+    notes = [WHERE]
+    if data.get("preprocessing"):
+        notes.append(f"Features: {data['preprocessing']}.")
+    if data.get("features_looked_beyond_task"):
+        notes.append("Features of this graph were computed from all of it, not from one task at a time.")
+    dropped = facts.run.protocol.get("dropped_classes")
+    if dropped:
+        notes.append(f"Classes left out for having too few nodes: {', '.join(map(str, dropped))}.")
+    return Section(
+        "setup",
+        "How it was made",
+        codes=(("The command that makes this run again", command(facts.config, own_defaults)),),
+        notes=tuple(notes),
+        tables=(_protocol_table(facts), _settings_table(facts.config, own_defaults or {}), _software_table(facts)),
+        folded=(("config.yaml", yaml.safe_dump(facts.config.to_tree(), sort_keys=False)),),
+    )
+
+
+def _protocol_table(facts: Facts) -> Table:
+    protocol = facts.run.protocol
+    values = {
+        "split": "+".join(map(str, facts.split)) + " classes",
+        **{name: protocol[name] for name in ProtocolConfig.model_fields if name in protocol},
+    }
+    values["batch"] = batch_in_words(protocol["batch"])
+    meaning = {"split": "Number of classes of each task.", **_meanings(ProtocolConfig)}
+    rows = tuple((words(name), words(_shown(value)), words(meaning[name])) for name, value in values.items())
+    return Table(
+        "Protocol: how the graph became tasks, and how predictions were scored", ("field", "value", "meaning"), rows
+    )
+
+
+def _settings_table(config: RunConfig, own_defaults: Mapping[str, Any]) -> Table:
+    defaults = default_tree(config, own_defaults)
+    meanings = _meanings(RunConfig)
+    for name, section in (("encoder", EncoderConfig), ("train", TrainConfig)):
+        meanings |= {f"{name}.{setting}": text for setting, text in _meanings(section).items()}
+    rows = []
+    for name, value in flat(config.to_tree()):
+        if not name.startswith("protocol."):
+            text, default = _shown(value), _shown(defaults.get(name))
+            mark = "best" if default and default != text else ""
+            rows.append((words(name), Cell(text, text, mark), words(default), words(meanings.get(name, ""))))
+    columns = ("setting", "value", "default", "meaning")
+    return Table("Configuration: all settings; bold differs from the default", columns, tuple(rows))
+
+
+def _software_table(facts: Facts) -> Table:
+    known = facts.environment
+    rows = [("run", facts.name), ("graph (SHA-256)", facts.result["data"]["hash"])]
+    rows.append(("split of nodes (SHA-256)", facts.run.protocol.get("split_hash", "")))
+    rows += [(name, version) for name, version in (known.get("packages") or {}).items() if version]
+    names = ("python", "git_commit", "platform", "processor", "device_name", "cores", "threads", "processes")
+    rows += [(name.replace("_", " "), known[name]) for name in names if known.get(name) is not None]
+    return Table("Graph, software and machine", ("what", "which"), tuple((words(a), words(b)) for a, b in rows))
+
+
+def _meanings(kind: type[BaseModel]) -> dict[str, str]:
+    return {name: field.description or "" for name, field in kind.model_fields.items()}
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else as_yaml(value)

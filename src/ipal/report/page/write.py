@@ -1,0 +1,128 @@
+"""Template, style, script and Plotly, put together as one file that needs nothing else."""
+
+import base64
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ipal.errors import ConfigError
+from ipal.extras import need_extra
+from ipal.files import make_folder, write_atomically
+from ipal.report.page.facts import read_facts
+from ipal.report.page.one import one_run
+from ipal.report.page.parts import Page
+from ipal.report.page.several import several_runs
+from ipal.store import RunFolder
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+SEVERAL = Path("report") / "runs.html"
+UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+"""What could end a script, or be taken for markup; in JSON it may be written so."""
+
+
+def default_path(folders: Sequence[RunFolder]) -> Path:
+    """Where a page goes that nobody named: one run's into its folder."""
+    return folders[0].path / "report.html" if len(folders) == 1 else SEVERAL
+
+
+def make_page(
+    folders: Sequence[RunFolder],
+    path: Path,
+    closer: Mapping[str, Any] | None = None,
+    *,
+    labels: Mapping[str, str] | None = None,
+    remarks: Sequence[str] = (),
+) -> Path:
+    """Write the page of one run, or the comparison of several; returns the path.
+
+    `closer` is what `ipal.views.look_closely` found out about the one run. `labels` are names of runs, by folder;
+    `remarks` are sentences on runs that could not be taken.
+    """
+    check_path(path)
+    runs = [read_facts(folder, closer if len(folders) == 1 else None) for folder in folders]
+    page = one_run(runs[0]) if len(runs) == 1 else several_runs(runs, labels or {}, remarks)
+    content = render(page)
+    make_folder(path.parent)
+    write_atomically(path, content)
+    return path
+
+
+def check_path(path: Path) -> None:
+    """Before any work: whether a page can be written there."""
+    need_extra("html", "plotly", "jinja2")
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder: name a file for the page, as -o {path / 'page.html'}.")
+    if path.suffix not in {".html", ".htm"}:
+        raise ConfigError(f"The page is HTML: name a file that ends in .html, as -o {path.with_suffix('.html')}.")
+
+
+def render(page: Page) -> str:
+    """The page as one HTML text."""
+    charts = {chart.key: chart.as_plain() for section in page.sections for chart in section.charts}
+    scripts = {"theme": _static("theme.js"), "plotly": _plotly(), "page": _static("page.js")}
+    return _template().render(
+        page=page,
+        policy=_policy(list(scripts.values())),
+        style=_static("page.css"),
+        scripts=scripts,
+        charts=as_script(charts),
+        download=as_script(page.download),
+    )
+
+
+def as_script(content: Any) -> str:
+    """JSON that can stand inside a script element, whatever the data hold."""
+    text = json.dumps(_finite(content), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for sign, written in UNSAFE.items():
+        text = text.replace(sign, written)
+    return text
+
+
+def _finite(content: Any) -> Any:
+    """JSON knows no NaN and no infinity."""
+    if isinstance(content, Mapping):
+        return {str(name): _finite(value) for name, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    """Only these scripts run, nothing is loaded, nothing is sent."""
+    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+@cache
+def _static(name: str) -> str:
+    return (files("ipal.report.page") / "static" / name).read_text(encoding="utf-8")
+
+
+@cache
+def _plotly() -> str:
+    # The hash of a script is that of its text as a browser reads it, with plain line ends.
+    return (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8").replace("\r\n", "\n")
+
+
+@cache
+def _template() -> "Template":
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("ipal.report.page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html")
