@@ -179,7 +179,7 @@ def explained(config: RunConfig, dataset: Dataset, stream: TaskStream) -> Capaci
     )
 
 
-def parse_bytes(text: str) -> int:
+def parse_bytes(text: str, option: str = "--memory-limit") -> int:
     """`8GB`, `512M` or a plain number of bytes; units are powers of 1024."""
     units = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
     number = text.strip().upper().removesuffix("B").removesuffix("I")
@@ -189,5 +189,5 @@ def parse_bytes(text: str) -> int:
     except ValueError:
         value = 0
     if value <= 0:
-        raise CapacityError(f"--memory-limit takes a size as 8GB or 512MB; got '{text}'.")
+        raise CapacityError(f"{option} takes a size as 8GB or 512MB; got '{text}'.")
     return value

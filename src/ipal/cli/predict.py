@@ -1,0 +1,108 @@
+"""`ipal predict`: the classes of a graph's nodes, as a saved model sees them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from ipal.cli import render
+from ipal.cli.app import RUNS, AsJson, DataRoot, Runs
+from ipal.cli.models import Force, new_file
+from ipal.store import RunFolder, RunStore
+
+if TYPE_CHECKING:
+    from ipal.inference import Predictions
+
+Directed = Annotated[
+    bool | None,
+    typer.Option("--directed/--undirected", help="Take edges one way, or both ways; default: as the model's run did."),
+]
+
+
+def predict(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model file, run folder, or (part of) a run's name.")],
+    graph: Annotated[
+        str, typer.Option(metavar="GRAPH", help="A dataset, an .npz file or a graph folder; no labels needed.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="CSV file for the predictions.")],
+    reject: Annotated[
+        float,
+        typer.Option(metavar="P", help="A node whose largest probability is below this is none of the known classes."),
+    ] = 0.0,
+    nodes: Annotated[
+        str | None,
+        typer.Option(metavar="NODES", help="Only these nodes: numbers, as 3,17,25, or a file with one a line."),
+    ] = None,
+    directed: Directed = None,
+    force: Force = False,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+    runs: Runs = RUNS,
+    root: DataRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Predict the classes of a graph's nodes: a CSV file with a row a node, and how many nodes of each class there are.
+
+    Columns: node, predicted (empty where rejected), confidence (the largest
+    probability), rejected, and p(CLASS) for every class the model knows.
+
+    Probabilities are a softmax over the known classes: they add up to one for
+    a node of any other class, too. Only those of the method analytic are
+    calibrated.
+    """
+    target = new_file(out, force)
+    path = RunStore(runs).model_file(model)
+    run = run_of(path)
+
+    from ipal import inference
+    from ipal.datasets import load_graph
+    from ipal.datasets.numbers import node_numbers
+    from ipal.learners import load_learner
+
+    learner = load_learner(path, device=device)
+    one_way = is_directed(run, directed)
+    whole = load_graph(graph, root or (run.data_root() if run else None), undirected=not one_way)
+    asked = None if nodes is None else node_numbers(nodes, whole.num_nodes, "--nodes")
+    found = inference.predict(learner, whole, asked, reject=reject)
+    inference.write_csv(found, target)
+    if as_json:
+        render.as_json(
+            {
+                "file": str(target),
+                "model": str(path),
+                "method": learner.name,
+                "nodes": len(found.nodes),
+                "predicted": found.counts(),
+                "rejected": int(found.rejected.sum()),
+                "reject": reject,
+                "directed": one_way,
+            }
+        )
+    else:
+        _show(found, reject, target)
+
+
+def run_of(model: Path) -> RunFolder | None:
+    """The run that made a model, where the file still lies in its folder."""
+    beside = RunFolder(model.parent)
+    return beside if model == beside.model and (model.parent / "config.yaml").exists() else None
+
+
+def is_directed(run: RunFolder | None, said: bool | None) -> bool:
+    """Whether edges lead one way: as said, or as in the run that made the model, or not."""
+    if said is not None:
+        return said
+    return run is not None and run.config().protocol.edges == "directed"
+
+
+def _show(found: "Predictions", reject: float, target: Path) -> None:
+    table = Table("class")
+    table.add_column("nodes", justify="right")
+    for name, count in found.counts().items():
+        table.add_row(Text(name), str(count))
+    if reject:
+        table.add_section()
+        table.add_row(Text("none of them"), str(int(found.rejected.sum())))
+    render.out.print(table)
+    render.out.print(f"{len(found.nodes)} nodes predicted\nfile  {target}", soft_wrap=True, markup=False)

@@ -1,0 +1,91 @@
+"""`ipal serve`: predictions over HTTP."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ipal.cli import render
+from ipal.cli.app import RUNS, Runs
+from ipal.cli.predict import Directed, is_directed, run_of
+from ipal.errors import ConfigError
+from ipal.store import RunStore
+
+TOKEN = "IPAL_TOKEN"
+
+
+def serve(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model file, run folder, or (part of) a run's name.")],
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; any but this machine's own needs a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any that is free.")] = 8000,
+    token_file: Annotated[
+        Path | None, typer.Option(help=f"File with a token that all requests but /health must carry; or set {TOKEN}.")
+    ] = None,
+    max_bytes: Annotated[str, typer.Option(help="Largest body of a request, also when unpacked.")] = "64MB",
+    max_nodes: Annotated[int, typer.Option(min=1, help="Nodes of a request, at most.")] = 20_000,
+    max_edges: Annotated[int, typer.Option(min=0, help="Edges of a request, at most.")] = 1_000_000,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds for a body to arrive; and again for its answer.")
+    ] = 30.0,
+    queue: Annotated[int, typer.Option(min=0, help="Requests that may wait while one is being answered.")] = 16,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads that answer a request.")] = 1,
+    directed: Directed = None,
+    runs: Runs = RUNS,
+) -> None:
+    """Answer predictions over HTTP until stopped. A request carries a graph, as JSON or .npz; the model keeps none.
+
+    POST /predict, GET /memory, /health, /metrics; /docs describes them. Needs
+    pip install 'ipal[serve]'.
+    """
+    path = RunStore(runs).model_file(model)
+    token = _token(token_file)
+
+    from ipal.extras import need_extra
+
+    need_extra("serve", "fastapi", "uvicorn", "prometheus_client")
+    from ipal.capacity import parse_bytes
+    from ipal.learners import load_learner
+    from ipal.serving.limits import Limits
+    from ipal.serving.server import check_access
+    from ipal.serving.server import serve as serve_until_stopped
+
+    limits = Limits(
+        bytes=parse_bytes(max_bytes, "--max-bytes"), nodes=max_nodes, edges=max_edges, seconds=timeout, waiting=queue
+    )
+    check_access(host, token)
+    learner = load_learner(path)
+
+    def started(address: str) -> None:
+        render.out.print(f"Listening on {address}", soft_wrap=True, markup=False)
+        render.note(
+            f"{learner.name} with {len(learner.labels_)} classes; {address}/docs says what it takes. Ctrl-C stops."
+        )
+
+    serve_until_stopped(
+        learner,
+        host=host,
+        port=port,
+        token=token,
+        limits=limits,
+        threads=threads,
+        directed=is_directed(run_of(path), directed),
+        started=started,
+    )
+    render.note("Stopped: what was being answered is answered.")
+
+
+def _token(file: Path | None) -> str | None:
+    if file is None:
+        return os.environ.get(TOKEN) or None
+    try:
+        token = file.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"The token file {file} cannot be read: give a file with one line of plain characters."
+        ) from error
+    if not token:
+        raise ConfigError(f"The token file {file} is empty: 'openssl rand -hex 32 > {file}' fills it.")
+    return token

@@ -1,0 +1,63 @@
+"""What Prometheus is told. Labels come from fixed sets, whatever is asked for: memory stays flat."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.process_collector import ProcessCollector
+
+__all__ = ["CONTENT_TYPE_LATEST", "Metrics", "Seen"]
+
+GONE = "gone"
+"""In place of the status of a request whose sender left before the answer."""
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+@dataclass
+class Seen:
+    """What became of one request."""
+
+    status: str = GONE
+
+
+class Metrics:
+    """Counters of one server."""
+
+    def __init__(self, paths: frozenset[str]) -> None:
+        self._paths = paths
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        of = self._registry
+        self._requests = Counter("ipal_requests", "Requests by path and status.", ("path", "status"), registry=of)
+        self._seconds = Histogram(
+            "ipal_request_seconds", "From a request's header to its answer.", ("path",), buckets=SECONDS, registry=of
+        )
+        self._inside = Gauge("ipal_requests_in_flight", "Requests that are being read or answered.", registry=of)
+        self._nodes = Counter("ipal_nodes_predicted", "Nodes that were predicted, rejected ones too.", registry=of)
+        self._rejected = Counter("ipal_nodes_rejected", "Nodes said to be of none of the known classes.", registry=of)
+
+    @contextmanager
+    def watched(self, path: str) -> Iterator[Seen]:
+        """Count and time a request; its status is to be filled in."""
+        seen, start = Seen(), time.perf_counter()
+        known = path if path in self._paths else "other"
+        self._inside.inc()
+        try:
+            yield seen
+        finally:
+            self._inside.dec()
+            self._requests.labels(known, seen.status).inc()
+            self._seconds.labels(known).observe(time.perf_counter() - start)
+
+    def malformed(self) -> None:
+        """Count what came in place of a request."""
+        self._requests.labels("other", "400").inc()
+
+    def predicted(self, nodes: int, rejected: int) -> None:
+        self._nodes.inc(nodes)
+        self._rejected.inc(rejected)
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
