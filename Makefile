@@ -6,7 +6,7 @@ INSTALLED := .venv/.installed
 .PHONY: run test check docs clean
 
 run: $(INSTALLED)
-	$(BIN)/ipal run --dataset digits --set train.epochs=100
+	$(BIN)/ipal run --dataset digits --set train.epochs=100 --html
 
 test: check
 	$(BIN)/pytest

@@ -14,6 +14,7 @@ from ipal.cli import render
 from ipal.cli.team import told
 from ipal.config import RunConfig, Tree, override, parse_assignment, read_config_file, run_config
 from ipal.errors import CapacityError, ConfigError, StoreError, did_you_mean
+from ipal.extras import need_extra
 from ipal.store import RunFolder, RunStore
 
 EXAMPLES = """
@@ -54,6 +55,7 @@ MemoryLimit = Annotated[
     str | None,
     typer.Option(help="Main memory to keep to, as 8GB: chooses full graphs, sampled batches or pieces by itself."),
 ]
+Html = Annotated[bool, typer.Option("--html", help="Write the run's page as well, to look at in a browser.")]
 RUNS = Path("runs")
 
 # What makes a run.
@@ -81,6 +83,7 @@ def run(
     root: DataRoot = None,
     checkpoint_every: CheckpointEvery = None,
     memory_limit: MemoryLimit = None,
+    html: Html = False,
     as_json: AsJson = False,
 ) -> None:
     """Learn a stream of tasks and show the accuracy matrix. A finished run is shown, a broken one resumed."""
@@ -91,15 +94,22 @@ def run(
     from ipal import experiment
     from ipal.datasets.catalog import data_root
 
+    if html:
+        need_extra("html", "plotly", "jinja2")  # now, not after hours of learning
     complete, graph = experiment.resolve(wanted, root)
     complete, within = within_limit(complete, graph, memory_limit)
     folder = RunStore(runs).folder_for(complete)
     if told(lambda: folder.is_finished):
-        return _show_finished(folder, as_json)
-    if folder.checkpoint.exists():
-        render.note(f"This run was interrupted before; resuming {folder.path.name}")
-    with within:
-        _execute(complete, graph, folder, checkpoint_every, as_json, data_root(root))
+        _show_finished(folder, as_json)
+    else:
+        if folder.checkpoint.exists():
+            render.note(f"This run was interrupted before; resuming {folder.path.name}")
+        with within:
+            _execute(complete, graph, folder, checkpoint_every, as_json, data_root(root))
+    if html:
+        from ipal.cli.report import write_page
+
+        told(lambda: write_page([str(folder.path)], runs, root=root))
 
 
 @app.command()

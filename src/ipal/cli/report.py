@@ -48,7 +48,7 @@ def report(
             raise ConfigError(
                 "--into and --figures-for are for tables and figures: leave them out, or leave out --html."
             )
-        return _page(names or [], runs, out, root, no_nodes)
+        return write_page(names or [], runs, out, root, no_nodes)
     if no_nodes or root:
         raise ConfigError("--no-nodes and --data-root are for a page: say --html as well.")
     from ipal.report.pages import make_report
@@ -57,7 +57,10 @@ def report(
     render.note(f"{len(written)} files; start with {written[0]}")
 
 
-def _page(names: list[str], runs: Path, out: Path | None, root: Path | None, no_nodes: bool) -> None:
+def write_page(
+    names: list[str], runs: Path, out: Path | None = None, root: Path | None = None, no_nodes: bool = False
+) -> None:
+    """Write the page of these runs, and say where it is."""
     from ipal.report.page import choose, default_path, make_page
     from ipal.report.page.write import check_path
 
