@@ -3,7 +3,7 @@
 import os
 import sys
 
-from ipal.cli import audit, bench, drift, export, models, profile, report
+from ipal.cli import audit, bench, drift, export, models, predict, profile, report, serve, track
 from ipal.cli.app import app
 from ipal.cli.team import is_team, together
 from ipal.errors import IpalError
@@ -15,7 +15,10 @@ app.command()(report.report)
 app.command()(drift.drift)
 app.command()(profile.profile)
 app.command()(audit.audit)
+app.command()(predict.predict)
+app.command()(serve.serve)
 app.command()(export.export)
+app.command()(track.track)
 app.command()(models.merge)
 app.command()(models.forget)
 

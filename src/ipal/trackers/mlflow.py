@@ -1,0 +1,184 @@
+"""Runs for MLflow: one there for each here, known by the hash of its configuration.
+
+Its small package (mlflow-skinny) reaches folders and servers; a database needs the whole of MLflow. Nothing but the
+address that is given is talked to: MLflow's own reports to its makers are switched off.
+"""
+
+import math
+import os
+import re
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from ipal.errors import ConfigError, StoreError
+from ipal.extras import need_extra
+from ipal.trackers.record import Change, Record, Tracked
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+    from mlflow.tracking import MlflowClient
+
+EXPERIMENT = "ipal"
+HASH = "ipal_hash"
+PLACES = {"file", "http", "https", "databricks", "databricks-uc", "uc"}
+DATABASES = {"sqlite", "postgresql", "mysql", "mssql"}
+ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "DO_NOT_TRACK": "true",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+}
+UNLESS_SET = {
+    "MLFLOW_ALLOW_FILE_STORE": "true",  # else folders, though supported, are refused
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # else a server that is not there is tried for minutes
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+}
+METRICS_AT_ONCE = 1000
+OTHERS_AT_ONCE = 100
+"""Most that one request may carry."""
+LONGEST = 5000
+"""Of a tag or a parameter, in characters."""
+
+Item = TypeVar("Item")
+Numbers = dict[str, dict[int, float]]
+"""By name and step."""
+
+
+def track(record: Record, address: str) -> Tracked:
+    """Bring a run to MLflow: what is there already is not written again, and what has changed is made anew."""
+    need_extra("mlflow", "mlflow")
+    uri = _uri(address)
+    os.environ.update(ENVIRONMENT)
+    for name, value in UNLESS_SET.items():
+        os.environ.setdefault(name, value)
+    from mlflow.exceptions import MlflowException
+    from mlflow.tracking import MlflowClient
+
+    try:
+        client = MlflowClient(uri)
+        run_id, change = _brought(client, record)
+    except (MlflowException, OSError) as error:
+        raise _explained(address, error) from error
+    return Tracked(record.name, run_id, change)
+
+
+def how_to_look(address: str) -> str:
+    uri = _uri(address)
+    if uri.startswith(("http:", "https:")):
+        return f"Look at them at {address}"
+    folder = "MLFLOW_ALLOW_FILE_STORE=true " * uri.startswith("file:")
+    return f"Look at them with the whole of MLflow: {folder}mlflow ui --backend-store-uri {address}"
+
+
+def _uri(address: str) -> str:
+    """A folder may be given as a plain path."""
+    scheme, separator, _ = address.partition(":")
+    # A letter before a colon is a drive.
+    if not separator or len(scheme) == 1:
+        return Path(address).resolve().as_uri()
+    if scheme.partition("+")[0] in DATABASES:
+        if not (find_spec("sqlalchemy") and find_spec("alembic")):
+            raise ConfigError(
+                f"A database ({address}) needs the whole of MLflow: pip install mlflow; or give -o a folder, or the "
+                "address of a server."
+            )
+    elif scheme not in PLACES:
+        raise ConfigError(f"'{address}' is no place for MLflow: give -o a folder, or an address as http://HOST:PORT.")
+    return address
+
+
+def _explained(address: str, error: Exception) -> StoreError:
+    if isinstance(error.__cause__, OSError) or "Max retries exceeded" in str(error):
+        return StoreError(f"No MLflow server answers at {address}: start it (mlflow server), or correct the address.")
+    lines = str(error).strip().splitlines()
+    return StoreError(f"MLflow cannot write to {address}: {lines[0] if lines else type(error).__name__}")
+
+
+def _brought(client: "MlflowClient", record: Record) -> tuple[str, Change]:
+    known = _known(client, record)
+    change: Change = "new" if known is None else "updated"
+    here = {_name(name): dict(points) for name, points in record.series.items()}
+    there = {} if known is None else _metrics(client, known)
+    if known is not None and not _is_beginning(there, here):
+        client.delete_run(known.info.run_id)  # made anew here: the numbers there are of the run before
+        known, there = None, {}
+    missing = [
+        (name, step, value)
+        for name, points in here.items()
+        for step, value in points.items()
+        if step not in there.get(name, {})
+    ]
+    if known is not None and known.info.status == _status(record) and not missing:
+        return known.info.run_id, "unchanged"
+    run_id = _created(client, record) if known is None else known.info.run_id
+    _log(client, run_id, record, missing)
+    return run_id, change
+
+
+def _known(client: "MlflowClient", record: Record) -> "Run | None":
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    if experiment is None:
+        return None
+    found = client.search_runs([experiment.experiment_id], f"tags.{HASH} = '{record.digest}'", max_results=1)
+    return found[0] if found else None
+
+
+def _metrics(client: "MlflowClient", run: "Run") -> Numbers:
+    """All that a run has there."""
+    return {
+        name: {metric.step: metric.value for metric in client.get_metric_history(run.info.run_id, name)}
+        for name in run.data.metrics
+    }
+
+
+def _is_beginning(there: Numbers, here: Numbers) -> bool:
+    """Whether every number there is also here."""
+    return all(
+        step in here.get(name, {}) and _same(value, here[name][step])
+        for name, values in there.items()
+        for step, value in values.items()
+    )
+
+
+def _same(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=1e-12) or (math.isnan(a) and math.isnan(b))
+
+
+def _created(client: "MlflowClient", record: Record) -> str:
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    experiment_id = client.create_experiment(EXPERIMENT) if experiment is None else experiment.experiment_id
+    began, tags = _milliseconds(record.began), {HASH: record.digest}
+    return str(client.create_run(experiment_id, began, tags, run_name=record.name).info.run_id)
+
+
+def _log(client: "MlflowClient", run_id: str, record: Record, numbers: Sequence[tuple[str, int, float]]) -> None:
+    """Settings and facts once more, which changes nothing, and these numbers."""
+    from mlflow.entities import Metric, Param, RunTag
+
+    for settings in _parts(list(record.settings.items()), OTHERS_AT_ONCE):
+        client.log_batch(run_id, params=[Param(_name(name), str(value)[:LONGEST]) for name, value in settings])
+    for facts in _parts(list(record.facts.items()), OTHERS_AT_ONCE):
+        client.log_batch(run_id, tags=[RunTag(_name(name), value[:LONGEST]) for name, value in facts])
+    when = _milliseconds(record.ended)
+    for some in _parts(numbers, METRICS_AT_ONCE):
+        client.log_batch(run_id, [Metric(name, value, when, step) for name, step, value in some])
+    if record.finished:
+        client.set_terminated(run_id, _status(record), end_time=when)
+
+
+def _status(record: Record) -> str:
+    return "FINISHED" if record.finished else "RUNNING"
+
+
+def _parts(items: Sequence[Item], most: int) -> Iterator[Sequence[Item]]:
+    return (items[begin : begin + most] for begin in range(0, len(items), most))
+
+
+def _name(name: str) -> str:
+    """As MLflow allows them."""
+    return re.sub(r"[^\w\-. :/]", "_", name)
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(1000 * seconds)

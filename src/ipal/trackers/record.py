@@ -1,0 +1,193 @@
+"""A run folder as every tracker takes it: settings, facts, and numbers over steps. Finished or not; no torch."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from ipal.errors import StoreError
+from ipal.metrics import average_forgetting, average_performance
+from ipal.store import RunFolder
+
+Setting = bool | int | float | str
+Change = Literal["new", "updated", "unchanged"]
+
+
+class Point(NamedTuple):
+    step: int
+    value: float
+
+
+Series = dict[str, list[Point]]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run."""
+
+    name: str
+    digest: str
+    """Hash of its configuration."""
+    finished: bool
+    began: float
+    """In seconds since 1970, as is `ended`."""
+    ended: float
+    """When it was finished, or heard of last."""
+    settings: dict[str, Setting]
+    """By dotted name."""
+    facts: dict[str, str]
+    """Where it took place: versions, machine, command."""
+    series: Series
+    """By name. Losses count epochs over all tasks, all else counts tasks learned."""
+
+
+class Tracked(NamedTuple):
+    """What became of a run."""
+
+    run: str
+    where: str
+    change: Change
+
+
+def read(folder: RunFolder) -> Record:
+    """All that a run has to show so far."""
+    config = folder.config()
+    # First what a run leaves behind on its way, which is gone once it is finished.
+    progress = _checkpointed(folder)
+    series = _of_result(folder) if folder.is_finished else _of_progress(progress)
+    began, ended = _times(folder)
+    environment = {name: value for name, value in folder.environment().items() if name != "data_root"}
+    return Record(
+        name=folder.path.name,
+        digest=config.digest,
+        finished=folder.is_finished,
+        began=began,
+        ended=ended,
+        settings=dict(_flat(config.to_tree())),
+        facts={name: str(value) for name, value in _flat(environment)},
+        series={name: points for name, points in series.items() if points},
+    )
+
+
+# ---------------------------------------------------------------------- numbers over steps
+
+
+def _of_result(folder: RunFolder) -> Series:
+    result, drift = folder.result(), folder.drift()
+    rows = [[score for score in row if score is not None] for row in result["accuracy_matrix"]]
+    moved = [] if drift is None else drift["after_task"]
+    shifts = [{name: one["shift"] for name, one in after.items()} for after in moved]
+    last, timing = len(rows), result["timing"]
+    costs = {
+        "evaluation_seconds": timing["evaluation_seconds"],
+        "total_seconds": timing["total_seconds"],
+        "peak_memory_bytes": result["peak_memory_bytes"],
+        "retained_bytes": result["retained"]["bytes"],
+    }
+    return {
+        **_losses(folder.history()),
+        **_scores(rows),
+        **_by_class("recall", _recalls(folder.confusion()) or {last: result["per_class"]}),
+        **_by_class("drift", dict(enumerate(shifts, start=1))),
+        "cost/task_seconds": _counted(timing["seconds_per_task"]),
+        **{f"cost/{name}": [Point(last, float(value))] for name, value in costs.items()},
+    }
+
+
+def _of_progress(progress: Mapping[str, Any]) -> Series:
+    rows = progress.get("rows", [])
+    return {
+        **_losses(progress.get("history", [])),
+        **_scores([row["test"] for row in rows]),
+        **_by_class("recall", {step: row["per_class"] for step, row in enumerate(rows, start=1)}),
+        "cost/task_seconds": _counted(progress.get("seconds", [])[: len(rows)]),
+    }
+
+
+def _losses(history: list[dict[str, float]]) -> Series:
+    names = dict.fromkeys(name for row in history for name in row if name not in {"task", "epoch"})
+    return {
+        f"loss/{name}": [Point(step, row[name]) for step, row in enumerate(history) if name in row] for name in names
+    }
+
+
+def _scores(rows: list[list[float]]) -> Series:
+    """Accuracy on each task, AP and AF, after each task."""
+    matrix = np.full((len(rows), len(rows)), np.nan)
+    for index, row in enumerate(rows):
+        matrix[index, : len(row)] = row
+    so_far = [matrix[:t, :t] for t in range(1, len(rows) + 1)]
+    series = {
+        "score/average_performance": _counted(map(average_performance, so_far)),
+        "score/average_forgetting": _counted(map(average_forgetting, so_far)),
+    }
+    for task in range(len(rows)):
+        later = [Point(step, row[task]) for step, row in enumerate(rows, start=1) if task < len(row)]
+        series[f"accuracy/task_{task + 1}"] = later
+    return series
+
+
+def _recalls(confusion: Mapping[str, Any] | None) -> dict[int, dict[str, float]]:
+    """Percent of each class's test nodes that were taken for it, after each task."""
+    recalls: dict[int, dict[str, float]] = {}
+    for step, pairs in enumerate([] if confusion is None else confusion["after_task"], start=1):
+        total, right = dict[int, int](), dict[int, int]()
+        for true, predicted, count in pairs:
+            total[true] = total.get(true, 0) + count
+            right[true] = right.get(true, 0) + count * (true == predicted)
+        names = (confusion or {})["classes"]
+        recalls[step] = {names[place]: 100.0 * right[place] / number for place, number in total.items()}
+    return recalls
+
+
+def _by_class(group: str, after_task: Mapping[int, Mapping[str, float]]) -> Series:
+    series: Series = {}
+    for step, values in after_task.items():
+        for name, value in values.items():
+            series.setdefault(f"{group}/class_{name}", []).append(Point(step, value))
+    return series
+
+
+def _counted(values: Any) -> list[Point]:
+    return [Point(step, float(value)) for step, value in enumerate(values, start=1)]
+
+
+# ---------------------------------------------------------------------- what stands around them
+
+
+def _checkpointed(folder: RunFolder) -> dict[str, Any]:
+    """How far an unfinished run has come, from the header of its checkpoint; what it has learned is not read."""
+    try:
+        with folder.checkpoint.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(min(size, folder.checkpoint.stat().st_size)))
+        progress: dict[str, Any] = json.loads(header["__metadata__"]["facts"])["progress"]
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{folder.checkpoint} is damaged or no saved state: it cannot be read.") from error
+    return progress
+
+
+def _times(folder: RunFolder) -> tuple[float, float]:
+    """When the run began, and when something was heard of it last, by its log."""
+    known = [(folder.path / "config.yaml").stat().st_mtime]
+    with suppress(OSError, ValueError):
+        lines = (folder.path / "log.txt").read_text().splitlines()
+        known = [datetime.fromisoformat(line.partition(" ")[0]).timestamp() for line in lines] or known
+    return known[0], known[-1]
+
+
+def _flat(tree: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Setting]]:
+    """Leaves by their dotted names; what is not said is left out, and lists are text."""
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{name}.")
+        elif isinstance(value, list):
+            yield f"{before}{name}", " ".join(map(str, value))
+        elif value is not None:
+            yield f"{before}{name}", value
