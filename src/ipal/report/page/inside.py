@@ -93,13 +93,14 @@ def _plane_chart(facts: Facts, plane: Mapping[str, Any]) -> Chart:
         x, y = ([points[axis][place] for place in chosen] for axis in "xy")
         traces.append(plots.points(label, x, y, index, about=about, is_outlined=hard, group=name))
         tasks.append(task[name])
+    size = 17 if len(names) <= 30 else 12
     what = str(plane.get("prototypes_are", "prototypes"))
     for index, name in enumerate(names):  # last, so that they lie on top
         chosen = [place for place, label in enumerate(stars["class"]) if str(label) == name]
         if chosen:
             x, y = ([stars[axis][place] for place in chosen] for axis in "xy")
             about = [f"class {name}: {what}"] * len(chosen)
-            traces.append(plots.points(name, x, y, index, about=about, is_star=True, group=name))
+            traces.append(plots.points(name, x, y, index, about=about, is_star=True, star_size=size, group=name))
             tasks.append(task[name])
     bare = {"showgrid": False, "zeroline": False, "showticklabels": False}
     layout = {

@@ -10,8 +10,9 @@ Spec = dict[str, Any]
 """A chart as Plotly takes it: `data` and `layout`."""
 
 
-LONG = 24
-"""Letters of a word that is wider than a column should be."""
+LONG_WORD = 24
+LONG_TEXT = 36
+"""Letters of a word, and of a text, that a narrow column has no room for."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,13 @@ class Cell:
         return not isinstance(self.value, str)
 
     @property
-    def has_long_word(self) -> bool:
-        """As a hash: it may be cut anywhere, where other words stay whole."""
-        return any(len(word) > LONG for word in self.text.split())
+    def kind(self) -> str:
+        """How it is set: numbers to the right, sentences wide, hashes cut anywhere, where other words stay whole."""
+        if self.is_number:
+            return "number"
+        if any(len(word) > LONG_WORD for word in self.text.split()):
+            return "long"
+        return "prose" if len(self.text) > LONG_TEXT else ""
 
 
 @dataclass(frozen=True)

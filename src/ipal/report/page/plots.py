@@ -186,13 +186,14 @@ def points(
     about: Sequence[str],
     is_outlined: Sequence[bool] | None = None,
     is_star: bool = False,
+    star_size: int = 17,
     group: str,
 ) -> Spec:
     """Nodes or prototypes of one class on a plane."""
     outlined = is_outlined or [is_star] * len(x)
     marker: Spec = {
         "symbol": "star" if is_star else SYMBOLS[index // SERIES % len(SYMBOLS)],
-        "size": 17 if is_star else [9 if special else 6 for special in outlined],
+        "size": star_size if is_star else [9 if special else 6 for special in outlined],
         "color": colour(index),
         "opacity": 1 if is_star else [1.0 if special else 0.55 for special in outlined],
         "line": {"color": "@ink", "width": 1.5 if is_star else [1.6 if special else 0 for special in outlined]},

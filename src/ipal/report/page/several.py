@@ -62,7 +62,7 @@ class Group:
 
     @property
     def title(self) -> str:
-        return f"{self.label} †" if self.stores_exemplars else self.label
+        return f"{self.label}\u00a0†" if self.stores_exemplars else self.label
 
     def scores(self, score: str) -> list[float]:
         return [facts.run.scores[score] for facts in self.runs]

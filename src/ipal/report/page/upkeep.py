@@ -140,18 +140,19 @@ def _audit_words(audit: Mapping[str, Any]) -> list[str]:
 def cost_section(facts: Facts) -> Section:
     """How long it took, how much memory, on what."""
     timing = facts.result["timing"]
-    boxes = (
+    boxes = [
         Fact("time", seconds(facts.run.seconds), "learning and evaluation together"),
         Fact("evaluation", seconds(timing["evaluation_seconds"]), "of it, testing after every task"),
-        Fact("an epoch", seconds(facts.run.seconds_per_epoch), "mean over tasks"),
         Fact("peak memory", size(facts.run.peak_bytes), "the most the process held"),
-    )
+    ]
+    if facts.history.rows:
+        boxes.insert(2, Fact("an epoch", seconds(facts.run.seconds_per_epoch), "mean over tasks"))
     notes = [f"Measured on: {facts.run.machine}."]
     turns = timing.get("runs_taking_turns", 1)
     if turns > 1:
         notes.append(f"{turns} runs took turns in one process: times are those of this run, memory is that of all.")
     chart = _time_chart(timing["seconds_per_task"])
-    return Section("cost", "Time and memory", facts=boxes, charts=(chart,), notes=tuple(notes))
+    return Section("cost", "Time and memory", facts=tuple(boxes), charts=(chart,), notes=tuple(notes))
 
 
 def _time_chart(per_task: Sequence[float]) -> Chart:

@@ -6,7 +6,8 @@
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
   const coarse = matchMedia("(pointer: coarse)");
   const NARROW = 600; // pixels of a chart, from where legends stand below
-  const PRINTED = 680; // pixels that fit on a sheet
+  const SHEET = { width: 680, low: 310, high: 720 }; // pixels of a chart on paper: two low ones fit on a sheet
+  const TALL = 560; // from this height on a chart has much to show, and stays high
 
   // ------------------------------------------------------------------ theme
 
@@ -16,8 +17,12 @@
 
   function setTheme(name) {
     root.dataset.theme = name;
-    themeButton.setAttribute("aria-pressed", String(name === "dark"));
+    nameTheme();
     drawAll();
+  }
+
+  function nameTheme() {
+    themeButton.textContent = root.dataset.theme === "dark" ? "Light theme" : "Dark theme";
   }
 
   themeButton.addEventListener("click", () => {
@@ -64,7 +69,15 @@
 
   const plots = new Map(); // figure -> { spec, chosen, isDrawn }
 
-  function axis() {
+  /** A trace for a narrow window: without a scale beside it, with smaller points. */
+  function smaller(trace) {
+    const { size } = trace.marker || {};
+    if (trace.type === "heatmap") return { ...trace, showscale: false, textfont: { size: 10 } };
+    if (trace.mode !== "markers") return trace;
+    return { ...trace, marker: { ...trace.marker, size: Array.isArray(size) ? size.map((one) => one * 0.7) : size * 0.7 } };
+  }
+
+  function axis(isNarrow) {
     return {
       automargin: true,
       color: "@muted",
@@ -72,7 +85,7 @@
       linecolor: colour("@line"),
       zerolinecolor: colour("@line"),
       title: { standoff: 8, font: { size: 12 } },
-      tickfont: { size: 12 },
+      tickfont: { size: isNarrow ? 10 : 12 },
     };
   }
 
@@ -82,7 +95,7 @@
     const isNarrow = width < NARROW;
     let data = change.data || spec.data || [];
     if (change.visible) data = data.map((trace, index) => ({ ...trace, visible: change.visible[index] }));
-    if (isNarrow) data = data.map((trace) => (trace.type === "heatmap" ? { ...trace, showscale: false } : trace));
+    if (isNarrow) data = data.map(smaller);
     const family = getComputedStyle(document.body).fontFamily;
     const layout = [spec.layout, change.layout].reduce(merged, {
       autosize: true,
@@ -90,8 +103,8 @@
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family, size: 13, color: "@ink" },
       margin: { l: 56, r: 16, t: 24, b: 48 },
-      xaxis: axis(),
-      yaxis: axis(),
+      xaxis: axis(isNarrow),
+      yaxis: axis(isNarrow),
       legend: isNarrow
         ? { orientation: "h", y: -0.2, yanchor: "top", x: 0, font: { size: 11 }, maxheight: 0.4 }
         : { x: 1.02, y: 1, font: { size: 12 } },
@@ -113,11 +126,15 @@
 
   const fileName = (key) => `${document.body.dataset.name}-${key}`.replace(/[^\w.-]+/g, "_");
 
-  function draw(figure, width) {
+  function draw(figure, isPrinted) {
     const plot = plots.get(figure);
     const place = figure.querySelector(".plot");
-    const { data, layout } = figureOf(plot, width || place.clientWidth);
-    if (width) Object.assign(layout, { autosize: false, width });
+    const { data, layout } = figureOf(plot, isPrinted ? SHEET.width : place.clientWidth);
+    if (isPrinted) {
+      const most = layout.height >= TALL ? SHEET.high : SHEET.low;
+      const height = Math.min(layout.height, most);
+      Object.assign(layout, { autosize: false, width: SHEET.width, height });
+    }
     plot.isDrawn = true;
     plot.isNarrow = place.clientWidth < NARROW;
     const config = {
@@ -205,7 +222,7 @@
     if (themeBefore) return;
     themeBefore = root.dataset.theme;
     root.dataset.theme = "light";
-    for (const figure of plots.keys()) draw(figure, PRINTED);
+    for (const figure of plots.keys()) draw(figure, true);
   }
 
   function afterPrint() {
@@ -352,6 +369,6 @@
   for (const id of links.keys()) watcher.observe(document.getElementById(id));
 
   for (const figure of plots.keys()) showRows(figure);
-  themeButton.setAttribute("aria-pressed", String(root.dataset.theme === "dark"));
+  nameTheme();
   drawInTurn();
 })();
