@@ -1,0 +1,80 @@
+"""A run folder as trackers take it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from ipal.errors import StoreError
+from ipal.store import RunFolder
+from ipal.trackers import read
+
+
+def test_a_finished_run_is_told_with_all_its_numbers(finished: RunFolder):
+    record, result = read(finished), finished.result()
+    assert record.finished
+    assert record.name == finished.path.name
+    assert record.digest in record.name
+    assert record.began <= record.ended
+    assert record.settings["ipal.gamma"] == 0.4
+    assert record.settings["ipal.boundary"] is True
+    assert record.settings["split"] == "2 2 2"
+    assert record.facts["packages.torch"]
+    assert "data_root" not in record.facts
+    curve = [point.value for point in record.series["score/average_performance"]]
+    assert curve == pytest.approx(result["average_performance_curve"])
+    assert record.series["score/average_forgetting"][-1].value == pytest.approx(result["average_forgetting"])
+    assert record.series["accuracy/task_2"] == [
+        (2, result["accuracy_matrix"][1][1]),
+        (3, result["accuracy_matrix"][2][1]),
+    ]
+    assert [step for step, _ in record.series["loss/contrast"]] == list(range(9))
+    assert [step for step, _ in record.series["loss/distillation"]] == list(range(3, 9)), "the first task has none"
+    recalls = {name: record.series[f"recall/class_{name}"][-1] for name in result["per_class"]}
+    assert recalls == {name: (3, pytest.approx(value)) for name, value in result["per_class"].items()}
+    assert len(record.series["recall/class_0"]) == 3
+    assert len(record.series["recall/class_5"]) == 1
+    assert record.series["drift/class_0"][0] == (1, 0.0)
+    assert [value for _, value in record.series["cost/task_seconds"]] == result["timing"]["seconds_per_task"]
+    assert record.series["cost/retained_bytes"] == [(3, result["retained"]["bytes"])]
+
+
+def test_an_unfinished_run_is_told_as_far_as_it_has_come(finished: RunFolder, unfinished: RunFolder):
+    whole, part = read(finished).series, read(unfinished)
+    assert not part.finished
+    assert len(part.series["loss/contrast"]) == 5
+    assert len(part.series["score/average_performance"]) == 1
+    for name, points in part.series.items():
+        if not name.startswith("cost/"):
+            assert points == whole[name][: len(points)]
+
+
+def test_a_run_that_stored_no_confusion_has_the_recall_it_ended_with(own: RunFolder):
+    (own.path / "confusion.json").unlink()
+    (own.path / "drift.json").unlink()
+    series = read(own).series
+    assert series["recall/class_0"] == [(3, own.result()["per_class"]["0"])]
+    assert not any(name.startswith("drift/") for name in series)
+
+
+def test_a_damaged_checkpoint_is_refused(own: RunFolder):
+    (own.path / "result.json").unlink()
+    own.checkpoint.write_bytes(b"\xff" * 100)
+    with pytest.raises(StoreError, match="damaged"):
+        read(own)
+
+
+def test_a_run_without_a_log_is_told_all_the_same(own: RunFolder):
+    (own.path / "log.txt").write_text("once upon a time\n")
+    assert read(own).began == (own.path / "config.yaml").stat().st_mtime
+
+
+def test_reading_and_writing_events_needs_no_torch(finished: RunFolder, tmp_path):
+    code = (
+        "import sys, json; from pathlib import Path; from ipal.store import RunFolder; from ipal.trackers import *;"
+        f"TRACKERS['tensorboard'].track(read(RunFolder(Path({str(finished.path)!r}))), {str(tmp_path)!r});"
+        "print(json.dumps([name for name in ('torch', 'tensorflow', 'mlflow') if name in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == []
