@@ -1,5 +1,6 @@
 """A model that answers one question at a time, in a thread of its own, while a few others wait."""
 
+import logging
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -11,16 +12,19 @@ import scipy.sparse as sp
 import torch
 from pydantic_core import to_json
 
-from ipal.errors import DataError
+from ipal.errors import DataError, IpalError
 from ipal.graph import Graph
 from ipal.inference import Predictions, predict
 from ipal.learners import Learner
 from ipal.neighbours import Neighbours
 from ipal.serving.bodies import read_question
-from ipal.serving.limits import Limits, OverloadError
+from ipal.serving.limits import Limits, OverloadError, UnexpectedError
 
 DIGITS = 6
 """Of a probability, in an answer."""
+Body = bytes | bytearray
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +50,8 @@ class Answerer:
         for features in (x, sp.csr_array(x)):
             self._thread.submit(predict, self._learner, Graph.of(features, Neighbours.none(2), symmetric=True)).result()
 
-    def ask(self, body: bytes, kind: str) -> "Future[Answer]":
-        """The answer to a request's body, in time; it can be cancelled while it waits."""
+    def ask(self, body: Body, kind: str) -> "Future[Answer | Exception]":
+        """The answer to a request's body, in time, or what is wrong with it; it can be cancelled while it waits."""
         if not self._places.acquire(blocking=False):
             raise OverloadError("Too many requests are waiting for an answer: try again later.")
         answer = self._thread.submit(partial(self._answer, body, kind))
@@ -58,16 +62,22 @@ class Answerer:
         """Finish what is being answered, and no more."""
         self._thread.shutdown(cancel_futures=True)
 
-    def _answer(self, body: bytes, kind: str) -> Answer:
+    def _answer(self, body: Body, kind: str) -> Answer | Exception:
+        """Errors are given back, not raised: what was raised would keep all that was made of the body alive."""
         try:
             question = read_question(body, kind, self._limits, self._directed)
             found = predict(self._learner, question.graph, question.nodes, reject=question.reject)
             content = to_json(as_plain_data(found, probabilities=question.probabilities))
-        except MemoryError as error:
-            raise OverloadError("There is too little memory for this request now: send a smaller graph.") from error
-        except RecursionError as error:
-            raise DataError("The body is nested too deeply to be a graph.") from error
-        return Answer(content, len(found.nodes), int(found.rejected.sum()))
+            return Answer(content, len(found.nodes), int(found.rejected.sum()))
+        except IpalError as error:
+            return type(error)(str(error))
+        except MemoryError:
+            return OverloadError("There is too little memory for this request now: send a smaller graph.")
+        except RecursionError:
+            return DataError("The body is nested too deeply to be a graph.")
+        except Exception:
+            log.exception("An error that nobody has thought of")
+            return UnexpectedError()
 
 
 def as_plain_data(found: Predictions, *, probabilities: bool) -> dict[str, Any]:

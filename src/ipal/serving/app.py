@@ -5,7 +5,7 @@ import hmac
 import logging
 import math
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from typing import Any
 
@@ -21,7 +21,7 @@ from ipal.learners import Learner
 from ipal.serving import schema
 from ipal.serving.answers import Answer, Answerer
 from ipal.serving.bodies import JSON, NPZ
-from ipal.serving.limits import Limits, MalformedError, OverloadError, TooLargeError
+from ipal.serving.limits import Limits, MalformedError, OverloadError, TooLargeError, UnexpectedError
 from ipal.serving.metrics import CONTENT_TYPE_LATEST, GONE, Metrics
 from ipal.serving.page import page
 
@@ -52,6 +52,8 @@ def refusal(error: Exception) -> Refusal:
     if isinstance(error, OverloadError):
         headers = {"retry-after": str(math.ceil(error.retry_after))}
         return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error), headers)
+    if isinstance(error, UnexpectedError):
+        return Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
     if isinstance(error, MalformedError):
         return Refusal(HTTPStatus.BAD_REQUEST, str(error))
     if isinstance(error, TooLargeError):
@@ -73,8 +75,11 @@ class Server:
         kind = _kind(request)
         with self._room() as body:
             await self._receive(request, body)
-            answer = await self._answer(request, bytes(body), kind)
-        return Response(answer, media_type=JSON)
+            answer = await self._answer(request, body, kind)
+        if isinstance(answer, Exception):
+            return refusal(answer).response()
+        self.metrics.predicted(answer.nodes, answer.rejected)
+        return Response(answer.content, media_type=JSON)
 
     @contextmanager
     def _room(self) -> Iterator[bytearray]:
@@ -84,18 +89,20 @@ class Server:
             yield body
         finally:
             self._held -= len(body)
+            with suppress(BufferError):  # an answer that came too late may still look at it
+                body.clear()
 
     async def _receive(self, request: Request, body: bytearray) -> None:
         """The whole body, and no more of it than is allowed, in no more time than is allowed."""
         most = self.limits.bytes
-        too_large = TooLargeError(f"The body is larger than the {most} bytes that are taken (--max-bytes).")
+        too_large = f"The body is larger than the {most} bytes that are taken (--max-bytes)."
         if _declared_length(request) > most:
-            raise too_large
+            raise TooLargeError(too_large)
         try:
             async with asyncio.timeout(self.limits.seconds):
                 async for chunk in request.stream():
                     if len(body) + len(chunk) > most:
-                        raise too_large
+                        raise TooLargeError(too_large)
                     if self._held + len(chunk) > self.limits.all_bytes:
                         raise OverloadError("Too many large requests are on their way: try again later.")
                     self._held += len(chunk)
@@ -104,17 +111,15 @@ class Server:
             sentence = f"The body did not arrive within {self.limits.seconds:g} seconds (--timeout)."
             raise Refusal(HTTPStatus.REQUEST_TIMEOUT, sentence, {"connection": "close"}) from error
 
-    async def _answer(self, request: Request, body: bytes, kind: str) -> bytes:
+    async def _answer(self, request: Request, body: bytearray, kind: str) -> Answer | Exception:
         """Wait for the answer, as long as it is worth it."""
-        asked: asyncio.Future[Answer] = asyncio.wrap_future(self.answerer.ask(body, kind))
+        asked: asyncio.Future[Answer | Exception] = asyncio.wrap_future(self.answerer.ask(body, kind))
         gone: asyncio.Future[Message] = asyncio.ensure_future(request.receive())
         both: set[asyncio.Future[Any]] = {asked, gone}
         try:
             await asyncio.wait(both, timeout=self.limits.seconds, return_when=asyncio.FIRST_COMPLETED)
             if asked.done():
-                answer = asked.result()
-                self.metrics.predicted(answer.nodes, answer.rejected)
-                return answer.content
+                return asked.result()
             if gone.done():
                 raise ClientDisconnect
             raise OverloadError(
@@ -190,8 +195,7 @@ class Guard:
             except Exception:
                 log.exception("An error that nobody has thought of")
                 if seen.status == GONE:
-                    sentence = "Something went wrong here, and it is not your fault: the server's log says what."
-                    await Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, sentence).response()(scope, receive, told)
+                    await refusal(UnexpectedError()).response()(scope, receive, told)
 
     def _check(self, scope: Scope) -> None:
         headers = dict(scope["headers"])

@@ -47,7 +47,7 @@ class Question:
     """Whether the answer is to hold those of all classes."""
 
 
-def read_question(body: bytes, kind: str, limits: Limits, directed: bool = False) -> Question:
+def read_question(body: bytes | bytearray, kind: str, limits: Limits, directed: bool = False) -> Question:
     """The question in a body, whose kind is JSON or NPZ; `directed` where it does not say."""
     parts = _json_parts(body, limits) if kind == JSON else _npz_parts(body, limits)
     x, edges = _features(parts, limits), _edges(parts, limits)
@@ -63,7 +63,7 @@ def read_question(body: bytes, kind: str, limits: Limits, directed: bool = False
 # ---------------------------------------------------------------------- JSON
 
 
-def _json_parts(body: bytes, limits: Limits) -> Parts:
+def _json_parts(body: bytes | bytearray, limits: Limits) -> Parts:
     # Counted before Python makes an object of each.
     if body.count(b"[") > limits.nodes + OTHER_LISTS:
         raise TooLargeError(f"The body holds more lists than a graph of {limits.nodes} nodes (--max-nodes) takes.")
@@ -139,7 +139,7 @@ def _table(rows: Any, limits: Limits) -> NDArray[np.float32]:
 # ---------------------------------------------------------------------- .npz
 
 
-def _npz_parts(body: bytes, limits: Limits) -> Parts:
+def _npz_parts(body: bytes | bytearray, limits: Limits) -> Parts:
     return dict(read_arrays(body, ("x", "edge_index", *SPARSE, *OPTIONS), OF_GRAPH_FILES, limits.bytes))
 
 

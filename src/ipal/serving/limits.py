@@ -33,6 +33,13 @@ class TooLargeError(DataError):
     """More was sent than is taken on."""
 
 
+class UnexpectedError(Exception):
+    """A mistake in this program."""
+
+    def __init__(self) -> None:
+        super().__init__("Something went wrong here, and it is not your fault: the server's log says what.")
+
+
 class OverloadError(Exception):
     """Too much is going on to answer now."""
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
+from fastapi import FastAPI
 
 from ipal.errors import ConfigError
 from ipal.learners import Learner
@@ -105,27 +106,33 @@ def serve(
         # A token keeps strangers out; without one, pages of other sites in this machine's browsers must be.
         hosts = None if token is not None else {*LOCAL_NAMES, _in_url(host)}
         app = make_app(learner, limits, token=token, hosts=hosts, threads=threads, directed=directed)
-        server = app.state.server
-        server.answerer.warm_up()
-        config = uvicorn.Config(
-            app,
-            http=connection_class(limits, server.metrics.malformed),
-            ws="none",
-            lifespan="off",
-            loop="asyncio",
-            log_config=None,
-            log_level="critical",
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            timeout_keep_alive=KEEP_ALIVE,
-            timeout_graceful_shutdown=int(3 * limits.seconds) + 1,
-        )
+        answerer = app.state.server.answerer
+        answerer.warm_up()
         address = f"http://{_in_url(host)}:{listener.getsockname()[1]}"
         try:
-            _Uvicorn(config, lambda: started(address)).run([listener])
+            http_server(app, lambda: started(address)).run([listener])
         finally:
-            server.answerer.close()
+            answerer.close()
+
+
+def http_server(app: FastAPI, started: Callable[[], None] = lambda: None) -> uvicorn.Server:
+    """What carries an application of `make_app` to the network; ends when its `should_exit` is set, or by a signal."""
+    server = app.state.server
+    config = uvicorn.Config(
+        app,
+        http=connection_class(server.limits, server.metrics.malformed),
+        ws="none",
+        lifespan="off",
+        loop="asyncio",
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=int(3 * server.limits.seconds) + 1,
+    )
+    return _Uvicorn(config, started)
 
 
 def _in_url(host: str) -> str:

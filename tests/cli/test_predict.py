@@ -1,0 +1,144 @@
+"""`ipal predict`: graphs of all kinds in, a table out."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ipal.datasets import convert, load
+from ipal.inference import predict
+from ipal.learners import load_learner
+from tests.cli.support import GRAPH
+from tests.support import Command, complaint, write_graph
+
+
+@pytest.fixture
+def model(command: Command, tmp_path: Path) -> Path:
+    """A model of the four classes of `write_graph`'s graphs."""
+    write_graph(tmp_path / "learned.npz")
+    done = command("run", "--dataset", "learned.npz", "--method", "ncm", "--json").json
+    return Path(done["run"]) / "model.safetensors"
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_node_has_a_row(command: Command, finished: Path, tmp_path: Path) -> None:
+    done = command("predict", finished.name, "--graph", GRAPH, "-o", "out.csv", "--reject", 0.5, "--json").json
+    expected = predict(load_learner(finished / "model.safetensors"), load(GRAPH).graph, reject=0.5)
+    rows = table(tmp_path / "out.csv")
+    assert list(rows[0]) == ["node", "predicted", "confidence", "rejected", *(f"p({c})" for c in expected.classes)]
+    assert [int(row["node"]) for row in rows] == list(range(240))
+    assert [row["predicted"] for row in rows] == ["" if name is None else str(name) for name in expected.labels]
+    assert [row["rejected"] == "true" for row in rows] == expected.rejected.tolist()
+    assert [float(row["p(3)"]) for row in rows] == pytest.approx(
+        expected.probabilities[:, expected.classes.tolist().index(3)], rel=1e-5
+    )
+    assert done["nodes"] == 240
+    assert done["predicted"] == expected.counts()
+    assert done["rejected"] == expected.rejected.sum()
+    assert Path(done["file"]).samefile(tmp_path / "out.csv")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.csv", "runs"]
+
+
+def test_a_summary_is_shown(command: Command, model: Path) -> None:
+    text = command("predict", model, "--graph", "learned.npz", "-o", "out.csv", "--reject", 0.99).out
+    assert "40 nodes predicted" in text
+    assert "none of them" in text
+    assert "out.csv" in text
+
+
+def test_labels_need_not_be_there_and_are_not_looked_at(command: Command, model: Path, tmp_path: Path) -> None:
+    write_graph(tmp_path / "unlabelled.npz", y=None)
+    write_graph(tmp_path / "nonsense.npz", y=np.array([np.nan, 7.5]))
+    for name in ("learned", "unlabelled", "nonsense"):
+        assert command("predict", model, "--graph", f"{name}.npz", "-o", f"{name}.csv").code == 0
+    contents = {(tmp_path / f"{name}.csv").read_text() for name in ("learned", "unlabelled", "nonsense")}
+    assert len(contents) == 1
+    complaint(command("run", "--dataset", "unlabelled.npz"), "lacks the array(s) y")
+
+
+def test_a_graph_folder_is_a_graph(command: Command, model: Path, tmp_path: Path) -> None:
+    convert("learned.npz", tmp_path / "folder.graph")
+    for name in ("learned.npz", "folder.graph"):
+        assert command("predict", model, "--graph", name, "-o", f"{name}.csv").code == 0
+    assert (tmp_path / "learned.npz.csv").read_text() == (tmp_path / "folder.graph.csv").read_text()
+
+
+def test_some_nodes_are_predicted_as_among_all(command: Command, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "nodes.txt").write_text("7\n3\n")
+    for place, said in enumerate(("7,3", "nodes.txt")):
+        command("predict", model, "--graph", "learned.npz", "-o", f"{place}.csv", "--nodes", said)
+    command("predict", model, "--graph", "learned.npz", "-o", "all.csv")
+    whole, some = table(tmp_path / "all.csv"), table(tmp_path / "0.csv")
+    assert (tmp_path / "0.csv").read_text() == (tmp_path / "1.csv").read_text()
+    assert [row["node"] for row in some] == ["7", "3"]
+    for row in some:
+        expected = whole[int(row["node"])]
+        assert row["predicted"] == expected["predicted"]
+        assert float(row["confidence"]) == pytest.approx(float(expected["confidence"]), rel=1e-4)
+
+
+def test_edges_lead_as_in_the_run_unless_it_is_said(command: Command, tmp_path: Path) -> None:
+    write_graph(tmp_path / "mine.npz")
+    run = ["run", "--dataset", "mine.npz", "--method", "ncm", "--set", "protocol.edges=directed", "--json"]
+    model = Path(command(*run).json["run"])
+    say = ["predict", model, "--graph", "mine.npz", "--json"]
+    assert command(*say, "-o", "a.csv").json["directed"] is True
+    assert command(*say, "-o", "b.csv", "--undirected").json["directed"] is False
+    assert (tmp_path / "a.csv").read_text() != (tmp_path / "b.csv").read_text()
+    # Away from its run, a model does not say.
+    moved = tmp_path / "elsewhere.safetensors"
+    moved.write_bytes((model / "model.safetensors").read_bytes())
+    assert command("predict", moved, "--graph", "mine.npz", "-o", "c.csv", "--json").json["directed"] is False
+    assert command("predict", moved, "--graph", "mine.npz", "-o", "d.csv", "--json", "--directed").json["directed"]
+    assert (tmp_path / "d.csv").read_text() == (tmp_path / "a.csv").read_text()
+
+
+def test_a_file_that_is_there_is_replaced_only_by_force(command: Command, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "out.csv").write_text("mine")
+    say = ["predict", model, "--graph", "learned.npz", "-o", "out.csv"]
+    complaint(command(*say), "exists already", "--force")
+    assert (tmp_path / "out.csv").read_text() == "mine"
+    assert command(*say, "--force").code == 0
+    assert len(table(tmp_path / "out.csv")) == 40
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--graph", "narrow.npz"], ["3 features", "trained on 5"]),
+        (["--graph", "bare.npz"], ["features", "trained on 5"]),
+        (["--graph", "nothing.npz"], ["does not exist"]),
+        (["--graph", "no-such-name"], ["Unknown dataset"]),
+        (["--graph", "no-edges.npz"], ["lacks the array(s) edge_index"]),
+        (["--graph", "learned.npz", "--nodes", "3,99"], ["--nodes names node 99", "0 to 39"]),
+        (["--graph", "learned.npz", "--nodes", "3,3"], ["Node 3 is named twice"]),
+        (["--graph", "learned.npz", "--nodes", "some"], ["--nodes", "3,17,25"]),
+        (["--graph", "learned.npz", "--reject", "1.5"], ["0 to 1"]),
+        (["--graph", "learned.npz", "--reject", "nan"], ["0 to 1"]),
+        (["--graph", "learned.npz", "--device", "tpu"], ["Unknown device"]),
+    ],
+)
+def test_what_cannot_be_predicted_is_said_in_a_sentence(
+    command: Command, model: Path, tmp_path: Path, options: list[str], words: list[str]
+) -> None:
+    write_graph(tmp_path / "narrow.npz", x=np.ones((40, 3)), y=None)
+    write_graph(tmp_path / "bare.npz", x=None)
+    write_graph(tmp_path / "no-edges.npz", edge_index=None)
+    complaint(command("predict", model, *options, "-o", "out.csv"), *words)
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_a_full_disk_leaves_no_part_of_a_table(
+    command: Command, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    complaint(command("predict", model, "--graph", "learned.npz", "-o", "out.csv"), "No room on the disk")
+    assert [path for path in tmp_path.iterdir() if "csv" in path.name] == []
