@@ -19,6 +19,8 @@ check: $(INSTALLED)
 
 docs: $(INSTALLED)
 	$(BIN)/python scripts/equations.py > docs/equations.md
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "Open site/index.html in a browser."
 
 # The stamp is written last, so that an installation cut short is done again.
 $(INSTALLED): pyproject.toml constraints.txt
