@@ -27,7 +27,7 @@ def export(
     """Write a model as one ONNX file that takes graphs of any size, checked against the model on random graphs.
 
     The file takes features and edges, and gives scores, probabilities and the
-    predicted class of every node. Needs pip install 'ipal[onnx]'.
+    predicted class of every node. Needs the extra onnx.
     """
     target = new_file(out, force)
     path = RunStore(runs).model_file(model)

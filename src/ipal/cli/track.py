@@ -20,8 +20,7 @@ def track(
     """Show runs in TensorBoard or MLflow: settings, losses, accuracies, AP, AF, recall of classes, time, memory.
 
     Runs may be finished or under way. To track a run once more brings what is
-    new, and doubles nothing. Needs pip install 'ipal[tensorboard]' or
-    'ipal[mlflow]'.
+    new, and doubles nothing. Needs the extra tensorboard or mlflow.
     """
     from ipal.trackers import TRACKERS, read
 

@@ -17,7 +17,7 @@ from ipal.export.check import GRAPHS, TOLERANCE, Parity, check
 from ipal.export.inference import answer
 from ipal.export.program import OPSET, Program
 from ipal.extras import need_extra
-from ipal.files import explain_write_failure, write_atomically
+from ipal.files import create, explain_write_failure
 from ipal.learners import Learner
 
 __all__ = ["GRAPHS", "TOLERANCE", "Exported", "Parity", "export_onnx", "onnx_model"]
@@ -50,7 +50,10 @@ def export_onnx(learner: Learner, path: str | Path, *, graphs: int = GRAPHS) -> 
     # Checked as it lies on the disk; nobody finds it under its name before.
     aside = target.with_name(f".{target.name}.{uuid.uuid4().hex}.onnx")
     try:
-        write_atomically(aside, content)
+        with open(create(aside), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
         parity = check(learner, aside, graphs)
         os.replace(aside, target)
     except OSError as error:
