@@ -3,16 +3,21 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from ipal import bench
 from ipal.cli import main
 from ipal.config import ProtocolConfig
 from ipal.datasets import Dataset, load
+from ipal.datasets.catalog import CATALOG
+from ipal.learners import LEARNERS
 from ipal.streams import TaskStream, default_split
+from tests.snippets import Visitor, in_this_process
 from tests.support import Command, Ipal, Outcome
 
 PROJECT = Path(__file__).parents[1]
@@ -91,3 +96,20 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         return Outcome(code, *capsys.readouterr())
 
     return call
+
+
+@pytest.fixture
+def visitor(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Visitor]:
+    """Somebody who does what a page of the documentation says (see snippets.py), with nothing left behind."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(bench.ENGINES, "local", in_this_process)
+    for variable in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY"):  # a bench sets them for its processes
+        monkeypatch.setenv(variable, "1" if "NUM" in variable else "PASSIVE")
+    modules, registries = set(sys.modules), [(CATALOG, dict(CATALOG)), (LEARNERS, dict(LEARNERS))]
+    yield Visitor(tmp_path, command)
+    for registry, before in registries:  # pages add entries of their own
+        registry.clear()
+        registry.update(before)
+    for name in set(sys.modules) - modules:  # files of this page
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]

@@ -1,58 +1,44 @@
-"""What the README tells a newcomer to type, works."""
+"""What the README tells a newcomer to type, works; snippets.py says how."""
 
 import re
 import shlex
-import shutil
 import subprocess
-import sys
 
 import pytest
 
 from tests.conftest import PROJECT
+from tests.snippets import Visitor, blocks
 from tests.support import write_graph
 
-README = (PROJECT / "README.md").read_text()
+BLOCKS = blocks(PROJECT / "README.md")
 
 
-# Tables that `ipal report` writes name the commands that made them; those take hours and real data.
-BY_HAND = re.sub(r"^<!-- ipal report: .*?^<!-- end -->", "", README, flags=re.DOTALL | re.MULTILINE)
+def test_the_commands_of_the_readme_run(visitor: Visitor) -> None:
+    write_graph(visitor.folder / "my-graph.npz")
+    for block in BLOCKS:
+        if block.language == "console":
+            visitor.follow(block)
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", BY_HAND, flags=re.DOTALL)
-
-
-def commands(block: str) -> list[str]:
-    return [line.partition("#")[0].strip() for line in block.splitlines()]
-
-
-COMMANDS = [line for block in blocks("console") for line in commands(block)]
-
-
-@pytest.mark.parametrize("block", [block for block in blocks("console") if "ipal " in block])
-def test_the_commands_of_the_readme_run(block, ipal, tmp_path):
-    """One block after the other in a folder of its own, as one types it."""
-    write_graph(tmp_path / "my-graph.npz")
-    shutil.copytree(PROJECT / "experiments", tmp_path / "experiments")
-    for line in commands(block):
-        assert line.startswith("ipal "), line
-        done = ipal(*shlex.split(line)[1:], check=True)
-        assert done.stdout or done.stderr
-
-
-def test_the_python_of_the_readme_runs_and_learns(tmp_path):
-    code = "\n".join(blocks("python"))  # one after the other: later blocks use what earlier ones made
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=120)
-    assert done.returncode == 0, done.stderr
-    accuracies = [float(value) for value in re.findall(r"\] (\d\.\d+)", done.stdout)]
+def test_the_python_of_the_readme_runs_and_learns(visitor: Visitor, capsys: pytest.CaptureFixture[str]) -> None:
+    for block in BLOCKS:
+        if block.language == "python":
+            visitor.follow(block)
+    said = capsys.readouterr().out
+    accuracies = [float(value) for value in re.findall(r"\] (\d\.\d+)", said)]
     assert len(accuracies) == 4
     assert min(accuracies) > 0.8
-    assert (tmp_path / "digits.safetensors").exists()
-    assert "[0 1 2 3 4 5 6 8 9]" in done.stdout, "merged, and 7 forgotten"
+    assert (visitor.folder / "digits.safetensors").exists()
+    assert "[0 1 2 3 4 5 6 8 9]" in said, "merged, and 7 forgotten"
+
+
+def test_nothing_else_is_in_the_readme() -> None:
+    assert {block.language for block in BLOCKS} == {"console", "python"}
+    assert all(block.kind == "run" for block in BLOCKS if not block.made)
 
 
 def test_make_run_does_what_the_readme_says(ipal):
-    assert {"make run", "make test"} <= set(COMMANDS)
+    assert {"make run", "make test"} <= {line.partition("#")[0].strip() for block in BLOCKS for line in block.commands}
     recipe = subprocess.run(["make", "-n", "run"], capture_output=True, text=True, cwd=PROJECT, timeout=60).stdout
     (command,) = [line for line in recipe.splitlines() if "bin/ipal" in line]
     said = ipal(*shlex.split(command)[1:], check=True)

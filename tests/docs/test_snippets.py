@@ -1,0 +1,52 @@
+"""Everything that the documentation tells a reader to type, works."""
+
+import re
+import shlex
+from collections import Counter
+
+import pytest
+
+from tests.conftest import PROJECT
+from tests.snippets import Visitor, blocks, check_written, commands, named_in_text, parsed
+
+PAGES = sorted((PROJECT / "docs").rglob("*.md"))
+NAMES = [page.relative_to(PROJECT / "docs").as_posix() for page in PAGES]
+ALL = {name: blocks(page) for name, page in zip(NAMES, PAGES, strict=True)}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if any(block.kind != "show" for block in ALL[name])])
+def test_a_page_can_be_followed(name: str, visitor: Visitor) -> None:
+    for block in ALL[name]:
+        if block.kind == "write":
+            check_written(block)
+        visitor.follow(block)
+
+
+def test_no_snippet_is_left_out() -> None:
+    """Every fence is run, resolved, written for another, or no snippet at all; most are run."""
+    kinds = Counter(block.kind for found in ALL.values() for block in found if not block.made)
+    assert set(kinds) <= {"run", "resolve", "write", "show"}
+    assert kinds["run"] >= 30
+    assert kinds["resolve"] <= kinds["run"] / 2
+    assert all(block.kind == "resolve" for found in ALL.values() for block in found if block.made)
+    shown = Counter(block.language for found in ALL.values() for block in found if block.kind == "show")
+    assert set(shown) <= {"math", "text"}
+
+
+def test_what_is_written_to_a_file_is_used() -> None:
+    for name, found in ALL.items():
+        for place, block in enumerate(found):
+            if block.kind == "write":
+                stem = block.title.removesuffix(".py")
+                later = "".join(other.text for other in found[place + 1 :] if other.kind in {"run", "write"})
+                assert re.search(rf"\b{re.escape(stem)}\b", later), f"{name}: nobody uses {block.title}"
+
+
+@pytest.mark.parametrize("name", [*NAMES, "../README.md", "../CONTRIBUTING.md"])
+def test_commands_named_in_sentences_exist(name: str) -> None:
+    for text in named_in_text(PROJECT / "docs" / name):
+        words = ["FILE" if word == "…" else word for word in shlex.split(text)][1:]
+        if len(words) == 1:  # the command as such
+            assert words[0] in commands(), text
+        else:
+            parsed(words)
