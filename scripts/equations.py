@@ -104,14 +104,18 @@ def tests(known: list[Equation]) -> dict[str, list[str]]:
     return by_equation
 
 
-def shortened(tests: list[str]) -> list[str]:
-    """The first test of a file with the file's name, further ones without."""
-    names, last = [], ""
+def listed(tests: list[str]) -> list[str]:
+    """The tests of an equation as lines, file by file."""
+    by_file: dict[str, list[str]] = {}
     for test in tests:
         file, _, name = test.partition("::")
-        names.append(f"`::{name}`" if file == last else f"`{test}`")
-        last = file
-    return names
+        by_file.setdefault(file, []).append(f"`{name}`")
+    return [line for file, names in by_file.items() for line in ["", f"Tests, in `{file}`: {', '.join(names)}."]]
+
+
+def anchor(name: str) -> str:
+    """Of the section about a function, as Markdown makes it."""
+    return name.lower().replace(".", "")
 
 
 def page() -> str:
@@ -128,19 +132,18 @@ def page() -> str:
         "",
         "Numbers are those of the IPAL paper, except where another work is named; a dash where no number is sure.",
         "",
-        "| Eq. | what | function | test |",
-        "| --- | --- | --- | --- |",
+        "| Eq. | what | function |",
+        "| --- | --- | --- |",
     ]
     for origin, number, each in rows:
         label = " of ".join(filter(None, [str(number or "–"), origin]))
-        names = "<br>".join(shortened(tested[each.test_name]))
         what = each.what.replace("|", r"\|")
-        lines.append(f"| {label} | {what} | `{each.name}` | {names} |")
+        lines.append(f"| {label} | {what} | [`{each.name}`](#{anchor(each.name)}) |")
     for each in dict.fromkeys(each for _, _, each in rows):
         lines += ["", f"## `{each.name}`", ""]
         if each.math:
             lines += ["```math", each.math, "```", ""]
-        lines.append(each.source)
+        lines += [each.source, *listed(tested[each.test_name])]
     return "\n".join(lines) + "\n"
 
 

@@ -1,0 +1,32 @@
+"""A page of the examples: each file with what its docstring says, and its code."""
+
+import ast
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[2]
+INTRODUCTION = (
+    "Small programs that need no more than the package, each run by a test. They stand in the folder `examples` of the "
+    "repository; start them from its root."
+)
+
+
+def page() -> str:
+    """All examples, in the order of their names."""
+    parts = ["# Examples", INTRODUCTION]
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        first, _, rest = (ast.get_docstring(ast.parse(source)) or path.stem).partition("\n")
+        title, _, about = first.partition(": ")
+        code = source.split('"""', 2)[2].strip()
+        about = about[:1].upper() + about[1:]
+        parts += [f"## {title.rstrip('.')}", about, rest.strip("\n")]
+        parts += [f'```python title="examples/{path.name}"\n{code}\n```']
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def on_files(files: Files, config: Any) -> None:
+    """Add the page."""
+    files.append(File.generated(config, "examples.md", content=page()))

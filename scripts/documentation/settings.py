@@ -1,0 +1,73 @@
+"""The page of all settings by their dotted names, from the configuration and the methods themselves."""
+
+import inspect
+from typing import Any, Literal, get_args, get_origin
+
+from mkdocs.structure.files import File, Files
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from ipal.config import EncoderConfig, ProtocolConfig, RunConfig, Sampling, TrainConfig
+from ipal.learners import LEARNERS
+
+INTRODUCTION = """# Settings
+
+Everything that decides the numbers of a run, by its dotted name. On the command line `--set train.epochs=50`; in a YAML
+file for `--config` the names are nested (`train: {epochs: 50}`); in Python the fields of
+[the configuration](api/configuration.md). A name that does not exist is refused, with the nearest one that does.
+"""
+SECTIONS: list[tuple[str, str, type[BaseModel]]] = [
+    ("The run", "", RunConfig),
+    ("The protocol", "protocol.", ProtocolConfig),
+    ("Mini-batches", "protocol.batch.", Sampling),
+    ("The encoder", "encoder.", EncoderConfig),
+    ("Training", "train.", TrainConfig),
+]
+NESTED = {"protocol", "encoder", "train", "settings"}
+
+
+def page() -> str:
+    """The settings of every run, then those of each method."""
+    parts = [INTRODUCTION]
+    for title, prefix, section in SECTIONS:
+        fields = {name: field for name, field in section.model_fields.items() if prefix or name not in NESTED}
+        parts += [f"## {title}", (inspect.getdoc(section) or "") if prefix else "", _table(prefix, fields)]
+    parts += ["## The methods", "Only the settings that a method adds; those above are shared by all that use them."]
+    for name, learner in LEARNERS.items():
+        stores = " **Stores raw nodes.**" if learner.stores_exemplars else ""
+        parts += [f"### {name}", learner.describe()["about"] + stores]
+        parts += [_table(f"{name}.", learner.own_settings()) if learner.own_settings() else "It has none of its own."]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _table(prefix: str, fields: dict[str, Any]) -> str:
+    lines = ["| setting | default | what it is |", "|---|---|---|"]
+    for name, field in fields.items():
+        about = " ".join((field.description or "").split()).replace("|", r"\|").replace("<", "&lt;")
+        lines.append(f"| `{prefix}{name}` | {_default(field)} | {about}{_choices(field.annotation, about)} |")
+    return "\n".join(lines)
+
+
+def _default(field: Any) -> str:
+    if field.default is PydanticUndefined:
+        return "required"
+    if field.default is None:
+        return "from the data"
+    value = field.default
+    text = ", ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+    return f"`{text}`".replace("|", r"\|") if text else ""
+
+
+def _choices(annotation: Any, about: str) -> str:
+    """The words that may be given, where the description does not name them all."""
+    if get_origin(annotation) is not Literal:
+        return ""
+    words = [str(word) for word in get_args(annotation)]
+    return "" if all(word in about for word in words) else f" One of {', '.join(f'`{word}`' for word in words)}."
+
+
+def on_files(files: Files, config: Any) -> None:
+    """Add the page."""
+    files.append(File.generated(config, "settings.md", content=page()))
+
+
