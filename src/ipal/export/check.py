@@ -86,6 +86,10 @@ def difference(learner: Learner, session: "InferenceSession", x: NDArray[Any], e
         # From the same scores: where scores are large, probabilities magnify what rounding has done to them.
         same_scores = learner.probabilities(torch.from_numpy(scores).to(own), graph).cpu().numpy()
     true = own.cpu().numpy()
+    if not np.isfinite(true).all():
+        raise StoreError(
+            "The model itself gives NaN or infinite scores, and was not exported: its training went astray."
+        )
     scale = float(np.abs(true).max()) or 1.0
     apart = Parity(1, _largest(scores - true) / scale, _largest(probabilities - own_probabilities))
     missed = true.max(axis=1) - np.take_along_axis(true, predicted[:, None], axis=1)[:, 0]
