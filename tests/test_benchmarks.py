@@ -1,11 +1,12 @@
 """The benchmarks run, say their ratios, and compare sides that compute the same. Nothing here looks at a clock."""
 
+import importlib
+import itertools
 import json
 import math
-import os
 import re
-import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,25 +14,37 @@ import torch
 
 from tests.conftest import PROJECT
 
-
-def printed(script: str, folder: Path, *options: str) -> str:
-    """What a benchmark prints at its smallest size, without real data, in an empty folder."""
-    done = subprocess.run(
-        [sys.executable, str(PROJECT / "benchmarks" / script), "--size", "tiny", "--repeats", "2", *options],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={**os.environ, "IPAL_DATA": str(folder / "no-data"), "OMP_NUM_THREADS": "1"},
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+Printed = Callable[..., str]
 
 
 @pytest.fixture
-def lines(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Printed]:
+    """What a benchmark prints at its smallest size, without real data, in an empty folder.
+
+    In this process, which has loaded torch already; those that measure memory start processes of their own.
+    """
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("IPAL_DATA", str(tmp_path / "no-data"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.syspath_prepend(PROJECT / "benchmarks")
+    before = set(sys.modules)
+
+    def call(script: str, *options: str, repeats: int = 2) -> str:
+        monkeypatch.setattr(sys, "argv", [script, "--size", "tiny", "--repeats", str(repeats), *options])
+        capsys.readouterr()
+        importlib.import_module(script.removesuffix(".py")).main()
+        return capsys.readouterr().out
+
+    yield call
+    for name in set(sys.modules) - before:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(PROJECT / "benchmarks")):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def lines(request: pytest.FixtureRequest, printed: Printed, tmp_path: Path) -> str:
     """What a benchmark prints; it leaves nothing behind."""
-    said = printed(request.param, tmp_path, "--threads", "1")
+    said = printed(request.param, "--threads", "1")
     assert list(tmp_path.iterdir()) == []
     return said
 
@@ -69,16 +82,17 @@ def test_all_kernels_compute_the_same(lines: str) -> None:
     assert max(differences) < 1e-5
 
 
-@pytest.mark.parametrize("lines", ["methods.py"], indirect=True)
-def test_every_method_learns_seven_tasks(lines: str) -> None:
+def test_every_method_learns_seven_tasks(printed: Printed) -> None:
+    lines = printed("methods.py", "--threads", "1", repeats=1)
     assert "tasks of 2+2+2+2+2+2+2 classes, 10 epochs each" in lines
     named = re.findall(r"^  (\S+).* s, of bare +[\d.]+ x", lines, flags=re.MULTILINE)
     assert named == ["bare", "ewc", "ewc", "lwf", "mas", "twp", "er-gnn", "gem", "joint", "ipal"]
     assert len(ratios(lines)) == 9
 
 
-@pytest.mark.parametrize("lines", ["closed_form.py"], indirect=True)
-def test_the_closed_form_stands_beside_ipal_and_joint(lines: str) -> None:
+def test_the_closed_form_stands_beside_ipal_and_joint(printed: Printed, tmp_path: Path) -> None:
+    lines = printed("closed_form.py", "--threads", "1", repeats=1)  # each run is a process
+    assert list(tmp_path.iterdir()) == []
     rows = re.findall(r"^\| (\w+) \| ([\d.]+) \| (-?[\d.]+) \| ([\d.]+) \|.* (yes|no) \|$", lines, flags=re.MULTILINE)
     assert [(row[0], row[-1]) for row in rows] == [("analytic", "no"), ("ipal", "no"), ("joint", "yes")]
     assert all(0 <= float(row[1]) <= 100 for row in rows)
@@ -102,8 +116,14 @@ def test_a_sampled_epoch_is_the_same_with_stock_layers(lines: str) -> None:
     assert float(difference[1]) < 1e-3
 
 
-def test_cost_is_fitted_and_drawn_in_every_direction(tmp_path: Path) -> None:
-    lines = printed("scaling.py", tmp_path, "--threads", "1", "-o", str(tmp_path / "figures"))
+def test_cost_is_fitted_and_drawn_in_every_direction(
+    printed: Printed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scaling = importlib.import_module("scaling")
+    ways = itertools.chain([scaling.measured_apart], itertools.repeat(scaling.measured))
+    # One in a process of its own, as all of them are; the others here, where only their memory is another.
+    monkeypatch.setattr(scaling, "measured_apart", lambda *case: next(ways)(*case))
+    lines = printed("scaling.py", "--threads", "1", "-o", str(tmp_path / "figures"))
     number = r"-?\d+\.\d\d"
     rows = re.findall(rf"^\| (\w+) \| ([\w, -]+) \| .* MB \| {number} \({number}\) \|$", lines, flags=re.MULTILINE)
     directions = ["nodes", "edges", "features", "classes", "tasks"]
@@ -122,8 +142,8 @@ def test_cost_is_fitted_and_drawn_in_every_direction(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="measures a GPU, and there is none")
-def test_every_part_of_the_gpu_benchmark_runs(tmp_path: Path) -> None:
-    lines = printed("gpu.py", tmp_path, "--compared", "2")
+def test_every_part_of_the_gpu_benchmark_runs(printed: Printed) -> None:
+    lines = printed("gpu.py", "--compared", "2")
     assert "same matrix" in lines
     assert re.search(r"largest difference of AP to a single run, of \d+ compared: \d", lines)
     assert "full graph" in lines
