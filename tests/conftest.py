@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from filelock import FileLock
 
 from ipal import bench
 from ipal.cli import main
@@ -113,3 +114,24 @@ def visitor(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for name in set(sys.modules) - modules:  # files of this page
         if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
             del sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The documentation, built strictly and without a network, once for all processes of a test session."""
+    alone = "PYTEST_XDIST_WORKER" not in os.environ
+    shared = tmp_path_factory.getbasetemp() if alone else tmp_path_factory.getbasetemp().parent
+    target, nowhere = shared / "site", "http://127.0.0.1:9"
+    with FileLock(shared / "site.lock"):
+        if not target.exists():
+            built = subprocess.run(
+                [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(target) + ".part"],
+                capture_output=True,
+                text=True,
+                cwd=PROJECT,
+                env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "http_proxy": nowhere, "https_proxy": nowhere},
+                timeout=300,
+            )
+            assert built.returncode == 0, built.stdout + built.stderr
+            Path(str(target) + ".part").rename(target)
+    return target

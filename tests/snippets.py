@@ -144,12 +144,14 @@ class Visitor:
     def _run_file(self, arguments: list[str], place: str) -> str:
         """A program that the page has written, in this process: torch is loaded already."""
         before, sys.argv = sys.argv, list(arguments)
+        code: Any = 0
         try:
             runpy.run_path(str(self.folder / arguments[0]), run_name="__main__")
         except SystemExit as stop:
-            assert not stop.code, f"{place}: ended with {stop.code}"
+            code = stop.code
         finally:
             sys.argv = before
+        assert not code, f"{place}: ended with {code}"
         return ""
 
 

@@ -7,17 +7,19 @@ import subprocess
 import pytest
 
 from tests.conftest import PROJECT
-from tests.snippets import Visitor, blocks
+from tests.snippets import Block, Visitor, blocks
 from tests.support import write_graph
 
 BLOCKS = blocks(PROJECT / "README.md")
 
 
-def test_the_commands_of_the_readme_run(visitor: Visitor) -> None:
+@pytest.mark.parametrize(
+    "block", [block for block in BLOCKS if block.language == "console"], ids=lambda block: block.place
+)
+def test_the_commands_of_the_readme_run(block: Block, visitor: Visitor) -> None:
+    """Each block in a folder of its own: the README is no story that is read from the beginning."""
     write_graph(visitor.folder / "my-graph.npz")
-    for block in BLOCKS:
-        if block.language == "console":
-            visitor.follow(block)
+    visitor.follow(block)
 
 
 def test_the_python_of_the_readme_runs_and_learns(visitor: Visitor, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,6 @@ import re
 from typing import Any
 
 import typer.main
-from mkdocs.structure.files import File, Files
 
 from ipal.cli import app
 
@@ -16,7 +15,7 @@ one sentence; 130 interrupted by Ctrl-C.
 """
 
 
-def page() -> str:
+def everything() -> str:
     """All commands, in the order of `ipal --help`."""
     group: Any = typer.main.get_command(app)
     context = group.make_context("ipal", [], resilient_parsing=True)
@@ -59,6 +58,6 @@ def _plain(text: str) -> str:
     return re.sub(r"([|*\[\]])", r"\\\1", " ".join(text.split())).replace("<", "&lt;")
 
 
-def on_files(files: Files, config: Any) -> None:
-    """Add the page."""
-    files.append(File.generated(config, "commands.md", content=page()))
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Put the list in place of the words that stand for it on a code host."""
+    return everything() if page.file.src_uri == "commands.md" else markdown

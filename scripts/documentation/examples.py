@@ -4,8 +4,6 @@ import ast
 from pathlib import Path
 from typing import Any
 
-from mkdocs.structure.files import File, Files
-
 ROOT = Path(__file__).parents[2]
 INTRODUCTION = (
     "Small programs that need no more than the package, each run by a test. They stand in the folder `examples` of the "
@@ -13,7 +11,7 @@ INTRODUCTION = (
 )
 
 
-def page() -> str:
+def everything() -> str:
     """All examples, in the order of their names."""
     parts = ["# Examples", INTRODUCTION]
     for path in sorted((ROOT / "examples").glob("*.py")):
@@ -27,6 +25,6 @@ def page() -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def on_files(files: Files, config: Any) -> None:
-    """Add the page."""
-    files.append(File.generated(config, "examples.md", content=page()))
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Put the list in place of the words that stand for it on a code host."""
+    return everything() if page.file.src_uri == "examples.md" else markdown

@@ -3,7 +3,6 @@
 import inspect
 from typing import Any, Literal, get_args, get_origin
 
-from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
@@ -26,7 +25,7 @@ SECTIONS: list[tuple[str, str, type[BaseModel]]] = [
 NESTED = {"protocol", "encoder", "train", "settings"}
 
 
-def page() -> str:
+def everything() -> str:
     """The settings of every run, then those of each method."""
     parts = [INTRODUCTION]
     for title, prefix, section in SECTIONS:
@@ -66,8 +65,6 @@ def _choices(annotation: Any, about: str) -> str:
     return "" if all(word in about for word in words) else f" One of {', '.join(f'`{word}`' for word in words)}."
 
 
-def on_files(files: Files, config: Any) -> None:
-    """Add the page."""
-    files.append(File.generated(config, "settings.md", content=page()))
-
-
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Put the list in place of the words that stand for it on a code host."""
+    return everything() if page.file.src_uri == "settings.md" else markdown

@@ -308,7 +308,11 @@ class Learner(ABC):
     def own_settings(cls) -> dict[str, Any]:
         """The fields that this method adds, with their descriptions."""
         described = cls.__pydantic_fields__  # type: ignore[attr-defined]
-        return {name: info for name, info in described.items() if name not in SHARED_SETTINGS}
+        own = {name: info for name, info in described.items() if name not in SHARED_SETTINGS}
+        for name, info in own.items():  # a field taken over from a base class has left its docstring there
+            origin = next(base for base in reversed(cls.__mro__) if name in getattr(base, "__pydantic_fields__", {}))
+            info.description = info.description or origin.__pydantic_fields__[name].description  # type: ignore[attr-defined]
+        return own
 
     @classmethod
     def shared_settings(cls) -> set[str]:
