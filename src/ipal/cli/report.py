@@ -1,13 +1,14 @@
 """`ipal report`: tables, figures and pages from what has been run."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ipal.cli import render
 from ipal.cli.app import RUNS, DataRoot, Runs
 from ipal.errors import ConfigError
+from ipal.store import RunFolder
 
 OUT = Path("report")
 
@@ -69,9 +70,18 @@ def write_page(
     check_path(path)  # before a graph is read
     closer = None
     if len(chosen.folders) == 1:
-        from ipal.views import look_closely
-
-        chosen.folders[0].config()
-        closer = look_closely(chosen.folders[0], root, nodes=not no_nodes)
+        closer = _closer(chosen.folders[0], root, no_nodes)
     make_page(chosen.folders, path, closer, labels=chosen.labels, remarks=chosen.remarks)
     render.note(f"Open {path} in a browser.")
+
+
+def _closer(folder: RunFolder, root: Path | None, no_nodes: bool) -> dict[str, Any]:
+    """What only the model and its graph can tell; a run that was copied without its model is shown without."""
+    from ipal.report.page.facts import read_facts
+
+    read_facts(folder)  # what is wrong with the folder is said before anything heavy is loaded
+    if not folder.model.exists():
+        return {"remarks": ["The model was not looked into: model.safetensors is missing from the run's folder."]}
+    from ipal.views import look_closely
+
+    return look_closely(folder, root, nodes=not no_nodes)

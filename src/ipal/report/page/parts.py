@@ -10,6 +10,7 @@ Spec = dict[str, Any]
 """A chart as Plotly takes it: `data` and `layout`."""
 
 
+MANY_ROWS = 100
 LONG_WORD = 24
 LONG_TEXT = 36
 """Letters of a word, and of a text, that a narrow column has no room for."""
@@ -50,6 +51,11 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     choices: tuple[int, ...] = ()
     """Which choice of the chart's picker each row belongs to; empty: all rows are always shown."""
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the page is slow with all rows in it: then they are put there when somebody opens the table."""
+        return len(self.rows) > MANY_ROWS
 
     def is_number(self, column: int) -> bool:
         return all(row[column].is_number for row in self.rows)

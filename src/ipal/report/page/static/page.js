@@ -3,7 +3,6 @@
 (() => {
   const root = document.documentElement;
   const charts = JSON.parse(document.getElementById("charts").textContent);
-  const calm = matchMedia("(prefers-reduced-motion: reduce)");
   const coarse = matchMedia("(pointer: coarse)");
   const NARROW = 600; // pixels of a chart, from where legends stand below
   const SHEET = { width: 680, low: 310, high: 720 }; // pixels of a chart on paper: two low ones fit on a sheet
@@ -173,20 +172,28 @@
     say(`${title} saved as ${filename}.${format}`);
   }
 
+  /** Draw all charts anew: what can be seen at once, the others one by one, so that the page answers meanwhile. */
   function drawAll() {
-    for (const [figure, plot] of plots) if (plot.isDrawn) draw(figure);
+    delete root.dataset.drawn;
+    for (const [figure, plot] of plots) {
+      const { top, bottom } = figure.getBoundingClientRect();
+      plot.isDrawn = false;
+      if (bottom > 0 && top < innerHeight) draw(figure);
+    }
+    drawInTurn();
   }
 
-  /** What can be seen first, then one after the other while nothing else is to do. */
+  let turn = 0;
+
   function drawInTurn() {
-    const later = window.requestIdleCallback || ((call) => setTimeout(call, 30));
     const next = [...plots].find(([, plot]) => !plot.isDrawn);
     if (!next) {
       root.dataset.drawn = "all";
       return;
     }
     draw(next[0]);
-    later(drawInTurn);
+    clearTimeout(turn);
+    turn = setTimeout(drawInTurn);
   }
 
   for (const figure of document.querySelectorAll("figure[data-chart]")) {
@@ -240,6 +247,12 @@
 
   const words = new Intl.Collator("en", { numeric: true });
 
+  /** Rows of a long table wait in a template until somebody wants them. */
+  function fill(table) {
+    const template = table.querySelector("template");
+    if (template) template.replaceWith(template.content);
+  }
+
   /** Rows of the choice that the chart shows. */
   function showRows(figure) {
     const { chosen } = plots.get(figure);
@@ -265,6 +278,13 @@
     rows.sort(([one], [other]) => (one === null || other === null || isUp ? compare(one, other) : compare(other, one)));
     table.tBodies[0].append(...rows.map(([, row]) => row));
     say(`${table.caption.textContent}: sorted by ${heads[column].textContent}, ${isUp ? "ascending" : "descending"}`);
+  }
+
+  for (const details of document.querySelectorAll("details.data")) {
+    details.addEventListener("toggle", () => {
+      fill(details.querySelector("table"));
+      showRows(details.closest("figure"));
+    });
   }
 
   for (const table of document.querySelectorAll("table")) {
@@ -319,6 +339,8 @@
   function saveCsv(button) {
     const figure = button.closest("figure");
     const table = (figure || button.closest(".table")).querySelector("table");
+    fill(table);
+    if (figure) showRows(figure);
     const options = table.querySelector("tr[data-choice]") ? [...figure.querySelectorAll("select option")] : [];
     const choices = options.map((option) => option.textContent);
     save(`${fileName(table.dataset.key)}.csv`, "text/csv", csv(table, choices));
@@ -360,7 +382,7 @@
         else if (!link.hasAttribute("aria-current")) {
           link.setAttribute("aria-current", "true");
           const list = link.closest("ul");
-          list.scrollTo({ left: link.offsetLeft - list.offsetLeft - 16, behavior: calm.matches ? "auto" : "smooth" });
+          list.scrollTo({ left: link.offsetLeft - list.offsetLeft - 16 });
         }
       }
     },
@@ -370,5 +392,5 @@
 
   for (const figure of plots.keys()) showRows(figure);
   nameTheme();
-  drawInTurn();
+  drawAll();
 })();

@@ -1,0 +1,226 @@
+"""The report page in a real browser, opened from disk: looked at, used by mouse and keyboard, on a phone, on paper."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from ipal import experiment
+from ipal.config import run_config
+from ipal.datasets import Dataset
+from ipal.report.page import make_page
+from ipal.store import RunStore
+from ipal.views import look_closely
+from tests.browser.conftest import OpenTab
+from tests.browser.support import Tab, opened, overflow, serious
+from tests.report.page_support import closer_look, write_whole_run
+from tests.report.test_page import HOSTILE
+from tests.support import Watcher
+
+DRAWN = "html[data-drawn=all]"
+
+
+@pytest.fixture(scope="module")
+def one_run(tiny: Dataset, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of the page of a real run, its nodes and audit included."""
+    runs = tmp_path_factory.mktemp("runs")
+    config, dataset = experiment.resolve(run_config({"dataset": tiny.name, "train": {"epochs": 3}}), dataset=tiny)
+    folder = RunStore(runs).folder_for(config)
+    experiment.run(config, dataset, folder, Watcher())
+    return make_page([folder], folder.path / "report.html", look_closely(folder)).as_uri()
+
+
+@pytest.fixture(scope="module")
+def tab(browser: Browser, one_run: str) -> Iterator[Tab]:
+    """One tab for all tests that leave it as they found it: the page is loaded once."""
+    with opened(browser, one_run, color_scheme="light") as tab:
+        tab.page.wait_for_selector(DRAWN)
+        yield tab
+        tab.calm()
+
+
+def _column(page: Page, key: str, at: int) -> list[str]:
+    cells = page.locator(f"table[data-key={key}] tbody tr:not([hidden]) td:nth-child({at + 1})")
+    return [text.strip() for text in cells.all_inner_texts()]
+
+
+def test_all_charts_are_drawn_and_nothing_is_complained_of(tab: Tab):
+    figures = tab.page.locator("figure[data-chart]")
+    assert figures.count() >= 13
+    assert tab.page.locator("figure .main-svg").count() >= figures.count()
+    tab.calm()
+
+
+def test_the_heat_map_says_in_words_what_is_under_the_pointer(tab: Tab):
+    cells = tab.page.locator("#chart-matrix .nsewdrag")
+    cells.scroll_into_view_if_needed()
+    box = cells.bounding_box()
+    assert box
+    tab.page.mouse.move(box["x"] + box["width"] / 6, box["y"] + box["height"] * 5 / 6)
+    label = tab.page.locator("#chart-matrix .hoverlayer .hovertext")
+    label.wait_for()
+    assert "After learning task 3:" in str(label.text_content())
+    tab.page.mouse.move(0, 0)
+
+
+def test_a_table_is_sorted_by_mouse_and_by_keyboard(tab: Tab):
+    page = tab.page
+    head = page.locator("table[data-key=classes-1] th").nth(5)
+    button = head.get_by_role("button")
+    button.click()
+    up = [float(text) for text in _column(page, "classes-1", 5)]
+    assert up == sorted(up)
+    assert head.get_attribute("aria-sort") == "ascending"
+    button.focus()
+    page.keyboard.press("Enter")
+    down = [float(text) for text in _column(page, "classes-1", 5)]
+    assert down == sorted(down, reverse=True)
+    assert head.get_attribute("aria-sort") == "descending"
+    page.locator("table[data-key=classes-1] th").first.get_by_role("button").click()
+    assert _column(page, "classes-1", 0) == [str(number) for number in range(6)]
+    assert head.get_attribute("aria-sort") == "none"
+
+
+def test_another_moment_can_be_chosen(tab: Tab):
+    page = tab.page
+    page.locator("#pick-task-confusion").select_option(label="after task 2")
+    ticks = page.locator("#chart-task-confusion .xaxislayer-above .xtick text")
+    assert ticks.all_text_contents() == ["task 1", "task 2"]
+    page.locator("#chart-task-confusion summary").click()
+    assert len(_column(page, "task-confusion", 0)) == 4
+    page.locator("#chart-task-confusion summary").click()
+    page.locator("#pick-task-confusion").select_option(label="after task 3")
+    assert ticks.count() == 3
+    rows = page.locator("table[data-key=plane] tbody tr")
+    assert rows.count() == 0, "a long table waits until it is opened"
+    page.locator("#chart-plane summary").click()
+    assert rows.count() > 100
+    page.locator("#chart-plane summary").click()
+
+
+def test_classes_can_be_hidden(tab: Tab):
+    page = tab.page
+    page.locator("#pick-plane").select_option(label="only task 2")
+    hidden = page.locator("#chart-plane .legend .traces[style*='opacity: 0.5']")
+    assert hidden.count() == 4
+    page.locator("#pick-plane").select_option(label="all tasks")
+    assert hidden.count() == 0
+    page.locator("#chart-plane .legendtoggle").first.click()
+    hidden.wait_for(state="attached")
+    page.locator("#pick-plane").dispatch_event("change")
+
+
+def test_both_themes_and_no_serious_finding(tab: Tab):
+    page = tab.page
+    ink = "getComputedStyle(document.querySelector('#chart-matrix .ytick text')).fill"
+    light = page.evaluate(ink)
+    assert not serious(page)
+    page.get_by_role("button", name="Dark theme").click()
+    page.wait_for_selector("html[data-theme=dark][data-drawn=all]")
+    assert page.evaluate(ink) != light, "charts follow the theme"
+    assert not serious(page)
+    page.get_by_role("button", name="Light theme").click()
+    page.wait_for_selector(DRAWN)
+    assert page.evaluate(ink) == light
+
+
+def test_downloads(tab: Tab, tmp_path: Path):
+    page = tab.page
+
+    def saved(selector: str) -> Path:
+        with page.expect_download() as download:
+            page.locator(selector).click()
+        path = tmp_path / download.value.suggested_filename
+        download.value.save_as(path)
+        return path
+
+    facts = json.loads(saved("#download").read_text())
+    assert facts["result"]["method"] == "ipal"
+    table = saved("#chart-class-confusion [data-save=csv]")
+    assert table.name.endswith("-class-confusion.csv")
+    lines = table.read_text().splitlines()
+    assert lines[0] == "shown,true,predicted,nodes,% of true"
+    assert {line.partition(",")[0] for line in lines[1:]} == {f"after task {task}" for task in (1, 2, 3)}
+    matrix = saved("#chart-matrix [data-save=csv]").read_text()
+    assert str(facts["result"]["accuracy_matrix"][2][0]) in matrix, "with all digits"
+    assert saved("#chart-matrix [data-save=png]").read_bytes().startswith(b"\x89PNG")
+    drawing = saved("#chart-losses [data-save=svg]").read_text()
+    assert drawing.startswith("<svg")
+    assert "contrast" in drawing
+
+
+def test_the_keyboard_reaches_everything(tab: Tab):
+    page = tab.page
+    page.locator(".skip").focus()
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "content"
+    page.keyboard.press("Tab")
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid", "focus can be seen"
+    page.locator("nav a[href='#drift']").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("nav a[href='#drift'][aria-current]")
+
+
+def test_on_paper_it_is_light_and_whole(tab: Tab):
+    page = tab.page
+    page.get_by_role("button", name="Dark theme").click()
+    page.emulate_media(media="print")
+    page.wait_for_selector("html[data-theme=light]")
+    assert not page.locator("nav.sections").is_visible()
+    assert not page.locator(".downloads").first.is_visible()
+    widths = page.eval_on_selector_all(".plot .main-svg", "all => all.map(one => one.getBoundingClientRect().width)")
+    assert max(widths) <= 690
+    page.emulate_media(media="screen")
+    page.wait_for_selector("html[data-theme=dark]")
+    page.get_by_role("button", name="Light theme").click()
+    page.wait_for_selector(DRAWN)
+    assert page.evaluate("document.querySelector('#chart-matrix .main-svg').getBoundingClientRect().width") > 700
+
+
+def test_on_a_phone_nothing_is_wider_than_the_window(open_tab: OpenTab, one_run: str):
+    phone = {"width": 360, "height": 740}
+    tab = open_tab(one_run, viewport=phone, color_scheme="dark", has_touch=True)
+    page = tab.page
+    page.wait_for_selector(DRAWN)
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark", "as the system asks"
+    assert overflow(page) == 0
+    page.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true))")
+    assert overflow(page) == 0
+    tab.calm()
+
+
+def test_several_runs_are_compared(open_tab: OpenTab, tmp_path: Path):
+    folders = [write_whole_run(tmp_path / "runs", seed=seed, gain=3.0 * seed) for seed in range(2)]
+    folders += [write_whole_run(tmp_path / "runs", method="ewc", seed=seed, gain=-5) for seed in range(2)]
+    folders.append(write_whole_run(tmp_path / "runs", protocol={"accuracy": "micro"}))
+    tab = open_tab(make_page(folders, tmp_path / "several.html").as_uri())
+    page = tab.page
+    page.wait_for_selector(DRAWN)
+    assert page.locator(".warning").first.is_visible()
+    page.locator("table[data-key=exam1-1] th button").nth(1).click()
+    assert _column(page, "exam1-1", 0) == ["EWC", "IPAL"]
+    page.keyboard.press("Enter")
+    assert _column(page, "exam1-1", 0) == ["IPAL", "EWC"]
+    with page.expect_download() as download:
+        page.locator("#exam1 .table [data-save=csv]").click()
+    head, first, _ = download.value.path().read_text().splitlines()
+    assert head.startswith("method,AP ↑,AP ↑ (standard deviation),AF ↑")
+    assert first.startswith("IPAL,74.83")
+    page.locator("#pick-exam1-matrix").select_option(label="EWC")
+    assert not serious(page)
+    tab.calm()
+
+
+def test_hostile_names_are_shown_and_not_run(open_tab: OpenTab, tmp_path: Path):
+    folder = write_whole_run(tmp_path / "runs", HOSTILE)
+    tab = open_tab(make_page([folder], tmp_path / "page.html", closer_look(HOSTILE)).as_uri())
+    page = tab.page
+    page.wait_for_selector(DRAWN)
+    assert page.locator("img").count() == 0
+    names = page.locator("#chart-recall .xtick text").all_text_contents()
+    assert names[1:] == ["<img src=x oner…", "\"'><b onclick=a…", HOSTILE[3]]
+    tab.calm()

@@ -1,0 +1,213 @@
+"""The page of one run: what it says, that it says it of any run, and that nothing in the data can break out of it."""
+
+import base64
+import hashlib
+import json
+import re
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from ipal.report.page import make_page
+from ipal.report.page.confusion import Mixing, hits, mixing, task_counts
+from tests.report.page_support import CONFUSION, Parsed, closer_look, parse, write_whole_run
+
+HOSTILE = (
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=alert(2)>",
+    "\"'><b onclick=alert(3)>",
+    "@ink %{x}",
+)
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Parsed:
+    folder = write_whole_run(tmp_path / "runs")
+    return parse(make_page([folder], tmp_path / "page.html", closer_look()))
+
+
+# ---------------------------------------------------------------------- what it says
+
+
+def test_headline_numbers_and_sections(page: Parsed):
+    for said in ("IPAL on mine", "73.33", "−20.00", "6.50 s", "1.5 MB", "exemplar-free yes", "2+1+1"):
+        assert said in page.text, said
+    sections = [attributes["id"] for attributes in page.all("section")]
+    assert sections == [
+        "overview", "accuracy", "classes", "confusion", "losses", "plane", "drift", "retained", "cost", "setup",
+    ]  # fmt: skip
+    assert [link["href"] for link in page.all("a")[1:]] == [f"#{name}" for name in sections]
+    assert "Something could not be shown." in page.text
+    assert "few nodes (4)" in page.text
+
+
+def test_every_chart_has_a_reading_a_table_and_downloads(page: Parsed):
+    charts = page.data("charts")
+    drawn = [attributes["data-chart"] for attributes in page.all("figure")]
+    assert sorted(drawn) == sorted(charts)
+    assert {"matrix", "curve", "recall", "mixing", "task-confusion", "losses", "plane", "drift", "time"} < set(drawn)
+    tables = [attributes["data-key"] for attributes in page.all("table")]
+    assert set(drawn) <= set(tables)
+    for kind in ("png", "svg", "csv"):
+        assert sum(attributes.get("data-save") == kind for attributes in page.all("button")) >= len(drawn)
+    readings = [attributes for attributes in page.all("p") if attributes.get("class") == "reading"]
+    assert len(readings) == len(drawn)
+    assert "AP is the mean of the last row" in page.text
+
+
+def test_the_numbers_of_the_charts(page: Parsed):
+    charts = page.data("charts")
+    matrix = charts["matrix"]["data"][0]
+    assert matrix["z"][2] == [60.0, 90.0, 70.0]
+    assert "30.00 points less than when it was learned" in matrix["customdata"][2][0]
+    recall = {x: y for trace in charts["recall"]["data"] for x, y in zip(trace["x"], trace["y"], strict=True)}
+    assert recall == {"a": 60.0, "b": 60.0, "c": 90.0, "d": 70.0}
+    after_two = charts["task-confusion"]["changes"][1]["data"][0]
+    assert after_two["z"] == [[80.0, 20.0], [0.0, 100.0]]
+    assert charts["task-confusion"]["chosen"] == 2
+    gap = charts["drift"]["changes"][1]["data"][0]
+    assert gap["y"] == [0.1, 0.25, 0.25]
+    contrast = charts["losses"]["data"][0]
+    assert contrast["y"][-1] is None, "a loss that is no number is a gap"
+    assert [shape["x0"] for shape in charts["losses"]["layout"]["shapes"]] == [2.5, 4.5]
+    star = charts["plane"]["data"][-1]
+    assert (star["marker"]["symbol"], star["legendgroup"]) == ("star", "d")
+
+
+def test_all_facts_can_be_downloaded_and_no_place_of_the_owner_is_told(page: Parsed, tmp_path: Path):
+    facts = page.data("facts")
+    folder = next((tmp_path / "runs").iterdir())
+    assert facts["result"] == json.loads((folder / "result.json").read_text())
+    assert facts["confusion"]["after_task"] == CONFUSION
+    assert facts["config"]["method"] == "ipal"
+    assert len(facts["history"]) == 7
+    assert facts["closer"]["plane"]["about"] == "Four nodes of this graph."
+    whole = (tmp_path / "page.html").read_text()
+    assert "somebody" not in whole
+    assert "--secret" not in whole
+
+
+def test_a_run_of_an_earlier_version_is_shown_as_far_as_it_goes(tmp_path: Path):
+    folder = write_whole_run(tmp_path / "runs")
+    for name in ("confusion.json", "drift.json", "history.csv", "environment.json"):
+        (folder.path / name).unlink()
+    page = parse(make_page([folder], tmp_path / "page.html"))
+    assert "did not count which class was taken for which" in page.text
+    assert "no loss to show" in page.text
+    assert "Nothing is known of drift" in page.text
+    assert set(page.data("charts")) == {"matrix", "curve", "recall", "retained", "time"}
+    assert "the page was made without them" in page.text
+    assert "'ipal audit RUN'" in page.text
+
+
+def test_a_run_of_one_task_has_no_old_classes(tmp_path: Path):
+    folder = write_whole_run(tmp_path / "runs")
+    config = folder.config().model_copy(update={"split": (4,)})
+    alone = type(folder)(tmp_path / "runs" / f"mine-{config.digest}")
+    alone.start(config, {})
+    result = json.loads((folder.path / "result.json").read_text())
+    result |= {"accuracy_matrix": [[70.0]], "average_performance_curve": [70.0]}
+    result["protocol"] |= {"split": [4], "classes": [["a", "b", "c", "d"]]}
+    result["timing"] |= {"seconds_per_task": [6.0], "seconds_per_epoch": [0.6]}
+    alone.write_json("result.json", result)
+    alone.write_json("confusion.json", {"classes": list("abcd"), "after_task": CONFUSION[2:]})
+    charts = parse(make_page([alone], tmp_path / "page.html")).data("charts")
+    assert "mixing" not in charts
+    assert len(charts["task-confusion"]["changes"]) == 1
+
+
+def test_stored_exemplars_are_said(tmp_path: Path):
+    folder = write_whole_run(tmp_path / "runs", method="er-gnn", stores=True)
+    text = parse(make_page([folder], tmp_path / "page.html")).text
+    assert "ER-GNN on mine" in text
+    assert "exemplar-free no" in text
+    assert "whoever has the model has them" in text
+
+
+def test_the_same_run_makes_the_same_page(tmp_path: Path):
+    folder = write_whole_run(tmp_path / "runs")
+    pages = [make_page([folder], tmp_path / f"{name}.html", closer_look()).read_bytes() for name in "ab"]
+    assert pages[0] == pages[1]
+
+
+# ---------------------------------------------------------------------- nothing gets in, nothing gets out
+
+
+def test_names_of_classes_cannot_break_out(tmp_path: Path):
+    folder = write_whole_run(tmp_path / "runs", HOSTILE)
+    closer = closer_look(HOSTILE)
+    closer["remarks"] = ["<script>alert(4)</script>"]
+    page = parse(make_page([folder], tmp_path / "page.html", closer))
+    plain = parse(make_page([write_whole_run(tmp_path / "plain")], tmp_path / "plain.html", closer_look()))
+    # The same elements as for a harmless run, one by one: no name became one.
+    assert [tag for tag, _ in page.tags] == [tag for tag, _ in plain.tags]
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
+    assert all(name in page.text for name in HOSTILE)
+    assert page.data("facts")["confusion"]["classes"] == list(HOSTILE)
+    # Plotly reads a little HTML in its texts.
+    axis = page.data("charts")["recall"]["layout"]["xaxis"]["categoryarray"]
+    assert axis[1] == "&lt;img src=x onerror=alert(2)&gt;"
+    blocks = [text for attributes, text in page.scripts if attributes.get("type") == "application/json"]
+    assert not any(sign in block for block in blocks for sign in "<>&")
+
+
+def test_only_the_pages_own_scripts_may_run_and_nothing_is_loaded(page: Parsed):
+    policy = next(tag["content"] for tag in page.all("meta") if tag.get("http-equiv") == "Content-Security-Policy")
+    assert policy is not None
+    assert "default-src 'none'" in policy
+    assert "unsafe-eval" not in policy
+    run = [text for attributes, text in page.scripts if "type" not in attributes]
+    assert len(run) == 3
+    for script in run:
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+    addresses = [
+        attributes[name] for _, attributes in page.tags for name in ("src", "href", "action") if attributes.get(name)
+    ]
+    assert all(str(address).startswith(("#", "data:,")) for address in addresses), addresses
+    assert not any(word in style for style in page.styles for word in ("url(", "@import", "http"))
+
+
+# ---------------------------------------------------------------------- colours
+
+
+def _themes() -> list[dict[str, str]]:
+    style = (files("ipal.report.page") / "static" / "page.css").read_text()
+    blocks = re.findall(r':root(?:\[data-theme="dark"\])? \{(.*?)\}', style, re.DOTALL)
+    return [dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", block)) for block in blocks]
+
+
+def _contrast(one: str, other: str) -> float:
+    """WCAG 2.1: relative luminance, 1.4.3."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("theme", _themes(), ids=["light", "dark"])
+def test_colours_have_contrast(theme: dict[str, str]):
+    texts = [("ink", "card"), ("ink", "ground"), ("muted", "card"), ("muted", "ground"), ("accent", "card")]
+    texts += [("accent", "accent-soft"), ("good", "good-soft"), ("warn", "warn-soft"), ("muted", "good-soft")]
+    for text, ground in [*texts, ("muted", "warn-soft")]:
+        assert _contrast(theme[text], theme[ground]) >= 4.5, (text, ground)
+    for index in range(8):
+        assert _contrast(theme[f"series{index}"], theme["card"]) >= 3, index
+
+
+# ---------------------------------------------------------------------- confusion, by hand
+
+
+def test_recall_and_confusion_worked_by_hand():
+    rows = [(true, predicted, count) for true, predicted, count in CONFUSION[2]]
+    split = [2, 1, 1]
+    assert {place: one.recall for place, one in hits(rows).items()} == {0: 60.0, 1: 60.0, 2: 90.0, 3: 70.0}
+    assert task_counts(rows, split, 3) == [[13, 0, 7], [0, 9, 1], [3, 0, 7]]
+    # Of 30 old nodes 8 are taken for the new class and 1 for another old one; of 10 new ones 3 for an old one.
+    assert mixing(rows, split, 2) == Mixing(100 * 8 / 30, 30.0, 100 / 30, 0.0)
+    assert mixing([(0, 0, 9), (0, 1, 1)], split, 0) == Mixing(None, 0.0, None, 10.0)

@@ -1,0 +1,128 @@
+"""`ipal report --html`: which runs, where to, what is refused; and the command that a page names."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ipal import experiment, extras, views
+from ipal.config import nested, override, run_config
+from ipal.learners import learner_class
+from ipal.report.page.command import command as reproducing
+from ipal.store import RunFolder, RunStore
+from tests.report.page_support import closer_look, parse, write_whole_run
+from tests.support import Command, complaint
+
+TINY = "synthetic:nodes=60,classes=4,features=8,signal=3,seed=1"
+
+
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether nodes were asked for, each time a run is looked at closely; nothing is."""
+    asked: list[bool] = []
+
+    def look(folder: RunFolder, root: Path | None = None, *, nodes: bool = True, **_: Any) -> dict[str, Any]:
+        asked.append(nodes)
+        found = closer_look()
+        return found if nodes else {name: value for name, value in found.items() if name != "plane"}
+
+    monkeypatch.setattr(views, "look_closely", look)
+    return asked
+
+
+def test_one_run_gets_its_page_beside_it(command: Command, tmp_path: Path, looked: list[bool]):
+    folder = write_whole_run(tmp_path / "runs")
+    folder.model.touch()
+    write_whole_run(tmp_path / "runs", seed=1)
+    done = command("report", "seed0", "--html")
+    assert done.code == 0, done.err
+    path = folder.path / "report.html"
+    assert done.err.splitlines()[-1] == f"Open {path.relative_to(tmp_path)} in a browser."
+    assert "plane" in parse(path).data("charts")
+    assert command("report", folder.path, "--html", "--no-nodes", "-o", "new/page.html").code == 0
+    page = parse(tmp_path / "new" / "page.html")
+    assert "plane" not in page.data("charts")
+    assert "plane" not in page.data("facts")["closer"]
+    assert looked == [True, False]
+
+
+def test_several_runs_get_one_page(command: Command, tmp_path: Path, looked: list[bool]):
+    for seed in (0, 1):
+        write_whole_run(tmp_path / "runs", seed=seed)
+    assert command("report", "--html").code == 0
+    assert "73.33 ± 0.00" in parse(tmp_path / "report" / "runs.html").text
+    done = command("report", "seed1", "seed0", "seed1", "--html", "-o", "two.html")
+    assert done.err.splitlines()[-1] == "Open two.html in a browser."
+    assert len(parse(tmp_path / "two.html").data("facts")["runs"]) == 2
+    assert not looked
+
+
+def test_a_run_without_its_model_is_shown_without_a_closer_look(command: Command, tmp_path: Path):
+    folder = write_whole_run(tmp_path / "runs")
+    assert command("report", "--html").code == 0
+    assert "model.safetensors is missing" in parse(folder.path / "report.html").text
+
+
+def test_what_cannot_be_shown_is_refused_in_a_sentence(
+    command: Command, tmp_path: Path, looked: list[bool], monkeypatch: pytest.MonkeyPatch
+):
+    complaint(command("report", "--html"), "no finished run", "ipal run --dataset digits")
+    folder = write_whole_run(tmp_path / "runs")
+    other = write_whole_run(tmp_path / "runs", seed=1)
+    complaint(command("report", "nothing-like-it", "--html"), "nothing-like-it", "ipal list runs")
+    complaint(command("report", "mine", "--html"), "fits 2 runs")
+    (tmp_path / "pages").mkdir()
+    complaint(command("report", "seed0", "--html", "-o", "pages"), "is a folder", "pages/page.html")
+    complaint(command("report", "seed0", "--html", "-o", "page.pdf"), "page.html")
+    complaint(command("report", "seed0", "--html", "--into", "page.md"), "--into")
+    complaint(command("report", "--no-nodes"), "--html")
+    (other.path / "result.json").unlink()
+    complaint(command("report", "seed1", "--html"), "not finished", "ipal resume")
+    good = (folder.path / "confusion.json").read_text()
+    too_early = json.loads(good)
+    too_early["after_task"][0].append([0, 3, 1])  # a class of a later task
+    for bad in ("{", "[]", '{"classes": ["a"], "after_task": []}', json.dumps(too_early)):
+        (folder.path / "confusion.json").write_text(bad)
+        complaint(command("report", "seed0", "--html"), "confusion.json is damaged")
+    (folder.path / "confusion.json").write_text(good)
+    (folder.path / "history.csv").write_text("task,epoch,contrast\nx,1,2\n")
+    complaint(command("report", "seed0", "--html"), "history.csv is damaged")
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    complaint(command("report", "seed0", "--html"), "plotly and jinja2", "pip install 'ipal[html]'")
+    assert not (folder.path / "report.html").exists()
+
+
+# ---------------------------------------------------------------------- the command that makes a run again
+
+WAYS = [
+    {},
+    {"method": "ewc", "seed": 3, "train.lr_next": 1e-05, "ewc.strength": 10},
+    {"ipal.gamma": 0.7, "ipal.boundary": False, "threads": 2, "encoder.last_activation": "relu"},
+    {"method": "analytic", "protocol.class_order": [3, 1, 0, 2], "protocol.accuracy": "micro"},
+    {"protocol.batch": {"nodes": 10, "fanouts": [2, "all"]}, "split": [3, 1], "method": "bare"},
+]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: str(way.get("method", len(way))))
+@pytest.mark.parametrize("knows_defaults", [True, False])
+def test_the_command_makes_the_same_run(
+    way: dict[str, Any], knows_defaults: bool, command: Command, monkeypatch: pytest.MonkeyPatch
+):
+    tree: dict[str, Any] = {"dataset": TINY}
+    for name, value in way.items():
+        tree = override(tree, nested(name, value))
+    config, _ = experiment.resolve(run_config(tree))
+    method = learner_class(config.method)
+    plain = method.from_settings({}).settings()
+    defaults = {name: plain[name] for name in method.own_settings()} if knows_defaults else None
+    words = shlex.split(reproducing(config, defaults))
+    reached: list[str] = []
+    commands = sys.modules["ipal.cli.app"]  # under this name the package has the application itself
+    monkeypatch.setattr(commands, "_execute", lambda complete, graph, folder, *_: reached.append(folder.path.name))
+    assert command(*words[1:]).code == 0
+    assert reached == [RunStore(Path("runs")).folder_for(config).path.name]
+    if knows_defaults:
+        assert len(words) == 10 + 2 * len([name for name in way if name not in ("method", "seed", "split")])

@@ -1,0 +1,88 @@
+"""The page of several runs: rows over seeds, ranks within one protocol, warnings across."""
+
+from pathlib import Path
+
+from ipal.report.page import choose, make_page
+from tests.report.page_support import parse, write_whole_run
+
+
+def test_runs_that_differ_in_the_seed_make_one_row(tmp_path: Path):
+    runs = tmp_path / "runs"
+    folders = [write_whole_run(runs, seed=seed, gain=float(seed)) for seed in range(3)]
+    folders.append(write_whole_run(runs, seed=0, settings={"gamma": 0.7}))
+    folders.append(write_whole_run(runs, method="joint", stores=True))
+    page = parse(make_page(folders, tmp_path / "page.html"))
+    # AP 73.33, 74.33, 75.33: mean 74.33, sample standard deviation 1.
+    assert "74.33 ± 1.00" in page.text
+    assert "−19.00 ± 1.00" in page.text
+    assert "IPAL, gamma=0.7" in page.text
+    assert "Joint\u00a0†" in (tmp_path / "page.html").read_text()
+    charts = page.data("charts")
+    lines = {trace["name"]: trace for trace in charts["exam1-dynamics"]["data"] if trace["mode"] == "lines+markers"}
+    assert lines["IPAL, gamma=0.7"]["y"][-1] == 220 / 3
+    bands = [trace for trace in charts["exam1-dynamics"]["data"] if trace["mode"] == "lines"]
+    assert len(bands) == 1, "a row of one seed has no spread"
+    assert len(charts["exam1-matrix"]["changes"]) == 3
+    assert len(page.data("facts")["runs"]) == 5
+
+
+def test_best_and_second_are_marked_among_equal_seeds_without_joint(tmp_path: Path):
+    runs = tmp_path / "runs"
+    folders = [
+        write_whole_run(runs, method=name, seed=s, gain=gain)
+        for name, gain in (("ipal", 2), ("ewc", 1))
+        for s in (0, 1)
+    ]
+    folders += [write_whole_run(runs, method="joint", seed=seed, gain=20, stores=True) for seed in (0, 1)]
+    folders += [write_whole_run(runs, method="mas", gain=10)]
+    html = make_page(folders, tmp_path / "page.html").read_text()
+    assert "<strong>75.33 ± 0.00</strong>" in html
+    assert "<u>74.33 ± 0.00</u>" in html
+    assert "<strong>93.33" not in html, "Joint is no contestant"
+    assert "<strong>83.33" not in html, "MAS has other seeds"
+
+
+def test_protocols_are_never_mixed(tmp_path: Path):
+    runs = tmp_path / "runs"
+    folders = [
+        write_whole_run(runs),
+        write_whole_run(runs, method="ewc", gain=-1),
+        write_whole_run(runs, protocol={"accuracy": "micro"}, gain=5),
+        write_whole_run(runs, method="ewc", protocol={"accuracy": "micro"}),
+    ]
+    page = parse(make_page(folders, tmp_path / "page.html"))
+    assert "under 2 protocols, which differ in accuracy" in page.text
+    assert "nothing is ranked across them" in page.text
+    assert {"exam1", "exam2", "runs"} < {attributes["id"] for attributes in page.all("section")}
+    assert "mine: accuracy micro" in page.text
+    assert (tmp_path / "page.html").read_text().count("<strong>") == 4, "AP and AF, once in each table"
+
+
+def test_a_bench_brings_its_names_and_says_what_is_missing(runs: Path, tmp_path: Path):
+    chosen = choose(["table1-cs"], runs)
+    assert len(chosen.folders) == 15
+    (chosen.folders[0].path / "result.json").unlink()
+    chosen = choose(["table1-cs"], runs)
+    page = parse(make_page(chosen.folders, tmp_path / "page.html", labels=chosen.labels, remarks=chosen.remarks))
+    assert "own_one & 50 %" in page.text
+    assert "of table1-cs is not finished" in page.text
+    assert "81.00 ± 1.00" in page.text
+
+
+def test_labels_of_hostile_benches_are_only_text(tmp_path: Path):
+    folders = [write_whole_run(tmp_path / "runs", seed=seed) for seed in (0, 1)]
+    labels = {folder.path.name: "<script>alert(1)</script>" for folder in folders}
+    page = parse(make_page(folders, tmp_path / "page.html", labels=labels))
+    assert len(page.all("script")) == 5
+    assert "<script>alert(1)</script>" in page.text
+
+
+def test_all_runs_and_one_of_them_damaged(tmp_path: Path):
+    runs = tmp_path / "runs"
+    for seed in range(3):
+        write_whole_run(runs, seed=seed)
+    broken = write_whole_run(runs, seed=3)
+    (broken.path / "result.json").write_text("{")
+    chosen = choose([], runs)
+    assert len(chosen.folders) == 3
+    assert "damaged" in chosen.remarks[0]
