@@ -520,17 +520,19 @@ def test_features_are_expanded_where_a_line_does_not_part_the_classes():
     angle = random.uniform(0, 2 * np.pi, 300)
     quarter = (angle // (np.pi / 4)).astype(int) % 2  # eight sectors, in turn
     rings = Data(x=np.float32(np.stack([np.cos(angle), np.sin(angle)], axis=1)), y=quarter)
-    errors = Analytic(memory=SMALL).partial_fit(rings).choices()["expansion_errors"]
+    errors = Analytic(memory=SMALL, hops=(0,)).partial_fit(rings).choices()["expansion_errors"]
     assert errors["1024"] < 0.5 * errors["0"]
     line = Data(x=np.float32(np.eye(4)[np.arange(300) % 4] + 0.05 * random.normal(size=(300, 4))), y=np.arange(300) % 4)
-    chosen = Analytic(memory=SMALL).partial_fit(line)
+    chosen = Analytic(memory=SMALL, hops=(0,)).partial_fit(line)
     assert chosen.choices()["expansion_errors"]["0"] < 0.02  # hardly any need
     errors = chosen.choices()["expansion_errors"]
     assert chosen.choices()["expansion"] == int(min(errors, key=errors.get))
     assert (chosen.predict(line) == line.y).all()
 
 
-def test_the_choice_asks_training_nodes_alone_and_the_seed_decides_it():
+def test_the_choice_asks_training_nodes_alone_and_the_seed_decides_it(monkeypatch):
+    monkeypatch.setattr("ipal.learners.analytic.EXPANSIONS", (0, 64))  # is chosen as 1024 is, and sooner
+    monkeypatch.setattr("ipal.learners.self_choice.PROBE_EXPANSION", 64)
     data = blobs(8, 1.0, 0.8)
     first = Analytic(memory=SMALL, seed=2).partial_fit(data)
     other = data.clone()
@@ -548,7 +550,7 @@ def test_the_choice_asks_training_nodes_alone_and_the_seed_decides_it():
 
 def test_the_ridge_is_chosen_at_every_task_and_told():
     stream = TaskStream(*graph_of(load("synthetic:nodes=240,classes=6,features=16,seed=1")), ProtocolConfig(), 0)
-    learner = learn(Analytic(memory=SMALL), stream.task(0))
+    learner = learn(Analytic(expansion=64), stream.task(0))
     before = learner.state()
     learn(learner, stream.task(1), stream.task(2))
     told = learner.choices()["ridge"]
@@ -616,7 +618,7 @@ def calibration_error(p: np.ndarray, truth: np.ndarray) -> float:
 def test_probabilities_are_calibrated_on_nodes_that_were_not_learned():
     data = load("synthetic:nodes=1500,classes=6,features=16,signal=1,seed=3")
     stream = TaskStream(*graph_of(data), ProtocolConfig(), 0)
-    learner = learn(Analytic(memory=SMALL), *(stream.task(index) for index in range(3)))
+    learner = learn(Analytic(expansion=256), *(stream.task(index) for index in range(3)))
     found, raw = [], []
     for exam in stream.exams(2):
         scores = learner.scores(exam.graph)

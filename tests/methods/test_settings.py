@@ -46,12 +46,13 @@ OTHER_OF = {
 }
 # What another setting must be, so that this one can matter.
 TOGETHER = {"distance": {"budget": 3}, "choice": {"budget": 3, "distance": 1.5}}
-# Memory for sums of a width of 1024: there is then something to choose, and it is quick.
-NARROW = {"memory": 0.008}
-TOGETHER_OF = {
-    "analytic": {name: NARROW for name in OTHER_OF["analytic"]}
-    | {"ridge": NARROW, "expected_classes": {"memory": 0.016, "sums": "per-class"}}
+# The closed form is quick where it is narrow; what limits its width must have a width to choose, of 1024 or none.
+NARROW = {name: {"expansion": 64} for name in ("hops", "expansion", "sums", "sketch", "ridge")}
+LIMITED = {
+    "memory": {"memory": 0.008, "hops": (1,)},
+    "expected_classes": {"memory": 0.016, "hops": (1,), "sums": "per-class"},
 }
+TOGETHER_OF = {"analytic": NARROW | LIMITED}
 # IPAL's own settings are tried in tests/test_ipal.py.
 SETTINGS = [(name, setting) for name, method in LEARNERS.items() if name != "ipal" for setting in method.own_settings()]
 
