@@ -7,4 +7,5 @@ tables.py       rows and cells; Markdown, LaTeX and CSV of them
 marks.py        how a method looks in every figure, and where labels go
 figures.py      the figures
 pages.py        tables with captions, the folder of the report, the tables inside a page kept by hand
+page/           one HTML page of a run, or of several compared
 """

@@ -106,6 +106,7 @@ def _plane_chart(facts: Facts, plane: Mapping[str, Any]) -> Chart:
     layout = {
         "height": 600,
         "dragmode": "zoom",
+        "margin": {"l": 12},
         "xaxis": {**bare, "title": {"text": ""}},
         "yaxis": {**bare, "title": {"text": ""}, "scaleanchor": "x"},
         "legend": {"title": {"text": "class"}, "itemsizing": "constant", "tracegroupgap": 0},

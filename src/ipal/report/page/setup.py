@@ -1,6 +1,6 @@
 """The section on how a run was made: protocol, configuration, software, and the command that makes it again."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -35,8 +35,19 @@ def setup_section(facts: Facts) -> Section:
         codes=(("The command that makes this run again", command(facts.config, own_defaults)),),
         notes=tuple(notes),
         tables=(_protocol_table(facts), _settings_table(facts.config, own_defaults or {}), _software_table(facts)),
-        folded=(("config.yaml", yaml.safe_dump(facts.config.to_tree(), sort_keys=False)),),
+        folded=tuple(_folded(facts)),
     )
+
+
+def _folded(facts: Facts) -> Iterator[tuple[str, str]]:
+    if choices := facts.result.get("choices"):
+        yield "What the method decided by itself, and why", _yaml(choices)
+    yield "config.yaml", _yaml(facts.config.to_tree())
+
+
+def _yaml(content: Any) -> str:
+    text: str = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    return text
 
 
 def _protocol_table(facts: Facts) -> Table:

@@ -79,6 +79,7 @@
   function axis(isNarrow) {
     return {
       automargin: true,
+      showline: false,
       color: "@muted",
       gridcolor: colour("@line"),
       linecolor: colour("@line"),
