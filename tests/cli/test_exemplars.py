@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from ipal import bench
+from tests.snippets import in_this_process
 from tests.support import Command
 
 GRAPH = "synthetic:nodes=240,classes=6,features=16"
@@ -21,7 +23,8 @@ def test_a_method_that_stores_exemplars_is_marked_where_it_is_shown(
     assert listed[method]["stores_exemplars"] is stores
 
 
-def test_a_bench_marks_them_too(command: Command, tmp_path: Path) -> None:
+def test_a_bench_marks_them_too(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(bench.ENGINES, "local", in_this_process)
     head = f"kind: table1\nseeds: 1\nall: {{dataset: '{GRAPH}', train.epochs: 1}}\nentries:\n"
     (tmp_path / "two.yaml").write_text(head + "  gem: {}\n  bare: {}\n")
     done = command("bench", "two.yaml")
