@@ -16,7 +16,9 @@ OUT = Path("report")
 def report(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Benches; with --html also runs: path, name or part of one. All."),
+        typer.Argument(
+            metavar="[NAME]", help="Benches; with --html also runs: path, name or part of one. Default all."
+        ),
     ] = None,
     html: Annotated[
         bool, typer.Option("--html", help="One page to look at in a browser: of a run, or of many.")

@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,35 @@ from ipal.report.page.confusion import Confusion
 from ipal.store import RunFolder
 
 Checked = TypeVar("Checked", bound=BaseModel)
+
+
+class _Timing(BaseModel):
+    seconds_per_task: list[float]
+    evaluation_seconds: float
+
+
+class _Item(BaseModel):
+    what: str
+    bytes: float
+
+
+class _Retained(BaseModel):
+    items: list[_Item]
+    stores_exemplars: bool
+
+
+class _Data(BaseModel):
+    hash: str
+
+
+class _Result(BaseModel):
+    """What a page takes for granted in result.json, beside what every report does."""
+
+    timing: _Timing
+    retained: _Retained
+    data: _Data
+    accuracy_matrix: list[list[float | None]]
+    per_class: dict[str, float] = {}
 
 
 class Whereabouts(BaseModel):
@@ -74,8 +104,11 @@ class Facts:
 
     @property
     def classes(self) -> list[list[str]]:
-        """Names of the classes of each task; empty lists where the result does not say."""
-        return [[str(name) for name in task] for task in self.run.protocol.get("classes", [[] for _ in self.split])]
+        """Names of the classes of each task; empty lists where nothing says them."""
+        if "classes" in self.run.protocol:
+            return [[str(name) for name in task] for task in self.run.protocol["classes"]]
+        names = iter(self.confusion.classes if self.confusion else ())
+        return [list(islice(names, size)) for size in self.split]
 
     @property
     def is_exemplar_free(self) -> bool:
@@ -107,14 +140,17 @@ def read_facts(folder: RunFolder, closer: Mapping[str, Any] | None = None) -> Fa
     config = folder.config()
     if not folder.is_finished:
         raise ConfigError(f"{folder.path.name} is not finished: 'ipal resume {folder.path.name}' goes on with it.")
+    result, run = folder.result(), read_run(folder)
+    if not _is_whole(result):
+        raise _damaged(folder.path / "result.json")
     confusion = _optional(folder, "confusion.json", lambda path: _model(Confusion, path))
-    if confusion and not confusion.fits(list(config.split or ())):
+    if confusion and not confusion.fits(run.protocol["split"]):
         raise _damaged(folder.path / "confusion.json")
     return Facts(
         name=folder.path.name,
         config=config,
-        result=folder.result(),
-        run=read_run(folder),
+        result=result,
+        run=run,
         environment=_optional(folder, "environment.json", _environment) or {},
         history=_optional(folder, "history.csv", _history) or History(),
         confusion=confusion,
@@ -139,6 +175,22 @@ def _optional(folder: RunFolder, name: str, read: Callable[[Path], Read]) -> Rea
 
 def _damaged(path: Path) -> StoreError:
     return StoreError(f"{path} is damaged: restore the file, or delete the run's folder and run again.")
+
+
+def _is_whole(result: Mapping[str, Any]) -> bool:
+    """Whether all that a page shows is there, and of one size; `read_run` has looked at the rest."""
+    try:
+        known = _Result.model_validate(result)
+        sizes = [len(task) for task in result["protocol"].get("classes", ())]
+    except (ValidationError, TypeError, AttributeError):
+        return False
+    split = list(result["protocol"]["split"])
+    seen = (row[: index + 1] for index, row in enumerate(known.accuracy_matrix))
+    return (
+        len(known.timing.seconds_per_task) == len(split)
+        and sizes in ([], split)
+        and not any(value is None for row in seen for value in row)
+    )
 
 
 def _model(kind: type[Checked], path: Path) -> Checked:
