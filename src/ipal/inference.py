@@ -80,11 +80,8 @@ def predict(learner: Learner, graph: Graph, nodes: Iterable[int] | None = None, 
         part = neighbourhood(graph, asked, learner.reach)
         graph, at = part.graph, part.nodes
     with torch.no_grad():
-        scores = learner.scores(graph)
-        probabilities = learner.probabilities(scores, graph)
-        if nodes is not None:
-            chosen = torch.from_numpy(at).to(scores.device)
-            scores, probabilities = scores[chosen], probabilities[chosen]
+        chosen = None if nodes is None else torch.from_numpy(at).to(learner.generator_.device)
+        scores, probabilities = learner.judged(graph, chosen)
         best, found = scores.argmax(dim=1).cpu().numpy(), probabilities.float().cpu().numpy()
     lost = np.flatnonzero(~np.isfinite(found).all(axis=1))
     if len(lost):

@@ -184,11 +184,20 @@ class Analytic(Learner):
         return self._map.expanded(self._map.propagated(graph), torch.float32)
 
     def scores(self, graph: Graph) -> Tensor:
-        weights = self.weights_.float()
         propagated = self._map.propagated(graph)
         share = team().share(len(propagated))
-        parts = [self._map.expanded(piece, torch.float32) @ weights for piece in pieces(share.of(propagated))]
-        return team().gathered(torch.cat(parts), share)
+        return team().gathered(self._scored(share.of(propagated)), share)
+
+    def _scored(self, propagated: Tensor) -> Tensor:
+        weights = self.weights_.float()
+        return torch.cat([self._map.expanded(piece, torch.float32) @ weights for piece in pieces(propagated)])
+
+    def judged(self, graph: Graph, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        if nodes is None:
+            return super().judged(graph)
+        # To expand a row costs most: only those asked for.
+        scores = self._scored(self._map.propagation.rows(graph, self._map.hops, nodes))
+        return scores, self.probabilities(scores, graph)
 
     def probabilities(self, scores: Tensor, graph: Graph) -> Tensor:
         return (self.scale_ * scores).softmax(dim=-1)

@@ -165,6 +165,12 @@ class Learner(ABC):
         """The scores of a graph's nodes as probabilities."""
         return scores.softmax(dim=-1)
 
+    def judged(self, graph: Graph, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Scores and probabilities of all nodes of a graph, or of some."""
+        scores = self.scores(graph)
+        probabilities = self.probabilities(scores, graph)
+        return (scores, probabilities) if nodes is None else (scores[nodes], probabilities[nodes])
+
     def nodes_behind_class(self) -> dict[str, int]:
         """How many training nodes stand behind what is kept of each class, where it is known."""
         return {}
