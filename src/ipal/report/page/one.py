@@ -2,7 +2,7 @@
 
 from ipal.report.page.facts import Facts
 from ipal.report.page.inside import drift_section, losses_section, plane_section
-from ipal.report.page.parts import Fact, Page, Section, plural, seconds, signless
+from ipal.report.page.parts import Fact, Page, Section, plural, seconds, sentence, signless
 from ipal.report.page.scores import accuracy_section, classes_section, confusion_section
 from ipal.report.page.setup import setup_section
 from ipal.report.page.upkeep import cost_section, retained_section
@@ -14,7 +14,7 @@ def one_run(facts: Facts) -> Page:
     split = "+".join(map(str, facts.split))
     warnings = [str(remark) for remark in facts.closer.get("remarks", ())]
     if remark := facts.run.data_remark:
-        warnings.insert(0, f"About this graph: {remark}.".replace("..", "."))
+        warnings.insert(0, sentence(f"About this graph: {remark}"))
     return Page(
         title=f"{facts.method} on {facts.dataset}",
         subtitle=(

@@ -1,6 +1,6 @@
 """What a page is made of: numbers in boxes, tables, charts, sections. Plain values, no HTML."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -183,6 +183,5 @@ def plural(number_of: int, word: str) -> str:
     return f"{number_of} {word}" if number_of == 1 else f"{number_of} {word}{ending}"
 
 
-def listed(names: Sequence[str]) -> str:
-    """`a, b and c`."""
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]])) if names else ""
+def sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."

@@ -27,6 +27,7 @@ from ipal.report.page.parts import (
     number,
     plural,
     seconds,
+    sentence,
     signless,
     words,
 )
@@ -196,7 +197,7 @@ def _clashes(exams: Sequence[Exam]) -> list[str]:
 
 def _data_remarks(runs: Sequence[Facts]) -> list[str]:
     found = {facts.dataset: facts.run.data_remark for facts in runs if facts.run.data_remark}
-    return [f"{dataset}: {remark}" for dataset, remark in found.items()]
+    return [sentence(f"{dataset}: {remark}") for dataset, remark in found.items()]
 
 
 # ---------------------------------------------------------------------- one protocol
