@@ -79,6 +79,8 @@ def test_what_cannot_be_shown_is_refused_in_a_sentence(
     complaint(command("report", "seed0", "--html", "-o", "page.pdf"), "page.html")
     complaint(command("report", "seed0", "--html", "--into", "page.md"), "--into")
     complaint(command("report", "--no-nodes"), "--html")
+    complaint(command("report", "--audit"), "--html")
+    complaint(command("report", "seed0", "seed1", "--html", "--audit"), "single")
     (other.path / "result.json").unlink()
     complaint(command("report", "seed1", "--html"), "not finished", "ipal resume")
     good = (folder.path / "confusion.json").read_text()

@@ -151,8 +151,8 @@ def _remarks(learner: Learner, kept: Mapping[str, Remembered]) -> list[str]:
         remarks.append("Nothing is kept by class: no sum or mean of nodes.")
     if any(item["kind"] in {"encoder", "optimizer"} for item in learner.memory_report()["items"]):
         remarks.append(
-            "What the trained weights and the optimiser's moments give away about single nodes is not measured here, "
-            "beyond the search for whole rows."
+            "What the trained weights and the optimiser's moments give away about single nodes is not measured here; "
+            "only whole rows are searched for, against a graph."
         )
     return remarks
 

@@ -43,6 +43,9 @@ def report(
     no_nodes: Annotated[
         bool, typer.Option("--no-nodes", help="With --html: leave out the 2-d view, which shows nodes.")
     ] = False,
+    search: Annotated[
+        bool, typer.Option("--audit", help="With --html: also look for the graph's nodes in the model; takes longer.")
+    ] = False,
     root: DataRoot = None,
 ) -> None:
     """Make the paper's tables and figures from stored runs, with the paper's numbers beside; or a page (--html)."""
@@ -51,9 +54,9 @@ def report(
             raise ConfigError(
                 "--into and --figures-for are for tables and figures: leave them out, or leave out --html."
             )
-        return write_page(names or [], runs, out, root, no_nodes)
-    if no_nodes or root:
-        raise ConfigError("--no-nodes and --data-root are for a page: say --html as well.")
+        return write_page(names or [], runs, out, root, nodes=not no_nodes, search=search)
+    if no_nodes or search or root:
+        raise ConfigError("--no-nodes, --audit and --data-root are for a page: say --html as well.")
     from ipal.report.pages import make_report
 
     written = make_report(runs, out or OUT, names or [], into, figures_for or [])
@@ -61,7 +64,13 @@ def report(
 
 
 def write_page(
-    names: list[str], runs: Path, out: Path | None = None, root: Path | None = None, no_nodes: bool = False
+    names: list[str],
+    runs: Path,
+    out: Path | None = None,
+    root: Path | None = None,
+    *,
+    nodes: bool = True,
+    search: bool = False,
 ) -> None:
     """Write the page of these runs, and say where it is."""
     from ipal.report.page import choose, default_path, make_page
@@ -72,12 +81,14 @@ def write_page(
     check_path(path)  # before a graph is read
     closer = None
     if len(chosen.folders) == 1:
-        closer = _closer(chosen.folders[0], root, no_nodes)
+        closer = _closer(chosen.folders[0], root, nodes, search)
+    elif search:
+        raise ConfigError("--audit looks into the model of one run: name a single one.")
     make_page(chosen.folders, path, closer, labels=chosen.labels, remarks=chosen.remarks)
     render.note(f"Open {path} in a browser.")
 
 
-def _closer(folder: RunFolder, root: Path | None, no_nodes: bool) -> dict[str, Any]:
+def _closer(folder: RunFolder, root: Path | None, nodes: bool, search: bool) -> dict[str, Any]:
     """What only the model and its graph can tell; a run that was copied without its model is shown without."""
     from ipal.report.page.facts import read_facts
 
@@ -86,4 +97,4 @@ def _closer(folder: RunFolder, root: Path | None, no_nodes: bool) -> dict[str, A
         return {"remarks": ["The model was not looked into: model.safetensors is missing from the run's folder."]}
     from ipal.views import look_closely
 
-    return look_closely(folder, root, nodes=not no_nodes)
+    return look_closely(folder, root, nodes=nodes, search=search)
