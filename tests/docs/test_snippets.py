@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 
@@ -27,7 +28,7 @@ def test_no_snippet_is_left_out() -> None:
     kinds = Counter(block.kind for found in ALL.values() for block in found if not block.made)
     assert set(kinds) <= {"run", "resolve", "write", "show"}
     assert kinds["run"] >= 30
-    assert kinds["resolve"] <= kinds["run"] / 2
+    assert kinds["resolve"] < kinds["run"]
     assert all(block.kind == "resolve" for found in ALL.values() for block in found if block.made)
     shown = Counter(block.language for found in ALL.values() for block in found if block.kind == "show")
     assert set(shown) <= {"math", "text"}
@@ -45,8 +46,13 @@ def test_what_is_written_to_a_file_is_used() -> None:
 @pytest.mark.parametrize("name", [*NAMES, "../README.md", "../CONTRIBUTING.md"])
 def test_commands_named_in_sentences_exist(name: str) -> None:
     for text in named_in_text(PROJECT / "docs" / name):
-        words = ["FILE" if word == "…" else word for word in shlex.split(text)][1:]
+        words = shlex.split(text)[1:]
         if len(words) == 1:  # the command as such
             assert words[0] in commands(), text
+        elif words[1] == "…":  # that may stand for what must be given, or for nothing
+            with suppress(Exception):
+                parsed([words[0], *words[2:]])
+                continue
+            parsed([words[0], "FILE", *words[2:]])
         else:
             parsed(words)
