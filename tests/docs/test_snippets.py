@@ -49,10 +49,8 @@ def test_commands_named_in_sentences_exist(name: str) -> None:
         words = shlex.split(text)[1:]
         if len(words) == 1:  # the command as such
             assert words[0] in commands(), text
-        elif words[1] == "…":  # that may stand for what must be given, or for nothing
-            with suppress(Exception):
-                parsed([words[0], *words[2:]])
-                continue
-            parsed([words[0], "FILE", *words[2:]])
-        else:
-            parsed(words)
+            continue
+        with suppress(Exception):  # an ellipsis stands for options, or for what must be given
+            parsed([word for word in words if word != "…"])
+            continue
+        parsed(["FILE" if word == "…" else word for word in words])
