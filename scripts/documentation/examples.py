@@ -1,6 +1,7 @@
 """A page of the examples: each file with what its docstring says, and its code."""
 
 import ast
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ def everything() -> str:
     for path in sorted((ROOT / "examples").glob("*.py")):
         source = path.read_text(encoding="utf-8")
         first, _, rest = (ast.get_docstring(ast.parse(source)) or path.stem).partition("\n")
-        title, _, about = first.partition(": ")
+        title, about = [*re.split(r": |, ", first, maxsplit=1), ""][:2]
         code = source.split('"""', 2)[2].strip()
         about = about[:1].upper() + about[1:]
         parts += [f"## {title.rstrip('.')}", about, rest.strip("\n")]
-        parts += [f'```python title="examples/{path.name}"\n{code}\n```']
+        # A search is for words, not for names in programs.
+        parts += [f'```{{ .python title="examples/{path.name}" data-search-exclude="" }}\n{code}\n```']
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
