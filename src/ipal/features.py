@@ -69,11 +69,17 @@ class Propagation:
         """Columns of one hop."""
         return min(self.num_features, self.sketch)
 
-    @cached_property
+    @property
     def projection(self) -> NDArray[np.float64]:
         """What wide features are projected with, (features, columns)."""
+        return np.concatenate(self._projection, axis=1)
+
+    @cached_property
+    def _projection(self) -> list[NDArray[np.float64]]:
+        """The same in blocks of columns, each on its own: to cut them out anew would cost more than a small graph."""
         random = np.random.default_rng([self.seed, 2])
-        return np.asarray(random.standard_normal((self.num_features, self.columns)) / self.columns**0.5)
+        whole = random.standard_normal((self.num_features, self.columns)) / self.columns**0.5
+        return [np.ascontiguousarray(whole[:, begin : begin + BLOCK]) for begin in range(0, self.columns, BLOCK)]
 
     @spanned("propagation")
     def rows(self, graph: Graph, hops: Sequence[int], at: Tensor | None = None) -> Tensor:
@@ -142,8 +148,7 @@ class Propagation:
     def _directions(self) -> Iterator[tuple[int, Tensor]]:
         """Columns of the projection."""
         for begin in _own_blocks(0, self.columns):
-            some = np.ascontiguousarray(self.projection[:, begin : begin + BLOCK])
-            yield begin, torch.from_numpy(some).to(self.device)
+            yield begin, torch.from_numpy(self._projection[begin // BLOCK]).to(self.device)
 
     def _whole(self, x: NDArray[np.float32]) -> Tensor | None:
         """All features at hand: on a CPU where they are in memory, on a GPU where they take little of what is free."""

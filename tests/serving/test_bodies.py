@@ -76,6 +76,14 @@ def test_sparse_features_stay_sparse() -> None:
         assert question.graph.x.toarray().tolist() == [[0, 0.5], [0, 0], [2, 0]]
 
 
+def test_dense_features_that_are_mostly_zero_become_sparse() -> None:
+    x = np.zeros((3, 40))
+    x[1, 7] = 2
+    found = packed(x=x, edge_index=np.zeros((2, 0), int)).graph.x
+    assert isinstance(found, sp.csr_array)
+    assert np.array_equal(found.toarray(), x)
+
+
 @pytest.mark.parametrize("kind", ["<f8", ">f4", "<i2", "|u1", "|b1", "<f2"])
 def test_arrays_of_any_kind_of_number_are_taken(kind: str) -> None:
     x = np.asfortranarray(np.array([[1, 0], [0, 1], [1, 1]]).astype(kind))

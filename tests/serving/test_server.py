@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ipal.datasets import Dataset
 from ipal.inference import predict
@@ -148,6 +149,21 @@ def test_more_connections_than_allowed_are_not_taken(start: Start) -> None:
     with socket.create_connection(address) as fourth:
         fourth.sendall(whole_request())
         assert told(fourth).startswith(b"HTTP/1.1 200 ")
+
+
+def test_no_answer_waits_for_an_acknowledgement(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    connection_made = H11Protocol.connection_made
+
+    def watched(self: Any, transport: Any) -> None:
+        made.append(transport.get_extra_info("socket"))
+        connection_made(self, transport)
+
+    monkeypatch.setattr(H11Protocol, "connection_made", watched)
+    with socket.create_connection(start()) as connection:
+        connection.sendall(POST + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY)
+        assert connection.recv(100)
+        assert made[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 # ---------------------------------------------------------------------- the command

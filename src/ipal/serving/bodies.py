@@ -31,6 +31,8 @@ OF_GRAPH_FILES = ("y", "train", "forget")
 OBJECTS, QUOTES, OTHER_LISTS = 2, 64, 16
 """Of these a valid JSON request has no more: of lists, one a row of features besides."""
 MOST_NEIGHBOURS = 2**31
+MOSTLY_ZERO = 16
+"""Dense features of which less than one in so many is not zero are quicker as sparse ones."""
 
 Parts = dict[str, Any]
 
@@ -155,7 +157,8 @@ def _features(parts: Parts, limits: Limits) -> Features:
         if x.ndim == 2:
             _check_nodes(len(x), limits)
         with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
-            return np.ascontiguousarray(x, dtype=np.float32)
+            x = np.ascontiguousarray(x, dtype=np.float32)
+        return sp.csr_array(x) if x.ndim == 2 and MOSTLY_ZERO * np.count_nonzero(x) < x.size else x
     if not sparse:
         raise DataError("x is missing: the features of every node, as a table or sparse.")
     if len(sparse) < len(SPARSE):
