@@ -5,21 +5,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 from filelock import FileLock
 
-from ipal import bench
-from ipal.cli import main
-from ipal.config import ProtocolConfig
-from ipal.datasets import Dataset, load
-from ipal.datasets.catalog import CATALOG
-from ipal.learners import LEARNERS
-from ipal.streams import TaskStream, default_split
-from tests.snippets import Visitor, in_this_process
 from tests.support import Command, Ipal, Outcome
+
+# The process that hands out tests to others reads this file before it starts them, and needs nothing else: torch and
+# what loads it are imported where they are used.
+if TYPE_CHECKING:
+    from ipal.datasets import Dataset
+    from ipal.streams import TaskStream
+    from tests.snippets import Visitor
 
 PROJECT = Path(__file__).parents[1]
 
@@ -27,17 +25,24 @@ PROJECT = Path(__file__).parents[1]
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
     """Tests run side by side: each gets one core, and the same numbers every time."""
+    import torch
+
     torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
-def tiny() -> Dataset:
+def tiny() -> "Dataset":
     """Six classes, 240 nodes, easy to tell apart; splits as 2+2+2."""
+    from ipal.datasets import load
+
     return load("synthetic:nodes=240,classes=6,features=16,signal=3,seed=1")
 
 
 @pytest.fixture
-def tiny_stream(tiny: Dataset) -> TaskStream:
+def tiny_stream(tiny: "Dataset") -> "TaskStream":
+    from ipal.config import ProtocolConfig
+    from ipal.streams import TaskStream, default_split
+
     return TaskStream(tiny.graph, tiny.y, default_split(tiny.num_classes), ProtocolConfig(), seed=0)
 
 
@@ -82,6 +87,8 @@ def ipal(tmp_path: Path) -> Ipal:
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """The same without starting Python anew: much faster, and a traceback fails the test."""
+    from ipal.cli import main
+
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("IPAL_DATA", str(tmp_path / "no-data"))
     monkeypatch.delenv("IPAL_RUNS", raising=False)
@@ -100,10 +107,15 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 
 @pytest.fixture
-def visitor(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Visitor]:
+def visitor(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Iterator[Visitor]":
     """Somebody who does what a page of the documentation says (see snippets.py), with nothing left behind."""
+    from ipal.bench import ENGINES
+    from ipal.datasets.catalog import CATALOG
+    from ipal.learners import LEARNERS
+    from tests.snippets import Visitor, in_this_process
+
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(bench.ENGINES, "local", in_this_process)
+    monkeypatch.setitem(ENGINES, "local", in_this_process)
     for variable in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY"):  # a bench sets them for its processes
         monkeypatch.setenv(variable, "1" if "NUM" in variable else "PASSIVE")
     modules, registries = set(sys.modules), [(CATALOG, dict(CATALOG)), (LEARNERS, dict(LEARNERS))]

@@ -5,13 +5,14 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ipal.evaluate import Row
+if TYPE_CHECKING:  # for its name alone: it loads torch
+    from ipal.evaluate import Row
 
 # ---------------------------------------------------------------------- the command
 
@@ -61,7 +62,7 @@ class Watcher:
             if self.left < 0:
                 raise KeyboardInterrupt
 
-    def task(self, index: int, row: Row) -> None: ...
+    def task(self, index: int, row: "Row") -> None: ...
 
 
 # ---------------------------------------------------------------------- graph files
