@@ -45,7 +45,7 @@ def test_a_run_folder_that_may_not_be_written_is_named(
 
 # ---------------------------------------------------------------------- no room on the disk
 
-WRITES = 14  # config, environment, 3 tasks x 3 checkpoints, history, model, result
+WRITES = 16  # config, environment, 3 tasks x 3 checkpoints, history, confusion, drift, model, result
 
 
 def fill_disk(monkeypatch: pytest.MonkeyPatch, function: str, after: int) -> list[int]:
