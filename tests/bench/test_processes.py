@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from ipal.bench import ENGINES
 from ipal.manifest import manifest_path, read_manifest
 from tests.bench.live import ENTRIES, SLOW, checkpoints, children, finished, is_alive, start, wait_until
 from tests.bench.support import plan, write
+from tests.snippets import in_this_process
 
 
 def end_in_the_middle(folder: Path, end: Callable[["subprocess.Popen[str]"], None]) -> tuple[int, str]:
@@ -29,7 +31,7 @@ def end_in_the_middle(folder: Path, end: Callable[["subprocess.Popen[str]"], Non
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc")
-def test_ended_in_the_middle_it_leaves_no_process_and_goes_on_where_it_was(command, tmp_path):
+def test_ended_in_the_middle_it_leaves_no_process_and_goes_on_where_it_was(command, tmp_path, monkeypatch):
     write(tmp_path, "\n".join(ENTRIES), SLOW)
     # Ctrl-C reaches the whole group; a killed parent can tell nobody.
     code, said = end_in_the_middle(tmp_path, lambda process: os.killpg(process.pid, signal.SIGINT))
@@ -41,6 +43,7 @@ def test_ended_in_the_middle_it_leaves_no_process_and_goes_on_where_it_was(comma
     code, _ = end_in_the_middle(tmp_path, lambda process: process.kill())
     assert code == -signal.SIGKILL
     assert finished(tmp_path / "runs") == done
+    monkeypatch.setitem(ENGINES, "local", in_this_process)  # sooner, and what is asked is only what is left to do
     quick, slow = command("bench", "x.yaml", "--jobs", 1, "--json").json["x"]
     assert [len(row["runs"]) for row in (quick, slow)] == [1, 1]
     assert finished(tmp_path / "runs")[quick["runs"][0]] == done[quick["runs"][0]]

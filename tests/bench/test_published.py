@@ -1,7 +1,11 @@
 """Every experiment file that is published can be run: its names, its values and, where the graph is here, all of it."""
 
+from collections.abc import Iterator
+from functools import cache
+
 import pytest
 
+from ipal import datasets
 from ipal.bench import prepare
 from ipal.datasets.catalog import CATALOG
 from ipal.errors import ConfigError
@@ -11,6 +15,14 @@ from tests.conftest import PROJECT
 FILES = sorted((PROJECT / "experiments").glob("*.yaml"))
 
 
+@pytest.fixture(scope="module")
+def graphs_read_once() -> Iterator[None]:
+    """Many experiments share a graph: it is read, checked and hashed for the first."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets, "load", cache(datasets.load))
+        yield
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_published_experiment_is_valid(path):
     experiment = read_experiment(path)
@@ -18,6 +30,7 @@ def test_a_published_experiment_is_valid(path):
     assert {entry.common["dataset"].value for entry in experiment.entries} <= {*CATALOG, "digits"}
 
 
+@pytest.mark.usefixtures("graphs_read_once")
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_published_experiment_can_be_planned(path, real_data, tmp_path):
     experiment = read_experiment(path)
