@@ -14,7 +14,7 @@ AT_LOADING = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 
 
 class Started:
-    """A command under way; used as `subprocess.Popen` is.
+    """A command under way, in a process group of its own, as a terminal starts it; used as `subprocess.Popen` is.
 
     It is forked off a process that has loaded the library and computed nothing, which saves the seconds that loading
     torch takes. That process is started with the first command, one for each process of tests.
@@ -35,6 +35,11 @@ class Started:
                 os.environ[name] = value
 
     @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
     def returncode(self) -> int | None:
         return self._process.exitcode
 
@@ -42,8 +47,10 @@ class Started:
         return self._process.exitcode
 
     def send_signal(self, number: signal.Signals) -> None:
-        assert self._process.pid is not None
-        os.kill(self._process.pid, number)
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
     def communicate(self, timeout: float = 60) -> tuple[str, str]:
         """Wait for its end; what it said on stdout and on stderr."""
@@ -56,6 +63,7 @@ class Started:
 
 
 def _perform(folder: Path, told: list[Path], arguments: list[str]) -> Any:
+    os.setsid()
     os.chdir(folder)
     for number, path in enumerate(told, start=1):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), number)

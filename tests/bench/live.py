@@ -7,15 +7,23 @@ import sys
 import time
 from pathlib import Path
 
+from tests.processes import Started
+
 # One run that is done at once, and one that takes some seconds: long enough to be caught.
 SLOW = "kind: table2\nseeds: 1\nall: {dataset: 'synthetic:nodes=1500,classes=6,features=64', method: ipal}\n"
+BENCH = ("bench", "x.yaml", "--jobs", "1")
 ENTRIES = ["quick: {train.epochs: 1}", "slow: {train.epochs: 400}"]
 
 
-def start(folder: Path, *more: object) -> "subprocess.Popen[str]":
-    """A bench in a process group of its own, as a terminal starts it."""
+def start(folder: Path, *more: object) -> Started:
+    """A bench in a process of its own."""
+    return Started(folder, *BENCH, *more)
+
+
+def start_python(folder: Path, *more: object) -> "subprocess.Popen[str]":
+    """The same from the start of Python on: Ray ends with it."""
     return subprocess.Popen(
-        [sys.executable, "-m", "ipal", "bench", "x.yaml", "--jobs", "1", *map(str, more)],
+        [sys.executable, "-m", "ipal", *BENCH, *map(str, more)],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

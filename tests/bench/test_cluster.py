@@ -21,7 +21,7 @@ from ipal.manifest import manifest_path
 from ipal.parcels import Parcel
 from ipal.plan import read_experiment
 from tests.bench.deadly import Deadly
-from tests.bench.live import SLOW, checkpoints, children, is_alive, start, wait_until
+from tests.bench.live import SLOW, checkpoints, children, is_alive, start_python, wait_until
 from tests.bench.support import Silent, plan, write
 from tests.conftest import PROJECT
 from tests.support import Watcher, complaint
@@ -132,7 +132,7 @@ def test_what_dies_twice_is_reported_and_what_nobody_can_do_is_refused(address, 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc")
 def test_without_an_address_ray_is_started_for_the_command_and_ends_with_it(tmp_path):
     write(tmp_path, "slow: {train.epochs: 150}", SLOW)
-    process = start(tmp_path, "--engine", "ray")
+    process = start_python(tmp_path, "--engine", "ray")
     wait_until(lambda: checkpoints(tmp_path / "runs"), "a run under way")
     family = [process.pid]
     for member in family:

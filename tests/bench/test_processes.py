@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,10 +12,11 @@ from ipal.bench import ENGINES
 from ipal.manifest import manifest_path, read_manifest
 from tests.bench.live import ENTRIES, SLOW, checkpoints, children, finished, is_alive, start, wait_until
 from tests.bench.support import plan, write
+from tests.processes import Started
 from tests.snippets import in_this_process
 
 
-def end_in_the_middle(folder: Path, end: Callable[["subprocess.Popen[str]"], None]) -> tuple[int, str]:
+def end_in_the_middle(folder: Path, end: Callable[[Started], None]) -> tuple[int, str]:
     """Start a bench, end it when a run is finished and another under way; its exit code and its last words."""
     runs = folder / "runs"
     before = checkpoints(runs)
