@@ -251,7 +251,7 @@ def broken_json(target: Target, rng: random.Random) -> Status:
 
 @way("JSON: bombs", {400, 413, 422}, 4)
 def json_bombs(target: Target, rng: random.Random) -> Status:
-    size = target.most_bytes // 8
+    size = target.most_bytes // 16
     bombs = [
         lambda: b"[" * size,
         lambda: b'{"x":' * (size // 5),
@@ -318,8 +318,8 @@ def _zip(member: bytes, name: str = "x.npy", copies: int = 1) -> bytes:
 
 
 _PICKLED = _npz(x=np.array([{"a": 1}], dtype=object), edge_index=np.zeros((2, 0), int))
-_BOMB = _zip(b"\0" * 200_000_000)
-_LYING = _BOMB.replace(struct.pack("<I", 200_000_000), struct.pack("<I", 20_000))
+_BOMB = _zip(b"\0" * 40_000_000)
+_LYING = _BOMB.replace(struct.pack("<I", 40_000_000), struct.pack("<I", 20_000))
 _SHAPE = (
     b"\x93NUMPY\1\0\x76\0" + b"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999, 9), }".ljust(117) + b"\n"
 )

@@ -107,6 +107,18 @@ def test_the_parts_of_a_stream_on_a_large_graph_add_up(lines: str) -> None:
     assert re.search(r"peak memory of the host \d+\.\d\d GB", lines)
 
 
+@pytest.mark.parametrize("lines", ["serving.py"], indirect=True)
+def test_the_server_answers_sound_and_hostile_requests(lines: str) -> None:
+    rows = re.findall(
+        r"^\| IPAL \| ([^|]+) \| [\d,]+ kB \| (\d) \| [\d.]+ \| [\d.]+ \| \d+ \|$", lines, flags=re.MULTILINE
+    )
+    kinds = [f"100 nodes{rest}" for rest in (", npz", ", sparse JSON", ", dense JSON", " and all within 2 hops, npz")]
+    assert rows == [(kind, clients) for kind in kinds for clients in ("1", "4")]
+    assert re.search(r"Hostile: 3\d\d requests from 8 clients", lines)
+    assert re.search(r"^\| sound: predictions \| \d+ \| \d+ x 200", lines, flags=re.MULTILINE)
+    assert re.search(r"answers of 500 and more: (none|\{503: \d+\}); answers that were not to be: none", lines)
+
+
 @pytest.mark.parametrize("lines", ["sampled_epoch.py"], indirect=True)
 def test_a_sampled_epoch_is_the_same_with_stock_layers(lines: str) -> None:
     assert re.search(r"batches of 100 of \d+ nodes, fan-outs 10 and 25", lines)
