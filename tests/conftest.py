@@ -119,7 +119,9 @@ def visitor(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for variable in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY"):  # a bench sets them for its processes
         monkeypatch.setenv(variable, "1" if "NUM" in variable else "PASSIVE")
     modules, registries = set(sys.modules), [(CATALOG, dict(CATALOG)), (LEARNERS, dict(LEARNERS))]
-    yield Visitor(tmp_path, command)
+    visitor = Visitor(tmp_path, command)
+    yield visitor
+    visitor.leave()
     for registry, before in registries:  # pages add entries of their own
         registry.clear()
         registry.update(before)

@@ -15,6 +15,7 @@ import json
 import re
 import runpy
 import shlex
+import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -115,6 +116,13 @@ class Visitor:
         self.namespace: dict[str, Any] = {"__name__": "__snippet__"}
         for given in ("experiments", "examples"):
             (folder / given).symlink_to(PROJECT / given)
+
+    def leave(self) -> None:
+        """End what a page has started, also where it was not followed to its end."""
+        for program in [value for value in self.namespace.values() if isinstance(value, subprocess.Popen)]:
+            program.kill()
+            program.communicate()
+        self.namespace.clear()
 
     def follow(self, block: Block) -> str:
         """Do what a block says; returns what commands printed."""
