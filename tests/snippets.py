@@ -119,9 +119,10 @@ class Visitor:
 
     def leave(self) -> None:
         """End what a page has started, also where it was not followed to its end."""
-        for program in [value for value in self.namespace.values() if isinstance(value, subprocess.Popen)]:
-            program.kill()
-            program.communicate()
+        for program in self.namespace.values():
+            if isinstance(program, subprocess.Popen) and program.poll() is None:
+                program.kill()
+                program.communicate()
         self.namespace.clear()
 
     def follow(self, block: Block) -> str:
