@@ -111,6 +111,12 @@ def resident(process: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / MB
 
 
+def processor_seconds(process: int) -> float:
+    """That a process has used, on whichever core: whatever else the machine does changes it little."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 # ---------------------------------------------------------------------- requests
 
 
@@ -179,21 +185,22 @@ def milliseconds(target: Target, samples: list[Sample], count: int, first: int) 
     return times
 
 
-def latency(name: str, target: Target, repeats: int) -> None:
+def latency(name: str, target: Target, process: int, repeats: int) -> None:
     """A row of the table for each kind of request, and for one client and four."""
     for kind, samples in target.samples.items():
         milliseconds(target, samples, min(10, repeats), 0)
         for clients in (1, 4):
             each = -(-repeats // clients)
-            start = time.perf_counter()
+            start, worked = time.perf_counter(), processor_seconds(process)
             with ThreadPoolExecutor(clients) as pool:
                 parts = [pool.submit(milliseconds, target, samples, each, 7 * client) for client in range(clients)]
             times = [taken for part in parts for taken in part.result()]
             rate = len(times) / (time.perf_counter() - start)
+            work = 1000 * (processor_seconds(process) - worked) / len(times)
             size = np.mean([len(one.body) for one in samples]) / 1000
             p50, p99 = np.percentile(times, [50, 99])
-            row = f"| {name} | {kind} | {size:,.0f} kB | {clients} | {p50:.1f} | {p99:.1f} | {rate:.0f} |"
-            print(row, flush=True)
+            speed = f"{p50:.1f} | {p99:.1f} | {work:.1f} | {rate:.0f}"
+            print(f"| {name} | {kind} | {size:,.0f} kB | {clients} | {speed} |", flush=True)
 
 
 # ---------------------------------------------------------------------- hostile
@@ -293,11 +300,12 @@ def main() -> None:
     if "latency" in parts:
         rounds = f"{chosen.repeats} requests of each kind, {chosen.threads} thread(s)"
         print(f"\n## Latency: {describe(dataset)}; {rounds}\n")
-        print("| model | request | size | clients | p50, ms | p99, ms | requests/s |\n|---|---|---|---|---|---|---|")
+        columns = ("model", "request", "size", "clients", "p50, ms", "p99, ms", "processor, ms", "requests/s")
+        print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
     for name, learner in models(chosen.size, parts).items():
         with served(learned(learner, dataset), dataset, chosen) as (process, target):
             if "latency" in parts:
-                latency(name, target, chosen.repeats)
+                latency(name, target, process, chosen.repeats)
             if "hostile" in parts and name == "IPAL":
                 attacks.append(under_fire(target, process, chosen.clients, chosen.requests))
     for told, memory in attacks:

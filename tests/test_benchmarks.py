@@ -110,7 +110,7 @@ def test_the_parts_of_a_stream_on_a_large_graph_add_up(lines: str) -> None:
 @pytest.mark.parametrize("lines", ["serving.py"], indirect=True)
 def test_the_server_answers_sound_and_hostile_requests(lines: str) -> None:
     rows = re.findall(
-        r"^\| IPAL \| ([^|]+) \| [\d,]+ kB \| (\d) \| [\d.]+ \| [\d.]+ \| \d+ \|$", lines, flags=re.MULTILINE
+        r"^\| IPAL \| ([^|]+) \| [\d,]+ kB \| (\d) \| [\d.]+ \| [\d.]+ \| [\d.]+ \| \d+ \|$", lines, flags=re.MULTILINE
     )
     kinds = [f"100 nodes{rest}" for rest in (", npz", ", sparse JSON", ", dense JSON", " and all within 2 hops, npz")]
     assert rows == [(kind, clients) for kind in kinds for clients in ("1", "4")]

@@ -8,7 +8,9 @@ STYLE = """
 :root { color-scheme: light dark; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 50rem; margin: 2rem auto; padding: 0 1rem; }
 h2 { margin-top: 2.5rem; border-top: 1px solid; padding-top: 1rem; }
-code { font-family: ui-monospace, monospace; overflow-wrap: anywhere; }
+main { overflow-x: auto; }
+code { font-family: ui-monospace, monospace; }
+td:first-child { white-space: nowrap; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #8885; }
 """
@@ -63,7 +65,7 @@ def _kind(field: Mapping[str, Any]) -> str:
     if either:
         return " or ".join(dict.fromkeys(map(_kind, either)))
     kind = str(field.get("type", "anything"))
-    return f"array of {_kind(field['items'])}" if kind == "array" and "items" in field else kind
+    return f"list of {_kind(field['items'])}" if kind == "array" and "items" in field else kind
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
