@@ -30,6 +30,8 @@ from ipal.errors import ConfigError, StoreError
 from ipal.files import explain_write_failure, make_folder, write_atomically
 
 FORMAT = 1
+LATEST = "latest"
+"""In place of a name: the run that was started last."""
 RESULT_PARTS = {
     "accuracy_matrix",
     "average_performance",
@@ -196,16 +198,20 @@ class RunStore:
         return RunFolder(self.root / f"{dataset}-{config.method}-seed{config.seed}-{config.digest}")
 
     def find(self, name: str) -> RunFolder:
-        """A run by its path, its name, or any part of its name that no other run shares."""
+        """A run by its path, its name, any part of its name that no other run shares, or as `latest`."""
         for path in (Path(name), self.root / name):
             if (path / "config.yaml").exists():
                 return RunFolder(path.resolve())
-        matching = [folder for folder in self.all() if name in folder.path.name]
+        known = self.all()
+        matching = known[-1:] if name == LATEST else [folder for folder in known if name in folder.path.name]
         if len(matching) == 1:
             return matching[0]
         if matching:
             names = ", ".join(folder.path.name for folder in matching[:4])
-            raise StoreError(f"'{name}' fits {len(matching)} runs under {self.root}: {names}; say more of the name.")
+            raise StoreError(
+                f"'{name}' fits {len(matching)} runs under {self.root}: {names}; say more of the name, or "
+                f"'{LATEST}' for the one started last."
+            )
         for path in (Path(name), self.root / name):
             if path.is_dir() and name not in {"", "."} and path.resolve() != self.root.resolve():
                 raise StoreError(f"{path} is no run folder: it has no config.yaml.")
@@ -224,6 +230,6 @@ class RunStore:
         return folder.model.resolve()
 
     def all(self) -> Sequence[RunFolder]:
-        """Every run, newest last."""
-        folders = [path.parent for path in self.root.glob("*/config.yaml")]
-        return [RunFolder(path) for path in sorted(folders, key=lambda path: (path.stat().st_mtime, path.name))]
+        """Every run, the one started last at the end: the configuration is written once, the folder changes."""
+        configs = sorted(self.root.glob("*/config.yaml"), key=lambda path: (path.stat().st_mtime, path.parent.name))
+        return [RunFolder(path.parent) for path in configs]

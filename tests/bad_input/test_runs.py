@@ -193,7 +193,7 @@ def test_a_run_that_is_not_there_is_named(command: Command, verb: str) -> None:
 def test_a_name_that_fits_several_runs_lists_them(command: Command, finished: Path, verb: str) -> None:
     other = finished.with_name(finished.name.replace("seed0", "seed1"))
     shutil.copytree(finished, other)
-    complaint(command(verb, "synthetic"), "fits 2 runs", finished.name, other.name, "say more")
+    complaint(command(verb, "synthetic"), "fits 2 runs", finished.name, other.name, "say more", "latest")
 
 
 def test_a_run_that_is_not_finished_is_not_shown_but_told_how_to_finish(command: Command, interrupted: Path) -> None:

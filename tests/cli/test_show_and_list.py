@@ -1,7 +1,9 @@
 """Help, `ipal show` and `ipal list`."""
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.support import GRAPH, interrupted_run
-from tests.support import Command
+from tests.support import Command, complaint
 
 # ---------------------------------------------------------------------- help
 
@@ -58,6 +60,18 @@ def test_a_run_is_shown_by_path_name_and_part(command: Command, finished: Path) 
         shown = command("show", name, "--json").json
         assert Path(shown.pop("run")).resolve() == finished
         assert shown == expected
+
+
+def test_the_latest_run_needs_no_name(command: Command, finished: Path) -> None:
+    older = finished.with_name(finished.name.replace("seed0", "seed1"))
+    shutil.copytree(finished, older)
+    os.utime(older / "config.yaml", (0, 0))
+    assert Path(command("show", "latest", "--json").json["run"]).name == finished.name
+    os.utime(finished / "config.yaml", (0, 0))
+    os.utime(older / "config.yaml", (9, 9))
+    assert Path(command("show", "latest", "--json").json["run"]).name == older.name
+    shutil.rmtree(finished.parent)
+    complaint(command("show", "latest"), "no run 'latest'", "ipal list runs")
 
 
 def test_a_run_is_shown_from_another_folder_of_runs(command: Command, finished: Path, tmp_path: Path) -> None:

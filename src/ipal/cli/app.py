@@ -114,7 +114,7 @@ def run(
 
 @app.command()
 def resume(
-    name: Annotated[str, typer.Argument(metavar="RUN", help="Path, name, or a part of a name.")],
+    name: Annotated[str, typer.Argument(metavar="RUN", help="Path, name, part of a name, or latest.")],
     runs: Runs = RUNS,
     root: DataRoot = None,
     checkpoint_every: CheckpointEvery = None,
@@ -143,7 +143,7 @@ def resume(
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(metavar="RUN", help="Path, name, or a part of a name.")],
+    name: Annotated[str, typer.Argument(metavar="RUN", help="Path, name, part of a name, or latest.")],
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
