@@ -1,6 +1,7 @@
 """The routes: what they answer, and what they refuse in which words."""
 
 import asyncio
+import gc
 import json
 import re
 import threading
@@ -12,15 +13,18 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from ipal import engine, features
 from ipal.datasets import Dataset
 from ipal.graph import Graph, checked_graph
 from ipal.inference import neighbourhood, predict
-from ipal.learners import Learner
+from ipal.learners import IPAL, NCM, Analytic, Learner, training_free
 from ipal.serving.answers import Answer, Answerer
 from ipal.serving.bodies import JSON, NPZ, json_body, npz_body
 from ipal.serving.limits import Limits
+from ipal.streams import TaskStream
+from tests.methods.support import learned
 from tests.serving.conftest import LIMITS, Client
-from tests.serving.support import LocalClient
+from tests.serving.support import LocalClient, completed
 
 BODIES = {JSON: json_body, NPZ: npz_body}
 
@@ -113,6 +117,25 @@ def test_the_model_says_what_it_is_takes_and_keeps(client: Client, known: Learne
         "directed": False,
         **known.memory_report(),
     }
+
+
+@pytest.mark.parametrize("method", [IPAL, NCM, Analytic])
+def test_nothing_of_a_graph_is_kept(
+    client: Client, tiny: Dataset, tiny_stream: TaskStream, method: type[Learner]
+) -> None:
+    """The library keeps what it made of a graph as long as the graph lives: here that is until the answer."""
+    options = {"hops": (1,), "expansion": 32} if method is Analytic else {}
+    local = client(learned(method, tiny_stream, 1, epochs=1, **options))
+    body = npz_body(tiny.graph, [5, 200])
+    post(local, body, NPZ)
+    before = [len(cache) for cache in (engine._ready, features._ready, training_free._ready)]
+    gc.disable()
+    try:
+        for _ in range(5):
+            assert post(local, body, NPZ).status_code == 200
+    finally:
+        gc.enable()
+    assert [len(cache) for cache in (engine._ready, features._ready, training_free._ready)] == before
 
 
 # ---------------------------------------------------------------------- who may ask
@@ -310,7 +333,7 @@ def test_a_body_that_never_ends_is_given_up(client: Client) -> None:
 
         await app(_scope(), receive, send)
 
-    asyncio.run(call())
+    completed(call)
     assert told[0]["status"] == 408
     assert (b"connection", b"close") in told[0]["headers"]
     assert "0.05 seconds" in json.loads(told[1]["body"])["error"]
@@ -337,7 +360,7 @@ def test_who_left_is_not_answered(client: Client, tiny: Dataset, monkeypatch: py
 
         await local.app(_scope(NPZ), receive, send)
 
-    asyncio.run(call())
+    completed(call)
     assert told == []
     held.free.set()
     assert isinstance(busy.result(10), Answer)

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, Runs
@@ -72,5 +71,5 @@ def _show(made: "Exported", method: str, classes: int) -> None:
         f"on {apart.graphs} random graphs: scores differ by at most {apart.scores:.1e} of the largest one "
         f"(allowed {made.tolerance:.0e}), probabilities by {apart.probabilities:.1e}",
     )
-    facts.add_row("file", Text(str(made.path)))
-    render.out.print(facts, soft_wrap=True)
+    render.out.print(facts)
+    render.out.print(f"file     {made.path}", soft_wrap=True, markup=False)  # a path is never cut
