@@ -89,6 +89,16 @@ def test_who_sends_a_body_by_drops_is_told_so(start: Start) -> None:
     assert b"did not arrive within 0.2 seconds" in answer
 
 
+def test_who_does_not_read_the_answers_is_cut_off(start: Start) -> None:
+    """More answers than the buffers in between hold: the server cannot go on, and does not wait forever."""
+    asked = 3000
+    with socket.create_connection(start(seconds=0.1)) as connection:
+        connection.sendall(b"GET /docs HTTP/1.1\r\nHost: a\r\n\r\n" * asked)
+        time.sleep(0.6)
+        read = told(connection)
+    assert 0 < read.count(b"HTTP/1.1 200 ") < asked
+
+
 @pytest.mark.parametrize(
     "sent",
     [
