@@ -19,7 +19,7 @@ check: $(INSTALLED)
 
 docs: $(INSTALLED)
 	$(BIN)/python scripts/equations.py > docs/equations.md
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "Open site/index.html in a browser."
 
 # The stamp is written last, so that an installation cut short is done again.
