@@ -23,10 +23,10 @@ def shape(text: str) -> list[str]:
 
 
 def on_page(name: str) -> list[str]:
-    """The output that the page shows for an example."""
-    command, output = re.search(rf"```console\n(\S+ examples/{name}.*?)\n(.*?)```", PAGE, flags=re.DOTALL).groups()
-    assert command.startswith("python examples/")
-    return shape(output)
+    """The output that the page shows below the command that runs an example."""
+    found = re.search(rf"```console\npython examples/{name}\n```\n\n```text\n(.*?)```", PAGE, flags=re.DOTALL)
+    assert found, name
+    return shape(found[1])
 
 
 def test_each_is_short_and_has_its_place_on_the_page():
