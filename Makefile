@@ -3,6 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
+# What one process has compiled the next one reads, whatever the environment says: a test starts many.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: run test check docs clean
 
 run: $(INSTALLED)
