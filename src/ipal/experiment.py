@@ -21,7 +21,7 @@ from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.evaluate import Row, evaluate
 from ipal.learners import Learner, learner_class
 from ipal.learners.base import SHARED_SETTINGS, Terms, usable_device
-from ipal.metrics import average_forgetting, average_performance, average_performance_curve
+from ipal.metrics import average_forgetting, average_performance, average_performance_curve, matrix_of_rows
 from ipal.parallel import team
 from ipal.spans import span, spanned
 from ipal.state import State
@@ -332,7 +332,8 @@ def _restore(learner: Learner, state: State, folder: RunFolder) -> Progress:
 def _result(
     config: RunConfig, dataset: Dataset, stream: TaskStream, learner: Learner, progress: Progress
 ) -> dict[str, Any]:
-    test, validation = (_matrix([getattr(row, part) for row in progress.rows]) for part in ("test", "validation"))
+    test = matrix_of_rows([row.test for row in progress.rows])
+    validation = matrix_of_rows([row.validation for row in progress.rows])
     epochs = max(1, learner.epochs)
     return {
         "method": config.method,
@@ -387,13 +388,6 @@ def _confusion(stream: TaskStream, rows: list[Row]) -> dict[str, Any]:
         for row in rows
     ]
     return {"classes": names, "after_task": after_task}
-
-
-def _matrix(rows: list[list[float]]) -> Any:
-    matrix = np.full((len(rows), len(rows)), np.nan)
-    for index, row in enumerate(rows):
-        matrix[index, : len(row)] = row
-    return matrix
 
 
 def _triangle(matrix: Any) -> list[list[float | None]]:

@@ -1,5 +1,7 @@
 """Numbers made from predictions and from the accuracy matrix. NumPy only."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,6 +24,14 @@ def micro_accuracy(predicted: NDArray[np.generic], truth: NDArray[np.generic]) -
 
 
 ACCURACIES = {"balanced": balanced_accuracy, "micro": micro_accuracy}
+
+
+def matrix_of_rows(rows: Sequence[Sequence[float]]) -> Matrix:
+    """The accuracy matrix from what was measured after each task; NaN where nothing was."""
+    matrix = np.full((len(rows), len(rows)), np.nan)
+    for index, row in enumerate(rows):
+        matrix[index, : len(row)] = row
+    return matrix
 
 
 def average_performance(M: Matrix) -> float:

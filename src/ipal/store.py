@@ -54,6 +54,12 @@ class RunFolder:
         self.checkpoint = path / "checkpoint.safetensors"
         self.model = path / "model.safetensors"
 
+    @classmethod
+    def of_model(cls, model: Path) -> "RunFolder | None":
+        """The run that made a model, where the file still lies in its folder."""
+        folder = cls(model.parent)
+        return folder if model == folder.model and (model.parent / "config.yaml").exists() else None
+
     @property
     def is_finished(self) -> bool:
         return (self.path / "result.json").exists()

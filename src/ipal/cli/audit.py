@@ -39,8 +39,7 @@ def audit(
     how well rows of the smallest classes can be reconstructed from it.
     """
     path = RunStore(runs).model_file(model)
-    beside = RunFolder(path.parent)
-    folder = beside if path == beside.model and (path.parent / "config.yaml").exists() else None
+    folder = RunFolder.of_model(path)
 
     from ipal import audit as library
     from ipal.learners import load_learner

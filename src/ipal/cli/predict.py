@@ -53,7 +53,7 @@ def predict(
     """
     target = new_file(out, force)
     path = RunStore(runs).model_file(model)
-    run = run_of(path)
+    run = RunFolder.of_model(path)
 
     from ipal import inference
     from ipal.datasets import load_graph
@@ -81,12 +81,6 @@ def predict(
         )
     else:
         _show(found, reject, target)
-
-
-def run_of(model: Path) -> RunFolder | None:
-    """The run that made a model, where the file still lies in its folder."""
-    beside = RunFolder(model.parent)
-    return beside if model == beside.model and (model.parent / "config.yaml").exists() else None
 
 
 def is_directed(run: RunFolder | None, said: bool | None) -> bool:

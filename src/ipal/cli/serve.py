@@ -8,9 +8,9 @@ import typer
 
 from ipal.cli import render
 from ipal.cli.app import RUNS, Runs
-from ipal.cli.predict import Directed, is_directed, run_of
+from ipal.cli.predict import Directed, is_directed
 from ipal.errors import ConfigError
-from ipal.store import RunStore
+from ipal.store import RunFolder, RunStore
 
 TOKEN = "IPAL_TOKEN"
 
@@ -71,7 +71,7 @@ def serve(
         token=token,
         limits=limits,
         threads=threads,
-        directed=is_directed(run_of(path), directed),
+        directed=is_directed(RunFolder.of_model(path), directed),
         started=started,
     )
     render.note("Stopped: what was being answered is answered.")

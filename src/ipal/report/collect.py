@@ -258,9 +258,9 @@ def read_run(folder: RunFolder) -> Run:
 def _machine(folder: RunFolder) -> str:
     """What the run's times were measured on; scores do not need it, so it may be missing."""
     try:
-        known = json.loads((folder.path / "environment.json").read_text())
+        known = folder.environment()
         return f"{known['device_name'] or known['processor']}, threads: {known['threads']}"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (StoreError, KeyError):
         return "unknown machine"
 
 

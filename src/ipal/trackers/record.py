@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
 from ipal.errors import StoreError
-from ipal.metrics import average_forgetting, average_performance
+from ipal.metrics import average_forgetting, average_performance, matrix_of_rows
 from ipal.store import RunFolder
 
 Setting = bool | int | float | str
@@ -117,9 +115,7 @@ def _losses(history: list[dict[str, float]]) -> Series:
 
 def _scores(rows: list[list[float]]) -> Series:
     """Accuracy on each task, AP and AF, after each task."""
-    matrix = np.full((len(rows), len(rows)), np.nan)
-    for index, row in enumerate(rows):
-        matrix[index, : len(row)] = row
+    matrix = matrix_of_rows(rows)
     so_far = [matrix[:t, :t] for t in range(1, len(rows) + 1)]
     series = {
         "score/average_performance": _counted(map(average_performance, so_far)),

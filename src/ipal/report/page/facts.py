@@ -1,9 +1,7 @@
 """What is known of one finished run, read from its folder and checked."""
 
-import csv
-import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -143,7 +141,7 @@ def read_facts(folder: RunFolder, closer: Mapping[str, Any] | None = None) -> Fa
     result, run = folder.result(), read_run(folder)
     if not _is_whole(result):
         raise _damaged(folder.path / "result.json")
-    confusion = _optional(folder, "confusion.json", lambda path: _model(Confusion, path))
+    confusion = _model(Confusion, folder.confusion(), folder.path / "confusion.json")
     if confusion and not confusion.fits(run.protocol["split"]):
         raise _damaged(folder.path / "confusion.json")
     return Facts(
@@ -151,26 +149,15 @@ def read_facts(folder: RunFolder, closer: Mapping[str, Any] | None = None) -> Fa
         config=config,
         result=result,
         run=run,
-        environment=_optional(folder, "environment.json", _environment) or {},
-        history=_optional(folder, "history.csv", _history) or History(),
+        environment=_environment(folder),
+        history=_history(folder),
         confusion=confusion,
-        drift=_optional(folder, "drift.json", lambda path: _model(Drift, path)),
+        drift=_model(Drift, folder.drift(), folder.path / "drift.json"),
         closer=closer or {},
     )
 
 
 # ---------------------------------------------------------------------- files
-
-Read = TypeVar("Read")
-
-
-def _optional(folder: RunFolder, name: str, read: Callable[[Path], Read]) -> Read | None:
-    """What a file holds; None where it is not there."""
-    path = folder.path / name
-    try:
-        return read(path) if path.exists() else None
-    except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError) as error:
-        raise _damaged(path) from error
 
 
 def _damaged(path: Path) -> StoreError:
@@ -193,31 +180,35 @@ def _is_whole(result: Mapping[str, Any]) -> bool:
     )
 
 
-def _model(kind: type[Checked], path: Path) -> Checked:
+def _model(kind: type[Checked], content: dict[str, Any] | None, path: Path) -> Checked | None:
+    """What a file holds, checked; None where it is not there."""
     try:
-        return kind.model_validate_json(path.read_text())
+        return None if content is None else kind.model_validate(content)
     except ValidationError as error:
-        raise ValueError(str(error)) from error
+        raise _damaged(path) from error
 
 
-def _environment(path: Path) -> dict[str, Any]:
+def _environment(folder: RunFolder) -> dict[str, Any]:
     """Versions and machine. Where the user's files lie is nobody's business: a page may be passed on."""
-    known = json.loads(path.read_text())
+    known = folder.environment() if (folder.path / "environment.json").exists() else {}
     return {name: value for name, value in known.items() if name not in {"data_root", "command"}}
 
 
-def _history(path: Path) -> History:
-    with path.open(newline="") as file:
-        reader = csv.DictReader(file)
-        names = [name for name in reader.fieldnames or () if name not in {"task", "epoch"}]
-        rows = tuple(
-            {"task": int(row["task"]), "epoch": int(row["epoch"]), **{name: _number(row[name]) for name in names}}
-            for row in reader
-        )
-    return History(tuple(names), rows)
+def _history(folder: RunFolder) -> History:
+    """Every term in every epoch; None where a task has none."""
+    rows = folder.history()
+    if any(not row.keys() >= {"task", "epoch"} for row in rows):
+        raise _damaged(folder.path / "history.csv")
+    names = tuple(dict.fromkeys(name for row in rows for name in row if name not in {"task", "epoch"}))
+    return History(
+        names,
+        tuple(
+            {"task": int(row["task"]), "epoch": int(row["epoch"]), **{name: _finite(row.get(name)) for name in names}}
+            for row in rows
+        ),
+    )
 
 
-def _number(text: str) -> float | None:
+def _finite(value: float | None) -> float | None:
     """JSON knows no NaN and no infinity; a chart shows a gap there."""
-    value = float(text) if text else math.nan
-    return value if math.isfinite(value) else None
+    return value if value is not None and math.isfinite(value) else None
