@@ -6,7 +6,7 @@ INSTALLED := .venv/.installed
 # What one process has compiled the next one reads, whatever the environment says: a test starts many.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test check docs clean
+.PHONY: run test check docs mutants clean
 
 run: $(INSTALLED)
 	$(BIN)/ipal run --dataset digits --set train.epochs=100 --html
@@ -24,6 +24,10 @@ docs: $(INSTALLED)
 	$(BIN)/python scripts/equations.py > docs/equations.md
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "Open site/index.html in a browser."
+
+# Minutes to an hour: whether the tests notice changes of the core. `make mutants ARGS="--only losses.py --jobs 8"`
+mutants: $(INSTALLED)
+	$(BIN)/python scripts/mutants.py --jobs $$(nproc) $(ARGS)
 
 # The stamp is written last, so that an installation cut short is done again.
 $(INSTALLED): pyproject.toml constraints.txt
