@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+ALIGNED = 64
+"""Bytes: arrays begin at a multiple of it, as torch's do. The bits of a product may depend on it."""
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -32,9 +35,11 @@ class Budget:
         """An array to be filled: in memory while there is room, else in a temporary file."""
         size = shape[0] * shape[1] * np.dtype(dtype).itemsize
         if size == 0 or self.bytes is None or self.taken + size <= self.bytes // 2:
-            array: NDArray[Any] = np.empty(shape, dtype)
+            memory = np.empty(size + ALIGNED, np.uint8)
+            begin = -memory.ctypes.data % ALIGNED
+            array: NDArray[Any] = memory[begin : begin + size].view(dtype).reshape(shape)
             self._held.update(bytes=size)
-            weakref.finalize(array, self._held.subtract, {"bytes": size})
+            weakref.finalize(memory, self._held.subtract, {"bytes": size})
             return array
         # The file has no name: it goes when the last user does.
         with tempfile.TemporaryFile() as file:

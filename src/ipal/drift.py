@@ -73,10 +73,16 @@ def class_drift(before: Array, after: Array) -> dict[str, float] | None:
     variance = float(before.var(axis=0).mean())
     if not variance > 0:
         return None
-    kl, *others = (
-        gaussian_kl(*fitted_gaussian(before, share * variance), *fitted_gaussian(after, share * variance))
-        for share in (RIDGE, *OTHER_RIDGES)
-    )
+    try:
+        kl, *others = (
+            gaussian_kl(*fitted_gaussian(before, share * variance), *fitted_gaussian(after, share * variance))
+            for share in (RIDGE, *OTHER_RIDGES)
+        )
+    except np.linalg.LinAlgError as error:
+        raise DataError(
+            "The embeddings of a class grew so much in one task that their covariance has no inverse: try a smaller "
+            "train.lr_next."
+        ) from error
     squared = float(np.square(after.mean(axis=0) - before.mean(axis=0)).sum())
     lengths = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
     return {
@@ -200,7 +206,8 @@ def principal_plane(f: Array) -> tuple[Array, float]:
     _, lengths, directions = np.linalg.svd(f - f.mean(axis=0), full_matrices=False)
     plane = directions[:2].T
     signs = np.sign(plane[np.abs(plane).argmax(axis=0), range(plane.shape[1])])  # a direction and its opposite are one
-    return plane * signs, float(np.square(lengths[:2]).sum() / np.square(lengths).sum())
+    whole = float(np.square(lengths).sum())
+    return plane * signs, float(np.square(lengths[:2]).sum()) / whole if whole else 0.0
 
 
 def _embeddings(learner: TrainedLearner[Any], task: Any) -> Array:

@@ -27,6 +27,7 @@ from ipal.streams import Task
 
 # Multiply-adds of a dense product that cost as much as one of a sparse product (measured: benchmarks/).
 DENSE_PER_SPARSE = 8
+VALUES_AT_ONCE = 2**24
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,6 +252,10 @@ def _graph_operators(graph: Graph, device: torch.device) -> GraphOperators:
     propagation = SparsePair.of(own, device, symmetric=nodes.is_all and graph.symmetric)
     if isinstance(x, sp.csr_array) and (x.nnz + a.nnz) * DENSE_PER_SPARSE <= x.shape[0] * x.shape[1]:
         return GraphOperators(SparsePair.of(nodes.of(x), device), propagation, propagation, layout=layout)
-    propagated = own @ x
-    dense = propagated.toarray() if isinstance(propagated, sp.csr_array) else propagated
-    return GraphOperators(torch.from_numpy(dense).to(device), propagation, propagation, layout=layout)
+    # In torch's own memory: the bits of a product may depend on where NumPy's happens to begin.
+    features = torch.empty(own.shape[0], x.shape[1])
+    step = max(1, VALUES_AT_ONCE // x.shape[1])
+    for begin in range(0, own.shape[0], step):
+        some = own[begin : begin + step] @ x
+        features.numpy()[begin : begin + step] = some.toarray() if isinstance(some, sp.csr_array) else some
+    return GraphOperators(features.to(device), propagation, propagation, layout=layout)

@@ -4,7 +4,6 @@ In pieces, neither the propagation matrix nor the propagated features are ever t
 multiplied some rows at a time, and every layer's values are gathered from the rows of the graph, wherever these lie.
 """
 
-import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
@@ -78,7 +77,7 @@ def _projected(graph: Graph, weight: Tensor) -> Tensor:
         if isinstance(some, sp.csr_array):
             found[begin : begin + step] = SparseMatrix.of(some, device).matmul(weight.detach())
         else:
-            found[begin : begin + step] = torch.from_numpy(np.array(some)).to(device) @ weight
+            found[begin : begin + step] = torch.tensor(some, device=device) @ weight
     return found
 
 

@@ -148,7 +148,7 @@ class Propagation:
     def _directions(self) -> Iterator[tuple[int, Tensor]]:
         """Columns of the projection."""
         for begin in _own_blocks(0, self.columns):
-            yield begin, torch.from_numpy(self._projection[begin // BLOCK]).to(self.device)
+            yield begin, torch.tensor(self._projection[begin // BLOCK], device=self.device)
 
     def _whole(self, x: NDArray[np.float32]) -> Tensor | None:
         """All features at hand: on a CPU where they are in memory, on a GPU where they take little of what is free."""
@@ -189,8 +189,9 @@ class FeatureMap:
     def directions(self) -> Tensor:
         """The random ones of the expansion, (inputs, expansion)."""
         random = np.random.default_rng([self.propagation.seed, 3])
-        drawn = random.standard_normal((self.inputs, self.expansion), dtype=np.float32)
-        return torch.from_numpy(drawn).to(self.propagation.device)
+        drawn = torch.empty(self.inputs, self.expansion)
+        random.standard_normal(dtype=np.float32, out=drawn.numpy())
+        return drawn.to(self.propagation.device)
 
     @cached_property
     def _directions_double(self) -> Tensor:

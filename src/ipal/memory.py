@@ -6,6 +6,8 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from ipal.errors import DataError
+
 
 def weighted_mean(f: Tensor, r: Tensor) -> Tensor:
     r"""Prototype of each class, nodes weighted by their importance.
@@ -61,6 +63,7 @@ class PrototypeMemory:
 
     def moved(self, classes: Tensor, mean: Tensor) -> "PrototypeMemory":
         """The means of `classes` replaced; variances stay."""
+        _check_finite(mean)
         return PrototypeMemory(self.mean.index_copy(0, classes, mean), self.variance, self.count)
 
     def learned(self, classes: Tensor, mean: Tensor, variance: Tensor, count: Tensor) -> "PrototypeMemory":
@@ -69,6 +72,7 @@ class PrototypeMemory:
         Pooling matches the first two moments of the mixture, weighted by the numbers of nodes. `classes`
         beyond the end must continue the numbering.
         """
+        _check_finite(mean, variance)
         size = max(len(self), int(classes.max()) + 1)
         old = self._padded(size)
         n_old, n_new = old.count[classes, None].to(mean.dtype), count[:, None].to(mean.dtype)
@@ -93,4 +97,12 @@ class PrototypeMemory:
         pad = torch.nn.functional.pad
         return PrototypeMemory(
             pad(self.mean, (0, 0, 0, more)), pad(self.variance, (0, 0, 0, more)), pad(self.count, (0, more))
+        )
+
+
+def _check_finite(*tensors: Tensor) -> None:
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
+        raise DataError(
+            "The embeddings of a class are NaN, infinite or too large to be squared: try a smaller train.lr_base, or "
+            "scale the features down."
         )

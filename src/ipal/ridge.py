@@ -12,9 +12,16 @@ import torch
 from torch import Tensor
 
 from ipal.errors import DataError
+from ipal.state import laid_out
 
 WORST_CONDITION = 1e12
 """Beyond it, a float64 solve returns mostly rounding."""
+
+
+MOST_RIDGE = 10.0
+"""Times the width: no eigenvalue of a sum of products is more than width times its mean diagonal."""
+SUMS = "The sums over nodes"
+TOO_LARGE = "scale the features down, or look for what is not finite in them"
 
 
 class IllConditioned(UserWarning):
@@ -30,7 +37,7 @@ class Factor:
     """The relative ridge that was really used."""
 
     def solve(self, right: Tensor) -> Tensor:
-        return torch.cholesky_solve(right, self.lower)
+        return laid_out(torch.cholesky_solve(right, self.lower))
 
     def half(self, columns: Tensor) -> Tensor:
         """L^-1 applied to columns: inner products of the results are products through the inverse."""
@@ -43,19 +50,20 @@ def factorise(gram: Tensor, ridge: float) -> Factor:
 
     Only the lower half of G is read.
     """
-    size = gram.diagonal().mean().clamp_min(torch.finfo(gram.dtype).tiny)
-    if not torch.isfinite(size):
-        raise DataError("The sums hold infinite values: look at the features.")
+    size = mean_diagonal(gram)
     used = ridge
     while True:
-        shifted = gram.clone()
-        shifted.diagonal().add_(used * size)
-        lower, failed = torch.linalg.cholesky_ex(shifted)
+        lower, failed = shifted_cholesky(gram, used * size)
         pivots = lower.diagonal()
         # The squared ratio of the pivots is a lower bound of the condition number, and costs nothing.
-        if not failed and float(pivots.max() / pivots.min()) ** 2 < WORST_CONDITION:
+        if not failed and float(pivots.max() / pivots.min()) < WORST_CONDITION**0.5:
             break
         used = max(used * 10, 1e-10)
+        if used > MOST_RIDGE * len(gram):
+            raise DataError(
+                f"No ridge makes these sums solvable (tried from {ridge:g} on): they are no sums over nodes, or the "
+                "ridge is too large to be added to them."
+            )
     if used != ridge:
         warnings.warn(
             f"A relative ridge of {ridge:g} is too small for these sums (ill-conditioned): {used:g} was used instead.",
@@ -63,6 +71,23 @@ def factorise(gram: Tensor, ridge: float) -> Factor:
             stacklevel=2,
         )
     return Factor(lower, used)
+
+
+def mean_diagonal(matrix: Tensor) -> Tensor:
+    """What a ridge is measured in. One where a matrix is zero but for rounding: denormal numbers may be flushed."""
+    size = matrix.diagonal().mean()
+    numbers = torch.finfo(matrix.dtype)
+    return torch.where(size > numbers.tiny / numbers.eps, size, 1.0)
+
+
+def shifted_cholesky(matrix: Tensor, shift: Tensor | float, what: str = SUMS) -> tuple[Tensor, bool]:
+    """Cholesky factor of a symmetric matrix plus shift * I, and whether there is none. Only the lower half is read."""
+    shifted = matrix.tril()
+    if not torch.isfinite(shifted.sum()):
+        raise DataError(f"{what} hold NaN or infinite values: {TOO_LARGE}.")
+    shifted.diagonal(dim1=-2, dim2=-1).add_(shift)
+    lower, info = torch.linalg.cholesky_ex(shifted)
+    return lower, bool(info.any())
 
 
 def ridge_weights(factor: Factor, cross: Tensor) -> Tensor:
@@ -127,4 +152,6 @@ def best_scale(scores: Tensor, labels: Tensor, weights: Tensor) -> float:
         method="bounded",
         options={"xatol": 1e-3},
     )
+    if not math.isfinite(found.fun):
+        raise DataError(f"The scores of training nodes are NaN or infinite: {TOO_LARGE}.")
     return math.exp(found.x)

@@ -17,9 +17,17 @@ import torch
 from torch import Tensor
 
 from ipal.errors import StoreError
-from ipal.files import write_atomically
+from ipal.files import written_whole
 
 FORMAT = "ipal-state-1"
+
+
+def laid_out(tensor: Tensor) -> Tensor:
+    """A copy in the one memory layout of all that is kept: row by row, beginning where torch begins its own memory.
+
+    BLAS may round the same product differently for another layout, or another alignment, of the same numbers.
+    """
+    return tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,10 +38,18 @@ class State:
     facts: Mapping[str, Any]
 
     def save(self, path: Path) -> None:
+        """Equal states give equal bytes."""
         tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in self.tensors.items()}
         facts = json.dumps(self.facts)
-        header = {"format": FORMAT, "facts": facts, "checksum": _checksum(tensors, facts)}
-        write_atomically(path, safetensors.torch.save(tensors, metadata=header))
+        metadata = {"format": FORMAT, "facts": facts, "checksum": _checksum(tensors, facts)}
+        content = safetensors.torch.save(tensors)
+        own = 8 + int.from_bytes(content[:8], "little")
+        # The library would write the metadata in a random order: they are put into its header here.
+        header = json.dumps({"__metadata__": metadata, **json.loads(content[8:own])}, separators=(",", ":")).encode()
+        header += b" " * (-len(header) % 8)
+        with written_whole(path) as file:
+            file.write(len(header).to_bytes(8, "little") + header)
+            file.write(memoryview(content)[own:])
 
     @classmethod
     def load(cls, path: Path) -> "State":

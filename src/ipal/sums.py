@@ -189,7 +189,7 @@ class Sums:
 
 @dataclass(frozen=True, eq=False)
 class PooledSums(Sums):
-    """One weighted matrix for all classes: `gram` is (width, width), its lower half."""
+    """One weighted matrix for all classes: `gram` is (width, width), of which only the lower half is read and saved."""
 
     @classmethod
     def _empty_gram(cls, width: int, device: torch.device) -> Tensor:
@@ -223,6 +223,16 @@ class PooledSums(Sums):
 
     def balanced_gram(self) -> Tensor:
         return self.gram
+
+    def tensors(self) -> dict[str, Tensor]:
+        return super().tensors() | {"gram": _packed(self.gram)}
+
+    @classmethod
+    def of_tensors(cls, tensors: Mapping[str, Tensor], device: torch.device) -> Self:
+        gram = tensors["gram"].to(device)
+        # Files of earlier versions hold the whole matrix.
+        whole = _unpacked(gram, tensors["total"].shape[1]) if gram.dim() == 1 else gram
+        return super().of_tensors({**tensors, "gram": whole}, device)
 
     def merged(self, other: Self, places: Tensor, classes: int, names: Sequence[str]) -> Self:
         shared = places[places < len(self.count)]
@@ -317,14 +327,14 @@ def _counted(rows: Rows | None, classes: int, device: torch.device) -> Tensor:
 
 
 def _packed(lower: Tensor) -> Tensor:
-    at = torch.tril_indices(*lower.shape, device=lower.device)
-    return lower[at[0], at[1]]
+    """The lower half row by row: half the numbers. Without an index of every number, which would take twice as much."""
+    return torch.cat([lower[row, : row + 1] for row in range(len(lower))])
 
 
 def _unpacked(packed: Tensor, width: int) -> Tensor:
     lower = torch.zeros(width, width, dtype=packed.dtype, device=packed.device)
-    at = torch.tril_indices(width, width, device=packed.device)
-    lower[at[0], at[1]] = packed
+    for row, numbers in enumerate(torch.split(packed, list(range(1, width + 1)))):
+        lower[row, : row + 1] = numbers
     return lower
 
 

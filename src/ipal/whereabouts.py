@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ipal.evaluate import Cloud
 from ipal.learners.base import Remembered
+from ipal.state import laid_out
 
 UNIT = "the class's own spread when it was learned (root mean squared distance of its test nodes from their mean)"
 Movement = dict[str, dict[str, float | None]]
@@ -54,7 +55,8 @@ class Whereabouts:
         """What `tensors` gave."""
         if not names:
             return cls({})
-        parts = zip(*(tensors[f"whereabouts.{field}"].to(device) for field in Cloud._fields), strict=True)
+        stacked = (tensors[f"whereabouts.{field}"].to(device) for field in Cloud._fields)
+        parts = zip(*(map(laid_out, rows) for rows in stacked), strict=True)
         return cls({name: Cloud(*part) for name, part in zip(names, parts, strict=True)})
 
 

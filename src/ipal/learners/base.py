@@ -23,7 +23,7 @@ from ipal.graph import Graph
 from ipal.learners.convert import graph_of, task_of
 from ipal.parallel import team
 from ipal.spans import span
-from ipal.state import State
+from ipal.state import State, laid_out
 from ipal.streams import Labels, Task
 
 if TYPE_CHECKING:  # for its name alone: importing it takes seconds
@@ -285,14 +285,14 @@ class Learner(ABC):
 
     def state(self) -> State:
         """The learner as a value: enough to go on exactly as if never interrupted."""
-        return State({name: tensor.clone() for name, tensor in self.tensors().items()}, self.facts())
+        return State({name: laid_out(tensor) for name, tensor in self.tensors().items()}, self.facts())
 
     def restore(self, state: State) -> None:
         """Become the learner that `state` was taken from."""
         self.initialise(state.facts["num_features"])
         try:
             self.load_facts(state.facts)
-            self.load_tensors(dict(state.tensors))
+            self.load_tensors({name: laid_out(tensor) for name, tensor in state.tensors.items()})
         except (KeyError, RuntimeError) as error:
             raise StoreError(f"The saved state does not fit this model: {error}.") from error
 

@@ -17,9 +17,11 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from ipal.batches import Batch
+from ipal.errors import DataError
 from ipal.learners.base import Remembered, Terms
 from ipal.learners.classifier import Classifier, Lesson, balanced_cross_entropy
 from ipal.learners.remembering import RemembersClasses
+from ipal.ridge import shifted_cholesky
 from ipal.streams import Task
 
 
@@ -101,9 +103,10 @@ class EFC(RemembersClasses[Lesson], Classifier):
 
     def prepare(self, task: Task) -> Replay:
         lesson = super().prepare(task)
-        covariance = self.covariance_[lesson.old]
-        eye = torch.eye(covariance.shape[1], device=covariance.device)
-        return Replay(**vars(lesson), roots=torch.linalg.cholesky(covariance + self.ridge * eye))
+        roots, failed = shifted_cholesky(self.covariance_[lesson.old], self.ridge, "The covariances of old classes")
+        if failed:
+            raise DataError(f"A covariance has no square root with efc.ridge={self.ridge:g}: set a larger one.")
+        return Replay(**vars(lesson), roots=roots)
 
     def terms(self, f: Tensor, batch: Batch, prepared: Lesson) -> Terms:
         if prepared.before is None or not len(prepared.old):
@@ -142,7 +145,7 @@ class EFC(RemembersClasses[Lesson], Classifier):
     def _remember(self, row: Tensor, f: Tensor) -> None:
         """Add a class; one that was known is pooled with what is known of it, as the memory pools its means."""
         mean, known = f.mean(dim=0), int(row) < len(self.memory_)
-        covariance = torch.cov(f.T, correction=0)
+        covariance = torch.cov(f.T, correction=0).reshape(2 * f.shape[1:])  # of one column it gives no matrix
         if known:
             share = len(f) / (len(f) + int(self.memory_.count[row]))
             apart = mean - self.memory_.mean[row[0]]

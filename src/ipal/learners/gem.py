@@ -52,7 +52,10 @@ def projected_gradient(g: Tensor, G: Tensor, margin: float) -> Tensor:
     q = G @ g
     if bool((q >= 0).all()):
         return g
-    v = dual_solution((G @ G.T).double().cpu().numpy(), q.double().cpu().numpy(), margin)
+    K = (G @ G.T).double().cpu().numpy()
+    if not (np.isfinite(K).all() and K.any()):  # a loss that is no number is reported as such; no length, no direction
+        return g
+    v = dual_solution(K, q.double().cpu().numpy(), margin)
     return g + torch.from_numpy(v).to(g) @ G
 
 

@@ -11,16 +11,20 @@ least is at a ridge somewhat too large. Wide models are judged by a corner of th
 a narrower model.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from ipal.errors import DataError
 from ipal.features import FeatureMap, Propagation, side_by_side
 from ipal.graph import Graph
 from ipal.ridge import (
+    TOO_LARGE,
     Factor,
     best_scale,
     factorise,
@@ -44,6 +48,8 @@ PROBE_EXPANSION = 1024
 PROBE_ROWS = 3000
 LEFT_OUT_ROWS = 1024
 DEFAULT_HOPS = (2,)
+
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True)
@@ -112,15 +118,16 @@ def choose_features(
         hops: rehearsal.errors(propagation, hops, min(PROBE_EXPANSION, max(sizes)), PROBE_RIDGES)
         for hops, sizes in options.items()
     }
-    by_hops = {candidate: min(errors.values()) for candidate, errors in tried.items()}
-    best = min(by_hops, key=by_hops.__getitem__)
-    ridge = min(tried[best], key=tried[best].__getitem__)
+    by_hops = {candidate: errors[least(errors)] for candidate, errors in tried.items()}
+    best = least(by_hops)
+    ridge = least(tried[best])
     by_expansion = {}
     for size in options[best]:
         # The ridge of the probe serves wider expansions; narrower ones may want another, and are quickly tried.
         ridges = (ridge,) if size > PROBE_EXPANSION else PROBE_RIDGES
-        by_expansion[size] = min(rehearsal.errors(propagation, best, size, ridges).values())
-    size = min(by_expansion, key=by_expansion.__getitem__)
+        errors = rehearsal.errors(propagation, best, size, ridges)
+        by_expansion[size] = errors[least(errors)]
+    size = least(by_expansion)
     reason = (
         "lowest leave-one-out squared error of training nodes learned with the edges inside their class "
         "and recognised with the edges among all of them"
@@ -178,8 +185,17 @@ def choose_ridge(gram: Tensor, cross: Tensor, judges: LeftOut) -> tuple[float, d
     """The smallest ridge that is about as good as the best, and the error of each."""
     gram, cross = gram[:CORNER, :CORNER].float(), cross[:CORNER].float()  # good to three digits, and fast
     errors = {ridge: judges.error(factorise(gram, ridge), cross) for ridge in RIDGES}
-    chosen = min(ridge for ridge, error in errors.items() if error <= NEAR * min(errors.values()))
+    enough = NEAR * errors[least(errors)]
+    chosen = min(ridge for ridge, error in errors.items() if error <= enough)
     return chosen, {f"{ridge:g}": error for ridge, error in errors.items()}
+
+
+def least(errors: Mapping[Key, float]) -> Key:
+    """The first of those with the least error; an error that is no number is none."""
+    numbers = {key: error for key, error in errors.items() if math.isfinite(error)}
+    if not numbers:
+        raise DataError(f"The leave-one-out errors of training nodes are NaN or infinite: {TOO_LARGE}.")
+    return min(numbers, key=numbers.__getitem__)
 
 
 def sample(labels: Tensor, most: int, generator: torch.Generator) -> Tensor:

@@ -15,9 +15,12 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from ipal.errors import DataError
 from ipal.graph import Graph
 from ipal.learners.base import Remembered
 from ipal.learners.training_free import TrainingFree, dense, propagated
+from ipal.ridge import mean_diagonal, shifted_cholesky
+from ipal.state import laid_out
 from ipal.streams import Task
 
 
@@ -30,11 +33,11 @@ def discriminant(mean: Tensor, covariance: Tensor, shrinkage: float) -> tuple[Te
     Source: Hayes & Kanan 2020, Eq. 2 and 3. The identity is scaled by the mean variance, so that epsilon does
     not depend on the scale of features.
     """
-    scale = covariance.diagonal().mean()
-    scale = torch.where(scale > 0, scale, 1.0)  # without any variance: the nearest mean
-    shrunk = (1 - shrinkage) * covariance
-    shrunk.diagonal().add_(shrinkage * scale)
-    weights = torch.cholesky_solve(mean.T, torch.linalg.cholesky(shrunk)).T
+    scale = mean_diagonal(covariance)  # without any variance one: the nearest mean
+    root, failed = shifted_cholesky((1 - shrinkage) * covariance, shrinkage * scale)
+    if failed:
+        raise DataError(f"The covariance has no inverse with slda.shrinkage={shrinkage:g}: set a larger one.")
+    weights = laid_out(torch.cholesky_solve(mean.T, root).T)
     return weights, -0.5 * (mean * weights).sum(dim=1)
 
 
@@ -60,18 +63,20 @@ class SLDA(TrainingFree):
     def absorb(self, task: Task, rows: NDArray[Any]) -> None:
         """Scatter around the class means, and between the parts of a class that comes again."""
         x = propagated(task.graph, self.hops)[task.nodes]
+        scatter = self.scatter_.clone()
         for row in np.unique(rows):
             own = np.flatnonzero(rows == row)
-            mean = torch.from_numpy(np.asarray(x[own].mean(axis=0)).reshape(-1)).to(self.scatter_)
+            mean = torch.from_numpy(np.asarray(x[own].mean(axis=0)).reshape(-1)).to(scatter)
             for begin in range(0, len(own), 4096):
-                part = dense(x[own[begin : begin + 4096]]).to(self.scatter_.device) - mean
-                self.scatter_.addmm_(part.T, part)
+                part = dense(x[own[begin : begin + 4096]]).to(scatter.device) - mean
+                scatter.addmm_(part.T, part)
             before = int(self.count_[row]) - len(own)
             if before:
                 apart = mean - (self.sum_[row] - len(own) * mean) / before
-                self.scatter_.addr_(apart, apart, alpha=before * len(own) / (before + len(own)))
+                scatter.addr_(apart, apart, alpha=before * len(own) / (before + len(own)))
         freedom = max(1, int(self.count_.sum()) - len(self.count_))
-        self.weights_, self.offsets_ = discriminant(self.mean_, self.scatter_ / freedom, self.shrinkage)
+        self.weights_, self.offsets_ = discriminant(self.mean_, scatter / freedom, self.shrinkage)
+        self.scatter_ = scatter
 
     def scores(self, graph: Graph) -> Tensor:
         return self.products(graph, self.weights_) + self.offsets_

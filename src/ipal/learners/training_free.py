@@ -13,8 +13,10 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from ipal.errors import DataError
 from ipal.graph import Features, Graph
 from ipal.learners.base import Learner, Remembered, Terms
+from ipal.ridge import SUMS, TOO_LARGE
 from ipal.spans import spanned
 from ipal.streams import Task
 
@@ -66,7 +68,10 @@ class TrainingFree(Learner):
         members = sp.csr_array((ones, (task.nodes, rows)), shape=(task.graph.num_nodes, len(self.labels_))).toarray()
         more, device = len(self.labels_) - len(self.sum_), self.generator_.device
         # M (A^h X) as (M A^h) X: to propagate members is a matter of classes, not of features.
-        sums = (task.graph.x.T @ _along(task.graph.normalised.T, members, self.hops)).T
+        with np.errstate(over="ignore", invalid="ignore"):  # what is too large is refused with a sentence
+            sums = (task.graph.x.T @ _along(task.graph.normalised.T, members, self.hops)).T
+        if not np.isfinite(sums).all():
+            raise DataError(f"{SUMS} hold NaN or infinite values: {TOO_LARGE}.")
         sums = torch.from_numpy(np.ascontiguousarray(sums, dtype=np.float32)).to(device)
         self.sum_ = torch.nn.functional.pad(self.sum_, (0, 0, 0, more)) + sums
         counts = torch.from_numpy(np.bincount(rows, minlength=len(self.labels_))).to(device)
