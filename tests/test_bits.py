@@ -88,9 +88,7 @@ def test_a_state_is_a_value_that_going_on_does_not_change(method, tiny_stream: T
 
 @SUMS
 def test_loaded_models_merge_and_forget_to_the_bits_of_those_in_memory(sums, tiny_stream: TaskStream, tmp_path):
-    left, right = (
-        make(Analytic, sums=sums, hops=(1,)).partial_fit(data_of(tiny_stream, index)) for index in range(2)
-    )
+    left, right = (make(Analytic, sums=sums, hops=(1,)).partial_fit(data_of(tiny_stream, index)) for index in range(2))
     loaded = []
     for name, learner in (("left", left), ("right", right)):
         learner.save(tmp_path / name)

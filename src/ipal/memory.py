@@ -63,7 +63,7 @@ class PrototypeMemory:
 
     def moved(self, classes: Tensor, mean: Tensor) -> "PrototypeMemory":
         """The means of `classes` replaced; variances stay."""
-        _check_finite(mean)
+        _check_finite(mean.square().sum(dim=1))
         return PrototypeMemory(self.mean.index_copy(0, classes, mean), self.variance, self.count)
 
     def learned(self, classes: Tensor, mean: Tensor, variance: Tensor, count: Tensor) -> "PrototypeMemory":
@@ -72,7 +72,7 @@ class PrototypeMemory:
         Pooling matches the first two moments of the mixture, weighted by the numbers of nodes. `classes`
         beyond the end must continue the numbering.
         """
-        _check_finite(mean, variance)
+        _check_finite(mean.square().sum(dim=1), variance)
         size = max(len(self), int(classes.max()) + 1)
         old = self._padded(size)
         n_old, n_new = old.count[classes, None].to(mean.dtype), count[:, None].to(mean.dtype)

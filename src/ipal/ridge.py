@@ -84,7 +84,7 @@ def shifted_cholesky(matrix: Tensor, shift: Tensor | float, what: str = SUMS) ->
     """Cholesky factor of a symmetric matrix plus shift * I, and whether there is none. Only the lower half is read."""
     shifted = matrix.tril()
     if not torch.isfinite(shifted.sum()):
-        raise DataError(f"{what} hold NaN or infinite values: {TOO_LARGE}.")
+        raise DataError(f"{what} are NaN, infinite or too large to be squared: {TOO_LARGE}.")
     shifted.diagonal(dim1=-2, dim2=-1).add_(shift)
     lower, info = torch.linalg.cholesky_ex(shifted)
     return lower, bool(info.any())

@@ -16,6 +16,7 @@ from torch.autograd import gradcheck
 from ipal.config import EncoderConfig
 from ipal.encoder import GCN
 from ipal.engine import GraphOperators, SparsePair
+from ipal.errors import DataError
 from ipal.graph import Graph, simple_edges
 from ipal.head import Head
 from ipal.learners import twp
@@ -567,3 +568,18 @@ def test_propagated_sparse_features_stay_sparse() -> None:
     thin = propagated(graph(sp.csr_array(x), edges, undirected=False), 2)
     assert isinstance(thin, sp.csr_array)
     np.testing.assert_allclose(thin.toarray(), propagated(graph(x, edges, undirected=False), 2), rtol=1e-5, atol=1e-7)
+
+
+def test_gradients_that_are_no_numbers_or_have_no_length_are_left_alone() -> None:
+    g = torch.tensor([-1.0, 1.0])
+    assert projected_gradient(g, torch.tensor([[1.0, 0.0], [math.nan, 0.0]]), 0.5) is g
+    # Their products are too small for single precision: what they point to is lost.
+    assert projected_gradient(1e-15 * g, torch.tensor([[1e-25, 0.0]]), 0.5).tolist() == (1e-15 * g).tolist()
+
+
+def test_a_covariance_without_an_inverse_is_answered_with_a_sentence() -> None:
+    mean, covariance = torch.zeros(2, 2), torch.tensor([[1.0, 2.0], [2.0, 1.0]])
+    with pytest.raises(DataError, match=r"slda\.shrinkage=0\.01"):
+        discriminant(mean, covariance, 0.01)
+    with pytest.raises(DataError, match="too large to be squared"):
+        discriminant(mean, torch.full((2, 2), math.inf), 0.01)

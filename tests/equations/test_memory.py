@@ -1,5 +1,7 @@
 """The Gaussians that are remembered, against numbers worked by hand and against NumPy."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.autograd import gradcheck
 
+from ipal.errors import DataError
 from ipal.memory import PrototypeMemory, weighted_mean, weighted_variance
 
 CPU = torch.device("cpu")
@@ -146,3 +149,14 @@ def test_an_empty_memory_has_no_classes_and_gives_no_samples() -> None:
     assert memory.count.dtype == torch.int64
     nothing = torch.zeros(0, dtype=torch.int64)
     assert memory.sample(nothing, 3, torch.Generator()).shape == (0, 4)
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_what_is_no_number_is_not_remembered(wrong) -> None:
+    memory = PrototypeMemory.empty(2, torch.device("cpu"))
+    row, count, fine, bad = torch.tensor([0]), torch.tensor([3]), torch.ones(1, 2), torch.tensor([[1.0, wrong]])
+    for mean, variance in ((bad, fine), (fine, bad)):
+        with pytest.raises(DataError, match="NaN, infinite"):
+            memory.learned(row, mean, variance, count)
+    with pytest.raises(DataError, match="NaN, infinite"):
+        memory.learned(row, fine, fine, count).moved(row, bad)

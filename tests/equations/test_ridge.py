@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ipal import ridge
+from ipal.errors import DataError
+from ipal.learners.self_choice import LeftOut, choose_ridge, least
 
 quick = settings(deadline=None, max_examples=25)
 
@@ -144,3 +146,63 @@ def test_best_scale_finds_the_temperature_that_labels_were_drawn_with(temperatur
     chances = (scores / temperature).softmax(dim=1)
     labels = torch.multinomial(chances, 1, generator=torch.Generator().manual_seed(1)).flatten()
     assert ridge.best_scale(scores, labels, torch.ones(20000)) == pytest.approx(1 / temperature, rel=0.05)
+
+
+# ---------------------------------------------------------------------- what cannot be solved
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [0.0, 1e-30])
+def test_sums_of_next_to_nothing_are_solved_without_denormal_numbers(dtype, scale) -> None:
+    rows = scale * normal(4, 3).to(dtype)
+    numbers = torch.finfo(dtype)
+    lower = ridge.factorise(rows.T @ rows * scale, 1e-3).lower
+    assert float(lower.diagonal().min()) > numbers.tiny / numbers.eps
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+@pytest.mark.parametrize("place", [(1, 0), (1, 1)])
+def test_sums_that_are_not_finite_are_refused(wrong, place) -> None:
+    gram = GRAM.clone()
+    gram[place] = wrong
+    with pytest.raises(DataError, match="NaN, infinite"):
+        ridge.factorise(gram, 0.1)
+
+
+def test_what_lies_above_the_diagonal_may_be_anything() -> None:
+    gram = doubles([2, math.nan], [1, 1])
+    torch.testing.assert_close(ridge.factorise(gram, 2 / 3).lower, ridge.factorise(GRAM, 2 / 3).lower)
+
+
+@pytest.mark.parametrize("gram", [doubles([-1, 0], [0, -1]) * 1e9, doubles([1, 1e9], [1e9, 1])])
+def test_what_is_no_sum_of_products_is_refused(gram) -> None:
+    with pytest.raises(DataError, match="no sums over nodes"):
+        ridge.factorise(gram, 0.1)
+
+
+def test_pivots_that_differ_beyond_all_numbers_are_ill_conditioned() -> None:
+    with pytest.warns(ridge.IllConditioned):
+        assert ridge.factorise(torch.diag(doubles(1e300, 1e-300).flatten()), 0.0).ridge > 0
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+def test_weights_lie_row_by_row(classes) -> None:
+    weights = ridge.ridge_weights(ridge.factorise(GRAM, 0.1), normal(classes, 2).T)
+    assert weights.stride() == (classes, 1)
+
+
+def test_scores_that_are_no_numbers_have_no_best_scale() -> None:
+    with pytest.raises(DataError, match="NaN or infinite"):
+        ridge.best_scale(torch.full((3, 2), math.nan), torch.tensor([0, 1, 0]), torch.ones(3))
+
+
+def test_the_least_error_is_a_number() -> None:
+    assert least({"a": math.nan, "b": 2.0, "c": 1.0, "d": math.inf}) == "c"
+    with pytest.raises(DataError, match="NaN or infinite"):
+        least({"a": math.nan, "b": math.inf})
+
+
+def test_a_ridge_is_not_chosen_by_rows_that_are_no_numbers() -> None:
+    judges = LeftOut(doubles([math.nan, 0], [1, 1]), torch.tensor([0, 1]), doubles(1, 1).flatten())
+    with pytest.raises(DataError, match="NaN or infinite"):
+        choose_ridge(GRAM, CROSS, judges)

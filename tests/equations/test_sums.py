@@ -178,3 +178,19 @@ def test_a_class_without_its_nodes_is_forgotten_by_per_class_sums_only() -> None
 @BOTH
 def test_sums_go_through_tensors_and_back(kind) -> None:
     assert_same(kind.of_tensors(learned(kind).tensors(), CPU), learned(kind))
+
+
+def test_pooled_sums_are_saved_as_their_lower_half() -> None:
+    kept = learned(PooledSums)
+    saved = kept.tensors()
+    assert torch.equal(saved["gram"], doubles(1.5, 1, 1.5).flatten())
+    again = PooledSums.of_tensors(saved, CPU)
+    assert torch.equal(again.gram.tril(), kept.gram.tril())
+    for name, tensor in again.tensors().items():
+        assert torch.equal(tensor, saved[name])
+
+
+def test_pooled_sums_of_earlier_files_are_whole_matrices() -> None:
+    kept = learned(PooledSums)
+    again = PooledSums.of_tensors(kept.tensors() | {"gram": kept.gram}, CPU)
+    assert torch.equal(again.tensors()["gram"], kept.tensors()["gram"])

@@ -5,12 +5,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from ipal.config import EncoderConfig
+from ipal.errors import DataError
+from ipal.graph import Graph
 from ipal.learners import EFC, PCL, POLO, PR
 from ipal.learners.classifier import balanced_cross_entropy
 from ipal.learners.efc import drifted_means
 from ipal.learners.polo import corrected_prototypes, density_prototype
 from ipal.memory import PrototypeMemory
-from ipal.streams import TaskStream
+from ipal.streams import Task, TaskStream
 from tests.methods.support import first_step, learn, learned, make
 
 
@@ -152,3 +155,27 @@ def test_the_network_before_a_task_is_let_go_when_it_is_learned(method, tiny_str
     next(steps)
     assert [name for name in learner.tensors() if name.startswith("previous.head")]
     assert not any(parameter.requires_grad for parameter in learner.previous_.parameters())
+
+
+def test_efc_learns_embeddings_of_a_single_number(tiny_stream: TaskStream):
+    learner = learned(EFC, tiny_stream, 2, encoder=EncoderConfig(hidden=8, width=1))
+    assert learner.covariance_.shape == (4, 1, 1)
+    torch.testing.assert_close(learner.covariance_[:, :, 0], learner.memory_.variance)
+
+
+@pytest.mark.parametrize("method", [PR, PCL, POLO, EFC], ids=lambda m: m.name)
+def test_embeddings_too_large_to_be_squared_are_not_remembered(method, tiny_stream: TaskStream):
+    task = tiny_stream.task(0)
+    huge = Task(Graph(task.graph.x * np.float32(1e25), task.graph.edges), task.nodes, task.labels)
+    with pytest.raises(DataError, match="scale the features down"):
+        learn(make(method, epochs=0), huge)
+
+
+def test_a_covariance_without_a_root_is_answered_with_a_sentence(tiny_stream: TaskStream):
+    learner = learned(EFC, tiny_stream, 1)
+    task = tiny_stream.task(1)
+    for value, words in ((-1.0, "efc.ridge=0.1"), (np.inf, "too large to be squared")):
+        learner.covariance_ = torch.full_like(learner.covariance_, value)
+        learner.start(task)
+        with pytest.raises(DataError, match=words):
+            learner.prepare(task)

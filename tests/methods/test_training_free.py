@@ -7,6 +7,7 @@ import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.neighbors import NearestCentroid
 
+from ipal.errors import DataError
 from ipal.graph import Graph
 from ipal.learners import NCM, SLDA
 from ipal.learners.kept import disjoint_union
@@ -135,3 +136,21 @@ def training_rows(stream: TaskStream) -> tuple[np.ndarray, np.ndarray]:
         np.concatenate([propagated(task.graph, 2)[task.nodes] for task in tasks]),
         np.concatenate([task.labels for task in tasks]),
     )
+
+
+@BOTH
+def test_features_too_large_to_be_added_up_are_refused(method, tiny_stream: TaskStream):
+    task = tiny_stream.task(0)
+    for x in (task.graph.x * np.float32(1e37), sp.csr_array(task.graph.x * np.float32(1e37))):
+        huge = Task(Graph(x, task.graph.edges), task.nodes, task.labels)
+        with pytest.raises(DataError, match=r"too large to be squared: scale the features down"):
+            learn(method(), huge)
+
+
+def test_features_too_large_to_be_squared_are_refused(tiny_stream: TaskStream):
+    task = tiny_stream.task(0)
+    huge = Task(Graph(task.graph.x * np.float32(1e25), task.graph.edges), task.nodes, task.labels)
+    learner = SLDA()
+    with pytest.raises(DataError, match=r"too large to be squared: scale the features down"):
+        learn(learner, huge)
+    assert torch.equal(learner.scatter_, torch.zeros(16, 16))  # nothing of it was taken in

@@ -70,8 +70,9 @@ class TrainingFree(Learner):
         # M (A^h X) as (M A^h) X: to propagate members is a matter of classes, not of features.
         with np.errstate(over="ignore", invalid="ignore"):  # what is too large is refused with a sentence
             sums = (task.graph.x.T @ _along(task.graph.normalised.T, members, self.hops)).T
-        if not np.isfinite(sums).all():
-            raise DataError(f"{SUMS} hold NaN or infinite values: {TOO_LARGE}.")
+            squares = np.square(sums).sum(axis=1)
+        if not np.isfinite(squares).all():
+            raise DataError(f"{SUMS} are NaN, infinite or too large to be squared: {TOO_LARGE}.")
         sums = torch.from_numpy(np.ascontiguousarray(sums, dtype=np.float32)).to(device)
         self.sum_ = torch.nn.functional.pad(self.sum_, (0, 0, 0, more)) + sums
         counts = torch.from_numpy(np.bincount(rows, minlength=len(self.labels_))).to(device)
