@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from ipal.errors import DataError
-from ipal.state import laid_out
 
 WORST_CONDITION = 1e12
 """Beyond it, a float64 solve returns mostly rounding."""
@@ -37,7 +36,7 @@ class Factor:
     """The relative ridge that was really used."""
 
     def solve(self, right: Tensor) -> Tensor:
-        return laid_out(torch.cholesky_solve(right, self.lower))
+        return torch.cholesky_solve(right, self.lower)
 
     def half(self, columns: Tensor) -> Tensor:
         """L^-1 applied to columns: inner products of the results are products through the inverse."""

@@ -185,12 +185,6 @@ def test_pivots_that_differ_beyond_all_numbers_are_ill_conditioned() -> None:
         assert ridge.factorise(torch.diag(doubles(1e300, 1e-300).flatten()), 0.0).ridge > 0
 
 
-@pytest.mark.parametrize("classes", [1, 3])
-def test_weights_lie_row_by_row(classes) -> None:
-    weights = ridge.ridge_weights(ridge.factorise(GRAM, 0.1), normal(classes, 2).T)
-    assert weights.stride() == (classes, 1)
-
-
 def test_scores_that_are_no_numbers_have_no_best_scale() -> None:
     with pytest.raises(DataError, match="NaN or infinite"):
         ridge.best_scale(torch.full((3, 2), math.nan), torch.tensor([0, 1, 0]), torch.ones(3))

@@ -31,6 +31,7 @@ from ipal.learners.self_choice import HOPS, LeftOut, choose_features, choose_rid
 from ipal.parallel import team
 from ipal.ridge import factorise, ridge_weights
 from ipal.spans import spanned
+from ipal.state import laid_out
 from ipal.streams import Task
 from ipal.sums import SUMS, PerClassSums, Rows, Sums, mirrored
 
@@ -161,7 +162,7 @@ class Analytic(Learner):
             self.choices_ = {**self.choices_, "ridge": told}
         factor = factorise(gram, self.ridge_)
         self.choices_ = {**self.choices_, "ridge_used": factor.ridge}  # more than asked for, where that was too little
-        self.weights_ = ridge_weights(factor, cross)
+        self.weights_ = laid_out(ridge_weights(factor, cross))
         if judges is not None:
             # Each task shows its own classes only: all of them so far have a say, by their number.
             more = len(torch.unique(judges.labels))
