@@ -2,15 +2,29 @@
 
 import errno
 import os
+import re
+import shutil
+import stat
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from ipal.errors import StoreError
 
+fcntl: Any
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}(?:\.onnx)?", re.DOTALL)
+"""The name of what is being written, with the target's name in it."""
+DAY = 86400.0
+STREAMS = ("/dev/std", "/dev/fd/", "/proc/")
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
@@ -22,20 +36,103 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 @contextmanager
 def written_whole(path: Path) -> Iterator[BinaryIO]:
     """A file to be written bit by bit: aside, flushed to the disk, and renamed once all went well."""
-    # A name of its own, so that two writers cannot meet.
-    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        with open(create(aside), "wb") as file:
+    with aside(path) as temporary:
+        with open(temporary, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(aside, path)
+        os.replace(temporary, path)
+    _flush_folder(path.parent)
+
+
+@contextmanager
+def aside(path: Path, ending: str = "", *, folder: bool = False) -> Iterator[Path]:
+    """A new file (or folder) beside `path`, to be renamed when it is whole; whatever is not renamed is removed.
+
+    Its name is its own, so that two writers cannot meet. It is locked as long as its writer lives: what a killed
+    writer of the same file left behind is known by that, and removed when it is a day old.
+    """
+    check_target(path)
+    sweep(path.parent, path.name, older_than=DAY)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}{ending}")
+    try:
+        if folder:
+            temporary.mkdir()
+        else:
+            os.close(create(temporary))
+        with _held(temporary):
+            yield temporary
     except OSError as error:
         raise explain_write_failure(path, error) from error
     finally:
-        with suppress(OSError):
-            aside.unlink(missing_ok=True)
-    _flush_folder(path.parent)
+        _remove(temporary)
+
+
+def sweep(folder: Path, target: str | None = None, *, older_than: float = 0.0) -> None:
+    """Remove what killed writers left in a folder: of all files, or of `target` alone.
+
+    Nothing is removed that a living process writes (on Windows, where that cannot be seen: nothing younger than a day).
+    """
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return
+    for name in names:
+        match = TEMPORARY.fullmatch(name)
+        if match and target in (None, match[1]) and _is_left_over(folder / name, older_than):
+            _remove(folder / name)
+
+
+def _is_left_over(path: Path, older_than: float) -> bool:
+    try:
+        age = time.time() - path.lstat().st_mtime
+        if path.is_symlink() or age < (older_than if fcntl else DAY):
+            return False
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:  # gone already, or not ours
+        return False
+    try:
+        if fcntl:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # it is being written
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """Keep a file or folder locked: it belongs to a living process."""
+    if not fcntl:
+        yield
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # where the file system knows no locks, nothing is taken for left over either
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def check_target(path: Path) -> None:
+    """Refuse to put a file in the place of a device, a pipe or a socket, or of a link to one."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # nothing is there, or writing will say what is wrong
+        return
+    is_stream = os.path.abspath(path).startswith(STREAMS)
+    if is_stream or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise StoreError(f"{path} is a device, a pipe or a socket, not a file: give the name of a file to write.")
 
 
 def create(path: Path) -> int:
@@ -56,7 +153,8 @@ def explain_write_failure(path: Path, error: OSError) -> StoreError:
             f"No room on the disk to write {path}: free some space, then repeat the command; "
             "what was saved before is whole."
         )
-    return StoreError(f"Cannot write {path} ({error.strerror}): choose another folder (--runs, -o) or fix it.")
+    reason = error.strerror or str(error) or type(error).__name__  # libraries raise some without a reason of the system
+    return StoreError(f"Cannot write {path} ({reason}): choose another folder (--runs, -o) or fix it.")
 
 
 def _flush_folder(folder: Path) -> None:

@@ -180,7 +180,10 @@ def whole_labels(y: NDArray[np.generic], n: int) -> NDArray[np.int64]:
 
 
 def content_hash(graph: Graph, y: NDArray[np.int64]) -> str:
-    """SHA-256 of features, edges and labels, whatever file they came from, some at a time."""
+    """SHA-256 of features, edges and labels, whatever file they came from, some at a time.
+
+    Features that are no finite numbers are refused in the same pass: a mapped graph is not read twice for it.
+    """
     digest: Any = hashlib.sha256()
     x = graph.x
     for part in [x.indptr, x.indices, x.data] if isinstance(x, sp.csr_array) else [x]:
@@ -197,8 +200,10 @@ def content_hash(graph: Graph, y: NDArray[np.int64]) -> str:
 def _take_in(digest: Any, shape: tuple[int, ...], parts: Iterator[NDArray[Any]]) -> None:
     digest.update(str(shape).encode())
     for part in parts:
-        kind = np.int64 if np.issubdtype(part.dtype, np.integer) else np.float32
-        digest.update(np.ascontiguousarray(part, dtype=kind))
+        whole = np.issubdtype(part.dtype, np.integer)
+        if not whole:
+            check_finite(part)
+        digest.update(np.ascontiguousarray(part, dtype=np.int64 if whole else np.float32))
 
 
 def _some_rows(values: NDArray[Any]) -> Iterator[NDArray[Any]]:

@@ -27,7 +27,7 @@ from filelock import FileLock, Timeout
 
 from ipal.config import RunConfig, run_config
 from ipal.errors import ConfigError, StoreError
-from ipal.files import explain_write_failure, make_folder, write_atomically
+from ipal.files import explain_write_failure, make_folder, sweep, write_atomically
 
 FORMAT = 1
 LATEST = "latest"
@@ -167,6 +167,7 @@ class RunFolder:
         except OSError as error:
             raise explain_write_failure(self.path / ".lock", error) from error
         try:
+            sweep(self.path)
             yield
         finally:
             lock.release()

@@ -1,6 +1,10 @@
 """Graphs as folders of mapped arrays: the same graph as before, and a sentence for whatever is wrong."""
 
+import errno
 import json
+import os
+import shutil
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,10 +13,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from ipal.datasets import Dataset, catalog, convert, load
+from ipal.datasets import catalog, convert, folders, load, verified
 from ipal.datasets.survey import look
 from ipal.errors import DataError, StoreError
-from ipal.graph import content_hash
+from ipal.files import create
+from ipal.graph import Graph, content_hash
 from tests.datasets.support import dense
 from tests.support import Command, complaint, sparse_parts, write_graph
 
@@ -166,10 +171,135 @@ def test_a_folder_without_a_graph_says_how_to_make_one(tmp_path: Path) -> None:
         load(f"{tmp_path}/")
 
 
-def test_content_that_was_changed_is_noticed_where_graphs_are_looked_at(folder: Path) -> None:
-    change("x", at=(0, 0), value=5)(folder)
-    with pytest.raises(DataError, match=r"not what its meta\.json says"):
-        look(str(folder), folder.parent)
+# ---------------------------------------------------------------------- content that no longer fits its hash
+
+
+def aged(folder: Path) -> Path:
+    """As if its files had been written an hour ago: what is newer is not remembered as verified."""
+    for path in folder.iterdir():
+        os.utime(path, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns - 3600 * 10**9))
+    return folder
+
+
+def count_hashes(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """A list that grows whenever a folder's content is read through."""
+    read: list[Any] = []
+    monkeypatch.setattr(folders, "content_hash", lambda graph, y: read.append(graph) or content_hash(graph, y))
+    return read
+
+
+def shuffled_labels(folder: Path) -> None:
+    np.save(folder / "y.npy", np.load(folder / "y.npy")[::-1].copy())
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(change("x", at=(0, 0), value=5), id="a feature"),
+        pytest.param(shuffled_labels, id="labels"),
+        pytest.param(meta(hash="0" * 64), id="the hash"),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False], ids=["at the first use", "later"])
+def test_content_that_was_changed_is_refused(damage: Break, first: bool, folder: Path) -> None:
+    aged(folder)
+    if not first:
+        load(str(folder))
+    damage(folder)
+    for use in (load, lambda name: look(name, folder.parent)):
+        with pytest.raises(DataError, match=r"was changed after it was written.*write it again with 'ipal data --conv"):
+            use(str(folder))
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_features_that_are_no_numbers_are_refused_though_the_hash_fits(
+    form: str, value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = load(SIZE if form == "dense" else sparse_graph(tmp_path))
+    x = source.graph.x.copy()
+    (x.data if form == "sparse" else x[3])[2] = value
+    bad = Graph.of(x, source.graph.neighbours)
+    with monkeypatch.context() as careless:
+        careless.setattr("ipal.graph.check_finite", lambda _: None)
+        facts = {"hash": content_hash(bad, source.y), "split": None, "preprocessing": "", "remark": ""}
+    folders.write_folder(tmp_path / "bad.graph", bad, source.y, {**facts, "beyond_task": False})
+    with pytest.raises(DataError, match=r"bad\.graph: The features hold NaN or infinite values"):
+        load(str(tmp_path / "bad.graph"))
+
+
+def test_a_folder_is_read_through_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    aged(folder)
+    read = count_hashes(monkeypatch)
+    for _ in range(3):
+        assert len(load(str(folder)).hash) == 64
+    assert len(read) == 1
+
+
+def test_what_was_written_a_moment_ago_is_not_remembered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = count_hashes(monkeypatch)
+    for _ in range(2):
+        load(str(folder))
+    assert len(read) == 2
+
+
+@pytest.mark.parametrize("how", ["same size and time", "renamed into place"])
+def test_a_record_of_other_files_is_not_believed(how: str, folder: Path) -> None:
+    load(str(aged(folder)))
+    before = (folder / "x.npy").stat()
+    x = np.load(folder / "x.npy")[::-1].copy()
+    if how == "renamed into place":
+        np.save(folder.parent / "other.npy", x)
+        os.replace(folder.parent / "other.npy", folder / "x.npy")
+    else:
+        np.save(folder / "x.npy", x)
+    os.utime(folder / "x.npy", ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(DataError, match="was changed after it was written"):
+        load(str(folder))
+
+
+def test_a_copied_folder_is_verified_by_itself(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load(str(aged(folder)))
+    shutil.copytree(folder, tmp_path / "copy.graph")
+    read = count_hashes(monkeypatch)
+    load(str(tmp_path / "copy.graph"))
+    assert len(read) == 1
+
+
+@pytest.mark.parametrize("content", ["{", "[" * 50_000, "null"])
+def test_a_damaged_record_is_as_good_as_none(content: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load(str(aged(folder)))
+    (folder / verified.RECORD).write_text(content)
+    read = count_hashes(monkeypatch)
+    load(str(folder))
+    assert len(read) == 1
+
+
+@pytest.mark.parametrize("home", [True, False], ids=["a home", "no home"])
+def test_a_folder_that_may_not_be_written_is_remembered_elsewhere(
+    home: bool, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> int:
+        if folder in path.parents or not home:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return create(path)
+
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("ipal.files.create", refuse)
+    before = sorted(aged(folder).iterdir())
+    read = count_hashes(monkeypatch)
+    for _ in range(3):
+        load(str(folder))
+    assert len(read) == (1 if home else 3)
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_mapped_graph_is_not_held_in_memory_by_its_verification(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mapped = []
+    monkeypatch.setattr(folders, "content_hash", lambda graph, y: mapped.append(weakref.ref(graph)) or content_hash(graph, y))
+    dataset = load(str(folder))
+    assert mapped[0]() is None
+    assert dataset.graph.num_nodes == 60
 
 
 # ---------------------------------------------------------------------- the command
@@ -193,7 +323,12 @@ def test_a_conversion_says_what_it_needs(words: list[str], command: Command) -> 
     complaint(command("data", *words), "ipal data --convert cs -o cs.graph")
 
 
-def test_known_hashes_are_not_computed_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ipal.datasets.content_hash", lambda *_: pytest.fail("computed"))
-    dataset: Dataset = load(str(folder))
-    assert len(dataset.hash) == 64
+def test_a_changed_folder_is_one_sentence_and_a_finished_run_is_not_shown(command: Command, tmp_path: Path) -> None:
+    assert command("data", "--convert", "synthetic:nodes=200,classes=4", "-o", "mine.graph").code == 0
+    run = ("run", "--dataset", "mine.graph", "--method", "ncm", "--threads", 1)
+    assert command(*run).code == 0
+    change("x", at=(0, 0), value=5)(tmp_path / "mine.graph")
+    shuffled_labels(tmp_path / "mine.graph")
+    complaint(command(*run), "mine.graph", "was changed after it was written")
+    complaint(command(*run, "--seed", 1), "mine.graph", "was changed after it was written")
+    assert len(list((tmp_path / "runs").iterdir())) == 1

@@ -10,6 +10,7 @@ from rich.text import Text
 from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, Runs
 from ipal.errors import ConfigError, DataError, StoreError
+from ipal.files import check_target
 from ipal.store import RunFolder, RunStore
 
 if TYPE_CHECKING:
@@ -203,6 +204,7 @@ def _closed_form(path: Path) -> "Analytic":
 
 def new_file(path: Path, force: bool) -> Path:
     """Refused before anything is computed, not after."""
+    check_target(path)
     if path.is_dir():
         raise StoreError(f"{path} is a folder: give -o the name of a file.")
     if path.exists() and not force:

@@ -30,7 +30,7 @@ class Dataset:
     beyond_task: bool
     """Whether the features of a node were made by looking at nodes of other tasks."""
     known_hash: str = ""
-    """As a graph folder says it: there it was computed when the folder was written."""
+    """As a graph folder says it: computed when the folder was written, and verified at its first use."""
 
     @cached_property
     def hash(self) -> str:
@@ -82,11 +82,11 @@ def convert(name: str, path: Path, root: Path | None = None, *, undirected: bool
         "beyond_task": dataset.beyond_task,
     }
     folders.write_folder(path, dataset.graph, dataset.y, facts)
-    return _mapped(str(path.resolve()), path, undirected)
+    return _mapped(str(path.resolve()), path, undirected, verify=False)
 
 
-def _mapped(name: str, path: Path, undirected: bool) -> Dataset:
-    stored = folders.open_folder(path, undirected=undirected)
+def _mapped(name: str, path: Path, undirected: bool, *, verify: bool = True) -> Dataset:
+    stored = folders.open_folder(path, undirected=undirected, verify=verify)
     meta = stored.meta
     return Dataset(
         name=name,

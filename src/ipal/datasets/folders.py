@@ -9,12 +9,11 @@ x.npy         features, nodes x features; or sparse as x_indptr.npy, x_indices.n
 
 import json
 import os
-import shutil
-import uuid
+import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,9 +22,10 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
 
+from ipal.datasets import verified
 from ipal.errors import DataError, StoreError
-from ipal.files import explain_write_failure, make_folder, write_atomically
-from ipal.graph import Features, Graph
+from ipal.files import aside, make_folder, write_atomically
+from ipal.graph import Features, Graph, content_hash
 from ipal.neighbours import Neighbours, smallest
 
 META = "meta.json"
@@ -79,22 +79,43 @@ def write_folder(path: Path, graph: Graph, y: NDArray[np.int64], facts: Mapping[
     meta = {"format": FORMAT, "version": VERSION, "num_features": graph.num_features, "sparse": sparse}
     meta |= {"symmetric": graph.symmetric, **facts}
     make_folder(path.parent)
-    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        aside.mkdir()
+    with aside(path, folder=True) as temporary:
         for name, array in arrays.items():
-            np.save(aside / f"{name}.npy", array, allow_pickle=False)
-        write_atomically(aside / META, json.dumps(meta, indent=2, ensure_ascii=False) + "\n")
-        os.rename(aside, path)
-    except OSError as error:
-        raise explain_write_failure(path, error) from error
-    finally:
-        with suppress(OSError):
-            shutil.rmtree(aside)
+            with open(temporary / f"{name}.npy", "wb") as file:
+                # Handed a file of the system, NumPy writes by itself, and loses the reason why it could not.
+                np.save(SimpleNamespace(write=file.write), array, allow_pickle=False)  # type: ignore[call-overload]
+                file.flush()
+                os.fsync(file.fileno())
+        write_atomically(temporary / META, json.dumps(meta, indent=2, ensure_ascii=False) + "\n")
+        os.rename(temporary, path)
 
 
-def open_folder(path: Path, *, undirected: bool) -> StoredGraph:
-    """Map a graph, with its structure checked; features are looked at when they are used."""
+def open_folder(path: Path, *, undirected: bool, verify: bool = True) -> StoredGraph:
+    """Map a graph, with its structure checked; at its first use all of it is read once and compared with its hash."""
+    stored = _open(path, undirected)
+    if not verify:
+        return stored
+    began, found = time.time(), verified.stamps(path, stored.meta.hash)
+    if verified.is_known(path, found):
+        return stored
+    try:
+        actual = content_hash(stored.graph, stored.y)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
+    if actual != stored.meta.hash:
+        raise DataError(
+            f"{path} was changed after it was written: its content no longer fits its hash; write it again with "
+            "'ipal data --convert'."
+        )
+    # Mapped anew: what was read stays in this process's memory as long as it is mapped.
+    del stored
+    stored = _open(path, undirected)
+    if verified.stamps(path, stored.meta.hash) == found:
+        verified.remember(path, found, began)
+    return stored
+
+
+def _open(path: Path, undirected: bool) -> StoredGraph:
     meta = _read_meta(path)
     if undirected and not meta.symmetric:
         raise DataError(

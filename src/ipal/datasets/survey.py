@@ -5,9 +5,7 @@ from typing import Any
 
 from ipal import datasets
 from ipal.datasets import catalog
-from ipal.datasets.folders import META
 from ipal.errors import DataError
-from ipal.graph import content_hash
 
 
 def look(name: str, root: Path, *, undirected: bool = True) -> dict[str, Any]:
@@ -16,10 +14,6 @@ def look(name: str, root: Path, *, undirected: bool = True) -> dict[str, Any]:
     if not facts["here"]:
         return facts
     dataset = datasets.load(name, root, undirected=undirected)
-    if dataset.known_hash and content_hash(dataset.graph, dataset.y) != dataset.known_hash:
-        raise DataError(
-            f"The content of {name} is not what its {META} says: write the folder again with 'ipal data --convert'."
-        )
     return facts | {
         "nodes": dataset.graph.num_nodes,
         "edges": dataset.graph.num_edges,

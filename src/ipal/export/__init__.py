@@ -7,7 +7,6 @@ check.py        whether the file and the model agree
 
 import json
 import os
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from ipal.export.check import GRAPHS, TOLERANCE, Parity, check
 from ipal.export.inference import answer
 from ipal.export.program import OPSET, Program
 from ipal.extras import need_extra
-from ipal.files import create, explain_write_failure
+from ipal.files import aside
 from ipal.learners import Learner
 
 __all__ = ["GRAPHS", "TOLERANCE", "Exported", "Parity", "export_onnx", "onnx_model"]
@@ -48,18 +47,13 @@ def export_onnx(learner: Learner, path: str | Path, *, graphs: int = GRAPHS) -> 
     target = Path(path)
     content = onnx_model(learner)
     # Checked as it lies on the disk; nobody finds it under its name before.
-    aside = target.with_name(f".{target.name}.{uuid.uuid4().hex}.onnx")
-    try:
-        with open(create(aside), "wb") as file:
+    with aside(target, ".onnx") as temporary:
+        with open(temporary, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        parity = check(learner, aside, graphs)
-        os.replace(aside, target)
-    except OSError as error:
-        raise explain_write_failure(target, error) from error
-    finally:
-        aside.unlink(missing_ok=True)
+        parity = check(learner, temporary, graphs)
+        os.replace(temporary, target)
     classes = len(learner.labels_)
     return Exported(
         path=target,
