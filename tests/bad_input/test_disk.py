@@ -2,15 +2,23 @@
 
 import errno
 import json
+import os
+import socket
+import subprocess
 import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ipal import IPAL, StoreError, experiment
+from ipal.datasets import convert
+from ipal.files import TEMPORARY, aside, explain_write_failure, write_atomically
 from ipal.state import State
-from ipal.store import RunStore
+from ipal.store import RunFolder, RunStore
 from tests.bad_input.support import SMALL, contents, learn, wanted
 from tests.support import Command, Watcher, complaint
 
@@ -140,3 +148,139 @@ def test_a_full_disk_keeps_the_model_that_was_saved_before(
         fitted.save(saved)
     assert saved.read_bytes() == before
     assert [path.name for path in saved.parent.iterdir()] == [saved.name]
+
+
+def test_a_failed_write_always_says_why() -> None:
+    for error in (OSError("4096 requested and 0 written"), OSError(), OSError(errno.EACCES, "Permission denied")):
+        assert "None" not in str(explain_write_failure(Path("x"), error))
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    """No file may become larger than 20,000 bytes: the system itself refuses, as it does on a full disk."""
+    resource = pytest.importorskip("resource", reason="only some systems limit the size of files")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.usefixtures("small_files")
+def test_a_graph_that_does_not_fit_on_the_disk_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"No room on the disk to write .*mine\.graph"):
+        convert("synthetic:nodes=500,classes=4,features=50", tmp_path / "mine.graph")
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---------------------------------------------------------------------- what killed writers leave behind
+
+HALF = """
+import os, signal, sys
+from pathlib import Path
+from ipal.files import aside, written_whole
+folder = Path(sys.argv[1])
+with written_whole(folder / "checkpoint.safetensors") as file, aside(folder / "my.graph", folder=True) as temporary:
+    (temporary / "x.npy").write_bytes(b"half")
+    file.write(b"half")
+    file.flush()
+    print("writing", flush=True)
+    sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[Callable[[], None]]:
+    """A process that is writing in the folder; call it to have it killed."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HALF, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == b"writing\n"
+
+        def kill() -> None:
+            process.kill()
+            process.wait()
+
+        yield kill
+        kill()
+
+
+def left(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if TEMPORARY.fullmatch(path.name)]
+
+
+def test_what_a_killed_writer_left_is_removed_under_the_lock_of_the_run(
+    tmp_path: Path, writer: Callable[[], None]
+) -> None:
+    mine = tmp_path / f".notes.{'a' * 32}"  # no name that this library gives
+    mine.write_text("my own")
+    with RunFolder(tmp_path).locked():
+        assert len(left(tmp_path)) == 2, "it is still being written"
+    writer()
+    assert len(left(tmp_path)) == 2, "otherwise nothing is tested"
+    with RunFolder(tmp_path).locked():
+        assert left(tmp_path) == []
+    assert mine.exists()
+
+
+def test_a_write_removes_what_a_killed_writer_of_the_same_file_left_a_day_ago(
+    tmp_path: Path, writer: Callable[[], None]
+) -> None:
+    other = tmp_path / f".other.csv.{uuid.uuid4().hex}"
+    other.write_text("of another file")
+    yesterday = time.time() - 90_000
+    for path in left(tmp_path):
+        os.utime(path, (yesterday, yesterday))
+    write_atomically(tmp_path / "checkpoint.safetensors", "whole")
+    assert len(left(tmp_path)) == 3, "who writes slowly is not dead"
+    writer()
+    write_atomically(tmp_path / "checkpoint.safetensors", "whole")
+    names = sorted(path.name.rpartition(".")[0] for path in left(tmp_path))
+    assert names == [".my.graph", ".other.csv"]
+    young = tmp_path / f".checkpoint.safetensors.{uuid.uuid4().hex}"
+    young.write_text("perhaps of another machine")
+    write_atomically(tmp_path / "checkpoint.safetensors", "whole")
+    assert young.exists()
+    with aside(tmp_path / "my.graph", folder=True):
+        pass
+    assert ".my.graph" not in {path.name.rpartition(".")[0] for path in left(tmp_path)}
+
+
+# ---------------------------------------------------------------------- what is no file
+
+
+@pytest.fixture(params=["device", "link to a device", "pipe", "socket"])
+def special(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "out.csv"
+    if request.param == "device":
+        yield Path(os.devnull)
+    elif request.param == "link to a device":
+        path.symlink_to(os.devnull)
+        yield path
+    elif request.param == "pipe":
+        os.mkfifo(path)
+        yield path
+    else:
+        with socket.socket(socket.AF_UNIX) as server, pytest.MonkeyPatch.context() as here:
+            here.chdir(tmp_path)  # the address of a socket must be short
+            server.bind(path.name)
+            yield path
+
+
+def test_a_device_is_not_replaced_by_a_file(special: Path) -> None:
+    before = special.lstat()
+    with pytest.raises(StoreError, match="is a device, a pipe or a socket"):
+        write_atomically(special, "text")
+    assert special.lstat().st_ino == before.st_ino
+    assert special.lstat().st_mode == before.st_mode
+
+
+@pytest.mark.parametrize("output", ["/dev/null", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+@pytest.mark.parametrize("force", [[], ["--force"]], ids=["", "force"])
+def test_a_device_as_output_is_refused_before_anything_is_done(
+    command: Command, saved: Path, output: str, force: list[str]
+) -> None:
+    for words in (["predict", saved, "--graph", "digits"], ["export", saved], ["merge", saved, saved]):
+        complaint(command(*words, "-o", output, *force), output, "is a device, a pipe or a socket")

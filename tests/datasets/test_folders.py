@@ -294,9 +294,13 @@ def test_a_folder_that_may_not_be_written_is_remembered_elsewhere(
     assert sorted(folder.iterdir()) == before
 
 
-def test_a_mapped_graph_is_not_held_in_memory_by_its_verification(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mapped_graph_is_not_held_in_memory_by_its_verification(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mapped = []
-    monkeypatch.setattr(folders, "content_hash", lambda graph, y: mapped.append(weakref.ref(graph)) or content_hash(graph, y))
+    monkeypatch.setattr(
+        folders, "content_hash", lambda graph, y: mapped.append(weakref.ref(graph)) or content_hash(graph, y)
+    )
     dataset = load(str(folder))
     assert mapped[0]() is None
     assert dataset.graph.num_nodes == 60

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipal.errors import ConfigError
 from ipal.extras import need_extra
-from ipal.files import make_folder, write_atomically
+from ipal.files import check_target, make_folder, write_atomically
 from ipal.report.page.facts import read_facts
 from ipal.report.page.one import one_run
 from ipal.report.page.parts import Page
@@ -57,6 +57,7 @@ def make_page(
 def check_path(path: Path) -> None:
     """Before any work: whether a page can be written there."""
     need_extra("html", "plotly", "jinja2")
+    check_target(path)
     if path.is_dir():
         raise ConfigError(f"{path} is a folder: name a file for the page, as -o {path / 'page.html'}.")
     if path.suffix not in {".html", ".htm"}:
