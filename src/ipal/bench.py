@@ -1,6 +1,7 @@
 """Experiment files made real: all runs of all rows, the choice of settings by validation scores, the manifests."""
 
 import itertools
+import math
 import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
@@ -119,6 +120,9 @@ class Bench:
             "validation": spread([result["validation"]["average_performance"] for result in results]),
             "seconds": statistics.fmean(result["timing"]["total_seconds"] for result in results) if results else None,
             "peak_memory_bytes": max((result["peak_memory_bytes"] for result in results), default=None),
+            "runs_taking_turns": max(
+                (result["timing"].get("runs_taking_turns", 1) for result in results), default=None
+            ),
             "failures": [{"run": run, "reason": reason} for run, reason in row.failures.items()],
         }
 
@@ -154,8 +158,12 @@ class Watcher(Protocol):
 
 
 def choose(points: Sequence[Point], scores: Mapping[str, float]) -> Point | None:
-    """The point with the highest mean score, the first among equals, of those with a score for every run."""
-    whole = [point for point in points if scores.keys() >= set(point.runs)]
+    """The point with the highest mean score, the first among equals, of those with a score for every run.
+
+    NaN, which a damaged result may hold, is no score.
+    """
+    known = {run for run, score in scores.items() if math.isfinite(score)}
+    whole = [point for point in points if known >= set(point.runs)]
     return max(whole, key=lambda point: statistics.fmean(scores[run] for run in point.runs), default=None)
 
 

@@ -12,17 +12,30 @@ from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from ipal.errors import ConfigError, did_you_mean
 
 Tree = dict[str, Any]
 
 
+SMALLEST, LARGEST = 2.0**-126, (2 - 2.0**-23) * 2.0**127
+"""Of the numbers that 32 bits hold in full."""
+
+
+def usable_number(value: Any) -> Any:
+    """A setting that is no number, or one to compute with: in 32 bits it becomes neither infinite nor zero."""
+    if isinstance(value, float) and value and not SMALLEST <= abs(value) <= LARGEST:
+        raise ValueError("it is too large or too small to compute with")
+    return value
+
+
 class Section(BaseModel):
     """A group of settings: unknown names are refused, values are checked, nothing changes afterwards."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+
+    _usable = field_validator("*")(usable_number)
 
 
 class Sampling(Section):
@@ -172,7 +185,8 @@ def explain(
         return ConfigError(f"The setting '{path}' is missing.", path)
     # Where a setting may be one of several kinds, each says what it would have taken.
     same = [one["msg"] for one in error.errors() if _keys(one["loc"])[: len(parts)] == parts]
-    problem = ", or ".join(message[0].lower() + message[1:] for message in same)
+    said = [message.removeprefix("Value error, ") for message in same]
+    problem = ", or ".join(message[0].lower() + message[1:] for message in said)
     return ConfigError(f"The setting '{path}' cannot be {first['input']!r}: {problem}.", path)
 
 

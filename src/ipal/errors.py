@@ -4,6 +4,7 @@ IpalError            one sentence: what is wrong, what to do; the command ends w
 ├── ConfigError      an option, a setting or a configuration file
 ├── DataError        a graph, its labels or its split
 ├── StoreError       a run folder or a saved model
+├── NonFiniteError   what is computed has become NaN or infinite
 ├── CapacityError    memory: too little of it
 ├── ClusterError     other machines, or the way to them
 └── TeamError        another process of the same run is gone; exit code 1
@@ -35,6 +36,24 @@ class DataError(IpalError):
 
 class StoreError(IpalError):
     """A run folder or a saved model cannot be read or written."""
+
+
+class NonFiniteError(IpalError):
+    """What is computed has become NaN or infinite: nothing that is made of it would mean anything."""
+
+    def __init__(self, what: str, place: str = "") -> None:
+        super().__init__(what, place)
+        self.what, self.place = what, place
+
+    def __str__(self) -> str:
+        at = f" in {self.place}" if self.place else ""
+        return (
+            f"NaN or infinite values{at}: {self.what}; use a lower learning rate, smaller features or other settings."
+        )
+
+    def within(self, place: str) -> "NonFiniteError":
+        """The same, with what the place is a part of."""
+        return NonFiniteError(self.what, ", ".join(filter(None, [place, self.place])))
 
 
 class CapacityError(IpalError):

@@ -4,8 +4,8 @@ import dataclasses
 import sys
 import time
 import weakref
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Generator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,12 +13,14 @@ import numpy as np
 import torch
 
 from ipal import datasets
+from ipal.cadence import Cadence
 from ipal.capacity import explained, is_out_of_memory
 from ipal.config import EncoderConfig, RunConfig, TrainConfig
 from ipal.datasets import Dataset
 from ipal.environment import PeakMemory, environment
-from ipal.errors import ConfigError, StoreError, did_you_mean
+from ipal.errors import ConfigError, NonFiniteError, StoreError, did_you_mean
 from ipal.evaluate import Row, evaluate
+from ipal.finite import check_tensors, check_terms, not_finite, read_terms
 from ipal.learners import Learner, learner_class
 from ipal.learners.base import SHARED_SETTINGS, Terms, usable_device
 from ipal.metrics import average_forgetting, average_performance, average_performance_curve, matrix_of_rows
@@ -139,13 +141,15 @@ def run_by_epochs(
     checkpoint_every: int | None = None,
     data_root: Path | None = None,
     company: int = 1,
+    memory: PeakMemory | None = None,
 ) -> Generator[None, None, dict[str, Any]]:
     """A run that pauses after every epoch, so that several (`company`) can take turns in one process; see `run`.
 
+    Runs that take turns share one `memory`: what their process holds is all of theirs together.
     Without `checkpoint_every` (epochs), checkpoints are as frequent as costs a small share of the time.
     """
     torch.set_num_threads(config.threads)
-    memory = PeakMemory()
+    memory = memory or PeakMemory()
     learner = build_learner(config)
     stream = stream_of(config, dataset)
     us = team()
@@ -162,10 +166,12 @@ def run_by_epochs(
         elif us.leads:
             folder.log(f"resumed at task {progress.task}, epoch {progress.epoch}")
         observer.started(len(stream), learner.epochs, progress.task * learner.epochs + progress.epoch)
-        watch = _Watch(learner, progress, folder, observer, memory, _Cadence(checkpoint_every, company))
+        watch = _Watch(learner, progress, folder, observer, memory, Cadence(checkpoint_every, company))
         try:
             for index in range(progress.task, len(stream)):
                 yield from _learn_task(stream, index, watch)
+        except NonFiniteError as error:
+            raise error.within(f"task {progress.task + 1} of {len(stream)}") from error
         except (MemoryError, RuntimeError) as error:
             if is_out_of_memory(error):
                 raise explained(config, dataset, stream) from error
@@ -208,37 +214,6 @@ def stream_of(config: RunConfig, dataset: Dataset) -> TaskStream:
     return known[key]
 
 
-class _Cadence:
-    """When a checkpoint is due: after so many epochs, or when the last one was a small share of the time since."""
-
-    SHARE = 0.05
-    LOOK_EVERY = 0.1
-
-    def __init__(self, every: int | None, company: int) -> None:
-        self._every, self._company = every, company
-        self._last, self._cost, self._looked = time.perf_counter(), 0.0, 0.0
-
-    def is_due(self, epoch: int) -> bool:
-        if self._every:
-            return epoch % self._every == 0
-        return time.perf_counter() - self._last > self._company * max(1.0, self._cost / self.SHARE)
-
-    def is_look_due(self) -> bool:
-        """Whether somebody may want to see what became of the last epochs."""
-        return time.perf_counter() - self._looked > self._company * self.LOOK_EVERY
-
-    def looked(self) -> None:
-        self._looked = time.perf_counter()
-
-    @contextmanager
-    def paid(self) -> Iterator[None]:
-        """Around the writing of a checkpoint."""
-        begin = time.perf_counter()
-        yield
-        self._last = time.perf_counter()
-        self._cost = self._last - begin
-
-
 @dataclasses.dataclass
 class _Watch:
     """A run under way, with all who follow it."""
@@ -248,7 +223,7 @@ class _Watch:
     folder: RunFolder
     observer: Observer
     memory: PeakMemory
-    cadence: _Cadence
+    cadence: Cadence
     unread: list[Terms] = dataclasses.field(default_factory=list)
     """Loss terms of epochs that nobody looked at yet: looking makes a GPU wait."""
 
@@ -264,12 +239,11 @@ class _Watch:
     def look(self) -> None:
         """Read the terms that were left unread, all at once, and show them."""
         if self.unread:
-            flat = torch.stack([term for terms in self.unread for term in terms.values()]).tolist()
             first = self.progress.epoch - len(self.unread)
-            values = iter(flat)
-            for number, terms in enumerate(self.unread):
-                named = {name: next(values) for name in terms}
-                self.progress.history.append({"task": self.progress.task, "epoch": first + number, **named})
+            values = read_terms(self.unread)
+            check_terms(values, first, self.learner.epochs)
+            for number, named in enumerate(values, start=first):
+                self.progress.history.append({"task": self.progress.task, "epoch": number, **named})
                 self.observer.epoch(self.progress.task, named)
             self.unread = []
         self.cadence.looked()
@@ -302,6 +276,7 @@ def _learn_task(stream: TaskStream, index: int, watch: _Watch) -> Generator[None
         if clouds:
             progress.whereabouts, moves = progress.whereabouts.followed(clouds, learner.remembered())
             row.drift.update(moves)
+            check_tensors(progress.whereabouts.tensors(), {"whereabouts": "embeddings of test nodes"})
     progress.evaluation_seconds += time.perf_counter() - clock
     progress.rows.append(row)
     progress.task, progress.epoch = index + 1, 0
@@ -316,6 +291,8 @@ def _learn_task(stream: TaskStream, index: int, watch: _Watch) -> Generator[None
 def _checkpoint(learner: Learner, progress: Progress, folder: RunFolder, memory: PeakMemory) -> None:
     progress.peak_memory_bytes = max(progress.peak_memory_bytes, memory.bytes())
     learned, come = learner.state(), progress.state()
+    if not_finite(learned.tensors):
+        return  # the last good one is kept: the next loss, or the end of the task, says what is wrong
     facts = {"learner": learned.facts, "progress": come.facts}
     State({**learned.tensors, **come.tensors}, facts).save(folder.checkpoint)
 

@@ -16,6 +16,7 @@ import torch
 from ipal import experiment
 from ipal.config import RunConfig
 from ipal.datasets import Dataset
+from ipal.environment import PeakMemory
 from ipal.store import RunFolder
 
 Ended = Callable[[int, BaseException | None], None]
@@ -42,7 +43,9 @@ def run_fleet(members: Sequence[Member], ended: Ended, checkpoint_every: int | N
     """Make all runs, interleaved; `ended` hears of each when it is done: its place, and what went wrong."""
     waiting = deque(enumerate(members))
     company = min(LANES, len(members))
-    lanes = [_Lane(waiting, ended, checkpoint_every, company) for _ in range(company)]
+    # One for all: to measure anew for every run would lose what the others have held.
+    options = {"checkpoint_every": checkpoint_every, "company": company, "memory": PeakMemory()}
+    lanes = [_Lane(waiting, ended, options) for _ in range(company)]
     for place, lane in enumerate(lanes):
         # With a head start of their own: while one run is between two tasks, the others keep the GPU busy.
         lane.advance(lane.epochs_of_a_task * place // company)
@@ -53,11 +56,8 @@ def run_fleet(members: Sequence[Member], ended: Ended, checkpoint_every: int | N
 class _Lane:
     """One run after the other, on a CUDA stream of its own."""
 
-    def __init__(
-        self, waiting: deque[tuple[int, Member]], ended: Ended, checkpoint_every: int | None, company: int
-    ) -> None:
-        self._waiting, self._ended = waiting, ended
-        self._options: dict[str, Any] = {"checkpoint_every": checkpoint_every, "company": company}
+    def __init__(self, waiting: deque[tuple[int, Member]], ended: Ended, options: dict[str, Any]) -> None:
+        self._waiting, self._ended, self._options = waiting, ended, options
         self._streams: dict[str, AbstractContextManager[Any]] = {}
         self._index, self._member = -1, cast(Member | None, None)
         self._take()

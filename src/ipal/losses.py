@@ -11,7 +11,12 @@ from torch import Tensor
 
 def unit(rows: Tensor) -> Tensor:
     """Rows scaled to length one; a row of zeros stays. Fewer passes than `F.normalize`, backward most of all."""
-    return rows * rows.square().sum(dim=-1, keepdim=True).clamp_min(1e-24).rsqrt()
+    squares = rows.square().sum(dim=-1, keepdim=True).clamp_min(1e-24)
+    if not torch.is_grad_enabled():
+        # A row too long to measure has no direction; it must not look like one of zeros. In training, what is
+        # remembered of such rows is infinite, and stops it.
+        squares = torch.where(squares.isfinite(), squares, torch.nan)
+    return rows * squares.rsqrt()
 
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:

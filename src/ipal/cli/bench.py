@@ -171,7 +171,8 @@ def _show_rows(bench: "Bench", rows: list[dict[str, Any]]) -> None:
     for name in ("AP", "AF", "valid.\nAP", "seconds", "peak\nmemory"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        cost = (f"{row['seconds']:.1f}", render.size(row["peak_memory_bytes"])) if row["runs"] else ("", "")
+        peak = render.size(row["peak_memory_bytes"]) + " ‡" * (row["runs_taking_turns"] > 1) if row["runs"] else ""
+        cost = (f"{row['seconds']:.1f}" if row["runs"] else "", peak)
         scores = [_spread(row[name]) for name in ("average_performance", "average_forgetting")]
         validation = f"{row['validation']['mean']:.2f}" if row["runs"] else ""
         settings = f"\n  {_settings(row['settings'])}" if row["settings"] else ""
@@ -180,6 +181,8 @@ def _show_rows(bench: "Bench", rows: list[dict[str, Any]]) -> None:
     render.out.print(table)
     if any(row["stores_exemplars"] for row in rows):
         render.out.print("† stores raw nodes of earlier tasks.")
+    if any(row["runs"] and row["runs_taking_turns"] > 1 for row in rows):
+        render.out.print("‡ of all runs that took turns in one process.")
 
 
 def _show_failures(failures: dict[str, str]) -> None:

@@ -84,7 +84,7 @@ def result(content: dict[str, Any], folder: Path) -> None:
     facts.add_row("AP", f"{content['average_performance']:.2f} %   (mean accuracy over tasks at the end)")
     facts.add_row("AF", f"{content['average_forgetting']:.2f} %   (change since each task was learned)")
     facts.add_row("time", f"{timing['total_seconds']:.1f} s, of which {timing['evaluation_seconds']:.1f} s evaluation")
-    facts.add_row("peak memory", size(content["peak_memory_bytes"]))
+    facts.add_row("peak memory", peak_memory(content["peak_memory_bytes"], timing.get("runs_taking_turns", 1)))
     facts.add_row("retained", f"{size(kept['bytes'])}: " + "; ".join(_kept(item) for item in kept["items"]))
     exemplars = "raw nodes ARE stored" if kept["stores_exemplars"] else "no node is stored"
     facts.add_row("", f"{exemplars}; {len(kept['nodes_behind_class'])} classes remembered")
@@ -147,6 +147,11 @@ def survey(rows: list[dict[str, Any]], root: Path) -> None:
     for row in rows:
         if "how_to_get" in row:
             out.print(row["how_to_get"], soft_wrap=True, markup=False)
+
+
+def peak_memory(count: float, runs: int) -> str:
+    """Of a process; where several runs took turns in it, it is theirs together."""
+    return size(count) + (f" (of {runs} runs that took turns in one process)" if runs > 1 else "")
 
 
 def size(count: float) -> str:

@@ -83,7 +83,7 @@ def write_folder(path: Path, graph: Graph, y: NDArray[np.int64], facts: Mapping[
         for name, array in arrays.items():
             with open(temporary / f"{name}.npy", "wb") as file:
                 # Handed a file of the system, NumPy writes by itself, and loses the reason why it could not.
-                np.save(SimpleNamespace(write=file.write), array, allow_pickle=False)  # type: ignore[call-overload]
+                np.save(SimpleNamespace(write=file.write), array, allow_pickle=False)
                 file.flush()
                 os.fsync(file.fileno())
         write_atomically(temporary / META, json.dumps(meta, indent=2, ensure_ascii=False) + "\n")

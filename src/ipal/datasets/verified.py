@@ -1,4 +1,4 @@
-"""Which graph folders are known to hold what their hash says, so that a large graph is read through once, not at every use.
+"""Which graph folders are known to hold what their hash says: a large graph is read through once, not at every use.
 
 What is remembered is what the system says of each file (size, times, inode) when its content was verified. A file that
 was replaced, written or copied differs in one of them, and its folder is verified again.

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError, field_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from ipal.config import explain
+from ipal.config import explain, usable_number
 from ipal.errors import ConfigError, DataError, StoreError
+from ipal.finite import check_scores, check_tensors
 from ipal.graph import Graph
 from ipal.learners.convert import graph_of, task_of
 from ipal.parallel import team
@@ -73,6 +74,8 @@ class Learner(ABC):
     keeps: ClassVar[dict[str, str]] = {"generator": "random state"}
     """What each group of the state's tensors is, in words."""
 
+    _usable = field_validator("*")(usable_number)
+
     # ------------------------------------------------------------------ the estimator's face
 
     def partial_fit(self, data: "Data") -> Self:
@@ -89,7 +92,9 @@ class Learner(ABC):
         """Probability of every class, in the order of `classes_`."""
         with torch.no_grad():
             graph = self.checked(graph_of(data))
-            return self.probabilities(self.scores(graph), graph).cpu().numpy()
+            probabilities = self.probabilities(self.scores(graph), graph)
+            check_scores(probabilities)
+            return probabilities.cpu().numpy()
 
     def embed(self, data: "Data") -> NDArray[np.float32]:
         """Embedding of every node."""
@@ -195,6 +200,7 @@ class Learner(ABC):
             with span("preparation"):
                 self.start(task)
         yield from self.teach(task, first_epoch)
+        check_tensors(self.tensors(), self.keeps)
 
     def start(self, task: Task) -> None:
         """Check a task, and take its new labels into `classes_`; a method may add what else happens once."""
@@ -234,6 +240,7 @@ class Learner(ABC):
 
     def likeliest(self, scores: Tensor) -> Labels:
         """The label with the highest score, row by row."""
+        check_scores(scores)
         labels: Labels = np.asarray(self.labels_)[scores.argmax(dim=-1).cpu().numpy()]
         return labels
 

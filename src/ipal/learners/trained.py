@@ -27,6 +27,7 @@ from ipal.config import EncoderConfig, Sampling, TrainConfig
 from ipal.encoder import GCN
 from ipal.errors import ConfigError
 from ipal.exact import embeddings
+from ipal.finite import check_tensors, check_terms, read_terms
 from ipal.graph import Graph
 from ipal.learners.base import Learner, Look, Terms
 from ipal.parallel import team
@@ -115,12 +116,19 @@ class TrainedLearner(Learner, Generic[Prepared]):
         with span("preparation"):
             prepared = self.prepare(task)
         recorded: Recorded | None = None
+        unread: list[Terms] = []
         for epoch in range(first_epoch, self.epochs):
             if recorded is None and self._is_repetitive:
                 (batch,) = self.batches(task, epoch)
                 recorded = Recorded(partial(self._step, batch, prepared), self.generator_)
-            yield recorded() if recorded else self._epoch(task, epoch, prepared)
+            terms = recorded() if recorded else self._epoch(task, epoch, prepared)
+            unread.append(terms)
+            yield terms
         team().align(list(self.network_.parameters()))
+        # Before anything is remembered of it. Whoever reads the terms meanwhile finds the same, earlier.
+        check_terms(read_terms(unread), first_epoch, self.epochs)
+        weights = {name: parameter.detach() for name, parameter in self.network_.named_parameters()}
+        check_tensors(weights, self.keeps, f"epoch {self.epochs} of {self.epochs}")
         with torch.no_grad(), span("end of task"):
             self.end_task(task, prepared)
         self.previous_ = None

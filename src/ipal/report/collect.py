@@ -45,6 +45,8 @@ class Run:
     seconds: float
     seconds_per_epoch: float
     peak_bytes: float
+    taking_turns: float
+    """Runs that took turns in one process: the peak memory is theirs together."""
     retained_bytes: float
     machine: str
     data_remark: str
@@ -245,6 +247,7 @@ def read_run(folder: RunFolder) -> Run:
             seconds=float(timing["total_seconds"]),
             seconds_per_epoch=float(np.mean(timing["seconds_per_epoch"])),
             peak_bytes=float(result["peak_memory_bytes"]),
+            taking_turns=float(timing.get("runs_taking_turns", 1)),
             retained_bytes=float(result["retained"]["bytes"]),
             machine=_machine(folder),
             data_remark=str(result["data"]["remark"] or ""),

@@ -95,12 +95,18 @@ def cost(bench: Bench) -> Table:
         cells = [
             _seconds(mean["seconds"]),
             _seconds(mean["seconds_per_epoch"]),
-            size(mean["peak_bytes"]),
+            size(mean["peak_bytes"]) + _shared(row.over_runs("taking_turns")),
             size(mean["retained_bytes"]),
             "yes" if row.entry.stores_exemplars else "no",
         ]
         rows.append((Cell(row.marked_title), *map(Cell, cells)))
     return Table(("method", "s a run", "s an epoch", "peak memory", "retained", "stores exemplars"), tuple(rows))
+
+
+def _shared(turns: Sequence[float]) -> str:
+    """What is said of a peak of memory that is not one run's alone."""
+    most = round(max(turns, default=1))
+    return f" ({most} runs together)" if most > 1 else ""
 
 
 def search(points: Sequence[tuple[str, Mapping[str, Any], Sequence[float]]]) -> Table:

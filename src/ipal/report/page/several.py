@@ -254,7 +254,8 @@ def _comparison(exam: Exam) -> Table:
                 words(group.title),
                 *scores,
                 Cell(_seeds(group.seeds), float(len(group.seeds))),
-                *(_mean(group, field, show) for field, show in (("seconds", seconds), ("peak_bytes", size))),
+                _mean(group, "seconds", seconds),
+                _mean(group, "peak_bytes", lambda peak, group=group: size(peak) + _shared(group)),
                 _mean(group, "retained_bytes", size),
                 words("yes" if free else "no"),
             )
@@ -272,6 +273,12 @@ def _spread(values: Sequence[float], mark: str) -> Cell:
 def _mean(group: Group, field: str, show: Any) -> Cell:
     value = float(np.mean([getattr(facts.run, field) for facts in group.runs]))
     return Cell(show(value), value)
+
+
+def _shared(group: Group) -> str:
+    """What is said of a peak of memory that is not one run's alone."""
+    most = round(max(facts.run.taking_turns for facts in group.runs))
+    return f" ({most} runs together)" if most > 1 else ""
 
 
 def _seeds(seeds: Sequence[int]) -> str:

@@ -1,0 +1,53 @@
+"""Whether what is computed is still made of numbers: NaN or infinite values stop a run before anything is made of them.
+
+Nothing here is done at every step: loss terms are looked at when they are read, all else once a task, before a
+checkpoint, and where labels are made of scores.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+from ipal.errors import NonFiniteError
+
+
+def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Names of the tensors that hold NaN or infinite values: one pass over each, and one wait for a GPU."""
+    named = [(name, tensor) for name, tensor in tensors.items() if tensor.is_floating_point() and tensor.numel()]
+    if not named:
+        return []
+    # The least and the largest value say it all (NaN is both), and need no second tensor as large as the first.
+    ends = [torch.stack(torch.aminmax(tensor.detach())).double() for _, tensor in named]
+    finite = torch.stack([pair.to(ends[0].device) for pair in ends]).isfinite().all(dim=1).tolist()
+    return [name for (name, _), fine in zip(named, finite, strict=True) if not fine]
+
+
+def check_terms(values: Iterable[Mapping[str, float]], first: int, epochs: int) -> None:
+    """Refuse loss terms that are no finite numbers; the earliest is named. `first` is their first epoch, from 0 on."""
+    for epoch, terms in enumerate(values, start=first + 1):
+        for name, value in terms.items():
+            if not math.isfinite(value):
+                kind = "NaN" if math.isnan(value) else "infinite"
+                raise NonFiniteError(f"the loss term '{name}' is {kind}", f"epoch {epoch} of {epochs}")
+
+
+def read_terms(terms: list[dict[str, Tensor]]) -> list[dict[str, float]]:
+    """Loss terms of several epochs as numbers, with one wait for a GPU."""
+    tensors = [term for epoch in terms for term in epoch.values()]
+    values = iter(torch.stack(tensors).tolist() if tensors else [])
+    return [{name: next(values) for name in epoch} for epoch in terms]
+
+
+def check_tensors(tensors: Mapping[str, Tensor], meaning: Mapping[str, str], place: str = "") -> None:
+    """Refuse a state that is not finite; `meaning` says in words what each group of its tensors is."""
+    for name in not_finite(tensors):
+        raise NonFiniteError(f"{name} ({meaning[name.split('.')[0]]}) holds NaN or infinite values", place)
+
+
+def check_scores(scores: Tensor) -> None:
+    """Refuse scores of nodes (rows) of which no class can be the highest."""
+    if not_finite({"scores": scores}):
+        node = int((~scores.isfinite()).any(dim=1).nonzero()[0])
+        raise NonFiniteError(f"the scores of node {node} cannot be computed")

@@ -1,0 +1,192 @@
+"""NaN and infinite values stop whatever is computed: one sentence, no result, and the last good checkpoint is kept."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ipal import IPAL, ConfigError, TrainConfig, experiment
+from ipal.adam import Adam
+from ipal.bench import Point, choose
+from ipal.config import run_config
+from ipal.errors import NonFiniteError
+from ipal.finite import not_finite
+from ipal.learners import LEARNERS, Learner
+from ipal.learners.trained import TrainedLearner
+from ipal.state import State
+from ipal.store import RunFolder, RunStore
+from tests.bad_input.support import GRAPH, SMALL, X, some_data
+from tests.support import Command, Watcher, complaint
+
+TRAINED = [name for name, method in LEARNERS.items() if issubclass(method, TrainedLearner)]
+STATISTICS = [name for name in LEARNERS if name not in TRAINED]
+
+
+def part(half: int, size: float = 1.0) -> Any:
+    """One of two tasks, its features so many times as large as usual."""
+    data = some_data(x=(X * size).astype(np.float32))
+    data.train_mask = torch.as_tensor(data.y) // 2 == half
+    return data
+
+
+def learner(method: str, **train: Any) -> Learner:
+    trained = {"train": TrainConfig(**{"epochs": 3, **train})} if method in TRAINED else {}
+    return LEARNERS[method](**trained)
+
+
+# ---------------------------------------------------------------------- the library
+
+
+@pytest.mark.parametrize("method", TRAINED)
+def test_training_that_diverges_is_an_error_which_names_epoch_and_term(method: str) -> None:
+    with pytest.raises(NonFiniteError, match=r"in epoch 2 of 3: the loss term '(contrast|cross_entropy)' is NaN"):
+        learner(method, lr_base=1e38).partial_fit(part(0))
+
+
+@pytest.mark.parametrize("method", TRAINED)
+def test_so_is_training_that_diverges_in_a_later_task(method: str) -> None:
+    if method == "joint":
+        pytest.skip("it begins anew with every task")
+    taught = learner(method, lr_next=1e38).partial_fit(part(0))
+    with pytest.raises(NonFiniteError, match=r"in epoch 2 of 3: the loss term '\w+' is NaN"):
+        taught.partial_fit(part(1))
+
+
+@pytest.mark.parametrize("method", TRAINED)
+def test_a_last_step_that_spoils_the_weights_is_an_error(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil(monkeypatch, after=3)
+    with pytest.raises(NonFiniteError, match=r"in epoch 3 of 3: encoder\.weights\.0 \(encoder weights\) holds NaN"):
+        learner(method).partial_fit(part(0))
+
+
+def spoil(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    """The `after`-th step of an optimiser makes weights NaN; the loss it followed was a number."""
+    step, steps = Adam.step, []
+
+    def spoilt(self: Adam) -> None:
+        step(self)
+        steps.append(1)
+        if len(steps) == after:
+            self.param_groups[0]["params"][0].data[0, 0] = math.nan
+
+    monkeypatch.setattr(Adam, "step", spoilt)
+
+
+@pytest.mark.parametrize("method", ["ipal", "pcl", "polo", "pr", "efc", "ewc", "mas"])
+def test_what_is_remembered_must_be_finite(method: str) -> None:
+    with pytest.raises(NonFiniteError, match=r"(prototypes|importance)\.\S+ \(.*\) holds NaN or infinite values"):
+        learner(method).partial_fit(part(0, 1e20))
+
+
+@pytest.mark.parametrize("size", [1e20, 1e38])
+def test_means_that_have_no_direction_are_an_error(size: float) -> None:
+    with pytest.raises(NonFiniteError, match=r"sums\.\w+ \(.*\) holds NaN or infinite values"):
+        learner("ncm").partial_fit(part(0, size))
+
+
+@pytest.mark.parametrize("method", [name for name in LEARNERS if name not in {"analytic", "slda"}])
+def test_nodes_whose_scores_are_no_numbers_get_no_class(method: str) -> None:
+    taught = learner(method).partial_fit(part(0))
+    assert set(taught.predict(part(0))) <= {0, 1}
+    for predict in (taught.predict, taught.predict_proba):
+        with pytest.raises(NonFiniteError, match=r"the scores of node \d+ cannot be computed"):
+            predict(part(0, 1e38))
+
+
+@pytest.mark.parametrize(
+    ("method", "setting", "value"), [("ipal", "tau", 1e-320), ("ncm", "tau", 1e-40), ("ipal", "gamma", 1e39)]
+)
+def test_settings_that_are_zero_or_infinite_in_32_bits_are_refused(method: str, setting: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=rf"'{method}\.{setting}' cannot be .*too large or too small to compute with"):
+        LEARNERS[method].from_settings({setting: value})
+    with pytest.raises(ConfigError, match=r"'train\.lr_base' cannot be"):
+        run_config({"dataset": "digits", "train": {"lr_base": value}})
+
+
+def test_what_is_not_finite_is_found_by_name() -> None:
+    good = {"a": torch.ones(3), "none": torch.zeros(0), "whole": torch.ones(2, dtype=torch.int64)}
+    bad = {
+        "nan": torch.tensor([1.0, math.nan, 2.0]),
+        "inf": torch.tensor([[1.0, math.inf]]),
+        "minus": torch.tensor(-math.inf, dtype=torch.float64),
+    }
+    large = {"large": torch.tensor([1e300], dtype=torch.float64)}
+    assert not_finite({**good, **bad, **large}) == ["nan", "inf", "minus"]
+    assert not_finite({}) == []
+
+
+# ---------------------------------------------------------------------- a run
+
+TREE = {"dataset": GRAPH, "threads": 1, "train": {"epochs": 4, "lr_next": 1e38}}
+
+
+def started(runs: Path, checkpoint_every: int | None, **tree: Any) -> tuple[RunFolder, str]:
+    """A run that is stopped: its folder, and the sentence."""
+    config, dataset = experiment.resolve(run_config({**TREE, **tree}))
+    folder = RunStore(runs).folder_for(config)
+    with pytest.raises(NonFiniteError) as stopped:
+        experiment.run(config, dataset, folder, Watcher(), checkpoint_every=checkpoint_every)
+    return folder, str(stopped.value)
+
+
+def assert_stopped(folder: RunFolder) -> None:
+    assert not folder.is_finished
+    assert not folder.model.exists()
+    if folder.checkpoint.exists():
+        assert not_finite(State.load(folder.checkpoint).tensors) == []
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, None])
+@pytest.mark.parametrize("method", ["ipal", "bare", "gem"])
+def test_a_run_that_diverges_says_where_each_time(method: str, every: int | None, tmp_path: Path) -> None:
+    folder, sentence = started(tmp_path, every, method=method)
+    assert "in task 2 of 3, epoch 2 of 4: the loss term '" in sentence
+    assert_stopped(folder)
+    if every == 1:
+        progress = State.load(folder.checkpoint).facts["progress"]
+        assert (progress["task"], progress["epoch"]) == (1, 1)
+    for _ in range(2):
+        assert started(tmp_path, every, method=method)[1] == sentence
+    assert_stopped(folder)
+
+
+def test_no_checkpoint_is_written_of_weights_that_are_spoilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as once:
+        spoil(once, after=6)  # of the second task the second
+        folder, sentence = started(tmp_path, 1, train={"epochs": 4})
+    assert "in task 2 of 3, epoch 3 of 4: the loss term 'contrast' is NaN" in sentence
+    assert_stopped(folder)
+    progress = State.load(folder.checkpoint).facts["progress"]
+    assert (progress["task"], progress["epoch"]) == (1, 1)
+
+
+def test_embeddings_that_cannot_be_measured_stop_a_run(tmp_path: Path) -> None:
+    folder, sentence = started(tmp_path, 1, method="bare", train={"epochs": 3, "lr_base": 1e10})
+    assert "in task 1 of 3: whereabouts.spread (embeddings of test nodes) holds NaN or infinite values" in sentence
+    assert_stopped(folder)
+
+
+def test_a_run_that_diverges_is_one_sentence_of_the_command(command: Command, tmp_path: Path) -> None:
+    words = ("task 1 of 3, epoch 2 of 2", "the loss term 'contrast' is NaN", "lower learning rate")
+    run = ("run", *SMALL, "--set", "train.lr_base=1e38")
+    sentence = complaint(command(*run), *words, underway=True)
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert complaint(command("resume", folder.name), *words, underway=True) == sentence
+    assert complaint(command(*run), *words, underway=True) == sentence
+    assert not (folder / "result.json").exists()
+    complaint(command("run", *SMALL, "--set", "ipal.tau=1e-320"), "ipal.tau", "1e-320", "too small")
+
+
+def test_a_point_without_a_score_is_not_chosen() -> None:
+    points = [Point({"a": number}, (f"run{number}",)) for number in range(3)]
+    assert choose(points, {"run0": math.nan, "run1": 50.0, "run2": 40.0}) is points[1]
+    assert choose(points, {"run0": math.nan}) is None
+
+
+def test_learning_goes_on_as_before_where_all_is_well() -> None:
+    taught = IPAL(train=TrainConfig(epochs=2)).partial_fit(part(0)).partial_fit(part(1))
+    assert not_finite(taught.tensors()) == []
+    assert set(STATISTICS) == {"ncm", "slda", "analytic"}
