@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from ipal import losses
-from ipal.finite import check_tensors
+from ipal.finite import check_scores, check_tensors
 from ipal.graph import Features, Graph
 from ipal.learners.training_free import TrainingFree, propagated
 from ipal.streams import Task
@@ -43,10 +43,13 @@ class NCM(TrainingFree):
 
     def probabilities(self, scores: Tensor, graph: Graph) -> Tensor:
         if self.nearness == "cosine":
-            scores = scores / scores.new_tensor(_lengths(propagated(graph, self.hops)))[:, None]
+            lengths = scores.new_tensor(_lengths(propagated(graph, self.hops)))[:, None]
+            check_scores(lengths)
+            scores = scores / lengths
         return (scores / self.tau).softmax(dim=-1)
 
 
 def _lengths(x: Features) -> NDArray[Any]:
     norm = np.linalg.norm if isinstance(x, np.ndarray) else scipy.sparse.linalg.norm
-    return np.asarray(norm(x, axis=1)).clip(min=1e-12)
+    with np.errstate(over="ignore"):  # a length that is infinite is refused
+        return np.asarray(norm(x, axis=1)).clip(min=1e-12)

@@ -127,8 +127,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
         team().align(list(self.network_.parameters()))
         # Before anything is remembered of it. Whoever reads the terms meanwhile finds the same, earlier.
         check_terms(read_terms(unread), first_epoch, self.epochs)
-        weights = {name: parameter.detach() for name, parameter in self.network_.named_parameters()}
-        check_tensors(weights, self.keeps, f"epoch {self.epochs} of {self.epochs}")
+        check_tensors(self.tensors(), self.keeps, f"epoch {self.epochs} of {self.epochs}")
         with torch.no_grad(), span("end of task"):
             self.end_task(task, prepared)
         self.previous_ = None

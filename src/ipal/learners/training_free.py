@@ -97,7 +97,8 @@ class TrainingFree(Learner):
 
     def products(self, graph: Graph, weights: Tensor) -> Tensor:
         """Propagated features times (classes x features) weights; (A^h X) W as A^h (X W), again for speed."""
-        products = _along(graph.normalised, graph.x @ weights.T.cpu().numpy(), self.hops)
+        with np.errstate(over="ignore", invalid="ignore"):  # scores that are no numbers are refused as such
+            products = _along(graph.normalised, graph.x @ weights.T.cpu().numpy(), self.hops)
         return torch.from_numpy(np.ascontiguousarray(products)).to(weights.device)
 
     def nodes_behind_class(self) -> dict[str, int]:
