@@ -3,17 +3,20 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from ipal import experiment, fleet
 from ipal.config import run_config
 from ipal.datasets import Dataset, load
+from ipal.environment import PeakMemory
 from ipal.errors import DataError
 from ipal.fleet import Member, Silent, run_fleet
 from ipal.learners import LEARNERS
 from ipal.learners.trained import TrainedLearner
 from ipal.store import RunStore
+from tests.support import Command
 
 DEVICES = [
     "cpu",
@@ -100,3 +103,34 @@ def test_recorded_steps_are_the_steps_themselves(
     monkeypatch.setattr(LEARNERS[method], "recordable", False)
     found.append(alone(data, tmp_path / "step by step", method=method, device="cuda"))
     assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux lets the peak be measured anew")
+def test_runs_that_take_turns_report_the_peak_of_all(
+    data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, calls = LEARNERS["bare"].loss, []
+
+    def greedy(*arguments: Any) -> Any:
+        if not calls:  # the first step of all: other runs are yet to begin
+            calls.append(np.ones(200_000_000, dtype=np.uint8).sum())
+        return whole(*arguments)
+
+    monkeypatch.setattr(LEARNERS["bare"], "loss", greedy)
+    monkeypatch.setattr(fleet, "LANES", 2)
+    before = PeakMemory().bytes()
+    members = [member(data, tmp_path, method="bare", seed=seed) for seed in range(3)]
+    run_fleet(members, lambda *_: None)
+    results = [one.folder.result() for one in members]
+    assert [result["timing"]["runs_taking_turns"] for result in results] == [2, 2, 2]
+    for result in results:
+        assert result["peak_memory_bytes"] >= before + 150_000_000
+
+
+def test_a_shared_peak_is_shown_as_such(data: Dataset, tmp_path: Path, command: Command) -> None:
+    members = [member(data, tmp_path / "runs", method="ncm", seed=seed) for seed in range(2)]
+    run_fleet(members, lambda *_: None)
+    assert "(of 2 runs that took turns in one process)" in command("show", members[0].folder.path.name).out
+    lone = member(data, tmp_path / "runs", method="ncm", seed=2)
+    run_fleet([lone], lambda *_: None)
+    assert "took turns" not in command("show", lone.folder.path.name).out
