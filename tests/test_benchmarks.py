@@ -160,3 +160,4 @@ def test_every_part_of_the_gpu_benchmark_runs(printed: Printed) -> None:
     assert re.search(r"largest difference of AP to a single run, of \d+ compared: \d", lines)
     assert "full graph" in lines
     assert "Closed form" in lines
+    assert "largest after the third run" in lines

@@ -30,7 +30,7 @@ from ipal.exact import embeddings
 from ipal.graph import Graph
 from ipal.learners.base import Learner, Look, Terms
 from ipal.parallel import team
-from ipal.recorded import Recorded
+from ipal.recorded import Recorded, can_record
 from ipal.spans import is_listening, span, spanned
 from ipal.streams import Task
 
@@ -115,11 +115,16 @@ class TrainedLearner(Learner, Generic[Prepared]):
         with span("preparation"):
             prepared = self.prepare(task)
         recorded: Recorded | None = None
-        for epoch in range(first_epoch, self.epochs):
-            if recorded is None and self._is_repetitive:
-                (batch,) = self.batches(task, epoch)
-                recorded = Recorded(partial(self._step, batch, prepared), self.generator_)
-            yield recorded() if recorded else self._epoch(task, epoch, prepared)
+        try:
+            for epoch in range(first_epoch, self.epochs):
+                if recorded is None and self._is_repetitive:
+                    (batch,) = self.batches(task, epoch)
+                    recorded = Recorded(partial(self._step, batch, prepared), self.generator_)
+                yield recorded() if recorded else self._epoch(task, epoch, prepared)
+        finally:
+            if recorded:
+                self.optimizer_.zero_grad()  # gradients are in the recording's memory
+                recorded.close()
         team().align(list(self.network_.parameters()))
         with torch.no_grad(), span("end of task"):
             self.end_task(task, prepared)
@@ -130,7 +135,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
         """Whether every step is the same sequence of operations on the same memory of a GPU."""
         if is_listening() or team().size > 1:  # a recording has no parts, and talks to nobody
             return False
-        if not self.recordable or self.batch != "full" or self.generator_.device.type != "cuda":
+        if not self.recordable or self.batch != "full" or self.generator_.device.type != "cuda" or not can_record():
             return False
         # What is made at a first step, as the optimiser's moments, is no part of the next.
         return self._has_stepped and all(parameter in self.optimizer_.state for parameter in self.network_.parameters())
