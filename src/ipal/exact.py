@@ -12,7 +12,7 @@ from ipal import budget
 from ipal.encoder import GCN
 from ipal.engine import SparseMatrix, operators, ready_graphs
 from ipal.graph import Graph
-from ipal.neighbours import EDGES_AT_ONCE
+from ipal.neighbours import EDGES_AT_ONCE, MOST_ENTRIES
 from ipal.parallel import team
 from ipal.spans import spanned
 from ipal.streams import Task
@@ -46,7 +46,13 @@ def by_layers(encoder: GCN, graph: Graph, device: torch.device) -> Tensor:
 
 
 def _fits(graph: Graph) -> bool:
-    """Whether the operators of a graph, with those kept of others, take a small part of the memory allowed."""
+    """Whether the operators of a graph, with those kept of others, take a small part of the memory allowed.
+
+    Never those of a graph with more entries than a sparse product takes.
+    """
+    features = graph.x.nnz if isinstance(graph.x, sp.csr_array) else 0
+    if max(graph.num_edges + graph.num_nodes, features) > MOST_ENTRIES:
+        return False
     most = budget.current().bytes
     if most is None:
         return True
