@@ -89,13 +89,12 @@ def test_what_is_held_is_counted(data: Dataset) -> None:
     before = alive()
     graph, learner = data.graph.induced(torch.arange(50).numpy()), Analytic()
     assert alive() - before == {"Graph": 1, "Learner": 1}
-    assert graph.num_nodes == 50 and not learner.is_fitted
+    assert graph.num_nodes == 50
+    assert not learner.is_fitted
 
 
 @pytest.mark.parametrize("method", LEARNERS)
-def test_nothing_of_a_finished_run_stays(
-    method: str, data: Dataset, tmp_path: Path, repeated: list[Repeated]
-) -> None:
+def test_nothing_of_a_finished_run_stays(method: str, data: Dataset, tmp_path: Path, repeated: list[Repeated]) -> None:
     before = alive()
     made_run(data, tmp_path, method=method)
     assert alive() - before == {}
@@ -238,15 +237,15 @@ def test_a_step_that_cannot_be_recorded_leaves_nothing(monkeypatch: pytest.Monke
     assert device.done[-3:] == ["end of capture", "workspaces cleared", "pool gone"]
 
 
-def test_without_a_way_to_clear_workspaces_no_step_is_recorded(
-    data: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_way_to_clear_workspaces_no_step_is_recorded(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = IPAL(train={"epochs": 1})  # type: ignore[arg-type]
     config, _ = experiment.resolve(run_config({"dataset": NAME}), dataset=data)
     for _ in learner.learn(experiment.stream_of(config, data).task(0)):
         pass
     monkeypatch.setattr(learner, "generator_", SimpleNamespace(device=torch.device("cuda")))
     monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
-    assert can_record() and learner._is_repetitive
+    assert can_record()
+    assert learner._is_repetitive
     monkeypatch.delattr(torch._C, "_cuda_clearCublasWorkspaces")
-    assert not can_record() and not learner._is_repetitive
+    assert not can_record()
+    assert not learner._is_repetitive

@@ -25,7 +25,7 @@ def embeddings(encoder: GCN, of: Graph | Task, device: torch.device) -> Tensor:
     with torch.no_grad():
         graph = of.graph if isinstance(of, Task) else of
         # Several processes share a graph: each has but a part of it.
-        if team().size > 1 or _fits(graph):
+        if team().size > 1 or fits(graph):
             found: Tensor = encoder(operators(of, device))
             return found
         everywhere = by_layers(encoder, graph, device)
@@ -45,7 +45,7 @@ def by_layers(encoder: GCN, graph: Graph, device: torch.device) -> Tensor:
     return hidden
 
 
-def _fits(graph: Graph) -> bool:
+def fits(graph: Graph) -> bool:
     """Whether the operators of a graph, with those kept of others, take a small part of the memory allowed.
 
     Never those of a graph with more entries than a sparse product takes.

@@ -200,7 +200,7 @@ _streams = weakref.WeakKeyDictionary()
 
 
 def stream_of(config: RunConfig, dataset: Dataset) -> TaskStream:
-    """The tasks of a resolved run. Runs under way that differ in the method alone share them; the last one ends them."""
+    """The tasks of a resolved run. Runs that are under way and differ in the method alone share them."""
     assert config.split is not None, "the configuration has not been resolved"
     key = f"{config.split} {config.protocol.model_dump_json(exclude={'batch'})} {config.seed}"
     known = _streams.setdefault(dataset, weakref.WeakValueDictionary())

@@ -122,7 +122,8 @@ class Rows:
         width = a.shape[1]
         key, order = (self.owner[row] * width + reach.indices).sort(stable=True)
         key, counts = torch.unique_consecutive(key, return_counts=True)
-        spread = SparseMatrix(row_starts(counts.cumsum(0), len(row)), row[order], reach.values[order], (len(key), len(self.node)))
+        starts, shape = row_starts(counts.cumsum(0), len(row)), (len(key), len(self.node))
+        spread = SparseMatrix(starts, row[order], reach.values[order], shape)
         owner = key // width
         starts = torch.searchsorted(owner, torch.arange(self.owners + 1, device=owner.device))
         return Rows(owner, key - owner * width, starts), spread

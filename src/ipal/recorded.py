@@ -7,6 +7,7 @@ given back by hand: see `close`.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,7 +34,8 @@ class Recorded:
             aside.wait_stream(here)
             with torch.cuda.stream(aside), _own_workspaces():
                 # Not with torch.cuda.graph(): that waits for all streams and empties caches, which other runs use.
-                self._graph.capture_begin(pool=self._pool.id, capture_error_mode="thread_local")
+                pool: Any = self._pool.id
+                self._graph.capture_begin(pool=pool, capture_error_mode="thread_local")
                 try:
                     terms = step()
                     self._values = torch.stack(list(terms.values()))

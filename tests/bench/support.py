@@ -23,7 +23,9 @@ def plan(path: Path, **options: Any) -> Suite:
     return prepare([read_experiment(path)], path.parent / "runs", **options)
 
 
-def store_result(runs: Path, name: str, validation: float, test: float, *, configured: bool = False, **more: Any) -> None:
+def store_result(
+    runs: Path, name: str, validation: float, test: float, *, configured: bool = False, **more: Any
+) -> None:
     """A finished run, as far as a bench looks at it; `configured` where its configuration is there already."""
     (runs / name).mkdir(parents=True, exist_ok=True)
     if not configured:

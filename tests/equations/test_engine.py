@@ -101,7 +101,7 @@ WIDE = np.array([0, 2**31 - 10, 2**31 + 5])
     ids=["matrix", "cut", "row starts", "numbers"],
 )
 def test_more_entries_than_can_be_counted_are_refused(make: Callable[[], object]) -> None:
-    with pytest.raises(CapacityError, match="2147483653 entries.*mini-batches"):
+    with pytest.raises(CapacityError, match=r"2147483653 entries.*mini-batches"):
         make()
 
 

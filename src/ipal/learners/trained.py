@@ -55,6 +55,8 @@ class TrainedLearner(Learner, Generic[Prepared]):
     }
     looks_back: ClassVar[bool] = False
     """Whether a frozen copy of the network is at hand while a later task is learned."""
+    looks_at_whole_tasks: ClassVar[bool] = False
+    """Whether the end of a task is computed on its graph as a whole, whatever the batches are."""
     recordable: ClassVar[bool] = True
     """Whether a step never waits for what it computed: only then can a GPU repeat it by itself."""
 
