@@ -79,8 +79,9 @@ def test_what_has_no_batches_is_full_or_chunked(large: datasets.Dataset, method:
 
 @pytest.mark.parametrize("method", ["ewc", "mas", "twp"])
 def test_what_looks_at_whole_tasks_says_so_beforehand(large: datasets.Dataset, method: str) -> None:
-    config, stream = resolved(large, method=method)
-    plain, _ = resolved(large, method="bare")
+    small = {"batch": {"nodes": 50, "fanouts": [3, 3]}}
+    config, stream = resolved(large, method=method, protocol=small)
+    plain, _ = resolved(large, method="bare", protocol=small)
     least, enough = (capacity.ways(one, large, stream)[-1].bytes for one in (plain, config))
     _, together = capacity.task_extents(large.graph, stream)
     assert enough - capacity.BASE > together.operators

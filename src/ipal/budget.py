@@ -20,8 +20,8 @@ ALIGNED = 64
 class Budget:
     """Bytes of main memory for what a run could do without; None for as many as there are.
 
-    Half of them are for arrays that may as well lie in a file, as copies of features, a quarter for what is made at once
-    and could be made in pieces (see `exact.fits`).
+    Half of them are for arrays that may as well lie in a file, as copies of features, a quarter for what could be made
+    in pieces (see `exact.fits`).
     """
 
     bytes: int | None = None

@@ -4,7 +4,7 @@ Three ways to learn a stream, from the fastest to the leanest:
 
     full       every task's graph at once
     sampled    mini-batches with sampled neighbours; graphs to be tested on at once
-    chunked    as sampled, with embeddings (for closed forms: rows) made in pieces, from and to files
+    chunked    as sampled, with embeddings (without training: rows) made in pieces, from and to files
 
 Estimates are of what grows with the graph; docs/performance.md has some beside what was measured.
 """

@@ -48,7 +48,7 @@ def degree(graph: Graph) -> Weights:
 
 
 def node_weights(graph: Graph, kind: str, alpha: float) -> Weights:
-    """The weight of every node of a task's graph, by the name of the rule; the newest are kept while the graph lives."""
+    """The weight of every node of a task's graph, by the name of the rule; the newest are kept as it lives."""
     rules: dict[str, Callable[[], Weights]] = {
         "pagerank": lambda: pagerank(graph, alpha),
         "degree": lambda: degree(graph),
