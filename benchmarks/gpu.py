@@ -1,4 +1,4 @@
-"""One GPU: a stream of small tasks, a grid of fifty runs at once, mini-batches, and the closed form.
+"""One GPU: a stream of small tasks, a grid of fifty runs at once, mini-batches, the closed form, and memory over runs.
 
     python benchmarks/gpu.py              all parts
     python benchmarks/gpu.py stream grid  some of them
@@ -8,9 +8,13 @@ product, which is not repeatable, in place of ours: what the same matrix from th
 grid: ten gammas and five seeds together, against single runs of some of them.
 batches: IPAL on arxiv-structure in mini-batches as in the paper, with more and more epochs.
 closed-form: the whole stream of arxiv-structure.
+memory: sixty runs of IPAL on CS-CL, one after the other, a seed each: device memory after every run. Python's cyclic
+collector is switched off: what a run leaves is its own doing. Exits with 1 where memory grows after the third run.
 """
 
 import argparse
+import gc
+import sys
 import tempfile
 import time
 import warnings
@@ -31,8 +35,11 @@ from ipal.fleet import Member, Silent, run_fleet
 from ipal.learners.trained import TrainedLearner
 from ipal.store import RunStore
 
+PARTS = ("stream", "grid", "batches", "closed-form", "memory")
 GAMMAS = tuple(round(0.1 * step, 1) for step in range(1, 11))
 SEEDS = range(5)
+MOST_GROWTH = 1.1
+"""Memory after a run, at most, in units of that after the third: by then all libraries are loaded."""
 
 
 def resolved(dataset: Dataset, **tree: Any) -> Any:
@@ -141,9 +148,30 @@ def closed_form(data: Dataset, repeats: int) -> None:
         print(f"  learned and tested in {stream:.2f} s, stored after {seconds:.2f} s  {scores(result)}")
 
 
+def memory(data: Dataset, runs: int, epochs: int) -> bool:
+    """Whether device memory stays as it is from the third run on."""
+    print(f"\n{runs} runs of IPAL, {describe(data)}, {epochs} epochs a task, in one process: MiB after each")
+    print("  run  in use on the device  reserved by torch  in tensors")
+    used = []
+    gc.disable()
+    for seed in range(runs):
+        config = resolved(data, seed=seed, train={"epochs": epochs})
+        with tempfile.TemporaryDirectory() as folder:
+            experiment.run(config, data, RunStore(Path(folder)).folder_for(config), Silent())
+        torch.cuda.synchronize()
+        free, total = torch.cuda.mem_get_info()
+        used.append(total - free)
+        parts = (used[-1], torch.cuda.memory_reserved(), torch.cuda.memory_allocated())
+        print("  {:3d}  {:20.1f}  {:17.1f}  {:10.1f}".format(seed, *(part / 2**20 for part in parts)), flush=True)
+    gc.enable()
+    growth = max(used[2:]) / used[2]
+    print(f"  largest after the third run: {growth:.3f} times that after it (at most {MOST_GROWTH})")
+    return growth <= MOST_GROWTH
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=[], choices=["stream", "grid", "batches", "closed-form", []])
+    parser.add_argument("parts", nargs="*", default=[], choices=[*PARTS, []])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--compared", type=int, default=10, help="runs of the grid that are made alone as well")
     parser.add_argument("--size", choices=["full", "tiny"], default="full", help="tiny: only to see that it runs")
@@ -151,7 +179,7 @@ def main() -> None:
     tiny = chosen.size == "tiny"
     begin(torch.get_num_threads())
     print(torch.cuda.get_device_name())
-    parts = chosen.parts or ["stream", "grid", "batches", "closed-form"]
+    parts = chosen.parts or PARTS
     small = cs(chosen.size)
     if "stream" in parts:
         stream(small, chosen.repeats, 6 if tiny else 200)
@@ -163,6 +191,8 @@ def main() -> None:
             mini_batches(large, (1, 2) if tiny else (2, 10, 30), 100 if tiny else 2000)
         if "closed-form" in parts:
             closed_form(large, 1 if tiny else chosen.repeats)
+    if "memory" in parts and not memory(small, 5 if tiny else 60, 6 if tiny else 40):
+        sys.exit(1)
 
 
 if __name__ == "__main__":

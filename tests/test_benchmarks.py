@@ -153,6 +153,13 @@ def test_cost_is_fitted_and_drawn_in_every_direction(
         assert curve["exponents"]["seconds"]["all"] == pytest.approx(rise)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads what Linux says of a process")
+def test_a_memory_limit_holds(printed: Printed) -> None:
+    lines = printed("memory_limits.py", "--methods", "ncm", "--limit", "1GB", repeats=1)
+    (row,) = re.findall(r"\| ncm \| 1.00 \| full \| (\S+) \| (\S+) \|", lines)
+    assert 0.1 < float(row[1]) < float(row[0]) < 1
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="measures a GPU, and there is none")
 def test_every_part_of_the_gpu_benchmark_runs(printed: Printed) -> None:
     lines = printed("gpu.py", "--compared", "2")
@@ -160,3 +167,4 @@ def test_every_part_of_the_gpu_benchmark_runs(printed: Printed) -> None:
     assert re.search(r"largest difference of AP to a single run, of \d+ compared: \d", lines)
     assert "full graph" in lines
     assert "Closed form" in lines
+    assert "largest after the third run" in lines

@@ -1,11 +1,13 @@
 """What fits into memory is chosen; what does not is answered with what would."""
 
+import dataclasses
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,6 +15,7 @@ from ipal import capacity, datasets, experiment
 from ipal.budget import Budget
 from ipal.config import RunConfig, Sampling, run_config
 from ipal.errors import CapacityError
+from ipal.graph import Graph
 from ipal.learners import IPAL
 from ipal.streams import TaskStream
 
@@ -51,7 +54,9 @@ def test_the_fastest_way_that_fits_is_taken(large: datasets.Dataset) -> None:
         found = capacity.fitted(config, large, stream, way.bytes)
         assert found.name == way.name
         assert found.config.protocol.batch == ("full" if way is full else Sampling())
-        assert found.budget == Budget(way.bytes if way is chunked else None)
+        assert found.budget == Budget(0 if way is chunked else None)
+    # What the limit leaves is for arrays that could lie in files, and for what could be made in pieces.
+    assert capacity.ways(config, large, stream, chunked.bytes + 1000)[-1].budget == Budget(1000)
     with pytest.raises(CapacityError, match="even chunked"):
         capacity.fitted(config, large, stream, chunked.bytes - 1)
 
@@ -70,6 +75,33 @@ def test_what_has_no_batches_is_full_or_chunked(large: datasets.Dataset, method:
     full, chunked = capacity.ways(config, large, stream)
     assert (full.config, chunked.config) == (config, config)
     assert full.bytes > chunked.bytes
+
+
+@pytest.mark.parametrize("method", ["ewc", "mas", "twp"])
+def test_what_looks_at_whole_tasks_says_so_beforehand(large: datasets.Dataset, method: str) -> None:
+    small = {"batch": {"nodes": 50, "fanouts": [3, 3]}}
+    config, stream = resolved(large, method=method, protocol=small)
+    plain, _ = resolved(large, method="bare", protocol=small)
+    least, enough = (capacity.ways(one, large, stream)[-1].bytes for one in (plain, config))
+    _, together = capacity.task_extents(large.graph, stream)
+    assert enough - capacity.BASE > together.operators
+    assert capacity.fitted(plain, large, stream, least).name == "chunked"
+    with pytest.raises(CapacityError, match="even chunked"):
+        capacity.fitted(config, large, stream, least)
+
+
+def test_all_tasks_kept_as_one_are_counted(large: datasets.Dataset) -> None:
+    config, stream = resolved(large, method="joint")
+    plain, _ = resolved(large, method="bare")
+    _, together = capacity.task_extents(large.graph, stream)
+    for joint, bare in zip(capacity.ways(config, large, stream), capacity.ways(plain, large, stream), strict=True):
+        assert joint.bytes - bare.bytes >= 4 * (together.copy - together.dense)
+
+
+def test_a_covariance_is_counted(large: datasets.Dataset) -> None:
+    wide = dataclasses.replace(large, graph=Graph.of(np.zeros((40000, 9000), np.float32), large.graph.neighbours))
+    config, stream = resolved(wide, method="slda")
+    assert all(way.bytes > capacity.BASE + 4 * 9000**2 for way in capacity.ways(config, wide, stream))
 
 
 def test_the_largest_task_is_the_one_with_most_edges(large: datasets.Dataset) -> None:

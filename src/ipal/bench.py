@@ -15,7 +15,6 @@ from ipal.cluster import ray_cluster
 from ipal.config import RunConfig
 from ipal.datasets.catalog import data_root
 from ipal.errors import ConfigError, StoreError, did_you_mean
-from ipal.estimate import Size
 from ipal.learners import learner_class
 from ipal.parcels import Engine, Job, pack
 from ipal.plan import Entry, Experiment, Settings
@@ -134,8 +133,6 @@ class Suite:
     benches: list[Bench]
     jobs: dict[str, Job]
     """Every run by its name, also what is finished already."""
-    sizes: dict[str, Size]
-    """Of the graphs, by name."""
 
     @property
     def threads(self) -> int:
@@ -194,7 +191,7 @@ def prepare(
             raise ConfigError(f"There is no entry '{label}'.{did_you_mean(label, labels)}")
     options = " --tune" * tune + (f" --seeds {','.join(map(str, seeds))}" if seeds else "")
     resolver = _Resolver(runs, data_root(root))
-    suite = Suite([], resolver.jobs, resolver.sizes)
+    suite = Suite([], resolver.jobs)
     for file in experiments:
         rows = [
             resolver.row(file, entry, seeds or file.seeds, tune)
@@ -214,7 +211,6 @@ class _Resolver:
     def __init__(self, runs: Path, root: Path) -> None:
         self.runs, self.root = runs, root
         self.jobs: dict[str, Job] = {}
-        self.sizes: dict[str, Size] = {}
         self._load = cache(lambda name, undirected: datasets.load(name, root, undirected=undirected))
         self._tasks = cache(lambda data, *choices: len(TaskStream(data.graph, data.y, *choices)))
 
@@ -238,9 +234,6 @@ class _Resolver:
             config, _ = experiment.resolve(config, dataset=data)
         with file.blaming(entry, point, about="split"):
             self._tasks(data, config.split, config.protocol, seed)
-        if config.dataset not in self.sizes:
-            graph = data.graph
-            self.sizes[config.dataset] = Size(graph.num_nodes, graph.num_edges, int((graph.x != 0).sum()))
         return Job(config, self.runs, self.root)
 
 

@@ -18,9 +18,10 @@ ALIGNED = 64
 
 @dataclass(frozen=True)
 class Budget:
-    """Bytes of main memory that a run may take; None for as many as there are.
+    """Bytes of main memory for what a run could do without; None for as many as there are.
 
-    Half of them are for arrays that may as well lie in a file, as copies of features: the rest is for all else.
+    Half of them are for arrays that may as well lie in a file, as copies of features, a quarter for what could be made
+    in pieces (see `exact.fits`).
     """
 
     bytes: int | None = None

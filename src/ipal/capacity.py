@@ -4,12 +4,12 @@ Three ways to learn a stream, from the fastest to the leanest:
 
     full       every task's graph at once
     sampled    mini-batches with sampled neighbours; graphs to be tested on at once
-    chunked    as sampled, with embeddings (for closed forms: rows) made in pieces, from and to files
+    chunked    as sampled, with embeddings (without training: rows) made in pieces, from and to files
 
 Estimates are of what grows with the graph; docs/performance.md has some beside what was measured.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,11 +22,15 @@ from ipal.errors import CapacityError
 from ipal.exact import operators_bytes
 from ipal.graph import Graph
 from ipal.learners import learner_class
+from ipal.learners.joint import Joint
+from ipal.learners.trained import TrainedLearner
 from ipal.streams import TaskStream
 
 GIB = 2**30
 BASE = int(0.5 * GIB)
 """Python, torch and the other libraries."""
+PIECE = GIB // 4
+"""What is looked at in one go, where something is made in pieces."""
 
 
 @dataclass(frozen=True)
@@ -42,36 +46,57 @@ class Way:
 
 def ways(config: RunConfig, dataset: Dataset, stream: TaskStream, limit: int | None = None) -> list[Way]:
     """The ways that a method has, the fastest first."""
-    trains = "batch" in learner_class(config.method).shared_settings()
-    task, together = task_extents(dataset.graph, stream)
+    method, graph = learner_class(config.method), dataset.graph
+    task, together = task_extents(graph, stream)
     # Graphs of tasks stay: every one of them is tested on again.
-    kept = BASE + held_bytes(dataset.graph) + together.copy
-    tested = together
+    tested, copies = together, together
     if config.protocol.test_graph == "seen":
-        tested = whole(dataset.graph)
-        kept += tested.copy
-    if not trains:
-        rows = 4 * tested.nodes * min(dataset.graph.num_features, 1024)
-        sums = int(2.5 * GIB) if config.method == "analytic" else 0
-        return [
-            Way("full", config, kept + 2 * rows + sums, Budget()),
-            Way("chunked", config, kept + rows // 4 + sums, Budget(limit)),
-        ]
+        tested = whole(graph)
+        copies = copies.plus(tested)
+    if issubclass(method, Joint):  # keeps all tasks as one, and copies that where it is saved
+        task = together
+        copies = copies.plus(together, together, together, together)
+    kept = BASE + held_bytes(graph) + copies.copy
+
+    def chunked(config: RunConfig, needed: int) -> Way:
+        """Dense features may lie in files: what remains of the limit is for them, and for what is faster at once."""
+        needed -= copies.dense
+        return Way("chunked", config, needed, Budget(None if limit is None else max(0, limit - needed)))
+
+    if not issubclass(method, TrainedLearner):
+        at_once, in_pieces = _without_training(config, graph, task, tested)
+        return [Way("full", config, kept + at_once, Budget()), chunked(config, kept + in_pieces)]
     hidden = 4 * (config.encoder.hidden + config.encoder.width)
-    weights = 20 * dataset.graph.num_features * config.encoder.hidden
+    weights = 20 * graph.num_features * config.encoder.hidden
     evaluated = kept + weights + 3 * tested.nodes * hidden
+    # What the end of a task takes whatever its batches are; operators stay as long as their graphs do.
+    ending = together.operators + 6 * task.nodes * hidden + PIECE if method.looks_at_whole_tasks else 0
     found = []
     batch = config.protocol.batch
     if batch == "full":
         step = task.operators + 6 * task.nodes * hidden
-        found.append(Way("full", config, evaluated + max(tested.operators, step), Budget()))
+        found.append(Way("full", config, evaluated + max(tested.operators, step, ending), Budget()))
         batch = Sampling(fanouts=(10,) + (25,) * (config.encoder.layers - 1))
     protocol = config.protocol.model_copy(update={"batch": batch})
     lean = config.model_copy(update={"protocol": protocol})
-    step = batch_bytes(batch, task, dataset.graph, hidden)
+    step = max(batch_bytes(batch, task, graph, hidden), ending)
     found.append(Way("sampled", lean, evaluated + max(tested.operators, step), Budget()))
-    found.append(Way("chunked", lean, evaluated + max(tested.operators // 8, step), Budget(limit)))
+    found.append(chunked(lean, evaluated + max(min(tested.operators, PIECE), step)))
     return found
+
+
+def _without_training(config: RunConfig, graph: Graph, task: "Extent", tested: "Extent") -> tuple[int, int]:
+    """What a method without training takes besides the graphs: at once, and in pieces."""
+    if config.method == "analytic":
+        rows, sums = 4 * tested.nodes * min(graph.num_features, 1024), int(2.5 * GIB)
+        return 2 * rows + sums, rows // 4 + sums
+    columns = 12 * tested.nodes * sum(config.split or ())
+    pieces = min(tested.operators, PIECE)
+    if config.method == "slda":  # the covariance and its factor; propagated features, and those of the training nodes
+        covariance = 24 * graph.num_features**2
+        rows = 4 * graph.num_features * (tested.nodes + 2 * task.nodes)
+        return columns + tested.operators + rows + covariance, columns + pieces + covariance
+    return columns + tested.operators, columns + pieces
 
 
 @dataclass(frozen=True)
@@ -81,17 +106,25 @@ class Extent:
     nodes: int
     copy: int
     """Of its features and edges."""
+    dense: int
+    """Of its features alone where they are dense: those may lie in a file."""
     operators: int
     """Of its propagation matrix (as SciPy and as torch keep it) and its propagated features."""
+
+    def plus(self, *others: "Extent") -> "Extent":
+        """Of several graphs."""
+        every = [self, *others]
+        names = (field.name for field in fields(self))
+        return Extent(*(sum(getattr(one, name) for one in every) for name in names))
 
 
 def extent(graph: Graph, nodes: int, edges: int) -> Extent:
     """Of a part of a graph with so many nodes and edges."""
     share = nodes / max(1, graph.num_nodes)
     x = graph.x
-    dense = 4 * nodes * graph.num_features
-    features = int(8 * x.nnz * share) if isinstance(x, sp.csr_array) else dense
-    return Extent(nodes, features + 4 * edges + 8 * nodes, operators_bytes(graph, nodes, edges))
+    sparse = int(8 * x.nnz * share) if isinstance(x, sp.csr_array) else 0
+    dense = 0 if isinstance(x, sp.csr_array) else 4 * nodes * graph.num_features
+    return Extent(nodes, sparse + dense + 4 * edges + 8 * nodes, dense, operators_bytes(graph, nodes, edges))
 
 
 def whole(graph: Graph) -> Extent:

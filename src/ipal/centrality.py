@@ -10,6 +10,8 @@ from ipal.graph import Graph
 
 Weights = NDArray[np.float64]
 
+MOST_KEPT = 8
+"""Rules, as with other alphas, whose weights are kept of one graph."""
 _ready: "weakref.WeakKeyDictionary[Graph, dict[tuple[str, float], Weights]]" = weakref.WeakKeyDictionary()
 
 
@@ -46,7 +48,7 @@ def degree(graph: Graph) -> Weights:
 
 
 def node_weights(graph: Graph, kind: str, alpha: float) -> Weights:
-    """The weight of every node of a task's graph, by the name of the rule; made once for a graph."""
+    """The weight of every node of a task's graph, by the name of the rule; the newest are kept as it lives."""
     rules: dict[str, Callable[[], Weights]] = {
         "pagerank": lambda: pagerank(graph, alpha),
         "degree": lambda: degree(graph),
@@ -54,5 +56,7 @@ def node_weights(graph: Graph, kind: str, alpha: float) -> Weights:
     }
     by_rule = _ready.setdefault(graph, {})
     if (kind, alpha) not in by_rule:
+        if len(by_rule) == MOST_KEPT:
+            del by_rule[next(iter(by_rule))]  # the oldest
         by_rule[kind, alpha] = rules[kind]()
     return by_rule[kind, alpha]

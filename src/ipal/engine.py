@@ -21,6 +21,7 @@ from torch import Tensor
 from ipal.graph import Graph
 from ipal.kernels import sums_of_rows
 from ipal.layout import ALONE, Layout, by_rows
+from ipal.neighbours import check_entries
 from ipal.parallel import team
 from ipal.spans import spanned
 from ipal.streams import Task
@@ -43,6 +44,7 @@ class SparseMatrix:
 
     @classmethod
     def of(cls, matrix: sp.csr_array, device: torch.device) -> "SparseMatrix":
+        check_entries(int(matrix.indptr[-1]))
         indptr, indices, values = (
             torch.from_numpy(part).to(device)
             for part in (matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32), matrix.data)
@@ -76,6 +78,12 @@ class SparseMatrix:
         return SparseMatrix(indptr, row[order], self.values[order], (columns, rows))
 
 
+def row_starts(ends: Tensor, entries: int) -> Tensor:
+    """Where rows begin that end at `ends`, in 32 bits; `entries` is the last of them, without asking the device."""
+    check_entries(entries)
+    return torch.nn.functional.pad(ends, (1, 0)).int()
+
+
 def read_only(array: NDArray[Any]) -> Tensor:
     """The same memory as a tensor that nobody writes to: so it may be mapped from a file for reading alone."""
     with warnings.catch_warnings():
@@ -84,7 +92,10 @@ def read_only(array: NDArray[Any]) -> Tensor:
 
 
 def bags(rows: Tensor, indices: Tensor, indptr: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Sums of rows, each from `indptr[i]` to `indptr[i + 1]` in `indices`, added up in a fixed order."""
+    """Sums of rows, each from `indptr[i]` to `indptr[i + 1]` in `indices`, added up in a fixed order.
+
+    Both are 32-bit numbers: the kernel reads them so, and an embedding bag asks that both are of one kind.
+    """
     found = sums_of_rows(rows, indices, indptr, weights) if rows.is_cuda else None
     if found is not None:
         return found
@@ -112,6 +123,7 @@ class Cut:
     @classmethod
     def of(cls, indptr: NDArray[Any], device: torch.device) -> "Cut | None":
         """None where no row is long."""
+        check_entries(int(indptr[-1]))
         lengths = np.diff(indptr)
         if not len(lengths) or lengths.max() <= 2 * cls.LENGTH:
             return None

@@ -2,56 +2,63 @@
 
 import statistics
 from collections import defaultdict
+from collections.abc import Hashable
 from typing import NamedTuple
 
 from ipal.config import RunConfig
 from ipal.errors import StoreError
 from ipal.store import RunStore
 
-MULTIPLICATIONS_PER_SECOND = 5e9
-"""Of one core, as measured with IPAL on CS-CL; methods differ by a factor of ten or so."""
-
-
-class Size(NamedTuple):
-    """What of a graph decides the time of an epoch."""
-
-    nodes: int
-    edges: int
-    features: int
-    """Values that are not zero."""
-
 
 class Estimate(NamedTuple):
-    """Seconds, and where they come from."""
+    """Seconds, and from how many finished runs they are."""
 
     seconds: float
-    basis: str
+    runs: int
+
+
+class _Finished(NamedTuple):
+    """What a finished run says about time, in seconds."""
+
+    config: RunConfig
+    learning: float
+    evaluation: float
+
+    def scaled_to(self, config: RunConfig) -> float:
+        """Of a run like this one, with other numbers of epochs and tasks."""
+        epochs = max(1, config.train.epochs) / max(1, self.config.train.epochs)
+        tasks = len(config.split or ()) / max(1, len(self.config.split or ()))
+        return (self.learning * epochs + self.evaluation) * tasks
 
 
 class Stopwatch:
-    """Knows how long an epoch of one task took in the finished runs."""
+    """Knows how long the finished runs took."""
 
     def __init__(self, store: RunStore) -> None:
-        self._seconds: dict[tuple[str, ...], list[float]] = defaultdict(list)
+        self._finished: dict[Hashable, list[_Finished]] = defaultdict(list)
         for folder in store.all():
             if not folder.is_finished:
                 continue
             try:
-                result = folder.result()
-            except StoreError:  # a damaged run says nothing about time
+                config, timing = folder.config(), folder.result()["timing"]
+                evaluation = float(timing["evaluation_seconds"])
+                learning = float(timing["total_seconds"]) - evaluation
+            except (StoreError, KeyError):  # a damaged run says nothing about time
                 continue
-            seconds = statistics.fmean(result["timing"]["seconds_per_epoch"])
-            self._seconds[result["dataset"], result["method"]].append(seconds)
-            self._seconds[(result["dataset"],)].append(seconds)
+            self._finished[_alike(config)].append(_Finished(config, learning, evaluation))
 
-    def estimate(self, config: RunConfig, size: Size) -> Estimate:
-        """By runs of the same method on the same graph, else of any method on it, else by the graph's size."""
-        tasks = len(config.split or ())
-        steps = tasks * max(1, config.train.epochs)
-        for key, what in (((config.dataset, config.method), ""), ((config.dataset,), " of any method")):
-            if known := self._seconds.get(key):
-                return Estimate(statistics.median(known) * steps, f"{len(known)} finished runs{what}")
-        hidden = config.encoder.hidden
-        products = hidden * (size.features + size.nodes * hidden + 2 * size.edges)
-        # Forwards and backwards; each task is its share of the graph.
-        return Estimate(3 * products / MULTIPLICATIONS_PER_SECOND / tasks * steps, "the graph's size, roughly")
+    def estimate(self, config: RunConfig) -> Estimate | None:
+        """The median of the runs of the same method on the same graph, with the same network, batches and device.
+
+        None where there is no such run: methods differ by more than a factor of a hundred.
+        """
+        known = self._finished.get(_alike(config))
+        if not known:
+            return None
+        return Estimate(statistics.median(run.scaled_to(config) for run in known), len(known))
+
+
+def _alike(config: RunConfig) -> Hashable:
+    """What two runs must have in common for one to say how long the other takes."""
+    sizes = (config.encoder.model_dump_json(), str(config.protocol.batch))
+    return config.dataset_hash, config.method, config.device.partition(":")[0], *sizes

@@ -12,7 +12,7 @@ from ipal import budget
 from ipal.encoder import GCN
 from ipal.engine import SparseMatrix, operators, ready_graphs
 from ipal.graph import Graph
-from ipal.neighbours import EDGES_AT_ONCE
+from ipal.neighbours import EDGES_AT_ONCE, MOST_ENTRIES
 from ipal.parallel import team
 from ipal.spans import spanned
 from ipal.streams import Task
@@ -25,7 +25,7 @@ def embeddings(encoder: GCN, of: Graph | Task, device: torch.device) -> Tensor:
     with torch.no_grad():
         graph = of.graph if isinstance(of, Task) else of
         # Several processes share a graph: each has but a part of it.
-        if team().size > 1 or _fits(graph):
+        if team().size > 1 or fits(graph):
             found: Tensor = encoder(operators(of, device))
             return found
         everywhere = by_layers(encoder, graph, device)
@@ -45,8 +45,14 @@ def by_layers(encoder: GCN, graph: Graph, device: torch.device) -> Tensor:
     return hidden
 
 
-def _fits(graph: Graph) -> bool:
-    """Whether the operators of a graph, with those kept of others, take a small part of the memory allowed."""
+def fits(graph: Graph) -> bool:
+    """Whether the operators of a graph, with those kept of others, take a small part of the memory allowed.
+
+    Never those of a graph with more entries than a sparse product takes.
+    """
+    features = graph.x.nnz if isinstance(graph.x, sp.csr_array) else 0
+    if max(graph.num_edges + graph.num_nodes, features) > MOST_ENTRIES:
+        return False
     most = budget.current().bytes
     if most is None:
         return True

@@ -201,17 +201,19 @@ def _check_team(config: RunConfig) -> None:
         torch.cuda.set_device(usable_device(config.device))
 
 
-_streams: "weakref.WeakKeyDictionary[Dataset, dict[str, TaskStream]]" = weakref.WeakKeyDictionary()
+_streams: "weakref.WeakKeyDictionary[Dataset, weakref.WeakValueDictionary[str, TaskStream]]"
+_streams = weakref.WeakKeyDictionary()
 
 
 def stream_of(config: RunConfig, dataset: Dataset) -> TaskStream:
-    """The tasks of a resolved run. Runs in one process that differ in the method alone share them."""
+    """The tasks of a resolved run. Runs that are under way and differ in the method alone share them."""
     assert config.split is not None, "the configuration has not been resolved"
     key = f"{config.split} {config.protocol.model_dump_json(exclude={'batch'})} {config.seed}"
-    known = _streams.setdefault(dataset, {})
-    if key not in known:
-        known[key] = TaskStream(dataset.graph, dataset.y, config.split, config.protocol, config.seed)
-    return known[key]
+    known = _streams.setdefault(dataset, weakref.WeakValueDictionary())
+    stream = known.get(key)
+    if stream is None:
+        stream = known[key] = TaskStream(dataset.graph, dataset.y, config.split, config.protocol, config.seed)
+    return stream
 
 
 @dataclasses.dataclass

@@ -8,7 +8,6 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,7 +27,8 @@ BLOCK = 32
 COLUMNS_AT_ONCE = 8 * BLOCK
 VALUES_AT_ONCE = 4_000_000
 
-_ready: "weakref.WeakKeyDictionary[Graph, dict[Any, Tensor]]" = weakref.WeakKeyDictionary()
+_ready: "weakref.WeakKeyDictionary[Graph, weakref.WeakKeyDictionary[Propagation, dict[tuple[int, ...], Tensor]]]"
+_ready = weakref.WeakKeyDictionary()
 
 
 def to_unit(rows: Tensor, lengths: Tensor) -> None:
@@ -198,12 +198,11 @@ class FeatureMap:
         return self.directions.double()
 
     def propagated(self, graph: Graph) -> Tensor:
-        """(nodes, inputs); made once for a graph, and kept as long as it lives."""
-        by_map = _ready.setdefault(graph, {})
-        key = (self.propagation, self.hops)
-        if key not in by_map:
-            by_map[key] = self.propagation.rows(graph, self.hops)
-        return by_map[key]
+        """(nodes, inputs); made once for a graph, and kept as long as it and the map live."""
+        by_hops = _ready.setdefault(graph, weakref.WeakKeyDictionary()).setdefault(self.propagation, {})
+        if self.hops not in by_hops:
+            by_hops[self.hops] = self.propagation.rows(graph, self.hops)
+        return by_hops[self.hops]
 
     @spanned("expansion")
     def expanded(self, x: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:

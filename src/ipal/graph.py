@@ -114,10 +114,10 @@ class Graph:
         if np.array_equal(nodes, np.arange(self.num_nodes)):
             return self
         symmetric = True if self._symmetric else None  # of what runs one way, a part may run both ways
-        return Graph.of(_some_features(self.x, nodes), self.neighbours.without_rest(nodes), symmetric=symmetric)
+        return Graph.of(some_features(self.x, nodes), self.neighbours.without_rest(nodes), symmetric=symmetric)
 
 
-def _some_features(x: Features, nodes: Nodes) -> Features:
+def some_features(x: Features, nodes: Nodes) -> Features:
     """Features of some nodes: a copy, which lies in a file where memory is short."""
     if isinstance(x, sp.csr_array):
         return x[nodes]

@@ -18,10 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from ipal.encoder import GCN
-from ipal.engine import SparseMatrix, bags, operators
+from ipal.engine import SparseMatrix, bags, operators, row_starts
 from ipal.graph import Graph
 from ipal.head import Head
 from ipal.layout import ALONE
+from ipal.neighbours import check_entries
 from ipal.streams import Task
 
 Size = Callable[[Tensor], Tensor]
@@ -110,7 +111,7 @@ class Rows:
 
     def sums(self, values: Tensor) -> Tensor:
         """Sum over the rows of each owner."""
-        return bags(values, _numbers(len(values), values.device), self.starts.int())
+        return bags(values, _numbers(len(values), values.device), row_starts(self.starts[1:], len(values)))
 
     def widened(self, a: SparseMatrix) -> tuple["Rows", SparseMatrix]:
         """Rows one step further: every (owner, neighbour), and the matrix that carries gradients there."""
@@ -121,7 +122,8 @@ class Rows:
         width = a.shape[1]
         key, order = (self.owner[row] * width + reach.indices).sort(stable=True)
         key, counts = torch.unique_consecutive(key, return_counts=True)
-        spread = SparseMatrix(_ends(counts), row[order], reach.values[order], (len(key), len(self.node)))
+        starts, shape = row_starts(counts.cumsum(0), len(row)), (len(key), len(self.node))
+        spread = SparseMatrix(starts, row[order], reach.values[order], shape)
         owner = key // width
         starts = torch.searchsorted(owner, torch.arange(self.owners + 1, device=owner.device))
         return Rows(owner, key - owner * width, starts), spread
@@ -232,11 +234,13 @@ def _picked(matrix: SparseMatrix, rows: Tensor) -> SparseMatrix:
     """Some rows of a matrix, in the order given."""
     start = matrix.indptr[rows]
     lengths = matrix.indptr[rows + 1] - start
-    ends = _ends(lengths)
-    place = (start - ends[:-1]).repeat_interleave(lengths, output_size=int(ends[-1]))
+    ends = lengths.cumsum(0)
+    total = int(ends[-1]) if len(ends) else 0
+    starts = row_starts(ends, total)
+    place = (start - starts[:-1]).repeat_interleave(lengths, output_size=total)
     place += _numbers(len(place), rows.device)
     indices, values = matrix.indices.index_select(0, place), matrix.values.index_select(0, place)
-    return SparseMatrix(ends, indices, values, (len(rows), matrix.shape[1]))
+    return SparseMatrix(starts, indices, values, (len(rows), matrix.shape[1]))
 
 
 def _transposed(matrix: SparseMatrix) -> SparseMatrix:
@@ -249,10 +253,6 @@ def _transposed(matrix: SparseMatrix) -> SparseMatrix:
     return SparseMatrix(indptr, indices, values, turned.shape)
 
 
-def _ends(counts: Tensor) -> Tensor:
-    """Where each of several runs begins, and the end of the last."""
-    return torch.nn.functional.pad(counts.cumsum(0), (1, 0)).int()
-
-
 def _numbers(number: int, device: torch.device) -> Tensor:
+    check_entries(number)
     return torch.arange(number, device=device, dtype=torch.int32)

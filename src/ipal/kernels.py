@@ -20,7 +20,7 @@ extern "C" __global__ void sums_of_rows(const int* __restrict__ indptr, const in
   for (int column = threadIdx.x * LANES; column < width; column += 32 * LANES) {
     T even[LANES] = {}, odd[LANES] = {};
     int e = indptr[row];
-    for (; e + 3 < end; e += 4) {
+    for (; end - e > 3; e += 4) {
       V x[4];
       T w[4];
       #pragma unroll
@@ -55,7 +55,10 @@ TYPES = {torch.float32: ("float", "float4", 4), torch.float64: ("double", "doubl
 
 @cache
 def _compiled(dtype: torch.dtype, is_wide: bool, is_weighted: bool, device: torch.device) -> Any:
-    """The kernel for a type of number, reading several columns at a time or one; None where it cannot be had."""
+    """The kernel for a type of number, reading several columns at a time or one; None where it cannot be had.
+
+    What torch compiles kernels with is no part of its public interface: another version may lack it, or take more.
+    """
     compile_kernel = getattr(torch.cuda, "_compile_kernel", None)
     if compile_kernel is None:
         return None
@@ -66,7 +69,7 @@ def _compiled(dtype: torch.dtype, is_wide: bool, is_weighted: bool, device: torc
     defines = f"#define T {number}\n#define V {vector}\n#define LANES {lanes}\n#define WEIGHT(e) {weight}\n"
     try:
         return compile_kernel(defines + SOURCE, "sums_of_rows")
-    except (RuntimeError, OSError):
+    except (RuntimeError, OSError, TypeError):
         return None
 
 

@@ -13,8 +13,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from ipal.errors import CapacityError
+
 EDGES_AT_ONCE = 4_000_000
 """So many edges are looked at in one go: temporary arrays stay below some 100 MB."""
+
+MOST_ENTRIES = int(np.iinfo(np.int32).max)
+"""Entries of a sparse matrix whose row starts are 32-bit numbers."""
 
 Ends = NDArray[np.int64]
 
@@ -153,7 +158,16 @@ class Neighbours:
 
 def smallest(indptr: NDArray[np.int64]) -> NDArray[Any]:
     """Row starts in 32 bits where these suffice: SciPy would widen 32-bit indices to the kind of the row starts."""
-    return indptr.astype(np.int32) if indptr[-1] <= np.iinfo(np.int32).max else indptr
+    return indptr.astype(np.int32) if indptr[-1] <= MOST_ENTRIES else indptr
+
+
+def check_entries(entries: int) -> None:
+    """Sparse products take row starts of 32 bits: beyond these a matrix is refused, as they would become negative."""
+    if entries > MOST_ENTRIES:
+        raise CapacityError(
+            f"A sparse matrix of {entries} entries is too large to be multiplied at once, which takes at most "
+            f"{MOST_ENTRIES}: learn in (smaller) mini-batches, as with protocol.batch.nodes=2000."
+        )
 
 
 def normalised_adjacency(neighbours: Neighbours, begin: int, end: int) -> sp.csr_array:

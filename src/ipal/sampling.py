@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 import torch
 from torch import Tensor
 
-from ipal.engine import SparseMatrix, read_only
+from ipal.engine import SparseMatrix, read_only, row_starts
 from ipal.graph import Graph
 from ipal.spans import span
 
@@ -64,10 +64,10 @@ class Sampler:
         start = self.indptr[nodes]
         degree = self.indptr[nodes + 1] - start
         edge, kept = self._all(start, degree) if fanout == "all" else self._some(start, degree, fanout, generator)
-        indptr = torch.nn.functional.pad((kept + 1).cumsum(0), (1, 0))
+        ends = (kept + 1).cumsum(0)
         owner = torch.arange(len(nodes), device=nodes.device).repeat_interleave(kept, output_size=len(edge))
         # The node itself stands first in its row, then its neighbours.
-        itself, others = indptr[:-1], torch.arange(len(edge), device=nodes.device) + owner + 1
+        itself, others = ends - kept - 1, torch.arange(len(edge), device=nodes.device) + owner + 1
         neighbour = self.indices[edge]
         columns = torch.empty(len(nodes) + len(edge), dtype=torch.int32, device=nodes.device)
         columns[itself], columns[others] = nodes.int(), neighbour
@@ -75,7 +75,7 @@ class Sampler:
         scale = self.scale[nodes]
         values[itself] = scale.square()
         values[others] = (scale * (degree / kept.clamp_min(1)))[owner] * self.scale[neighbour]
-        return SparseMatrix(indptr.int(), columns, values, (len(nodes), len(self.scale)))
+        return SparseMatrix(row_starts(ends, len(columns)), columns, values, (len(nodes), len(self.scale)))
 
     def _all(self, start: Tensor, degree: Tensor) -> tuple[Tensor, Tensor]:
         """Places of all edges of the rows, row by row, and how many each row has."""

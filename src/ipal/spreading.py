@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ipal.engine import Cut, SparseMatrix, bags
 from ipal.graph import Graph
-from ipal.neighbours import Neighbours
+from ipal.neighbours import MOST_ENTRIES, Neighbours
 
 
 class Spreading:
@@ -33,20 +33,27 @@ class Spreading:
 
 
 class _SumsOnDevice:
-    """Bags of rows; long ones are cut into parts."""
+    """Bags of rows; long ones are cut into parts. As many rows at a time as 32-bit row starts allow: mostly all."""
 
     def __init__(self, neighbours: Neighbours, device: torch.device) -> None:
-        self._indices = _tensor(neighbours.indices, device)
-        self._cut = Cut.of(neighbours.indptr, device)
-        self._indptr = _tensor(neighbours.indptr.astype(np.int32), device) if self._cut is None else None
+        self._pieces = []
+        for begin, end in neighbours.chunks(MOST_ENTRIES):
+            starts = neighbours.indptr[begin : end + 1]
+            indices, indptr = neighbours.indices[starts[0] : starts[-1]], starts - starts[0]
+            cut = Cut.of(indptr, device)
+            whole = _tensor(indptr.astype(np.int32), device) if cut is None else cut.parts
+            self._pieces.append((_tensor(indices, device), whole, cut))
 
     def __call__(self, x: Tensor) -> Tensor:
-        if not len(self._indices):
-            return torch.zeros_like(x)
-        if self._cut is None:
-            assert self._indptr is not None
-            return bags(x, self._indices, self._indptr)
-        return bags(bags(x, self._indices, self._cut.parts), self._cut.order, self._cut.rows)
+        sums = [_summed(x, indices, indptr, cut) for indices, indptr, cut in self._pieces]
+        return sums[0] if len(sums) == 1 else torch.cat(sums)
+
+
+def _summed(x: Tensor, indices: Tensor, indptr: Tensor, cut: Cut | None) -> Tensor:
+    if not len(indices):
+        return x.new_zeros(len(indptr) - 1, x.shape[1])
+    sums = bags(x, indices, indptr)
+    return sums if cut is None else bags(sums, cut.order, cut.rows)
 
 
 class _SumsInPieces:
@@ -78,8 +85,9 @@ class SparseProduct:
 
 
 def _product(matrix: sp.csr_array, x: Tensor) -> Tensor:
-    """On a CPU: torch's product uses all threads, where it is built with MKL."""
-    if not torch.backends.mkl.is_available() or not matrix.nnz:  # type: ignore[no-untyped-call]
+    """On a CPU: torch's product uses all threads, where it is built with MKL; entries are counted in 32 bits there."""
+    mkl = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+    if not mkl or not 0 < matrix.nnz <= MOST_ENTRIES:
         return torch.from_numpy(matrix @ x.numpy())
     indptr, indices = (part.astype(np.int32, copy=False) for part in (matrix.indptr, matrix.indices))
     cpu = torch.device("cpu")

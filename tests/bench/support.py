@@ -23,10 +23,13 @@ def plan(path: Path, **options: Any) -> Suite:
     return prepare([read_experiment(path)], path.parent / "runs", **options)
 
 
-def store_result(runs: Path, name: str, validation: float, test: float, **more: Any) -> None:
-    """A finished run, as far as a bench looks at it."""
+def store_result(
+    runs: Path, name: str, validation: float, test: float, *, configured: bool = False, **more: Any
+) -> None:
+    """A finished run, as far as a bench looks at it; `configured` where its configuration is there already."""
     (runs / name).mkdir(parents=True, exist_ok=True)
-    (runs / name / "config.yaml").write_text("format: 1\n")
+    if not configured:
+        (runs / name / "config.yaml").write_text("format: 1\n")
     result = {
         "method": "ipal",
         "dataset": TINY,

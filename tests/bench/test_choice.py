@@ -7,7 +7,7 @@ import pytest
 from ipal import manifest
 from ipal.bench import Point, choose, execute
 from ipal.errors import StoreError
-from ipal.estimate import Size, Stopwatch
+from ipal.estimate import Stopwatch
 from ipal.manifest import Entry, Failure, Manifest, all_manifests, manifest_path, read_manifest
 from ipal.store import RunStore
 from tests.bench.support import TINY, Silent, plan, store_result, write
@@ -148,19 +148,50 @@ def test_a_damaged_manifest_gets_a_sentence_and_is_replaced_by_the_next_bench(tm
 # ---------------------------------------------------------------------- the estimate
 
 
-def test_time_is_estimated_from_the_runs_most_alike(tmp_path):
-    (job, _) = plan(write(tmp_path, "ipal:\n  train.epochs: 7")).jobs.values()  # three tasks of seven epochs
-    size = Size(240, 1000, 3840)
+def finished(tmp_path, config, seconds, evaluation=0.0):
+    folder = RunStore(tmp_path / "runs").folder_for(config)
+    folder.start(config, {})
+    timing = {"total_seconds": seconds + evaluation, "evaluation_seconds": evaluation}
+    facts = {"method": config.method, "dataset": config.dataset, "timing": timing}
+    store_result(tmp_path / "runs", folder.path.name, 1, 1, configured=True, **facts)
 
-    def estimate():
-        return Stopwatch(RunStore(tmp_path / "runs")).estimate(job.config, size)
 
-    assert "roughly" in estimate().basis
-    store_result(tmp_path / "runs", "other", 1, 1, method="ewc", timing={"seconds_per_epoch": [2.0]})
-    assert estimate() == (42.0, "1 finished runs of any method")
-    for index, seconds in enumerate([1.0, 1.0, 30.0]):
-        store_result(tmp_path / "runs", f"same{index}", 1, 1, timing={"seconds_per_epoch": [seconds]})
-    assert estimate() == (21.0, "3 finished runs")
+def test_time_is_estimated_from_runs_of_the_same_method_alone(tmp_path):
+    epochs = "train.epochs: 7"
+    path = write(tmp_path, f"ipal:\n  {epochs}\newc:\n  {epochs}\nanalytic: {{}}")
+    config, other, closed = (
+        next(job.config for job in plan(path).jobs.values() if job.config.method == name)
+        for name in ("ipal", "ewc", "analytic")
+    )
+
+    def estimate(config):
+        return Stopwatch(RunStore(tmp_path / "runs")).estimate(config)
+
+    for seed in range(10):
+        finished(tmp_path, other.model_copy(update={"seed": seed}), 2.0)
+    assert (estimate(config), estimate(closed)) == (None, None)
+    twice = config.model_copy(update={"train": config.train.model_copy(update={"epochs": 14})})
+    for seed, (seconds, evaluation) in enumerate([(10.0, 1.0), (12.0, 2.0), (90.0, 30.0)]):
+        finished(tmp_path, twice.model_copy(update={"seed": seed}), seconds, evaluation)
+    finished(tmp_path, closed.model_copy(update={"seed": 7}), 60.0, 5.0)
+    assert estimate(config) == (8.0, 3)  # half as many epochs, the same tests
+    assert estimate(closed) == (65.0, 1)  # has no epochs
+    wider = config.model_copy(update={"encoder": config.encoder.model_copy(update={"hidden": 1024})})
+    on_gpu = config.model_copy(update={"device": "cuda"})
+    assert (estimate(wider), estimate(on_gpu)) == (None, None)
+
+
+def test_a_dry_run_says_where_it_knows_no_time(command, tmp_path):
+    path = write(tmp_path, "ipal: {}\nanalytic: {}")
+    for job in plan(path, seeds=(5, 6, 7)).jobs.values():
+        if job.config.method == "ipal":
+            finished(tmp_path, job.config, 30.0)
+    told = command("bench", "x.yaml", "--dry-run", "--jobs", "1").out
+    assert "No estimate: no finished run of analytic on synthetic" in told
+    assert "finished run of ipal" not in told
+    assert "about 60 s on this machine for the 2 with an estimate" in told
+    told = command("bench", "x.yaml", "--dry-run", "--only", "analytic").out
+    assert "no estimate of the time" in told
 
 
 def test_a_dry_run_writes_nothing(command, tmp_path):

@@ -2,7 +2,9 @@
 
 import gc
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,8 +13,13 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
-from ipal.engine import Cut, Operators, SparseMatrix, SparsePair, operators, sparse_matmul
+from ipal import exact, importance, kernels, neighbours, spreading
+from ipal.config import EncoderConfig
+from ipal.encoder import GCN
+from ipal.engine import Cut, Operators, SparseMatrix, SparsePair, operators, row_starts, sparse_matmul
+from ipal.errors import CapacityError
 from ipal.graph import Features, Graph, simple_edges
+from ipal.sampling import Sampler
 from ipal.streams import Task, TaskStream
 
 CPU = torch.device("cpu")
@@ -75,6 +82,96 @@ def test_long_rows_may_be_cut_into_parts(rows: int, monkeypatch) -> None:
 
 def test_short_rows_are_not_cut() -> None:
     assert Cut.of(with_empty_rows().indptr, CPU) is None
+
+
+# ---------------------------------------------------------------------- more entries than 32 bits count
+
+WIDE = np.array([0, 2**31 - 10, 2**31 + 5])
+"""Row starts of a matrix that is not there: as 32-bit numbers the last would be negative."""
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: SparseMatrix.of(SimpleNamespace(indptr=WIDE, indices=WIDE, data=WIDE, shape=(2, 9)), CPU),
+        lambda: Cut.of(WIDE, CPU),
+        lambda: row_starts(torch.from_numpy(WIDE[1:]), int(WIDE[-1])),
+        lambda: importance._numbers(int(WIDE[-1]), CPU),
+    ],
+    ids=["matrix", "cut", "row starts", "numbers"],
+)
+def test_more_entries_than_can_be_counted_are_refused(make: Callable[[], object]) -> None:
+    with pytest.raises(CapacityError, match=r"2147483653 entries.*mini-batches"):
+        make()
+
+
+def test_row_starts_and_indices_are_of_one_kind_whatever_scipy_holds() -> None:
+    matrix = random_matrix(6, 5, 0.5)
+    wide = sp.csr_array((matrix.data, matrix.indices.astype(np.int64), matrix.indptr.astype(np.int64)), shape=(6, 5))
+    ready = SparseMatrix.of(wide, CPU)
+    assert (ready.indptr.dtype, ready.indices.dtype) == (torch.int32, torch.int32)
+    starts = row_starts(torch.tensor([2, 2, 5]), 5)
+    assert (starts.dtype, starts.tolist()) == (torch.int32, [0, 2, 2, 5])
+
+
+def test_a_sample_of_too_many_neighbours_is_refused(tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = tiny_stream.task(0).graph
+    sampler = Sampler.of(graph, CPU)
+    nodes, generator = torch.arange(graph.num_nodes), torch.Generator().manual_seed(0)
+    assert sampler.rows(nodes, "all", generator).indptr.dtype == torch.int32
+    monkeypatch.setattr(neighbours, "MOST_ENTRIES", graph.num_edges)
+    with pytest.raises(CapacityError, match="smaller"):
+        sampler.rows(nodes, "all", generator)
+
+
+def test_a_graph_with_too_many_entries_is_embedded_in_pieces(
+    tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = tiny_stream.task(0)
+    encoder = GCN(task.graph.num_features, EncoderConfig(), torch.Generator().manual_seed(0))
+    at_once = exact.embeddings(encoder, task, CPU)
+    for module in (exact, neighbours):
+        monkeypatch.setattr(module, "MOST_ENTRIES", task.graph.num_edges + task.graph.num_nodes - 1)
+    monkeypatch.setattr(exact, "EDGES_AT_ONCE", 100)
+    torch.testing.assert_close(exact.embeddings(encoder, task, CPU), at_once)
+
+
+def test_a_hop_over_too_many_edges_is_summed_in_pieces(
+    tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The form that a GPU uses; on a CPU it is only checked here.
+    graph = tiny_stream.task(0).graph
+    x = torch.randn(graph.num_nodes, 3, generator=torch.Generator().manual_seed(0))
+    at_once = spreading._SumsOnDevice(graph.neighbours, CPU)(x)
+    torch.testing.assert_close(at_once, torch.from_numpy(graph.adjacency @ x.numpy()))
+    monkeypatch.setattr(spreading, "MOST_ENTRIES", 50)
+    pieces = spreading._SumsOnDevice(graph.neighbours, CPU)
+    assert len(pieces._pieces) > 3
+    assert torch.equal(pieces(x), at_once)
+
+
+def test_a_product_of_too_many_entries_is_scipys(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix, x = random_matrix(6, 5, 0.5, np.float64), torch.ones(5, 2, dtype=torch.float64)
+    monkeypatch.setattr(spreading, "MOST_ENTRIES", matrix.nnz - 1)
+    monkeypatch.setattr(torch, "sparse_csr_tensor", None)
+    np.testing.assert_array_equal(spreading._product(matrix, x).numpy(), matrix @ x.numpy())
+
+
+# ---------------------------------------------------------------------- on a GPU
+
+
+def test_without_torchs_compiler_of_kernels_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.cuda, "_compile_kernel", raising=False)
+    assert kernels._compiled.__wrapped__(torch.float32, True, True, torch.device("cuda", 0)) is None
+
+
+@pytest.mark.parametrize("failure", [TypeError("other arguments"), RuntimeError("no compiler"), OSError("no library")])
+def test_a_kernel_that_cannot_be_compiled_is_none(failure: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(torch.cuda, "_compile_kernel", fails, raising=False)
+    assert kernels._compiled.__wrapped__(torch.float32, True, True, torch.device("cuda", 0)) is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")

@@ -7,11 +7,14 @@ import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.neighbors import NearestCentroid
 
+from ipal import budget
+from ipal.budget import Budget
 from ipal.errors import DataError
 from ipal.graph import Graph
-from ipal.learners import NCM, SLDA
+from ipal.learners import NCM, SLDA, training_free
 from ipal.learners.kept import disjoint_union
 from ipal.learners.training_free import propagated
+from ipal.neighbours import Neighbours
 from ipal.streams import Task, TaskStream
 from tests.methods.support import learn
 
@@ -154,3 +157,40 @@ def test_features_too_large_to_be_squared_are_refused(tiny_stream: TaskStream):
     with pytest.raises(DataError, match=r"too large to be squared: scale the features down"):
         learn(learner, huge)
     assert torch.equal(learner.scatter_, torch.zeros(16, 16))  # nothing of it was taken in
+
+
+@BOTH
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_where_memory_is_short_the_propagation_is_never_there_as_a_whole(
+    method, directed: bool, sparse: bool, tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch
+):
+    def copied(task: Task) -> Task:
+        x = np.maximum(task.graph.x, 0)
+        edges = task.graph.edges[:, :-40] if directed else task.graph.edges
+        return Task(Graph(sp.csr_array(x) if sparse else x, edges), task.nodes, task.labels)
+
+    tasks = [copied(tiny_stream.task(index)) for index in range(3)]
+    expected = learn(method(), *tasks)
+    again = [copied(tiny_stream.task(index)) for index in range(3)]
+    chunks = Neighbours.chunks
+    monkeypatch.setattr(Neighbours, "chunks", lambda self, most=50: chunks(self, min(most, 50)))
+    with budget.limited(Budget(0)):
+        found = learn(method(), *again)
+        scores = [found.scores(task.graph) for task in again]
+        rows = propagated(again[0].graph, 2)
+    assert all("normalised" not in vars(task.graph) for task in again)
+    assert isinstance(rows, np.memmap)
+    exact = not directed and not sparse
+    for name in ("sum_", "count_") if exact else ():
+        assert torch.equal(getattr(found, name), getattr(expected, name))
+    for task, score in zip(tasks, scores, strict=True):
+        torch.testing.assert_close(score, expected.scores(task.graph), rtol=1e-3, atol=1e-3)
+
+
+def test_features_propagated_otherwise_take_the_place_of_those_before(tiny_stream: TaskStream):
+    graph = tiny_stream.task(0).graph
+    first = propagated(graph, 2)
+    assert propagated(graph, 2) is first
+    assert propagated(graph, 3) is not first
+    assert training_free._ready[graph][0] == 3

@@ -139,8 +139,8 @@ def _show_plan(suite: "Suite", store: RunStore, jobs: int | None) -> None:
 
     size = jobs or room(suite.jobs.values())
     stopwatch = Stopwatch(store)
-    left = {job.name: stopwatch.estimate(job.config, suite.sizes[job.config.dataset]) for job in suite.unfinished()}
-    bases: dict[str, dict[str, None]] = {}
+    left = {job.name: stopwatch.estimate(job.config) for job in suite.unfinished()}
+    unknown: dict[str, None] = {}
     for bench in suite.benches:
         table = Table("entry", "method", title=escape(f"{bench.name} on {bench.dataset}"), title_justify="left")
         for name in ("grid\npoints", "seeds", "runs", "finished\nalready", "estimated\ntime"):
@@ -148,18 +148,22 @@ def _show_plan(suite: "Suite", store: RunStore, jobs: int | None) -> None:
         for row in bench.rows:
             mine = [left[run] for run in sorted(row.runs & left.keys())]
             counts = (len(row.points), len(bench.seeds), len(row.runs), len(row.runs) - len(mine))
-            time = _duration(sum(estimate.seconds for estimate in mine))
+            known = [estimate.seconds for estimate in mine if estimate]
+            time = _duration(sum(known)) if len(known) == len(mine) else "unknown"
             table.add_row(escape(row.entry.label), row.entry.method, *map(str, counts), time)
-            for estimate in mine:
-                bases.setdefault(estimate.basis, {})[row.entry.method] = None
+            if len(known) < len(mine):
+                unknown[f"{row.entry.method} on {bench.dataset}"] = None
         render.out.print(table)
-    for basis, methods in bases.items():
-        render.out.print(f"Estimated from {basis}: {', '.join(methods)}.", soft_wrap=True)
-    total = sum(estimate.seconds for estimate in left.values())
-    longest = max((estimate.seconds for estimate in left.values()), default=0.0)
+    for what in unknown:
+        render.out.print(escape(f"No estimate: no finished run of {what} is like it."), soft_wrap=True)
+    known = [estimate.seconds for estimate in left.values() if estimate]
+    most = max(sum(known) / size, max(known, default=0.0))
+    time = f"about {_duration(most)} on this machine"
+    if unknown:
+        time = f"{time} for the {len(known)} with an estimate" if known else "no estimate of the time"
     render.out.print(
         f"{len(suite.jobs)} different runs, {len(suite.jobs) - len(left)} finished; {size} at a time, up to "
-        f"{suite.threads} thread(s) each: about {_duration(max(total / size, longest))} on this machine.",
+        f"{suite.threads} thread(s) each: {time}.",
         soft_wrap=True,
     )
 

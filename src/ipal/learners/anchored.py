@@ -40,6 +40,7 @@ def merged_pulls(importance: Parameters, anchor: Parameters, more: Parameters, t
 class AnchoredLearner(Classifier):
     """A classifier whose loss pulls parameters towards their old values, each by its importance."""
 
+    looks_at_whole_tasks: ClassVar[bool] = True
     keeps: ClassVar[dict[str, str]] = Classifier.keeps | {
         "importance": "importance of every parameter to the tasks so far",
         "anchor": "the values that parameters are pulled to",

@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from ipal.errors import DataError
-from ipal.graph import Graph
+from ipal.graph import Graph, some_features
 from ipal.learners.base import Remembered
 from ipal.learners.training_free import TrainingFree, dense, propagated
 from ipal.ridge import mean_diagonal, shifted_cholesky
@@ -62,11 +62,11 @@ class SLDA(TrainingFree):
 
     def absorb(self, task: Task, rows: NDArray[Any]) -> None:
         """Scatter around the class means, and between the parts of a class that comes again."""
-        x = propagated(task.graph, self.hops)[task.nodes]
+        x = some_features(propagated(task.graph, self.hops), task.nodes)
         scatter = self.scatter_.clone()
         for row in np.unique(rows):
             own = np.flatnonzero(rows == row)
-            mean = torch.from_numpy(np.asarray(x[own].mean(axis=0)).reshape(-1)).to(scatter)
+            mean = torch.from_numpy(np.asarray(some_features(x, own).mean(axis=0)).reshape(-1)).to(scatter)
             for begin in range(0, len(own), 4096):
                 part = dense(x[own[begin : begin + 4096]]).to(scatter.device) - mean
                 scatter.addmm_(part.T, part)

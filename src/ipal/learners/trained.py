@@ -31,7 +31,7 @@ from ipal.finite import check_tensors, check_terms, read_terms
 from ipal.graph import Graph
 from ipal.learners.base import Learner, Look, Terms
 from ipal.parallel import team
-from ipal.recorded import Recorded
+from ipal.recorded import Recorded, can_record
 from ipal.spans import is_listening, span, spanned
 from ipal.streams import Task
 
@@ -56,6 +56,8 @@ class TrainedLearner(Learner, Generic[Prepared]):
     }
     looks_back: ClassVar[bool] = False
     """Whether a frozen copy of the network is at hand while a later task is learned."""
+    looks_at_whole_tasks: ClassVar[bool] = False
+    """Whether the end of a task is computed on its graph as a whole, whatever the batches are."""
     recordable: ClassVar[bool] = True
     """Whether a step never waits for what it computed: only then can a GPU repeat it by itself."""
 
@@ -117,13 +119,18 @@ class TrainedLearner(Learner, Generic[Prepared]):
             prepared = self.prepare(task)
         recorded: Recorded | None = None
         unread: list[Terms] = []
-        for epoch in range(first_epoch, self.epochs):
-            if recorded is None and self._is_repetitive:
-                (batch,) = self.batches(task, epoch)
-                recorded = Recorded(partial(self._step, batch, prepared), self.generator_)
-            terms = recorded() if recorded else self._epoch(task, epoch, prepared)
-            unread.append(terms)
-            yield terms
+        try:
+            for epoch in range(first_epoch, self.epochs):
+                if recorded is None and self._is_repetitive:
+                    (batch,) = self.batches(task, epoch)
+                    recorded = Recorded(partial(self._step, batch, prepared), self.generator_)
+                terms = recorded() if recorded else self._epoch(task, epoch, prepared)
+                unread.append(terms)
+                yield terms
+        finally:
+            if recorded:
+                self.optimizer_.zero_grad()  # gradients are in the recording's memory
+                recorded.close()
         team().align(list(self.network_.parameters()))
         # Before anything is remembered of it. Whoever reads the terms meanwhile finds the same, earlier.
         check_terms(read_terms(unread), first_epoch, self.epochs)
@@ -137,7 +144,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
         """Whether every step is the same sequence of operations on the same memory of a GPU."""
         if is_listening() or team().size > 1:  # a recording has no parts, and talks to nobody
             return False
-        if not self.recordable or self.batch != "full" or self.generator_.device.type != "cuda":
+        if not self.recordable or self.batch != "full" or self.generator_.device.type != "cuda" or not can_record():
             return False
         # What is made at a first step, as the optimiser's moments, is no part of the next.
         return self._has_stepped and all(parameter in self.optimizer_.state for parameter in self.network_.parameters())

@@ -13,31 +13,47 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from ipal import budget
 from ipal.errors import DataError
+from ipal.exact import fits
 from ipal.graph import Features, Graph
 from ipal.learners.base import Learner, Remembered, Terms
 from ipal.ridge import SUMS, TOO_LARGE
 from ipal.spans import spanned
 from ipal.streams import Task
 
-_ready: "weakref.WeakKeyDictionary[Graph, dict[int, Features]]" = weakref.WeakKeyDictionary()
+_ready: "weakref.WeakKeyDictionary[Graph, tuple[int, Features]]" = weakref.WeakKeyDictionary()
+
+COLUMNS_AT_ONCE = 32
+"""Where memory is short, so many columns of features are propagated together."""
 
 
 @spanned("propagation")
 def propagated(graph: Graph, hops: int) -> Features:
-    r"""Features after so many graph convolutions without weights, sparse where they are; made once for a graph.
+    r"""Features after so many graph convolutions without weights, sparse where they are; the newest are kept.
 
     .. math:: \hat A^{h} X
 
     Source: Wu et al. 2019, "Simplifying Graph Convolutional Networks", Eq. 8.
     """
-    by_hops = _ready.setdefault(graph, {})
-    if hops not in by_hops:
-        x = graph.x
-        for _ in range(hops):
-            x = graph.normalised @ x
-        by_hops[hops] = x
-    return by_hops[hops]
+    kept = _ready.get(graph)
+    if kept is None or kept[0] != hops:
+        kept = _ready[graph] = (hops, _propagated(graph, hops))
+    return kept[1]
+
+
+def _propagated(graph: Graph, hops: int) -> Features:
+    x = graph.x
+    if hops == 0 or fits(graph):
+        return _along(graph, x, hops)
+    # A dense array, in a file where it does not fit: sparse features are hardly sparse after some hops.
+    by_column: Any = x.tocsc() if isinstance(x, sp.csr_array) else x
+    found = budget.current().room((graph.num_nodes, graph.num_features), np.float32)
+    for begin in range(0, graph.num_features, COLUMNS_AT_ONCE):
+        some = by_column[:, begin : begin + COLUMNS_AT_ONCE]
+        columns = some.toarray(order="C") if isinstance(x, sp.csr_array) else np.ascontiguousarray(some)
+        found[:, begin : begin + COLUMNS_AT_ONCE] = _along(graph, columns, hops)
+    return found
 
 
 @dataclass(kw_only=True, eq=False)
@@ -69,7 +85,7 @@ class TrainingFree(Learner):
         more, device = len(self.labels_) - len(self.sum_), self.generator_.device
         # M (A^h X) as (M A^h) X: to propagate members is a matter of classes, not of features.
         with np.errstate(over="ignore", invalid="ignore"):  # what is too large is refused with a sentence
-            sums = (task.graph.x.T @ _along(task.graph.normalised.T, members, self.hops)).T
+            sums = (task.graph.x.T @ _along(task.graph, members, self.hops, turned=True)).T
             squares = np.square(sums).sum(axis=1)
         if not np.isfinite(squares).all():
             raise DataError(f"{SUMS} are NaN, infinite or too large to be squared: {TOO_LARGE}.")
@@ -98,7 +114,7 @@ class TrainingFree(Learner):
     def products(self, graph: Graph, weights: Tensor) -> Tensor:
         """Propagated features times (classes x features) weights; (A^h X) W as A^h (X W), again for speed."""
         with np.errstate(over="ignore", invalid="ignore"):  # scores that are no numbers are refused as such
-            products = _along(graph.normalised, graph.x @ weights.T.cpu().numpy(), self.hops)
+            products = _along(graph, graph.x @ weights.T.cpu().numpy(), self.hops)
         return torch.from_numpy(np.ascontiguousarray(products)).to(weights.device)
 
     def nodes_behind_class(self) -> dict[str, int]:
@@ -118,11 +134,25 @@ class TrainingFree(Learner):
 
 
 @spanned("propagation")
-def _along(matrix: sp.csr_array, columns: NDArray[Any], hops: int) -> NDArray[Any]:
-    """A matrix times columns, so many times."""
+def _along(graph: Graph, columns: Features, hops: int, *, turned: bool = False) -> Features:
+    """The propagation matrix, or its transpose, times columns, so many times; in pieces where it is not to be whole."""
     for _ in range(hops):
-        columns = matrix @ columns
+        if fits(graph):
+            columns = (graph.normalised.T if turned else graph.normalised) @ columns
+        else:
+            columns = _in_pieces(graph, columns, turned=turned and not graph.symmetric)
     return columns
+
+
+def _in_pieces(graph: Graph, columns: NDArray[Any], *, turned: bool) -> NDArray[Any]:
+    found = np.zeros_like(columns)
+    for begin, end in graph.neighbours.chunks():
+        rows = graph.propagation_rows(begin, end)
+        if turned:
+            found += rows.T @ columns[begin:end]
+        else:
+            found[begin:end] = rows @ columns
+    return found
 
 
 def dense(x: Features) -> Tensor:
