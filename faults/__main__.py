@@ -16,7 +16,8 @@ def set_environment() -> None:
     one = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     os.environ.update(one, OMP_WAIT_POLICY="PASSIVE", CUDA_VISIBLE_DEVICES="", NO_COLOR="1", TERM="dumb", COLUMNS="120")
     os.environ["IPAL_DATA"] = "/nonexistent"
-    os.environ.pop("IPAL_RUNS", None)
+    for name in ("IPAL_RUNS", "PYTHONDONTWRITEBYTECODE"):  # what one process has compiled the next one reads
+        os.environ.pop(name, None)
     # The command in processes of its own, and the hostile invocations of the tests.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     sys.path.insert(0, str(ROOT))

@@ -16,6 +16,8 @@ from faults.core import Failed, limit_memory
 
 MOST_LINES = 3
 """Of a refusal on stderr."""
+PATIENCE = 120.0
+"""Seconds for a command to end, on a busy machine."""
 OWN_MISTAKE = 70
 """Exit code of a child that ended with an exception."""
 
@@ -74,8 +76,15 @@ class Child:
         return Ended(os.waitstatus_to_exitcode(status), out, err, 1024 * usage.ru_maxrss)
 
 
-def fork(act: Callable[[], object], folder: Path, *, more_memory: int | None = None, group: bool = False) -> Child:
-    """A child that does one thing, in a folder; what it says goes to files beside the folder."""
+def fork(
+    act: Callable[[], object],
+    folder: Path,
+    *,
+    more_memory: int | None = None,
+    group: bool = False,
+    out: Path | None = None,
+) -> Child:
+    """A child that does one thing, in a folder; what it says goes to files beside the folder, or to `out`."""
     told = _files(folder)
     sys.stdout.flush()
     pid = os.fork()
@@ -85,7 +94,7 @@ def fork(act: Callable[[], object], folder: Path, *, more_memory: int | None = N
     try:
         if group:
             os.setsid()
-        for number, path in enumerate(told, start=1):
+        for number, path in enumerate([out or told[0], told[1]], start=1):
             os.dup2(os.open(path, os.O_WRONLY | os.O_TRUNC), number)
         os.chdir(folder)
         if more_memory is not None:
@@ -147,7 +156,7 @@ def must_be_refused(ended: Ended, what: str, *, underway: bool = False) -> None:
 
 
 def _files(folder: Path) -> list[Path]:
-    beside = folder.parent / f"said-{folder.name}-{time.monotonic_ns()}"
+    beside = folder.parent / f"said-{folder.name}-{os.getpid()}-{time.monotonic_ns()}"
     told = [beside.with_suffix(suffix) for suffix in (".out", ".err")]
     for path in told:  # now: the child may be killed before it could
         path.touch()

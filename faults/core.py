@@ -1,9 +1,10 @@
 """Parts and their cases: how they are tried side by side, and the table of what came out.
 
-A case is decided by the part, the seed and its number alone. Cases run in workers that are forked off one process, which
-has loaded everything and computed nothing. A worker that dies or takes too long is a failure of the case it was at.
+A case is decided by the part, the seed and its number alone. Cases run in workers that are forked off one process,
+which has loaded everything and computed nothing. A worker that dies or takes too long is a failure of its case.
 """
 
+import importlib
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -26,6 +27,13 @@ MOST_MEMORY = 2 * 2**30
 MOST_SHOWN = 20
 """Failures of a part that are shown one by one."""
 WIDTHS = (15, 9, 9, 9, 12)
+WARM = (
+    *("ipal.cli", "ipal.experiment", "ipal.bench", "ipal.audit", "ipal.drift", "ipal.profile", "ipal.views"),
+    *("ipal.report.collect", "ipal.report.drift", "ipal.report.pages", "ipal.report.page.facts", "ipal.report.profile"),
+    *("ipal.trackers.record", "ipal.datasets.survey", "ipal.datasets.departures", "ipal.serving.bodies"),
+    *("ipal.export", "ipal.report.page", "plotly.graph_objects", "jinja2", "onnx", "onnxruntime", "sklearn.manifold"),
+)
+"""Loaded before anything is forked, as far as they are here: a fork is then at work at once."""
 
 
 class Failed(Exception):  # noqa: N818
@@ -65,14 +73,16 @@ class Part:
     """Cases in `make test`."""
     seconds: float
     """That a case may take, on a busy machine."""
-    prepare: Callable[[Plan], Any]
+    prepare: Callable[[Plan], Any] = lambda plan: None
     """What all cases share, made before the workers are forked; nothing may be computed in its own process."""
-    attempt: Callable[[Any, Case], None]
+    attempt: Callable[[Any, Case], None] = lambda prepared, case: None
     """Tries one case: raises Failed, or anything else, where it fails."""
     why_not: Callable[[], str | None] = lambda: None
     """Why the part cannot be tried here."""
     is_limited: bool = False
     """Whether the address space of the worker itself is limited to `MOST_MEMORY` more."""
+    whole: Callable[[Plan, "Row"], None] | None = None
+    """Tries all cases at once, in place of `attempt`."""
 
 
 @dataclass
@@ -122,11 +132,16 @@ def run_part(part: Part, plan: Plan) -> Row:
     if reason := part.why_not():
         row.remark = f"skipped: {reason}"
         return row
+    for name in WARM:
+        with suppress(ImportError):
+            importlib.import_module(name)
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="ipal-faults-", dir=plan.folder, ignore_cleanup_errors=True) as folder:
         inside = Plan(Path(folder), plan.seed, plan.numbers, plan.jobs)
-        crew = _Crew(part, inside, part.prepare(inside), row)
-        crew.run()
+        if part.whole:
+            part.whole(inside, row)
+        else:
+            _Crew(part, inside, part.prepare(inside), row).run()
     row.seconds = time.perf_counter() - begin
     return row
 

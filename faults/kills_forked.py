@@ -1,7 +1,7 @@
 """Runs of every method, killed at random moments and resumed: the same bits as never killed.
 
-Each run is a fork of a process that has loaded everything and the graph. Its reference is made once, by whoever needs it
-first.
+Each run is a fork of a process that has loaded everything and the graph. Its reference is made once, by the first that
+needs it.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from faults.children import fork, must_succeed
+from faults.children import PATIENCE, fork, must_succeed
 from faults.core import Case, Failed, Part, Plan
 from faults.runs import must_be_equal
 
@@ -29,7 +29,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "analytic, seen graphs": {"method": "analytic", "protocol": {"train_graph": "seen"}},
 }
 MOST_KILLS = 3
-PATIENCE = 60.0
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def must_have_no_leftovers(folder: Path) -> None:
 
 
 def tensors(path: Path) -> dict[str, Any]:
-    """What a .safetensors file holds, by name: kind, shape and bytes of tensors, and the facts; whatever their order."""
+    """What a .safetensors file holds, by name: kind, shape and bytes of tensors, and the facts; in any order."""
     content = path.read_bytes()
     begin = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:begin])
