@@ -165,7 +165,7 @@ def _attempt_output(case: Case) -> None:
 def _attempt_long(prepared: Prepared, case: Case, disk: Path, which: int) -> None:
     one, before, after, free = prepared.outcomes[which]
     with _disk(disk, f"size={PLENTY}"):
-        work = copied(prepared.workspace, disk / "work")
+        work = copied(prepared.workspace, disk)
         may_not = case.random.random() < READ_ONLY
         fresh = sum(len(value) for name, value in after.items() if name not in before and isinstance(value, bytes))
         _remount(disk, "ro" if may_not else _size(case, _used(disk), fresh or _used(work) // 3))

@@ -77,7 +77,7 @@ def furnish(folder: Path) -> Path:
 
 
 def copied(workspace: Path, folder: Path) -> Path:
-    return Path(shutil.copytree(workspace, folder))
+    return Path(shutil.copytree(workspace, folder, dirs_exist_ok=True))
 
 
 Contents = dict[str, Any]
