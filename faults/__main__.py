@@ -19,7 +19,8 @@ def set_environment() -> None:
     for name in ("IPAL_RUNS", "PYTHONDONTWRITEBYTECODE"):  # what one process has compiled the next one reads
         os.environ.pop(name, None)
     # The command in processes of its own, and the hostile invocations of the tests.
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    known = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *map(os.path.abspath, known)])
     sys.path.insert(0, str(ROOT))
 
 
