@@ -6,7 +6,7 @@ INSTALLED := .venv/.installed
 # What one process has compiled the next one reads, whatever the environment says: a test starts many.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test check docs mutants clean
+.PHONY: run test check docs faults mutants clean
 
 run: $(INSTALLED)
 	$(BIN)/ipal run --dataset digits --set train.epochs=100 --html
@@ -25,6 +25,11 @@ check: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Kills, full disks, damaged files, hostile requests: minutes to an hour. See docs/faults.md.
+SEED ?= 0
+faults: $(INSTALLED)
+	$(BIN)/python -m faults $(PARTS) --seed $(SEED) $(if $(COUNT),--count $(COUNT)) $(if $(JOBS),--jobs $(JOBS))
 
 docs: $(INSTALLED)
 	$(BIN)/python scripts/equations.py > docs/equations.md

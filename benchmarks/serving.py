@@ -1,7 +1,7 @@
 """`ipal serve` on loopback: how fast it answers, and whether it stands what it must.
 
 latency   requests of 100 nodes of Coauthor CS, as .npz, sparse JSON and dense JSON; by IPAL and by the closed form
-hostile   sound and hostile requests of all kinds (hostile.py) at once: is every answer right or a declared refusal,
+hostile   sound and hostile requests of all kinds (hostile/) at once: is every answer right or a declared refusal,
           is the server alive in the end, and is its memory flat
 
 The server is a process of its own with one worker, asked for a token; clients are threads of this one.
@@ -49,6 +49,8 @@ TRIES = 20
 EARLY, LATE = "median of the second fifth", "median of the last fifth"
 FLAT = 1.15
 """More than this times as much memory in the end as early on is no longer flat."""
+ENOUGH = 200
+"""Fewer requests say nothing about memory."""
 WARM = 0.2
 """Share of the hostile requests after which the server's memory is its usual one."""
 
@@ -78,7 +80,7 @@ def models(size: str, parts: list[str]) -> dict[str, Learner]:
 def served(learner: Learner, dataset: Dataset, chosen: argparse.Namespace) -> Iterator[tuple[int, Target]]:
     """The process of a server, and what is known of it. Its end must be a graceful one, with nothing on its mind."""
     tiny = chosen.size == "tiny"
-    most, patience = (MB // 2, 0.3) if tiny else (16 * MB, 5.0)
+    most, patience = (MB // 2 if tiny else 16 * MB), chosen.patience or (0.3 if tiny else 5.0)
     with tempfile.TemporaryDirectory() as folder:
         model, token, log = (Path(folder) / name for name in ("model.safetensors", "token", "log"))
         learner.save(model)
@@ -219,13 +221,16 @@ class Memory(threading.Thread):
 
 
 def under_fire(
-    target: Target, process: int, clients: int, count: int
-) -> tuple[dict[str, Counter[Any]], dict[str, float]]:
-    """How often each way was answered with each status, and the memory of the server meanwhile."""
-    names = list(hostile.WAYS)
+    target: Target, process: int, chosen: argparse.Namespace
+) -> tuple[dict[str, Counter[Any]], dict[str, float], dict[int, str]]:
+    """How often each way was answered with each status, the memory of the server meanwhile, and what was wrong.
+
+    A request is decided by the seed and its number alone.
+    """
+    names, count = list(hostile.WAYS), chosen.requests
     weights = [hostile.WAYS[name][2] for name in names]
-    order = random.Random(0).choices(names, weights, k=count)
     told: dict[str, Counter[Any]] = {name: Counter() for name in names}
+    wrong: dict[int, str] = {}
     lock, watch = threading.Lock(), Memory(process)
     watch.start()
     done = 0
@@ -234,13 +239,20 @@ def under_fire(
 
     def one(place: int) -> None:
         nonlocal done
-        name = order[place]
-        rng = random.Random(place)
+        rng = random.Random(f"{chosen.seed} {place}")
+        name = rng.choices(names, weights)[0]
+        way, allowed, _ = hostile.WAYS[name]
         for _ in range(TRIES):
-            status = hostile.WAYS[name][0](target, rng)
+            try:
+                status = way(target, rng)
+            except Exception as error:  # an answer that is not true, or none at all
+                status = type(error).__name__
+                wrong[place] = f"{name}: {status}: {error}"
             with lock:
                 told[name][status] += 1
                 done += 1
+            if status not in allowed:
+                wrong.setdefault(place, f"{name}: {status}")
             if status != hostile.OVERLOAD:
                 break
             time.sleep(rng.random() / 2)
@@ -248,36 +260,41 @@ def under_fire(
             if done >= WARM * count and len(memory) == 1:
                 memory[f"after {done:,} requests"] = resident(process)
 
-    with ThreadPoolExecutor(clients) as pool:
-        list(pool.map(one, range(count)))
+    with ThreadPoolExecutor(chosen.clients) as pool:
+        list(pool.map(one, range(chosen.first, chosen.first + count)))
     memory["seconds"] = time.perf_counter() - start
     time.sleep(2 * target.patience)
     watch.over.set()
     watch.join()
     memory["at the end"] = resident(process)
-    memory["largest"] = max(watch.samples)
-    fifths = np.array_split(watch.samples, 5)
+    memory["largest"] = max(watch.samples, default=memory["at the end"])
+    fifths = np.array_split(watch.samples or [memory["at the end"]] * 5, 5)
     memory[EARLY], memory[LATE] = float(np.median(fifths[1])), float(np.median(fifths[-1]))
     if hostile.ask(target, None, {}, "GET", "/health")[0] != 200:
         sys.exit("The server does not answer any more.")
-    return told, memory
+    return told, memory, wrong
 
 
-def report(told: dict[str, Counter[Any]], memory: dict[str, float], chosen: argparse.Namespace) -> None:
+def report(
+    told: dict[str, Counter[Any]], memory: dict[str, float], wrong: dict[int, str], chosen: argparse.Namespace
+) -> None:
     seconds, all_told = memory.pop("seconds"), sum(told.values(), Counter())
     print(f"\n## Hostile: {all_told.total():,} requests from {chosen.clients} clients, in {seconds:.0f} s\n")
     print("| request | number | answers |\n|---|---|---|")
-    wrong = []
     for name, found in told.items():
         words = ", ".join(f"{n} x {'none' if s is None else s}" for s, n in sorted(found.items(), key=str))
         print(f"| {name} | {found.total()} | {words} |")
-        wrong += [f"{name}: {status}" for status in found if status not in hostile.WAYS[name][1]]
-    fives = {status: number for status, number in all_told.items() if status is not None and status >= 500}
-    print(f"\nanswers of 500 and more: {fives or 'none'}; answers that were not to be: {wrong or 'none'}")
+    fives = {status: number for status, number in all_told.items() if isinstance(status, int) and status >= 500}
+    kinds = sorted(set(wrong.values()))[:20]
+    print(f"\nanswers of 500 and more: {fives or 'none'}; answers that were not to be: {kinds or 'none'}")
     print("memory of the server in MB: " + ", ".join(f"{when} {size:.0f}" for when, size in memory.items()))
+    grew = chosen.requests >= ENOUGH and memory[LATE] > FLAT * memory[EARLY]
+    if chosen.json:
+        facts = {"requests": all_told.total(), "wrong": wrong, "grew": grew, "memory": memory["largest"]}
+        chosen.json.write_text(json.dumps(facts))
     if wrong or set(fives) - {hostile.OVERLOAD}:
         sys.exit("Not every answer was one that it should be.")
-    if memory[LATE] > FLAT * memory[EARLY]:
+    if grew:
         sys.exit("The server's memory grew.")
 
 
@@ -288,6 +305,10 @@ def main() -> None:
         "--requests", type=int, help="hostile requests, besides those told to come back (default 10,000)"
     )
     parser.add_argument("--clients", type=int, help="hostile ones at once (default 32)")
+    parser.add_argument("--patience", type=float, help="seconds that the server gives a body (default 5)")
+    parser.add_argument("--seed", type=int, default=0, help="decides the hostile requests (default 0)")
+    parser.add_argument("--first", type=int, default=0, help="number of the first of them, to repeat one")
+    parser.add_argument("--json", type=Path, help="file for what came out of them")
     parser.set_defaults(threads=1)
     chosen = parser.parse_args()
     tiny = chosen.size == "tiny"
@@ -307,9 +328,9 @@ def main() -> None:
             if "latency" in parts:
                 latency(name, target, process, chosen.repeats)
             if "hostile" in parts and name == "IPAL":
-                attacks.append(under_fire(target, process, chosen.clients, chosen.requests))
-    for told, memory in attacks:
-        report(told, memory, chosen)
+                attacks.append(under_fire(target, process, chosen))
+    for told, memory, wrong in attacks:
+        report(told, memory, wrong, chosen)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""A small model, and an application that serves it."""
+"""A small model, and an application that serves it, with and without a network."""
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,9 +11,10 @@ from ipal.datasets import Dataset
 from ipal.learners import IPAL, Learner
 from ipal.serving.app import make_app
 from ipal.serving.limits import Limits
+from ipal.serving.server import http_server, listen
 from ipal.streams import TaskStream
 from tests.methods.support import learned
-from tests.serving.support import LocalClient
+from tests.serving.support import LocalClient, Start
 
 LIMITS = Limits(bytes=200_000, nodes=300, edges=5_000, seconds=5.0, waiting=2)
 
@@ -39,3 +41,28 @@ def client(known: Learner) -> Iterator[Client]:
     yield start
     for one in made:
         one.app.state.server.answerer.close()
+
+
+@pytest.fixture
+def start(known: Learner) -> Iterator[Start]:
+    """Servers in threads of this process."""
+    running: list[tuple[Any, threading.Thread]] = []
+
+    def run(**limits: Any) -> tuple[str, int]:
+        app = make_app(known, Limits(**limits))
+        ready = threading.Event()
+        server = http_server(app, ready.set)
+        listener = listen("127.0.0.1", 0)
+        address: tuple[str, int] = listener.getsockname()
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        running.append((server, thread))
+        assert ready.wait(10)
+        return address
+
+    yield run
+    for server, thread in running:
+        server.should_exit = True
+        thread.join(10)
+        server.config.app.state.server.answerer.close()
+        assert not thread.is_alive()

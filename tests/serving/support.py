@@ -1,6 +1,8 @@
-"""A client of an application in this process: no network."""
+"""A client of an application in this process without network, and what is said to a server on a real socket."""
 
 import asyncio
+import json
+import socket
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -36,3 +38,26 @@ class LocalClient:
 
     def post(self, path: str, **options: Any) -> httpx.Response:
         return self.request("POST", path, **options)
+
+
+# ---------------------------------------------------------------------- a real socket
+
+BODY = json.dumps({"x": [[1.0] * 16], "edge_index": [[], []]}).encode()
+POST = b"POST /predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+Start = Callable[..., tuple[str, int]]
+
+
+def told(connection: socket.socket, seconds: float = 5.0) -> bytes:
+    """Everything until the other side hangs up."""
+    connection.settimeout(seconds)
+    found = b""
+    try:
+        while chunk := connection.recv(65536):
+            found += chunk
+    except ConnectionResetError:
+        pass
+    return found
+
+
+def whole_request(body: bytes = BODY) -> bytes:
+    return POST + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body

@@ -7,9 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,56 +17,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ipal.datasets import Dataset
 from ipal.inference import predict
 from ipal.learners import Learner
-from ipal.serving.app import make_app
 from ipal.serving.bodies import NPZ, npz_body
-from ipal.serving.limits import Limits
-from ipal.serving.server import http_server, listen
+from tests.serving.support import BODY, POST, Start, told, whole_request
 from tests.support import Command, complaint
-
-BODY = json.dumps({"x": [[1.0] * 16], "edge_index": [[], []]}).encode()
-POST = b"POST /predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-Start = Callable[..., tuple[str, int]]
-
-
-@pytest.fixture
-def start(known: Learner) -> Iterator[Start]:
-    """Servers in threads of this process."""
-    running: list[tuple[Any, threading.Thread]] = []
-
-    def run(**limits: Any) -> tuple[str, int]:
-        app = make_app(known, Limits(**limits))
-        ready = threading.Event()
-        server = http_server(app, ready.set)
-        listener = listen("127.0.0.1", 0)
-        address: tuple[str, int] = listener.getsockname()
-        thread = threading.Thread(target=server.run, args=([listener],))
-        thread.start()
-        running.append((server, thread))
-        assert ready.wait(10)
-        return address
-
-    yield run
-    for server, thread in running:
-        server.should_exit = True
-        thread.join(10)
-        server.config.app.state.server.answerer.close()
-        assert not thread.is_alive()
-
-
-def told(connection: socket.socket, seconds: float = 5.0) -> bytes:
-    """Everything until the other side hangs up."""
-    connection.settimeout(seconds)
-    found = b""
-    try:
-        while chunk := connection.recv(65536):
-            found += chunk
-    except ConnectionResetError:
-        pass
-    return found
-
-
-def whole_request(body: bytes = BODY) -> bytes:
-    return POST + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET /health HTTP/1.1\r\nHost: x\r\nA: b\r\n"])
@@ -91,10 +42,23 @@ def test_who_sends_a_body_by_drops_is_told_so(start: Start) -> None:
 
 def test_who_does_not_read_the_answers_is_cut_off(start: Start) -> None:
     """More answers than the buffers in between hold: the server cannot go on, and does not wait forever."""
-    asked = 3000
-    with socket.create_connection(start(seconds=0.1)) as connection:
+    asked, address = 3000, start(seconds=0.5)
+
+    def answered() -> int:
+        counter = http.client.HTTPConnection(*address)
+        counter.request("GET", "/metrics")
+        lines = counter.getresponse().read().decode().splitlines()
+        counter.close()
+        return sum(int(float(line.split()[-1])) for line in lines if "requests_total{" in line and '"/docs"' in line)
+
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(address)
         connection.sendall(b"GET /docs HTTP/1.1\r\nHost: a\r\n\r\n" * asked)
-        time.sleep(0.6)
+        before, now = -1, 0
+        while now > before:  # until no more is answered: then the connection's time is over
+            time.sleep(1.0)
+            before, now = now, answered()
         read = told(connection)
     assert 0 < read.count(b"HTTP/1.1 200 ") < asked
 

@@ -199,6 +199,10 @@ class Guard:
 
     def _check(self, scope: Scope) -> None:
         headers = dict(scope["headers"])
+        if b"transfer-encoding" in headers and (b"content-length" in headers or scope["http_version"] == "1.0"):
+            # A proxy in front may have read the other of the two, and taken what follows for another's request.
+            sentence = "The length of the body is said in two ways: send Content-Length or Transfer-Encoding, not both."
+            raise Refusal(HTTPStatus.BAD_REQUEST, sentence, {"connection": "close"})
         # A page in a browser on this machine can give its own name this machine's address: but not send another Host.
         if self._hosts is not None and b"host" in headers and _host_name(headers[b"host"]) not in self._hosts:
             raise Refusal(HTTPStatus.BAD_REQUEST, "The header Host names another machine than this server listens on.")

@@ -1,6 +1,7 @@
 """Listening on an address, and stopping gracefully."""
 
 import ipaddress
+import logging
 import os
 import signal
 import socket
@@ -21,6 +22,8 @@ LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 KEEP_ALIVE = 5
 """Seconds for which a connection without a request is kept."""
 SHORTEST_TOKEN = 16
+
+log = logging.getLogger(__name__)
 
 
 def is_local(host: str) -> bool:
@@ -118,9 +121,17 @@ def serve(
 def http_server(app: FastAPI, started: Callable[[], None] = lambda: None) -> uvicorn.Server:
     """What carries an application of `make_app` to the network; ends when its `should_exit` is set, or by a signal."""
     server = app.state.server
+    connection = connection_class(server.limits, server.metrics.malformed)
+    if connection is None:
+        log.warning(
+            "uvicorn %s is not known to this version of ipal: slow clients are not cut off, and clients that close "
+            "their side early get no answer. Install another version of uvicorn, or put a proxy in front.",
+            uvicorn.__version__,
+        )
     config = uvicorn.Config(
         app,
-        http=connection_class(server.limits, server.metrics.malformed),
+        http=connection or "auto",
+        limit_concurrency=None if connection else server.limits.connections,
         ws="none",
         lifespan="off",
         loop="asyncio",

@@ -1,0 +1,107 @@
+"""Runs of every method, killed at random moments and resumed: the same bits as never killed.
+
+Each run is a fork of a process that has loaded everything and the graph. Its reference is made once, by the first that
+needs it.
+"""
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from faults.children import PATIENCE, fork, must_succeed
+from faults.core import Case, Failed, Part, Plan
+from faults.runs import must_be_equal
+
+# Hard enough that accuracies are no round hundreds: equal numbers then mean equal runs.
+GRAPH = "synthetic:nodes=150,classes=6,features=12,signal=0.3,homophily=0.2"
+SMALL = {"train": {"epochs": 3, "lr_base": 0.01}, "encoder": {"hidden": 8, "width": 8}}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "ipal, mini-batches": {"method": "ipal", "protocol": {"batch": {"nodes": 20, "fanouts": [3, 3]}}},
+    "ipal, seen graphs": {"method": "ipal", "protocol": {"train_graph": "seen", "test_graph": "seen"}},
+    "ewc, dropout": {"method": "ewc", "encoder": {**SMALL["encoder"], "dropout": 0.3}},
+    "lwf, mini-batches": {"method": "lwf", "protocol": {"batch": {"nodes": 20, "fanouts": [3, "all"]}}},
+    "joint, shuffled": {"method": "joint", "protocol": {"class_order": "shuffled", "visibility": "inductive"}},
+    "pr, moments reset": {"method": "pr", "train": {**SMALL["train"], "moments": "reset"}},
+    "analytic, seen graphs": {"method": "analytic", "protocol": {"train_graph": "seen"}},
+}
+MOST_KILLS = 3
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What all cases share."""
+
+    folder: Path
+    runs: list[tuple[Any, Any]]
+    """Configuration and graph of every variant."""
+
+
+def prepare(plan: Plan) -> Prepared:
+    from ipal import experiment
+    from ipal.config import run_config
+    from ipal.datasets import load
+    from ipal.environment import environment
+    from ipal.learners import LEARNERS
+
+    dataset = load(GRAPH)
+    wanted = [{"method": name} for name in LEARNERS] + list(VARIANTS.values())
+    trees = [{"dataset": GRAPH, "threads": 1, "seed": plan.seed, **SMALL, **tree} for tree in wanted]
+    runs = [experiment.resolve(run_config(tree), dataset=dataset) for tree in trees]
+    environment(runs[0][0], [])  # asks git, once for all
+    return Prepared(plan.folder, runs)
+
+
+def attempt(prepared: Prepared, case: Case) -> None:
+    which = case.number % len(prepared.runs)
+    reference, seconds = _reference(prepared, which)
+    store = case.folder / "runs"
+    store.mkdir()
+    for _ in range(case.random.randint(1, MOST_KILLS)):
+        child = fork(lambda: _run(prepared, which, store), store)
+        if child.lives(case.random.uniform(0, seconds)):
+            child.kill()
+        ended = child.end(PATIENCE)
+        if ended.code and not ended.was_killed:
+            raise Failed(f"{reference.name}: {ended.in_short()}")
+    must_succeed(fork(lambda: _run(prepared, which, store), store).end(PATIENCE), f"{reference.name}, resumed")
+    try:
+        must_be_equal(store / reference.name, reference)
+    except Failed as failure:
+        raise Failed(f"{reference.name}: {failure}") from failure
+
+
+def _reference(prepared: Prepared, which: int) -> tuple[Path, float]:
+    """The folder of the run that was never killed, and how long it took."""
+    store = prepared.folder / f"reference-{which}"
+    with FileLock(prepared.folder / f"reference-{which}.lock"):
+        if not store.exists():
+            store.mkdir()
+            child = fork(lambda: _run(prepared, which, store), store)
+            must_succeed(child.end(PATIENCE), "reference")
+            facts = {"seconds": time.perf_counter() - child.begin}
+            (prepared.folder / f"reference-{which}.json").write_text(json.dumps(facts))
+    seconds = json.loads((prepared.folder / f"reference-{which}.json").read_text())["seconds"]
+    return next(path.parent for path in store.glob("*/config.yaml")), seconds
+
+
+def _run(prepared: Prepared, which: int, store: Path) -> None:
+    from ipal import experiment
+    from ipal.store import RunStore
+
+    config, dataset = prepared.runs[which]
+    experiment.run(config, dataset, RunStore(store).folder_for(config), Nobody(), checkpoint_every=1)
+
+
+class Nobody:
+    """Watches a run, and does not care."""
+
+    def started(self, tasks: int, epochs: int, done: int) -> None: ...
+    def epoch(self, task: int, terms: dict[str, float]) -> None: ...
+    def task(self, index: int, row: Any) -> None: ...
+
+
+PART = Part("kills-forked", count=800, slice=8, seconds=240, prepare=prepare, attempt=attempt)
