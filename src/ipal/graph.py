@@ -160,12 +160,6 @@ def checked_edges(edges: NDArray[np.generic], n: int) -> NDArray[Any]:
     return edges
 
 
-def simple_edges(edges: NDArray[Any], n: int, *, undirected: bool) -> Edges:
-    """Edges sorted, each once, without self-loops; both ways where `undirected`."""
-    chunks = Neighbours.of_edges(edges[::-1], n, undirected=undirected).edge_chunks()
-    return np.concatenate([np.zeros((2, 0), dtype=np.int64), *map(np.stack, chunks)], axis=1)
-
-
 def whole_labels(y: NDArray[np.generic], n: int) -> NDArray[np.int64]:
     """Labels as whole numbers, one per node."""
     if y.ndim != 1:

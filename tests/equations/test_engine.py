@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 from ipal.engine import Cut, Operators, SparseMatrix, SparsePair, operators, sparse_matmul
-from ipal.graph import Features, Graph, simple_edges
+from ipal.graph import Features, Graph, checked_graph
 from ipal.streams import Task, TaskStream
 
 CPU = torch.device("cpu")
@@ -132,7 +132,7 @@ def test_a_pair_transposed_multiplies_with_the_transpose() -> None:
 def ring(x: Features, *, undirected: bool = True) -> Graph:
     n = x.shape[0]
     ends = np.stack([np.arange(n), (np.arange(n) + 1) % n])
-    return Graph(x=x, edges=simple_edges(ends, n, undirected=undirected))
+    return checked_graph(x, ends, undirected=undirected)
 
 
 def first_layer(made: Operators, weight: Tensor, bias: Tensor) -> np.ndarray:
