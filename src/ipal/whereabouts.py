@@ -29,7 +29,9 @@ class Whereabouts:
         """With the places of new classes added, and of every class: how far it has moved, and its prototype's error.
 
         `learned` are the classes just learned. One that came again has more test nodes than before, so that its place
-        is taken anew. shift: from where it was when learned to where it is. gap: from where it is to where it is remembered to be;
+        is taken anew.
+
+        shift: from where it was when learned to where it is. gap: from where it is to where it is remembered to be;
         None where nothing is remembered. Both in units of `UNIT`.
         """
         known = Whereabouts({**now, **{name: then for name, then in self.clouds.items() if name not in learned}})
