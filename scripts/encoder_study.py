@@ -40,12 +40,13 @@ from ipal.datasets import Dataset
 from ipal.engine import operators
 from ipal.evaluate import evaluate
 from ipal.experiment import build_learner, resolve
-from ipal.features import FeatureMap, unit_rows
+from ipal.features import FeatureMap
 from ipal.graph import Graph
 from ipal.learners.analytic import Analytic
 from ipal.learners.base import Look
 from ipal.learners.ipal import IPAL
 from ipal.learners.self_choice import RIDGES, LeftOut, choose_ridge
+from ipal.losses import unit
 from ipal.metrics import average_forgetting, average_performance
 from ipal.plan import read_experiment
 from ipal.ridge import factorise, left_out_residual, leverage, ridge_weights
@@ -59,7 +60,7 @@ Record = dict[str, Any]
 def embeddings(encoder: IPAL, of: Graph | Task) -> Tensor:
     """Unit rows of a graph's nodes, or of a task's training nodes."""
     with torch.no_grad():
-        return unit_rows(encoder.encoder_(operators(of, encoder.generator_.device)))
+        return unit(encoder.encoder_(operators(of, encoder.generator_.device)))
 
 
 def with_one(encoder: IPAL, of: Graph | Task) -> Tensor:

@@ -73,6 +73,13 @@ def test_what_a_loss_calls_stands_beside_it_and_evaluation_includes_its_encoder(
     assert of_encoder["times"] == 3 * 2, "one a step, and no other pass of the encoder"
 
 
+def test_operators_of_a_graph_are_a_part() -> None:
+    found = profiled(train={"epochs": 2})
+    made = [row for row in found["parts"] if row["part"][-1] == "operators"]
+    assert sum(row["times"] for row in made) == 3, "one for each of the tasks' graphs, in training and in the tests"
+    assert all(row["own_seconds"] > 0 for row in made)
+
+
 def test_memory_is_that_of_the_part() -> None:
     peak = HostPeak()
     peak()

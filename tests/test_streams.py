@@ -18,7 +18,7 @@ from ipal.streams import TEST, TRAIN, VALIDATION, Task, TaskStream, default_spli
 FEW = TrainConfig(epochs=3)
 
 
-def make_stream(y: np.ndarray, split: tuple[int, ...], protocol: ProtocolConfig, seed: int) -> TaskStream:
+def make_stream(y: np.ndarray, split: tuple[int, ...] | None, protocol: ProtocolConfig, seed: int) -> TaskStream:
     random = np.random.default_rng(seed)
     edges = random.integers(0, len(y), (2, 3 * len(y)))
     graph = Graph(x=np.arange(len(y), dtype=np.float32)[:, None], edges=edges[:, edges[0] != edges[1]])
@@ -49,6 +49,17 @@ def test_tasks_partition_the_classes_and_parts_partition_the_nodes(sizes, seed, 
         for v in exam.graph.x[answers.nodes, 0]
     ]
     assert sorted(taught + examined) == list(range(len(y)))
+
+
+def test_a_graph_without_a_split_of_its_own_is_cut_by_default(tiny: Dataset):
+    assert tiny.split is None, "as of every graph that no benchmark has cut"
+    stream = TaskStream(tiny.graph, tiny.y, tiny.split, ProtocolConfig(), 0)
+    assert [len(classes) for classes in stream.classes] == list(default_split(6))
+    y = np.repeat([0, 1, 2, 3, 4], [10, 10, 2, 10, 10])  # class 2 is too small, and is dropped
+    stream = make_stream(y, None, ProtocolConfig(small_classes="drop"), 0)
+    assert stream.classes == [[0, 1], [3, 4]]
+    with pytest.raises(DataError, match="split"):
+        make_stream(y, (), ProtocolConfig(small_classes="drop"), 0)
 
 
 def test_the_split_is_60_20_20_within_each_class():

@@ -6,17 +6,63 @@ import torch
 
 from ipal import experiment
 from ipal.config import run_config
-from ipal.evaluate import Cloud, class_clouds, confusion
-from ipal.learners.base import Remembered
+from ipal.evaluate import Cloud, Row, class_clouds, confusion, counted, evaluate, recalls
+from ipal.graph import Graph
+from ipal.learners.base import Look, Remembered
 from ipal.store import RunStore
-from ipal.streams import Answers
+from ipal.streams import Answers, Exam, TaskStream
 from ipal.whereabouts import Whereabouts
 from tests.support import Watcher
 
 
 def test_confusion_counts_by_hand():
     truth, predicted = np.array([0, 0, 0, 1, 1]), np.array([0, 2, 2, 1, 0])
-    assert confusion(predicted, truth) == {"0": {"0": 1, "2": 2}, "1": {"0": 1, "1": 1}}
+    pairs = counted(predicted, truth)
+    assert confusion(pairs) == {"0": {"0": 1, "2": 2}, "1": {"0": 1, "1": 1}}
+    assert recalls(pairs) == {"0": 100 * (1 / 3), "1": 50.0}
+
+
+class Shown:
+    """A learner that gives what is written on the nodes: the class it takes them for, and where they lie."""
+
+    def look(self, graph: Graph) -> Look:
+        return Look(graph.x[:, 0].astype(np.int64), torch.from_numpy(graph.x[:, 1:]))
+
+
+def exam(labels: list[int], taken_for: list[int], places: list[float]) -> Exam:
+    x = np.stack([taken_for, places, np.zeros(len(labels))], axis=1).astype(np.float32)
+    answers = Answers(np.arange(len(labels)), np.array(labels))
+    return Exam(Graph(x, np.zeros((2, 0), dtype=np.int64)), answers, answers)
+
+
+def test_a_class_that_comes_again_is_scored_over_all_its_test_nodes():
+    first = exam([7, 7, 8, 8], [7, 7, 8, 7], [0.0, 2.0, 5.0, 5.0])
+    again = exam([7, 9, 7, 7, 7], [9, 9, 8, 7, 9], [4.0, 1.0, 4.0, 4.0, 6.0])
+    row, clouds = evaluate(Shown(), [first, again], "balanced")
+    assert row.test == [75.0, 62.5], "each exam is scored as before"
+    assert row.per_class == {"7": 50.0, "8": 50.0, "9": 100.0}
+    assert row.confusion == {"7": {"7": 3, "8": 1, "9": 2}, "8": {"7": 1, "8": 1}, "9": {"9": 1}}
+    places = np.array([0.0, 2.0, 4.0, 4.0, 4.0, 6.0])
+    assert clouds["7"].mean.tolist() == pytest.approx([places.mean(), 0])
+    assert clouds["7"].spread.item() == pytest.approx(places.std())
+    assert clouds["8"].mean.tolist() == [5.0, 0.0]
+    assert evaluate(Shown(), [first], "balanced").row.per_class == {"7": 100.0, "8": 50.0}
+
+
+def test_a_class_that_comes_again_moves_from_where_it_was_learned_last():
+    before = Whereabouts({"a": cloud(0, 0), "b": cloud(0, 0)})
+    now = {"a": cloud(9, 0, spread=1), "b": cloud(2, 0), "c": cloud(1, 1)}
+    places, moves = before.followed(now, {}, learned={"a", "c"})
+    assert {name: move["shift"] for name, move in moves.items()} == {"a": 0.0, "b": 1.0, "c": 0.0}
+    _, moves = places.followed({"a": cloud(9, 3)}, {})
+    assert moves["a"]["shift"] == 3.0
+
+
+def test_a_run_places_a_class_that_comes_again_once(tiny_stream: TaskStream):
+    tiny_stream.classes.append([1, 0])
+    rows = [Row([], [], {}, {"0": {"1": 2}, "1": {"1": 3}, "5": {"0": 1}})]
+    found = experiment._confusion(tiny_stream, rows)
+    assert found == {"classes": list("012345"), "after_task": [[[0, 1, 2], [1, 1, 3], [5, 0, 1]]]}
 
 
 def test_clouds_by_hand():

@@ -245,12 +245,12 @@ def operators(of: Graph | Task, device: torch.device) -> GraphOperators:
     return by_device[device]
 
 
-@spanned("operators")
 def ready_graphs() -> list[Graph]:
     """Graphs whose operators are kept."""
     return [of for of in _ready if isinstance(of, Graph)]
 
 
+@spanned("operators")
 def _graph_operators(graph: Graph, device: torch.device) -> GraphOperators:
     """Choose the form of the first layer by counting multiply-adds per output column.
 

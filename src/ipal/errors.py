@@ -8,10 +8,14 @@ IpalError            one sentence: what is wrong, what to do; the command ends w
 ├── CapacityError    memory: too little of it
 ├── ClusterError     other machines, or the way to them
 └── TeamError        another process of the same run is gone; exit code 1
+
+IgnoredInput         a warning: a part of the input is not used
 """
 
+import warnings
 from collections.abc import Iterable
 from difflib import get_close_matches
+from functools import cache
 from typing import ClassVar
 
 
@@ -68,6 +72,17 @@ class TeamError(IpalError):
     """Another process of the same run is gone: nothing is wrong with what was asked for."""
 
     exit_code: ClassVar[int] = 1
+
+
+class IgnoredInput(UserWarning):
+    """A part of the input is not used: what is learned and predicted does not depend on it."""
+
+
+@cache  # Python itself would say it again after every `catch_warnings`, as in most libraries
+def say_ignored(what: str) -> None:
+    """Warn about a part of the input that is not used, once in a process."""
+    message = f"Not used: {what}; every edge counts the same, whatever its weight, attributes or type."
+    warnings.warn(message, IgnoredInput, stacklevel=2)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -1,8 +1,9 @@
 """Fills one row of the accuracy matrix. The only place where a learner meets labels it was not taught."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -11,8 +12,11 @@ from torch import Tensor
 
 from ipal.graph import Graph
 from ipal.learners.base import Look
-from ipal.metrics import ACCURACIES, per_class_recall
+from ipal.metrics import ACCURACIES
 from ipal.streams import Answers, Exam
+
+Pair = tuple[Any, Any]
+"""The true class of a node, and the predicted one."""
 
 
 class Predictor(Protocol):
@@ -28,7 +32,7 @@ class Row:
     validation: list[float]
     test: list[float]
     per_class: dict[str, float]
-    """Test recall of every class seen so far."""
+    """Test recall of every class seen so far, over all its test nodes: a class may come in several tasks."""
     confusion: dict[str, dict[str, int]] = field(default_factory=dict)
     """Of each class's test nodes, how many were taken for which class."""
     drift: dict[str, dict[str, float | None]] = field(default_factory=dict)
@@ -42,6 +46,12 @@ class Cloud(NamedTuple):
     spread: Tensor
     """Root of the mean squared distance from the mean."""
 
+    def pooled(self, other: "Cloud", share: float) -> "Cloud":
+        """With more nodes of the same class, which are this share of all its nodes then."""
+        between = share * (1 - share) * (self.mean - other.mean).square().sum()
+        within = torch.lerp(self.spread.square(), other.spread.square(), share)
+        return Cloud(torch.lerp(self.mean, other.mean, share), (within + between).sqrt())
+
 
 class Evaluation(NamedTuple):
     row: Row
@@ -53,7 +63,8 @@ def evaluate(learner: Predictor, exams: list[Exam], accuracy: str) -> Evaluation
     """Score a learner on the exams of all tasks so far; exams on one graph share what it makes of it."""
     score = ACCURACIES[accuracy]
     looks: dict[int, Look] = {}
-    row, clouds = Row([], [], {}), {}
+    validation, test_scores = list[float](), list[float]()
+    pairs, clouds = Counter[Pair](), dict[str, Cloud]()
     last = {id(exam.graph): number for number, exam in enumerate(exams)}
     for number, exam in enumerate(exams):
         key = id(exam.graph)
@@ -61,22 +72,44 @@ def evaluate(learner: Predictor, exams: list[Exam], accuracy: str) -> Evaluation
             looks[key] = learner.look(exam.graph)
         predicted, embeddings = looks[key]
         test = predicted[exam.test.nodes]
-        row.validation.append(score(predicted[exam.validation.nodes], exam.validation.labels))
-        row.test.append(score(test, exam.test.labels))
-        row.per_class.update({str(label): value for label, value in per_class_recall(test, exam.test.labels).items()})
-        row.confusion.update(confusion(test, exam.test.labels))
+        validation.append(score(predicted[exam.validation.nodes], exam.validation.labels))
+        test_scores.append(score(test, exam.test.labels))
+        here = counted(test, exam.test.labels)
         if embeddings is not None:
-            clouds.update(class_clouds(embeddings, exam.test))
+            before, more = class_sizes(pairs), class_sizes(here)
+            for name, cloud in class_clouds(embeddings, exam.test).items():
+                n = more[name]
+                clouds[name] = clouds[name].pooled(cloud, n / (before[name] + n)) if name in clouds else cloud
+        for pair, count in here.items():
+            pairs[pair] += count
         if last[key] == number:  # embeddings of a large graph are large
             del looks[key]
-    return Evaluation(row, clouds)
+    return Evaluation(Row(validation, test_scores, recalls(pairs), confusion(pairs)), clouds)
 
 
-def confusion(predicted: NDArray[np.generic], truth: NDArray[np.generic]) -> dict[str, dict[str, int]]:
+def counted(predicted: NDArray[np.generic], truth: NDArray[np.generic]) -> Counter[Pair]:
+    """How many nodes of which class were taken for which; by class in ascending order."""
+    return Counter(dict(sorted(Counter(zip(truth.tolist(), predicted.tolist(), strict=True)).items())))
+
+
+def class_sizes(pairs: Mapping[Pair, int]) -> Counter[str]:
+    """Nodes of every class."""
+    sizes = Counter[str]()
+    for (label, _), count in pairs.items():
+        sizes[str(label)] += count
+    return sizes
+
+
+def recalls(pairs: Mapping[Pair, int]) -> dict[str, float]:
+    """Percent of each class's nodes that were taken for it."""
+    right = class_sizes({pair: count for pair, count in pairs.items() if pair[0] == pair[1]})
+    return {name: 100.0 * (right[name] / size) for name, size in class_sizes(pairs).items()}
+
+
+def confusion(pairs: Mapping[Pair, int]) -> dict[str, dict[str, int]]:
     """Of each class's nodes, how many were taken for which class; pairs that never occur are left out."""
-    pairs = Counter(zip(truth.tolist(), predicted.tolist(), strict=True))
     table: dict[str, dict[str, int]] = {}
-    for (label, taken_for), count in sorted(pairs.items()):
+    for (label, taken_for), count in pairs.items():
         table.setdefault(str(label), {})[str(taken_for)] = count
     return table
 

@@ -276,7 +276,8 @@ def _learn_task(stream: TaskStream, index: int, watch: _Watch) -> Generator[None
     with span("evaluation"):
         row, clouds = evaluate(learner, stream.exams(index), stream.protocol.accuracy)
         if clouds:
-            progress.whereabouts, moves = progress.whereabouts.followed(clouds, learner.remembered())
+            learned = set(map(str, np.unique(task.labels).tolist()))
+            progress.whereabouts, moves = progress.whereabouts.followed(clouds, learner.remembered(), learned)
             row.drift.update(moves)
             check_tensors(progress.whereabouts.tensors(), {"whereabouts": "embeddings of test nodes"})
     progress.evaluation_seconds += time.perf_counter() - clock
@@ -356,7 +357,7 @@ def _result(
 
 def _confusion(stream: TaskStream, rows: list[Row]) -> dict[str, Any]:
     """Which classes were taken for which, after every task: [true, predicted, nodes], by their places in `classes`."""
-    names = [str(label) for classes in stream.classes for label in classes]
+    names = list(dict.fromkeys(str(label) for classes in stream.classes for label in classes))
     place = {name: number for number, name in enumerate(names)}
     after_task = [
         [

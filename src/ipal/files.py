@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from filelock import FileLock, Timeout
+
 from ipal.errors import StoreError
 
 fcntl: Any
@@ -138,6 +140,22 @@ def check_target(path: Path) -> None:
 def create(path: Path) -> int:
     """A new file, with the permissions that the user's umask allows (`tempfile` would keep others out)."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+
+
+@contextmanager
+def alone_with(path: Path, lock: Path) -> Iterator[None]:
+    """Nobody else works on `path` meanwhile. The lock goes with the process, even if it is killed; its file stays."""
+    held = FileLock(lock, timeout=0)
+    try:
+        held.acquire()
+    except Timeout as error:
+        raise StoreError(f"{path} is being worked on by another process: wait for it or end it.") from error
+    except OSError as error:
+        raise explain_write_failure(lock, error) from error
+    try:
+        yield
+    finally:
+        held.release()
 
 
 def make_folder(path: Path) -> None:

@@ -17,6 +17,9 @@ Features: TypeAlias = NDArray[np.float32] | sp.csr_array
 Edges = NDArray[np.int64]
 Nodes = NDArray[np.int64]
 
+EDGE_PARTS_NOT_USED = ("edge_weight", "edge_attr", "edge_type")
+"""What may be said about edges, in a `Data` or a file, and is not used yet."""
+
 VALUES_AT_ONCE = 4_000_000
 """So many numbers of an array are looked at in one go."""
 
@@ -132,7 +135,8 @@ def checked_graph(x: Features, edges: NDArray[np.generic], *, undirected: bool) 
     """A graph from arrays that came from outside: checked, self-loops and repeated edges removed."""
     n = int(x.shape[0]) if x.ndim == 2 else -1
     if n < 0:
-        raise DataError(f"Features must be a table of nodes by features; these have {x.ndim} dimension(s).")
+        one = ": for one feature a node write x.reshape(-1, 1)" if x.ndim == 1 else ""
+        raise DataError(f"Features must be a table of nodes by features; these have {x.ndim} dimension(s){one}.")
     if n == 0 or x.shape[1] == 0:
         raise DataError("The graph is empty: it needs at least one node and one feature.")
     if n > np.iinfo(np.int32).max:
@@ -151,19 +155,17 @@ def check_finite(x: Features) -> None:
 def checked_edges(edges: NDArray[np.generic], n: int) -> NDArray[Any]:
     """Edges that came from outside, as pairs of nodes 0 to n - 1."""
     if edges.ndim != 2 or edges.shape[0] != 2:
-        raise DataError(f"edge_index must have the shape 2 x edges; this one has {tuple(edges.shape)}.")
+        turned, square = edges.ndim == 2 and edges.shape[1] == 2, edges.shape == (n, n)
+        line = ": write edge_index.T" * turned or ": for an adjacency matrix A write np.stack(A.nonzero())" * square
+        raise DataError(f"edge_index must have the shape 2 x edges; this one has {tuple(edges.shape)}{line}.")
     if not np.issubdtype(edges.dtype, np.integer):
-        raise DataError(f"edge_index must hold whole numbers; this one holds {edges.dtype}.")
+        raise DataError(
+            f"edge_index must hold whole numbers; this one holds {edges.dtype}: use edge_index.long() or .astype(int)."
+        )
     for wrong in (edges.min(), edges.max()) if edges.size else ():
         if not 0 <= wrong < n:
             raise DataError(f"An edge points to node {wrong}, but the nodes are 0 to {n - 1}.")
     return edges
-
-
-def simple_edges(edges: NDArray[Any], n: int, *, undirected: bool) -> Edges:
-    """Edges sorted, each once, without self-loops; both ways where `undirected`."""
-    chunks = Neighbours.of_edges(edges[::-1], n, undirected=undirected).edge_chunks()
-    return np.concatenate([np.zeros((2, 0), dtype=np.int64), *map(np.stack, chunks)], axis=1)
 
 
 def whole_labels(y: NDArray[np.generic], n: int) -> NDArray[np.int64]:
@@ -172,11 +174,26 @@ def whole_labels(y: NDArray[np.generic], n: int) -> NDArray[np.int64]:
         raise DataError(f"The labels must be a list with one number per node; these have {y.ndim} dimension(s).")
     if len(y) != n:
         raise DataError(f"There are {len(y)} labels for {n} nodes: one per node is needed.")
-    if np.issubdtype(y.dtype, np.integer):
-        return y.astype(np.int64)
-    if not np.issubdtype(y.dtype, np.floating) or not (np.isfinite(y).all() and np.array_equal(y, np.floor(y))):
+    numbers = whole_numbers(y)
+    if numbers is None:
         raise DataError("The labels are not whole numbers: number the classes 0, 1, 2, …")
-    return y.astype(np.int64)
+    if n and numbers.min() < 0:
+        raise DataError(
+            f"A label is {numbers.min()}, which usually means unlabelled: leave such nodes out, or where it is a "
+            "class, number the classes 0, 1, 2, …"
+        )
+    return numbers
+
+
+def whole_numbers(values: NDArray[np.generic]) -> NDArray[np.int64] | None:
+    """As 64-bit whole numbers; None where they are not that, or too large."""
+    if values.dtype.kind == "f":
+        wide = values.astype(np.float64)
+        exact = np.array_equal(wide, np.floor(wide)) and not (abs(wide) > 2**53).any()
+    else:
+        fits = values.dtype != np.uint64 or not values.size or values.max() <= np.uint64(np.iinfo(np.int64).max)
+        exact = values.dtype.kind in "iub" and fits
+    return values.astype(np.int64) if exact else None
 
 
 def content_hash(graph: Graph, y: NDArray[np.int64]) -> str:

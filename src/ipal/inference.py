@@ -11,7 +11,7 @@ import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,8 +21,12 @@ from ipal.errors import ConfigError, DataError
 from ipal.files import written_whole
 from ipal.graph import Graph, Nodes
 from ipal.learners import Learner
+from ipal.learners.convert import graph_of
 from ipal.neighbours import Neighbours
 from ipal.streams import Labels
+
+if TYPE_CHECKING:  # for its name alone: importing it takes seconds
+    from torch_geometric.data import Data
 
 __all__ = ["Neighbourhood", "Predictions", "neighbourhood", "predict", "write_csv"]
 
@@ -66,14 +70,16 @@ class Predictions:
         return dict(zip(map(str, self.classes.tolist()), counts.tolist(), strict=True))
 
 
-def predict(learner: Learner, graph: Graph, nodes: Iterable[int] | None = None, *, reject: float = 0.0) -> Predictions:
+def predict(
+    learner: Learner, graph: "Graph | Data", nodes: Iterable[int] | None = None, *, reject: float = 0.0
+) -> Predictions:
     """Classes of all nodes of a graph, or of `nodes` alone, for which no more than their neighbourhood is computed.
 
     A node whose largest probability is below `reject` is said to be of none of the known classes.
     """
     if not 0 <= reject <= 1:
         raise ConfigError(f"A node is rejected below a probability of 0 to 1, not {reject}.")
-    learner.checked(graph)
+    graph = learner.checked(graph if isinstance(graph, Graph) else graph_of(graph))
     asked = np.arange(graph.num_nodes) if nodes is None else _checked_nodes(nodes, graph.num_nodes)
     at = asked
     if nodes is not None and learner.reach is not None:

@@ -23,11 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from filelock import FileLock, Timeout
 
 from ipal.config import RunConfig, run_config
 from ipal.errors import ConfigError, StoreError
-from ipal.files import explain_write_failure, make_folder, sweep, write_atomically
+from ipal.files import alone_with, explain_write_failure, make_folder, sweep, write_atomically
 
 FORMAT = 1
 LATEST = "latest"
@@ -157,20 +156,11 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else works on this run meanwhile. The lock goes with the process, even if it is killed."""
+        """Nobody else works on this run meanwhile."""
         make_folder(self.path)
-        lock = FileLock(self.path / ".lock", timeout=0)
-        try:
-            lock.acquire()
-        except Timeout as error:
-            raise StoreError(f"{self.path} is being worked on by another process: wait for it or end it.") from error
-        except OSError as error:
-            raise explain_write_failure(self.path / ".lock", error) from error
-        try:
+        with alone_with(self.path, self.path / ".lock"):
             sweep(self.path)
             yield
-        finally:
-            lock.release()
 
     def _parse_if_there(self, name: str, parts: set[str]) -> dict[str, Any] | None:
         if not (self.path / name).exists():

@@ -48,13 +48,17 @@ class Exam:
 
 
 class TaskStream:
-    """A graph cut by classes into tasks. Graphs of tasks are made when asked for, and kept."""
+    """A graph cut by classes into tasks. Graphs of tasks are made when asked for, and kept.
+
+    `split` says how many classes each task brings; None (as `Dataset.split` where no benchmark fixes one) leaves it to
+    `default_split`.
+    """
 
     def __init__(
         self,
         graph: Graph,
         y: NDArray[np.int64],
-        split: tuple[int, ...],
+        split: tuple[int, ...] | None,
         protocol: ProtocolConfig,
         seed: int,
     ) -> None:
@@ -63,7 +67,7 @@ class TaskStream:
         self.y = y
         self.part, self.dropped = assign_parts(y, protocol, seed)
         order = order_classes(y[self.part >= 0], protocol, seed)
-        self.classes = cut_classes(order, split)
+        self.classes = cut_classes(order, default_split(len(order)) if split is None else split)
         self.task_of = np.full(len(y), -1, dtype=np.int64)
         for index, classes in enumerate(self.classes):
             self.task_of[np.isin(y, classes)] = index

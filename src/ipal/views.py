@@ -63,7 +63,7 @@ class _NotDrawnError(Exception):
 
 def plane(learner: Learner, stream: TaskStream, seed: int) -> dict[str, Any]:
     """Training nodes of every class, embedded on their own tasks' graphs as learned from, and prototypes, in 2-d."""
-    names = np.array([str(label) for classes in stream.classes for label in classes])
+    names = np.array(list(dict.fromkeys(str(label) for classes in stream.classes for label in classes)))
     most = max(2 * HARD, SHOWN // len(names))
     with torch.no_grad():
         drawn = [_drawn(learner, stream.task(index), most, seed) for index in range(len(stream))]

@@ -1,10 +1,10 @@
-"""Where classes lay among the embeddings when they were learned, and how far they have moved since.
+"""Where classes lay among the embeddings when they were last learned, and how far they have moved since.
 
 Measured from outside, on test nodes, while a run goes on; the learner is not asked and not told. `ipal drift` measures
 the same thing in more detail, in a run of its own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -20,19 +20,22 @@ Movement = dict[str, dict[str, float | None]]
 
 @dataclass(frozen=True, eq=False)
 class Whereabouts:
-    """One place per class, from the task in which it was learned. Every change gives a new value."""
+    """One place per class, from the task in which it was learned last. Every change gives a new value."""
 
     clouds: Mapping[str, Cloud]
 
     def followed(
-        self, now: Mapping[str, Cloud], remembered: Mapping[str, Remembered]
+        self, now: Mapping[str, Cloud], remembered: Mapping[str, Remembered], learned: Collection[str] = ()
     ) -> tuple["Whereabouts", Movement]:
         """With the places of new classes added, and of every class: how far it has moved, and its prototype's error.
+
+        `learned` are the classes just learned. One that came again has more test nodes than before, so that its place
+        is taken anew.
 
         shift: from where it was when learned to where it is. gap: from where it is to where it is remembered to be;
         None where nothing is remembered. Both in units of `UNIT`.
         """
-        known = Whereabouts({**now, **self.clouds})
+        known = Whereabouts({**now, **{name: then for name, then in self.clouds.items() if name not in learned}})
         moves: Movement = {}
         for name, cloud in now.items():
             then = known.clouds[name]

@@ -24,7 +24,7 @@ BROKEN_DATA: dict[str, tuple[dict[str, Any], str]] = {
     "x NaN": ({"x": one(X, (0, 0), np.nan)}, "NaN or infinite"),
     "x sparse NaN": ({"x": torch.tensor(one(X, (0, 0), np.nan)).to_sparse()}, "NaN or infinite"),
     "x words": ({"x": [["a", "b"]] * 40}, "eatures"),
-    "x ragged": ({"x": [[1.0], [1.0, 2.0]]}, "eatures"),
+    "x ragged": ({"x": [[1.0], [1.0, 2.0]]}, "the same length"),
     "x flat": ({"x": X[:, 0]}, "1 dimension"),
     "x empty": ({"x": X[:0], "y": Y[:0], "edge_index": E[:, :0]}, "empty"),
     "edge too far": ({"edge_index": one(E, (0, 0), 40)}, "points to node 40"),

@@ -2,7 +2,11 @@
 
 import errno
 import os
-from collections.abc import Callable
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +19,8 @@ from numpy.typing import NDArray
 import ipal
 from ipal import IPAL, Analytic, ProtocolConfig, TrainConfig
 from ipal.datasets import Dataset, load
+from ipal.errors import StoreError
+from ipal.store import RunFolder
 from ipal.streams import TaskStream
 from tests.support import Command, complaint, sparse_parts
 
@@ -518,7 +524,7 @@ def test_the_model_is_whole_where_a_write_fails(
     command: Command, taught: Callable[..., Analytic], monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     taught()
-    before, files = Path("m.safetensors").read_bytes(), sorted(Path().iterdir())
+    before, files = Path("m.safetensors").read_bytes(), {*Path().iterdir(), Path(".m.safetensors.lock")}
 
     def full(*_: object, **__: object) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -527,7 +533,7 @@ def test_the_model_is_whole_where_a_write_fails(
         patch.setattr(place, full)
         complaint(command("forget", "m.safetensors", "--class", 1), "No room", "m.safetensors")
     assert Path("m.safetensors").read_bytes() == before
-    assert sorted(Path().iterdir()) == files
+    assert set(Path().iterdir()) == files
     assert command("forget", "m.safetensors", "--class", 1).code == 0
     assert loaded("m.safetensors").labels_ == [0, 2, 3, 4, 5]
 
@@ -546,6 +552,67 @@ def test_what_another_process_forgot_meanwhile_is_not_brought_back(
     monkeypatch.setattr(Analytic, "forget_class", slow)
     complaint(command("forget", "m.safetensors", "--class", 1), "changed by another process", "repeat")
     assert loaded("m.safetensors").labels_ == [0, 1, 2, 3, 4]
+
+
+PAUSED = """
+import sys, time
+from pathlib import Path
+from ipal import Analytic
+from ipal.cli import main
+
+def paused(learner, path, save=Analytic.save):
+    Path("writing").touch()
+    while not Path("go on").exists():
+        time.sleep(0.01)
+    save(learner, path)
+
+Analytic.save = paused
+sys.argv = ["ipal", *sys.argv[1:]]
+main()
+"""
+
+
+@contextmanager
+def about_to_write(*arguments: object) -> Iterator[None]:
+    """The command in another process, which has checked everything and waits before it writes."""
+    process = subprocess.Popen([sys.executable, "-c", PAUSED, *map(str, arguments)], stdout=subprocess.DEVNULL)
+    try:
+        while not Path("writing").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        yield
+        Path("go on").touch()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_two_processes_that_forget_at_once_lose_neither_wish(command: Command, taught: Callable[..., Analytic]) -> None:
+    taught()
+    with about_to_write("forget", "m.safetensors", "--class", 1):
+        complaint(command("forget", "m.safetensors", "--class", 5), "m.safetensors is being worked on", "wait")
+    assert loaded("m.safetensors").labels_ == [0, 2, 3, 4, 5]
+    assert command("forget", "m.safetensors", "--class", 5).code == 0
+    assert loaded("m.safetensors").labels_ == [0, 2, 3, 4]
+
+
+def test_the_model_of_a_run_is_changed_under_the_lock_of_the_run(command: Command, tiny: Dataset) -> None:
+    write("low.npz", view(tiny, those(tiny, 0, 1, 2)))
+    run = command("run", "--dataset", "low.npz", *RUN, "--split", "2,1", "--json").json["run"]
+    with about_to_write("forget", run, "--class", 1):
+        complaint(command("forget", run, "--class", 2), "being worked on by another process")
+        with pytest.raises(StoreError, match="being worked on"), RunFolder(Path(run)).locked():
+            pass
+    assert loaded(Path(run) / "model.safetensors").labels_ == [0, 2]
+
+
+def test_two_merges_into_one_new_file_do_not_replace_each_other(command: Command, pair: Callable[..., None]) -> None:
+    pair()
+    merge = ("merge", "a.safetensors", "b.safetensors", "-o", "c.safetensors")
+    with about_to_write(*merge):
+        complaint(command(*merge), "being worked on by another process")
+    complaint(command(*merge), "exists already")
 
 
 def test_an_unfinished_run_has_no_model_yet(command: Command, taught: Callable[..., Analytic], tiny: Dataset) -> None:

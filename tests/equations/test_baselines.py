@@ -17,7 +17,7 @@ from ipal.config import EncoderConfig
 from ipal.encoder import GCN
 from ipal.engine import GraphOperators, SparsePair
 from ipal.errors import DataError
-from ipal.graph import Graph, simple_edges
+from ipal.graph import Graph, checked_graph
 from ipal.head import Head
 from ipal.learners import twp
 from ipal.learners.anchored import merged_pulls, quadratic_pull
@@ -52,7 +52,7 @@ def close(got: Tensor, expected: object) -> None:
 
 
 def graph(x: np.ndarray | sp.csr_array, edges: list[list[int]], *, undirected: bool = True) -> Graph:
-    return Graph(x=x, edges=simple_edges(np.array(edges, dtype=np.int64), x.shape[0], undirected=undirected))
+    return checked_graph(x, np.array(edges, dtype=np.int64), undirected=undirected)
 
 
 # ------------------------------------------------------------------ cross-entropy

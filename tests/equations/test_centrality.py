@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipal.centrality import degree, node_weights, pagerank
-from ipal.graph import Graph, simple_edges
+from ipal.graph import Graph, checked_graph
 from ipal.neighbours import Neighbours
 
 
 def graph(edges: list[tuple[int, int]], n: int, *, undirected: bool = False) -> Graph:
     ends = np.array(edges, dtype=np.int64).reshape(-1, 2).T
-    return Graph(x=np.ones((n, 1), dtype=np.float32), edges=simple_edges(ends, n, undirected=undirected))
+    return checked_graph(np.ones((n, 1), dtype=np.float32), ends, undirected=undirected)
 
 
 # 0 -> 1, 0 -> 2, 1 -> 2: no cycle, so that every rank follows from earlier ones.

@@ -13,7 +13,7 @@ from torch_geometric.nn import GCNConv
 from ipal.config import EncoderConfig
 from ipal.encoder import GCN
 from ipal.engine import GraphOperators, SparsePair, operators
-from ipal.graph import Features, Graph, simple_edges
+from ipal.graph import Features, Graph, checked_graph
 from ipal.neighbours import Neighbours, normalised_adjacency
 from ipal.streams import TaskStream
 
@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 
 
 def graph(x: Features, edges: list[list[int]], *, undirected: bool) -> Graph:
-    return Graph(x=x, edges=simple_edges(np.array(edges, dtype=np.int64), x.shape[0], undirected=undirected))
+    return checked_graph(x, np.array(edges, dtype=np.int64), undirected=undirected)
 
 
 def encoder(num_features: int, *, seed: int = 0, **config: object) -> GCN:

@@ -18,7 +18,7 @@ from ipal.config import EncoderConfig
 from ipal.encoder import GCN
 from ipal.engine import Cut, Operators, SparseMatrix, SparsePair, operators, row_starts, sparse_matmul
 from ipal.errors import CapacityError
-from ipal.graph import Features, Graph, simple_edges
+from ipal.graph import Features, Graph, checked_graph
 from ipal.sampling import Sampler
 from ipal.streams import Task, TaskStream
 
@@ -229,7 +229,7 @@ def test_a_pair_transposed_multiplies_with_the_transpose() -> None:
 def ring(x: Features, *, undirected: bool = True) -> Graph:
     n = x.shape[0]
     ends = np.stack([np.arange(n), (np.arange(n) + 1) % n])
-    return Graph(x=x, edges=simple_edges(ends, n, undirected=undirected))
+    return checked_graph(x, ends, undirected=undirected)
 
 
 def first_layer(made: Operators, weight: Tensor, bias: Tensor) -> np.ndarray:

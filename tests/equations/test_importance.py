@@ -14,7 +14,7 @@ from ipal import importance
 from ipal.config import EncoderConfig
 from ipal.encoder import GCN
 from ipal.engine import SparseMatrix, operators
-from ipal.graph import Features, Graph, simple_edges
+from ipal.graph import Features, Graph, checked_graph
 from ipal.head import Head
 from ipal.importance import network_importance
 from ipal.streams import Task
@@ -26,9 +26,9 @@ def some_task(x: Features, *, undirected: bool = True, edges: int = 60) -> Task:
     """Training nodes in no order; the last node has no edge, and is one of them."""
     random = np.random.default_rng(0)
     n = x.shape[0]
-    ends = simple_edges(random.integers(0, n - 1, (2, edges)), n, undirected=undirected)
+    graph = checked_graph(x, random.integers(0, n - 1, (2, edges)), undirected=undirected)
     nodes = np.append(random.permutation(n - 1)[: n // 2], n - 1)
-    return Task(Graph(x, ends), nodes, np.arange(len(nodes)) % 3)
+    return Task(graph, nodes, np.arange(len(nodes)) % 3)
 
 
 def dense_features(n: int = 30, width: int = 7) -> np.ndarray:
@@ -211,9 +211,7 @@ def test_network_importance_takes_little_memory_on_a_large_graph_with_few_featur
     # hundreds of megabytes here, and on a graph ten times as large a hundred times that.
     n = 6000
     ring = np.stack([np.arange(n), (np.arange(n) + 1) % n])
-    graph = Graph(
-        np.random.default_rng(0).normal(size=(n, 4)).astype(np.float32), simple_edges(ring, n, undirected=True)
-    )
+    graph = checked_graph(np.random.default_rng(0).normal(size=(n, 4)).astype(np.float32), ring, undirected=True)
     task = Task(graph, np.arange(n), np.zeros(n, dtype=np.int64))
     network, gradient = network_of(task, blocks=(2,)), torch.ones(n, 2)
     with Largest() as largest:
@@ -227,7 +225,7 @@ def test_one_node_with_many_neighbours_does_not_make_the_arrays_of_others_large(
     n = 600
     star = np.stack([np.zeros(n - 1, dtype=np.int64), np.arange(1, n)])
     x = dense_features(n, 40) if form == "dense" else sparse_features(n, 200)
-    task = Task(Graph(x, simple_edges(star, n, undirected=True)), np.arange(n), np.zeros(n, dtype=np.int64))
+    task = Task(checked_graph(x, star, undirected=True), np.arange(n), np.zeros(n, dtype=np.int64))
     network, gradient = network_of(task), some_gradient(task)
     operators(task, CPU)
     with Largest() as largest:

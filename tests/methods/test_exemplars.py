@@ -6,7 +6,7 @@ import scipy.sparse as sp
 import torch
 
 from ipal.engine import operators
-from ipal.graph import Graph, simple_edges
+from ipal.graph import Graph, checked_graph
 from ipal.learners import ERGNN, GEM
 from ipal.learners.ergnn import strangers_nearby
 from ipal.learners.kept import disjoint_union, excerpt, task_of_tensors, task_tensors, without_edges
@@ -127,7 +127,7 @@ def path_task(form: str = "dense") -> Task:
     """Nodes 0 to 9 in a line; three of them to learn from."""
     x = np.arange(1.0, 21.0, dtype=np.float32).reshape(10, 2) % 7
     ends = np.stack([np.arange(9), np.arange(1, 10)])
-    graph = Graph(x if form == "dense" else sp.csr_array(x), simple_edges(ends, 10, undirected=True))
+    graph = checked_graph(x if form == "dense" else sp.csr_array(x), ends, undirected=True)
     return Task(graph, np.array([7, 2, 5]), np.array(["c", "a", "b"]))
 
 

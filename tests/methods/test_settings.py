@@ -57,6 +57,17 @@ TOGETHER_OF = {"analytic": NARROW | LIMITED}
 SETTINGS = [(name, setting) for name, method in LEARNERS.items() if name != "ipal" for setting in method.own_settings()]
 
 
+@pytest.mark.parametrize("method", LEARNERS.values(), ids=list(LEARNERS))
+def test_settings_are_described_without_changing_what_pydantic_knows(method):
+    fields = method.__pydantic_fields__
+    before = {name: info.description for name, info in fields.items()}
+    described = method.own_settings()
+    assert all(info.description for info in described.values())
+    for info in described.values():
+        info.description = "changed"
+    assert {name: info.description for name, info in fields.items()} == before
+
+
 @pytest.mark.parametrize(("method", "setting"), SETTINGS)
 def test_every_setting_of_every_method_changes_what_is_learned_or_said(method, setting, tiny_stream: TaskStream):
     options = TOGETHER_OF.get(method, TOGETHER).get(setting, {})

@@ -42,6 +42,29 @@ def test_headline_numbers_and_sections(page: Parsed):
     assert "few nodes (4)" in page.text
 
 
+def test_a_class_that_comes_again_has_one_row_and_belongs_to_its_first_task(tmp_path: Path):
+    folder = write_whole_run(tmp_path / "runs")
+    result = folder.result()
+    # The last task brings a, which was known, and d.
+    result["protocol"] |= {"split": [2, 1, 2], "classes": [["a", "b"], ["c"], ["a", "d"]]}
+    folder.write_json("result.json", result)
+    page = parse(make_page([folder], tmp_path / "page.html", closer_look()))
+    recall = page.data("charts")["recall"]["data"]
+    assert [trace["x"] for trace in recall] == [["a", "b"], ["c"], ["d"]]
+    assert "plane" in page.data("charts")
+
+
+def test_a_class_whose_shift_cannot_be_measured_leaves_a_gap(tmp_path: Path):
+    folder = write_whole_run(tmp_path / "runs")
+    drift = folder.drift()
+    for after in drift["after_task"]:
+        after["a"] = {"shift": None, "gap": None}  # as of a class with one test node
+    folder.write_json("drift.json", drift)
+    page = parse(make_page([folder], tmp_path / "page.html", closer_look()))
+    assert "Drift of every class" in page.text
+    assert "None" not in page.text
+
+
 def test_every_chart_has_a_reading_a_table_and_downloads(page: Parsed):
     charts = page.data("charts")
     drawn = [attributes["data-chart"] for attributes in page.all("figure")]

@@ -8,7 +8,7 @@ import pytest
 
 from ipal.errors import StoreError
 from ipal.store import RunFolder
-from ipal.trackers import read
+from ipal.trackers import TRACKERS, read
 
 
 def test_a_finished_run_is_told_with_all_its_numbers(finished: RunFolder):
@@ -56,6 +56,19 @@ def test_a_run_that_stored_no_confusion_has_the_recall_it_ended_with(own: RunFol
     series = read(own).series
     assert series["recall/class_0"] == [(3, own.result()["per_class"]["0"])]
     assert not any(name.startswith("drift/") for name in series)
+
+
+def test_a_class_whose_shift_cannot_be_measured_is_left_out(own: RunFolder, tmp_path):
+    drift = own.drift()
+    for after in drift["after_task"]:
+        after["0"] = {"shift": None, "gap": None}  # as of a class with one test node
+    (own.path / "drift.json").write_text(json.dumps(drift))
+    record = read(own)
+    assert "drift/class_0" not in record.series
+    assert len(record.series["drift/class_1"]) == 3
+    assert all(isinstance(value, float | int) for points in record.series.values() for _, value in points)
+    for name, tracker in TRACKERS.items():
+        assert tracker.track(record, str(tmp_path / name)).change == "new"
 
 
 def test_a_damaged_checkpoint_is_refused(own: RunFolder):

@@ -5,6 +5,7 @@ import sys
 
 from ipal.cli import audit, bench, drift, export, models, predict, profile, report, serve, track
 from ipal.cli.app import app
+from ipal.cli.render import plain_warnings
 from ipal.cli.team import is_team, together
 from ipal.errors import IpalError
 
@@ -29,7 +30,8 @@ def main() -> None:
     # measured to slow each other down thirtyfold.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
-        together(app) if is_team() else app()
+        with plain_warnings():
+            together(app) if is_team() else app()
     except IpalError as error:
         print(f"Error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

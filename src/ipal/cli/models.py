@@ -1,5 +1,7 @@
 """`ipal merge` and `ipal forget`: what the closed form's sums allow, for saved models."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +12,7 @@ from rich.text import Text
 from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, Runs
 from ipal.errors import ConfigError, DataError, StoreError
-from ipal.files import check_target
+from ipal.files import alone_with, check_target
 from ipal.store import RunFolder, RunStore
 
 if TYPE_CHECKING:
@@ -46,7 +48,9 @@ def merge(
     whole = parts[0]
     for part in parts[1:]:
         whole = whole.merged(part)
-    whole.save(target)
+    with _only_writer(target):
+        new_file(out, force)  # another process may have made it meanwhile
+        whole.save(target)
     counts = whole.nodes_behind_class()
     behind = [part.nodes_behind_class() for part in parts]
     if as_json:
@@ -148,10 +152,15 @@ def forget(
         sense = "rows" if rows else "nodes"
         _take_away(learner, rows or nodes or Path(), sense, which, directed)
     after = learner.nodes_behind_class()
-    if target == source and _stamp(source) != read:
-        # Writing now would bring back what somebody else has just made it forget.
-        raise StoreError(f"{source} was changed by another process meanwhile: nothing was written, repeat the command.")
-    learner.save(target)
+    with _only_writer(target):
+        if out is not None:
+            new_file(out, force)  # another process may have made it meanwhile
+        if target == source and _stamp(source) != read:
+            # Writing now would bring back what somebody else has just made it forget.
+            raise StoreError(
+                f"{source} was changed by another process meanwhile: nothing was written, repeat the command."
+            )
+        learner.save(target)
     if target == source and (source.parent / "config.yaml").exists():
         RunFolder(source.parent).log(f"forgot by {sense}: {sum(before.values()) - sum(after.values())} nodes")
         render.note("The run's result.json was measured before, and stays as it is.")
@@ -212,6 +221,15 @@ def new_file(path: Path, force: bool) -> Path:
     if not path.parent.is_dir():
         raise StoreError(f"The folder {path.parent} does not exist: make it, or give -o another name.")
     return path.resolve()
+
+
+@contextmanager
+def _only_writer(model: Path) -> Iterator[None]:
+    """Between the last check and the end of writing nobody else writes this model: no command, and not its run."""
+    folder = RunFolder.of_model(model)
+    lock = model.with_name(f".{model.name}.lock")
+    with alone_with(model, lock) if folder is None else folder.locked():
+        yield
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

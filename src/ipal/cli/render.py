@@ -2,6 +2,9 @@
 
 import json
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -26,6 +29,18 @@ def as_json(content: Any) -> None:
 
 def note(message: str) -> None:
     err.print(message, soft_wrap=True, markup=False)
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Warnings are sentences on stderr, without the line of code that gave them."""
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        note(f"Warning: {message}")
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
 
 
 class ProgressBar:

@@ -23,7 +23,7 @@ class Dataset:
     graph: Graph
     y: NDArray[np.int64]
     split: tuple[int, ...] | None
-    """Classes per task where the benchmark says so."""
+    """Classes per task where the benchmark says so; None leaves it to `ipal.TaskStream`, or to --split."""
     preprocessing: str
     remark: str
     """What a result on this graph must say about itself; empty where nothing."""

@@ -13,8 +13,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ipal.errors import DataError
-from ipal.graph import Features, checked_edges, whole_labels
+from ipal.errors import DataError, say_ignored
+from ipal.graph import EDGE_PARTS_NOT_USED, Features, checked_edges, whole_labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +110,7 @@ def read_plain(path: Path) -> RawGraph:
     """Plain arrays: `edge_index`, `y`, and features as `x` or as `x_indices, x_indptr, x_values, x_shape`."""
     arrays = read_arrays(path, ["edge_index", "y", "x", *SPARSE])
     edges, y = need(arrays, ["edge_index", "y"], path)
+    _say_what_is_ignored(path)
     x = _plain_features(arrays, path)
     return RawGraph(edges, y, x, "features as in the file" if x is not None else "")
 
@@ -118,7 +119,17 @@ def read_unlabelled(path: Path) -> tuple[NDArray[Any], Features | None]:
     """Edges and features of a plain file; labels may be missing, and are not looked at."""
     arrays = read_arrays(path, ["edge_index", "x", *SPARSE])
     (edges,) = need(arrays, ["edge_index"], path)
+    _say_what_is_ignored(path)
     return edges, _plain_features(arrays, path)
+
+
+def _say_what_is_ignored(path: Path) -> None:
+    """Of a file that was read: which of its arrays say something about edges that is not used."""
+    with zipfile.ZipFile(path) as archive:
+        names = set(archive.namelist())
+    for name in EDGE_PARTS_NOT_USED:
+        if f"{name}.npy" in names:
+            say_ignored(f"the array {name} of {path}")
 
 
 def _plain_features(arrays: dict[str, NDArray[Any]], path: Path) -> Features | None:

@@ -7,6 +7,7 @@ A method says how it learns a task (`teach`), what it makes of a node (`represen
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -321,7 +322,8 @@ class Learner(ABC):
     def own_settings(cls) -> dict[str, Any]:
         """The fields that this method adds, with their descriptions."""
         described = cls.__pydantic_fields__  # type: ignore[attr-defined]
-        own = {name: info for name, info in described.items() if name not in SHARED_SETTINGS}
+        # Copies: pydantic's own record of a class is not ours to change.
+        own = {name: copy(info) for name, info in described.items() if name not in SHARED_SETTINGS}
         for name, info in own.items():  # a field taken over from a base class has left its docstring there
             origin = next(base for base in reversed(cls.__mro__) if name in getattr(base, "__pydantic_fields__", {}))
             info.description = info.description or origin.__pydantic_fields__[name].description  # type: ignore[attr-defined]

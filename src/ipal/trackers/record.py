@@ -141,10 +141,13 @@ def _recalls(confusion: Mapping[str, Any] | None) -> dict[int, dict[str, float]]
     return recalls
 
 
-def _by_class(group: str, after_task: Mapping[int, Mapping[str, float]]) -> Series:
+def _by_class(group: str, after_task: Mapping[int, Mapping[str, float | None]]) -> Series:
+    """What could not be measured (None) is left out: of one node there is no spread to measure by."""
     series: Series = {}
     for step, values in after_task.items():
         for name, value in values.items():
+            if value is None:
+                continue
             series.setdefault(f"{group}/class_{name}", []).append(Point(step, value))
     return series
 

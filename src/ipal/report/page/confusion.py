@@ -14,11 +14,11 @@ class Confusion(BaseModel):
     after_task: list[list[tuple[int, int, int]]]
     """Place of the true class, place of the predicted class, number of nodes."""
 
-    def fits(self, split: list[int]) -> bool:
-        """Whether it is of a run with this split."""
-        if sum(split) != len(self.classes) or len(split) != len(self.after_task):
+    def fits(self, new: list[int]) -> bool:
+        """Whether it is of a run whose tasks bring so many new classes each."""
+        if sum(new) != len(self.classes) or len(new) != len(self.after_task):
             return False
-        seen = accumulate(split)
+        seen = accumulate(new)
         return all(
             0 <= true < known and 0 <= predicted < known and count >= 0
             for known, rows in zip(seen, self.after_task, strict=True)
@@ -47,9 +47,9 @@ class Mixing(NamedTuple):
     new_among_themselves: float | None
 
 
-def task_of_place(split: list[int]) -> list[int]:
-    """The task of every class, in the order learned."""
-    return [task for task, size in enumerate(split) for _ in range(size)]
+def task_of_place(new: list[int]) -> list[int]:
+    """The task of every class, in the order learned: the first that had it. `new` says how many each task brought."""
+    return [task for task, size in enumerate(new) for _ in range(size)]
 
 
 def hits(rows: list[tuple[int, int, int]]) -> dict[int, Hits]:
@@ -61,18 +61,18 @@ def hits(rows: list[tuple[int, int, int]]) -> dict[int, Hits]:
     return {place: one for place, one in sorted(found.items()) if one.total}
 
 
-def task_counts(rows: list[tuple[int, int, int]], split: list[int], seen: int) -> list[list[int]]:
+def task_counts(rows: list[tuple[int, int, int]], new: list[int], seen: int) -> list[list[int]]:
     """Nodes by true and predicted task, of the tasks seen."""
-    task = task_of_place(split)
+    task = task_of_place(new)
     counts = [[0] * seen for _ in range(seen)]
     for true, predicted, count in rows:
         counts[task[true]][task[predicted]] += count
     return counts
 
 
-def mixing(rows: list[tuple[int, int, int]], split: list[int], newest: int) -> Mixing:
+def mixing(rows: list[tuple[int, int, int]], new: list[int], newest: int) -> Mixing:
     """Confusion of old with new classes after the task `newest`."""
-    task = task_of_place(split)
+    task = task_of_place(new)
     wrong: dict[tuple[bool, bool], int] = {}
     total = {False: 0, True: 0}
     for true, predicted, count in rows:

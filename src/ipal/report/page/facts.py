@@ -1,7 +1,7 @@
 """What is known of one finished run, read from its folder and checked."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -102,11 +102,16 @@ class Facts:
 
     @property
     def classes(self) -> list[list[str]]:
-        """Names of the classes of each task; empty lists where nothing says them."""
+        """Names of the classes that each task was the first to bring; empty lists where nothing says them."""
         if "classes" in self.run.protocol:
-            return [[str(name) for name in task] for task in self.run.protocol["classes"]]
+            return _new_classes(self.run.protocol["classes"])
         names = iter(self.confusion.classes if self.confusion else ())
         return [list(islice(names, size)) for size in self.split]
+
+    @property
+    def new(self) -> list[int]:
+        """How many classes each task was the first to bring."""
+        return _new_sizes(self.run.protocol)
 
     @property
     def is_exemplar_free(self) -> bool:
@@ -128,6 +133,19 @@ class Facts:
         }
 
 
+def _new_classes(tasks: Iterable[Iterable[object]]) -> list[list[str]]:
+    """Each class in the first task that has it: a class may come again."""
+    known, new = set[str](), list[list[str]]()
+    for task in tasks:
+        new.append([name for name in map(str, task) if name not in known])
+        known.update(new[-1])
+    return new
+
+
+def _new_sizes(protocol: Mapping[str, Any]) -> list[int]:
+    return [len(task) for task in _new_classes(protocol["classes"])] if "classes" in protocol else protocol["split"]
+
+
 def dataset_title(name: str) -> str:
     """`CS-CL` for the paper's graphs; a graph in a file is called as the file is."""
     return paper.DATASETS.get(name, Path(name).name if name.endswith((".npz", ".graph")) else name)
@@ -142,7 +160,7 @@ def read_facts(folder: RunFolder, closer: Mapping[str, Any] | None = None) -> Fa
     if not _is_whole(result):
         raise _damaged(folder.path / "result.json")
     confusion = _model(Confusion, folder.confusion(), folder.path / "confusion.json")
-    if confusion and not confusion.fits(run.protocol["split"]):
+    if confusion and not confusion.fits(_new_sizes(run.protocol)):
         raise _damaged(folder.path / "confusion.json")
     return Facts(
         name=folder.path.name,

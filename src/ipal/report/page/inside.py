@@ -68,7 +68,7 @@ def plane_section(facts: Facts) -> Section:
     """Classes in two dimensions, where somebody looked at the nodes."""
     title = "Classes on a plane"
     plane = facts.closer.get("plane")
-    if not plane or not all(facts.classes):
+    if not plane or not any(facts.classes):
         note = "The nodes of this run are not shown: the page was made without them."
         return Section("plane", title, notes=(note,))
     return Section("plane", title, lead=str(plane["about"]), charts=(_plane_chart(facts, plane),))
@@ -77,7 +77,7 @@ def plane_section(facts: Facts) -> Section:
 def _plane_chart(facts: Facts, plane: Mapping[str, Any]) -> Chart:
     points, stars = plane["points"], plane["prototypes"]
     names = [name for task in facts.classes for name in task]
-    task = dict(zip(names, task_of_place(facts.split), strict=True))
+    task = dict(zip(names, task_of_place(facts.new), strict=True))
     traces: list[Spec] = []
     tasks: list[int] = []
     for index, name in enumerate(names):

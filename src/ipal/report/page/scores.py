@@ -148,7 +148,7 @@ def _end_chart(facts: Facts, recalls: dict[str, float]) -> Chart:
 def _recall_map(facts: Facts, confusion: Confusion, by_task: Sequence[dict[int, Hits]]) -> Chart:
     names, moments = confusion.classes, plots.tasks(len(by_task))
     values = [[one[place].recall if place in one else None for one in by_task] for place in range(len(names))]
-    task = task_of_place(facts.split)
+    task = task_of_place(facts.new)
     spec = plots.heat_map(
         names,
         moments,
@@ -172,7 +172,7 @@ def _recall_map(facts: Facts, confusion: Confusion, by_task: Sequence[dict[int, 
 
 
 def _class_table(facts: Facts, confusion: Confusion, by_task: Sequence[dict[int, Hits]]) -> Table:
-    task, rows = task_of_place(facts.split), []
+    task, rows = task_of_place(facts.new), []
     behind = facts.result["retained"].get("nodes_behind_class", {})
     for place, last in by_task[-1].items():
         first = by_task[task[place]][place].recall
@@ -223,7 +223,7 @@ def confusion_section(facts: Facts) -> Section:
 
 def _mixing_chart(facts: Facts, confusion: Confusion) -> Chart:
     moments = plots.tasks(len(facts.split))[1:]
-    found = [mixing(rows, facts.split, after) for after, rows in enumerate(confusion.after_task)][1:]
+    found = [mixing(rows, facts.new, after) for after, rows in enumerate(confusion.after_task)][1:]
     kinds = {
         "old taken for new": [one.old_as_new for one in found],
         "new taken for old": [one.new_as_old for one in found],
@@ -255,7 +255,7 @@ def _mixing_chart(facts: Facts, confusion: Confusion) -> Chart:
 def _tasks_chart(facts: Facts, confusion: Confusion) -> Chart:
     specs, rows, choices = [], [], []
     for after, pairs in enumerate(confusion.after_task):
-        counts = task_counts(pairs, facts.split, after + 1)
+        counts = task_counts(pairs, facts.new, after + 1)
         names = plots.tasks(after + 1)
         shares = [[100 * value / sum(row) if sum(row) else None for value in row] for row in counts]
         specs.append(
@@ -288,7 +288,7 @@ def _tasks_chart(facts: Facts, confusion: Confusion) -> Chart:
 
 
 def _pairs_chart(facts: Facts, confusion: Confusion) -> Chart:
-    task = task_of_place(facts.split)
+    task = task_of_place(facts.new)
     specs, rows, choices = [], [], []
     for after, pairs in enumerate(confusion.after_task):
         known = [place for place in range(len(confusion.classes)) if task[place] <= after]
