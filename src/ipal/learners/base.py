@@ -181,21 +181,24 @@ class Learner(Saved, ABC):
         Between two epochs the state is complete: saved there, restored, and continued with `first_epoch`,
         learning ends in the same numbers. Interrupted or closed, the learner is what it was before.
         """
-        before = self.__dict__
+        before, gradients = self.__dict__, torch.is_grad_enabled()
         if first_epoch == 0:
             before = before.get("_before", before)  # another task was begun and never ended: as if it never had been
-        # All attributes are exchanged at once, here for copies, and back where learning does not come to its end.
-        draft = {**drafted({name: value for name, value in before.items() if name != "_before"}), "_before": before}
+        draft: dict[str, Any] = {"_before": before}
         try:
+            draft.update(drafted({name: value for name, value in before.items() if name != "_before"}))
+            # All attributes are exchanged at once: here for copies, and back where learning does not come to its end.
             self.__dict__ = draft
             if first_epoch == 0:
                 with span("preparation"):
                     self.start(task)
             yield from self.teach(task, first_epoch)
             del self.__dict__["_before"]
-        except BaseException:
+        except BaseException as error:
             if self.__dict__ is draft:
                 self.__dict__ = before
+            if not isinstance(error, GeneratorExit):  # Ctrl-C in the middle of torch.no_grad() would leave them off
+                torch.set_grad_enabled(gradients)
             raise
 
     @property
