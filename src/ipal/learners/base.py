@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
@@ -63,7 +63,7 @@ class Look(NamedTuple):
 class Learner(Saved, ABC):
     """A continual learner on graphs: `partial_fit` one task after the other, `predict` over all classes so far."""
 
-    seed: int = 0
+    seed: int = Field(0, ge=0, lt=2**63)
     """Decides the initial weights and every random draw."""
     device: str = "cpu"
     """cpu, cuda or cuda:N."""
@@ -92,7 +92,7 @@ class Learner(Saved, ABC):
         """Probability of every class, in the order of `classes_`."""
         with torch.no_grad():
             graph = self.checked(graph_of(data))
-            return self.probabilities(self.scores(graph), graph).cpu().numpy()
+            return self.probabilities(_finite(self.scores(graph)), graph).cpu().numpy()
 
     def embed(self, data: "Data") -> NDArray[np.float32]:
         """Embedding of every node."""
@@ -244,7 +244,7 @@ class Learner(Saved, ABC):
 
     def likeliest(self, scores: Tensor) -> Labels:
         """The label with the highest score, row by row."""
-        labels: Labels = np.asarray(self.labels_)[scores.argmax(dim=-1).cpu().numpy()]
+        labels: Labels = np.asarray(self.labels_)[_finite(scores).argmax(dim=-1).cpu().numpy()]
         return labels
 
     def rows(self, labels: Labels) -> Tensor:
@@ -315,6 +315,13 @@ class Learner(Saved, ABC):
             "stores_exemplars": cls.stores_exemplars,
             "settings": settings,
         }
+
+
+def _finite(scores: Tensor) -> Tensor:
+    """Scores that can be compared, or a sentence."""
+    if not scores.isfinite().all():
+        raise DataError("The model's scores of this graph are not finite: its features, or the weights, are too large.")
+    return scores
 
 
 def usable_device(name: str) -> torch.device:

@@ -86,7 +86,7 @@ class Saved(ABC):
         try:
             learner = cls.from_settings({**facts["settings"], "device": device})
         except ConfigError as error:
-            raise StoreError(f"{path} is damaged or of another version: {error}") from error
+            raise StoreError(f"{path} is damaged or of another version: {str(error)[:300]}") from error
         learner.restore(state, whole=True, source=str(path))
         return learner
 
