@@ -40,10 +40,11 @@ class RemembersClasses(TrainedLearner[Prepared]):
 
     def check(self, whole: bool) -> None:
         super().check(whole)
-        parts, known = self.memory_.tensors("prototypes"), len(self.memory_.count)
+        parts, known = self.memory_.tensors("prototypes"), self.memory_.count.numel()
         fits = known == len(self.labels_) if whole else known <= len(self.labels_)
         require(fits, "it has not one prototype for every class")
         check_shapes(parts, ((f"prototypes.{name}", (known, self.encoder.width)) for name in ("mean", "variance")))
+        check_shapes(parts, [("prototypes.count", (known,))])
         check_single(self.memory_.mean, self.memory_.variance)
         check_counts(self.memory_.count, "prototypes.count")
         require((self.memory_.variance >= 0).all(), "a variance is negative")
