@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ipal.errors import DataError
@@ -56,6 +58,10 @@ class Rows:
     def chosen(self, some: Tensor) -> "Rows":
         """Some of the rows."""
         return replace(self, labels=self.labels[some], nodes=some if self.nodes is None else self.nodes[some])
+
+    def where(self, mask: NDArray[np.bool_]) -> "Rows":
+        """The rows for which the mask is True."""
+        return self.chosen(torch.from_numpy(np.flatnonzero(mask)).to(self.labels.device))
 
 
 def add_gram(gram: Tensor, rows: Tensor, sign: float = 1.0) -> None:

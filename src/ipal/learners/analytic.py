@@ -26,7 +26,7 @@ from ipal.errors import ConfigError, DataError, StoreError
 from ipal.features import FeatureMap, Propagation, pieces
 from ipal.graph import Graph
 from ipal.learners.base import Learner, Remembered, Terms
-from ipal.learners.checks import Shapes, check_counts, require
+from ipal.learners.checks import Shapes, check_counts, check_type
 from ipal.learners.convert import departure_of
 from ipal.learners.facts import Facts, SumsFacts
 from ipal.learners.self_choice import HOPS, LeftOut, choose_features, choose_ridge
@@ -250,8 +250,7 @@ class Analytic(Learner):
     def forget_class(self, label: Any) -> Self:
         """Exact for the class's own rows: as if they had not taught. Other nodes' features stay as they were."""
         self._require_fitted()
-        self._adopt(self.sums_.without(self._known(label), self._names))
-        return self
+        return self._adopt(self.sums_.without(self._known(label), self._names))
 
     def forget_rows(self, data: "Data") -> Self:
         """Nodes no longer teach, the graph stays: exact for a model that never learned from these nodes' labels.
@@ -268,9 +267,9 @@ class Analytic(Learner):
             raise DataError("forget_mask marks a node that is not in train_mask: it never taught.")
         if self.sums == "pooled":  # a weight changes only with all rows of its class at hand
             classes = torch.unique(taught.labels[torch.from_numpy(leaving)])
-            stays = _chosen(taught, ~leaving).among(classes)
+            stays = taught.where(~leaving).among(classes)
             return self._adopt(self.sums_.exchanged(taught.among(classes), stays, self._names))
-        return self._adopt(self.sums_.exchanged(_chosen(taught, leaving), None, self._names))
+        return self._adopt(self.sums_.exchanged(taught.where(leaving), None, self._names))
 
     def forget_nodes(self, data: "Data") -> Self:
         """As if the nodes had never been in the graph: the rows of all nodes that they reached are redone.
@@ -296,7 +295,7 @@ class Analytic(Learner):
         if self.sums == "pooled":
             fewer = np.isin(labels.cpu().numpy(), labels.cpu().numpy()[~stays])
             moved |= fewer  # a weight changes only with all rows of its class at hand
-        return self._adopt(self.sums_.exchanged(_chosen(before, moved), _chosen(after, moved[stays]), self._names))
+        return self._adopt(self.sums_.exchanged(before.where(moved), after.where(moved[stays]), self._names))
 
     def _adopt(self, sums: Sums) -> Self:
         """Go on with changed sums; classes without a node are no longer known."""
@@ -384,24 +383,18 @@ class Analytic(Learner):
 
     def renewed(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         gram = tensors.get("sums.gram")
-        whole = gram is not None and self.sums == "pooled" and gram.dim() == 2 and gram.shape[0] == gram.shape[1]
-        return {**tensors, "sums.gram": packed(gram)} if gram is not None and whole else tensors
+        if self.sums == "pooled" and gram is not None and gram.dim() == 2 and gram.shape[0] == gram.shape[1]:
+            return {**tensors, "sums.gram": packed(gram)}
+        return tensors
 
     def shapes(self, facts: Mapping[str, Any]) -> Shapes:
         yield from super().shapes(facts)
         classes, mapped = len(facts["labels"]), facts["map"]
         width = mapped["expansion"] or min(facts["num_features"], self.sketch) * len(mapped["hops"])
-        yield "sums.count", (classes,)
-        yield "sums.total", (classes, width)
+        yield from [("sums.count", (classes,)), ("sums.total", (classes, width)), ("weights", (width, classes))]
         yield "sums.gram", SUMS[self.sums].saved_shape(width, classes)
-        yield "weights", (width, classes)
 
     def check(self, whole: bool) -> None:
         super().check(whole)
         check_counts(self.sums_.count, "sums.count")
-        sums = (self.sums_.total, self.sums_.gram, self.weights_)
-        require(all(part.dtype == torch.float64 for part in sums), "its sums are not in double precision")
-
-
-def _chosen(rows: Rows, mask: Any) -> Rows:
-    return rows.chosen(torch.from_numpy(np.flatnonzero(mask)).to(rows.labels.device))
+        check_type(torch.float64, self.sums_.total, self.sums_.gram, self.weights_)

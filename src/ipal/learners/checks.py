@@ -46,9 +46,9 @@ def check_finite(tensors: Mapping[str, Tensor]) -> None:
             require(holds, f"'{name}' holds NaN or infinite numbers")
 
 
-def check_single(*tensors: Tensor) -> None:
-    """Refuse numbers in another than single precision."""
-    require(all(tensor.dtype == torch.float32 for tensor in tensors), "its numbers are not in single precision")
+def check_type(kind: torch.dtype, *tensors: Tensor) -> None:
+    """Refuse numbers of another type."""
+    require(all(tensor.dtype == kind for tensor in tensors), f"its numbers are not all {kind}")
 
 
 def check_counts(count: Tensor, name: str) -> None:

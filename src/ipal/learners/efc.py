@@ -20,7 +20,7 @@ from torch import Tensor
 from ipal.batches import Batch
 from ipal.errors import DataError
 from ipal.learners.base import Remembered, Terms
-from ipal.learners.checks import Shapes, check_shapes, check_single, check_symmetric, require
+from ipal.learners.checks import Shapes, check_shapes, check_symmetric, check_type, require
 from ipal.learners.classifier import Classifier, Lesson, balanced_cross_entropy
 from ipal.learners.remembering import RemembersClasses
 from ipal.ridge import shifted_cholesky
@@ -185,7 +185,7 @@ class EFC(RemembersClasses[Lesson], Classifier):
         super().check(whole)
         width = self.encoder.width
         check_shapes({"covariance": self.covariance_}, [("covariance", (len(self.memory_), width, width))])
-        check_single(self.covariance_, self.feature_matrix_)
+        check_type(torch.float32, self.covariance_, self.feature_matrix_)
         check_symmetric(self.covariance_, "covariance")
         _, failed = shifted_cholesky(self.covariance_, self.ridge)
         require(not failed, "'covariance' holds what is no covariance")

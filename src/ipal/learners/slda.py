@@ -19,7 +19,7 @@ from torch import Tensor
 from ipal.errors import DataError
 from ipal.graph import Graph
 from ipal.learners.base import Remembered
-from ipal.learners.checks import Shapes, check_single, check_symmetric
+from ipal.learners.checks import Shapes, check_symmetric, check_type
 from ipal.learners.training_free import TrainingFree, dense, propagated
 from ipal.ridge import mean_diagonal, shifted_cholesky
 from ipal.state import laid_out
@@ -111,5 +111,5 @@ class SLDA(TrainingFree):
 
     def check(self, whole: bool) -> None:
         super().check(whole)
-        check_single(self.scatter_, self.weights_, self.offsets_)
+        check_type(torch.float32, self.scatter_, self.weights_, self.offsets_)
         check_symmetric(self.scatter_, "scatter")

@@ -16,7 +16,7 @@ from torch import Tensor
 from ipal.errors import DataError
 from ipal.graph import Features, Graph
 from ipal.learners.base import Learner, Remembered, Terms
-from ipal.learners.checks import Shapes, check_counts, check_single
+from ipal.learners.checks import Shapes, check_counts, check_type
 from ipal.ridge import SUMS, TOO_LARGE
 from ipal.spans import spanned
 from ipal.streams import Task
@@ -123,7 +123,7 @@ class TrainingFree(Learner):
 
     def check(self, whole: bool) -> None:
         super().check(whole)
-        check_single(self.sum_)
+        check_type(torch.float32, self.sum_)
         check_counts(self.count_, "sums.count")
 
 
