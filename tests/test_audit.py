@@ -9,7 +9,8 @@ import scipy.sparse as sp
 import torch
 from torch_geometric.data import Data
 
-from ipal.audit import audit, whole
+from ipal.audit import Evidence, View, audit, whole
+from ipal.audit.inputs import inputs_told, occurring
 from ipal.audit.recover import Known, factored, span_test, unrotated
 from ipal.audit.search import stored_rows
 from ipal.config import EncoderConfig, TrainConfig
@@ -68,7 +69,8 @@ def test_raw_nodes_are_found_where_they_are_stored_and_nowhere_else(method, spar
 def test_all_that_is_kept_is_listed_and_every_class_counted(method, tiny: Dataset):
     learner = fitted(method, tiny)
     found = audit(learner)
-    assert found["retained"]["bytes"] == learner.memory_report()["bytes"]
+    assert found["retained"]["bytes"] == sum(t.numel() * t.element_size() for t in learner.tensors().values())
+    assert found["retained"]["bytes"] == sum(item["bytes"] for item in found["retained"]["items"])
     assert all(item["what"] for item in found["retained"]["items"])
     assert set(learner.remembered()) == set(found["nodes_behind_class"])
     for name, one in learner.remembered().items():
@@ -200,3 +202,56 @@ def test_misuse_is_answered_with_a_sentence(tiny: Dataset):
     narrow = dataclasses.replace(tiny, graph=Graph(tiny.graph.x[:, :5], tiny.graph.edges))
     with pytest.raises(DataError, match="5 features"):
         audit(fitted(LEARNERS["ncm"], tiny), whole(narrow))
+
+
+# ---------------------------------------------------------------------- which features occur
+
+
+def test_inputs_told_by_hand():
+    """Four features, of which the second and the fourth occur: every pair of one that does and one that does not."""
+    x = np.array([[0, 2, 0, 0], [0, 0, 0, 3]], dtype=np.float32)
+    for form in (x, sp.csr_array(x), sp.csr_array((np.zeros(1), ([0], [0])), shape=(2, 4)) + sp.csr_array(x)):
+        assert occurring(form).tolist() == [False, True, False, True]
+    weights = torch.tensor([[3.0, 4.0], [1.0, 0.0], [0.0, 0.0], [0.0, 2.0]])  # lengths 5, 1, 0, 2: two pairs of four
+    moments = torch.tensor([[0.0, 0.0], [0.1, 0.0], [0.0, 0.0], [0.2, 0.0]])  # every pair
+    tensors = {
+        "encoder.weights.0": weights,
+        "optimizer.encoder.weights.0.exp_avg": -moments,
+        "optimizer.encoder.weights.0.step": torch.tensor(3.0),
+        "encoder.weights.1": torch.zeros(2, 2),
+    }
+    assert inputs_told(tensors, occurring(x)) == {
+        "features": 4,
+        "occurring": 2,
+        "auc": {"encoder.weights.0": 0.5, "optimizer.encoder.weights.0.exp_avg": 1.0},
+    }
+    assert "all of the features" in inputs_told(tensors, np.ones(4, dtype=bool))["skipped"]
+    assert "none of the features" in inputs_told(tensors, np.zeros(4, dtype=bool))["skipped"]
+    assert "no trained first layer" in inputs_told({"sums.sum": weights}, occurring(x))["skipped"]
+
+
+def test_moments_tell_the_words_of_the_last_task_and_a_saved_model_has_none(tiny: Dataset, tmp_path):
+    """A bag of 60 words; of every task's nodes 40, drawn for the task."""
+    random = np.random.default_rng(0)
+    words = np.zeros((2, 60), dtype=bool)
+    for own in words:
+        own[random.permutation(60)[:40]] = True
+    task = (tiny.y >= 2).astype(int)
+    x = ((random.random((240, 60)) < 0.3) & words[task]).astype(np.float32)
+    dataset = dataclasses.replace(tiny, graph=Graph(sp.csr_array(x), tiny.graph.edges))
+    learner = fitted(LEARNERS["bare"], dataset, train=TrainConfig(epochs=30))
+    last = np.flatnonzero((tiny.y == 2) | (tiny.y == 3))
+    view = View(dataset.graph, last, tiny.y[last], np.ones(len(last), dtype=bool))
+    evidence = Evidence(dataset, (view,))
+    with_moments = audit(learner, evidence)
+    auc = with_moments["data"]["inputs"]["auc"]
+    assert with_moments["data"]["inputs"]["occurring"] == 40
+    assert auc["optimizer.encoder.weights.0.exp_avg"] > 0.9
+    assert auc["encoder.weights.0"] < 0.7
+    assert any("moments are in it" in remark for remark in with_moments["remarks"])
+    learner.save(tmp_path / "model")
+    saved = audit(LEARNERS["bare"].load(tmp_path / "model"), evidence)
+    assert saved["data"]["inputs"]["auc"] == {"encoder.weights.0": auc["encoder.weights.0"]}
+    assert saved["retained"]["bytes"] < 0.7 * with_moments["retained"]["bytes"]
+    assert not any("moments" in remark for remark in saved["remarks"])
+    assert "not known which" in audit(learner, whole(dataset))["data"]["inputs"]["skipped"]

@@ -1,6 +1,7 @@
 """The graph convolutional network that turns nodes into embeddings. Knows no classes, tasks or heads."""
 
-from itertools import pairwise
+from collections.abc import Iterator
+from itertools import chain, pairwise, repeat
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +10,11 @@ from ipal.config import EncoderConfig
 from ipal.engine import Operators, sparse_matmul
 from ipal.layout import Layout
 from ipal.spans import spanned
+
+
+def layer_sizes(num_features: int, config: EncoderConfig) -> Iterator[tuple[int, int]]:
+    """Rows and columns of every layer's weights."""
+    return pairwise(chain([num_features], repeat(config.hidden, config.layers - 1), [config.width]))
 
 
 class GCN(nn.Module):
@@ -23,13 +29,12 @@ class GCN(nn.Module):
 
     def __init__(self, num_features: int, config: EncoderConfig, generator: torch.Generator) -> None:
         super().__init__()
-        widths = [num_features] + [config.hidden] * (config.layers - 1) + [config.width]
         self.last_relu = config.last_activation == "relu"
         self.dropout = config.dropout
         self.generator = generator
         self.weights = nn.ParameterList()
         self.biases = nn.ParameterList()
-        for fan_in, fan_out in pairwise(widths):
+        for fan_in, fan_out in layer_sizes(num_features, config):
             weight = torch.empty(fan_in, fan_out, device=generator.device)
             self.weights.append(nn.Parameter(nn.init.xavier_uniform_(weight, generator=generator)))
             self.biases.append(nn.Parameter(torch.zeros(fan_out, device=generator.device)))

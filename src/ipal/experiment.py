@@ -25,11 +25,12 @@ from ipal.learners import Learner, learner_class
 from ipal.learners.base import SHARED_SETTINGS, Terms, usable_device
 from ipal.metrics import average_forgetting, average_performance, average_performance_curve, matrix_of_rows
 from ipal.parallel import team
+from ipal.progress import Progress
 from ipal.spans import span, spanned
 from ipal.state import State
-from ipal.store import History, RunFolder
+from ipal.store import RunFolder
 from ipal.streams import TaskStream, assign_parts, default_split
-from ipal.whereabouts import UNIT, Whereabouts
+from ipal.whereabouts import UNIT
 
 UNUSED = {"encoder": EncoderConfig(), "train": TrainConfig()}
 
@@ -40,35 +41,6 @@ class Observer(Protocol):
     def started(self, tasks: int, epochs: int, done: int) -> None: ...
     def epoch(self, task: int, terms: dict[str, float]) -> None: ...
     def task(self, index: int, row: Row) -> None: ...
-
-
-@dataclasses.dataclass
-class Progress:
-    """How far a run has come; with the learner's state, all that a checkpoint needs."""
-
-    task: int = 0
-    epoch: int = 0
-    rows: list[Row] = dataclasses.field(default_factory=list)
-    history: History = dataclasses.field(default_factory=list)
-    seconds: list[float] = dataclasses.field(default_factory=list)
-    """Time spent learning each task, evaluation not counted."""
-    evaluation_seconds: float = 0.0
-    peak_memory_bytes: int = 0
-    whereabouts: Whereabouts = dataclasses.field(default_factory=lambda: Whereabouts({}))
-
-    def state(self) -> State:
-        """All of it as a value."""
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        facts = {**fields, "rows": [vars(row) for row in self.rows], "whereabouts": list(self.whereabouts.clouds)}
-        return State(self.whereabouts.tensors(), facts)
-
-    @classmethod
-    def of_state(cls, state: State, device: torch.device) -> "Progress":
-        """What `state` gave."""
-        facts = dict(state.facts)
-        rows = [Row(**row) for row in facts.pop("rows")]
-        whereabouts = Whereabouts.of_tensors(facts.pop("whereabouts", []), state.tensors, device)
-        return cls(**facts, rows=rows, whereabouts=whereabouts)
 
 
 def resolve(
@@ -159,7 +131,7 @@ def run_by_epochs(
         if us.told(lambda: folder.is_finished):  # by another process, while this one was starting
             return us.told(folder.result)
         state = us.told(lambda: State.load(folder.checkpoint) if folder.checkpoint.exists() else None)
-        progress = Progress() if state is None else _restore(learner, state, folder)
+        progress = Progress() if state is None else _restore(learner, state, folder, len(stream))
         if us.leads and state is None:
             folder.start(config, {**environment(config, sys.argv), "data_root": str(data_root or "")})
             folder.log("started")
@@ -300,13 +272,20 @@ def _checkpoint(learner: Learner, progress: Progress, folder: RunFolder, memory:
     State({**learned.tensors, **come.tensors}, facts).save(folder.checkpoint)
 
 
-def _restore(learner: Learner, state: State, folder: RunFolder) -> Progress:
+def _restore(learner: Learner, state: State, folder: RunFolder, tasks: int) -> Progress:
     if not state.facts.keys() >= {"progress", "learner"}:
         raise StoreError(f"{folder.checkpoint} is no checkpoint of a run.")
-    if state.facts["learner"]["settings"] != learner.settings():
-        raise StoreError(f"{folder.checkpoint} does not fit this run: it belongs to other settings.")
-    learner.restore(State(state.tensors, state.facts["learner"]))
-    return Progress.of_state(State(state.tensors, state.facts["progress"]), usable_device(learner.device))
+    learned, source = state.facts["learner"], str(folder.checkpoint)
+    if not isinstance(learned, dict) or learned.get("settings") != learner.settings():
+        raise StoreError(f"{source} does not fit this run: it belongs to other settings.")
+    apart, own = (
+        {name: tensor for name, tensor in state.tensors.items() if name.startswith("whereabouts.") is wanted}
+        for wanted in (True, False)
+    )
+    device = usable_device(learner.device)
+    progress = Progress.of_state(State(apart, state.facts["progress"]), device, tasks, learner.epochs, source)
+    learner.restore(State(own, learned), whole=progress.epoch == 0, source=source)
+    return progress
 
 
 def _result(

@@ -74,11 +74,15 @@ class Propagation:
         """What wide features are projected with, (features, columns)."""
         return np.concatenate(self._projection, axis=1)
 
+    def drawn(self, rows: int) -> NDArray[np.float64]:
+        """The first rows of the projection."""
+        random = np.random.default_rng([self.seed, 2])
+        return np.asarray(random.standard_normal((rows, self.columns)) / self.columns**0.5)
+
     @cached_property
     def _projection(self) -> list[NDArray[np.float64]]:
         """The same in blocks of columns, each on its own: to cut them out anew would cost more than a small graph."""
-        random = np.random.default_rng([self.seed, 2])
-        whole = random.standard_normal((self.num_features, self.columns)) / self.columns**0.5
+        whole = self.drawn(self.num_features)
         return [np.ascontiguousarray(whole[:, begin : begin + BLOCK]) for begin in range(0, self.columns, BLOCK)]
 
     @spanned("propagation")
@@ -188,10 +192,14 @@ class FeatureMap:
     @cached_property
     def directions(self) -> Tensor:
         """The random ones of the expansion, (inputs, expansion)."""
+        return self._drawn(self.inputs).to(self.propagation.device)
+
+    def _drawn(self, rows: int) -> Tensor:
+        """The first rows of them, drawn into memory of torch's own."""
         random = np.random.default_rng([self.propagation.seed, 3])
-        drawn = torch.empty(self.inputs, self.expansion)
+        drawn = torch.empty(rows, self.expansion)
         random.standard_normal(dtype=np.float32, out=drawn.numpy())
-        return drawn.to(self.propagation.device)
+        return drawn
 
     @cached_property
     def _directions_double(self) -> Tensor:
@@ -214,13 +222,15 @@ class FeatureMap:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Tells two maps apart, also where a library drew other random numbers from the same seed."""
+        """Tells two maps apart, also where a library drew other random numbers from the same seed.
+
+        Its first rows are drawn for it, not all: who only reads a model makes no room for what it declares.
+        """
         digest = hashlib.sha256(f"{self.hops} {self.expansion}".encode())
-        parts = [self.directions.cpu().numpy()] if self.expansion else []
+        if self.expansion:
+            digest.update(self._drawn(min(8, self.inputs)).numpy().tobytes())
         if self.propagation.columns < self.propagation.num_features:
-            parts.append(self.propagation.projection)
-        for part in parts:
-            digest.update(np.ascontiguousarray(part[:8]).tobytes())
+            digest.update(self.propagation.drawn(min(8, self.propagation.num_features)).tobytes())
         return digest.hexdigest()[:16]
 
 

@@ -6,11 +6,14 @@ Two ways to keep them (what each can do exactly is checked, and the rest refused
     PerClassSums   one matrix a class: a class may come in parts, be shared between merged models, be forgotten
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ipal.errors import DataError
@@ -56,6 +59,10 @@ class Rows:
         """Some of the rows."""
         return replace(self, labels=self.labels[some], nodes=some if self.nodes is None else self.nodes[some])
 
+    def where(self, mask: NDArray[np.bool_]) -> "Rows":
+        """The rows for which the mask is True."""
+        return self.chosen(torch.from_numpy(np.flatnonzero(mask)).to(self.labels.device))
+
 
 def add_gram(gram: Tensor, rows: Tensor, sign: float = 1.0) -> None:
     """Add the products of columns of `rows` to a matrix in place: its lower half, by blocks."""
@@ -81,17 +88,25 @@ class Sums:
 
     @classmethod
     def empty(cls, width: int, device: torch.device) -> Self:
-        zeros = torch.zeros(0, width, dtype=torch.float64, device=device)
-        return cls(torch.zeros(0, dtype=torch.int64, device=device), zeros, cls._empty_gram(width, device))
+        total, gram = (
+            torch.zeros(shape, dtype=torch.float64, device=device) for shape in ((0, width), cls.gram_shape(width, 0))
+        )
+        return cls(torch.zeros(0, dtype=torch.int64, device=device), total, gram)
 
     @classmethod
-    def _empty_gram(cls, width: int, device: torch.device) -> Tensor:
+    def gram_shape(cls, width: int, classes: int) -> tuple[int, int]:
+        """Rows and columns of the largest part."""
         raise NotImplementedError
 
     @classmethod
     def bytes_for(cls, width: int, classes: int) -> int:
         """What the largest part would take."""
-        raise NotImplementedError
+        return 8 * math.prod(cls.gram_shape(width, classes))
+
+    @classmethod
+    def saved_shape(cls, width: int, classes: int) -> tuple[int, ...]:
+        """Of the largest part, as it is saved."""
+        return cls.gram_shape(width, classes)
 
     @property
     def width(self) -> int:
@@ -192,12 +207,12 @@ class PooledSums(Sums):
     """One weighted matrix for all classes: `gram` is (width, width), of which only the lower half is read and saved."""
 
     @classmethod
-    def _empty_gram(cls, width: int, device: torch.device) -> Tensor:
-        return torch.zeros(width, width, dtype=torch.float64, device=device)
+    def gram_shape(cls, width: int, classes: int) -> tuple[int, int]:
+        return width, width
 
     @classmethod
-    def bytes_for(cls, width: int, classes: int) -> int:
-        return 8 * width * width
+    def saved_shape(cls, width: int, classes: int) -> tuple[int, ...]:
+        return (width * (width + 1) // 2,)
 
     def check_exchange(self, leaving: Tensor, coming: Tensor, names: Sequence[str]) -> None:
         # The weight of a class is inside the matrix: it changes only where all rows of the class are at hand.
@@ -225,7 +240,7 @@ class PooledSums(Sums):
         return self.gram
 
     def tensors(self) -> dict[str, Tensor]:
-        return super().tensors() | {"gram": _packed(self.gram)}
+        return super().tensors() | {"gram": packed(self.gram)}
 
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, Tensor], device: torch.device) -> Self:
@@ -257,12 +272,8 @@ class PerClassSums(Sums):
     """A matrix a class: `gram` is (classes, width * (width + 1) / 2), lower halves row by row."""
 
     @classmethod
-    def _empty_gram(cls, width: int, device: torch.device) -> Tensor:
-        return torch.zeros(0, width * (width + 1) // 2, dtype=torch.float64, device=device)
-
-    @classmethod
-    def bytes_for(cls, width: int, classes: int) -> int:
-        return 8 * classes * (width * (width + 1) // 2)
+    def gram_shape(cls, width: int, classes: int) -> tuple[int, int]:
+        return classes, width * (width + 1) // 2
 
     def grown(self, classes: int) -> Self:
         grown = super().grown(classes)
@@ -274,7 +285,7 @@ class PerClassSums(Sums):
             for piece, _ in rows.pieces(torch.nonzero(rows.labels == c).flatten()):
                 self.total[c].add_(piece.sum(dim=0), alpha=sign)
                 add_gram(change, piece, sign)
-            self.gram[c] += _packed(change)
+            self.gram[c] += packed(change)
 
     def check_remainder(self, before: Self, classes: Tensor, names: Sequence[str]) -> None:
         super().check_remainder(before, classes, names)
@@ -326,7 +337,7 @@ def _counted(rows: Rows | None, classes: int, device: torch.device) -> Tensor:
     return torch.bincount(rows.labels, minlength=classes)
 
 
-def _packed(lower: Tensor) -> Tensor:
+def packed(lower: Tensor) -> Tensor:
     """The lower half row by row: half the numbers. Without an index of every number, which would take twice as much."""
     return torch.cat([lower[row, : row + 1] for row in range(len(lower))])
 

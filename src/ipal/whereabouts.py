@@ -54,12 +54,15 @@ class Whereabouts:
         return {f"whereabouts.{name}": torch.stack(part) for name, part in zip(Cloud._fields, parts, strict=True)}
 
     @classmethod
-    def of_tensors(cls, names: list[str], tensors: Mapping[str, Tensor], device: torch.device) -> "Whereabouts":
-        """What `tensors` gave."""
+    def of_tensors(cls, names: list[str], tensors: Mapping[str, Tensor], device: torch.device) -> "Whereabouts | None":
+        """What `tensors` gave; None where they are not those of these classes."""
+        expected = {f"whereabouts.{field}": dim for field, dim in zip(Cloud._fields, (2, 1), strict=True)}
         if not names:
-            return cls({})
-        stacked = (tensors[f"whereabouts.{field}"].to(device) for field in Cloud._fields)
-        parts = zip(*(map(laid_out, rows) for rows in stacked), strict=True)
+            return None if tensors else cls({})
+        found = {name: tensor.dim() for name, tensor in tensors.items() if tensor.shape[:1] == (len(names),)}
+        if found != expected or len(set(names)) < len(names):
+            return None
+        parts = zip(*(map(laid_out, tensors[name].to(device)) for name in expected), strict=True)
         return cls({name: Cloud(*part) for name, part in zip(names, parts, strict=True)})
 
 

@@ -89,12 +89,12 @@ def test_the_network_is_in_training_mode_in_the_loss_of_a_step_and_nowhere_else(
 def test_training_mode_does_not_outlive_a_loss_that_is_interrupted(
     tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learner = make(LEARNERS["joint"], encoder=dropping())
+    learner = learned(LEARNERS["joint"], tiny_stream, 1, encoder=dropping())
 
     def interrupted(*_: Any) -> Any:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(learner, "loss", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        list(learner.learn(tiny_stream.task(0)))
+        list(learner.learn(tiny_stream.task(1)))
     assert not learner.encoder_.training

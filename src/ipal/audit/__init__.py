@@ -1,7 +1,7 @@
 """What a model keeps, which classes that reveals, and, against a graph, whether and how well nodes can be had back.
 
-All of it measured, as plain data. What is not measured is said in words: weights of a network, too, know something of
-the nodes they were trained on.
+All of it measured, as plain data. What is not measured is said in words: weights of a network know more of the nodes
+they were trained on than which features these have.
 """
 
 from collections.abc import Mapping
@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ipal.audit.inputs import inputs_told, occurring
 from ipal.audit.recover import Known, from_matrix, from_mean, from_shared_matrix
 from ipal.audit.search import Found, stored_rows
 from ipal.config import RunConfig
@@ -92,11 +93,15 @@ def as_taught(dataset: Dataset, config: RunConfig) -> Evidence:
 def audit(learner: Learner, evidence: Evidence | None = None) -> dict[str, Any]:
     """Everything known about what a model keeps; with evidence, what of it can be found or had back."""
     retained, kept = learner.memory_report(), learner.remembered()
-    counts = retained["nodes_behind_class"]
+    counts, passing = retained["nodes_behind_class"], retained["only_while_learning"]
     found: dict[str, Any] = {
         "method": learner.name,
         "classes": len(learner.classes_),
-        "retained": {name: retained[name] for name in ("items", "bytes", "stores_exemplars")},
+        "retained": {
+            "items": retained["items"] + passing,
+            "bytes": retained["bytes"] + sum(item["bytes"] for item in passing),
+            "stores_exemplars": retained["stores_exemplars"],
+        },
         "nodes_behind_class": counts,
         "flagged": {name: words for name in kept if (words := _risks(counts.get(name), kept[name]))},
         "remarks": _remarks(learner, kept),
@@ -149,10 +154,16 @@ def _remarks(learner: Learner, kept: Mapping[str, Remembered]) -> list[str]:
             )
     if not kept and not learner.stores_exemplars:
         remarks.append("Nothing is kept by class: no sum or mean of nodes.")
-    if any(item["kind"] in {"encoder", "optimizer"} for item in learner.memory_report()["items"]):
+    report = learner.memory_report()
+    if any(item["kind"] == "optimizer" for item in report["only_while_learning"]):
         remarks.append(
-            "What the trained weights and the optimiser's moments give away about single nodes is not measured here; "
-            "only whole rows are searched for, against a graph."
+            "The optimiser's moments are in it: they tell which features occur in the nodes learned last. No "
+            "prediction needs them; save without them before you pass the model on."
+        )
+    if any(item["kind"] == "encoder" for item in report["items"]):
+        remarks.append(
+            "Of what trained weights give away, only this is measured, against a graph: whole rows, and which features "
+            "occur in the nodes learned last."
         )
     return remarks
 
@@ -193,9 +204,18 @@ def _against(learner: Learner, kept: Mapping[str, Remembered], evidence: Evidenc
         "name": evidence.dataset.name,
         "nodes": evidence.dataset.graph.num_nodes,
         "as_taught": evidence.is_as_taught,
+        "inputs": _inputs(tensors, evidence),
         "stored_rows": {"raw features": _counted([raw]), "the model's own representation": _counted(by_view)},
         "attempts": attempts,
     }
+
+
+def _inputs(tensors: Mapping[str, Tensor], evidence: Evidence) -> dict[str, Any]:
+    """What the first layer tells about the features of the nodes learned last."""
+    if not evidence.is_as_taught:
+        return {"skipped": "it is not known which nodes were learned last"}
+    last = evidence.views[-1]
+    return inputs_told(tensors, occurring(last.graph.x[last.nodes]))
 
 
 def _counted(found: list[Found]) -> dict[str, Any]:

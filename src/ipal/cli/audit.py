@@ -87,6 +87,7 @@ def _show(found: dict[str, Any]) -> None:
         _say(f"- {remark}")
     if "data" in found:
         _show_search(found["data"])
+        _show_inputs(found["data"]["inputs"])
         _show_attempts(found["data"])
     else:
         _say("With --data GRAPH it is also measured whether nodes of a graph stand in the model or can be had back.")
@@ -132,6 +133,18 @@ def _show_search(data: dict[str, Any]) -> None:
             f"{result['looked_for_everywhere']} of them at every place of every "
             "tensor" + f"; {result['too_plain']} with too few values were left out." * bool(result["too_plain"])
         )
+
+
+def _show_inputs(inputs: dict[str, Any]) -> None:
+    if "skipped" in inputs:
+        _say(f"Which features occur in the nodes learned last was not looked for: {inputs['skipped']}.")
+        return
+    title = f"Which {inputs['occurring']} of {inputs['features']} features occur in the nodes learned last, told by"
+    table = Table("length of a feature's row in", title=title, title_justify="left")
+    table.add_column("AUC", justify="right")
+    for name, auc in inputs["auc"].items():
+        table.add_row(name, _number(auc))
+    render.out.print(table)
 
 
 def _show_attempts(data: dict[str, Any]) -> None:

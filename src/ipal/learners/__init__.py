@@ -75,7 +75,9 @@ def learner_class(name: str) -> type[Learner]:
 
 def load_learner(path: str | Path, *, device: str = "cpu") -> Learner:
     """A saved model of whichever method."""
-    method = State.load(Path(path)).facts.get("method")
-    if method not in LEARNERS:
-        raise StoreError(f"{path} holds a model of the method '{method}', which this version does not know.")
-    return LEARNERS[method].load(path, device=device)
+    state = State.load(Path(path))
+    method = state.facts.get("method")
+    if not isinstance(method, str) or method not in LEARNERS:
+        name = str(method)[:60]
+        raise StoreError(f"{path} holds a model of the method '{name}', which this version does not know.")
+    return LEARNERS[method].of_state(state, path, device)

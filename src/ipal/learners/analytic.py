@@ -26,14 +26,16 @@ from ipal.errors import ConfigError, DataError, StoreError
 from ipal.features import FeatureMap, Propagation, pieces
 from ipal.graph import Graph
 from ipal.learners.base import Learner, Remembered, Terms
+from ipal.learners.checks import Shapes, check_counts, check_type
 from ipal.learners.convert import departure_of
+from ipal.learners.facts import Facts, SumsFacts
 from ipal.learners.self_choice import HOPS, LeftOut, choose_features, choose_ridge
 from ipal.parallel import team
 from ipal.ridge import factorise, ridge_weights
 from ipal.spans import spanned
 from ipal.state import laid_out
 from ipal.streams import Task
-from ipal.sums import SUMS, PerClassSums, Rows, Sums, mirrored
+from ipal.sums import SUMS, PerClassSums, Rows, Sums, mirrored, packed
 
 if TYPE_CHECKING:  # for its name alone: importing it takes seconds
     from torch_geometric.data import Data
@@ -67,6 +69,7 @@ class Analytic(Learner):
     """Features wider than this are projected to so many columns before they are propagated."""
 
     name: ClassVar[str] = "analytic"
+    schema: ClassVar[type[Facts]] = SumsFacts
     keeps: ClassVar[dict[str, str]] = Learner.keeps | {
         "sums": "per class: number of nodes and sum of their rows; sums of products of rows",
         "weights": "weights of every class, solved from the sums",
@@ -247,8 +250,7 @@ class Analytic(Learner):
     def forget_class(self, label: Any) -> Self:
         """Exact for the class's own rows: as if they had not taught. Other nodes' features stay as they were."""
         self._require_fitted()
-        self._adopt(self.sums_.without(self._known(label), self._names))
-        return self
+        return self._adopt(self.sums_.without(self._known(label), self._names))
 
     def forget_rows(self, data: "Data") -> Self:
         """Nodes no longer teach, the graph stays: exact for a model that never learned from these nodes' labels.
@@ -265,9 +267,9 @@ class Analytic(Learner):
             raise DataError("forget_mask marks a node that is not in train_mask: it never taught.")
         if self.sums == "pooled":  # a weight changes only with all rows of its class at hand
             classes = torch.unique(taught.labels[torch.from_numpy(leaving)])
-            stays = _chosen(taught, ~leaving).among(classes)
+            stays = taught.where(~leaving).among(classes)
             return self._adopt(self.sums_.exchanged(taught.among(classes), stays, self._names))
-        return self._adopt(self.sums_.exchanged(_chosen(taught, leaving), None, self._names))
+        return self._adopt(self.sums_.exchanged(taught.where(leaving), None, self._names))
 
     def forget_nodes(self, data: "Data") -> Self:
         """As if the nodes had never been in the graph: the rows of all nodes that they reached are redone.
@@ -293,16 +295,18 @@ class Analytic(Learner):
         if self.sums == "pooled":
             fewer = np.isin(labels.cpu().numpy(), labels.cpu().numpy()[~stays])
             moved |= fewer  # a weight changes only with all rows of its class at hand
-        return self._adopt(self.sums_.exchanged(_chosen(before, moved), _chosen(after, moved[stays]), self._names))
+        return self._adopt(self.sums_.exchanged(before.where(moved), after.where(moved[stays]), self._names))
 
     def _adopt(self, sums: Sums) -> Self:
         """Go on with changed sums; classes without a node are no longer known."""
         left = torch.nonzero(sums.count).flatten()
         if len(left) == 0:
             raise DataError("Nothing would be left: a model needs at least one class.")
-        self.sums_ = sums.of_classes(left)
-        self.labels_ = [self.labels_[c] for c in left.tolist()]
-        self._solve()
+        changed = copy.copy(self)
+        changed.sums_ = sums.of_classes(left)
+        changed.labels_ = [self.labels_[c] for c in left.tolist()]
+        changed._solve()
+        self.__dict__ = changed.__dict__  # all at once: interrupted before, nothing was forgotten
         return self
 
     def _known(self, label: Any) -> int:
@@ -331,7 +335,7 @@ class Analytic(Learner):
     # ------------------------------------------------------------------ state as a value
 
     def nodes_behind_class(self) -> dict[str, int]:
-        return dict(zip(self._names, self.sums_.count.tolist(), strict=True)) if self.features_ else {}
+        return dict(zip(self._names, self.sums_.count.tolist(), strict=True))
 
     def remembered(self) -> dict[str, Remembered]:
         kept = {}
@@ -351,26 +355,18 @@ class Analytic(Learner):
         return type(self)(**self.get_params())
 
     def tensors(self) -> dict[str, Tensor]:
-        if self.features_ is None:
-            return super().tensors()
         sums = {f"sums.{name}": tensor for name, tensor in self.sums_.tensors().items()}
         return super().tensors() | sums | {"weights": self.weights_}
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
         super().load_tensors(tensors)
-        if self.features_ is not None:
-            parts = {name[5:]: tensor for name, tensor in tensors.items() if name.startswith("sums.")}
-            self.sums_ = SUMS[self.sums].of_tensors(parts, self.generator_.device)
-            self.weights_ = tensors["weights"].to(self.generator_.device)
+        parts = {name[5:]: tensor for name, tensor in tensors.items() if name.startswith("sums.")}
+        self.sums_ = SUMS[self.sums].of_tensors(parts, self.generator_.device)
+        self.weights_ = tensors["weights"].to(self.generator_.device)
 
     def facts(self) -> dict[str, Any]:
-        mapped = None
-        if self.features_ is not None:
-            mapped = {
-                "hops": list(self.features_.hops),
-                "expansion": self.features_.expansion,
-                "fingerprint": self.features_.fingerprint,
-            }
+        found = self._map
+        mapped = {"hops": list(found.hops), "expansion": found.expansion, "fingerprint": found.fingerprint}
         own = {"map": mapped, "ridge": self.ridge_, "scale": [self.scale_, self.calibrated_], "choices": self.choices_}
         return {**super().facts(), **own}
 
@@ -378,14 +374,27 @@ class Analytic(Learner):
         super().load_facts(facts)
         self.ridge_, self.choices_ = facts["ridge"], facts["choices"]
         self.scale_, self.calibrated_ = facts["scale"]
-        if facts["map"] is not None:
-            self._use(tuple(facts["map"]["hops"]), facts["map"]["expansion"])
-            if self._map.fingerprint != facts["map"]["fingerprint"]:
-                raise StoreError(
-                    "This installation draws other random directions than the one that made the model: "
-                    "use the version of numpy that it was made with."
-                )
+        self._use(tuple(facts["map"]["hops"]), facts["map"]["expansion"])
+        if self._map.fingerprint != facts["map"]["fingerprint"]:
+            raise StoreError(
+                "This installation draws other random directions than the one that made the model: "
+                "use the version of numpy that it was made with."
+            )
 
+    def renewed(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        gram = tensors.get("sums.gram")
+        if self.sums == "pooled" and gram is not None and gram.dim() == 2 and gram.shape[0] == gram.shape[1]:
+            return {**tensors, "sums.gram": packed(gram)}
+        return tensors
 
-def _chosen(rows: Rows, mask: Any) -> Rows:
-    return rows.chosen(torch.from_numpy(np.flatnonzero(mask)).to(rows.labels.device))
+    def shapes(self, facts: Mapping[str, Any]) -> Shapes:
+        yield from super().shapes(facts)
+        classes, mapped = len(facts["labels"]), facts["map"]
+        width = mapped["expansion"] or min(facts["num_features"], self.sketch) * len(mapped["hops"])
+        yield from [("sums.count", (classes,)), ("sums.total", (classes, width)), ("weights", (width, classes))]
+        yield "sums.gram", SUMS[self.sums].saved_shape(width, classes)
+
+    def check(self, whole: bool) -> None:
+        super().check(whole)
+        check_counts(self.sums_.count, "sums.count")
+        check_type(torch.float64, self.sums_.total, self.sums_.gram, self.weights_)

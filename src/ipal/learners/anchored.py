@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ipal.batches import Batch
 from ipal.learners.base import Terms
+from ipal.learners.checks import check_same, require
 from ipal.learners.classifier import Classifier, Lesson
 from ipal.streams import Task
 
@@ -87,3 +88,11 @@ class AnchoredLearner(Classifier):
             {name: tensors[group + name].to(device) for name in names if group + name in tensors}
             for group in ("importance.", "anchor.")
         )
+
+    def check(self, whole: bool) -> None:
+        super().check(whole)
+        theta = self.parameters()
+        known = theta if whole else {name: theta[name] for name in self.importance_}
+        check_same(self.importance_, known)
+        check_same(self.anchor_, known)
+        require(all((value >= 0).all() for value in self.importance_.values()), "an importance is negative")

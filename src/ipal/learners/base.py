@@ -6,26 +6,26 @@ A method says how it learns a task (`teach`), what it makes of a node (`represen
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from copy import copy
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import ConfigDict, TypeAdapter, ValidationError, field_validator
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from ipal.config import explain, usable_number
-from ipal.errors import ConfigError, DataError, StoreError
+from ipal.errors import ConfigError, DataError
 from ipal.finite import check_scores, check_tensors
 from ipal.graph import Graph
 from ipal.learners.convert import graph_of, task_of
+from ipal.learners.draft import drafted
+from ipal.learners.saved import UNFITTED, Saved
 from ipal.parallel import team
 from ipal.spans import span
-from ipal.state import State, laid_out
 from ipal.streams import Labels, Task
 
 if TYPE_CHECKING:  # for its name alone: importing it takes seconds
@@ -62,10 +62,10 @@ class Look(NamedTuple):
 @dataclass(
     config=ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False), kw_only=True, eq=False
 )
-class Learner(ABC):
+class Learner(Saved, ABC):
     """A continual learner on graphs: `partial_fit` one task after the other, `predict` over all classes so far."""
 
-    seed: int = 0
+    seed: int = Field(0, ge=0, lt=2**63)
     """Decides the initial weights and every random draw."""
     device: str = "cpu"
     """cpu, cuda or cuda:N."""
@@ -80,7 +80,10 @@ class Learner(ABC):
     # ------------------------------------------------------------------ the estimator's face
 
     def partial_fit(self, data: "Data") -> Self:
-        """Learn the classes of one more graph: `x`, `edge_index`, `y`; `train_mask` says which labels count."""
+        """Learn the classes of one more graph: `x`, `edge_index`, `y`; `train_mask` says which labels count.
+
+        A task is learned in whole or not at all: interrupted, the learner is what it was before.
+        """
         for _ in self.learn(task_of(data)):
             pass
         return self
@@ -110,15 +113,18 @@ class Learner(ABC):
         return np.asarray(self.labels_)
 
     def memory_report(self) -> dict[str, Any]:
-        """Everything that is kept after learning, in bytes and in words."""
+        """Everything that a saved model holds, in bytes and in words; and what is kept only while learning goes on."""
         self._require_fitted()
         sizes: dict[str, int] = {}
-        for key, tensor in self.state().tensors.items():
+        for key, tensor in self.tensors().items():
             group = key.split(".")[0]
             sizes[group] = sizes.get(group, 0) + tensor.numel() * tensor.element_size()
+        items = [{"kind": group, "what": self.keeps[group], "bytes": size} for group, size in sizes.items()]
+        saved = [item for item in items if item["kind"] not in self.only_while_learning]
         return {
-            "items": [{"kind": group, "what": self.keeps[group], "bytes": size} for group, size in sizes.items()],
-            "bytes": sum(sizes.values()),
+            "items": saved,
+            "bytes": sum(sizes.values()) - sum(sizes.get(group, 0) for group in self.only_while_learning),
+            "only_while_learning": [item for item in items if item not in saved],
             "stores_exemplars": self.stores_exemplars,
             "nodes_behind_class": self.nodes_behind_class(),
         }
@@ -126,22 +132,6 @@ class Learner(ABC):
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The hyper-parameters, as scikit-learn asks for them."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-
-    def save(self, path: str | Path) -> None:
-        """Write the learner to one file, whole or not at all."""
-        self._require_fitted()
-        self.state().save(Path(path))
-
-    @classmethod
-    def load(cls, path: str | Path, *, device: str = "cpu") -> Self:
-        """A learner from a file written by `save`. Nothing is unpickled."""
-        state = State.load(Path(path))
-        facts = state.facts
-        if facts.get("method") != cls.name:
-            raise StoreError(f"{path} holds a '{facts.get('method')}' model, not '{cls.name}'.")
-        learner = cls.from_settings({**facts["settings"], "device": device})
-        learner.restore(state)
-        return learner
 
     # ------------------------------------------------------------------ what a method says
 
@@ -195,13 +185,33 @@ class Learner(ABC):
         """Learn a task, one epoch at a time; yields each epoch's named loss terms.
 
         Between two epochs the state is complete: saved there, restored, and continued with `first_epoch`,
-        learning ends in the same numbers.
+        learning ends in the same numbers. Interrupted or closed, the learner is what it was before.
         """
+        before, gradients = self.__dict__, torch.is_grad_enabled()
         if first_epoch == 0:
-            with span("preparation"):
-                self.start(task)
-        yield from self.teach(task, first_epoch)
-        check_tensors(self.tensors(), self.keeps)
+            before = before.get("_before", before)  # another task was begun and never ended: as if it never had been
+        draft: dict[str, Any] = {"_before": before}
+        try:
+            draft.update(drafted({name: value for name, value in before.items() if name != "_before"}))
+            # All attributes are exchanged at once: here for copies, and back where learning does not come to its end.
+            self.__dict__ = draft
+            if first_epoch == 0:
+                with span("preparation"):
+                    self.start(task)
+            yield from self.teach(task, first_epoch)
+            check_tensors(self.tensors(), self.keeps)
+            del self.__dict__["_before"]
+        except BaseException as error:
+            if self.__dict__ is draft:
+                self.__dict__ = before
+            if not isinstance(error, GeneratorExit):  # Ctrl-C in the middle of torch.no_grad() would leave them off
+                torch.set_grad_enabled(gradients)
+            raise
+
+    @property
+    def is_learning(self) -> bool:
+        """Whether a task was begun and has not ended."""
+        return "_before" in self.__dict__
 
     def start(self, task: Task) -> None:
         """Check a task, and take its new labels into `classes_`; a method may add what else happens once."""
@@ -266,43 +276,9 @@ class Learner(ABC):
 
     def _require_fitted(self) -> None:
         if not self.is_fitted:
-            raise ConfigError("This model has learned nothing yet: call partial_fit first.")
+            raise ConfigError(UNFITTED)
 
-    # ------------------------------------------------------------------ state as a value
-
-    def tensors(self) -> dict[str, Tensor]:
-        """All tensors that make the state, named by group; a method adds its own."""
-        return {"generator": self.generator_.get_state()}
-
-    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """Take over what `tensors` gave; a method takes its own."""
-        self.generator_.set_state(tensors["generator"])
-
-    def facts(self) -> dict[str, Any]:
-        """The plain data of the state."""
-        return {
-            "method": self.name,
-            "settings": self.settings(),
-            "num_features": self.num_features_,
-            "labels": list(self.labels_),
-        }
-
-    def load_facts(self, facts: Mapping[str, Any]) -> None:
-        """Take over what `facts` gave."""
-        self.labels_ = list(facts["labels"])
-
-    def state(self) -> State:
-        """The learner as a value: enough to go on exactly as if never interrupted."""
-        return State({name: laid_out(tensor) for name, tensor in self.tensors().items()}, self.facts())
-
-    def restore(self, state: State) -> None:
-        """Become the learner that `state` was taken from."""
-        self.initialise(state.facts["num_features"])
-        try:
-            self.load_facts(state.facts)
-            self.load_tensors({name: laid_out(tensor) for name, tensor in state.tensors.items()})
-        except (KeyError, RuntimeError) as error:
-            raise StoreError(f"The saved state does not fit this model: {error}.") from error
+    # ------------------------------------------------------------------ settings
 
     def settings(self) -> dict[str, Any]:
         """All hyper-parameters as plain data."""

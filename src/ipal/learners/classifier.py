@@ -14,6 +14,7 @@ from ipal.batches import Batch
 from ipal.engine import operators
 from ipal.head import Head
 from ipal.learners.base import Terms
+from ipal.learners.checks import require
 from ipal.learners.trained import TrainedLearner
 from ipal.streams import Task
 
@@ -96,7 +97,12 @@ class Classifier(TrainedLearner[Lesson]):
         return scores
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
-        for block in _head_blocks(tensors):
+        blocks = _head_blocks(tensors)
+        fits = all(block.dim() == 2 and block.shape[1] == self.encoder.width for block in blocks)
+        require(
+            fits and sum(map(len, blocks)) == len(self.labels_), "its head has not one row of weights for every class"
+        )
+        for block in blocks:
             self._grow(len(block))
         super().load_tensors(tensors)
 

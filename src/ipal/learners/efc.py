@@ -8,8 +8,9 @@ weighted so, every class counting the same; the covariances' ridge is 0.1, which
 """
 
 import dataclasses
+from collections.abc import Mapping
 from functools import partial
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -19,6 +20,7 @@ from torch import Tensor
 from ipal.batches import Batch
 from ipal.errors import DataError
 from ipal.learners.base import Remembered, Terms
+from ipal.learners.checks import Shapes, check_shapes, check_symmetric, check_type, require
 from ipal.learners.classifier import Classifier, Lesson, balanced_cross_entropy
 from ipal.learners.remembering import RemembersClasses
 from ipal.ridge import shifted_cholesky
@@ -174,3 +176,16 @@ class EFC(RemembersClasses[Lesson], Classifier):
         super().load_tensors(tensors)
         device = self.generator_.device
         self.covariance_, self.feature_matrix_ = tensors["covariance"].to(device), tensors["feature_matrix"].to(device)
+
+    def shapes(self, facts: Mapping[str, Any]) -> Shapes:
+        yield from super().shapes(facts)
+        yield "feature_matrix", (self.encoder.width, self.encoder.width)
+
+    def check(self, whole: bool) -> None:
+        super().check(whole)
+        width = self.encoder.width
+        check_shapes({"covariance": self.covariance_}, [("covariance", (len(self.memory_), width, width))])
+        check_type(torch.float32, self.covariance_, self.feature_matrix_)
+        check_symmetric(self.covariance_, "covariance")
+        _, failed = shifted_cholesky(self.covariance_, self.ridge)
+        require(not failed, "'covariance' holds what is no covariance")

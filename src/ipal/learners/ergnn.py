@@ -20,6 +20,7 @@ from torch import Tensor
 from ipal.batches import Batch
 from ipal.engine import operators
 from ipal.learners.base import Terms
+from ipal.learners.checks import require
 from ipal.learners.classifier import Classifier, Lesson, balanced_cross_entropy
 from ipal.learners.kept import disjoint_union, excerpt, task_of_tensors, task_tensors, without_edges
 from ipal.streams import Task
@@ -120,4 +121,9 @@ class ERGNN(Classifier):
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
         super().load_tensors(tensors)
         if "buffer.labels" in tensors:
-            self.buffer_ = task_of_tensors(tensors, "buffer", self.classes_)
+            self.buffer_ = task_of_tensors(tensors, "buffer", self.classes_, self.num_features_)
+
+    def check(self, whole: bool) -> None:
+        super().check(whole)
+        kept = [] if self.buffer_ is None else self.buffer_.labels.tolist()
+        require(not whole or set(kept) == set(self.labels_), "it does not keep nodes of every class")

@@ -19,6 +19,7 @@ from scipy.optimize import nnls
 from torch import Tensor
 
 from ipal.engine import operators
+from ipal.learners.checks import require
 from ipal.learners.classifier import Classifier, Lesson, balanced_cross_entropy
 from ipal.learners.kept import excerpt, task_of_tensors, task_tensors
 from ipal.streams import Task
@@ -116,4 +117,10 @@ class GEM(Classifier):
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
         super().load_tensors(tensors)
         number = sum(name.startswith("memory.") and name.endswith(".labels") for name in tensors)
-        self.memories_ = [task_of_tensors(tensors, f"memory.{index}", self.classes_) for index in range(number)]
+        self.memories_ = [
+            task_of_tensors(tensors, f"memory.{index}", self.classes_, self.num_features_) for index in range(number)
+        ]
+
+    def check(self, whole: bool) -> None:
+        super().check(whole)
+        require(not whole or bool(self.memories_), "it keeps no node")

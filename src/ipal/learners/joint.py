@@ -12,6 +12,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from ipal.batches import Batch
+from ipal.learners.checks import require
 from ipal.learners.classifier import Classifier, Lesson
 from ipal.learners.kept import disjoint_union, task_of_tensors, task_tensors
 from ipal.streams import Task
@@ -49,4 +50,9 @@ class Joint(Classifier):
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
         super().load_tensors(tensors)
         if "data.labels" in tensors:
-            self.data_ = task_of_tensors(tensors, "data", self.classes_)
+            self.data_ = task_of_tensors(tensors, "data", self.classes_, self.num_features_)
+
+    def check(self, whole: bool) -> None:
+        super().check(whole)
+        kept = [] if self.data_ is None else self.data_.labels.tolist()
+        require(set(kept) == set(self.labels_), "it does not keep nodes of every class")

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ipal.graph import Graph
+from ipal.learners.checks import require
 from ipal.neighbours import Neighbours
 from ipal.streams import Labels, Task
 
@@ -55,14 +56,30 @@ def task_tensors(task: Task, rows: Tensor, group: str) -> dict[str, Tensor]:
     return tensors | {f"{group}.labels": rows}
 
 
-def task_of_tensors(tensors: Mapping[str, Tensor], group: str, labels: Labels) -> Task:
-    """What `task_tensors` gave; `labels` are all classes in the order of the learner's numbers."""
+def task_of_tensors(tensors: Mapping[str, Tensor], group: str, labels: Labels, num_features: int) -> Task:
+    """What `task_tensors` gave, checked; `labels` are all classes in the order of the learner's numbers."""
     parts = {name[len(group) + 1 :]: t.cpu().numpy() for name, t in tensors.items() if name.startswith(f"{group}.")}
-    x = parts.get("x")
-    if x is None:
-        csr = (parts["x_values"], parts["x_indices"], parts["x_indptr"])
-        x = sp.csr_array(csr, shape=tuple(parts["x_shape"].tolist()))
-    return Task(Graph(x, parts["edges"]), parts["nodes"], labels[parts["labels"]])
+    wrong = f"the nodes kept in '{group}' are no part of a graph"
+    shape, nodes, edges, rows = (parts[name] for name in ("x_shape", "nodes", "edges", "labels"))
+    require(all(part.dtype == np.int64 for part in (shape, nodes, edges, rows)) and shape.shape == (2,), wrong)
+    x = parts["x"] if "x" in parts else _csr(parts, wrong, *shape.tolist())
+    require(x.dtype == np.float32 and x.shape == tuple(shape.tolist()) and x.shape[1] == num_features, wrong)
+    require(edges.ndim == 2 and len(edges) == 2 and nodes.ndim == 1 and nodes.shape == rows.shape, wrong)
+    require(_within(edges, x.shape[0]) and _within(nodes, x.shape[0]) and _within(rows, len(labels)), wrong)
+    return Task(Graph(x, edges), nodes, labels[rows])
+
+
+def _csr(parts: Mapping[str, NDArray[Any]], wrong: str, rows: int, columns: int) -> sp.csr_array:
+    """A sparse matrix of parts that may be anything."""
+    values, indices, indptr = (parts[f"x_{name}"] for name in ("values", "indices", "indptr"))
+    require(values.ndim == 1 and values.shape == indices.shape and indptr.shape == (rows + 1,), wrong)
+    require(all(part.dtype in (np.int32, np.int64) for part in (indices, indptr)) and _within(indices, columns), wrong)
+    require(indptr[0] == 0 and indptr[-1] == len(values) and bool((np.diff(indptr) >= 0).all()), wrong)
+    return sp.csr_array((values, indices, indptr), shape=(rows, columns))
+
+
+def _within(numbers: NDArray[Any], end: int) -> bool:
+    return numbers.size == 0 or bool(numbers.min() >= 0 and numbers.max() < end)
 
 
 def _csr_parts(x: sp.csr_array) -> dict[str, NDArray[Any]]:

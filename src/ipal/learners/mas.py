@@ -16,6 +16,7 @@ from torch import Tensor
 from ipal.importance import network_importance
 from ipal.learners.anchored import AnchoredLearner, Parameters, quadratic_pull
 from ipal.learners.classifier import Lesson
+from ipal.learners.facts import CountedFacts, Facts
 from ipal.streams import Task
 
 
@@ -44,6 +45,7 @@ class MAS(AnchoredLearner):
     """Weight of the penalty, the paper's lambda."""
 
     name: ClassVar[str] = "mas"
+    schema: ClassVar[type[Facts]] = CountedFacts
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)

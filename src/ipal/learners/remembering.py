@@ -2,10 +2,12 @@
 
 from typing import ClassVar
 
+import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from ipal.learners.base import Remembered
+from ipal.learners.checks import check_counts, check_shapes, check_type, require
 from ipal.learners.trained import Prepared, TrainedLearner
 from ipal.memory import PrototypeMemory
 
@@ -36,3 +38,14 @@ class RemembersClasses(TrainedLearner[Prepared]):
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
         super().load_tensors(tensors)
         self.memory_ = PrototypeMemory.of_tensors(tensors, "prototypes", self.generator_.device)
+
+    def check(self, whole: bool) -> None:
+        super().check(whole)
+        parts, known = self.memory_.tensors("prototypes"), self.memory_.count.numel()
+        fits = known == len(self.labels_) if whole else known <= len(self.labels_)
+        require(fits, "it has not one prototype for every class")
+        check_shapes(parts, ((f"prototypes.{name}", (known, self.encoder.width)) for name in ("mean", "variance")))
+        check_shapes(parts, [("prototypes.count", (known,))])
+        check_type(torch.float32, self.memory_.mean, self.memory_.variance)
+        check_counts(self.memory_.count, "prototypes.count")
+        require((self.memory_.variance >= 0).all(), "a variance is negative")

@@ -6,6 +6,7 @@ propagated over the graph instead of a network's; the covariance is exact, from 
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from torch import Tensor
 from ipal.errors import DataError
 from ipal.graph import Graph, some_features
 from ipal.learners.base import Remembered
+from ipal.learners.checks import Shapes, check_symmetric, check_type
 from ipal.learners.training_free import TrainingFree, dense, propagated
 from ipal.ridge import mean_diagonal, shifted_cholesky
 from ipal.state import laid_out
@@ -99,3 +101,15 @@ class SLDA(TrainingFree):
         self.scatter_ = tensors["scatter"].to(device)
         self.weights_ = tensors["discriminant.weights"].to(device)
         self.offsets_ = tensors["discriminant.offsets"].to(device)
+
+    def shapes(self, facts: Mapping[str, Any]) -> Shapes:
+        yield from super().shapes(facts)
+        classes, width = len(facts["labels"]), facts["num_features"]
+        yield "scatter", (width, width)
+        yield "discriminant.weights", (classes, width)
+        yield "discriminant.offsets", (classes,)
+
+    def check(self, whole: bool) -> None:
+        super().check(whole)
+        check_type(torch.float32, self.scatter_, self.weights_, self.offsets_)
+        check_symmetric(self.scatter_, "scatter")

@@ -24,12 +24,14 @@ from torch import Tensor, nn
 from ipal.adam import Adam
 from ipal.batches import Batch, sampled, whole_task
 from ipal.config import EncoderConfig, Sampling, TrainConfig
-from ipal.encoder import GCN
+from ipal.encoder import GCN, layer_sizes
 from ipal.errors import ConfigError
 from ipal.exact import embeddings
 from ipal.finite import check_tensors, check_terms, read_terms
 from ipal.graph import Graph
 from ipal.learners.base import Learner, Look, Terms
+from ipal.learners.checks import Shapes, check_shapes, require
+from ipal.learners.facts import Facts, TrainedFacts
 from ipal.parallel import team
 from ipal.recorded import Recorded, can_record
 from ipal.spans import is_listening, span, spanned
@@ -54,6 +56,8 @@ class TrainedLearner(Learner, Generic[Prepared]):
         "optimizer": "optimiser moments",
         "previous": "network as it was before the task, only while a task is being learned",
     }
+    only_while_learning: ClassVar[frozenset[str]] = frozenset({"optimizer", "previous"})
+    schema: ClassVar[type[Facts]] = TrainedFacts
     looks_back: ClassVar[bool] = False
     """Whether a frozen copy of the network is at hand while a later task is learned."""
     looks_at_whole_tasks: ClassVar[bool] = False
@@ -257,6 +261,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
         device = self.generator_.device
+        check_shapes(tensors, ((name, tuple(weight.shape)) for name, weight in self.network_.named_parameters()))
         self.previous_ = None
         if any(key.startswith("previous.") for key in tensors):
             self.previous_ = self.frozen_network({k[9:]: v for k, v in tensors.items() if k.startswith("previous.")})
@@ -267,6 +272,24 @@ class TrainedLearner(Learner, Generic[Prepared]):
             if moments:
                 self.optimizer_.state[parameter] = {k: v.clone().to(device) for k, v in moments.items()}
         super().load_tensors(tensors)
+
+    def shapes(self, facts: Mapping[str, Any]) -> Shapes:
+        yield from super().shapes(facts)
+        for layer, (fan_in, fan_out) in enumerate(layer_sizes(facts["num_features"], self.encoder)):
+            yield f"encoder.weights.{layer}", (fan_in, fan_out)
+            yield f"encoder.biases.{layer}", (fan_out,)
+
+    def check(self, whole: bool) -> None:
+        super().check(whole)
+        require(not whole or self.previous_ is None, "it stopped in the middle of a task")
+        for parameter, moments in self.optimizer_.state.items():
+            sizes = {"step": (), "exp_avg": tuple(parameter.shape), "exp_avg_sq": tuple(parameter.shape)}
+            holds = sizes == {name: tuple(moment.shape) for name, moment in moments.items()}
+            holds = holds and all(moment.dtype == parameter.dtype for moment in moments.values())
+            require(
+                holds and moments["step"] >= 0 and (moments["exp_avg_sq"] >= 0).all(),
+                "its optimiser's moments are not those of its weights",
+            )
 
     def frozen_network(self, tensors: Mapping[str, Tensor]) -> nn.ModuleDict:
         """A network with these weights, not to be trained."""

@@ -2,7 +2,7 @@
 
 import weakref
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +18,7 @@ from ipal.errors import DataError
 from ipal.exact import fits
 from ipal.graph import Features, Graph
 from ipal.learners.base import Learner, Remembered, Terms
+from ipal.learners.checks import Shapes, check_counts, check_type
 from ipal.ridge import SUMS, TOO_LARGE
 from ipal.spans import spanned
 from ipal.streams import Task
@@ -131,6 +132,16 @@ class TrainingFree(Learner):
         super().load_tensors(tensors)
         device = self.generator_.device
         self.sum_, self.count_ = tensors["sums.sum"].to(device), tensors["sums.count"].to(device)
+
+    def shapes(self, facts: Mapping[str, Any]) -> Shapes:
+        yield from super().shapes(facts)
+        yield "sums.sum", (len(facts["labels"]), facts["num_features"])
+        yield "sums.count", (len(facts["labels"]),)
+
+    def check(self, whole: bool) -> None:
+        super().check(whole)
+        check_type(torch.float32, self.sum_)
+        check_counts(self.count_, "sums.count")
 
 
 @spanned("propagation")

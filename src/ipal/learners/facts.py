@@ -1,0 +1,86 @@
+"""Schemas of the plain data in a saved state, which may come from anywhere."""
+
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from ipal.learners.checks import MisfitError
+
+MOST_LETTERS = 2**26
+"""Of all labels together, each as long as the longest: as an array of strings they take four bytes each."""
+
+
+class Facts(BaseModel):
+    """The plain data of a state that every method has; a method with more extends it."""
+
+    model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False)
+
+    method: str
+    settings: dict[str, Any]
+    num_features: int = Field(ge=1, lt=2**31)
+    labels: Annotated[list[Annotated[int, Field(ge=-(2**63), lt=2**63)]] | list[str], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _check_labels(self) -> Self:
+        if len(set(self.labels)) < len(self.labels):
+            raise ValueError("the labels name a class twice")
+        if len(self.labels) * max(len(label) if isinstance(label, str) else 1 for label in self.labels) > MOST_LETTERS:
+            raise ValueError("the labels are too long")
+        return self
+
+
+class TrainedFacts(Facts):
+    """Also of a method that trains a network."""
+
+    learning_rate: float = Field(gt=0)
+
+
+class CountedFacts(TrainedFacts):
+    """Also the number of nodes behind the importances."""
+
+    nodes: int = Field(ge=0)
+
+
+class Mapped(BaseModel):
+    """The facts of a feature map."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    hops: list[Annotated[int, Field(ge=0, le=10_000)]] = Field(min_length=1, max_length=64)
+    expansion: int = Field(ge=0, lt=2**31)
+    fingerprint: str = Field(max_length=64)
+
+
+class SumsFacts(Facts):
+    """Also of a closed form."""
+
+    map: Mapped
+    ridge: float = Field(ge=0)
+    scale: list[float] = Field(min_length=2, max_length=2)
+    choices: dict[str, Any]
+
+    @field_validator("scale")
+    @classmethod
+    def _check_scale(cls, scale: list[float]) -> list[float]:
+        if scale[0] <= 0 or scale[1] < 0 or scale[1] != int(scale[1]):
+            raise ValueError("a factor and a number of classes are needed")
+        return scale
+
+    @field_validator("choices")
+    @classmethod
+    def _check_choices(cls, choices: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(choices.get("ridge"), list):
+            raise ValueError("the ridges that were chosen are missing")
+        return choices
+
+
+def check_facts(facts: Any, schema: type[BaseModel]) -> None:
+    """Refuse facts that are not of this schema."""
+    try:
+        schema.model_validate(facts)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))[:80]
+        raise MisfitError(f"its facts are wrong{place and f' at {place!r}'} ({first['msg'].lower()})") from error
+    except RecursionError as error:
+        raise MisfitError("its facts are nested too deeply") from error
