@@ -5,6 +5,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from ipal import room
 from ipal.config import EncoderConfig
 from ipal.engine import Operators, sparse_matmul
 from ipal.layout import Layout
@@ -24,6 +25,13 @@ class GCN(nn.Module):
     def __init__(self, num_features: int, config: EncoderConfig, generator: torch.Generator) -> None:
         super().__init__()
         widths = [num_features] + [config.hidden] * (config.layers - 1) + [config.width]
+        if generator.device.type == "cpu":
+            weights = sum(fan_in * fan_out for fan_in, fan_out in pairwise(widths))
+            room.need(
+                16 * weights,  # four bytes each, with gradients and the optimiser's two moments
+                f"A network for {num_features} features with {config.layers} layers (hidden {config.hidden})",
+                "use fewer features, or a smaller encoder.hidden",
+            )
         self.last_relu = config.last_activation == "relu"
         self.dropout = config.dropout
         self.generator = generator

@@ -8,14 +8,27 @@ from typing import TYPE_CHECKING, Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from ipal.config import batch_in_words
+from ipal.errors import visible
 
 if TYPE_CHECKING:
     from ipal.evaluate import Row
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+
+class PlainConsole(Console):
+    """Shows text as it is: names that users gave or files hold are no markup, and no commands to the terminal."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str("\n".join(map(visible, text.split("\n"))), **options)
+
+
+out = PlainConsole()
+err = PlainConsole(stderr=True)
 
 
 def as_json(content: Any) -> None:
@@ -25,7 +38,7 @@ def as_json(content: Any) -> None:
 
 
 def note(message: str) -> None:
-    err.print(message, soft_wrap=True, markup=False)
+    err.print(message, soft_wrap=True)
 
 
 class ProgressBar:
@@ -39,7 +52,7 @@ class ProgressBar:
             MofNCompleteColumn(),
             TextColumn("epochs"),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[terms]}", style="dim"),
+            TextColumn("{task.fields[terms]}", style="dim", markup=False),
             console=err,
         )
 
@@ -116,7 +129,7 @@ def _list_datasets(rows: list[dict[str, Any]]) -> None:
 def _list_methods(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         exemplars = "stores exemplars" if row["stores_exemplars"] else "exemplar-free"
-        out.print(f"[bold]{row['name']}[/bold] ({exemplars}): {row['about']}", soft_wrap=True)
+        out.print(Text.assemble((row["name"], "bold"), f" ({exemplars}): {row['about']}"), soft_wrap=True)
         table = Table("setting", "default", "meaning")
         for setting in row["settings"]:
             table.add_row(f"{row['name']}.{setting['name']}", str(setting["default"]), setting["about"])
@@ -146,7 +159,7 @@ def survey(rows: list[dict[str, Any]], root: Path) -> None:
     out.print(table)
     for row in rows:
         if "how_to_get" in row:
-            out.print(row["how_to_get"], soft_wrap=True, markup=False)
+            out.print(row["how_to_get"], soft_wrap=True)
 
 
 def size(count: float) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 from ipal import datasets
 from ipal.datasets import catalog
 from ipal.datasets.folders import META
-from ipal.errors import DataError
+from ipal.errors import DataError, IpalError
 from ipal.graph import content_hash
 
 
@@ -46,6 +46,6 @@ def look_at_all(root: Path) -> list[dict[str, Any]]:
             continue
         try:
             rows.append(look(name, root))
-        except DataError as error:
+        except IpalError as error:
             rows.append(catalog.describe(name, root) | {"here": False, "how_to_get": str(error)})
     return rows
