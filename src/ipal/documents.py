@@ -15,12 +15,12 @@ from pydantic_core import from_json
 from ipal.errors import shortened
 from ipal.files import read_bounded
 
-MOST_YAML = 2**18
+MOST_YAML = 2**17
 """Bytes of a file of settings: YAML is slow to read, and a thousand settings take less."""
 MOST_JSON = 2**25
 MOST_DEPTH = 32
 """Levels of lists and names inside each other, in YAML; in JSON, pydantic's own limit of 200 holds."""
-MOST_NODES = 100_000
+MOST_NODES = 20_000
 """Values of a YAML document, those that are repeated by aliases counted each time."""
 MOST_DIGITS = 40
 
@@ -106,6 +106,9 @@ def compose_yaml(text: str) -> yaml.Node | None:
     """The nodes of a YAML text, within the limits above. Names that are there twice are left to `yaml_value`."""
     if len(text) > MOST_YAML:
         raise DocumentError(f"it is longer than {MOST_YAML} bytes")
+    too_many = DocumentError(f"it holds more than {MOST_NODES} values, those that aliases repeat counted")
+    if text.count(",") + text.count("\n") > MOST_NODES:  # of values that are not inside each other, one lies between
+        raise too_many
     try:
         node: yaml.Node | None = yaml.compose(text, _Loader)
     except RecursionError as error:
@@ -114,7 +117,7 @@ def compose_yaml(text: str) -> yaml.Node | None:
         raise DocumentError("it is not valid YAML", getattr(error, "problem_mark", None)) from error
     for count, _ in enumerate(_all_nodes(node), start=1):
         if count > MOST_NODES:
-            raise DocumentError(f"it holds more than {MOST_NODES} values, those that aliases repeat counted")
+            raise too_many
     return node
 
 

@@ -173,9 +173,13 @@ def whole_labels(y: NDArray[np.generic], n: int) -> NDArray[np.int64]:
     if len(y) != n:
         raise DataError(f"There are {len(y)} labels for {n} nodes: one per node is needed.")
     if np.issubdtype(y.dtype, np.integer):
+        if len(y) and int(y.max()) > np.iinfo(np.int64).max:
+            raise DataError("The labels are too large to be told apart: number the classes 0, 1, 2, …")
         return y.astype(np.int64)
     if not np.issubdtype(y.dtype, np.floating) or not (np.isfinite(y).all() and np.array_equal(y, np.floor(y))):
         raise DataError("The labels are not whole numbers: number the classes 0, 1, 2, …")
+    if len(y) and np.abs(y).max() > 2**53:  # beyond, a float stands for several whole numbers
+        raise DataError("The labels are too large to be told apart: number the classes 0, 1, 2, …")
     return y.astype(np.int64)
 
 

@@ -85,8 +85,8 @@ def result(content: dict[str, Any], folder: Path) -> None:
     table = Table(title="Accuracy (%) on each task, after learning each task", title_justify="left")
     table.add_column("after", justify="right")
     matrix = content["accuracy_matrix"]
-    for index, classes in enumerate(protocol["classes"]):
-        table.add_column(f"task {index + 1}\n{len(classes)} cl.", justify="right")
+    for index, classes in enumerate(protocol["split"]):
+        table.add_column(f"task {index + 1}\n{classes} cl.", justify="right")
     table.add_column("AP", justify="right", style="bold")
     for index, row in enumerate(matrix):
         cells = ["" if value is None else f"{value:.2f}" for value in row]

@@ -1,29 +1,10 @@
 """Counts of confused classes, and what follows from them. Pure functions."""
 
-from itertools import accumulate
 from typing import NamedTuple
 
-from pydantic import BaseModel
+from ipal.records import Confusion
 
-
-class Confusion(BaseModel):
-    """confusion.json: how many test nodes of one class were taken for another, after each task."""
-
-    classes: list[str]
-    """In the order in which they were learned."""
-    after_task: list[list[tuple[int, int, int]]]
-    """Place of the true class, place of the predicted class, number of nodes."""
-
-    def fits(self, split: list[int]) -> bool:
-        """Whether it is of a run with this split."""
-        if sum(split) != len(self.classes) or len(split) != len(self.after_task):
-            return False
-        seen = accumulate(split)
-        return all(
-            0 <= true < known and 0 <= predicted < known and count >= 0
-            for known, rows in zip(seen, self.after_task, strict=True)
-            for true, predicted, count in rows
-        )
+__all__ = ["Confusion"]
 
 
 class Hits(NamedTuple):
