@@ -30,6 +30,9 @@ MOST_LAYERS, MOST_WIDTH, MOST_THREADS, MOST_EPOCHS, MOST_TASKS, MOST_PARTS = 256
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 """Of nodes or classes."""
+Draws = Annotated[int, Field(ge=1, le=10_000)]
+"""Samples of every class, in every step."""
+Hops = Annotated[int, Field(ge=0, le=MOST_LAYERS)]
 Label = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 

@@ -48,6 +48,8 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 @contextmanager
 def written_whole(path: Path) -> Iterator[BinaryIO]:
     """A file to be written bit by bit: aside, flushed to the disk, and renamed once all went well."""
+    if path.exists() and not path.is_file():
+        raise StoreError(f"{path} is no plain file, and is not replaced by one: name another.")
     # A name of its own, so that two writers cannot meet.
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:

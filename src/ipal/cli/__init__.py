@@ -59,7 +59,7 @@ def _command() -> None:
             sys.exit(2)
         context = getattr(error, "ctx", None)
         name = context.command_path if context else "ipal"
-        raise ConfigError(f"{message.rstrip('.')}: see '{name} --help'.") from error
+        raise ConfigError(f"{message.rstrip('.')} (see '{name} --help').") from error
     if isinstance(code, int) and code:
         sys.exit(code)
 

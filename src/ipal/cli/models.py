@@ -204,6 +204,8 @@ def new_file(path: Path, force: bool) -> Path:
     """Refused before anything is computed, not after."""
     if path.is_dir():
         raise StoreError(f"{path} is a folder: give -o the name of a file.")
+    if path.exists() and not path.is_file():
+        raise StoreError(f"{path} is no plain file, and is not replaced by one: give -o another name.")
     if path.exists() and not force:
         raise StoreError(f"{path} exists already: give -o another name, or --force to replace it.")
     if not path.parent.is_dir():

@@ -2,10 +2,6 @@
 
 from typing import NamedTuple
 
-from ipal.records import Confusion
-
-__all__ = ["Confusion"]
-
 
 class Hits(NamedTuple):
     """Test nodes of one class: those recognised, and all."""
