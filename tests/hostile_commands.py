@@ -86,7 +86,7 @@ SETTINGS = [
 SIZES = [
     "nodes=99999999999999",
     "nodes=" + "9" * LONG,
-    "nodes=5,classes=10",
+    "nodes=5,classes=0",
     "nodes=2000000000,features=1000000",
     "nodes=0",
     "nodes=-1",

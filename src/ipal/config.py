@@ -127,7 +127,7 @@ class TrainConfig(Section):
 class RunConfig(Section):
     """Everything that decides the numbers of a run."""
 
-    dataset: str = Field(max_length=4096, pattern=r"^[^\x00]*$")
+    dataset: str = Field(max_length=4096)
     """Name of a graph, or the path of an .npz file."""
     dataset_hash: str | None = None
     """SHA-256 of the graph's content; filled in when the graph is read."""
@@ -246,7 +246,7 @@ def parse_assignment(text: str) -> Tree:
     try:
         leaf: Any = parse_yaml(value)
     except DocumentError as error:
-        raise ConfigError(f"The value in --set {shortened(text)} cannot be read: {error}; quote it.") from error
+        raise ConfigError(f"The value in --set {shortened(text)} {error}: quote it.") from error
     return nested(path.strip(), leaf)
 
 
@@ -268,7 +268,7 @@ def complaining(path: Path) -> Iterator[None]:
     except OSError as error:
         raise ConfigError(f"The configuration file {path} cannot be read as text ({error.strerror}).") from error
     except DocumentError as error:
-        raise ConfigError(f"The configuration file {path}{error.place} cannot be read: {error}.") from error
+        raise ConfigError(f"The configuration file {path}{error.place} {error}.") from error
 
 
 def read_config_node(path: Path) -> yaml.Node | None:

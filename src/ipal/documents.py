@@ -26,7 +26,7 @@ MOST_DIGITS = 40
 
 
 class DocumentError(ValueError):
-    """Why a document cannot be read, in a few words."""
+    """Why a document cannot be read: words to stand behind its name."""
 
     def __init__(self, problem: str, mark: yaml.Mark | None = None) -> None:
         super().__init__(problem)
@@ -45,16 +45,16 @@ def read_json(path: Path, most: int = MOST_JSON) -> Any:
 def parse_json(content: bytes | str, most: int = MOST_JSON) -> Any:
     """What a JSON text says: at most `most` long, no name twice in an object, no NaN, no number of endless digits."""
     if len(content) > most:
-        raise DocumentError(f"it is longer than {most} bytes")
+        raise DocumentError(f"is longer than {most} bytes")
     try:
         from_json(content, allow_inf_nan=False)  # refuses what is nested too deeply
         return json.loads(content, object_pairs_hook=_unique, parse_int=_whole)
     except RecursionError as error:
-        raise DocumentError("it is nested too deeply") from error
+        raise DocumentError("is nested too deeply") from error
     except DocumentError:
         raise
     except ValueError as error:
-        raise DocumentError(f"it is no valid JSON: {shortened(str(error))}") from error
+        raise DocumentError(f"is no valid JSON: {shortened(str(error))}") from error
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -62,13 +62,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise DocumentError(f"'{shortened(twice)}' is there twice")
+        raise DocumentError(f"says '{shortened(twice)}' twice")
     return found
 
 
 def _whole(text: str) -> int:
     if len(text) > MOST_DIGITS:
-        raise DocumentError(f"it holds a number of {len(text)} digits")
+        raise DocumentError(f"holds a number of {len(text)} digits")
     return int(text)
 
 
@@ -80,7 +80,7 @@ class _Loader(yaml.SafeLoader):
 
     def construct_number(self, node: yaml.ScalarNode) -> int:
         if len(node.value) > MOST_DIGITS:
-            raise DocumentError(f"it holds a number of {len(node.value)} digits", node.start_mark)
+            raise DocumentError(f"holds a number of {len(node.value)} digits", node.start_mark)
         number: int = self.construct_yaml_int(node)
         return number
 
@@ -105,16 +105,16 @@ def parse_yaml(text: str) -> Any:
 def compose_yaml(text: str) -> yaml.Node | None:
     """The nodes of a YAML text, within the limits above. Names that are there twice are left to `yaml_value`."""
     if len(text) > MOST_YAML:
-        raise DocumentError(f"it is longer than {MOST_YAML} bytes")
-    too_many = DocumentError(f"it holds more than {MOST_NODES} values, those that aliases repeat counted")
+        raise DocumentError(f"is longer than {MOST_YAML} bytes")
+    too_many = DocumentError(f"holds more than {MOST_NODES} values, those that aliases repeat counted")
     if text.count(",") + text.count("\n") > MOST_NODES:  # of values that are not inside each other, one lies between
         raise too_many
     try:
         node: yaml.Node | None = yaml.compose(text, _Loader)
     except RecursionError as error:
-        raise DocumentError(f"it is nested deeper than {MOST_DEPTH} levels") from error
+        raise DocumentError(f"is nested deeper than {MOST_DEPTH} levels") from error
     except yaml.YAMLError as error:
-        raise DocumentError("it is not valid YAML", getattr(error, "problem_mark", None)) from error
+        raise DocumentError("is not valid YAML", getattr(error, "problem_mark", None)) from error
     for count, _ in enumerate(_all_nodes(node), start=1):
         if count > MOST_NODES:
             raise too_many
@@ -130,15 +130,15 @@ def yaml_value(node: yaml.Node | None) -> Any:
             names = [(key.tag, key.value) for key, _ in one.value if isinstance(key, yaml.ScalarNode)]
             if len(set(names)) < len(names):
                 twice = next(name for name in names if names.count(name) > 1)
-                raise DocumentError(f"'{shortened(twice[1])}' is there twice", one.start_mark)
+                raise DocumentError(f"says '{shortened(twice[1])}' twice", one.start_mark)
     try:
         return _Loader("").construct_document(node)
     except DocumentError:
         raise
     except yaml.YAMLError as error:
-        raise DocumentError("it holds something other than plain data", getattr(error, "problem_mark", None)) from error
+        raise DocumentError("holds something other than plain data", getattr(error, "problem_mark", None)) from error
     except (ValueError, LookupError, AttributeError, TypeError) as error:  # of a value that its tag does not fit
-        raise DocumentError("it holds a value that is not what its tag says", node.start_mark) from error
+        raise DocumentError("holds a value that is not what its tag says", node.start_mark) from error
 
 
 def _all_nodes(node: yaml.Node | None) -> Iterator[yaml.Node]:
@@ -147,7 +147,7 @@ def _all_nodes(node: yaml.Node | None) -> Iterator[yaml.Node]:
     while waiting:
         one, depth = waiting.pop()
         if depth > MOST_DEPTH:
-            raise DocumentError(f"it is nested deeper than {MOST_DEPTH} levels", one.start_mark)
+            raise DocumentError(f"is nested deeper than {MOST_DEPTH} levels", one.start_mark)
         yield one
         if isinstance(one, yaml.MappingNode):
             waiting += [(part, depth + 1) for pair in one.value for part in pair]

@@ -46,7 +46,7 @@ class Data(Record):
 
 class Timing(Record):
     seconds_per_task: list[Seconds]
-    seconds_per_epoch: list[Seconds]
+    seconds_per_epoch: list[Seconds] = Field(min_length=1)
     evaluation_seconds: Seconds
     total_seconds: Seconds
 
@@ -91,8 +91,7 @@ class Result(Record):
     def _is_of_one_size(self) -> Self:
         tasks, classes = len(self.protocol.split), self.protocol.classes
         lists: list[list[Any]] = [self.accuracy_matrix, *self.accuracy_matrix, self.average_performance_curve]
-        lists += [self.timing.seconds_per_task, self.timing.seconds_per_epoch]
-        if any(len(one) != tasks for one in lists):
+        if any(len(one) != tasks for one in [*lists, self.timing.seconds_per_task]):
             raise ValueError("parts of different numbers of tasks")
         if any(value is None for index, row in enumerate(self.accuracy_matrix) for value in row[: index + 1]):
             raise ValueError("a task without accuracy")

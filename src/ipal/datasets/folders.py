@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass as checked_dataclass
+from pydantic import Field, ValidationError
 
 from ipal.arrays import mapped
 from ipal.documents import read_json
@@ -29,14 +28,14 @@ from ipal.errors import DataError, StoreError, shortened
 from ipal.files import explain_write_failure, is_file, make_folder, write_atomically
 from ipal.graph import Features, Graph
 from ipal.neighbours import Neighbours, smallest
+from ipal.records import Record
 
 META = "meta.json"
 HOW = "'ipal data --convert' writes one"
 FORMAT, VERSION = "ipal-graph", 1
 
 
-@checked_dataclass(config=ConfigDict(extra="ignore", strict=True), frozen=True, kw_only=True)
-class Meta:
+class Meta(Record):
     """What stands in meta.json."""
 
     format: str
@@ -126,7 +125,7 @@ def _read_meta(path: Path) -> Meta:
             f"{VERSION}: write the folder again with 'ipal data --convert'."
         )
     try:
-        return TypeAdapter(Meta).validate_python(found)
+        return Meta.model_validate(found)
     except ValidationError as error:
         raise DataError(damaged) from error
 

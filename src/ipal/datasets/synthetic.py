@@ -114,13 +114,12 @@ def synthetic(size: Synthetic) -> RawGraph:
     of the same community with probability `closeness`), else any node. Propensities follow a Pareto law, so degrees
     are uneven as in real graphs.
     """
-    if size.classes * size.communities > size.nodes:
-        raise ConfigError(
-            f"A synthetic graph of {size.nodes} nodes cannot have {size.classes} classes of {size.communities} "
-            "communities: each needs a node of its own."
-        )
-    edges_bytes, nodes_bytes = 17 * size.nodes * size.degree / 2, size.nodes * (64 + 8 * size.features)
-    room.need(edges_bytes + nodes_bytes, "This synthetic graph", "ask for fewer nodes, features or a smaller degree")
+    rows = size.nodes + size.classes * size.communities
+    room.need(
+        rows * (64 + 8 * size.features) + 17 * size.nodes * size.degree / 2,
+        "This synthetic graph",
+        "ask for fewer nodes, classes or features, or a smaller degree",
+    )
     random = np.random.default_rng(size.seed)
     homes = _Groups.of(_class_of_nodes(size, random), size.classes)
     smaller = _communities(homes, size)
