@@ -17,7 +17,7 @@ from ipal.datasets.catalog import data_root
 from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.learners import learner_class
 from ipal.parcels import Engine, Job, pack
-from ipal.plan import Entry, Experiment, Settings
+from ipal.plan import Entry, Experiment, Settings, check_runs
 from ipal.pool import processes, run_all
 from ipal.store import RunFolder
 from ipal.streams import TaskStream
@@ -193,6 +193,7 @@ def prepare(
     resolver = _Resolver(runs, data_root(root))
     suite = Suite([], resolver.jobs)
     for file in experiments:
+        check_runs(file, len(seeds or file.seeds))
         rows = [
             resolver.row(file, entry, seeds or file.seeds, tune)
             for entry in file.entries

@@ -18,7 +18,7 @@ import torch
 from ipal.budget import Budget
 from ipal.config import RunConfig, Sampling
 from ipal.datasets import Dataset
-from ipal.errors import CapacityError
+from ipal.errors import CapacityError, shortened
 from ipal.exact import operators_bytes
 from ipal.graph import Graph
 from ipal.learners import learner_class
@@ -219,8 +219,8 @@ def parse_bytes(text: str, option: str = "--memory-limit") -> int:
     unit = number[-1:] if number[-1:] in units else ""
     try:
         value = int(float(number.removesuffix(unit)) * units[unit])
-    except ValueError:
+    except (ValueError, OverflowError):
         value = 0
-    if value <= 0:
-        raise CapacityError(f"{option} takes a size as 8GB or 512MB; got '{text}'.")
+    if not 0 < value < 2**63:
+        raise CapacityError(f"{option} takes a size as 8GB or 512MB; got '{shortened(text)}'.")
     return value

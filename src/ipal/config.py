@@ -6,18 +6,34 @@ file, command-line options, `--set a.b=c`. The method's own settings stand under
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from ipal.errors import ConfigError, did_you_mean
+from ipal.documents import DocumentError, parse_yaml, read_yaml_node, yaml_value
+from ipal.errors import ConfigError, did_you_mean, shortened
+
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass
+else:
+    ModelMetaclass = type(BaseModel)
 
 Tree = dict[str, Any]
 
+# What no run has had use for, and what a machine cannot do: said where it is typed, not after hours.
+MOST_LAYERS, MOST_WIDTH, MOST_THREADS, MOST_EPOCHS, MOST_TASKS, MOST_PARTS = 256, 2**14, 1024, 10**9, 4096, 8
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Count = Annotated[int, Field(ge=1, lt=2**31)]
+"""Of nodes or classes."""
+Draws = Annotated[int, Field(ge=1, le=10_000)]
+"""Samples of every class, in every step."""
+Hops = Annotated[int, Field(ge=0, le=MOST_LAYERS)]
+Label = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 SMALLEST, LARGEST = 2.0**-126, (2 - 2.0**-23) * 2.0**127
 """Of the numbers that 32 bits hold in full."""
@@ -30,7 +46,18 @@ def usable_number(value: Any) -> Any:
     return value
 
 
-class Section(BaseModel):
+class _Explaining(ModelMetaclass):
+    """Makes a section built by hand complain in the words of a file's: as a ConfigError."""
+
+    def __call__(self, *arguments: Any, **settings: Any) -> Any:
+        try:
+            return super().__call__(*arguments, **settings)
+        except ValidationError as error:
+            section: Any = self
+            raise explain(error, known_settings(section)) from error
+
+
+class Section(BaseModel, metaclass=_Explaining):
     """A group of settings: unknown names are refused, values are checked, nothing changes afterwards."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
@@ -41,9 +68,9 @@ class Section(BaseModel):
 class Sampling(Section):
     """Training in mini-batches: some training nodes a step, each with a sample of its neighbourhood."""
 
-    nodes: int = Field(2000, ge=1)
+    nodes: Count = 2000
     """Training nodes of one step."""
-    fanouts: tuple[Annotated[int, Field(ge=1)] | Literal["all"], ...] = (10, 25)
+    fanouts: tuple[Count | Literal["all"], ...] = Field((10, 25), max_length=MOST_LAYERS)
     """Most neighbours followed from a node, one number a layer, from the training nodes outwards; all for every one."""
 
 
@@ -67,7 +94,7 @@ class ProtocolConfig(Section):
     """balanced: mean of per-class accuracy over the task's classes. micro: share of nodes."""
     batch: Literal["full"] | Sampling = "full"
     """full: the whole task graph is one batch. Or mini-batches, as {nodes: 2000, fanouts: [10, 25]}."""
-    class_order: Literal["label", "shuffled"] | tuple[int, ...] = "label"
+    class_order: Literal["label", "shuffled"] | Annotated[tuple[Label, ...], Field(max_length=MOST_TASKS)] = "label"
     """label: ascending. shuffled: by the run's seed. Or the labels themselves, in the order to learn them."""
     small_classes: Literal["error", "drop"] = "error"
     """What to do with a class that cannot give every part of the split at least one node."""
@@ -82,11 +109,11 @@ class ProtocolConfig(Section):
 class EncoderConfig(Section):
     """The graph convolutional network that turns nodes into embeddings."""
 
-    layers: int = Field(2, ge=2)
+    layers: int = Field(2, ge=2, le=MOST_LAYERS)
     """Number of graph convolutions."""
-    hidden: int = Field(128, ge=1)
+    hidden: int = Field(128, ge=1, le=MOST_WIDTH)
     """Width of the inner layers."""
-    width: int = Field(128, ge=1)
+    width: int = Field(128, ge=1, le=MOST_WIDTH)
     """Width of the embeddings."""
     last_activation: Literal["none", "relu"] = "none"
     """Whether the embeddings themselves pass a ReLU."""
@@ -97,7 +124,7 @@ class EncoderConfig(Section):
 class TrainConfig(Section):
     """The optimisation, the same for every method."""
 
-    epochs: int = Field(10, ge=0)
+    epochs: int = Field(10, ge=0, le=MOST_EPOCHS)
     """Passes over each task's training nodes."""
     lr_base: float = Field(1e-3, gt=0)
     """Learning rate on the first task."""
@@ -112,19 +139,19 @@ class TrainConfig(Section):
 class RunConfig(Section):
     """Everything that decides the numbers of a run."""
 
-    dataset: str
+    dataset: str = Field(max_length=4096)
     """Name of a graph, or the path of an .npz file."""
     dataset_hash: str | None = None
     """SHA-256 of the graph's content; filled in when the graph is read."""
-    split: tuple[Annotated[int, Field(ge=1)], ...] | None = None
+    split: Annotated[tuple[Count, ...], Field(max_length=MOST_TASKS)] | None = None
     """Number of classes of each task; filled in from the benchmark where it is not given."""
     method: str = "ipal"
     """Name of the learner."""
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0
     """Decides the split of nodes, the initial weights and every random draw."""
     device: str = "cpu"
     """cpu, cuda or cuda:N."""
-    threads: int = Field(1, ge=1)
+    threads: int = Field(1, ge=1, le=MOST_THREADS)
     """CPU threads; part of the configuration because sums in another order round differently."""
     protocol: ProtocolConfig = ProtocolConfig()
     encoder: EncoderConfig = EncoderConfig()
@@ -187,7 +214,9 @@ def explain(
     same = [one["msg"] for one in error.errors() if _keys(one["loc"])[: len(parts)] == parts]
     said = [message.removeprefix("Value error, ") for message in same]
     problem = ", or ".join(message[0].lower() + message[1:] for message in said)
-    return ConfigError(f"The setting '{path}' cannot be {first['input']!r}: {problem}.", path)
+    given = first["input"]
+    shown = f"'{shortened(given)}'" if isinstance(given, str) else shortened(given)
+    return ConfigError(f"The setting '{path}' cannot be {shown}: {problem}.", path)
 
 
 def _keys(location: tuple[int | str, ...]) -> list[str]:
@@ -224,11 +253,13 @@ def parse_assignment(text: str) -> Tree:
     """`ipal.gamma=0.7` as `{"ipal": {"gamma": 0.7}}`; values are read as YAML."""
     path, equals, value = text.partition("=")
     if not equals or not path.strip():
-        raise ConfigError(f"--set takes NAME=VALUE, for example --set ipal.gamma=0.7; got '{text}'.")
+        raise ConfigError(f"--set takes NAME=VALUE, for example --set ipal.gamma=0.7; got '{shortened(text)}'.")
+    if path.count(".") > MOST_PARTS:
+        raise ConfigError(f"Unknown setting '{shortened(path)}': no setting has so many dots in its name.")
     try:
-        leaf: Any = yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"The value in --set {text} cannot be read: quote it.") from error
+        leaf: Any = parse_yaml(value)
+    except DocumentError as error:
+        raise ConfigError(f"The value in --set {shortened(text)} {error}: quote it.") from error
     return nested(path.strip(), leaf)
 
 
@@ -238,18 +269,31 @@ def nested(path: str, value: Any) -> Tree:
     return {name: nested(below, value) if dot else value}
 
 
-def read_config_file(path: Path) -> Tree:
-    """The settings of a YAML file; a file that is none gets a clear error."""
+@contextmanager
+def complaining(path: Path) -> Iterator[None]:
+    """What is wrong with a configuration file, as a sentence about it."""
     try:
-        tree = yaml.safe_load(path.read_text())
+        yield
     except FileNotFoundError as error:
         raise ConfigError(f"The configuration file {path} does not exist.") from error
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise ConfigError(f"The configuration file {path} cannot be read as text.") from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        raise ConfigError(f"The configuration file {path}{line} is not valid YAML.") from error
+    except OSError as error:
+        raise ConfigError(f"The configuration file {path} cannot be read as text ({error.strerror}).") from error
+    except DocumentError as error:
+        raise ConfigError(f"The configuration file {path}{error.place} {error}.") from error
+
+
+def read_config_node(path: Path) -> yaml.Node | None:
+    """The nodes of a configuration file, or a sentence."""
+    with complaining(path):
+        return read_yaml_node(path)
+
+
+def read_config_file(path: Path) -> Tree:
+    """The settings of a YAML file; a file that is none gets a clear error."""
+    with complaining(path):
+        tree = yaml_value(read_yaml_node(path))
     if tree is None:
         return {}
     if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):

@@ -6,6 +6,7 @@ from itertools import chain, pairwise, repeat
 import torch
 from torch import Tensor, nn
 
+from ipal import room
 from ipal.config import EncoderConfig
 from ipal.engine import Operators, sparse_matmul
 from ipal.layout import Layout
@@ -29,6 +30,13 @@ class GCN(nn.Module):
 
     def __init__(self, num_features: int, config: EncoderConfig, generator: torch.Generator) -> None:
         super().__init__()
+        if generator.device.type == "cpu":
+            weights = sum(fan_in * fan_out for fan_in, fan_out in layer_sizes(num_features, config))
+            room.need(
+                16 * weights,  # four bytes each, with gradients and the optimiser's two moments
+                f"A network for {num_features} features with {config.layers} layers (hidden {config.hidden})",
+                "use fewer features, or a smaller encoder.hidden",
+            )
         self.last_relu = config.last_activation == "relu"
         self.dropout = config.dropout
         self.generator = generator

@@ -12,20 +12,49 @@ IpalError            one sentence: what is wrong, what to do; the command ends w
 IgnoredInput         a warning: a part of the input is not used
 """
 
+import re
 import warnings
 from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import cache
-from typing import ClassVar
+from typing import Any, ClassVar
+
+MOST_WORD, MOST_MESSAGE, MOST_VALUE, MOST_NAME = 240, 1200, 120, 80
+"""Characters of one word of a message (as a path), of all of it, of a value in it, of a name worth a suggestion."""
+
+
+def visible(text: str) -> str:
+    """Text with every character that does not print as itself (control, escape, half a surrogate) written out."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode() for char in text
+    )
+
+
+def shortened(value: object, most: int = MOST_VALUE) -> str:
+    """What a user typed or a file holds, as a message shows it: on one line, the middle of what is long left out."""
+    try:
+        text = visible(value if isinstance(value, str) else repr(value))
+    except (ValueError, RecursionError):  # a number of thousands of digits, a list inside lists without end
+        text = f"this {type(value).__name__}"
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[-(most // 2 - 1) :]}"
 
 
 class IpalError(Exception):
-    """Something the user can put right. The message says what is wrong and what to do."""
+    """Something the user can put right. The message says what is wrong and what to do.
+
+    It is one line of bounded length, whatever was typed or read: long words in it, as paths, are shortened first.
+    """
 
     exit_code: ClassVar[int] = 2
 
+    def __init__(self, message: str) -> None:
+        words = re.sub(rf"\S{{{MOST_WORD + 1},}}", lambda word: shortened(word[0], MOST_WORD), visible(message))
+        super().__init__(shortened(words, MOST_MESSAGE))
 
-class ConfigError(IpalError):
+
+class ConfigError(IpalError, ValueError):
     """An option, a setting or a configuration file is wrong."""
 
     def __init__(self, message: str, setting: str | None = None) -> None:
@@ -46,14 +75,13 @@ class NonFiniteError(IpalError):
     """What is computed has become NaN or infinite: nothing that is made of it would mean anything."""
 
     def __init__(self, what: str, place: str = "") -> None:
-        super().__init__(what, place)
+        at = f" in {place}" if place else ""
+        advice = "use a lower learning rate, smaller features or other settings"
+        super().__init__(f"NaN or infinite values{at}: {what}; {advice}.")
         self.what, self.place = what, place
 
-    def __str__(self) -> str:
-        at = f" in {self.place}" if self.place else ""
-        return (
-            f"NaN or infinite values{at}: {self.what}; use a lower learning rate, smaller features or other settings."
-        )
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NonFiniteError, (self.what, self.place)
 
     def within(self, place: str) -> "NonFiniteError":
         """The same, with what the place is a part of."""
@@ -88,7 +116,7 @@ def say_ignored(what: str) -> None:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`` Did you mean 'gamma'?`` for the known name nearest to `name`, or the list of known names."""
     known = sorted(known)
-    near = get_close_matches(name, known, n=1, cutoff=0.55)
+    near = get_close_matches(name, known, n=1, cutoff=0.55) if len(name) <= MOST_NAME else []
     if near:
         return f" Did you mean '{near[0]}'?"
     return f" Known: {', '.join(known)}." if known else ""

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and files that are read: plain ones, of a bounded length."""
 
 import errno
 import os
@@ -27,6 +27,31 @@ TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}(?:\.
 """The name of what is being written, with the target's name in it."""
 DAY = 86400.0
 STREAMS = ("/dev/std", "/dev/fd/", "/proc/")
+
+
+def open_plain(path: Path) -> BinaryIO:
+    """A file to be read. A pipe, a device or a folder is an OSError: none of them is waited for."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    kind = os.fstat(handle).st_mode
+    if not stat.S_ISREG(kind):
+        os.close(handle)
+        code = errno.EISDIR if stat.S_ISDIR(kind) else errno.EINVAL
+        raise OSError(code, os.strerror(errno.EISDIR) if code == errno.EISDIR else "Not a plain file", str(path))
+    return open(handle, "rb")
+
+
+def read_bounded(path: Path, most: int) -> bytes:
+    """All of a file that has at most so many bytes; of a longer one, one byte more than that."""
+    with open_plain(path) as file:
+        return file.read(most + 1)
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is such a file; a name that no file can have is none."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:

@@ -11,7 +11,8 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from ipal.config import Section
-from ipal.errors import StoreError
+from ipal.documents import read_json
+from ipal.errors import StoreError, shortened
 from ipal.files import make_folder, write_atomically
 
 FORMAT = 1
@@ -80,15 +81,15 @@ def read_manifest(path: Path) -> Manifest:
     """The manifest in a file, or a sentence about what is wrong with it."""
     again = "run 'ipal bench' again with its experiment file: finished runs are not repeated"
     try:
-        content = json.loads(path.read_text())
+        content = read_json(path)
     except FileNotFoundError as error:
         raise StoreError(f"There is no manifest {path}: 'ipal bench' writes it.") from error
-    except (json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
+    except (OSError, ValueError) as error:
         raise StoreError(f"{path} is damaged: {again}.") from error
     if isinstance(content, dict) and content.get("format") != FORMAT:
         raise StoreError(
-            f"{path} was written in manifest format {content.get('format')}, this version of ipal reads format "
-            f"{FORMAT}: {again}."
+            f"{path} was written in manifest format {shortened(content.get('format'))}, this version of ipal reads "
+            f"format {FORMAT}: {again}."
         )
     try:
         return Manifest.model_validate(content)

@@ -19,6 +19,7 @@ Every complaint names the file and the line.
 """
 
 import itertools
+import math
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,13 +28,18 @@ from typing import Any, get_args
 
 import yaml
 
-from ipal.config import RunConfig, known_settings, nested, override, read_config_file, run_config
-from ipal.errors import ConfigError, IpalError, did_you_mean
+from ipal.config import RunConfig, complaining, known_settings, nested, override, read_config_node, run_config
+from ipal.documents import yaml_value
+from ipal.errors import ConfigError, IpalError, did_you_mean, shortened
 from ipal.experiment import build_learner
+from ipal.files import is_file
 from ipal.learners import LEARNERS, learner_class
 from ipal.manifest import Kind
 
 PARTS = ("about", "like", "kind", "seeds", "all", "entries")
+MOST_SEEDS, MOST_RUNS = 1000, 10_000
+"""Of one file; a run takes seconds at least."""
+NULL = "tag:yaml.org,2002:null"
 ELSEWHERE = {
     "seed": "the seeds stand at the top of the file, as 'seeds: 5'",
     "dataset": "a file is about one dataset, which stands under 'all'",
@@ -117,9 +123,11 @@ def read_experiment(path: Path, takers: tuple[Path, ...] = ()) -> Experiment:
 
     `takers` are the files that take this one over: none of them can be taken over in turn.
     """
-    read_config_file(path)  # a file that holds no settings at all is refused here
     source = _Source(path)
-    parts = source.mapping(yaml.compose(path.read_text(), yaml.SafeLoader))
+    node = read_config_node(path)
+    if node is not None and not isinstance(node, yaml.MappingNode):
+        raise ConfigError(f"The configuration file {path} must hold settings as 'name: value' lines.")
+    parts = source.mapping(node)
     for name, (line, _) in parts.items():
         if name not in PARTS:
             raise source.error(line, f"Unknown name '{name}'.{did_you_mean(name, PARTS)}")
@@ -129,7 +137,8 @@ def read_experiment(path: Path, takers: tuple[Path, ...] = ()) -> Experiment:
             raise ConfigError(f"{path}: The part '{name}' is missing.")
     kind: Any = source.value(parts["kind"][1]) if "kind" in parts else like.kind if like else None
     if kind not in get_args(Kind):
-        raise source.error(parts["kind"][0], f"Unknown kind '{kind}'.{did_you_mean(str(kind), get_args(Kind))}")
+        known = did_you_mean(shortened(kind), get_args(Kind))
+        raise source.error(parts["kind"][0], f"Unknown kind '{shortened(kind)}'.{known}")
     line, node = parts["all"]
     everywhere = [*_shared(), "dataset", "method", *itertools.chain.from_iterable(map(_own, LEARNERS))]
     common = (like.common if like else {}) | source.settings(source.leaves(source.mapping(node), everywhere))
@@ -137,7 +146,7 @@ def read_experiment(path: Path, takers: tuple[Path, ...] = ()) -> Experiment:
         raise source.error(line, "The setting 'dataset' is missing.")
     inherited = {entry.label: entry for entry in like.entries} if like else {}
     own = source.mapping(parts["entries"][1]) if "entries" in parts else {}
-    nothing: Place = line, yaml.compose("null", yaml.SafeLoader)
+    nothing: Place = line, yaml.ScalarNode(NULL, "")
     entries = [
         _entry(source, label, *own.get(label, nothing), common, inherited.get(label))
         for label in dict.fromkeys([*inherited, *own])
@@ -152,16 +161,27 @@ def read_experiment(path: Path, takers: tuple[Path, ...] = ()) -> Experiment:
         common=common,
         entries=tuple(entries),
     )
+    check_runs(experiment, len(experiment.seeds))
     for entry in experiment.entries:
         for point in entry.points(tune=False) + entry.points(tune=True):
             experiment.config(entry, point, experiment.seeds[0])
     return experiment
 
 
+def check_runs(experiment: Experiment, seeds: int) -> None:
+    """Refuse a file of more runs than anybody means, before they are listed."""
+    runs = seeds * sum(math.prod(map(len, entry.grid.values())) for entry in experiment.entries)
+    if runs > MOST_RUNS:
+        raise ConfigError(
+            f"{experiment.path} asks for {runs} runs ({seeds} seeds at every point of its grids); at most {MOST_RUNS} "
+            "are taken: make the grids or the seeds fewer, or several files of it."
+        )
+
+
 def _like(source: "_Source", line: int, node: yaml.Node, takers: tuple[Path, ...]) -> Experiment:
     other = source.path.parent / str(source.value(node))
     takers = (*takers, source.path.resolve())
-    if not other.is_file() or other.resolve() in takers:
+    if not is_file(other) or other.resolve() in takers:
         raise source.error(line, f"There is no other experiment file {other}.")
     return read_experiment(other, takers)
 
@@ -173,8 +193,9 @@ def _entry(source: "_Source", label: str, line: int, node: yaml.Node, common: Se
     if "method" in parts:
         method = source.settings({"method": parts.pop("method")})["method"]
     method = method or Setting(label, source.path, line)
-    if method.value not in LEARNERS:
-        raise source.error(method.line, f"Unknown method '{method.value}'.{did_you_mean(str(method.value), LEARNERS)}")
+    if not isinstance(method.value, str) or method.value not in LEARNERS:
+        name = shortened(method.value)
+        raise source.error(method.line, f"Unknown method '{name}'.{did_you_mean(name, LEARNERS)}")
     known = [*_shared(), *_own(method.value)]
     taken_over = {name: setting for name, setting in like.fixed.items() if name not in like.grid} if like else {}
     choices = {name: source.choices(name, *at) for name, at in source.leaves(source.mapping(grid), known).items()}
@@ -190,9 +211,12 @@ def _entry(source: "_Source", label: str, line: int, node: yaml.Node, common: Se
 
 def _seeds(source: "_Source", line: int, node: yaml.Node) -> tuple[int, ...]:
     value = source.value(node)
-    seeds = list(range(value)) if type(value) is int else value
-    if not isinstance(seeds, list) or not seeds or not all(type(seed) is int and seed >= 0 for seed in seeds):
-        raise source.error(line, f"'seeds' takes how many, from 1 on, or a list as [0, 3]; got {value!r}.")
+    count = value if type(value) is int else len(value) if isinstance(value, list) else 0
+    if count > MOST_SEEDS:
+        raise source.error(line, f"'seeds' says {shortened(count)} seeds, at most {MOST_SEEDS} are taken: name fewer.")
+    seeds = value if isinstance(value, list) else range(count)
+    if not seeds or not all(type(seed) is int and 0 <= seed < 2**63 for seed in seeds):
+        raise source.error(line, f"'seeds' takes how many, from 1 on, or a list as [0, 3]; got {shortened(value)}.")
     return tuple(dict.fromkeys(seeds))
 
 
@@ -219,17 +243,20 @@ class _Source:
         return ConfigError(f"{self.path}, line {line}: {message}")
 
     def value(self, node: yaml.Node) -> Any:
-        return yaml.SafeLoader("").construct_document(node)
+        with complaining(self.path):
+            return yaml_value(node)
 
     def mapping(self, node: yaml.Node | None) -> dict[str, Place]:
         """The names in a node. Of a name given twice YAML keeps the last; here it is refused."""
-        if node is None or node.tag == "tag:yaml.org,2002:null":
+        if node is None or node.tag == NULL:
             return {}
         if not isinstance(node, yaml.MappingNode):
             raise self.error(node.start_mark.line + 1, "Here must be 'name: value' lines.")
         places: dict[str, Place] = {}
         for key, value in node.value:
             line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode):
+                raise self.error(line, "Here must be 'name: value' lines.")
             if key.value in places:
                 raise self.error(line, f"'{key.value}' was given before, in line {places[key.value][0]}.")
             places[key.value] = line, value

@@ -25,23 +25,17 @@ from typing import Any
 import yaml
 
 from ipal.config import RunConfig, run_config
-from ipal.errors import ConfigError, StoreError
-from ipal.files import alone_with, explain_write_failure, make_folder, sweep, write_atomically
+from ipal.documents import read_json, read_yaml_node, yaml_value
+from ipal.errors import ConfigError, StoreError, shortened
+from ipal.files import alone_with, explain_write_failure, is_file, make_folder, read_bounded, sweep, write_atomically
+from ipal.records import Confusion, Drift, Environment, Record, Result
 
 FORMAT = 1
 LATEST = "latest"
 """In place of a name: the run that was started last."""
-RESULT_PARTS = {
-    "accuracy_matrix",
-    "average_performance",
-    "average_forgetting",
-    "average_performance_curve",
-    "protocol",
-    "data",
-    "timing",
-    "peak_memory_bytes",
-    "retained",
-}
+MOST_HISTORY = 2**28
+MOST_NAME = 100
+"""Bytes of a dataset's name in that of a folder: a file's name has 255."""
 History = list[dict[str, float]]
 
 
@@ -78,12 +72,15 @@ class RunFolder:
 
     def config(self) -> RunConfig:
         """The configuration, with its hash checked against the folder's name."""
-        tree = self._parse("config.yaml", yaml.safe_load, yaml.YAMLError)
+        with self._reading("config.yaml"):
+            tree = yaml_value(read_yaml_node(self.path / "config.yaml"))
+        if not isinstance(tree, dict) or not all(isinstance(name, str) for name in tree):
+            raise self._damaged("config.yaml")
         version = tree.pop("format", None)
         if version != FORMAT:
             raise StoreError(
-                f"{self.path} was written in run format {version}, this version of ipal reads format {FORMAT}: "
-                "open it with the version that wrote it."
+                f"{self.path} was written in run format {shortened(version)}, this version of ipal reads format "
+                f"{FORMAT}: open it with the version that wrote it."
             )
         try:
             config = run_config(tree)
@@ -102,25 +99,20 @@ class RunFolder:
         return Path(known) if known else None
 
     def result(self) -> dict[str, Any]:
-        result = self._parse("result.json", json.loads, json.JSONDecodeError)
-        if not result.keys() >= RESULT_PARTS:
-            raise StoreError(
-                f"{self.path}/result.json is damaged: delete the folder and run again, or restore the file."
-            )
-        return result
+        return self._record("result.json", Result)
 
     def confusion(self) -> dict[str, Any] | None:
         """Which classes were taken for which; None of runs that were made before this was stored."""
-        return self._parse_if_there("confusion.json", {"classes", "after_task"})
+        return self._record("confusion.json", Confusion) if (self.path / "confusion.json").exists() else None
 
     def drift(self) -> dict[str, Any] | None:
         """How far classes moved; None where their features stay where they are, or it was not stored yet."""
-        return self._parse_if_there("drift.json", {"unit", "after_task"})
+        return self._record("drift.json", Drift) if (self.path / "drift.json").exists() else None
 
     def history(self) -> History:
         """Every named loss term of every epoch; a term that a task does not have is left out."""
         try:
-            text = (self.path / "history.csv").read_text()
+            text = read_bounded(self.path / "history.csv", MOST_HISTORY).decode()
             return [
                 {name: float(value) for name, value in row.items() if value}
                 for row in csv.DictReader(io.StringIO(text))
@@ -132,7 +124,7 @@ class RunFolder:
 
     def environment(self) -> dict[str, Any]:
         """Versions, machine, command line."""
-        return self._parse("environment.json", json.loads, json.JSONDecodeError)
+        return self._record("environment.json", Environment)
 
     def write_json(self, name: str, content: dict[str, Any], *, compact: bool = False) -> None:
         text = json.dumps(content, separators=(",", ":")) if compact else json.dumps(content, indent=2)
@@ -162,25 +154,25 @@ class RunFolder:
             sweep(self.path)
             yield
 
-    def _parse_if_there(self, name: str, parts: set[str]) -> dict[str, Any] | None:
-        if not (self.path / name).exists():
-            return None
-        content = self._parse(name, json.loads, json.JSONDecodeError)
-        if not content.keys() >= parts:
-            raise StoreError(f"{self.path / name} is damaged: delete the folder and run again, or restore the file.")
-        return content
+    def _record(self, name: str, schema: type[Record]) -> dict[str, Any]:
+        """What a JSON file of the folder holds, as the schema says."""
+        with self._reading(name):
+            content = read_json(self.path / name)
+            schema.model_validate(content)
+        found: dict[str, Any] = content
+        return found
 
-    def _parse(self, name: str, parse: Any, failure: type[Exception]) -> dict[str, Any]:
-        path = self.path / name
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
         try:
-            content = parse(path.read_text())
+            yield
         except FileNotFoundError as error:
             raise StoreError(f"{self.path} is no complete run: {name} is missing.") from error
-        except (failure, UnicodeDecodeError, OSError) as error:
-            raise StoreError(f"{path} is damaged: delete the folder and run again, or restore the file.") from error
-        if not isinstance(content, dict):
-            raise StoreError(f"{path} is damaged: delete the folder and run again, or restore the file.")
-        return content
+        except (OSError, ValueError) as error:  # no text, no YAML or JSON, or not as its schema says
+            raise self._damaged(name) from error
+
+    def _damaged(self, name: str) -> StoreError:
+        return StoreError(f"{self.path / name} is damaged: delete the folder and run again, or restore the file.")
 
 
 class RunStore:
@@ -192,12 +184,13 @@ class RunStore:
     def folder_for(self, config: RunConfig) -> RunFolder:
         """Where a run of this configuration lies, whether or not it does yet."""
         dataset = Path(config.dataset).stem.partition(":")[0] or "graph"
+        dataset = dataset.encode(errors="replace")[:MOST_NAME].decode(errors="ignore")
         return RunFolder(self.root / f"{dataset}-{config.method}-seed{config.seed}-{config.digest}")
 
     def find(self, name: str) -> RunFolder:
         """A run by its path, its name, any part of its name that no other run shares, or as `latest`."""
         for path in (Path(name), self.root / name):
-            if (path / "config.yaml").exists():
+            if is_file(path / "config.yaml"):
                 return RunFolder(path.resolve())
         known = self.all()
         matching = known[-1:] if name == LATEST else [folder for folder in known if name in folder.path.name]
@@ -219,7 +212,7 @@ class RunStore:
         if not name:
             raise ConfigError("The name of a model is empty: give a file, a run folder, or a part of a run's name.")
         path = Path(name)
-        if path.is_file() or path.suffix == ".safetensors":
+        if is_file(path) or path.suffix == ".safetensors":
             return path.resolve()
         folder = self.find(name)
         if not folder.is_finished or not folder.model.exists():

@@ -2,15 +2,17 @@
 
 import itertools
 import json
+import os
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from ipal import DataError
-from ipal.datasets import load
+from ipal.datasets import load, readers
 from tests.bad_input.support import LEARN, E, X, Y, one, refused
 from tests.support import Command, Ipal, Outcome, complaint, sparse_parts, write_graph
 
@@ -209,3 +211,31 @@ def test_a_graph_of_small_classes_only_is_refused_even_where_they_may_be_dropped
     path = write_graph(tmp_path / "mine.npz", y=np.arange(40) // 2)
     drop = ["--set", "protocol.small_classes=drop"]
     complaint(command("run", "--dataset", path, *LEARN, *drop), "No class is large enough", "three nodes")
+
+
+# ---------------------------------------------------------------------- what is no plain file
+
+
+def test_a_pipe_a_device_or_a_folder_is_no_graph_and_is_not_waited_for(command: Command, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.npz")
+    (tmp_path / "folder.npz").mkdir()
+    for name in ("pipe.npz", "folder.npz", "/dev/zero"):
+        complaint(command("data", name if name.startswith("/") else tmp_path / name), name)
+    for name in ("pipe.npz", "folder.npz", "/dev/zero"):
+        complaint(command("run", "--config", name), name, "cannot be read")
+
+
+def test_a_small_file_that_unpacks_to_gigabytes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "MUCH", 10**5)
+    packed = tmp_path / "packed.npz"
+    np.savez_compressed(packed, edge_index=E, y=Y, x=np.zeros((40, 10_000)))
+    with pytest.raises(DataError, match=r"packed\.npz.*times its size.*np\.savez"):
+        load(str(packed))
+    np.savez(packed, edge_index=E, y=Y, x=np.zeros((40, 10_000)))
+    assert load(str(packed)).graph.num_features == 10_000
+
+
+@pytest.mark.parametrize("y", [np.full(40, 1e300), np.full(40, 2**64 - 1, dtype=np.uint64)], ids=["float", "unsigned"])
+def test_labels_too_large_for_a_whole_number_are_refused(tmp_path: Path, y: np.ndarray[Any, Any]) -> None:
+    with pytest.raises(DataError, match="labels are too large"):
+        load(str(write_graph(tmp_path / "mine.npz", y=y)))

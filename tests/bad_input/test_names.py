@@ -84,12 +84,8 @@ def test_a_wrong_assignment_is_named_and_nothing_is_left_behind(
     ],
     ids=" ".join,
 )
-def test_an_unknown_option_ends_with_exit_code_2_and_usage(command: Command, arguments: list[str]) -> None:
-    done = command(*arguments)
-    assert done.code == 2
-    assert done.out == ""
-    assert "Usage:" in done.err
-    assert "Traceback" not in done.err
+def test_options_that_do_not_fit_end_with_exit_code_2_and_where_help_is(command: Command, arguments: list[str]) -> None:
+    complaint(command(*arguments), "(see '", "--help')")
 
 
 def test_a_misspelt_option_is_met_with_the_closest(command: Command) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from ipal.bench import Bench, Row, Suite, prepare
 from ipal.parcels import Job
 from ipal.plan import read_experiment
+from tests.hostile_files import sound_result
 
 TINY = "synthetic:nodes=240,classes=6,features=16"
 HEAD = f"kind: table2\nseeds: 2\nall:\n  dataset: {TINY}\n  train.epochs: 1\n"
@@ -27,24 +28,22 @@ def store_result(
     runs: Path, name: str, validation: float, test: float, *, configured: bool = False, **more: Any
 ) -> None:
     """A finished run, as far as a bench looks at it; `configured` where its configuration is there already."""
+    timing = more.pop("timing", {})
     (runs / name).mkdir(parents=True, exist_ok=True)
     if not configured:
         (runs / name / "config.yaml").write_text("format: 1\n")
     result = {
-        "method": "ipal",
+        **sound_result(),
         "dataset": TINY,
-        "accuracy_matrix": [[test]],
+        "accuracy_matrix": [[test, None], [test, test]],
         "average_performance": test,
         "average_forgetting": 0.0,
-        "average_performance_curve": [test],
+        "average_performance_curve": [test, test],
         "validation": {"average_performance": validation},
-        "protocol": {},
-        "data": {},
-        "timing": {"total_seconds": 1.0, "seconds_per_epoch": [0.5, 0.5, 0.5]},
         "peak_memory_bytes": 1,
-        "retained": {},
         **more,
     }
+    result["timing"] = {**sound_result()["timing"], "total_seconds": 1.0, "seconds_per_epoch": [0.5, 0.5], **timing}
     (runs / name / "result.json").write_text(json.dumps(result))
 
 

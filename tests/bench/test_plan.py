@@ -194,3 +194,48 @@ def test_files_that_take_each_other_over_are_refused(tmp_path):
     (tmp_path / "b.yaml").write_text("like: a.yaml\nall: {dataset: digits}\n")
     with pytest.raises(ConfigError, match=r"b\.yaml, line 1: There is no other experiment file .*a\.yaml"):
         read_experiment(tmp_path / "a.yaml")
+
+
+# ---------------------------------------------------------------------- more than anybody means
+
+
+@pytest.mark.parametrize("seeds", ["1000000000", "9" * 4000, "[0" + ", 1" * 1000 + "]"], ids=["many", "digits", "list"])
+def test_seeds_beyond_number_are_refused_before_they_are_listed(tmp_path, seeds):
+    path = tmp_path / "a.yaml"
+    path.write_text(f"kind: study\nseeds: {seeds}\nall: {{dataset: digits}}\nentries: {{ipal: }}\n")
+    with pytest.raises(ConfigError, match=r"seeds, at most 1000|digits"):
+        read_experiment(path)
+
+
+def test_a_grid_beyond_number_is_refused_before_its_points_are_made(tmp_path):
+    values = "[" + ", ".join(str(1 + place) for place in range(100)) + "]"
+    path = write(tmp_path, f"ipal:\n  grid: {{ipal.gamma: {values}, ipal.tau: {values}, train.epochs: {values}}}")
+    with pytest.raises(ConfigError, match=r"asks for 2000000 runs \(2 seeds.*at most 10000"):
+        read_experiment(path)
+
+
+def test_seeds_of_the_command_count_too(tmp_path):
+    path = write(tmp_path, "ipal:\n  grid: {train.epochs: [" + ", ".join(map(str, range(1, 41))) + "]}")
+    with pytest.raises(ConfigError, match="asks for 12000 runs"):
+        plan(path, seeds=tuple(range(300)))
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ("ipal: {method: []}", r"Unknown method '\[\]'"),
+        ("? [a, b]\n: {}", "'name: value' lines"),
+        ("ipal: {ipal.gamma: 9" + "9" * 9999 + "}", "10000 digits"),
+    ],
+    ids=["method", "key", "digits"],
+)
+def test_entries_of_the_wrong_kind_are_refused(tmp_path, entries, words):
+    with pytest.raises(ConfigError, match=words):
+        read_experiment(write(tmp_path, entries))
+
+
+def test_a_name_too_long_for_a_file_is_no_other_file(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text(f"like: {'x' * 5000}\nall: {{dataset: digits}}\n")
+    with pytest.raises(ConfigError, match="line 1: There is no other experiment file"):
+        read_experiment(path)

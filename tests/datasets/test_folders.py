@@ -336,3 +336,33 @@ def test_a_changed_folder_is_one_sentence_and_a_finished_run_is_not_shown(comman
     complaint(command(*run), "mine.graph", "was changed after it was written")
     complaint(command(*run, "--seed", 1), "mine.graph", "was changed after it was written")
     assert len(list((tmp_path / "runs").iterdir())) == 1
+
+
+HEADERS = {
+    "open string": b"{'descr': \"'''",
+    "nested": b"(" * 3000,
+    "code": b"__import__('os').getcwd()",
+    "negative": b"{'descr': '<i8', 'fortran_order': False, 'shape': (-60,), }",
+    "beyond memory": b"{'descr': '<i8', 'fortran_order': False, 'shape': (1000000000000000000,), }",
+    "digits": b"{'descr': '<i8', 'fortran_order': False, 'shape': (" + b"9" * 5000 + b",), }",
+    "no kind": b"{'descr': '<q9', 'fortran_order': False, 'shape': (60,), }",
+    "objects": b"{'descr': '|O', 'fortran_order': False, 'shape': (60,), }",
+}
+
+
+@pytest.mark.parametrize("array", ["y", "x", "indptr", "indices"])
+@pytest.mark.parametrize("name", HEADERS)
+def test_a_damaged_header_is_a_sentence(folder: Path, name: str, array: str) -> None:
+    header = HEADERS[name] + b"\n"
+    (folder / f"{array}.npy").write_bytes(b"\x93NUMPY\x02\x00" + len(header).to_bytes(4, "little") + header)
+    with pytest.raises(DataError, match=f"{array}.npy is damaged or cut short"):
+        load(str(folder))
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 10**5, '{"version": ' + "9" * 10_000 + "}", "null", '{"a": 1, "a": 2}', "NaN"], ids=range(5)
+)
+def test_a_hostile_meta_is_a_sentence(folder: Path, text: str) -> None:
+    (folder / "meta.json").write_text(text)
+    with pytest.raises(DataError, match=r"meta\.json is damaged"):
+        load(str(folder))

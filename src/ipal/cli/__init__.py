@@ -1,13 +1,17 @@
 """The command `ipal`."""
 
+import errno
 import os
 import sys
+from contextlib import suppress
+
+import typer
 
 from ipal.cli import audit, bench, drift, export, models, predict, profile, report, serve, track
 from ipal.cli.app import app
 from ipal.cli.render import plain_warnings
 from ipal.cli.team import is_team, together
-from ipal.errors import IpalError
+from ipal.errors import ConfigError, IpalError, StoreError
 
 __all__ = ["app", "main"]
 
@@ -23,15 +27,73 @@ app.command()(track.track)
 app.command()(models.merge)
 app.command()(models.forget)
 
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+"""What typer raises where options and arguments do not fit a command."""
+
 
 def main() -> None:
     """Run the command; what the user can put right is one sentence on stderr and exit code 2."""
     # Before torch is loaded: threads that wait shall sleep. Spinning, two runs of two threads on two cores were
     # measured to slow each other down thirtyfold.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    _occupy_closed_streams()
     try:
         with plain_warnings():
-            together(app) if is_team() else app()
+            together(_command) if is_team() else _command()
+        sys.stdout.flush()
     except IpalError as error:
-        print(f"Error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        _end(error)
+    except BrokenPipeError:  # whoever read the output has seen enough
+        _drop_output()
+        sys.exit(1)
+    except OSError as error:
+        _drop_output()
+        _end(_explained(error))
+
+
+def _command() -> None:
+    try:
+        code = app(standalone_mode=False)
+    except UsageError as error:
+        message = error.format_message()  # type: ignore[attr-defined]
+        if "\n" in message:  # the help, where nothing was asked for
+            error.show()  # type: ignore[attr-defined]
+            sys.exit(2)
+        context = getattr(error, "ctx", None)
+        name = context.command_path if context else "ipal"
+        raise ConfigError(f"{message.rstrip('.')} (see '{name} --help').") from error
+    if isinstance(code, int) and code:
+        sys.exit(code)
+
+
+def _end(error: IpalError) -> None:
+    print(f"Error: {error}", file=sys.stderr)
+    sys.exit(error.exit_code)
+
+
+def _explained(error: OSError) -> IpalError:
+    """A file or folder that the system refuses, or output that cannot be written."""
+    reason = error.strerror or str(error)
+    if error.filename is not None:
+        return StoreError(f"{error.filename} cannot be used ({reason}): name another file or folder, or fix it.")
+    if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF}:
+        return StoreError(f"The output could not be written ({reason}): send it elsewhere; what was saved is whole.")
+    return StoreError(f"The system refused to read or write ({reason}): name another file or folder.")
+
+
+def _occupy_closed_streams() -> None:
+    """A stream that was closed (>&-) must not become the next file that is opened, nor stop the command."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            handle = os.open(os.devnull, os.O_RDWR)
+            if handle != number:
+                os.dup2(handle, number)
+                os.close(handle)
+            # It lasts as long as the process.
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
+
+
+def _drop_output() -> None:
+    """What is still in the buffer cannot be written: Python would complain of it once more at its end."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

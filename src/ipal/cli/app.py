@@ -13,7 +13,7 @@ import typer
 from ipal.cli import render
 from ipal.cli.team import told
 from ipal.config import RunConfig, Tree, override, parse_assignment, read_config_file, run_config
-from ipal.errors import CapacityError, ConfigError, StoreError, did_you_mean
+from ipal.errors import CapacityError, ConfigError, StoreError, did_you_mean, shortened
 from ipal.extras import need_extra
 from ipal.store import RunFolder, RunStore
 
@@ -49,7 +49,8 @@ DataRoot = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Plain JSON on stdout, for scripts.")]
 CheckpointEvery = Annotated[
-    int | None, typer.Option(min=1, help="Epochs between two checkpoints; default: as often as costs little.")
+    int | None,
+    typer.Option(min=1, max=10**9, help="Epochs between two checkpoints; default: as often as costs little."),
 ]
 MemoryLimit = Annotated[
     str | None,
@@ -271,7 +272,7 @@ def _parse_split(text: str | None) -> list[int] | None:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError as error:
-        raise ConfigError(f"--split takes whole numbers with commas, as 5,2,2; got '{text}'.") from error
+        raise ConfigError(f"--split takes whole numbers with commas, as 5,2,2; got '{shortened(text)}'.") from error
 
 
 def _datasets(root: Path | None) -> list[dict[str, Any]]:

@@ -194,7 +194,7 @@ def _show_attempts(data: dict[str, Any]) -> None:
 
 
 def _say(text: str) -> None:
-    render.out.print(text, soft_wrap=True, markup=False)
+    render.out.print(text, soft_wrap=True)
 
 
 def _number(value: float | None) -> str:

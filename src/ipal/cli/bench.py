@@ -1,18 +1,18 @@
 """`ipal bench`: the runs behind tables and figures."""
 
+import itertools
 import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, DataRoot, Runs
-from ipal.errors import ConfigError
+from ipal.errors import ConfigError, shortened
 from ipal.store import RunStore
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ def bench(
     runs: Runs = RUNS,
     root: DataRoot = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Processes at a time; default: cores divided by the threads of a run.")
+        int | None,
+        typer.Option(min=1, max=1024, help="Processes at a time; default: cores divided by the threads of a run."),
     ] = None,
     tune: Annotated[
         bool, typer.Option("--tune", help="Search every grid, also where the file holds a choice.")
@@ -90,7 +91,7 @@ class _View:
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[now]}", style="dim"),
+            TextColumn("{task.fields[now]}", style="dim", markup=False),
             console=render.err,
             # Runs differ: the speed is that of the last hour, not of the last half minute.
             speed_estimate_period=3600,
@@ -142,7 +143,7 @@ def _show_plan(suite: "Suite", store: RunStore, jobs: int | None) -> None:
     left = {job.name: stopwatch.estimate(job.config) for job in suite.unfinished()}
     unknown: dict[str, None] = {}
     for bench in suite.benches:
-        table = Table("entry", "method", title=escape(f"{bench.name} on {bench.dataset}"), title_justify="left")
+        table = Table("entry", "method", title=f"{bench.name} on {bench.dataset}", title_justify="left")
         for name in ("grid\npoints", "seeds", "runs", "finished\nalready", "estimated\ntime"):
             table.add_column(name, justify="right", no_wrap=True)
         for row in bench.rows:
@@ -150,12 +151,12 @@ def _show_plan(suite: "Suite", store: RunStore, jobs: int | None) -> None:
             counts = (len(row.points), len(bench.seeds), len(row.runs), len(row.runs) - len(mine))
             known = [estimate.seconds for estimate in mine if estimate]
             time = _duration(sum(known)) if len(known) == len(mine) else "unknown"
-            table.add_row(escape(row.entry.label), row.entry.method, *map(str, counts), time)
+            table.add_row(row.entry.label, row.entry.method, *map(str, counts), time)
             if len(known) < len(mine):
                 unknown[f"{row.entry.method} on {bench.dataset}"] = None
         render.out.print(table)
     for what in unknown:
-        render.out.print(escape(f"No estimate: no finished run of {what} is like it."), soft_wrap=True)
+        render.out.print(f"No estimate: no finished run of {what} is like it.", soft_wrap=True)
     known = [estimate.seconds for estimate in left.values() if estimate]
     most = max(sum(known) / size, max(known, default=0.0))
     time = f"about {_duration(most)} on this machine"
@@ -169,7 +170,7 @@ def _show_plan(suite: "Suite", store: RunStore, jobs: int | None) -> None:
 
 
 def _show_rows(bench: "Bench", rows: list[dict[str, Any]]) -> None:
-    title = escape(f"{bench.name}: {bench.experiment.about or bench.dataset}")
+    title = f"{bench.name}: {bench.experiment.about or bench.dataset}"
     table = Table(title=title, title_justify="left")
     table.add_column("entry", overflow="fold")
     for name in ("AP", "AF", "valid.\nAP", "seconds", "peak\nmemory"):
@@ -181,7 +182,7 @@ def _show_rows(bench: "Bench", rows: list[dict[str, Any]]) -> None:
         validation = f"{row['validation']['mean']:.2f}" if row["runs"] else ""
         settings = f"\n  {_settings(row['settings'])}" if row["settings"] else ""
         mark = " †" * row["stores_exemplars"]
-        table.add_row(escape(row["label"] + mark + settings), *scores, validation, *cost)
+        table.add_row(row["label"] + mark + settings, *scores, validation, *cost)
     render.out.print(table)
     if any(row["stores_exemplars"] for row in rows):
         render.out.print("† stores raw nodes of earlier tasks.")
@@ -192,7 +193,7 @@ def _show_rows(bench: "Bench", rows: list[dict[str, Any]]) -> None:
 def _show_failures(failures: dict[str, str]) -> None:
     table = Table("run", "why it failed", title="Not finished", title_justify="left")
     for run, reason in failures.items():
-        table.add_row(run, escape(reason))
+        table.add_row(run, reason)
     render.err.print(table)
     render.note("The same command tries these again; what is finished is kept.")
 
@@ -218,8 +219,12 @@ def _parse_seeds(text: str | None) -> tuple[int, ...]:
     """`0-2,5` as 0, 1, 2, 5."""
     if text is None:
         return ()
-    parts = [re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip()) for part in text.split(",")]
-    seeds = [seed for part in parts if part for seed in range(int(part[1]), int(part[2] or part[1]) + 1)]
-    if not all(parts) or not seeds:
-        raise ConfigError(f"--seeds takes seeds as 0-2 or 0,3; got '{text}'.")
-    return tuple(dict.fromkeys(seeds))
+    parts = [re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", part.strip()) for part in text.split(",")]
+    ranges = [range(int(part[1]), int(part[2] or part[1]) + 1) for part in parts if part]
+    if not all(parts) or not any(ranges):
+        raise ConfigError(f"--seeds takes seeds as 0-2 or 0,3; got '{shortened(text)}'.")
+    from ipal.plan import MOST_SEEDS
+
+    if sum(map(len, ranges)) > MOST_SEEDS:
+        raise ConfigError(f"--seeds names {sum(map(len, ranges))} seeds; at most {MOST_SEEDS} are taken: name fewer.")
+    return tuple(dict.fromkeys(itertools.chain.from_iterable(ranges)))

@@ -20,7 +20,7 @@ OUT = Path("drift")
 def drift(
     dataset: Annotated[str, typer.Option(help="Name of a graph, or the path of an .npz file.")],
     methods: Annotated[str, typer.Option(help="Learners with an encoder, with commas.")] = "pr,pcl,ipal",
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds: 0, 1, 2, …")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="How many seeds: 0, 1, 2, …")] = 5,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Any setting by its dotted name, as train.epochs=50.")
     ] = None,
@@ -69,5 +69,5 @@ def drift(
         shown.add_row(*(cell.text for cell in row))
     render.out.print(shown)
     for line in (*verdicts(numbers), *about_hard(numbers)):
-        render.out.print(line, soft_wrap=True, markup=False)
+        render.out.print(line, soft_wrap=True)
     render.note(f"{len(written)} files; start with {written[0]}")

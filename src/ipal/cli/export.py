@@ -19,7 +19,9 @@ def export(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Model file, run folder, or (part of) a run's name.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="File for the ONNX model, as model.onnx.")],
     force: Force = False,
-    graphs: Annotated[int, typer.Option(min=1, help="Random graphs on which file and model are compared.")] = 20,
+    graphs: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Random graphs on which file and model are compared.")
+    ] = 20,
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
@@ -72,4 +74,4 @@ def _show(made: "Exported", method: str, classes: int) -> None:
         f"(allowed {made.tolerance:.0e}), probabilities by {apart.probabilities:.1e}",
     )
     render.out.print(facts)
-    render.out.print(f"file     {made.path}", soft_wrap=True, markup=False)  # a path is never cut
+    render.out.print(f"file     {made.path}", soft_wrap=True)  # a path is never cut

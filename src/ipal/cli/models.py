@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, Runs
@@ -71,10 +70,10 @@ def merge(
         shares = [(model, own[name]) for model, own in zip(models, behind, strict=True) if name in own]
         shared = len(shares) > 1
         sources = ", ".join(model + f" ({own})" * shared for model, own in shares)
-        table.add_row(Text(name), str(nodes), Text(sources))
+        table.add_row(name, str(nodes), sources)
     render.out.print(table)
     total = f"{_many(len(counts), 'class')}, {_many(sum(counts.values()), 'node')}"
-    render.out.print(f"{_many(len(models), 'model')} merged: {total}\nmodel  {target}", soft_wrap=True, markup=False)
+    render.out.print(f"{_many(len(models), 'model')} merged: {total}\nmodel  {target}", soft_wrap=True)
 
 
 def forget(
@@ -216,6 +215,8 @@ def new_file(path: Path, force: bool) -> Path:
     check_target(path)
     if path.is_dir():
         raise StoreError(f"{path} is a folder: give -o the name of a file.")
+    if path.exists() and not path.is_file():
+        raise StoreError(f"{path} is no plain file, and is not replaced by one: give -o another name.")
     if path.exists() and not force:
         raise StoreError(f"{path} exists already: give -o another name, or --force to replace it.")
     if not path.parent.is_dir():
@@ -247,7 +248,7 @@ def _show_change(before: dict[str, int], after: dict[str, int], sense: str, targ
         table.add_column(column, justify="right")
     changed = [name for name in before if after.get(name) != before[name]]
     for name in changed:
-        table.add_row(Text(name), str(before[name]), str(after[name]) if name in after else "forgotten")
+        table.add_row(name, str(before[name]), str(after[name]) if name in after else "forgotten")
     if changed:
         render.out.print(table)
     same = [name for name in before if name not in changed]
@@ -255,7 +256,7 @@ def _show_change(before: dict[str, int], after: dict[str, int], sense: str, targ
         redone = "" if sense != "nodes" else "; features that the nodes had reached were redone"
         nodes = _many(sum(before[name] for name in same), "node")
         render.out.print(f"{_many(len(same), 'other class')} with {nodes} as before{redone}", soft_wrap=True)
-    render.out.print(f"model  {target}", soft_wrap=True, markup=False)
+    render.out.print(f"model  {target}", soft_wrap=True)
 
 
 def _many(count: int, word: str) -> str:

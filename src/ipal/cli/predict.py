@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, DataRoot, Runs
@@ -94,9 +93,9 @@ def _show(found: "Predictions", reject: float, target: Path) -> None:
     table = Table("class")
     table.add_column("nodes", justify="right")
     for name, count in found.counts().items():
-        table.add_row(Text(name), str(count))
+        table.add_row(name, str(count))
     if reject:
         table.add_section()
-        table.add_row(Text("none of them"), str(int(found.rejected.sum())))
+        table.add_row("none of them", str(int(found.rejected.sum())))
     render.out.print(table)
-    render.out.print(f"{len(found.nodes)} nodes predicted\nfile  {target}", soft_wrap=True, markup=False)
+    render.out.print(f"{len(found.nodes)} nodes predicted\nfile  {target}", soft_wrap=True)

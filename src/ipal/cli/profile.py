@@ -76,7 +76,7 @@ def profile(
         return
     _show(found)
     for line in report.notes(found):
-        render.out.print(line, soft_wrap=True, markup=False)
+        render.out.print(line, soft_wrap=True)
     render.note("written: " + ", ".join(map(str, written)))
 
 

@@ -11,14 +11,27 @@ from typing import TYPE_CHECKING, Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from ipal.config import batch_in_words
+from ipal.errors import visible
 
 if TYPE_CHECKING:
     from ipal.evaluate import Row
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+
+class PlainConsole(Console):
+    """Shows text as it is: names that users gave or files hold are no markup, and no commands to the terminal."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str("\n".join(map(visible, text.split("\n"))), **options)
+
+
+out = PlainConsole()
+err = PlainConsole(stderr=True)
 
 
 def as_json(content: Any) -> None:
@@ -28,7 +41,7 @@ def as_json(content: Any) -> None:
 
 
 def note(message: str) -> None:
-    err.print(message, soft_wrap=True, markup=False)
+    err.print(message, soft_wrap=True)
 
 
 @contextmanager
@@ -54,7 +67,7 @@ class ProgressBar:
             MofNCompleteColumn(),
             TextColumn("epochs"),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[terms]}", style="dim"),
+            TextColumn("{task.fields[terms]}", style="dim", markup=False),
             console=err,
         )
 
@@ -87,8 +100,8 @@ def result(content: dict[str, Any], folder: Path) -> None:
     table = Table(title="Accuracy (%) on each task, after learning each task", title_justify="left")
     table.add_column("after", justify="right")
     matrix = content["accuracy_matrix"]
-    for index, classes in enumerate(protocol["classes"]):
-        table.add_column(f"task {index + 1}\n{len(classes)} cl.", justify="right")
+    for index, classes in enumerate(protocol["split"]):
+        table.add_column(f"task {index + 1}\n{classes} cl.", justify="right")
     table.add_column("AP", justify="right", style="bold")
     for index, row in enumerate(matrix):
         cells = ["" if value is None else f"{value:.2f}" for value in row]
@@ -131,7 +144,7 @@ def _list_datasets(rows: list[dict[str, Any]]) -> None:
 def _list_methods(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         exemplars = "stores exemplars" if row["stores_exemplars"] else "exemplar-free"
-        out.print(f"[bold]{row['name']}[/bold] ({exemplars}): {row['about']}", soft_wrap=True)
+        out.print(Text.assemble((row["name"], "bold"), f" ({exemplars}): {row['about']}"), soft_wrap=True)
         table = Table("setting", "default", "meaning")
         for setting in row["settings"]:
             table.add_row(f"{row['name']}.{setting['name']}", str(setting["default"]), setting["about"])
@@ -161,7 +174,7 @@ def survey(rows: list[dict[str, Any]], root: Path) -> None:
     out.print(table)
     for row in rows:
         if "how_to_get" in row:
-            out.print(row["how_to_get"], soft_wrap=True, markup=False)
+            out.print(row["how_to_get"], soft_wrap=True)
 
 
 def peak_memory(count: float, runs: int) -> str:

@@ -10,6 +10,7 @@ from ipal.cli import render
 from ipal.cli.app import RUNS, Runs
 from ipal.cli.predict import Directed, is_directed
 from ipal.errors import ConfigError
+from ipal.files import read_bounded
 from ipal.store import RunFolder, RunStore
 
 TOKEN = "IPAL_TOKEN"
@@ -25,13 +26,15 @@ def serve(
         Path | None, typer.Option(help=f"File with a token that all requests but /health must carry; or set {TOKEN}.")
     ] = None,
     max_bytes: Annotated[str, typer.Option(help="Largest body of a request, also when unpacked.")] = "64MB",
-    max_nodes: Annotated[int, typer.Option(min=1, help="Nodes of a request, at most.")] = 20_000,
-    max_edges: Annotated[int, typer.Option(min=0, help="Edges of a request, at most.")] = 1_000_000,
+    max_nodes: Annotated[int, typer.Option(min=1, max=2**31, help="Nodes of a request, at most.")] = 20_000,
+    max_edges: Annotated[int, typer.Option(min=0, max=2**40, help="Edges of a request, at most.")] = 1_000_000,
     timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds for a body to arrive; and again for its answer.")
+        float, typer.Option(min=0.1, max=86_400, help="Seconds for a body to arrive; and again for its answer.")
     ] = 30.0,
-    queue: Annotated[int, typer.Option(min=0, help="Requests that may wait while one is being answered.")] = 16,
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads that answer a request.")] = 1,
+    queue: Annotated[
+        int, typer.Option(min=0, max=10**6, help="Requests that may wait while one is being answered.")
+    ] = 16,
+    threads: Annotated[int, typer.Option(min=1, max=1024, help="CPU threads that answer a request.")] = 1,
     directed: Directed = None,
     runs: Runs = RUNS,
 ) -> None:
@@ -59,7 +62,7 @@ def serve(
     learner = load_learner(path)
 
     def started(address: str) -> None:
-        render.out.print(f"Listening on {address}", soft_wrap=True, markup=False)
+        render.out.print(f"Listening on {address}", soft_wrap=True)
         render.note(
             f"{learner.name} with {len(learner.labels_)} classes; {address}/docs says what it takes. Ctrl-C stops."
         )
@@ -81,7 +84,7 @@ def _token(file: Path | None) -> str | None:
     if file is None:
         return os.environ.get(TOKEN) or None
     try:
-        token = file.read_text(encoding="ascii").strip()
+        token = read_bounded(file, 4096).decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"The token file {file} cannot be read: give a file with one line of plain characters."

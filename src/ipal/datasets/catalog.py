@@ -12,7 +12,7 @@ from typing import Any
 
 from ipal.datasets.folders import holds_graph
 from ipal.datasets.readers import Reader, read_gnn_benchmark, read_ogb, read_plain, read_reddit
-from ipal.errors import DataError, did_you_mean
+from ipal.errors import DataError, did_you_mean, shortened
 
 CORAFULL_SPLIT = (30, 10, 10, 10, 10)
 TWENTY_AND_FIVES = (20, 5, 5, 5, 5)
@@ -155,7 +155,10 @@ def find(name: str, root: Path) -> Entry:
     if name in files:
         return Entry(f"graph file {files[name].name}", f"graphs/{files[name].name}", read_plain)
     if name.endswith((".npz", ".graph")) or "/" in name:
-        path = Path(name).expanduser().resolve()
+        try:
+            path = Path(name).expanduser().resolve()
+        except (RuntimeError, ValueError) as error:  # nobody's home, links in a circle, a name that no file has
+            raise DataError(f"There is no graph file '{shortened(name)}'.") from error
         if path.is_dir() and not holds_graph(path):
             raise DataError(f"The folder {path} holds no graph: 'ipal data --convert NAME -o FOLDER' writes one.")
         if not path.exists():

@@ -19,26 +19,28 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from pydantic import ConfigDict, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass as checked_dataclass
+from pydantic import Field, ValidationError
 
+from ipal.arrays import mapped
 from ipal.datasets import verified
-from ipal.errors import DataError, StoreError
-from ipal.files import aside, make_folder, write_atomically
+from ipal.documents import read_json
+from ipal.errors import DataError, StoreError, shortened
+from ipal.files import aside, is_file, make_folder, write_atomically
 from ipal.graph import Features, Graph, content_hash
 from ipal.neighbours import Neighbours, smallest
+from ipal.records import Record
 
 META = "meta.json"
+HOW = "'ipal data --convert' writes one"
 FORMAT, VERSION = "ipal-graph", 1
 
 
-@checked_dataclass(config=ConfigDict(extra="ignore", strict=True), frozen=True, kw_only=True)
-class Meta:
+class Meta(Record):
     """What stands in meta.json."""
 
     format: str
     version: int
-    num_features: int
+    num_features: int = Field(ge=1, lt=2**31)
     sparse: bool
     symmetric: bool
     """Whether every edge runs both ways."""
@@ -59,7 +61,7 @@ class StoredGraph:
 
 
 def holds_graph(path: Path) -> bool:
-    return (path / META).is_file()
+    return is_file(path / META)
 
 
 def write_folder(path: Path, graph: Graph, y: NDArray[np.int64], facts: Mapping[str, Any]) -> None:
@@ -131,46 +133,37 @@ def _open(path: Path, undirected: bool) -> StoredGraph:
 
 
 def _read_meta(path: Path) -> Meta:
+    damaged = f"{path / META} is damaged: write the folder again with 'ipal data --convert'."
     try:
-        text = (path / META).read_text(encoding="utf-8")
-        found = json.loads(text)
-        if isinstance(found, dict) and found.get("format") == FORMAT and found.get("version") not in (None, VERSION):
-            raise DataError(
-                f"{path} is written in version {found['version']} of the format; this program reads version {VERSION}: "
-                "write the folder again with 'ipal data --convert'."
-            )
-        meta = TypeAdapter(Meta).validate_json(text)
-    except (OSError, ValueError, ValidationError) as error:
-        raise DataError(f"{path / META} is damaged: write the folder again with 'ipal data --convert'.") from error
-    if meta.format != FORMAT:
-        raise DataError(f"{path} is no graph folder: 'ipal data --convert' writes one.")
-    return meta
+        found = read_json(path / META)
+    except (OSError, ValueError) as error:
+        raise DataError(damaged) from error
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise DataError(damaged if not isinstance(found, dict) else f"{path} is no graph folder: {HOW}.")
+    if found.get("version") not in (None, VERSION):
+        raise DataError(
+            f"{path} is written in version {shortened(found['version'])} of the format; this program reads version "
+            f"{VERSION}: write the folder again with 'ipal data --convert'."
+        )
+    try:
+        return Meta.model_validate(found)
+    except ValidationError as error:
+        raise DataError(damaged) from error
 
 
 def _mapped(path: Path, name: str, kind: type, dimensions: int) -> NDArray[Any]:
     file = path / f"{name}.npy"
     try:
-        array: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
+        array = mapped(file)
     except FileNotFoundError as error:
         raise DataError(f"{path} lacks {name}.npy: write the folder again with 'ipal data --convert'.") from error
-    except (OSError, ValueError, EOFError) as error:  # an empty or cut array cannot be mapped
-        array = _empty(file)
-        if array.size or array.ndim != dimensions:
-            raise DataError(f"{file} is damaged or cut short: write the folder again.") from error
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file} is damaged or cut short: write the folder again.") from error
     if array.dtype != kind or array.ndim != dimensions:
         raise DataError(
             f"{file} must hold {np.dtype(kind)} in {dimensions} dimension(s); this one holds {array.dtype} in "
             f"{array.ndim}."
         )
-    return array
-
-
-def _empty(file: Path) -> NDArray[Any]:
-    """An array without numbers, which a system may refuse to map; one number where it is something else."""
-    try:
-        array: NDArray[Any] = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
-        return np.zeros(1)
     return array
 
 

@@ -4,9 +4,11 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from ipal.errors import DataError
+from ipal.errors import DataError, shortened
+from ipal.files import is_file, read_bounded
 
 NUMBER = re.compile(r"-?[0-9]{1,18}")
+MOST_BYTES = 2**30
 
 
 def node_numbers(text: str, n: int, option: str) -> list[int]:
@@ -23,12 +25,13 @@ def _parsed(text: str, option: str) -> Iterable[int]:
     if all(NUMBER.fullmatch(part) for part in parts):
         return map(int, parts)
     path = Path(text)
-    if not path.is_file():
+    if not is_file(path):
         raise DataError(
-            f"{option} takes numbers of nodes with commas, as 3,17,25, or a file with one a line; '{text}' is neither."
+            f"{option} takes numbers of nodes with commas, as 3,17,25, or a file with one a line; '{shortened(text)}' "
+            "is neither."
         )
     try:
-        lines = path.read_text().splitlines()
+        lines = read_bounded(path, MOST_BYTES).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as text: give a file with one node number a line.") from error
     for place, line in enumerate(lines, start=1):

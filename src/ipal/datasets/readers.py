@@ -13,8 +13,14 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ipal.errors import DataError, say_ignored
+from ipal import room
+from ipal.arrays import read_npz
+from ipal.errors import CapacityError, DataError, say_ignored
+from ipal.files import open_plain
 from ipal.graph import EDGE_PARTS_NOT_USED, Features, checked_edges, whole_labels
+
+MUCH, MOST_PACKED = 2**30, 100
+"""An .npz file that unpacks to so many bytes, and to so many times its size, is no graph that was saved with care."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,25 +41,25 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
 
     Other arrays are not touched: the stock files also hold names of nodes and words, which are pickled.
     """
-    unreadable = f"{path} is not a readable .npz file: it is damaged, cut short or no .npz."
-    try:
-        with path.open("rb") as file:
-            if not zipfile.is_zipfile(file):
-                raise DataError(unreadable)
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in names if name in archive.files}
-    except (FileNotFoundError, DataError):
-        raise
-    except Exception as error:  # whatever the parsers of a damaged file stumble over
-        if isinstance(error, ValueError) and "allow_pickle" in str(error):
+    unreadable = "it is not a readable .npz file: it is damaged, cut short or no .npz."
+
+    def allow(packed: int, unpacked: int) -> None:
+        if unpacked > MUCH and unpacked > MOST_PACKED * packed:
             raise DataError(
-                f"{path} holds pickled objects, which are never opened: save it again as plain arrays."
-            ) from error
-        raise DataError(unreadable) from error
-    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
-        raise DataError(unreadable)
-    return arrays
+                f"it unpacks to {unpacked / 2**30:.1f} GiB, {unpacked // (packed + 1)} times its size: save it with "
+                "np.savez, not packed, or its features as a sparse matrix."
+            )
+        room.need(unpacked, "it", "keep features sparse, or convert it on a larger machine with 'ipal data --convert'")
+
+    try:
+        with open_plain(path) as file:
+            return read_npz(file, set(names).__contains__, allow, unreadable, kinds="fiubcUS")
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}): give an .npz file or a graph folder.") from error
+    except (DataError, CapacityError) as error:
+        raise type(error)(f"{path}: {error}") from error
 
 
 def need(arrays: dict[str, NDArray[Any]], names: list[str], path: Path) -> list[NDArray[Any]]:
@@ -156,7 +162,7 @@ def read_ogb(folder: Path) -> RawGraph:
 
 def _read_csv(path: Path, dtype: type) -> NDArray[Any]:
     try:
-        with gzip.open(path, "rt") as file, warnings.catch_warnings():
+        with open_plain(path) as packed, gzip.open(packed, "rt") as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of an empty table, whose emptiness is found soon enough
             return np.loadtxt(file, delimiter=",", dtype=dtype, ndmin=2)
     except FileNotFoundError:

@@ -5,7 +5,7 @@ from typing import Any
 
 from ipal import datasets
 from ipal.datasets import catalog
-from ipal.errors import DataError
+from ipal.errors import IpalError
 
 
 def look(name: str, root: Path, *, undirected: bool = True) -> dict[str, Any]:
@@ -40,6 +40,6 @@ def look_at_all(root: Path) -> list[dict[str, Any]]:
             continue
         try:
             rows.append(look(name, root))
-        except DataError as error:
+        except IpalError as error:
             rows.append(catalog.describe(name, root) | {"here": False, "how_to_get": str(error)})
     return rows

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from ipal.config import explain
+from ipal import room
+from ipal.config import Count, Seed, explain
 from ipal.datasets.readers import RawGraph
 from ipal.errors import ConfigError
 
@@ -24,26 +25,26 @@ CHECKED = ConfigDict(extra="forbid", allow_inf_nan=False)
 class Synthetic:
     """Size and shape of a synthetic graph."""
 
-    nodes: int = Field(2000, ge=1)
-    classes: int = Field(10, ge=1)
-    features: int = Field(64, ge=1)
-    degree: float = Field(8.0, ge=0)
+    nodes: Count = 2000
+    classes: Count = 10
+    features: Count = 64
+    degree: float = Field(8.0, ge=0, le=2**31)
     """Mean number of neighbours, those drawn twice counted twice."""
     homophily: float = Field(0.8, ge=0, le=1)
     """Share of edges that stay inside a class."""
     signal: float = Field(1.0, ge=0)
     """Distance of class centres in units of the noise."""
-    communities: int = Field(1, ge=1)
+    communities: Count = 1
     """Communities inside each class, which differ in their features too."""
     closeness: float = Field(0.75, ge=0, le=1)
     """Share of a class's inner edges that stay inside a community, where there are several."""
-    unevenness: float = Field(0.0, ge=0)
+    unevenness: float = Field(0.0, ge=0, le=100)
     """The size of a class falls with its rank to this power."""
     strays: float = Field(0.0, ge=0, le=1)
     """Share of nodes that look and link like those of another class: nobody can tell them."""
     shuffled: bool = False
     """Nodes in no order; else those of a class follow each other."""
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0
 
 
 @dataclass(config=CHECKED, frozen=True, kw_only=True)
@@ -52,7 +53,7 @@ class RedditShaped:
 
     scale: float = Field(1.0, gt=0, le=100)
     """Nodes and edges, as a multiple of Reddit's."""
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0
 
     def as_synthetic(self) -> Synthetic:
         """Reddit has 232,965 nodes, 114,615,892 directed edges, 602 features and 41 classes of uneven sizes."""
@@ -113,6 +114,12 @@ def synthetic(size: Synthetic) -> RawGraph:
     of the same community with probability `closeness`), else any node. Propensities follow a Pareto law, so degrees
     are uneven as in real graphs.
     """
+    rows = size.nodes + size.classes * size.communities
+    room.need(
+        rows * (64 + 8 * size.features) + 17 * size.nodes * size.degree / 2,
+        "This synthetic graph",
+        "ask for fewer nodes, classes or features, or a smaller degree",
+    )
     random = np.random.default_rng(size.seed)
     homes = _Groups.of(_class_of_nodes(size, random), size.classes)
     smaller = _communities(homes, size)

@@ -22,6 +22,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from ipal.config import MOST_LAYERS, Count, Hops
 from ipal.errors import ConfigError, DataError, StoreError
 from ipal.features import FeatureMap, Propagation, pieces
 from ipal.graph import Graph
@@ -53,9 +54,9 @@ ENOUGH_ROWS = 32
 class Analytic(Learner):
     """Class-balanced ridge regression on propagated features, from sums: one pass, exact in any order."""
 
-    hops: Literal["auto"] | Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = "auto"
+    hops: Literal["auto"] | Annotated[tuple[Hops, ...], Field(min_length=1, max_length=MOST_LAYERS)] = "auto"
     """How often features are propagated; several stand side by side. auto: chosen on the first task."""
-    expansion: Literal["auto"] | Annotated[int, Field(ge=0)] = "auto"
+    expansion: Literal["auto"] | Annotated[int, Field(ge=0, le=2**20)] = "auto"
     """Number of random ReLU features, 0 for none. auto: chosen on the first task, within `memory`."""
     ridge: Literal["auto"] | Annotated[float, Field(ge=0)] = "auto"
     """Of the mean diagonal. auto: chosen anew at every task."""
@@ -63,9 +64,9 @@ class Analytic(Learner):
     """pooled: one matrix; a class comes whole. per-class: one a class; in parts, mergeable, forgettable."""
     memory: float = Field(1.0, gt=0)
     """Most that the sums may take, in GiB."""
-    expected_classes: int = Field(100, ge=1)
+    expected_classes: Count = 100
     """How many classes per-class sums are to leave room for, where the expansion is chosen."""
-    sketch: int = Field(1024, ge=1)
+    sketch: int = Field(1024, ge=1, le=2**20)
     """Features wider than this are projected to so many columns before they are propagated."""
 
     name: ClassVar[str] = "analytic"

@@ -5,7 +5,7 @@ A method says how it learns a task (`teach`), what it makes of a node (`represen
 """
 
 import dataclasses
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterator
 from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+from pydantic import ConfigDict, TypeAdapter, ValidationError, field_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from ipal.config import explain, usable_number
+from ipal.config import Seed, explain, usable_number
 from ipal.errors import ConfigError, DataError
 from ipal.finite import check_scores, check_tensors
 from ipal.graph import Graph
@@ -59,13 +59,30 @@ class Look(NamedTuple):
     """Where every node lies, of learners that move them; None of those whose features stay where they are."""
 
 
+class _Explaining(ABCMeta):
+    """Makes a learner built by hand complain as one built from a file's settings: as a ConfigError."""
+
+    def __call__(cls, *arguments: Any, **settings: Any) -> Any:
+        if arguments:
+            raise ConfigError(f"The settings of {cls.__name__} go by name, as {cls.__name__}(seed=1).")
+        try:
+            return super().__call__(**settings)
+        except ValidationError as error:
+            raise _explained(cls, error) from error
+
+
+def _explained(learner: Any, error: ValidationError) -> ConfigError:
+    own = [f"{learner.name}.{name}" for name in learner.own_settings()]
+    return explain(error, own, prefix=f"{learner.name}.")
+
+
 @dataclass(
     config=ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False), kw_only=True, eq=False
 )
-class Learner(Saved, ABC):
+class Learner(Saved, metaclass=_Explaining):
     """A continual learner on graphs: `partial_fit` one task after the other, `predict` over all classes so far."""
 
-    seed: int = Field(0, ge=0, lt=2**63)
+    seed: Seed = 0
     """Decides the initial weights and every random draw."""
     device: str = "cpu"
     """cpu, cuda or cuda:N."""
@@ -291,8 +308,7 @@ class Learner(Saved, ABC):
         try:
             return TypeAdapter(cls).validate_python(settings)
         except ValidationError as error:
-            own = [f"{cls.name}.{name}" for name in cls.own_settings()]
-            raise explain(error, own, prefix=f"{cls.name}.") from error
+            raise _explained(cls, error) from error
 
     @classmethod
     def own_settings(cls) -> dict[str, Any]:

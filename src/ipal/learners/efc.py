@@ -18,6 +18,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from ipal.batches import Batch
+from ipal.config import Draws
 from ipal.errors import DataError
 from ipal.learners.base import Remembered, Terms
 from ipal.learners.checks import Shapes, check_shapes, check_symmetric, check_type, require
@@ -82,7 +83,7 @@ class EFC(RemembersClasses[Lesson], Classifier):
     """Added to the diagonal of every covariance before it is drawn from."""
     sigma: float = Field(0.2, gt=0)
     """Width of the weights by which means follow the drift."""
-    samples: int = Field(20, ge=1)
+    samples: Draws = 20
     """Features drawn for each old class at each step."""
 
     competing: ClassVar[Literal["seen"]] = "seen"  # type: ignore[misc]  # no setting: the replay decides it

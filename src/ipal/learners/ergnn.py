@@ -18,6 +18,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from ipal.batches import Batch
+from ipal.config import Count
 from ipal.engine import operators
 from ipal.learners.base import Terms
 from ipal.learners.checks import require
@@ -66,7 +67,7 @@ class Rehearsed(Lesson):
 class ERGNN(Classifier):
     """Experience replay: nodes of old classes are kept, without edges, and learned again."""
 
-    budget: int = Field(100, ge=1)
+    budget: Count = 100
     """Nodes kept of every class."""
     choice: Literal["coverage", "mean"] = "coverage"
     """coverage: fewest nodes of other classes nearby. mean: nearest to the class's mean."""

@@ -18,6 +18,7 @@ from pydantic.dataclasses import dataclass
 from scipy.optimize import nnls
 from torch import Tensor
 
+from ipal.config import Count, Hops
 from ipal.engine import operators
 from ipal.learners.checks import require
 from ipal.learners.classifier import Classifier, Lesson, balanced_cross_entropy
@@ -64,9 +65,9 @@ def projected_gradient(g: Tensor, G: Tensor, margin: float) -> Tensor:
 class GEM(Classifier):
     """Gradient episodic memory: steps that would harm stored nodes of old tasks are turned away."""
 
-    memory: int = Field(100, ge=1)
+    memory: Count = 100
     """Nodes kept of every task."""
-    hops: int = Field(1, ge=0)
+    hops: Hops = 1
     """Steps of neighbourhood kept around them; their embeddings are exact from one more than there are layers."""
     margin: float = Field(0.5, ge=0)
     """Least share of every memory's gradient, once one is needed."""

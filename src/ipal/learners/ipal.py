@@ -24,6 +24,7 @@ from torch import Tensor
 from ipal import losses
 from ipal.batches import Batch
 from ipal.centrality import node_weights
+from ipal.config import Count, Draws
 from ipal.graph import Graph
 from ipal.learners.base import Terms
 from ipal.learners.draws import TruncatedBeta
@@ -56,9 +57,9 @@ class IPAL(PrototypicalLearner):
     """Damping of PageRank (Eq. 3)."""
     beta: float = 0.1
     """Strength of drift compensation (Eq. 11)."""
-    k: int = Field(10, ge=1)
+    k: Draws = 10
     """Hard examples per current class, and replayed samples per old class (the paper's K)."""
-    subset: int = Field(100, ge=1)
+    subset: Count = 100
     """Training nodes mixed with old prototypes at each step (the paper's |S_t|)."""
 
     name: ClassVar[str] = "ipal"

@@ -7,11 +7,11 @@ Gaussians of old classes. Differences from the paper: it names no number of draw
 from typing import ClassVar
 
 import torch.nn.functional as F
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from ipal.batches import Batch
+from ipal.config import Draws
 from ipal.learners.base import Terms
 from ipal.learners.classifier import Classifier, Lesson
 from ipal.learners.remembering import RemembersClasses
@@ -33,7 +33,7 @@ def replay_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 class PR(RemembersClasses[Lesson], Classifier):
     """Conventional prototype replay: cross-entropy on nodes and on samples of old classes' Gaussians."""
 
-    samples: int = Field(10, ge=1)
+    samples: Draws = 10
     """Features drawn for each old class at each step."""
 
     name: ClassVar[str] = "pr"

@@ -16,6 +16,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from ipal import room
 from ipal.errors import DataError
 from ipal.graph import Graph, some_features
 from ipal.learners.base import Remembered
@@ -59,6 +60,8 @@ class SLDA(TrainingFree):
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)
         device = self.generator_.device
+        if device.type == "cpu":
+            room.need(8 * num_features**2, f"The covariance of {num_features} features", "use fewer features")
         self.scatter_ = torch.zeros(num_features, num_features, device=device)
         self.weights_, self.offsets_ = torch.zeros(0, num_features, device=device), torch.zeros(0, device=device)
 

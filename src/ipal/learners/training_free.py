@@ -9,11 +9,11 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from ipal import budget
+from ipal.config import Hops
 from ipal.errors import DataError
 from ipal.exact import fits
 from ipal.graph import Features, Graph
@@ -61,7 +61,7 @@ def _propagated(graph: Graph, hops: int) -> Features:
 class TrainingFree(Learner):
     """Sums over propagated features, one row a class; one pass, no network, no order of classes."""
 
-    hops: int = Field(2, ge=0)
+    hops: Hops = 2
     """How many times features are propagated."""
 
     keeps: ClassVar[dict[str, str]] = Learner.keeps | {

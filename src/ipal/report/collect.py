@@ -226,36 +226,30 @@ def _validation_scores(runs: Path, names: Sequence[str]) -> list[float]:
     for folder in (RunFolder(runs / name) for name in names):
         try:
             scores.append(float(folder.result()["validation"]["average_performance"]))
-        except (StoreError, KeyError, TypeError, ValueError):
+        except StoreError:
             continue  # a point stands with the seeds that can be read; the figure shows how many
     return scores
 
 
 def read_run(folder: RunFolder) -> Run:
-    """A finished run, checked as far as a report relies on it."""
+    """What a report uses of a finished run."""
     result = folder.result()
-    try:
-        protocol, timing = result["protocol"], result["timing"]
-        tasks = len(protocol["split"])
-        return Run(
-            seed=int(result["seed"]),
-            scores={"AP": float(result["average_performance"]), "AF": float(result["average_forgetting"])},
-            curve=np.array(result["average_performance_curve"], dtype=np.float64).reshape(tasks),
-            matrix=np.array(result["accuracy_matrix"], dtype=np.float64).reshape(tasks, tasks),
-            protocol={**protocol, "split": list(protocol["split"])},
-            nodes=f"{result['data']['hash']} {protocol['split_hash']}",
-            seconds=float(timing["total_seconds"]),
-            seconds_per_epoch=float(np.mean(timing["seconds_per_epoch"])),
-            peak_bytes=float(result["peak_memory_bytes"]),
-            taking_turns=float(timing.get("runs_taking_turns", 1)),
-            retained_bytes=float(result["retained"]["bytes"]),
-            machine=_machine(folder),
-            data_remark=str(result["data"]["remark"] or ""),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise StoreError(
-            f"{folder.path}/result.json is damaged: delete the folder and run again, or restore the file."
-        ) from error
+    protocol, timing = result["protocol"], result["timing"]
+    return Run(
+        seed=int(result["seed"]),
+        scores={"AP": float(result["average_performance"]), "AF": float(result["average_forgetting"])},
+        curve=np.array(result["average_performance_curve"], dtype=np.float64),
+        matrix=np.array(result["accuracy_matrix"], dtype=np.float64),
+        protocol={**protocol, "split": list(protocol["split"])},
+        nodes=f"{result['data']['hash']} {protocol['split_hash']}",
+        seconds=float(timing["total_seconds"]),
+        seconds_per_epoch=float(np.mean(timing["seconds_per_epoch"])),
+        peak_bytes=float(result["peak_memory_bytes"]),
+        taking_turns=float(timing.get("runs_taking_turns", 1)),
+        retained_bytes=float(result["retained"]["bytes"]),
+        machine=_machine(folder),
+        data_remark=str(result["data"]["remark"] or ""),
+    )
 
 
 def _machine(folder: RunFolder) -> str:

@@ -4,21 +4,24 @@ import csv
 import io
 import json
 import textwrap
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
-from ipal.errors import StoreError
-from ipal.files import write_atomically
+from ipal.arrays import read_npz
+from ipal.documents import read_json
+from ipal.errors import DataError, StoreError
+from ipal.files import open_plain, write_atomically
+from ipal.records import Record
 from ipal.report import paper, tables
 from ipal.report.figures import DPI, write_figure
 from ipal.report.marks import COLOURS, mark_for
@@ -37,7 +40,6 @@ MEASURES = {
 }
 COMPARED = ("kl", "squared_shift", "trace", "relative_shift", "kl_ridge_0.01", "kl_ridge_0.1")
 """Theorem 1 is about the first; its proof about the next two; the others say what hangs on scale and ridge."""
-PARTS = {"average_performance", "config", "ridge", "steps", "stream", "plane_share"}
 CLASS_MARKERS = "osDPXp*hd8"  # no triangles: those are hard examples
 POINTS = 900
 """Nodes drawn in a panel of Figure 1, at most."""
@@ -65,17 +67,49 @@ class Measurement:
         return {t: float(np.mean([row[measure] for row in self.facts["steps"] if row["task"] == t])) for t in tasks}
 
 
+class _Config(Record):
+    method: str
+    seed: int
+    dataset: str
+    train: dict[str, Any]
+
+
+class _Facts(Record):
+    """NAME.json."""
+
+    average_performance: float
+    config: _Config
+    ridge: float
+    steps: list[dict[str, Any]] = Field(min_length=1)
+    """Every old class after every later task."""
+    stream: list[dict[str, Any]] = Field(min_length=1)
+    """The classes of the first task after all tasks."""
+    plane_share: float
+    hard: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _has_all_measures(self) -> Self:
+        for row in (*self.steps, *self.stream):
+            if any(type(row.get(name)) not in (int, float) for name in MEASURES):
+                raise ValueError("a class without its measures")
+        if any(type(row.get("task")) is not int or type(row.get("class")) not in (int, str) for row in self.steps):
+            raise ValueError("a step without its task and class")
+        return self
+
+
 def read_measurement(path: Path) -> Measurement:
     """A measurement from its two files."""
+    damaged = f"{path} or its .npz is damaged: delete both, and they are measured again."
     try:
-        facts = json.loads(path.read_text())
-        if not facts.keys() >= PARTS:
-            raise ValueError
-        with np.load(path.with_suffix(".npz"), allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        facts = read_json(path)
+        _Facts.model_validate(facts)
+        with open_plain(path.with_suffix(".npz")) as file:
+            arrays = read_npz(file, lambda _: True, lambda *_: None, damaged, kinds="fiubUS")
+        if len({len(arrays[name]) for name in ("labels", "plane_before", "plane_after")}) > 1:
+            raise ValueError("arrays of different lengths")
         return Measurement(facts["config"]["method"], facts["config"]["seed"], facts, arrays)
-    except (OSError, ValueError, AttributeError, KeyError, zipfile.BadZipFile) as error:
-        raise StoreError(f"{path} or its .npz is damaged: delete both, and they are measured again.") from error
+    except (OSError, ValueError, LookupError, TypeError, DataError) as error:
+        raise StoreError(damaged) from error
 
 
 def make_report(paths: Sequence[Path], out: Path, command: str) -> tuple[dict[str, Any], list[Path]]:
@@ -107,7 +141,7 @@ def make_report(paths: Sequence[Path], out: Path, command: str) -> tuple[dict[st
 def summary(every: Sequence[Measurement]) -> dict[str, Any]:
     """Mean over old classes and tasks within a seed, then mean and deviation over seeds; PR against PCL."""
     methods: dict[str, Any] = {}
-    hard: dict[str, Any] = {}
+    hard: dict[str, Any] | None = None
     for method in dict.fromkeys(one.method for one in every):
         mine = [one for one in every if one.method == method]
         values = {"average_performance": [one.facts["average_performance"] for one in mine]}

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from ipal.errors import DataError
+from ipal.arrays import MalformedError, TooLargeError
+
+__all__ = ["Limits", "MalformedError", "OverloadError", "TooLargeError", "UnexpectedError"]
 
 
 @dataclass(frozen=True)
@@ -23,14 +25,6 @@ class Limits:
     def all_bytes(self) -> int:
         """Of all bodies together that have arrived in part or as a whole."""
         return 4 * self.bytes
-
-
-class MalformedError(DataError):
-    """What was sent is no JSON, no .npz file, or no HTTP."""
-
-
-class TooLargeError(DataError):
-    """More was sent than is taken on."""
 
 
 class UnexpectedError(Exception):

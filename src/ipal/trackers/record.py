@@ -1,16 +1,20 @@
 """A run folder as every tracker takes it: settings, facts, and numbers over steps. Finished or not; no torch."""
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
+from ipal.documents import parse_json
 from ipal.errors import StoreError
+from ipal.files import open_plain, read_bounded
 from ipal.metrics import average_forgetting, average_performance, matrix_of_rows
+from ipal.records import Progress
 from ipal.store import RunFolder
 
+MOST_HEADER, MOST_LOG = 2**28, 2**26
+"""Bytes; a checkpoint's header holds the losses of every epoch."""
 Setting = bool | int | float | str
 Change = Literal["new", "updated", "unchanged"]
 
@@ -90,7 +94,7 @@ def _of_result(folder: RunFolder) -> Series:
     return {
         **_losses(folder.history()),
         **_scores(rows),
-        **_by_class("recall", _recalls(folder.confusion()) or {last: result["per_class"]}),
+        **_by_class("recall", _recalls(folder.confusion()) or {last: result.get("per_class", {})}),
         **_by_class("drift", dict(enumerate(shifts, start=1))),
         "cost/task_seconds": _counted(timing["seconds_per_task"]),
         **{f"cost/{name}": [Point(last, float(value))] for name, value in costs.items()},
@@ -162,10 +166,11 @@ def _counted(values: Any) -> list[Point]:
 def _checkpointed(folder: RunFolder) -> dict[str, Any]:
     """How far an unfinished run has come, from the header of its checkpoint; what it has learned is not read."""
     try:
-        with folder.checkpoint.open("rb") as file:
+        with open_plain(folder.checkpoint) as file:
             size = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(min(size, folder.checkpoint.stat().st_size)))
-        progress: dict[str, Any] = json.loads(header["__metadata__"]["facts"])["progress"]
+            header = parse_json(file.read(min(size, MOST_HEADER + 1)), MOST_HEADER)
+        progress: dict[str, Any] = parse_json(header["__metadata__"]["facts"], MOST_HEADER)["progress"]
+        Progress.model_validate(progress)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -177,7 +182,7 @@ def _times(folder: RunFolder) -> tuple[float, float]:
     """When the run began, and when something was heard of it last, by its log."""
     known = [(folder.path / "config.yaml").stat().st_mtime]
     with suppress(OSError, ValueError):
-        lines = (folder.path / "log.txt").read_text().splitlines()
+        lines = read_bounded(folder.path / "log.txt", MOST_LOG).decode().splitlines()
         known = [datetime.fromisoformat(line.partition(" ")[0]).timestamp() for line in lines] or known
     return known[0], known[-1]
 

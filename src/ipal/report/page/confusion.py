@@ -1,29 +1,6 @@
 """Counts of confused classes, and what follows from them. Pure functions."""
 
-from itertools import accumulate
 from typing import NamedTuple
-
-from pydantic import BaseModel
-
-
-class Confusion(BaseModel):
-    """confusion.json: how many test nodes of one class were taken for another, after each task."""
-
-    classes: list[str]
-    """In the order in which they were learned."""
-    after_task: list[list[tuple[int, int, int]]]
-    """Place of the true class, place of the predicted class, number of nodes."""
-
-    def fits(self, new: list[int]) -> bool:
-        """Whether it is of a run whose tasks bring so many new classes each."""
-        if sum(new) != len(self.classes) or len(new) != len(self.after_task):
-            return False
-        seen = accumulate(new)
-        return all(
-            0 <= true < known and 0 <= predicted < known and count >= 0
-            for known, rows in zip(seen, self.after_task, strict=True)
-            for true, predicted, count in rows
-        )
 
 
 class Hits(NamedTuple):

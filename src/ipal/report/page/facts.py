@@ -5,61 +5,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
-
-from pydantic import BaseModel, ValidationError
+from typing import Any
 
 from ipal.config import RunConfig
 from ipal.errors import ConfigError, StoreError
+from ipal.records import Confusion, Drift
 from ipal.report import paper
 from ipal.report.collect import Run, plain_name, read_run
-from ipal.report.page.confusion import Confusion
 from ipal.store import RunFolder
-
-Checked = TypeVar("Checked", bound=BaseModel)
-
-
-class _Timing(BaseModel):
-    seconds_per_task: list[float]
-    evaluation_seconds: float
-
-
-class _Item(BaseModel):
-    what: str
-    bytes: float
-
-
-class _Retained(BaseModel):
-    items: list[_Item]
-    stores_exemplars: bool
-
-
-class _Data(BaseModel):
-    hash: str
-
-
-class _Result(BaseModel):
-    """What a page takes for granted in result.json, beside what every report does."""
-
-    timing: _Timing
-    retained: _Retained
-    data: _Data
-    accuracy_matrix: list[list[float | None]]
-    per_class: dict[str, float] = {}
-
-
-class Whereabouts(BaseModel):
-    """How far one class has moved, in units of its own spread when it was learned."""
-
-    shift: float | None
-    gap: float | None = None
-
-
-class Drift(BaseModel):
-    """drift.json."""
-
-    unit: str = ""
-    after_task: list[dict[str, Whereabouts]]
 
 
 @dataclass(frozen=True)
@@ -157,9 +110,8 @@ def read_facts(folder: RunFolder, closer: Mapping[str, Any] | None = None) -> Fa
     if not folder.is_finished:
         raise ConfigError(f"{folder.path.name} is not finished: 'ipal resume {folder.path.name}' goes on with it.")
     result, run = folder.result(), read_run(folder)
-    if not _is_whole(result):
-        raise _damaged(folder.path / "result.json")
-    confusion = _model(Confusion, folder.confusion(), folder.path / "confusion.json")
+    counted, moved = folder.confusion(), folder.drift()
+    confusion = Confusion.model_validate(counted) if counted else None
     if confusion and not confusion.fits(_new_sizes(run.protocol)):
         raise _damaged(folder.path / "confusion.json")
     return Facts(
@@ -170,7 +122,7 @@ def read_facts(folder: RunFolder, closer: Mapping[str, Any] | None = None) -> Fa
         environment=_environment(folder),
         history=_history(folder),
         confusion=confusion,
-        drift=_model(Drift, folder.drift(), folder.path / "drift.json"),
+        drift=Drift.model_validate(moved) if moved else None,
         closer=closer or {},
     )
 
@@ -180,30 +132,6 @@ def read_facts(folder: RunFolder, closer: Mapping[str, Any] | None = None) -> Fa
 
 def _damaged(path: Path) -> StoreError:
     return StoreError(f"{path} is damaged: restore the file, or delete the run's folder and run again.")
-
-
-def _is_whole(result: Mapping[str, Any]) -> bool:
-    """Whether all that a page shows is there, and of one size; `read_run` has looked at the rest."""
-    try:
-        known = _Result.model_validate(result)
-        sizes = [len(task) for task in result["protocol"].get("classes", ())]
-    except (ValidationError, TypeError, AttributeError):
-        return False
-    split = list(result["protocol"]["split"])
-    seen = (row[: index + 1] for index, row in enumerate(known.accuracy_matrix))
-    return (
-        len(known.timing.seconds_per_task) == len(split)
-        and sizes in ([], split)
-        and not any(value is None for row in seen for value in row)
-    )
-
-
-def _model(kind: type[Checked], content: dict[str, Any] | None, path: Path) -> Checked | None:
-    """What a file holds, checked; None where it is not there."""
-    try:
-        return None if content is None else kind.model_validate(content)
-    except ValidationError as error:
-        raise _damaged(path) from error
 
 
 def _environment(folder: RunFolder) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ipal.records import Drift
 from ipal.report.page import plots
 from ipal.report.page.confusion import task_of_place
-from ipal.report.page.facts import Drift, Facts, History
+from ipal.report.page.facts import Facts, History
 from ipal.report.page.parts import Chart, Picker, Section, Spec, Table, count, number, words
 from ipal.report.statistics import spread
 

@@ -1,0 +1,58 @@
+"""How much memory there is, asked before much of it is taken: a system that lends more than it has ends in a kill."""
+
+import os
+from pathlib import Path
+
+from ipal.errors import CapacityError
+
+
+def available() -> int | None:
+    """Bytes that this process can still take: of the machine, its control group and its own limit; None if unknown."""
+    known = [bytes for bytes in (_of_machine(), _of_group(), _of_process()) if bytes is not None]
+    return max(0, min(known)) if known else None
+
+
+def need(bytes: float, what: str, instead: str) -> None:
+    """Refuse what takes more memory than there is, before it is taken."""
+    there = available()
+    if there is not None and bytes > there:
+        raise CapacityError(f"{what} takes about {_size(bytes)} of memory, and {_size(there)} are free: {instead}.")
+
+
+def _of_machine() -> int | None:
+    lines = _lines("/proc/meminfo")
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
+
+
+def _of_group() -> int | None:
+    """Of a container: its limit, less what it holds and cannot give back."""
+    root = Path("/sys/fs/cgroup")
+    most, held = _lines(root / "memory.max"), _lines(root / "memory.current")
+    if not most or not held or not most[0].isdecimal():
+        return None
+    cached = [line.split()[1] for line in _lines(root / "memory.stat") if line.startswith("inactive_file ")]
+    return int(most[0]) - int(held[0]) + sum(map(int, cached))
+
+
+def _of_process() -> int | None:
+    """Of `ulimit -v`, which counts addresses."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    lines = _lines("/proc/self/statm")
+    if most == resource.RLIM_INFINITY or not lines:
+        return None
+    return most - int(lines[0].split()[0]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _lines(path: str | Path) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _size(bytes: float) -> str:
+    return f"{bytes / 2**30:.1f} GiB" if bytes < 2**50 else "more than a million GiB"
