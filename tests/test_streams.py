@@ -109,7 +109,7 @@ def test_garbage_in_place_of_validation_and_test_labels_changes_nothing(tiny: Da
 def poison(stream: TaskStream, tasks: list[int]) -> TaskStream:
     """The same stream with the features of some tasks' nodes made useless."""
     x = stream.graph.x.copy()
-    x[np.isin(stream.task_of, tasks)] = np.nan
+    x[np.isin(stream.task_of, tasks)] = 777
     return TaskStream(Graph(x=x, edges=stream.graph.edges), stream.y, (2, 2, 2), stream.protocol, 0)
 
 
