@@ -252,7 +252,9 @@ class _Walk:
         elif isinstance(node, ast.UnaryOp):
             yield node.operand
         elif isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant | ast.Slice | ast.Tuple):
-            if isinstance(node.ctx, ast.Load) and not _is_negative(node.slice):
+            name = ast.unparse(node.value)
+            generic = name[0].isupper() or name in ("list", "dict", "set", "tuple")
+            if isinstance(node.ctx, ast.Load) and not generic and not _is_negative(node.slice):
                 yield node.value
         elif isinstance(node, ast.Slice):
             for part in ("lower", "upper", "step"):

@@ -82,7 +82,7 @@ class Tracer:
             threading.settrace(None)
             lines = self.lines.union(*(self.shared.get(name, set()) for name in item.fixturenames))
             files = {name: sorted(line for file, line in lines if file == name) for name in {file for file, _ in lines}}
-            if self.passed and files:
+            if self.passed:
                 self.reach[item.nodeid] = {"seconds": time.perf_counter() - start, "lines": files}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

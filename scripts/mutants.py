@@ -26,6 +26,7 @@ import shutil
 import signal
 import sys
 import time
+import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -64,9 +65,14 @@ class Trials(Watch):
     def __init__(self, mutants: Sequence[Mutant], trial: Callable[[Mutant, Run], None]) -> None:
         self.mutants, self.trial = mutants, trial
         self.items: dict[str, pytest.Item] = {}
+        self.functions: dict[tuple[str, str, int], list[FunctionType]] = defaultdict(list)
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self.items = {item.nodeid: item for item in session.items}
+        for function in gc.get_objects():
+            if type(function) is FunctionType:  # to ask an object for its class can do anything, as to warn
+                code = function.__code__
+                self.functions[code.co_filename, code.co_qualname, code.co_firstlineno].append(function)
         for number, mutant in enumerate(self.mutants):
             if number % 50 == 0:
                 say(f"{number} of {len(self.mutants)} mutants tried by one of the processes")
@@ -75,26 +81,19 @@ class Trials(Watch):
 
     def run(self, mutant: Mutant | None, tests: list[str]) -> str:
         """In a process of its own: exchange the code, then run tests until one fails, and say which."""
-        if mutant is not None and not exchange_code(mutant):
-            return ""
+        if mutant is not None and mutant.function is not None:
+            new = code_of(changed_code(mutant), mutant.function)
+            for function in self.functions[str(mutant.path), *mutant.function]:
+                function.__code__ = new
         chosen = [self.items[test] for test in tests if test in self.items]
         for item, following in zip(chosen, [*chosen[1:], None], strict=True):
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            try:
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            except (KeyboardInterrupt, SystemExit, pytest.exit.Exception):
+                self.failed = item.nodeid
             if self.failed:
                 break
         return self.failed
-
-
-def exchange_code(mutant: Mutant) -> bool:
-    """Give every function made from the mutant's code its new code; whether there was one."""
-    assert mutant.function is not None
-    new, done = code_of(changed_code(mutant), mutant.function), False
-    for function in gc.get_objects():
-        if isinstance(function, FunctionType):
-            code = function.__code__
-            if (code.co_filename, code.co_qualname, code.co_firstlineno) == (str(mutant.path), *mutant.function):
-                function.__code__, done = new, True
-    return done
 
 
 def import_changed(mutant: Mutant | None, tests: list[str]) -> str:
@@ -155,12 +154,13 @@ def in_a_fork(work: Callable[[], str], seconds: float) -> str:
         resource.setrlimit(resource.RLIMIT_DATA, (16 << 30, 16 << 30))
         signal.alarm(int(4 * seconds) + 30)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        code = 0
         try:
             said = work()
-        except BaseException as error:
-            said = f"{type(error).__name__}: {error}"
-        os.write(write, said[:1000].encode())
-        os._exit(0)
+        except BaseException:
+            code, said = 1, traceback.format_exc()
+        os.write(write, said[-4000:].encode())
+        os._exit(code)
     os.close(write)
     _, status = os.waitpid(pid, 0)
     with suppress(ProcessLookupError):
@@ -168,7 +168,11 @@ def in_a_fork(work: Callable[[], str], seconds: float) -> str:
     with open(read, errors="replace") as pipe:
         said = pipe.read()
     shutil.rmtree(BUILD / "tmp" / str(pid), ignore_errors=True)
-    return said if os.waitstatus_to_exitcode(status) == 0 else f"ended by signal {os.WTERMSIG(status)}"
+    if os.WIFSIGNALED(status):
+        return f"ended by signal {os.WTERMSIG(status)}"
+    if status:
+        raise RuntimeError(said)  # a fault of this script, and no mutant caught
+    return said
 
 
 # ---------------------------------------------------------------------- all of them
@@ -186,10 +190,15 @@ def try_mutants(
                 lines[file][number].append(test)
 
     def tests(mutant: Mutant) -> list[str]:
-        """Those that reach it, as many as there is time for. What an import runs, all that reach the file do."""
-        own = lines[str(mutant.path.relative_to(SOURCE))]
-        numbers = mutant.lines if mutant.function else own
-        found, seconds = {test for number in numbers for test in own.get(number, ())}, 0.0
+        """Those that reach it, as many as there is time for.
+
+        What an import runs, as a default, is reached by all that reach the file, and seen by quick ones beside them.
+        """
+        own, seconds = lines[str(mutant.path.relative_to(SOURCE))], 0.0
+        found = {test for number in (mutant.lines if mutant.function else own) for test in own.get(number, ())}
+        if not mutant.function:
+            beside = {test.split("::")[0] for test in found}
+            found |= {test for test in quickest if reach[test]["seconds"] < 0.1 and test.split("::")[0] in beside}
         chosen: list[str] = []
         for test in (test for test in quickest if test in found):
             seconds += reach[test]["seconds"]

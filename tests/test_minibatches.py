@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ipal import budget, exact, losses
 from ipal.batches import Batch, sampled, whole_task
-from ipal.config import EncoderConfig, Sampling
+from ipal.config import EncoderConfig, ProtocolConfig, Sampling
 from ipal.datasets import Dataset, load
 from ipal.encoder import GCN
 from ipal.errors import ConfigError
@@ -233,6 +233,26 @@ def test_a_class_without_a_node_in_the_batch_has_no_prototype(method: type, tiny
         }
     expected = losses.prototype_contrast(directions, labels, mu, learner.tau, **rest)
     torch.testing.assert_close(terms["contrast"], expected)
+
+
+def test_ipal_does_not_ask_a_class_without_a_node_what_is_hard(tiny: Dataset) -> None:
+    task = TaskStream(tiny.graph, tiny.y, (3, 3), ProtocolConfig(), seed=0).task(0)
+    learner = learn(make(IPAL, epochs=2, k=1))
+    learner.start(task)
+    prepared = learner.prepare(task)
+    here = torch.nonzero(prepared.labels < 2).flatten()  # of the third class there is no node
+    batch = Batch(whole_task(Task(task.graph, task.nodes[here.numpy()], task.labels[here.numpy()]), CPU).graph, here)
+    f, labels = learner.encoder_(batch.graph).detach(), prepared.labels[here]
+    weights = prepared.weights[:2, here]
+    mu = losses.unit((weights / weights.sum(dim=1, keepdim=True)) @ f)
+    directions = losses.unit(f)
+    # Eq. 9 over the two classes that are there; the hardest node of each is a negative of the other's nodes.
+    p = (directions @ mu.T).softmax(dim=1)
+    uncertain = -(p * p.log()).sum(dim=1)
+    hard = [int(torch.where(labels == c, uncertain, -1).argmax()) for c in (0, 1)]
+    logits = torch.cat([directions @ mu.T, (directions * directions[hard].flip(0)[labels]).sum(dim=1)[:, None]], dim=1)
+    expected = torch.nn.functional.cross_entropy(logits / 0.07, labels)
+    torch.testing.assert_close(learner.loss(batch, prepared)["contrast"].detach(), expected)
 
 
 @pytest.mark.parametrize("method", ["ipal", "polo", "efc"])

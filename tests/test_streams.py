@@ -13,7 +13,18 @@ from ipal.datasets import Dataset
 from ipal.errors import DataError
 from ipal.graph import Graph
 from ipal.learners import IPAL
-from ipal.streams import TEST, TRAIN, VALIDATION, Task, TaskStream, default_split
+from ipal.streams import (
+    TEST,
+    TRAIN,
+    VALIDATION,
+    Task,
+    TaskStream,
+    assign_parts,
+    cut_classes,
+    default_split,
+    order_classes,
+    shorten,
+)
 
 FEW = TrainConfig(epochs=3)
 
@@ -109,7 +120,7 @@ def test_garbage_in_place_of_validation_and_test_labels_changes_nothing(tiny: Da
 def poison(stream: TaskStream, tasks: list[int]) -> TaskStream:
     """The same stream with the features of some tasks' nodes made useless."""
     x = stream.graph.x.copy()
-    x[np.isin(stream.task_of, tasks)] = np.nan
+    x[np.isin(stream.task_of, tasks)] = 777
     return TaskStream(Graph(x=x, edges=stream.graph.edges), stream.y, (2, 2, 2), stream.protocol, 0)
 
 
@@ -171,3 +182,87 @@ def test_another_seed_gives_another_split_and_the_hash_says_so(tiny: Dataset):
 )
 def test_the_general_rule_gives_the_benchmarks_their_splits(classes, split):
     assert default_split(classes) == split
+
+
+def test_the_draws_of_a_seed_are_those_of_published_runs():
+    # Integers all through, so the same on every machine: whoever changes them changes every published number.
+    y = np.repeat([0, 1, 2], [5, 6, 7])
+    parts = {0: "00102 020010 0021000", 1: "20001 000021 0100020"}
+    orders = {0: [1, 4, 3, 0, 2, 5], 1: [1, 4, 0, 3, 2, 5]}
+    for seed in (0, 1):
+        part, dropped = assign_parts(y, ProtocolConfig(), seed)
+        assert part.tolist() == [int(digit) for digit in parts[seed].replace(" ", "")]
+        assert dropped == []
+        assert order_classes(np.arange(6), ProtocolConfig(class_order="shuffled"), seed) == orders[seed]
+
+
+@pytest.mark.parametrize(
+    ("shares", "parts"),
+    [((0.6, 0.2), [6, 2, 2]), ((0.8, 0.1), [8, 1, 1]), ((0.1, 0.45), [2, 4, 4]), ((0.95, 0.01), [8, 1, 1])],
+)
+def test_shares_are_rounded_and_no_part_is_empty(shares, parts):
+    # 0.45 of ten is 4.5, and Python rounds halves to even; 0.01 and 0.04 of ten are none, and become one.
+    protocol = ProtocolConfig(train_share=shares[0], validation_share=shares[1])
+    part, _ = assign_parts(np.zeros(10, dtype=np.int64), protocol, 0)
+    assert [np.sum(part == p) for p in (TRAIN, VALIDATION, TEST)] == parts
+
+
+def test_classes_of_two_nodes_are_dropped_and_of_three_are_not():
+    y = np.repeat([7, 8, 9], [2, 3, 4])
+    part, dropped = assign_parts(y, ProtocolConfig(small_classes="drop"), 0)
+    assert dropped == [7]
+    assert part[:2].tolist() == [-1, -1]
+    assert sorted(part[2:5].tolist()) == [TRAIN, VALIDATION, TEST]
+    stream = make_stream(y, (1, 1), ProtocolConfig(small_classes="drop"), 0)
+    assert stream.classes == [[8], [9]]
+    assert stream.task_of.tolist() == [-1, -1, 0, 0, 0, 1, 1, 1, 1]
+    with pytest.raises(DataError, match=r"class 7 \(2 node\(s\)\)\."):
+        assign_parts(y, ProtocolConfig(), 0)
+
+
+def test_the_first_five_small_classes_are_named():
+    y = np.repeat(np.arange(7), [2, 2, 2, 2, 2, 2, 5])
+    with pytest.raises(DataError, match=r"class 0 \(2 node\(s\)\), .*, 4 \(2 node\(s\)\)\. Add"):
+        assign_parts(y, ProtocolConfig(), 0)
+
+
+def test_classes_are_cut_in_order_and_every_class_is_in_one_task():
+    assert cut_classes([5, 3, 1, 0], (1, 2, 1)) == [[5], [3, 1], [0]]
+    for split in [(), (4, 0), (5, -1), (2, 1), (3, 2)]:
+        with pytest.raises(DataError, match="adds up to"):
+            cut_classes([5, 3, 1, 0], split)
+
+
+def test_a_long_list_is_cut_after_twelve():
+    assert shorten(list(range(12))).endswith("10, 11")
+    assert shorten(list(range(13))).endswith("10, 11, …")
+    assert shorten([4, 2, 1], most=2) == "4, 2, …"
+
+
+def test_the_hash_of_a_split_is_that_of_tasks_and_parts(tiny: Dataset):
+    first, same, other = (
+        TaskStream(tiny.graph, tiny.y, split, ProtocolConfig(), 0).split_hash
+        for split in ((2, 2, 2), (2, 2, 2), (3, 3))
+    )
+    assert first == same != other
+
+
+def test_with_the_seen_graph_inductive_training_has_old_training_nodes_alone(tiny: Dataset):
+    protocol = ProtocolConfig(train_graph="seen", visibility="inductive")
+    stream = TaskStream(tiny.graph, tiny.y, (2, 2, 2), protocol, 0)
+    task = stream.task(1)
+    here = (stream.task_of <= 1) & (stream.part == TRAIN)
+    assert np.array_equal(task.graph.x, tiny.graph.x[here])
+    assert np.array_equal(task.labels, tiny.y[here & (stream.task_of == 1)])
+
+
+def test_the_answers_of_an_exam_are_the_labels_of_its_nodes(tiny: Dataset):
+    for test_graph in ("isolated", "seen"):
+        stream = TaskStream(tiny.graph, tiny.y, (2, 2, 2), ProtocolConfig(test_graph=test_graph), 0)
+        exams = stream.exams(2)
+        assert len(exams) == 3
+        for index, exam in enumerate(exams):
+            for answers, part in ((exam.validation, VALIDATION), (exam.test, TEST)):
+                mine = (stream.task_of == index) & (stream.part == part)
+                assert np.array_equal(answers.labels, tiny.y[mine])
+                assert np.array_equal(exam.graph.x[answers.nodes], tiny.graph.x[mine])

@@ -359,6 +359,8 @@ def test_strangers_nearby_by_hand() -> None:
     assert strangers_nearby(f, labels, 1.0).tolist() == [1, 1, 0]  # nearer than 1.33: 0 and 1
     assert strangers_nearby(f, labels, 2.0).tolist() == [1, 1, 0]  # nearer than 2.67: also 1 and 3, of one class
     assert strangers_nearby(f, labels, 2.5).tolist() == [2, 1, 1]  # nearer than 3.33: all
+    # At 0 and 2 the mean over 4 pairs is 1, and a distance of exactly two means is not within two.
+    assert strangers_nearby(torch.tensor([[0.0], [2.0]]), torch.tensor([0, 1]), 2.0).tolist() == [0, 0]
 
 
 def test_strangers_nearby_do_not_depend_on_the_scale_nor_on_the_chunks() -> None:

@@ -46,6 +46,11 @@ def test_even_the_largest_uniform_number_stays_below_the_cut(
     assert (mixing.draw((1,), torch.Generator()) <= UPPER).all()
 
 
+def test_the_smallest_uniform_number_gives_zero(mixing: TruncatedBeta, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "rand", lambda *shape, **_: torch.tensor([0.0]))
+    assert mixing.draw((1,), torch.Generator()).item() == 0
+
+
 def test_draws_follow_the_generator(mixing: TruncatedBeta) -> None:
     first, again, other = (mixing.draw((50,), torch.Generator().manual_seed(seed)) for seed in (3, 3, 4))
     assert torch.equal(first, again)

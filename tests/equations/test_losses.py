@@ -340,3 +340,21 @@ def test_ipal_loss_distils_nothing_before_the_encoder_has_moved(distillation: st
     first, second = next(steps), next(steps)
     assert first["distillation"].item() == pytest.approx(0, abs=1e-6)
     assert second["distillation"].item() > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("distillation", "equation"),
+    [("ipad", losses.affinity_distillation), ("ipad-printed", losses.affinity_distillation_printed)],
+)
+def test_ipal_distils_by_the_equation_that_is_asked_for(distillation: str, equation, tiny_stream: TaskStream) -> None:
+    learner = small_ipal(distillation=distillation, subset=4)
+    learner.start(tiny_stream.task(0))
+    f, before, mu = (normal(*shape, seed=seed).detach().float() for seed, shape in enumerate([(9, 4), (9, 4), (3, 4)]))
+    learner.generator_.manual_seed(1)
+    got = learner._distill(f, before, mu)
+    # The same draws: four of the nine nodes, and for each a share of every old prototype.
+    draws = torch.Generator().manual_seed(1)
+    chosen = torch.randperm(9, generator=draws)[:4]
+    lam = learner._mixing.draw((4, 3), draws)
+    then, now = (losses.mixed_affinity(each[chosen], mu, lam) for each in (before, f))
+    close(got, equation(now, then, losses.keep_consistent(then)))

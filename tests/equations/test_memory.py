@@ -129,6 +129,14 @@ def test_samples_have_the_shape_and_the_moments_of_their_classes() -> None:
         assert abs(np.corrcoef(block.numpy().T)[0, 1]) < 0.03
 
 
+def test_a_sample_is_the_mean_and_so_many_deviations_by_hand() -> None:
+    memory, classes = two_classes(), torch.tensor([1, 0])
+    noise = torch.randn(2, 3, 2, generator=torch.Generator().manual_seed(7))
+    deviation = torch.tensor([[0.3, 0.4], [0.1, 0.2]]).sqrt()
+    expected = torch.tensor([[3.0, 4.0], [1.0, 2.0]])[:, None] + deviation[:, None] * noise
+    torch.testing.assert_close(memory.sample(classes, 3, torch.Generator().manual_seed(7)), expected.reshape(6, 2))
+
+
 def test_samples_follow_the_generator() -> None:
     memory, classes = two_classes(), torch.tensor([0, 1])
     first, again, other = (memory.sample(classes, 3, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))

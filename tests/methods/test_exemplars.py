@@ -47,6 +47,19 @@ def test_gem_turns_a_step_so_that_no_memorys_loss_rises(competing, margin, tiny_
     assert all(late <= early + 1e-5 for early, late in zip(before, after, strict=True))
 
 
+@pytest.mark.parametrize(("competing", "outputs"), [("seen", [0, 1, 2, 3]), ("current", [0, 1])])
+def test_gem_sets_against_each_other_in_a_memory_what_competed_when_it_was_learned(
+    competing, outputs, tiny_stream: TaskStream
+):
+    learner = learned(GEM, tiny_stream, 2, memory=20, competing=competing)
+    first = learner.memories_[0]
+    logits = learner.head_(learner.encoder_(operators(first, CPU)))[:, outputs]
+    labels = torch.from_numpy(first.labels)  # classes 0 and 1, in this order
+    each = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+    expected = (each[labels == 0].mean() + each[labels == 1].mean()) / 2
+    torch.testing.assert_close(learner._loss_on(first), expected)
+
+
 def test_gem_learns_the_first_task_untouched(tiny_stream: TaskStream):
     learner = make(GEM)
     terms, prepared = first_step(learner, tiny_stream.task(0))
@@ -192,3 +205,10 @@ def test_a_kept_task_comes_back_from_its_tensors(form: str) -> None:
     assert np.array_equal(back.graph.edges, task.graph.edges)
     assert isinstance(back.graph.x, sp.csr_array) == (form == "sparse")
     assert abs(back.graph.x - task.graph.x).max() == 0
+
+
+def test_columns_without_any_entry_come_back_too() -> None:
+    x = sp.csr_array(np.array([[1.0, 0.0, 0.0], [0.0, 2.0, 0.0]], dtype=np.float32))
+    task = Task(Graph(x, np.array([[0, 1], [1, 0]])), np.array([0]), np.array(["a"]))
+    back = task_of_tensors(task_tensors(task, torch.tensor([0]), "kept"), "kept", np.array(["a"]))
+    assert back.graph.x.shape == (2, 3)

@@ -5,13 +5,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from ipal import losses
 from ipal.config import EncoderConfig
 from ipal.errors import DataError
 from ipal.graph import Graph
-from ipal.learners import EFC, PCL, POLO, PR
+from ipal.learners import EFC, IPAL, NCM, PCL, POLO, PR
 from ipal.learners.classifier import balanced_cross_entropy
 from ipal.learners.efc import drifted_means
-from ipal.learners.polo import corrected_prototypes, density_prototype
+from ipal.learners.polo import corrected_prototypes, density_prototype, pseudo_features
 from ipal.memory import PrototypeMemory
 from ipal.streams import Task, TaskStream
 from tests.methods.support import first_step, learn, learned, make
@@ -97,6 +98,21 @@ def test_polo_distils_nothing_at_the_first_step(tiny_stream: TaskStream):
     assert prepared.old.tolist() == [0, 1]
 
 
+def test_polos_terms_are_its_equations_by_their_weights(tiny_stream: TaskStream):
+    learner, task = learned(POLO, tiny_stream, 1, replay_strength=3.0, kappa=5.0), tiny_stream.task(1)
+    next(learner.learn(task))  # one step, so that there is something to distil
+    prepared, (batch,) = learner.prepare(task), learner.batches(task, 0)
+    learner.generator_.manual_seed(4)
+    terms = learner.loss(batch, prepared)
+    noise = torch.randn(2, 8, generator=torch.Generator().manual_seed(4))
+    f, memory = learner.training_embeddings(task), learner.memory_
+    pseudo = pseudo_features(memory.mean, memory.variance.mean(dim=1).sqrt(), f, noise)
+    replay = F.cross_entropy(learner.head_(pseudo), torch.tensor([0, 1]))
+    assert terms["replay"].item() == pytest.approx(3 * replay.item(), rel=1e-4)
+    distance = torch.linalg.vector_norm(f - prepared.before, dim=1).mean()
+    assert terms["distillation"].item() == pytest.approx(5 * distance.item(), rel=1e-4)
+
+
 def test_efc_remembers_full_covariances_and_a_feature_matrix(tiny_stream: TaskStream):
     learner = learned(EFC, tiny_stream, 2)
     task = tiny_stream.task(1)
@@ -179,3 +195,47 @@ def test_a_covariance_without_a_root_is_answered_with_a_sentence(tiny_stream: Ta
         learner.start(task)
         with pytest.raises(DataError, match=words):
             learner.prepare(task)
+
+
+@pytest.mark.parametrize("method", [PCL, IPAL, PR], ids=lambda m: m.name)
+def test_a_class_that_comes_again_is_a_current_one_and_no_old_one(method, tiny_stream: TaskStream):
+    learner = learned(method, tiny_stream, 2)
+    _, prepared = first_step(learner, tiny_stream.task(0))
+    assert prepared.current.tolist() == [0, 1]
+    assert prepared.old.tolist() == [2, 3]
+
+
+def test_pcl_sets_a_class_that_comes_again_against_the_others_and_not_against_itself(tiny_stream: TaskStream):
+    learner, task = learned(PCL, tiny_stream, 2), tiny_stream.task(0)
+    terms, _ = first_step(learner, task)
+    f, labels = learner.training_embeddings(task), torch.from_numpy(task.labels)
+    # Eq. 2: classes 0 and 1 by their nodes, 2 and 3 by what is remembered. What is remembered of 0 and 1 would be a
+    # negative of their own nodes.
+    mu = torch.stack([f[labels == 0].mean(dim=0), f[labels == 1].mean(dim=0), *learner.memory_.mean[2:]])
+    expected = F.cross_entropy(losses.cosine(f, mu) / 0.07, labels)
+    assert terms["contrast"].item() == pytest.approx(expected.item(), rel=1e-4)
+
+
+def test_ipal_compensates_old_classes_and_pools_one_that_comes_again(tiny_stream: TaskStream):
+    learner, task = learned(IPAL, tiny_stream, 2, node_weights="uniform", beta=0.5), tiny_stream.task(0)
+    old, before = learner.memory_, learner.training_embeddings(task)
+    learn(learner, task)
+    f, labels = learner.training_embeddings(task), torch.from_numpy(task.labels)
+    w = losses.proximity_softmax(before, old.mean[2:])
+    moved = losses.compensate(old.mean[2:], f, before, w, 0.5)
+    torch.testing.assert_close(learner.memory_.mean[2:], moved)
+    for label in (0, 1):  # as many nodes as the first time
+        pooled = (old.mean[label] + f[labels == label].mean(dim=0)) / 2
+        torch.testing.assert_close(learner.memory_.mean[label], pooled)
+
+
+@pytest.mark.parametrize("method", [PCL, NCM], ids=lambda m: m.name)
+def test_probabilities_are_the_softmax_of_cosines_by_temperature(method, tiny_stream: TaskStream):
+    learner, graph = learned(method, tiny_stream, 1, tau=0.5), tiny_stream.exams(0)[0].graph
+    scores = learner.scores(graph)
+    cosines = losses.cosine(learner.represent(graph), learner.memory_.mean if method is PCL else learner.mean_)
+    # A difference of cosines of d is odds of e^(2 d).
+    odds = torch.exp(2 * (cosines[:, 0] - cosines[:, 1]))
+    p = learner.probabilities(scores, graph)
+    torch.testing.assert_close(p[:, 0] / p[:, 1], odds, rtol=1e-4, atol=0)
+    torch.testing.assert_close(p.sum(dim=1), torch.ones(len(p)))
