@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from ipal.errors import DataError
+from ipal.errors import NonFiniteError
 
 
 def weighted_mean(f: Tensor, r: Tensor) -> Tensor:
@@ -102,7 +102,4 @@ class PrototypeMemory:
 
 def _check_finite(*tensors: Tensor) -> None:
     if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
-        raise DataError(
-            "The embeddings of a class are NaN, infinite or too large to be squared: try a smaller train.lr_base, or "
-            "scale the features down."
-        )
+        raise NonFiniteError("the embeddings of a class are NaN, infinite or too large to be squared")
