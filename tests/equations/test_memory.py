@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from ipal.errors import DataError
+from ipal.errors import NonFiniteError
 from ipal.memory import PrototypeMemory, weighted_mean, weighted_variance
 
 CPU = torch.device("cpu")
@@ -164,7 +164,7 @@ def test_what_is_no_number_is_not_remembered(wrong) -> None:
     memory = PrototypeMemory.empty(2, torch.device("cpu"))
     row, count, fine, bad = torch.tensor([0]), torch.tensor([3]), torch.ones(1, 2), torch.tensor([[1.0, wrong]])
     for mean, variance in ((bad, fine), (fine, bad)):
-        with pytest.raises(DataError, match="NaN, infinite"):
+        with pytest.raises(NonFiniteError, match="NaN, infinite"):
             memory.learned(row, mean, variance, count)
-    with pytest.raises(DataError, match="NaN, infinite"):
+    with pytest.raises(NonFiniteError, match="NaN, infinite"):
         memory.learned(row, fine, fine, count).moved(row, bad)
