@@ -14,8 +14,9 @@ SCRIPTS = sorted(path for folder in ("scripts", "benchmarks", "examples") for pa
 
 
 def imported(path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What a script defines. It finds the files next to it, as when it is started from its folder."""
-    monkeypatch.syspath_prepend(path.parent)
+    """What a script defines. It finds the files next to it, and a file of a package finds its package."""
+    folder = next(folder for folder in path.parents if not (folder / "__init__.py").exists())
+    monkeypatch.syspath_prepend(folder)
     return runpy.run_path(str(path))
 
 
