@@ -140,6 +140,8 @@ def _sizes(draw: random.Random, files: HostileFiles) -> Invocation:
 
 def _graphs(draw: random.Random, files: HostileFiles) -> Invocation:
     path = draw.choice(files.graphs)
+    if path.endswith("graph-columns.npz"):  # to look at it is no mistake
+        return ["run", "--dataset", path]
     return [*draw.choice([["run", "--dataset"], ["data"], ["drift", "--dataset"], ["profile", "--dataset"]]), path]
 
 
