@@ -138,10 +138,13 @@ def run_part(part: Part, plan: Plan) -> Row:
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="ipal-faults-", dir=plan.folder, ignore_cleanup_errors=True) as folder:
         inside = Plan(Path(folder), plan.seed, plan.numbers, plan.jobs)
-        if part.whole:
-            part.whole(inside, row)
-        else:
-            _Crew(part, inside, part.prepare(inside), row).run()
+        try:
+            if part.whole:
+                part.whole(inside, row)
+            else:
+                _Crew(part, inside, part.prepare(inside), row).run()
+        except Failed as failure:  # without any fault something does not work
+            row.found[plan.numbers[0]] = f"could not be prepared: {failure}"
     row.seconds = time.perf_counter() - begin
     return row
 
