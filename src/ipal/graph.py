@@ -177,12 +177,17 @@ def whole_labels(y: NDArray[np.generic], n: int) -> NDArray[np.int64]:
     numbers = whole_numbers(y)
     if numbers is None:
         raise DataError("The labels are not whole numbers: number the classes 0, 1, 2, …")
-    if n and numbers.min() < 0:
-        raise DataError(
-            f"A label is {numbers.min()}, which usually means unlabelled: leave such nodes out, or where it is a "
-            "class, number the classes 0, 1, 2, …"
-        )
+    check_labels(numbers)
     return numbers
+
+
+def check_labels(y: NDArray[np.int64]) -> None:
+    """Refuse negative labels in a file."""
+    if len(y) and y.min() < 0:
+        raise DataError(
+            f"A label is {y.min()}, which usually means unlabelled: leave such nodes out, or where it is a class, "
+            "number the classes 0, 1, 2, …"
+        )
 
 
 def whole_numbers(values: NDArray[np.generic]) -> NDArray[np.int64] | None:

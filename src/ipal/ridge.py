@@ -11,7 +11,7 @@ import scipy.optimize
 import torch
 from torch import Tensor
 
-from ipal.errors import DataError
+from ipal.errors import DataError, NonFiniteError
 
 WORST_CONDITION = 1e12
 """Beyond it, a float64 solve returns mostly rounding."""
@@ -19,8 +19,7 @@ WORST_CONDITION = 1e12
 
 MOST_RIDGE = 10.0
 """Times the width: no eigenvalue of a sum of products is more than width times its mean diagonal."""
-SUMS = "The sums over nodes"
-TOO_LARGE = "scale the features down, or look for what is not finite in them"
+SUMS = "the sums over nodes"
 
 
 class IllConditioned(UserWarning):
@@ -83,7 +82,7 @@ def shifted_cholesky(matrix: Tensor, shift: Tensor | float, what: str = SUMS) ->
     """Cholesky factor of a symmetric matrix plus shift * I, and whether there is none. Only the lower half is read."""
     shifted = matrix.tril()
     if not torch.isfinite(shifted.sum()):
-        raise DataError(f"{what} are NaN, infinite or too large to be squared: {TOO_LARGE}.")
+        raise NonFiniteError(f"{what} are NaN, infinite or too large to be squared")
     shifted.diagonal(dim1=-2, dim2=-1).add_(shift)
     lower, info = torch.linalg.cholesky_ex(shifted)
     return lower, bool(info.any())
@@ -152,5 +151,5 @@ def best_scale(scores: Tensor, labels: Tensor, weights: Tensor) -> float:
         options={"xatol": 1e-3},
     )
     if not math.isfinite(found.fun):
-        raise DataError(f"The scores of training nodes are NaN or infinite: {TOO_LARGE}.")
+        raise NonFiniteError("the scores of training nodes are NaN or infinite")
     return math.exp(found.x)

@@ -17,7 +17,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -151,8 +151,19 @@ class RunFolder:
         """Nobody else works on this run meanwhile."""
         make_folder(self.path)
         with alone_with(self.path, self.path / ".lock"):
-            sweep(self.path)
+            self._tidy()
             yield
+
+    def tidy(self) -> None:
+        """Remove what killed processes left behind, where the folder can be written and nobody works on it."""
+        with suppress(StoreError), self.locked():
+            pass
+
+    def _tidy(self) -> None:
+        sweep(self.path)
+        if self.is_finished:
+            with suppress(OSError):
+                self.checkpoint.unlink(missing_ok=True)
 
     def _record(self, name: str, schema: type[Record]) -> dict[str, Any]:
         """What a JSON file of the folder holds, as the schema says."""

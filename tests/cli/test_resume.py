@@ -29,6 +29,15 @@ def test_run_goes_on_where_the_same_run_was_interrupted(command: Command, tmp_pa
     assert "resumed at task 1" in (folder / "log.txt").read_text()
 
 
+def test_a_checkpoint_that_a_killed_process_left_in_a_finished_run_is_removed(command: Command) -> None:
+    folder = Path(command("run", *SMALL, "--json").json["run"])
+    left = folder / "checkpoint.safetensors"
+    for again in (["run", *SMALL], ["resume", folder]):
+        left.write_bytes(b"with the moments of the optimiser")
+        assert command(*again).code == 0
+        assert not left.exists()
+
+
 def test_a_run_that_was_only_started_is_resumed_from_the_start(command: Command, tmp_path: Path) -> None:
     folder = interrupted_run(tmp_path / "runs", after=1)
     assert not (folder / "checkpoint.safetensors").exists()

@@ -366,3 +366,9 @@ def test_a_hostile_meta_is_a_sentence(folder: Path, text: str) -> None:
     (folder / "meta.json").write_text(text)
     with pytest.raises(DataError, match=r"meta\.json is damaged"):
         load(str(folder))
+
+
+def test_negative_labels_are_refused(folder: Path) -> None:
+    change("y", at=0, value=-1)(folder)
+    with pytest.raises(DataError, match="A label is -1, which usually means unlabelled"):
+        load(str(folder))

@@ -16,7 +16,7 @@ from torch.autograd import gradcheck
 from ipal.config import EncoderConfig
 from ipal.encoder import GCN
 from ipal.engine import GraphOperators, SparsePair
-from ipal.errors import DataError
+from ipal.errors import DataError, NonFiniteError
 from ipal.graph import Graph, checked_graph
 from ipal.head import Head
 from ipal.learners import twp
@@ -583,5 +583,5 @@ def test_a_covariance_without_an_inverse_is_answered_with_a_sentence() -> None:
     mean, covariance = torch.zeros(2, 2), torch.tensor([[1.0, 2.0], [2.0, 1.0]])
     with pytest.raises(DataError, match=r"slda\.shrinkage=0\.01"):
         discriminant(mean, covariance, 0.01)
-    with pytest.raises(DataError, match="too large to be squared"):
+    with pytest.raises(NonFiniteError, match="too large to be squared"):
         discriminant(mean, torch.full((2, 2), math.inf), 0.01)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ipal import ridge
-from ipal.errors import DataError
+from ipal.errors import DataError, NonFiniteError
 from ipal.learners.self_choice import LeftOut, choose_ridge, least
 
 quick = settings(deadline=None, max_examples=25)
@@ -165,7 +165,7 @@ def test_sums_of_next_to_nothing_are_solved_without_denormal_numbers(dtype, scal
 def test_sums_that_are_not_finite_are_refused(wrong, place) -> None:
     gram = GRAM.clone()
     gram[place] = wrong
-    with pytest.raises(DataError, match="NaN, infinite"):
+    with pytest.raises(NonFiniteError, match="NaN, infinite"):
         ridge.factorise(gram, 0.1)
 
 
@@ -186,17 +186,17 @@ def test_pivots_that_differ_beyond_all_numbers_are_ill_conditioned() -> None:
 
 
 def test_scores_that_are_no_numbers_have_no_best_scale() -> None:
-    with pytest.raises(DataError, match="NaN or infinite"):
+    with pytest.raises(NonFiniteError, match="NaN or infinite"):
         ridge.best_scale(torch.full((3, 2), math.nan), torch.tensor([0, 1, 0]), torch.ones(3))
 
 
 def test_the_least_error_is_a_number() -> None:
     assert least({"a": math.nan, "b": 2.0, "c": 1.0, "d": math.inf}) == "c"
-    with pytest.raises(DataError, match="NaN or infinite"):
+    with pytest.raises(NonFiniteError, match="NaN or infinite"):
         least({"a": math.nan, "b": math.inf})
 
 
 def test_a_ridge_is_not_chosen_by_rows_that_are_no_numbers() -> None:
     judges = LeftOut(doubles([math.nan, 0], [1, 1]), torch.tensor([0, 1]), doubles(1, 1).flatten())
-    with pytest.raises(DataError, match="NaN or infinite"):
+    with pytest.raises(NonFiniteError, match="NaN or infinite"):
         choose_ridge(GRAM, CROSS, judges)

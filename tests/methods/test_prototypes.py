@@ -100,7 +100,8 @@ def test_polo_distils_nothing_at_the_first_step(tiny_stream: TaskStream):
 
 def test_polos_terms_are_its_equations_by_their_weights(tiny_stream: TaskStream):
     learner, task = learned(POLO, tiny_stream, 1, replay_strength=3.0, kappa=5.0), tiny_stream.task(1)
-    next(learner.learn(task))  # one step, so that there is something to distil
+    steps = learner.learn(task)
+    next(steps)  # so that there is something to distil
     prepared, (batch,) = learner.prepare(task), learner.batches(task, 0)
     learner.generator_.manual_seed(4)
     terms = learner.loss(batch, prepared)
@@ -152,9 +153,9 @@ def test_efc_pools_a_class_that_comes_again_as_its_memory_does(tiny_stream: Task
 
 
 def test_efc_draws_from_the_gaussians_it_remembers(tiny_stream: TaskStream):
-    learner = learned(EFC, tiny_stream, 1, samples=20_000, ridge=0.01)
+    learner = learned(EFC, tiny_stream, 1, samples=10_000, ridge=0.01)
     learner.start(tiny_stream.task(1))
-    drawn = learner._draw(learner.prepare(tiny_stream.task(1))).split(20_000)
+    drawn = learner._draw(learner.prepare(tiny_stream.task(1))).split(10_000)
     for row, sample in zip((0, 1), drawn, strict=True):
         wanted = learner.covariance_[row] + 0.01 * torch.eye(8)
         scale = wanted.diagonal().max().item()
@@ -193,7 +194,7 @@ def test_a_covariance_without_a_root_is_answered_with_a_sentence(tiny_stream: Ta
     for value, words in ((-1.0, "efc.ridge=0.1"), (np.inf, "too large to be squared")):
         learner.covariance_ = torch.full_like(learner.covariance_, value)
         learner.start(task)
-        with pytest.raises(DataError, match=words):
+        with pytest.raises((DataError, NonFiniteError), match=words):
             learner.prepare(task)
 
 

@@ -255,6 +255,7 @@ def _execute(
 
 def _show_finished(folder: RunFolder, as_json: bool) -> None:
     result = told(folder.result)
+    told(folder.tidy)
     render.note(f"This run is finished already; shown from {folder.path}")
     _show(folder, result, as_json)
 

@@ -26,7 +26,7 @@ from ipal.datasets import verified
 from ipal.documents import read_json
 from ipal.errors import DataError, StoreError, shortened
 from ipal.files import aside, is_file, make_folder, write_atomically
-from ipal.graph import Features, Graph, content_hash
+from ipal.graph import Features, Graph, check_labels, content_hash
 from ipal.neighbours import Neighbours, smallest
 from ipal.records import Record
 
@@ -125,6 +125,7 @@ def _open(path: Path, undirected: bool) -> StoredGraph:
             "or take them as they are with --set protocol.edges=directed."
         )
     y = _mapped(path, "y", np.int64, 1)
+    check_labels(y)
     n = len(y)
     neighbours = Neighbours(_mapped(path, "indptr", np.int64, 1), _mapped(path, "indices", np.int32, 1))
     _check_starts(path, "indptr", neighbours.indptr, n, len(neighbours.indices))

@@ -106,7 +106,7 @@ class EFC(RemembersClasses[Lesson], Classifier):
 
     def prepare(self, task: Task) -> Replay:
         lesson = super().prepare(task)
-        roots, failed = shifted_cholesky(self.covariance_[lesson.old], self.ridge, "The covariances of old classes")
+        roots, failed = shifted_cholesky(self.covariance_[lesson.old], self.ridge, "the covariances of old classes")
         if failed:
             raise DataError(f"A covariance has no square root with efc.ridge={self.ridge:g}: set a larger one.")
         return Replay(**vars(lesson), roots=roots)

@@ -20,11 +20,10 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from ipal.errors import DataError
+from ipal.errors import NonFiniteError
 from ipal.features import FeatureMap, Propagation, side_by_side
 from ipal.graph import Graph
 from ipal.ridge import (
-    TOO_LARGE,
     Factor,
     best_scale,
     factorise,
@@ -194,7 +193,7 @@ def least(errors: Mapping[Key, float]) -> Key:
     """The first of those with the least error; an error that is no number is none."""
     numbers = {key: error for key, error in errors.items() if math.isfinite(error)}
     if not numbers:
-        raise DataError(f"The leave-one-out errors of training nodes are NaN or infinite: {TOO_LARGE}.")
+        raise NonFiniteError("the leave-one-out errors of training nodes are NaN or infinite")
     return min(numbers, key=numbers.__getitem__)
 
 

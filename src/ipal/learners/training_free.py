@@ -14,12 +14,12 @@ from torch import Tensor
 
 from ipal import budget
 from ipal.config import Hops
-from ipal.errors import DataError
+from ipal.errors import NonFiniteError
 from ipal.exact import fits
 from ipal.graph import Features, Graph
 from ipal.learners.base import Learner, Remembered, Terms
 from ipal.learners.checks import Shapes, check_counts, check_type
-from ipal.ridge import SUMS, TOO_LARGE
+from ipal.ridge import SUMS
 from ipal.spans import spanned
 from ipal.streams import Task
 
@@ -89,7 +89,7 @@ class TrainingFree(Learner):
             sums = (task.graph.x.T @ _along(task.graph, members, self.hops, turned=True)).T
             squares = np.square(sums).sum(axis=1)
         if not np.isfinite(squares).all():
-            raise DataError(f"{SUMS} are NaN, infinite or too large to be squared: {TOO_LARGE}.")
+            raise NonFiniteError(f"{SUMS} are NaN, infinite or too large to be squared")
         sums = torch.from_numpy(np.ascontiguousarray(sums, dtype=np.float32)).to(device)
         self.sum_ = torch.nn.functional.pad(self.sum_, (0, 0, 0, more)) + sums
         counts = torch.from_numpy(np.bincount(rows, minlength=len(self.labels_))).to(device)

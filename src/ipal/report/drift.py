@@ -212,7 +212,7 @@ def verdicts(numbers: Mapping[str, Any]) -> list[str]:
 def about_hard(numbers: Mapping[str, Any]) -> list[str]:
     """Where IPAL's hard examples lie."""
     hard = numbers["hard"]
-    if "distance" not in hard:
+    if not hard or "distance" not in hard:
         return []
     ratio, margin = hard["distance"][0] / hard["distance"][1], hard["margin"]
     wrong, lowest = ([100 * share for share in hard[name]] for name in ("wrong", "lowest"))
