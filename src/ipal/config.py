@@ -26,7 +26,7 @@ else:
 Tree = dict[str, Any]
 
 # What no run has had use for, and what a machine cannot do: said where it is typed, not after hours.
-MOST_LAYERS, MOST_WIDTH, MOST_THREADS, MOST_EPOCHS, MOST_TASKS, MOST_PARTS = 256, 2**14, 1024, 10**9, 4096, 8
+MOST_LAYERS, MOST_WIDTH, MOST_THREADS, MOST_EPOCHS, MOST_TASKS, MOST_PARTS = 256, 2**17, 1024, 10**9, 4096, 8
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 """Of nodes or classes."""

@@ -244,7 +244,7 @@ def test_a_tensor_that_cannot_be_is_refused(name: str, tmp_path: Path) -> None:
 
 def test_what_a_model_declares_is_not_allocated_before_it_is_found_there(saved: Path) -> None:
     state = State.load(saved)
-    sizes = {"encoder": {**state.facts["settings"]["encoder"], "hidden": 10**7, "layers": 10**9}}
+    sizes = {"encoder": {**state.facts["settings"]["encoder"], "hidden": 10**5, "layers": 200}}
     State(state.tensors, {**state.facts, "settings": {**state.facts["settings"], **sizes}}).save(saved)
     tracemalloc.start()
     with pytest.raises(StoreError, match="does not fit this model"):

@@ -290,7 +290,8 @@ def test_ipal_loss_by_hand(tiny_stream: TaskStream) -> None:
     for _ in learner.learn(tiny_stream.task(0)):
         pass
     task = tiny_stream.task(1)
-    next(learner.learn(task))  # one step, so that the encoder differs from the previous one
+    steps = learner.learn(task)
+    next(steps)  # so that the encoder differs from the previous one
     prepared, (batch,) = learner.prepare(task), learner.batches(task, 0)
     terms = {name: term.item() for name, term in learner.loss(batch, prepared).items()}
 

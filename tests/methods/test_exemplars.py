@@ -210,5 +210,5 @@ def test_a_kept_task_comes_back_from_its_tensors(form: str) -> None:
 def test_columns_without_any_entry_come_back_too() -> None:
     x = sp.csr_array(np.array([[1.0, 0.0, 0.0], [0.0, 2.0, 0.0]], dtype=np.float32))
     task = Task(Graph(x, np.array([[0, 1], [1, 0]])), np.array([0]), np.array(["a"]))
-    back = task_of_tensors(task_tensors(task, torch.tensor([0]), "kept"), "kept", np.array(["a"]))
+    back = task_of_tensors(task_tensors(task, torch.tensor([0]), "kept"), "kept", np.array(["a"]), 3)
     assert back.graph.x.shape == (2, 3)
