@@ -69,12 +69,17 @@ def interrupted_everywhere(
     known: Callable[[], Any], action: Callable[[Any], object], points: int = POINTS
 ) -> Iterator[Any]:
     """A learner on which something was begun and interrupted, at one line after the other."""
-    learner, first = known(), known()
-    action(first)  # as long as it lives, caches are filled, and lines are the same every time
+    learner, other, first, second = known(), known(), known(), known()
+    action(first)  # it lives on, so that the caches of graphs stay filled
     with traced() as whole:
-        action(known())
-    between = np.sort(np.random.default_rng(0).integers(2, whole.lines - 5, points)).tolist()
-    for at in [1, *between, whole.lines - 5]:
+        action(second)
+    for one in (learner, other):  # from now on their own caches are filled too, and lines are the same every time
+        with traced(whole.lines - 5), pytest.raises(KeyboardInterrupt):
+            action(one)
+    yield learner
+    with traced() as whole:
+        action(other)
+    for at in [1, *np.sort(np.random.default_rng(0).integers(2, whole.lines - 4, points)).tolist()]:
         with traced(at), pytest.raises(KeyboardInterrupt):
             action(learner)
         yield learner
