@@ -6,9 +6,9 @@ read from the folders, which stay the only source of numbers.
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from ipal.config import Section
 from ipal.documents import read_json
@@ -17,6 +17,8 @@ from ipal.files import make_folder, write_atomically
 
 FORMAT = 1
 Kind = Literal["table1", "table2", "figure6", "study"]
+Name = Annotated[str, Field(min_length=1, max_length=255)]
+"""Of a folder."""
 Settings = dict[str, Any]
 """Dotted names and their values."""
 
@@ -25,14 +27,14 @@ class Point(Section):
     """One point of a grid that was searched."""
 
     settings: Settings
-    runs: tuple[str, ...]
+    runs: tuple[Name, ...]
     """Names of run folders, in the order of the seeds."""
 
 
 class Failure(Section):
     """A run that did not come to its end, and why."""
 
-    run: str
+    run: Name
     reason: str
 
 
@@ -44,7 +46,7 @@ class Entry(Section):
     stores_exemplars: bool
     settings: Settings
     """What this row differs in from the settings of all rows: fixed by the file, or chosen from the grid."""
-    runs: tuple[str, ...] = ()
+    runs: tuple[Name, ...] = ()
     """The row's runs, in the order of the seeds; empty while nothing is chosen."""
     grid: dict[str, tuple[Any, ...]]
     """The grid of the file."""

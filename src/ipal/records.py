@@ -49,6 +49,8 @@ class Timing(Record):
     seconds_per_epoch: list[Seconds] = Field(min_length=1)
     evaluation_seconds: Seconds
     total_seconds: Seconds
+    runs_taking_turns: Annotated[int, Field(ge=1)] = 1
+    """How many runs shared a process, and so its peak memory."""
 
 
 class Item(Record):
@@ -161,6 +163,8 @@ class Environment(Record):
 
 class Row(Record):
     """The scores after one task."""
+
+    model_config = ConfigDict(extra="forbid")
 
     validation: list[float]
     test: list[float]

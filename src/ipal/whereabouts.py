@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ipal.evaluate import Cloud
 from ipal.learners.base import Remembered
+from ipal.finite import not_finite
 from ipal.state import laid_out
 
 UNIT = "the class's own spread when it was learned (root mean squared distance of its test nodes from their mean)"
@@ -60,7 +61,7 @@ class Whereabouts:
         if not names:
             return None if tensors else cls({})
         found = {name: tensor.dim() for name, tensor in tensors.items() if tensor.shape[:1] == (len(names),)}
-        if found != expected or len(set(names)) < len(names):
+        if found != expected or len(set(names)) < len(names) or not_finite(tensors):
             return None
         parts = zip(*(map(laid_out, tensors[name].to(device)) for name in expected), strict=True)
         return cls({name: Cloud(*part) for name, part in zip(names, parts, strict=True)})

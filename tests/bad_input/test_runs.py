@@ -125,6 +125,31 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
 }
 
 
+def forged(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:
+    """A checkpoint with other content, and a checksum that fits it."""
+    state = State.load(path)
+    tensors, facts = dict(state.tensors), json.loads(json.dumps(state.facts))
+    change(tensors, facts)
+    State(tensors, facts).save(path)
+
+
+FORGED: dict[str, Callable[[dict[str, Any], dict[str, Any]], object]] = {
+    "a place that is no number": lambda tensors, _: tensors["whereabouts.mean"].fill_(float("inf")),
+    "a row with another name": lambda _, facts: facts["progress"]["rows"][0].update(driftx={}),
+    "a row too many": lambda _, facts: facts["progress"]["rows"].append(facts["progress"]["rows"][0]),
+    "tasks that are not there": lambda _, facts: facts["progress"].update(task=7),
+    "labels of the task before": lambda _, facts: facts["learner"].update(labels=facts["learner"]["labels"][:2]),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_forged_checkpoint_is_refused(command: Command, interrupted: Path, name: str) -> None:
+    forged(interrupted / "checkpoint.safetensors", FORGED[name])  # type: ignore[arg-type]
+    done = command("resume", interrupted.name)
+    assert done.code == 2, done.err
+    assert not (interrupted / "result.json").exists()
+
+
 @pytest.mark.parametrize("name", DAMAGES)
 def test_a_damaged_checkpoint_is_refused_by_resume_and_left_as_it_is(
     command: Command, interrupted: Path, name: str

@@ -260,3 +260,11 @@ def test_sparse_features_that_lack_a_part_are_refused_and_not_replaced(part: str
     np.savez(tmp_path / "mine.npz", edge_index=EDGES, y=Y, **parts)
     with pytest.raises(DataError, match=f"x_{part}"):
         load(str(tmp_path / "mine.npz"))
+
+
+def test_sparse_features_of_half_precision_are_read(tmp_path: Path) -> None:
+    parts = sparse_parts("x", GOOD, "values")
+    parts["x_values"] = parts["x_values"].astype(np.float16)
+    np.savez(tmp_path / "mine.npz", edge_index=EDGES, y=Y, **parts)
+    graph = load(str(tmp_path / "mine.npz")).graph
+    np.testing.assert_array_equal(graph.x.toarray(), GOOD.toarray())

@@ -77,6 +77,8 @@ def csr(parts: list[NDArray[Any]], path: Path) -> sp.csr_array:
         values, indices, indptr, shape = parts
         if values.dtype.kind not in "fiub" or indices.dtype.kind not in "iu" or indptr.dtype.kind not in "iu":
             raise TypeError("a sparse matrix is made of numbers at whole places")
+        if values.dtype == np.float16:  # SciPy knows no half precision
+            values = values.astype(np.float32)
         matrix = sp.csr_array((values, indices, indptr), shape=tuple(int(size) for size in shape))
         matrix.check_format(full_check=True)
     except (ValueError, TypeError, IndexError, OverflowError) as error:

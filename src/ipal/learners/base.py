@@ -215,6 +215,8 @@ class Learner(Saved, metaclass=_Explaining):
             if first_epoch == 0:
                 with span("preparation"):
                     self.start(task)
+            elif not set(np.unique(task.labels).tolist()) <= set(self.labels_):
+                raise DataError("The state to go on from is not from the middle of this task: it lacks classes of it.")
             yield from self.teach(task, first_epoch)
             check_tensors(self.tensors(), self.keeps)
             del self.__dict__["_before"]

@@ -143,7 +143,7 @@ def _environment(folder: RunFolder) -> dict[str, Any]:
 def _history(folder: RunFolder) -> History:
     """Every term in every epoch; None where a task has none."""
     rows = folder.history()
-    if any(not row.keys() >= {"task", "epoch"} for row in rows):
+    if not all(math.isfinite(row.get(name, math.nan)) for row in rows for name in ("task", "epoch")):
         raise _damaged(folder.path / "history.csv")
     names = tuple(dict.fromkeys(name for row in rows for name in row if name not in {"task", "epoch"}))
     return History(
