@@ -162,7 +162,7 @@ def test_memory_that_really_runs_out(tmp_path: Path) -> None:
         "from ipal.cli import main\n"
         "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
         "resource.setrlimit(resource.RLIMIT_AS, (used + 400 * 2**20,) * 2)\n"
-        "sys.argv = ['ipal', 'run', '--dataset', 'digits', '--set', 'encoder.hidden=40000']\n"
+        "sys.argv = ['ipal', 'run', '--dataset', 'digits', '--set', 'encoder.hidden=20000']\n"
         "main()\n"
     )
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "200"}

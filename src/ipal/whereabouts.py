@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ipal.evaluate import Cloud
-from ipal.learners.base import Remembered
 from ipal.finite import not_finite
+from ipal.learners.base import Remembered
 from ipal.state import laid_out
 
 UNIT = "the class's own spread when it was learned (root mean squared distance of its test nodes from their mean)"

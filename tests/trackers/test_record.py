@@ -71,6 +71,13 @@ def test_a_class_whose_shift_cannot_be_measured_is_left_out(own: RunFolder, tmp_
         assert tracker.track(record, str(tmp_path / name)).change == "new"
 
 
+def test_a_class_without_a_counted_node_has_no_recall(own: RunFolder):
+    confusion = own.confusion()
+    confusion["after_task"][0] = [[place, found, 0] for place, found, _ in confusion["after_task"][0]]
+    (own.path / "confusion.json").write_text(json.dumps(confusion))
+    assert [point.step for point in read(own).series["recall/class_0"]] == [2, 3]
+
+
 def test_a_damaged_checkpoint_is_refused(own: RunFolder):
     (own.path / "result.json").unlink()
     own.checkpoint.write_bytes(b"\xff" * 100)

@@ -27,7 +27,8 @@ SHOWN = 10
 def audit(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Model file, run folder, or (part of) a run's name.")],
     data: Annotated[
-        str | None, typer.Option(metavar="GRAPH", help="Look for nodes of this graph: a name, or an .npz file.")
+        str | None,
+        typer.Option("--data", metavar="GRAPH", help="Look for nodes of this graph: a name, or an .npz file."),
     ] = None,
     runs: Runs = RUNS,
     root: DataRoot = None,

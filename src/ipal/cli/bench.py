@@ -37,13 +37,17 @@ def bench(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be run, and how long it may take.")
     ] = False,
-    only: Annotated[list[str] | None, typer.Option(metavar="LABEL", help="This entry only; may be repeated.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="LABEL", help="This entry only; may be repeated.")
+    ] = None,
     seeds: Annotated[str | None, typer.Option(help="Other seeds than the file's, as 0-2 or 0,3.")] = None,
     engine: Annotated[str, typer.Option(help="local: processes of this machine. ray: a Ray cluster.")] = "local",
     address: Annotated[
         str | None,
         typer.Option(
-            metavar="HOST:PORT", help="Head of the Ray cluster, or auto; default RAY_ADDRESS, or a Ray of our own."
+            "--address",
+            metavar="HOST:PORT",
+            help="Head of the Ray cluster, or auto; default RAY_ADDRESS, or a Ray of our own.",
         ),
     ] = None,
     as_json: AsJson = False,

@@ -109,6 +109,7 @@ def forget(
     which: Annotated[
         str | None,
         typer.Option(
+            "--which",
             metavar="NODES",
             help="Numbers of the nodes in GRAPH, as 3,17,25, or a file with one a line; in place of its array forget.",
         ),

@@ -23,16 +23,21 @@ Directed = Annotated[
 def predict(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Model file, run folder, or (part of) a run's name.")],
     graph: Annotated[
-        str, typer.Option(metavar="GRAPH", help="A dataset, an .npz file or a graph folder; no labels needed.")
+        str,
+        typer.Option("--graph", metavar="GRAPH", help="A dataset, an .npz file or a graph folder; no labels needed."),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="CSV file for the predictions.")],
     reject: Annotated[
         float,
-        typer.Option(metavar="P", help="A node whose largest probability is below this is none of the known classes."),
+        typer.Option(
+            "--reject", metavar="P", help="A node whose largest probability is below this is none of the known classes."
+        ),
     ] = 0.0,
     nodes: Annotated[
         str | None,
-        typer.Option(metavar="NODES", help="Only these nodes: numbers, as 3,17,25, or a file with one a line."),
+        typer.Option(
+            "--nodes", metavar="NODES", help="Only these nodes: numbers, as 3,17,25, or a file with one a line."
+        ),
     ] = None,
     directed: Directed = None,
     force: Force = False,

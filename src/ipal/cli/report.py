@@ -38,7 +38,8 @@ def report(
         typer.Option(help="Renew the tables in this page: those between <!-- ipal report: KEY --> and <!-- end -->."),
     ] = None,
     figures_for: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Draw the figures of this bench only; may be repeated.")
+        list[str] | None,
+        typer.Option("--figures-for", metavar="NAME", help="Draw the figures of this bench only; may be repeated."),
     ] = None,
     no_nodes: Annotated[
         bool, typer.Option("--no-nodes", help="With --html: leave out the 2-d view, which shows nodes.")

@@ -77,6 +77,10 @@ def csr(parts: list[NDArray[Any]], path: Path) -> sp.csr_array:
         values, indices, indptr, shape = parts
         if values.dtype.kind not in "fiub" or indices.dtype.kind not in "iu" or indptr.dtype.kind not in "iu":
             raise TypeError("a sparse matrix is made of numbers at whole places")
+        starts = indptr.astype(np.int64)
+        # Before SciPy, which looks no further where the last start is zero, and reads beyond its memory then.
+        if indptr.ndim != 1 or starts[0] != 0 or starts[-1] != len(indices) or (np.diff(starts) < 0).any():
+            raise ValueError("rows that do not follow each other")
         if values.dtype == np.float16:  # SciPy knows no half precision
             values = values.astype(np.float32)
         matrix = sp.csr_array((values, indices, indptr), shape=tuple(int(size) for size in shape))

@@ -141,7 +141,7 @@ def _recalls(confusion: Mapping[str, Any] | None) -> dict[int, dict[str, float]]
             total[true] = total.get(true, 0) + count
             right[true] = right.get(true, 0) + count * (true == predicted)
         names = (confusion or {})["classes"]
-        recalls[step] = {names[place]: 100.0 * right[place] / number for place, number in total.items()}
+        recalls[step] = {names[place]: 100.0 * right[place] / number for place, number in total.items() if number}
     return recalls
 
 
