@@ -1,5 +1,5 @@
 """A small slice of every part of the fault bench, and that the bench itself sees what fails. In processes of their own:
-what is forked must come from a process without threads.
+what is forked must come from a process without threads. The server's slice is in test_benchmarks.py.
 """
 
 import re
@@ -20,7 +20,7 @@ def run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
 
 @pytest.mark.parametrize(
     "parts",
-    [("kills-forked", "disks"), ("inputs", "commands"), ("kills-command", "kills-bench"), ("server",)],
+    [("kills-forked", "disks"), ("inputs", "commands"), ("kills-command", "kills-bench")],
     ids=" ".join,
 )
 def test_a_slice_of_the_fault_bench_finds_nothing(tmp_path: Path, parts: tuple[str, ...]) -> None:
