@@ -181,6 +181,12 @@ def test_rows_other_than_those_learned_are_refused(kind, foreign) -> None:
         learned(kind).exchanged(rows(foreign, 0, 0), rows(foreign, 0, 0), NAMES)
 
 
+def test_foreign_rows_of_the_same_sum_are_refused_by_their_products() -> None:
+    # (2, -1) and (-1, 2) add up to what both ants do, but would leave 1.5 - 5/2 on the diagonal.
+    with pytest.raises(DataError, match="class ant is no sum over nodes"):
+        learned(PooledSums).exchanged(rows(doubles([2, -1], [-1, 2]), 0, 0), None, NAMES)
+
+
 def test_a_single_foreign_row_is_refused_where_rows_are_fewer_than_columns() -> None:
     wide = torch.eye(8, dtype=torch.float64)[:4]
     kept = PerClassSums.empty(8, CPU).grown(1).exchanged(None, rows(wide, 0, 0, 0, 0), NAMES)

@@ -228,3 +228,11 @@ def test_slda_asks_for_room_for_its_covariance_first(monkeypatch):
     monkeypatch.setattr(room, "available", lambda: 8 * 5 * 5 - 1)
     with pytest.raises(CapacityError, match="The covariance of 5 features"):
         SLDA().initialise(5)
+
+
+def test_features_whose_sums_are_no_numbers_are_refused_and_nothing_is_warned_of():
+    x = np.full((2000, 4), 3e38, dtype=np.float32)
+    x[1000:] *= -1  # both halves overflow, and infinity less infinity is no number
+    task = Task(Graph(x, np.zeros((2, 0), dtype=np.int64)), np.arange(2000), np.arange(2000) // 1999)
+    with pytest.raises(NonFiniteError, match="too large to be squared"):
+        learn(NCM(hops=0), task)
