@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 from ipal.config import ProtocolConfig
 from ipal.datasets import load
 from ipal.errors import ConfigError, DataError, StoreError
-from ipal.learners import Analytic, self_choice
+from ipal.learners import NCM, Analytic, self_choice
 from ipal.learners.analytic import ENOUGH_ROWS, EXPANSIONS, FIRST_RIDGE, GIB, WIDE
 from ipal.learners.self_choice import HOPS, RIDGES
 from ipal.state import State
@@ -265,6 +265,13 @@ def test_models_that_map_nodes_differently_are_not_merged():
         learner.merged(narrow.model("pooled", one.of(1)))
     with Refused(learner, "learned nothing", error=ConfigError):
         learner.merged(Analytic())
+    with Refused(learner, "Only models of the closed form", "not one of 'ncm'"):
+        learner.merged(NCM().partial_fit(one.data(one.of(1))))
+
+
+def test_a_prediction_reaches_as_far_as_the_farthest_hop():
+    one = case(hops=(3, 0, 1))
+    assert one.model("pooled", one.of(0)).reach == 3
 
 
 # ------------------------------------------------------------------ forgetting
