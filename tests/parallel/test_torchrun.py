@@ -237,7 +237,9 @@ def test_processes_take_gpus_of_their_own_and_none_that_is_not_there(monkeypatch
     with pytest.raises(ConfigError, match="'cuda:0' is one GPU for all processes"):
         usable_device("cuda:0")
     monkeypatch.setattr(base, "team", lambda: Team(2, 3, 2))
-    with pytest.raises(ConfigError, match=r"'cuda:2' is not there \(2 CUDA device\(s\) found\): start no more processes"):
+    with pytest.raises(
+        ConfigError, match=r"'cuda:2' is not there \(2 CUDA device\(s\) found\): start no more processes"
+    ):
         usable_device("cuda")
     monkeypatch.setattr(base, "team", Team)
     with pytest.raises(ConfigError, match=r"'cuda:2' is not there \(2 CUDA device\(s\) found\): use --device cpu"):
