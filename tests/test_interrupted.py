@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 
 import ipal
 from ipal.errors import ConfigError, DataError, StoreError
-from ipal.learners import EFC, IPAL, LEARNERS, PR, Analytic, Learner
+from ipal.learners import EFC, IPAL, LEARNERS, NCM, PR, Analytic, Learner
 from ipal.learners.trained import TrainedLearner
 from ipal.state import State
 from ipal.streams import TaskStream
@@ -245,3 +245,19 @@ def test_learned_alike_after_an_interruption_also_with_dropout(tiny_stream: Task
     assert learner.encoder_.generator is learner.generator_
     again = learned(IPAL, tiny_stream, 2, encoder=dropping)
     assert equal(learn(learner, tiny_stream.task(1)).state(), again.state())
+
+
+def test_gradients_are_on_again_after_an_interruption_that_left_them_off(
+    tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> None:
+        torch.set_grad_enabled(False)  # as torch.no_grad() does, before a signal comes
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(NCM, "absorb", interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            learn(NCM(), tiny_stream.task(0))
+        assert torch.is_grad_enabled()
+    finally:
+        torch.set_grad_enabled(True)

@@ -18,6 +18,7 @@ from ipal.fleet import Member, Silent, run_fleet
 from ipal.graph import Graph
 from ipal.learners import IPAL, LEARNERS, Analytic, Learner, trained
 from ipal.learners.trained import TrainedLearner
+from ipal.parallel import Team
 from ipal.recorded import Recorded, Terms, can_record
 from ipal.store import RunStore
 from ipal.streams import Task, TaskStream
@@ -248,4 +249,12 @@ def test_without_a_way_to_clear_workspaces_no_step_is_recorded(data: Dataset, mo
     assert learner._is_repetitive
     monkeypatch.delattr(torch._C, "_cuda_clearCublasWorkspaces")
     assert not can_record()
+    assert not learner._is_repetitive
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
+    assert learner._is_repetitive
+    # A recording has no parts to be listened to, and talks to no other process.
+    with monkeypatch.context() as listened:
+        listened.setattr(trained, "is_listening", lambda: True)
+        assert not learner._is_repetitive
+    monkeypatch.setattr(trained, "team", lambda: Team(0, 2))
     assert not learner._is_repetitive

@@ -5,9 +5,13 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
 from ipal import spans
+from ipal.graph import Graph
+from ipal.learners import IPAL
+from ipal.learners.training_free import propagated
 from ipal.sampling import prefetched
 from ipal.spans import Recorder, is_listening, span, spanned
 
@@ -184,3 +188,16 @@ def test_an_exception_in_another_thread_leaves_it_sane() -> None:
         ("outer",): 2,
         ("outer", "inner"): 2,
     }
+
+
+def test_propagation_and_the_making_of_an_optimiser_are_parts() -> None:
+    graph = Graph(np.eye(3, dtype=np.float32), np.array([[0, 1], [1, 2]]))
+    recorder = Recorder()
+    with recorder.listening():
+        propagated(graph, 1)
+        propagated(graph, 1)  # looked up
+        IPAL().initialise(3)
+    parts = recorder.laps[0].parts
+    assert parts["propagation",].times == 2
+    assert parts["propagation", "propagation"].times == 1
+    assert parts["optimiser",].times == 1

@@ -266,3 +266,7 @@ def test_the_answers_of_an_exam_are_the_labels_of_its_nodes(tiny: Dataset):
                 mine = (stream.task_of == index) & (stream.part == part)
                 assert np.array_equal(answers.labels, tiny.y[mine])
                 assert np.array_equal(exam.graph.x[answers.nodes], tiny.graph.x[mine])
+
+
+def test_the_numbers_of_parts_stay_as_they_are_since_identities_of_streams_are_made_of_them() -> None:
+    assert (TRAIN, VALIDATION, TEST) == (0, 1, 2)

@@ -15,6 +15,11 @@ from ipal.whereabouts import Whereabouts
 from tests.support import Watcher
 
 
+def test_a_row_need_not_say_what_stands_behind_it() -> None:
+    row = Row([1.0], [2.0], {"0": 2.0})
+    assert row.confusion == row.drift == {}
+
+
 def test_confusion_counts_by_hand():
     truth, predicted = np.array([0, 0, 0, 1, 1]), np.array([0, 2, 2, 1, 0])
     pairs = counted(predicted, truth)

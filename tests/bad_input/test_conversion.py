@@ -320,6 +320,10 @@ def test_features_with_a_gradient_or_from_other_libraries_are_read() -> None:
         assert np.array_equal(found.toarray() if sp.issparse(found) else found, plain)
     data.x = SparseTensor(torch.from_numpy(X).float(), has_value=True)
     assert np.array_equal(graph_of(data).x.toarray(), plain)
+    # Without values, every entry is a one.
+    there = X > 0
+    data.x = SparseTensor(torch.from_numpy(3.0 * there), has_value=False)
+    assert np.array_equal(graph_of(data).x.toarray(), there.astype(np.float32))
 
 
 class Table:

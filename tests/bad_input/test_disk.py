@@ -284,3 +284,9 @@ def test_a_device_as_output_is_refused_before_anything_is_done(
 ) -> None:
     for words in (["predict", saved, "--graph", "digits"], ["export", saved], ["merge", saved, saved]):
         complaint(command(*words, "-o", output, *force), output, "is a device, a pipe or a socket")
+
+
+def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").mkdir()
+    with pytest.raises(StoreError, match=r"Cannot write .*log\.txt"):
+        RunFolder(tmp_path).log("begun")

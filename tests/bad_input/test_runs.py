@@ -11,6 +11,7 @@ import yaml
 
 from ipal import experiment
 from ipal.config import run_config
+from ipal.errors import StoreError
 from ipal.state import State
 from ipal.store import RunFolder, RunStore
 from tests.bad_input.support import GRAPH, SMALL, X, contents, wanted
@@ -219,6 +220,15 @@ def test_a_name_that_fits_several_runs_lists_them(command: Command, finished: Pa
     other = finished.with_name(finished.name.replace("seed0", "seed1"))
     shutil.copytree(finished, other)
     complaint(command(verb, "synthetic"), "fits 2 runs", finished.name, other.name, "say more", "latest")
+
+
+def test_of_many_runs_that_a_name_fits_four_are_listed(tmp_path: Path) -> None:
+    for number in range(6):
+        (tmp_path / f"run-{number}").mkdir()
+        (tmp_path / f"run-{number}" / "config.yaml").touch()
+    with pytest.raises(StoreError, match="'run' fits 6 runs") as refused:
+        RunStore(tmp_path).find("run")
+    assert str(refused.value).count("run-") == 4
 
 
 def test_a_run_that_is_not_finished_is_not_shown_but_told_how_to_finish(command: Command, interrupted: Path) -> None:

@@ -62,6 +62,14 @@ def test_prototype_contrast_with_prototypes_alone_is_eq_2_by_hand() -> None:
     close(losses.prototype_contrast(NODES, LABELS, PROTOTYPES, tau), (node_0 + node_1) / 2)
 
 
+def test_prototype_contrast_leaves_out_prototypes_that_are_absent_by_hand() -> None:
+    # The third prototype is none: its cosines, -1 and 0, do not count, whatever they are.
+    node_0 = -math.log(math.exp(1) / (math.exp(1) + math.exp(0.6)))
+    node_1 = -math.log(math.exp(0.8) / (math.exp(0) + math.exp(0.8)))
+    absent = torch.tensor([False, False, True])
+    close(losses.prototype_contrast(NODES, LABELS, PROTOTYPES, 1.0, absent=absent), (node_0 + node_1) / 2)
+
+
 def test_prototype_contrast_with_prototypes_alone_is_cross_entropy_of_cosines() -> None:
     f, mu = F.normalize(normal(9, 4)), F.normalize(normal(5, 4, seed=1))
     labels = torch.arange(9) % 5

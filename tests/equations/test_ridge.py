@@ -180,6 +180,35 @@ def test_what_is_no_sum_of_products_is_refused(gram) -> None:
         ridge.factorise(gram, 0.1)
 
 
+@pytest.mark.parametrize(("asked", "depth", "found"), [(1.0, 5, 10.0), (1.05, 10.2, None)])
+def test_the_largest_ridge_tried_is_ten_times_the_width_by_hand(asked, depth, found) -> None:
+    # A matrix of one number, -depth, whose ridge is measured in ones: it takes a larger one to be positive.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ridge.IllConditioned)
+        if found is None:
+            with pytest.raises(DataError, match="no sums over nodes"):
+                ridge.factorise(doubles([-depth]), asked)
+        else:
+            assert ridge.factorise(doubles([-depth]), asked).ridge == found
+
+
+def test_a_condition_of_ten_to_the_twelve_is_too_much_by_hand() -> None:
+    with pytest.warns(ridge.IllConditioned):
+        assert ridge.factorise(torch.diag(doubles(1e12, 1).flatten()), 0.0).ridge == 1e-10
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ridge.factorise(torch.diag(doubles(0.999e12, 1).flatten()), 0.0).ridge == 0
+
+
+def test_left_out_error_is_the_mean_over_classes_by_hand() -> None:
+    # G = 5 of the rows 1, 1 and 2 with weights 1/2, 1/2 and 1; with a ridge of 1/5, G + 1 = 6. Q = (1, 2).
+    # Class 0: predicted (1, 2) / 6, own pull 1/12, missed (5, -2) / 6 * 12/11 = (10, -4) / 11: 116 / 121.
+    # Class 1: predicted (2, 4) / 6, own pull 4/6, missed (-1, 1) / 3 * 3 = (-1, 1): 2.
+    judges = LeftOut(doubles([1], [1], [2]), torch.tensor([0, 0, 1]), doubles(0.5, 0.5, 1))
+    factor = ridge.factorise(doubles([5]), 0.2)
+    assert judges.error(factor, doubles([1, 2])) == pytest.approx((116 / 121 + 2) / 2)
+
+
 def test_pivots_that_differ_beyond_all_numbers_are_ill_conditioned() -> None:
     with pytest.warns(ridge.IllConditioned):
         assert ridge.factorise(torch.diag(doubles(1e300, 1e-300).flatten()), 0.0).ridge > 0

@@ -1,11 +1,14 @@
 """Sums of the closed form against numbers worked by hand: what they are, what can be taken away, what is refused."""
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from torch import Tensor
 
 from ipal import sums
 from ipal.errors import DataError
+from ipal.parallel import Team
 from ipal.sums import PerClassSums, PooledSums, Rows, Sums, add_gram, mirrored
 
 CPU = torch.device("cpu")
@@ -72,6 +75,51 @@ def test_add_gram_by_hand_and_in_blocks(monkeypatch) -> None:
     torch.testing.assert_close(mirrored(blocks), x.T @ x)
 
 
+def test_pieces_are_the_chosen_rows_and_their_labels() -> None:
+    ((found, labels),) = THREE.pieces(torch.tensor([2, 0]))
+    torch.testing.assert_close(found, doubles([1, 1], [1, 0]))
+    assert labels.tolist() == [1, 0]
+
+
+class Member(Team):
+    """One of two processes, with what the other has for the sums."""
+
+    def __init__(self, rank: int, others: Sequence[Tensor] = ()) -> None:
+        super().__init__(rank, size=2)
+        self.others, self.own = others, list[Tensor]()
+
+    def add_up(self, *tables: Tensor) -> None:
+        self.own = [table.clone() for table in tables]
+        for table, other in zip(tables, self.others, strict=False):
+            table.add_(other)
+
+
+@BOTH
+def test_two_processes_take_in_their_shares_by_hand(kind, monkeypatch) -> None:
+    start = kind.empty(2, CPU).grown(2).exchanged(None, rows(doubles([0, 2]), 1), NAMES)
+    whole = start._changed(1.0, THREE, torch.tensor([2, 2]), torch.tensor([2, 2]))
+    second = Member(1)
+    monkeypatch.setattr(sums, "team", lambda: second)
+    start._changed(1.0, THREE, torch.tensor([2, 2]), torch.tensor([2, 2]))
+    torch.testing.assert_close(second.own[0], doubles([0, 0], [1, 1]))  # three rows: two for the first, and one
+    first = Member(0, second.own)
+    monkeypatch.setattr(sums, "team", lambda: first)
+    together = start._changed(1.0, THREE, torch.tensor([2, 2]), torch.tensor([2, 2]))
+    torch.testing.assert_close(first.own[0], doubles([1, 1], [0, 0]))
+    torch.testing.assert_close(together.total, doubles([1, 1], [1, 3]))
+    assert_same(together, whole)
+    torch.testing.assert_close(start.total, doubles([0, 0], [0, 2]))
+    # Taken away again, each its share with the other sign.
+    second = Member(1)
+    monkeypatch.setattr(sums, "team", lambda: second)
+    together._changed(-1.0, THREE, torch.tensor([0, 1]), torch.tensor([2, 2]))
+    first = Member(0, second.own)
+    monkeypatch.setattr(sums, "team", lambda: first)
+    left = together._changed(-1.0, THREE, torch.tensor([0, 1]), torch.tensor([2, 2]))
+    torch.testing.assert_close(left.total, doubles([0, 0], [0, 2]))
+    torch.testing.assert_close(left.gram, start.gram)
+
+
 @BOTH
 def test_adding_changes_no_sums_that_were_there(kind) -> None:
     before = learned(kind)
@@ -131,6 +179,12 @@ def test_rows_other_than_those_learned_are_refused(kind, foreign) -> None:
     # Also where as many others take their place: they must not hide it.
     with pytest.raises(DataError, match="class ant is no sum over nodes"):
         learned(kind).exchanged(rows(foreign, 0, 0), rows(foreign, 0, 0), NAMES)
+
+
+def test_foreign_rows_of_the_same_sum_are_refused_by_their_products() -> None:
+    # (2, -1) and (-1, 2) add up to what both ants do, but would leave 1.5 - 5/2 on the diagonal.
+    with pytest.raises(DataError, match="class ant is no sum over nodes"):
+        learned(PooledSums).exchanged(rows(doubles([2, -1], [-1, 2]), 0, 0), None, NAMES)
 
 
 def test_a_single_foreign_row_is_refused_where_rows_are_fewer_than_columns() -> None:

@@ -16,8 +16,9 @@ from torch_geometric.data import Data
 from ipal.config import ProtocolConfig
 from ipal.datasets import load
 from ipal.errors import ConfigError, DataError, StoreError
-from ipal.learners import Analytic
-from ipal.learners.analytic import GIB
+from ipal.learners import NCM, Analytic, self_choice
+from ipal.learners.analytic import ENOUGH_ROWS, EXPANSIONS, FIRST_RIDGE, GIB, WIDE
+from ipal.learners.self_choice import HOPS, RIDGES
 from ipal.state import State
 from ipal.streams import TaskStream, default_split
 from tests.methods.support import accuracy, learn
@@ -229,6 +230,15 @@ def test_a_merged_model_goes_on_learning_and_is_saved(tmp_path):
     assert merged.choices()["merged"] is True
 
 
+def test_a_merged_model_has_the_smaller_ridge_and_its_scale_whichever_comes_first():
+    one = case(ridge="auto")
+    a, b = (one.model("per-class", one.of(label)) for label in (0, 1))
+    a.ridge_, a.scale_, a.calibrated_ = 0.1, 5.0, 2
+    b.ridge_, b.scale_, b.calibrated_ = 0.01, 9.0, 3
+    for merged in (a.merged(b), b.merged(a)):
+        assert (merged.ridge_, merged.scale_, merged.calibrated_) == (0.01, 9.0, 5)
+
+
 def test_models_that_map_nodes_differently_are_not_merged():
     one = case(4)
     learner = one.model("pooled", one.of(0))
@@ -255,6 +265,13 @@ def test_models_that_map_nodes_differently_are_not_merged():
         learner.merged(narrow.model("pooled", one.of(1)))
     with Refused(learner, "learned nothing", error=ConfigError):
         learner.merged(Analytic())
+    with Refused(learner, "Only models of the closed form", "not one of 'ncm'"):
+        learner.merged(NCM().partial_fit(one.data(one.of(1))))
+
+
+def test_a_prediction_reaches_as_far_as_the_farthest_hop():
+    one = case(hops=(3, 0, 1))
+    assert one.model("pooled", one.of(0)).reach == 3
 
 
 # ------------------------------------------------------------------ forgetting
@@ -501,6 +518,16 @@ def blobs(features: int, noise: float, homophily: float, seed: int = 0, nodes: i
     edges = np.concatenate([ends, ends[::-1]], axis=1)
     train = torch.from_numpy(random.random(nodes) < 0.6)
     return Data(x=np.float32(x), edge_index=torch.from_numpy(edges), y=torch.from_numpy(y), train_mask=train)
+
+
+def test_what_is_chosen_among_is_what_published_numbers_were_chosen_among():
+    assert HOPS == ((0,), (1,), (2,), (3,), (4,), (5,), (6,), (0, 1), (1, 2), (2, 3), (1, 2, 3))
+    assert RIDGES == (0.001, 0.0032, 0.01, 0.032, 0.1, 0.32, 1.0)
+    assert EXPANSIONS == (0, 1024, 2048, 4096, 8192)
+    assert (WIDE, ENOUGH_ROWS, FIRST_RIDGE) == (4096, 32, 0.1)
+    own = self_choice
+    assert (own.DEFAULT_HOPS, own.NEAR, own.CORNER, own.LEFT_OUT_ROWS) == ((2,), 1.02, 2048, 1024)
+    assert (own.PROBE_RIDGES, own.PROBE_EXPANSION, own.PROBE_ROWS) == ((0.01, 0.1, 1.0), 1024, 3000)
 
 
 def test_neighbours_are_asked_where_they_help_and_only_there():

@@ -58,6 +58,7 @@ def test_importance_is_of_every_parameter_and_never_negative(method, options, ti
     names = [name for name, _ in learner.network_.named_parameters()]
     assert list(learner.importance_) == names
     assert set(learner.anchor_) == set(names)
+    assert not any(value.requires_grad for value in learner.parameters().values())
     for name, parameter in learner.network_.named_parameters():
         assert learner.importance_[name].shape == parameter.shape
         assert (learner.importance_[name] >= 0).all()
@@ -130,6 +131,7 @@ def test_mas_importance_is_the_mean_over_the_nodes_of_all_tasks(tiny_stream: Tas
     for name, value in learner.importance_.items():
         before = own[0].get(name, torch.zeros(()))
         torch.testing.assert_close(value, ((first * before + second * own[1][name]) / (first + second)).detach())
+    assert learner.facts()["nodes"] == learner.nodes_ == first + second
     # The anchor is where the network is now, whatever its way there.
     assert all(torch.equal(learner.anchor_[name], value) for name, value in parameters(learner).items())
 

@@ -142,6 +142,22 @@ def test_efc_means_follow_the_drift_in_the_metric_of_the_task_before(tiny_stream
     assert not torch.equal(learner.feature_matrix_, E)
 
 
+def test_efc_consolidates_in_its_feature_matrix_and_the_identity_together(tiny_stream: TaskStream):
+    learner = learned(EFC, tiny_stream, 1, strength=3.0, damping=0.5)
+    task = tiny_stream.task(1)
+    learner.start(task)
+    prepared = learner.prepare(task)
+    with torch.no_grad():
+        learner.encoder_.weights[0].mul_(1.5)
+    (batch,) = learner.batches(task, 0)
+    apart = learner.training_embeddings(task) - prepared.before
+    along = (apart @ learner.feature_matrix_ * apart).sum(dim=1).mean().item()
+    everywhere = apart.square().sum(dim=1).mean().item()
+    assert along > 0
+    term = learner.loss(batch, prepared)["consolidation"].item()
+    assert term == pytest.approx(3.0 * along + 0.5 * everywhere, rel=1e-4)
+
+
 def test_efc_pools_a_class_that_comes_again_as_its_memory_does(tiny_stream: TaskStream):
     learner = learn(make(EFC), *(tiny_stream.task(index) for index in (0, 1, 0)))
     assert len(learner.covariance_) == len(learner.memory_) == 4

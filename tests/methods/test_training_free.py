@@ -7,9 +7,9 @@ import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.neighbors import NearestCentroid
 
-from ipal import budget
+from ipal import budget, room
 from ipal.budget import Budget
-from ipal.errors import NonFiniteError
+from ipal.errors import CapacityError, NonFiniteError
 from ipal.graph import Graph
 from ipal.learners import NCM, SLDA, training_free
 from ipal.learners.kept import disjoint_union
@@ -194,3 +194,45 @@ def test_features_propagated_otherwise_take_the_place_of_those_before(tiny_strea
     assert propagated(graph, 2) is first
     assert propagated(graph, 3) is not first
     assert training_free._ready[graph][0] == 3
+
+
+def test_features_whose_squares_only_together_are_too_large_are_refused(tiny_stream: TaskStream):
+    task = tiny_stream.task(0)
+    x = np.zeros((task.graph.num_nodes, 2), dtype=np.float32)
+    x[task.nodes[0]] = 1.5e19  # its square is 2.25e38, and float32 ends at 3.4e38
+    with pytest.raises(NonFiniteError, match="too large to be squared"):
+        learn(NCM(hops=0), Task(Graph(x, task.graph.edges), task.nodes, task.labels))
+
+
+@BOTH
+def test_a_restored_learner_draws_on_where_it_was(method, tiny_stream: TaskStream):
+    learner = learn(method(), tiny_stream.task(0))
+    torch.rand(3, generator=learner.generator_)
+    other = method()
+    other.restore(learner.state())
+    assert torch.equal(torch.rand(3, generator=other.generator_), torch.rand(3, generator=learner.generator_))
+
+
+def test_slda_asks_for_room_for_its_covariance_first(monkeypatch):
+    monkeypatch.setattr(room, "available", lambda: 8 * 5 * 5)
+    learner = SLDA()
+    learner.initialise(5)
+    shapes = {name: tuple(tensor.shape) for name, tensor in learner.tensors().items() if name != "generator"}
+    assert shapes == {
+        "sums.sum": (0, 5),
+        "sums.count": (0,),
+        "scatter": (5, 5),
+        "discriminant.weights": (0, 5),
+        "discriminant.offsets": (0,),
+    }
+    monkeypatch.setattr(room, "available", lambda: 8 * 5 * 5 - 1)
+    with pytest.raises(CapacityError, match="The covariance of 5 features"):
+        SLDA().initialise(5)
+
+
+def test_features_whose_sums_are_no_numbers_are_refused_and_nothing_is_warned_of():
+    x = np.full((2000, 4), 3e38, dtype=np.float32)
+    x[1000:] *= -1  # both halves overflow, and infinity less infinity is no number
+    task = Task(Graph(x, np.zeros((2, 0), dtype=np.int64)), np.arange(2000), np.arange(2000) // 1999)
+    with pytest.raises(NonFiniteError, match="too large to be squared"):
+        learn(NCM(hops=0), task)

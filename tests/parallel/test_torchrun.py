@@ -12,10 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from filelock import FileLock
 
 from ipal.cli import team
 from ipal.errors import ConfigError, TeamError
+from ipal.learners import base
+from ipal.learners.base import usable_device
 from ipal.parallel import LOST, Team, joined
 from tests.support import Command
 
@@ -219,3 +222,25 @@ def test_a_wrong_timeout_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IPAL_TEAM_TIMEOUT", "soon")
     with pytest.raises(ConfigError, match="IPAL_TEAM_TIMEOUT is 'soon'"), joined():
         pass
+
+
+def test_processes_take_gpus_of_their_own_and_none_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    for size, name, local_rank, found in (
+        (1, "cuda:1", 0, "cuda:1"),
+        (1, "cuda", 0, "cuda:0"),
+        (2, "cuda", 1, "cuda:1"),
+        (2, "cpu", 1, "cpu"),
+    ):
+        monkeypatch.setattr(base, "team", lambda size=size, local=local_rank: Team(local, size, local))
+        assert usable_device(name) == torch.device(found)
+    with pytest.raises(ConfigError, match="'cuda:0' is one GPU for all processes"):
+        usable_device("cuda:0")
+    monkeypatch.setattr(base, "team", lambda: Team(2, 3, 2))
+    with pytest.raises(
+        ConfigError, match=r"'cuda:2' is not there \(2 CUDA device\(s\) found\): start no more processes"
+    ):
+        usable_device("cuda")
+    monkeypatch.setattr(base, "team", Team)
+    with pytest.raises(ConfigError, match=r"'cuda:2' is not there \(2 CUDA device\(s\) found\): use --device cpu"):
+        usable_device("cuda:2")

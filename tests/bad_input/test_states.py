@@ -1,0 +1,114 @@
+"""Saved states whose parts contradict each other, or are out of bounds, are refused."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+import ipal
+from ipal import EncoderConfig, StoreError, TrainConfig
+from ipal.learners import learner_class
+from ipal.learners.checks import MisfitError
+from ipal.learners.convert import task_of
+from ipal.learners.facts import CountedFacts, Facts, SumsFacts, check_facts
+from ipal.state import State
+from tests.bad_input.support import Y, some_data
+
+
+def small_state(method: str) -> State:
+    learner = learner_class(method)(train=TrainConfig(epochs=1), encoder=EncoderConfig(hidden=4, width=3))
+    return learner.partial_fit(some_data()).state()
+
+
+def assert_refused(state: State, tensors: dict[str, Tensor], words: str, path: Path) -> None:
+    State(tensors, state.facts).save(path)
+    with pytest.raises(StoreError, match=words):
+        ipal.load(path)
+
+
+def test_gem_without_a_node_is_refused(tmp_path: Path) -> None:
+    state = small_state("gem")
+    kept = {name: tensor for name, tensor in state.tensors.items() if not name.startswith("memory.")}
+    assert_refused(state, kept, "it keeps no node", tmp_path / "m")
+
+
+@pytest.mark.parametrize("method", ["ewc", "bare", "ipal", "joint", "er-gnn"])
+def test_moments_that_are_not_those_of_the_weights_are_refused(method: str, tmp_path: Path) -> None:
+    state = small_state(method)
+    changed = {"optimizer.encoder.weights.0.exp_avg_sq": -torch.ones(5, 4)}
+    assert_refused(state, {**state.tensors, **changed}, "optimiser's moments are not", tmp_path / "m")
+
+
+@pytest.mark.parametrize("group", ["importance", "anchor"])
+def test_an_anchor_or_importance_of_another_network_is_refused(group: str, tmp_path: Path) -> None:
+    state = small_state("mas")
+    name = f"{group}.encoder.biases.0"
+    fewer = {key: tensor for key, tensor in state.tensors.items() if key != name}
+    assert_refused(state, fewer, "'encoder.biases.0' is missing", tmp_path / "m")
+    shorter = {**fewer, name: torch.zeros(3)}
+    assert_refused(state, shorter, r"'encoder.biases.0' has the shape \(3,\) instead of \(4,\)", tmp_path / "m")
+    doubled = {**fewer, name: torch.zeros(4, dtype=torch.float64)}
+    assert_refused(state, doubled, "holds torch.float64 instead of torch.float32", tmp_path / "m")
+
+
+def test_a_state_from_the_middle_of_a_task_is_a_checkpoint_and_no_model(tmp_path: Path) -> None:
+    learner = learner_class("lwf")(train=TrainConfig(epochs=2), encoder=EncoderConfig(hidden=4, width=3))
+    learner.partial_fit(some_data(train_mask=np.isin(Y, (0, 1))))
+    later = learner.learn(task_of(some_data(train_mask=np.isin(Y, (2, 3)))))
+    next(later)
+    middle = learner.state()
+    later.close()
+    assert_refused(middle, dict(middle.tensors), "it stopped in the middle of a task", tmp_path / "m")
+    learner.restore(middle)
+
+
+# ---------------------------------------------------------------------- plain data, at its bounds
+
+PLAIN: dict[str, Any] = {"method": "m", "settings": {}, "num_features": 3, "labels": [0, 1]}
+MAPPED: dict[str, Any] = {"hops": [1], "expansion": 8, "fingerprint": "f"}
+OF_SUMS = {**PLAIN, "map": MAPPED, "ridge": 0.1, "scale": [1.0, 2.0], "choices": {"ridge": []}}
+COUNTED = {**PLAIN, "learning_rate": 0.1, "nodes": 5}
+LONG = [*map(str, range(2**13 - 1)), "x" * 2**13]  # as many labels as the longest has letters
+BOUNDS: dict[str, tuple[list[Any], list[Any]]] = {
+    "num_features": ([1, 2**31 - 1], [0, 2**31, 2**40, "3", 3.0]),
+    "labels": (
+        [[0], ["a"], [-(2**63), 2**63 - 1], LONG],
+        [[], [0, 0], [2**63], [-(2**63) - 1], [0, "a"], [*LONG, "a"]],
+    ),
+    "map.hops": ([[0], [10_000], [1] * 64], [[], [-1], [10_001], [1] * 65]),
+    "map.expansion": ([0, 2**31 - 1], [-1, 2**31]),
+    "map.fingerprint": (["", "f" * 64], ["f" * 65, 1]),
+    "map.more": ([], [1]),
+    "ridge": ([0.0, 1e9], [-1e-9, float("inf"), float("nan"), "1"]),
+    "scale": ([[1e-9, 0.0], [2.0, 7.0]], [[0.0, 1.0], [1.0, -1.0], [1.0, 0.5], [1.0], [1.0, 1.0, 1.0], []]),
+    "choices": ([{"ridge": [], "more": 1}], [{}, {"ridge": None}, {"ridge": {}}, []]),
+    "nodes": ([0, 10**9], [-1, 0.5]),
+    "learning_rate": ([1e-9], [0.0, -0.1, float("nan")]),
+}
+
+
+def with_fact(place: str, value: Any) -> tuple[dict[str, Any], type[Facts]]:
+    if place in ("nodes", "learning_rate"):
+        return {**COUNTED, place: value}, CountedFacts
+    if place.startswith("map."):
+        return {**OF_SUMS, "map": {**MAPPED, place[4:]: value}}, SumsFacts
+    return {**OF_SUMS, place: value}, SumsFacts
+
+
+@pytest.mark.parametrize("place", BOUNDS)
+def test_plain_data_of_a_state_has_bounds(place: str) -> None:
+    allowed, refused = BOUNDS[place]
+    for value in allowed:
+        check_facts(*with_fact(place, value))
+    for value in refused:
+        with pytest.raises(MisfitError, match="facts are wrong"):
+            check_facts(*with_fact(place, value))
+
+
+def test_plain_data_that_were_checked_do_not_change() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        Facts(**PLAIN).num_features = 4
