@@ -1,5 +1,6 @@
 """Nothing of a run stays in memory when it ends, fails or is interrupted: reference counting alone frees it."""
 
+import copy
 import gc
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from ipal.graph import Graph
 from ipal.learners import IPAL, LEARNERS, Analytic, Learner, trained
 from ipal.learners.trained import TrainedLearner
 from ipal.parallel import Team
-from ipal.recorded import Recorded, Terms, can_record
+from ipal.recorded import Recordings, Terms, can_record
 from ipal.store import RunStore
 from ipal.streams import Task, TaskStream
 from tests.support import Watcher
@@ -55,7 +56,7 @@ def repeated(monkeypatch: pytest.MonkeyPatch) -> list[Repeated]:
     """Steps are recorded, as on a GPU; what was recorded."""
     made: list[Repeated] = []
     monkeypatch.setattr(Repeated, "made", made, raising=False)
-    monkeypatch.setattr(trained, "Recorded", Repeated)
+    monkeypatch.setattr(Recordings, "record", lambda self, step, generator: Repeated(step, generator))
     repeats = property(lambda self: self.recordable and self._has_stepped and self.batch == "full")
     monkeypatch.setattr(TrainedLearner, "_is_repetitive", repeats)
     return made
@@ -214,16 +215,21 @@ class Device:
         return device
 
 
-def test_a_recording_gives_its_memory_back_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recordings_share_memory_and_give_it_back_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     device = Device().installed(monkeypatch)
-    recorded = Recorded(lambda: {"loss": torch.tensor(2.0)}, torch.Generator())
-    assert device.done == [
-        "generator", "workspaces cleared", "capture into 7", "end of capture", "workspaces cleared"
-    ]  # fmt: skip
+    captured = ["workspaces cleared", "capture into 7", "end of capture", "workspaces cleared"]
+    recordings = Recordings()
+    recorded = recordings.record(lambda: {"loss": torch.tensor(2.0)}, torch.Generator())
+    assert device.done == [*captured, "generator", *captured]
     device.done.clear()
     assert recorded() == {"loss": torch.tensor(2.0)}
     recorded.close()
-    assert device.done == ["replay", "graph reset", "pool gone"]
+    recordings.record(lambda: {"loss": torch.tensor(2.0)}, torch.Generator()).close()
+    assert device.done == ["replay", "graph reset", "generator", *captured, "graph reset"]
+    device.done.clear()
+    assert copy.deepcopy(recordings) is recordings
+    del recordings
+    assert device.done == ["graph reset", "pool gone"]
 
 
 def test_a_step_that_cannot_be_recorded_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,10 +238,12 @@ def test_a_step_that_cannot_be_recorded_leaves_nothing(monkeypatch: pytest.Monke
     def fails() -> Terms:
         raise RuntimeError("no")
 
+    recordings = Recordings()
     with pytest.raises(RuntimeError, match="no") as caught:
-        Recorded(fails, torch.Generator())
-    del caught
-    assert device.done[-3:] == ["end of capture", "workspaces cleared", "pool gone"]
+        recordings.record(fails, torch.Generator())
+    assert device.done[-2:] == ["end of capture", "workspaces cleared"]
+    del caught, recordings
+    assert device.done[-2:] == ["graph reset", "pool gone"]
 
 
 def test_without_a_way_to_clear_workspaces_no_step_is_recorded(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:

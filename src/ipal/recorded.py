@@ -1,13 +1,13 @@
 """A step of training recorded as a CUDA graph: on a GPU, small steps spend their time in starting kernels one by one.
 
 A recording holds the very kernels that the step would start, on the same memory: replayed, it computes the same bits.
-That memory is a pool of its own. Torch does not use it for anything else and keeps it when the graph is gone, so it is
-given back by hand: see `close`.
+That memory is a pool of its own, which torch does not use for anything else and keeps when the graph is gone. The
+recordings of one learner, one after the other, share a pool: to give memory back, a GPU waits for all that it does.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -20,28 +20,44 @@ def can_record() -> bool:
     return hasattr(torch._C, "_cuda_clearCublasWorkspaces")
 
 
+class Recordings:
+    """The memory of one learner's recordings, of which one at a time is in use; given back when it is let go."""
+
+    def __init__(self) -> None:
+        self._pool: Any = None
+        self._anchor: Any = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def record(self, step: Callable[[], Terms], generator: torch.Generator) -> "Recorded":
+        """Record a step on the generator's device."""
+        with torch.cuda.device(generator.device):
+            if self._pool is None:
+                self._pool, self._anchor = torch.cuda.MemPool(), torch.cuda.CUDAGraph()
+                # Without any graph in it, a pool cannot be used again (torch 2.11).
+                with captured(self._anchor, self._pool):
+                    torch.zeros(1, device=generator.device)
+            return Recorded(step, generator, self._pool)
+
+    def __del__(self) -> None:
+        # In this order: a pool that is let go returns to the device what no graph and no tensor holds any more.
+        if self._anchor is not None:
+            self._anchor.reset()
+
+
 class Recorded:
     """A step without arguments, recorded when made and repeated when called, until it is closed."""
 
-    def __init__(self, step: Callable[[], Terms], generator: torch.Generator) -> None:
+    def __init__(self, step: Callable[[], Terms], generator: torch.Generator, pool: Any) -> None:
         # A recording holds on to all that its kernels look at.
         self._step: Callable[[], Terms] | None = step
-        with torch.cuda.device(generator.device):
-            self._graph, self._pool = torch.cuda.CUDAGraph(), torch.cuda.MemPool()
-            # Every replay goes on drawing where the last one ended.
-            self._graph.register_generator_state(generator)
-            here, aside = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
-            aside.wait_stream(here)
-            with torch.cuda.stream(aside), _own_workspaces():
-                # Not with torch.cuda.graph(): that waits for all streams and empties caches, which other runs use.
-                pool: Any = self._pool.id
-                self._graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-                try:
-                    terms = step()
-                    self._values = torch.stack(list(terms.values()))
-                finally:
-                    self._graph.capture_end()
-            here.wait_stream(aside)
+        self._graph = torch.cuda.CUDAGraph()
+        # Every replay goes on drawing where the last one ended.
+        self._graph.register_generator_state(generator)
+        with captured(self._graph, pool):
+            terms = step()
+            self._values = torch.stack(list(terms.values()))
         self._names = list(terms)
 
     def __call__(self) -> Terms:
@@ -49,13 +65,25 @@ class Recorded:
         return dict(zip(self._names, self._values.clone().unbind(), strict=True))
 
     def close(self) -> None:
-        """Give all memory back but that of tensors which the step left elsewhere, as gradients.
-
-        In this order: a pool that is let go returns to the device what no graph and no tensor holds any more.
-        """
+        """Let the next recording use the memory, but that of tensors which the step left elsewhere, as gradients."""
         self._graph.reset()
         self._step = None
-        del self._values, self._pool
+        del self._values
+
+
+@contextmanager
+def captured(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
+    """What is computed inside becomes a graph's kernels, with memory from a pool."""
+    here, aside = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    aside.wait_stream(here)
+    with torch.cuda.stream(aside), _own_workspaces():
+        # Not with torch.cuda.graph(): that waits for all streams and empties caches, which other runs use.
+        graph.capture_begin(pool=pool.id, capture_error_mode="thread_local")
+        try:
+            yield
+        finally:
+            graph.capture_end()
+    here.wait_stream(aside)
 
 
 @contextmanager

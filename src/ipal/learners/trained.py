@@ -33,7 +33,7 @@ from ipal.learners.base import Learner, Look, Terms
 from ipal.learners.checks import Shapes, check_shapes, require
 from ipal.learners.facts import Facts, TrainedFacts
 from ipal.parallel import team
-from ipal.recorded import Recorded, can_record
+from ipal.recorded import Recorded, Recordings, can_record
 from ipal.spans import is_listening, span, spanned
 from ipal.streams import Task
 
@@ -99,6 +99,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
         self.learning_rate_: float | None = None  # none has been needed yet: no task has begun
         self.previous_: nn.ModuleDict | None = None
         self._has_stepped = False
+        self._recordings = Recordings()
         self.renew_network()
 
     def renew_network(self) -> None:
@@ -127,7 +128,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
             for epoch in range(first_epoch, self.epochs):
                 if recorded is None and self._is_repetitive:
                     (batch,) = self.batches(task, epoch)
-                    recorded = Recorded(partial(self._step, batch, prepared), self.generator_)
+                    recorded = self._recordings.record(partial(self._step, batch, prepared), self.generator_)
                 terms = recorded() if recorded else self._epoch(task, epoch, prepared)
                 unread.append(terms)
                 yield terms
@@ -138,7 +139,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
         team().align(list(self.network_.parameters()))
         # Before anything is remembered of it. Whoever reads the terms meanwhile finds the same, earlier.
         check_terms(read_terms(unread), first_epoch, self.epochs)
-        check_tensors(self.tensors(), self.keeps, f"epoch {self.epochs} of {self.epochs}")
+        check_tensors(dict(self.network_.named_parameters()), self.keeps, f"epoch {self.epochs} of {self.epochs}")
         with torch.no_grad(), span("end of task"):
             self.end_task(task, prepared)
         self.previous_ = None
