@@ -13,8 +13,8 @@ run: $(INSTALLED)
 
 # What compares bits is run once more in new processes with MKL's plainest kernels, which other processors get: what is
 # bit-equal by construction is bit-equal there too.
-BITS := tests/test_bits.py tests/test_estimator.py tests/test_resume.py
-BITS += tests/equations/test_ridge.py tests/equations/test_sums.py
+BITS := tests/learners/test_bits.py tests/learners/test_estimator.py tests/runs/test_resume.py
+BITS += tests/learners/test_ridge.py tests/learners/test_class_sums.py
 
 test: check
 	$(BIN)/pytest

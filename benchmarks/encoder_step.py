@@ -15,10 +15,10 @@ from timing import WIDTH, begin, cs, describe, difference, interleaved, options,
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
+from ipal.backend.operators import operators
 from ipal.config import EncoderConfig
-from ipal.datasets import Dataset, load
-from ipal.encoder import GCN
-from ipal.engine import operators
+from ipal.data.datasets import Dataset, load
+from ipal.nn.encoder import GCN
 
 ROUNDING = 1e-4
 

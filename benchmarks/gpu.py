@@ -27,13 +27,16 @@ import torch
 from timing import begin, cs, describe
 from torch import Tensor
 
-from ipal import batches, centrality, engine, experiment, streams
+from ipal.backend import batches, operators
+from ipal.backend.operators import SparseMatrix
+from ipal.bench.interleave import Member, run_fleet
 from ipal.config import override, run_config
-from ipal.datasets import Dataset, load
-from ipal.engine import SparseMatrix
-from ipal.fleet import Member, Silent, run_fleet
+from ipal.data import centrality, streams
+from ipal.data.datasets import Dataset, load
 from ipal.learners.trained import TrainedLearner
-from ipal.store import RunStore
+from ipal.runs import runner
+from ipal.runs.run_folder import RunStore
+from ipal.runs.runner import Silent
 
 PARTS = ("stream", "grid", "batches", "closed-form", "memory")
 GAMMAS = tuple(round(0.1 * step, 1) for step in range(1, 11))
@@ -43,15 +46,13 @@ MOST_GROWTH = 1.1
 
 
 def resolved(dataset: Dataset, **tree: Any) -> Any:
-    config, _ = experiment.resolve(
-        run_config(override({"dataset": dataset.name, "device": "cuda"}, tree)), dataset=dataset
-    )
+    config, _ = runner.resolve(run_config(override({"dataset": dataset.name, "device": "cuda"}, tree)), dataset=dataset)
     return config
 
 
 def forget_graphs() -> None:
     """So that every run makes its tasks and operators anew, as the first run of a process does."""
-    for known in (engine._ready, batches._ready, centrality._ready, streams._parts, experiment._streams):
+    for known in (operators._ready, batches._ready, centrality._ready, streams._parts, runner._streams):
         known.clear()
 
 
@@ -62,7 +63,7 @@ def one(dataset: Dataset, **tree: Any) -> tuple[dict[str, Any], float]:
     with tempfile.TemporaryDirectory() as folder:
         torch.cuda.synchronize()
         start = time.perf_counter()
-        result = experiment.run(config, dataset, RunStore(Path(folder)).folder_for(config), Silent())
+        result = runner.run(config, dataset, RunStore(Path(folder)).folder_for(config), Silent())
         return result, time.perf_counter() - start
 
 
@@ -157,7 +158,7 @@ def memory(data: Dataset, runs: int, epochs: int) -> bool:
     for seed in range(runs):
         config = resolved(data, seed=seed, train={"epochs": epochs})
         with tempfile.TemporaryDirectory() as folder:
-            experiment.run(config, data, RunStore(Path(folder)).folder_for(config), Silent())
+            runner.run(config, data, RunStore(Path(folder)).folder_for(config), Silent())
         torch.cuda.synchronize()
         free, total = torch.cuda.mem_get_info()
         used.append(total - free)

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from timing import begin, cs, describe, interleaved, options, ratio
 
+from ipal.backend.operators import operators
 from ipal.config import ProtocolConfig
-from ipal.datasets import Dataset
-from ipal.engine import operators
+from ipal.data.datasets import Dataset
+from ipal.data.streams import TaskStream
 from ipal.learners.ipal import IPAL
-from ipal.streams import TaskStream
 
 
 def compare(learner: IPAL, stream: TaskStream, index: int, repeats: int) -> dict[str, list[float]]:

@@ -20,14 +20,14 @@ import torch
 from timing import begin, options
 
 from ipal.config import ProtocolConfig
-from ipal.datasets import load
-from ipal.environment import PeakMemory
-from ipal.evaluate import evaluate
-from ipal.graph import Graph
-from ipal.learners.analytic import Analytic
-from ipal.neighbours import Neighbours
-from ipal.spans import Recorder, span
-from ipal.streams import Answers, Exam, Task, TaskStream, default_split
+from ipal.data.csr import Neighbours
+from ipal.data.datasets import load
+from ipal.data.graph import Graph
+from ipal.data.streams import Answers, Exam, Task, TaskStream, default_split
+from ipal.evaluation.evaluate import evaluate
+from ipal.learners.analytic.learner import Analytic
+from ipal.runs.environment import PeakMemory
+from ipal.system.tracing import Recorder, span
 
 CLASSES, FEATURES, HOMOPHILY, SIGNAL = 40, 64, 0.6, 0.15
 EDGES_AT_ONCE = 100_000_000

@@ -17,9 +17,9 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from ipal import datasets
-from ipal.capacity import parse_bytes
+from ipal.data import datasets
 from ipal.learners import LEARNERS
+from ipal.runs.memory_plan import parse_bytes
 
 GIB = 2**30
 

@@ -14,8 +14,8 @@ import numpy as np
 from timing import begin, cs_sized, describe, options
 
 from ipal.config import EncoderConfig, ProtocolConfig, TrainConfig
+from ipal.data.streams import TaskStream
 from ipal.learners import learner_class
-from ipal.streams import TaskStream
 
 TASKS = (2,) * 7
 EPOCHS = 10

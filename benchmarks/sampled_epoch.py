@@ -18,11 +18,11 @@ from timing import WIDTH, begin, describe, difference, interleaved, options, rat
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
+from ipal.backend.neighbor_sampling import Sampler, compact, prefetched
+from ipal.backend.operators import SampledOperators, SparseMatrix, SparsePair
 from ipal.config import EncoderConfig, Sampling
-from ipal.datasets import Dataset, load
-from ipal.encoder import GCN
-from ipal.engine import SampledOperators, SparseMatrix, SparsePair
-from ipal.sampling import Sampler, compact, prefetched
+from ipal.data.datasets import Dataset, load
+from ipal.nn.encoder import GCN
 
 ROUNDING = 1e-3
 

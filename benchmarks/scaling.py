@@ -34,12 +34,12 @@ import numpy as np
 from scaling_figure import draw
 from timing import begin, options
 
-from ipal import experiment
 from ipal.config import RunConfig, override, run_config
-from ipal.environment import environment
-from ipal.fleet import Silent
 from ipal.report.figures import write_figure
-from ipal.store import RunStore
+from ipal.runs import runner
+from ipal.runs.environment import environment
+from ipal.runs.run_folder import RunStore
+from ipal.runs.runner import Silent
 
 EPOCHS, EXPANSION = 5, 512
 SMALLEST_MEMORY = 2**20
@@ -117,10 +117,10 @@ def one_run(shape: Shape, settings: dict[str, Any], threads: int) -> tuple[dict[
     """The result of a run; and the directed edges of its graph, and the time from the graph to the stored result."""
     split = [shape.classes // shape.tasks] * shape.tasks
     tree = override({"dataset": shape.dataset, "split": split, "threads": threads}, settings)
-    config, dataset = experiment.resolve(run_config(tree))
+    config, dataset = runner.resolve(run_config(tree))
     with tempfile.TemporaryDirectory() as folder:
         wall, processor = time.perf_counter(), time.process_time()
-        result = experiment.run(config, dataset, RunStore(Path(folder)).folder_for(config), Silent())
+        result = runner.run(config, dataset, RunStore(Path(folder)).folder_for(config), Silent())
         wall, processor = time.perf_counter() - wall, time.process_time() - processor
     return result, {"edges": dataset.graph.num_edges, "wall_seconds": wall, "processor_seconds": processor}
 
@@ -144,7 +144,7 @@ def measured(direction: str, shape: Shape, settings: dict[str, Any], threads: in
 def measured_apart(*case: Any) -> Cost:
     """In a process forked off one that has loaded the libraries and computed nothing."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["ipal.experiment", "ipal.report.figures"])
+    context.set_forkserver_preload(["ipal.runs.runner", "ipal.report.figures"])
     with ProcessPoolExecutor(1, mp_context=context) as process:
         return process.submit(measured, *case).result()
 

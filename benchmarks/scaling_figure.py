@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from ipal.report.figures import DPI
-from ipal.report.marks import COLOURS, MARKERS
+from ipal.report.styles import COLOURS, MARKERS
 
 ROWS = {"seconds": ("learning and evaluation, seconds", 1.0), "memory": ("peak memory less a minimal run's, MB", 1e6)}
 LABELS = {"nodes": "nodes + edges (degree fixed)", "edges": "nodes + edges (nodes fixed)"}

@@ -32,12 +32,12 @@ from hostile import Sample, Target
 from timing import begin, cs, describe, options
 
 from ipal.config import ProtocolConfig, TrainConfig
-from ipal.datasets import Dataset
-from ipal.graph import Graph
-from ipal.inference import neighbourhood, predict
+from ipal.data.datasets import Dataset
+from ipal.data.graph import Graph
+from ipal.data.streams import TaskStream
+from ipal.deploy.predict import neighbourhood, predict
+from ipal.deploy.serving.bodies import JSON, NPZ, json_body, npz_body
 from ipal.learners import IPAL, Analytic, Learner
-from ipal.serving.bodies import JSON, NPZ, json_body, npz_body
-from ipal.streams import TaskStream
 
 NODES = 100
 BODIES = 40

@@ -14,7 +14,7 @@ import torch
 from timing import WIDTH, begin, cs, describe, difference, interleaved, options, ratio
 from torch import Tensor
 
-from ipal.engine import DENSE_PER_SPARSE, SparseMatrix, SparsePair
+from ipal.backend.operators import DENSE_PER_SPARSE, SparseMatrix, SparsePair
 
 ROUNDING = 1e-5
 CPU = torch.device("cpu")

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from ipal.config import RunConfig
-from ipal.datasets import Dataset, catalog, load
-from ipal.environment import environment
-from ipal.graph import Graph
+from ipal.data.datasets import Dataset, catalog, load
+from ipal.data.graph import Graph
+from ipal.runs.environment import environment
 
 WIDTH = 128
 

@@ -9,7 +9,7 @@ import numpy as np
 from torch_geometric.data import Data
 
 import ipal
-from ipal.audit import Evidence, View, audit
+from ipal.analysis.audit import Evidence, View, audit
 
 PERSON = np.array([3, 250, 611, 1200])  # the nodes of one person: posts, devices, visits
 

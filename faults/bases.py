@@ -104,21 +104,21 @@ def _graphs() -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]], dict[st
 def _make_models(folder: Path) -> None:
     """A finished run of every method, and some interrupted ones."""
     from faults.kills_forked import Nobody
-    from ipal import experiment
     from ipal.config import run_config
     from ipal.learners import LEARNERS
-    from ipal.store import RunStore
+    from ipal.runs import runner
+    from ipal.runs.run_folder import RunStore
 
     small = {"train": {"epochs": 2}, "encoder": {"hidden": 4, "width": 4}, "threads": 1}
     graph = str(folder / "dense.npz")
     for name in LEARNERS:
         own = {"analytic": {"expansion": 8, "hops": [1], "sums": "per-class"}} if name == "analytic" else {}
-        config, dataset = experiment.resolve(run_config({"dataset": graph, "method": name, **small, **own}))
+        config, dataset = runner.resolve(run_config({"dataset": graph, "method": name, **small, **own}))
         finished = RunStore(folder / "finished").folder_for(config)
-        experiment.run(config, dataset, finished, Nobody(), checkpoint_every=1)
+        runner.run(config, dataset, finished, Nobody(), checkpoint_every=1)
         if name in {"ipal", "ewc", "er-gnn", "slda", "gem"}:
             interrupted = RunStore(folder / "interrupted").folder_for(config)
-            epochs = experiment.run_by_epochs(config, dataset, interrupted, Nobody(), checkpoint_every=1)
+            epochs = runner.run_by_epochs(config, dataset, interrupted, Nobody(), checkpoint_every=1)
             for _ in range(3 if name != "slda" else 1):
                 next(epochs, None)
             epochs.close()

@@ -28,10 +28,31 @@ MOST_SHOWN = 20
 """Failures of a part that are shown one by one."""
 WIDTHS = (15, 9, 9, 9, 12)
 WARM = (
-    *("ipal.cli", "ipal.experiment", "ipal.bench", "ipal.audit", "ipal.drift", "ipal.profile", "ipal.views"),
-    *("ipal.report.collect", "ipal.report.drift", "ipal.report.pages", "ipal.report.page.facts", "ipal.report.profile"),
-    *("ipal.trackers.record", "ipal.datasets.survey", "ipal.datasets.departures", "ipal.serving.bodies"),
-    *("ipal.export", "ipal.report.page", "plotly.graph_objects", "jinja2", "onnx", "onnxruntime", "sklearn.manifold"),
+    *(
+        "ipal.cli",
+        "ipal.runs.runner",
+        "ipal.bench.suite",
+        "ipal.analysis.audit",
+        "ipal.analysis.feature_drift",
+        "ipal.analysis.profile",
+        "ipal.analysis.run_view",
+    ),
+    *("ipal.report.collect", "ipal.report.drift", "ipal.report.build", "ipal.report.page.facts", "ipal.report.profile"),
+    *(
+        "ipal.trackers.record",
+        "ipal.data.datasets.inspect",
+        "ipal.data.datasets.forget_file",
+        "ipal.deploy.serving.bodies",
+    ),
+    *(
+        "ipal.deploy.export",
+        "ipal.report.page",
+        "plotly.graph_objects",
+        "jinja2",
+        "onnx",
+        "onnxruntime",
+        "sklearn.manifold",
+    ),
 )
 """Loaded before anything is forked, as far as they are here: a fork is then at work at once."""
 

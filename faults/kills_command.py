@@ -57,7 +57,7 @@ class Prepared:
 
 def prepare(plan: Plan) -> Prepared:
     begin = time.perf_counter()
-    subprocess.run([sys.executable, "-c", "import ipal.cli, ipal.experiment"], check=True)
+    subprocess.run([sys.executable, "-c", "import ipal.cli, ipal.runs.runner"], check=True)
     startup = time.perf_counter() - begin
     prepared = Prepared(plan.folder / "workspace", startup)
     for number in plan.numbers:

@@ -41,16 +41,16 @@ class Prepared:
 
 
 def prepare(plan: Plan) -> Prepared:
-    from ipal import experiment
     from ipal.config import run_config
-    from ipal.datasets import load
-    from ipal.environment import environment
+    from ipal.data.datasets import load
     from ipal.learners import LEARNERS
+    from ipal.runs import runner
+    from ipal.runs.environment import environment
 
     dataset = load(GRAPH)
     wanted = [{"method": name} for name in LEARNERS] + list(VARIANTS.values())
     trees = [{"dataset": GRAPH, "threads": 1, "seed": plan.seed, **SMALL, **tree} for tree in wanted]
-    runs = [experiment.resolve(run_config(tree), dataset=dataset) for tree in trees]
+    runs = [runner.resolve(run_config(tree), dataset=dataset) for tree in trees]
     environment(runs[0][0], [])  # asks git, once for all
     return Prepared(plan.folder, runs)
 
@@ -89,11 +89,11 @@ def _reference(prepared: Prepared, which: int) -> tuple[Path, float]:
 
 
 def _run(prepared: Prepared, which: int, store: Path) -> None:
-    from ipal import experiment
-    from ipal.store import RunStore
+    from ipal.runs import runner
+    from ipal.runs.run_folder import RunStore
 
     config, dataset = prepared.runs[which]
-    experiment.run(config, dataset, RunStore(store).folder_for(config), Nobody(), checkpoint_every=1)
+    runner.run(config, dataset, RunStore(store).folder_for(config), Nobody(), checkpoint_every=1)
 
 
 class Nobody:

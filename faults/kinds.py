@@ -23,8 +23,8 @@ WORDS = ("", " ", "x", "-1", "0", "1e999", "nan", "9" * 5000, "[/bold]", "a" * 3
 
 
 def graph_files(bases: Bases, case: Case) -> None:
-    from ipal.datasets import load, load_graph
-    from ipal.datasets.departures import read_departure
+    from ipal.data.datasets import load, load_graph
+    from ipal.data.datasets.forget_file import read_departure
 
     draw = case.random
     path = case.folder / "mine.npz"
@@ -43,7 +43,7 @@ def graph_files(bases: Bases, case: Case) -> None:
 
 
 def stock_files(bases: Bases, case: Case) -> None:
-    from ipal.datasets import load
+    from ipal.data.datasets import load
 
     path = case.folder / "pyg/CS/raw/ms_academic_cs.npz"
     path.parent.mkdir(parents=True)
@@ -52,8 +52,8 @@ def stock_files(bases: Bases, case: Case) -> None:
 
 
 def graph_folders(bases: Bases, case: Case) -> None:
-    from ipal import experiment
     from ipal.config import run_config
+    from ipal.runs import runner
 
     draw = case.random
     folder = Path(shutil.copytree(one_of(draw, bases.graph_folders), case.folder / "mine.graph"))
@@ -64,8 +64,8 @@ def graph_folders(bases: Bases, case: Case) -> None:
         path.write_bytes(changed_array(draw, np.load(path)))
     else:
         path.write_bytes(as_json(changed_tree(draw, json.loads(path.read_text()))))
-    config, dataset = experiment.resolve(run_config({"dataset": str(folder), "method": "slda"}))
-    stream = experiment.stream_of(config, dataset)
+    config, dataset = runner.resolve(run_config({"dataset": str(folder), "method": "slda"}))
+    stream = runner.stream_of(config, dataset)
     for index in range(len(stream)):
         stream.task(index)
 
@@ -94,14 +94,14 @@ def models(bases: Bases, case: Case) -> None:
 
 def checkpoints(bases: Bases, case: Case) -> None:
     from faults.kills_forked import Nobody
-    from ipal import experiment
-    from ipal.store import RunFolder
+    from ipal.runs import runner
+    from ipal.runs.run_folder import RunFolder
 
     sound = one_of(case.random, bases.interrupted)
     folder = RunFolder(Path(shutil.copytree(sound, case.folder / sound.name)))
     must_refuse = _write_state(bases, case, sound / "checkpoint.safetensors", folder.checkpoint)
-    config, dataset = experiment.resolve(folder.config())
-    epochs = experiment.run_by_epochs(config, dataset, folder, Nobody())
+    config, dataset = runner.resolve(folder.config())
+    epochs = runner.run_by_epochs(config, dataset, folder, Nobody())
     next(epochs, None)
     epochs.close()
     if must_refuse:
@@ -110,7 +110,7 @@ def checkpoints(bases: Bases, case: Case) -> None:
 
 def _write_state(bases: Bases, case: Case, sound: Path, path: Path) -> str | None:
     """A changed state; returns what is so wrong with it that it must be refused."""
-    from ipal.state import State
+    from ipal.learners.state import State
 
     draw = case.random
     if draw.random() < 0.3:
@@ -169,7 +169,7 @@ def _plain(tree: Any) -> Any:
 
 
 def _graph(bases: Bases) -> Any:
-    from ipal.graph import checked_graph
+    from ipal.data.graph import checked_graph
 
     return checked_graph(bases.arrays["x"], bases.arrays["edge_index"], undirected=True)
 
@@ -189,7 +189,7 @@ def run_folders(bases: Bases, case: Case) -> None:
 def _read_run(case: Case, folder: Path) -> None:
     from ipal.report.collect import read_run
     from ipal.report.page.facts import read_facts
-    from ipal.store import RunFolder
+    from ipal.runs.run_folder import RunFolder
     from ipal.trackers.record import read
 
     run = RunFolder(folder)
@@ -240,10 +240,10 @@ def config_files(bases: Bases, case: Case) -> None:
 
 
 def options(bases: Bases, case: Case) -> None:
-    from ipal.capacity import parse_bytes
     from ipal.config import RunConfig, known_settings
-    from ipal.datasets import load
-    from ipal.datasets.numbers import node_numbers
+    from ipal.data.datasets import load
+    from ipal.data.datasets.node_ids import node_numbers
+    from ipal.runs.memory_plan import parse_bytes
 
     draw = case.random
     name = draw.choice([*known_settings(RunConfig), "ipal.gamma", "ipal.k", "ipal", "x.y", ""])
@@ -262,8 +262,8 @@ def options(bases: Bases, case: Case) -> None:
 
 
 def requests(bases: Bases, case: Case) -> None:
-    from ipal.serving.bodies import JSON, NPZ, json_body, npz_body, read_question
-    from ipal.serving.limits import Limits
+    from ipal.deploy.serving.bodies import JSON, NPZ, json_body, npz_body, read_question
+    from ipal.deploy.serving.limits import Limits
 
     draw = case.random
     graph = _graph(bases)
@@ -278,11 +278,11 @@ def requests(bases: Bases, case: Case) -> None:
 
 
 def _resolve(path: Path | None, assignments: list[str]) -> None:
-    from ipal import experiment
     from ipal.cli.app import wanted_run
+    from ipal.runs import runner
 
     base = [] if path else ["dataset=synthetic:nodes=60,classes=4,features=5"]
-    experiment.resolve(wanted_run(path, base + assignments, split=None))
+    runner.resolve(wanted_run(path, base + assignments, split=None))
 
 
 def _damage_text(case: Case, path: Path) -> None:

@@ -35,23 +35,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ipal.backend.operators import operators
+from ipal.bench.experiment_file import read_experiment
 from ipal.config import RunConfig
-from ipal.datasets import Dataset
-from ipal.engine import operators
-from ipal.evaluate import evaluate
-from ipal.experiment import build_learner, resolve
-from ipal.features import FeatureMap
-from ipal.graph import Graph
-from ipal.learners.analytic import Analytic
+from ipal.data.datasets import Dataset
+from ipal.data.graph import Graph
+from ipal.data.streams import Exam, Task, TaskStream
+from ipal.evaluation.evaluate import evaluate
+from ipal.evaluation.metrics import average_forgetting, average_performance
+from ipal.learners.analytic.class_sums import SUMS, Rows, mirrored
+from ipal.learners.analytic.feature_map import FeatureMap
+from ipal.learners.analytic.learner import Analytic
+from ipal.learners.analytic.ridge import factorise, left_out_residual, leverage, ridge_weights
+from ipal.learners.analytic.selection import RIDGES, LeftOut, choose_ridge
 from ipal.learners.base import Look
 from ipal.learners.ipal import IPAL
-from ipal.learners.self_choice import RIDGES, LeftOut, choose_ridge
-from ipal.losses import unit
-from ipal.metrics import average_forgetting, average_performance
-from ipal.plan import read_experiment
-from ipal.ridge import factorise, left_out_residual, leverage, ridge_weights
-from ipal.streams import Exam, Task, TaskStream
-from ipal.sums import SUMS, Rows, mirrored
+from ipal.nn.losses import unit
+from ipal.runs.runner import build_learner, resolve
 
 TEST_GRAPHS = ("isolated", "seen")
 Record = dict[str, Any]

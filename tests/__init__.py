@@ -2,6 +2,4 @@
 
 import pytest
 
-pytest.register_assert_rewrite(
-    "tests.support", "tests.bad_input.support", "tests.cli.support", "tests.datasets.support"
-)
+pytest.register_assert_rewrite("tests.support", "tests.bad_input.support", "tests.cli.support", "tests.data.support")

@@ -15,8 +15,8 @@ from tests.support import Command, Ipal, Outcome
 # The process that hands out tests to others reads this file before it starts them, and needs nothing else: torch and
 # what loads it are imported where they are used.
 if TYPE_CHECKING:
-    from ipal.datasets import Dataset
-    from ipal.streams import TaskStream
+    from ipal.data.datasets import Dataset
+    from ipal.data.streams import TaskStream
     from tests.snippets import Visitor
 
 PROJECT = Path(__file__).parents[1]
@@ -33,7 +33,7 @@ def _one_thread() -> None:
 @pytest.fixture(scope="session")
 def tiny() -> "Dataset":
     """Six classes, 240 nodes, easy to tell apart; splits as 2+2+2."""
-    from ipal.datasets import load
+    from ipal.data.datasets import load
 
     return load("synthetic:nodes=240,classes=6,features=16,signal=3,seed=1")
 
@@ -41,7 +41,7 @@ def tiny() -> "Dataset":
 @pytest.fixture
 def tiny_stream(tiny: "Dataset") -> "TaskStream":
     from ipal.config import ProtocolConfig
-    from ipal.streams import TaskStream, default_split
+    from ipal.data.streams import TaskStream, default_split
 
     return TaskStream(tiny.graph, tiny.y, default_split(tiny.num_classes), ProtocolConfig(), seed=0)
 
@@ -109,8 +109,8 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 @pytest.fixture
 def visitor(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Iterator[Visitor]":
     """Somebody who does what a page of the documentation says (see snippets.py), with nothing left behind."""
-    from ipal.bench import ENGINES
-    from ipal.datasets.catalog import CATALOG
+    from ipal.bench.suite import ENGINES
+    from ipal.data.datasets.catalog import CATALOG
     from ipal.learners import LEARNERS
     from tests.snippets import Visitor, in_this_process
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ipal.config import run_config
-from ipal.store import RunStore
+from ipal.runs.run_folder import RunStore
 
 LONG = 5000
 GRAPH = "synthetic:nodes=60,classes=3,features=4"

@@ -22,7 +22,7 @@ class Started:
 
     def __init__(self, folder: Path, *arguments: object) -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["ipal.experiment"])
+        context.set_forkserver_preload(["ipal.runs.runner"])
         before = {name: os.environ.get(name) for name in AT_LOADING}
         os.environ.update(AT_LOADING)
         self._told = [folder / f".{name}-{time.monotonic_ns()}" for name in ("out", "err")]

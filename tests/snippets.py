@@ -27,13 +27,13 @@ from typing import Any
 import typer.main
 import yaml
 
-from ipal import experiment
+from ipal.bench.experiment_file import read_experiment
+from ipal.bench.jobs import Ended, Engine, Job, Parcel, perform
 from ipal.cli import app
 from ipal.cli.app import wanted_run
 from ipal.config import RunConfig
-from ipal.datasets import catalog
-from ipal.parcels import Ended, Engine, Job, Parcel, perform
-from ipal.plan import read_experiment
+from ipal.data.datasets import catalog
+from ipal.runs import runner
 from tests.support import Outcome
 
 PROJECT = Path(__file__).parents[1]
@@ -220,7 +220,7 @@ def _resolve_ipal(arguments: list[str], place: str) -> None:
     if "settings" in given:
         names = RunConfig.model_fields.keys() & given.keys() - {"settings", "split", "seed", "protocol"}
         config = wanted_run(None, list(given["settings"] or []), split=None, **{one: given[one] for one in names})
-        experiment.build_learner(config)
+        runner.build_learner(config)
 
 
 def parsed(arguments: list[str]) -> tuple[str, dict[str, Any]]:

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:  # for its name alone: it loads torch
-    from ipal.evaluate import Row
+    from ipal.evaluation.evaluate import Row
 
 # ---------------------------------------------------------------------- the command
 

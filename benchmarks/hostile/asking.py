@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ipal.serving.bodies import JSON, NPZ
+from ipal.deploy.serving.bodies import JSON, NPZ
 
 OVERLOAD = 503
 GONE = None

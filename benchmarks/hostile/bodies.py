@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hostile.asking import Status, Target, post, said, way
-from ipal.serving.bodies import NPZ
+from ipal.deploy.serving.bodies import NPZ
 
 # ---------------------------------------------------------------------- JSON
 

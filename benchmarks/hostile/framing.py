@@ -5,7 +5,7 @@ import random
 import socket
 
 from hostile.asking import GONE, Status, Target, WrongAnswerError, shout, way
-from ipal.serving.bodies import JSON
+from ipal.deploy.serving.bodies import JSON
 
 BODY = json.dumps({"x": [], "edge_index": [[], []]}).encode()
 CHUNKS = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)

@@ -5,14 +5,15 @@ other (`partial_fit`), predicts over all classes so far (`predict`), and keeps n
 """
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+from ipal._version import __version__
 from ipal.config import EncoderConfig, ProtocolConfig, RunConfig, TrainConfig
 from ipal.errors import ConfigError, DataError, IpalError, StoreError
 
 if TYPE_CHECKING:
-    from ipal.datasets import load as load_dataset
+    from ipal.data.datasets import load as load_dataset
+    from ipal.data.streams import TaskStream
     from ipal.learners import (
         EFC,
         ERGNN,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
         LwF,
     )
     from ipal.learners import load_learner as load
-    from ipal.streams import TaskStream
 
 __all__ = [
     "EFC",
@@ -62,20 +62,16 @@ __all__ = [
     "StoreError",
     "TaskStream",
     "TrainConfig",
+    "__version__",
     "load",
     "load_dataset",
 ]
 
-try:
-    __version__ = version("ipal")
-except PackageNotFoundError:  # run from a checkout that was not installed
-    __version__ = "0"
-
 # Imported when first used, so that `ipal --help` does not wait for torch.
 _LAZY = {
     "load": ("ipal.learners", "load_learner"),
-    "load_dataset": ("ipal.datasets", "load"),
-    "TaskStream": ("ipal.streams", "TaskStream"),
+    "load_dataset": ("ipal.data.datasets", "load"),
+    "TaskStream": ("ipal.data.streams", "TaskStream"),
 }
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from ipal.documents import DocumentError, parse_yaml, read_yaml_node, yaml_value
 from ipal.errors import ConfigError, did_you_mean, shortened
+from ipal.system.documents import DocumentError, parse_yaml, read_yaml_node, yaml_value
 
 if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass

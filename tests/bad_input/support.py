@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
-from ipal import experiment
 from ipal.config import RunConfig, run_config
-from ipal.datasets import Dataset
-from ipal.store import RunFolder, RunStore
+from ipal.data.datasets import Dataset
+from ipal.runs import runner
+from ipal.runs.run_folder import RunFolder, RunStore
 from tests.support import Command, Watcher, complaint
 
 # Hard enough that accuracies are no round hundreds: equal matrices then mean equal runs.
@@ -48,14 +48,14 @@ def some_data(**changes: Any) -> Data:
 
 
 def wanted() -> tuple[RunConfig, Dataset]:
-    return experiment.resolve(run_config({"dataset": GRAPH, "threads": 1, "train": {"epochs": 4, "lr_base": 0.01}}))
+    return runner.resolve(run_config({"dataset": GRAPH, "threads": 1, "train": {"epochs": 4, "lr_base": 0.01}}))
 
 
 def learn(runs: Path, stop_after: int | None = None) -> RunFolder:
     config, dataset = wanted()
     folder = RunStore(runs).folder_for(config)
     try:
-        experiment.run(config, dataset, folder, Watcher(stop_after), checkpoint_every=2)
+        runner.run(config, dataset, folder, Watcher(stop_after), checkpoint_every=2)
     except KeyboardInterrupt:
         assert stop_after is not None
     return folder

@@ -22,9 +22,10 @@ from torch_geometric.utils import (
 )
 
 import ipal
-from ipal import IPAL, NCM, Analytic, DataError, TrainConfig, inference
+from ipal import IPAL, NCM, Analytic, DataError, TrainConfig
+from ipal.deploy import predict
 from ipal.errors import IgnoredInput, say_ignored
-from ipal.learners.convert import graph_of, task_of
+from ipal.learners.from_pyg import graph_of, task_of
 from tests.bad_input.support import E, X, Y, one, some_data
 
 N = len(X)
@@ -244,10 +245,10 @@ def test_a_batch_is_one_graph_of_several() -> None:
 
 
 def test_predictions_for_some_nodes_take_a_data_too(fitted: IPAL) -> None:
-    whole = inference.predict(fitted, some_data())
-    assert np.array_equal(whole.probabilities, inference.predict(fitted, graph_of(some_data())).probabilities)
+    whole = predict.predict(fitted, some_data())
+    assert np.array_equal(whole.probabilities, predict.predict(fitted, graph_of(some_data())).probabilities)
     with pytest.raises(DataError, match="to_homogeneous"):
-        inference.predict(fitted, hetero())  # type: ignore[arg-type]
+        predict.predict(fitted, hetero())  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------------- edges

@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from ipal import IPAL, StoreError, experiment
-from ipal.datasets import convert
-from ipal.files import TEMPORARY, aside, explain_write_failure, write_atomically
-from ipal.state import State
-from ipal.store import RunFolder, RunStore
+from ipal import IPAL, StoreError
+from ipal.data.datasets import convert
+from ipal.learners.state import State
+from ipal.runs import runner
+from ipal.runs.run_folder import RunFolder, RunStore
+from ipal.system.files import TEMPORARY, aside, explain_write_failure, write_atomically
 from tests.bad_input.support import SMALL, contents, learn, wanted
 from tests.support import Command, Watcher, complaint
 
@@ -44,7 +45,7 @@ def test_a_run_folder_that_may_not_be_written_is_named(
         raise PermissionError(errno.EACCES, "Permission denied")
 
     # Tests may run as root, who may write everywhere: the refusal itself is put in place.
-    place = "filelock.FileLock.acquire" if what == "lock" else "ipal.files.create"
+    place = "filelock.FileLock.acquire" if what == "lock" else "ipal.system.files.create"
     monkeypatch.setattr(place, refuse)
     before = contents(interrupted)
     complaint(command("resume", interrupted.name), "Permission denied", underway=what != "lock")
@@ -81,7 +82,7 @@ def test_a_run_makes_as_many_writes_as_the_tests_below_think(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("after", range(WRITES))
-@pytest.mark.parametrize("function", ["os.fsync", "os.replace", "ipal.files.create"])
+@pytest.mark.parametrize("function", ["os.fsync", "os.replace", "ipal.system.files.create"])
 def test_a_full_disk_loses_nothing(
     tmp_path: Path, finished_once: Path, monkeypatch: pytest.MonkeyPatch, function: str, after: int
 ) -> None:
@@ -90,13 +91,13 @@ def test_a_full_disk_loses_nothing(
     with monkeypatch.context() as full:
         fill_disk(full, function, after)
         with pytest.raises(StoreError, match=r"No room on the disk.*free some space.*what was saved before is whole"):
-            experiment.run(config, dataset, folder, Watcher(), checkpoint_every=2)
+            runner.run(config, dataset, folder, Watcher(), checkpoint_every=2)
     assert not folder.is_finished
     assert not list(folder.path.glob(".*.*")), "a half-written file was left behind"
     assert folder.checkpoint.exists() == (after > 2)
     if folder.checkpoint.exists():
         State.load(folder.checkpoint)
-    result = experiment.run(config, dataset, folder, Watcher(), checkpoint_every=2)
+    result = runner.run(config, dataset, folder, Watcher(), checkpoint_every=2)
     expected = json.loads((finished_once / "result.json").read_text())
     for part in ("accuracy_matrix", "average_performance", "per_class", "validation", "protocol", "retained"):
         assert json.loads(json.dumps(result[part])) == expected[part]
@@ -177,7 +178,7 @@ def test_a_graph_that_does_not_fit_on_the_disk_leaves_nothing(tmp_path: Path) ->
 HALF = """
 import os, signal, sys
 from pathlib import Path
-from ipal.files import aside, written_whole
+from ipal.system.files import aside, written_whole
 folder = Path(sys.argv[1])
 with written_whole(folder / "checkpoint.safetensors") as file, aside(folder / "my.graph", folder=True) as temporary:
     (temporary / "x.npy").write_bytes(b"half")

@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from ipal import IPAL, ConfigError, TrainConfig, experiment
-from ipal.adam import Adam
-from ipal.bench import Point, choose
+from ipal import IPAL, ConfigError, TrainConfig
+from ipal.backend.adam import Adam
+from ipal.backend.finite import not_finite
+from ipal.bench.suite import Point, choose
 from ipal.config import run_config
 from ipal.errors import IpalError, NonFiniteError
-from ipal.finite import not_finite
 from ipal.learners import LEARNERS, Learner
+from ipal.learners.state import State
 from ipal.learners.trained import TrainedLearner
-from ipal.state import State
-from ipal.store import RunFolder, RunStore
+from ipal.runs import runner
+from ipal.runs.run_folder import RunFolder, RunStore
 from tests.bad_input.support import GRAPH, SMALL, X, some_data
 from tests.support import Command, Watcher, complaint
 
@@ -133,10 +134,10 @@ TREE = {"dataset": GRAPH, "threads": 1, "train": {"epochs": 4, "lr_next": 1e38}}
 
 def started(runs: Path, checkpoint_every: int | None, **tree: Any) -> tuple[RunFolder, str]:
     """A run that is stopped: its folder, and the sentence."""
-    config, dataset = experiment.resolve(run_config({**TREE, **tree}))
+    config, dataset = runner.resolve(run_config({**TREE, **tree}))
     folder = RunStore(runs).folder_for(config)
     with pytest.raises(NonFiniteError) as stopped:
-        experiment.run(config, dataset, folder, Watcher(), checkpoint_every=checkpoint_every)
+        runner.run(config, dataset, folder, Watcher(), checkpoint_every=checkpoint_every)
     return folder, str(stopped.value)
 
 

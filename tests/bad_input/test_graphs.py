@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 from ipal import DataError
-from ipal.datasets import load, readers
+from ipal.data.datasets import load, readers
 from tests.bad_input.support import LEARN, E, X, Y, one, refused
 from tests.support import Command, Ipal, Outcome, complaint, sparse_parts, write_graph
 

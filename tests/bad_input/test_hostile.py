@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipal import EFC, IPAL, NCM, Analytic, ConfigError, EncoderConfig, TrainConfig, room
+from ipal import EFC, IPAL, NCM, Analytic, ConfigError, EncoderConfig, TrainConfig
 from ipal.cli import render
 from ipal.config import run_config
-from ipal.datasets import load
+from ipal.data.datasets import load
 from ipal.errors import CapacityError, DataError, IpalError, StoreError, shortened, visible
-from ipal.store import RunFolder, RunStore
+from ipal.runs.run_folder import RunFolder, RunStore
+from ipal.system import free_memory
 from ipal.trackers.record import read
 from tests.bad_input.support import SMALL, some_data
 from tests.hostile_commands import hostile_invocations
@@ -164,7 +165,7 @@ def test_a_setting_beyond_every_use_is_refused(setting: dict[str, Any]) -> None:
 
 
 def test_graphs_that_do_not_fit_are_refused_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "available", lambda: 10**6)
+    monkeypatch.setattr(free_memory, "available", lambda: 10**6)
     with pytest.raises(CapacityError, match=r"takes about .* GiB of memory, and .* are free"):
         load("synthetic:nodes=100000")
     load("synthetic:nodes=100")
@@ -173,13 +174,13 @@ def test_graphs_that_do_not_fit_are_refused_before_they_are_made(monkeypatch: py
 def test_a_file_that_does_not_fit_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_graph(tmp_path / "mine.npz", x=np.ones((40, 1000)))
     load(str(path))
-    monkeypatch.setattr(room, "available", lambda: 10**5)
+    monkeypatch.setattr(free_memory, "available", lambda: 10**5)
     with pytest.raises(CapacityError, match=r"mine\.npz.*--convert"):
         load(str(path))
 
 
 def test_a_network_that_does_not_fit_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "available", lambda: 10**5)
+    monkeypatch.setattr(free_memory, "available", lambda: 10**5)
     with pytest.raises(CapacityError, match=r"5 features.*encoder\.hidden"):
         IPAL(train=TrainConfig(epochs=1)).partial_fit(some_data())
 
@@ -192,7 +193,7 @@ def test_columns_that_only_a_file_claims_are_counted_before_weights_are_made(
 
 
 def test_the_memory_that_is_left_is_known_here() -> None:
-    there = room.available()
+    there = free_memory.available()
     assert there is not None
     assert 2**20 < there < 2**50
 

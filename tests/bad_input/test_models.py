@@ -16,7 +16,7 @@ from torch import Tensor
 import ipal
 from ipal import IPAL, Analytic, EncoderConfig, IpalError, StoreError, TrainConfig
 from ipal.learners import Learner, learner_class
-from ipal.state import State, _checksum
+from ipal.learners.state import State, _checksum
 from tests.bad_input.support import X, Y, some_data
 
 

@@ -13,7 +13,7 @@ import torch
 
 import ipal
 from ipal import DataError, StoreError
-from ipal.datasets import load
+from ipal.data.datasets import load
 from tests.bad_input.support import E, X, Y, refused
 from tests.support import Command, complaint, write_graph
 

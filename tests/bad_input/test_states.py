@@ -13,9 +13,9 @@ import ipal
 from ipal import EncoderConfig, StoreError, TrainConfig
 from ipal.learners import learner_class
 from ipal.learners.checks import MisfitError
-from ipal.learners.convert import task_of
 from ipal.learners.facts import CountedFacts, Facts, SumsFacts, check_facts
-from ipal.state import State
+from ipal.learners.from_pyg import task_of
+from ipal.learners.state import State
 from tests.bad_input.support import Y, some_data
 
 

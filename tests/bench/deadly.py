@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ipal.parcels import Job
-from ipal.store import RunFolder
+from ipal.bench.jobs import Job
+from ipal.runs.run_folder import RunFolder
 
 
 @dataclass(frozen=True)

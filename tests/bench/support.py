@@ -5,9 +5,9 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from ipal.bench import Bench, Row, Suite, prepare
-from ipal.parcels import Job
-from ipal.plan import read_experiment
+from ipal.bench.experiment_file import read_experiment
+from ipal.bench.jobs import Job
+from ipal.bench.suite import Bench, Row, Suite, prepare
 from tests.hostile_files import sound_result
 
 TINY = "synthetic:nodes=240,classes=6,features=16"

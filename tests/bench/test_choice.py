@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from ipal import manifest
-from ipal.bench import Point, choose, execute
+from ipal.bench.duration import Stopwatch
+from ipal.bench.suite import Point, choose, execute
 from ipal.errors import StoreError
-from ipal.estimate import Stopwatch
-from ipal.manifest import Entry, Failure, Manifest, all_manifests, manifest_path, read_manifest
-from ipal.store import RunStore
+from ipal.runs import manifest
+from ipal.runs.manifest import Entry, Failure, Manifest, all_manifests, manifest_path, read_manifest
+from ipal.runs.run_folder import RunStore
 from tests.bench.support import TINY, Silent, plan, store_result, write
 
 GRID = "ipal:\n  ipal.gamma: 0.1\n  grid: {ipal.gamma: [0.1, 0.4, 1]}"

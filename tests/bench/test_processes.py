@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ipal.bench import ENGINES
-from ipal.manifest import manifest_path, read_manifest
+from ipal.bench.suite import ENGINES
+from ipal.runs.manifest import manifest_path, read_manifest
 from tests.bench.live import ENTRIES, SLOW, checkpoints, children, finished, is_alive, start, wait_until
 from tests.bench.support import plan, write
 from tests.processes import Started

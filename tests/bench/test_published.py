@@ -5,11 +5,11 @@ from functools import cache
 
 import pytest
 
-from ipal import datasets
-from ipal.bench import prepare
-from ipal.datasets.catalog import CATALOG
+from ipal.bench.experiment_file import read_experiment
+from ipal.bench.suite import prepare
+from ipal.data import datasets
+from ipal.data.datasets.catalog import CATALOG
 from ipal.errors import ConfigError
-from ipal.plan import read_experiment
 from tests.conftest import PROJECT
 
 FILES = sorted((PROJECT / "experiments").glob("*.yaml"))

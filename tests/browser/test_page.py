@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page
 
-from ipal import experiment
+from ipal.analysis.run_view import look_closely
 from ipal.config import run_config
-from ipal.datasets import Dataset
+from ipal.data.datasets import Dataset
 from ipal.report.page import make_page
-from ipal.store import RunStore
-from ipal.views import look_closely
+from ipal.runs import runner
+from ipal.runs.run_folder import RunStore
 from tests.browser.conftest import OpenTab
 from tests.browser.support import Tab, opened, overflow, serious
 from tests.report.page_support import closer_look, write_whole_run
@@ -26,9 +26,9 @@ DRAWN = "html[data-drawn=all]"
 def one_run(tiny: Dataset, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The address of the page of a real run, its nodes and audit included."""
     runs = tmp_path_factory.mktemp("runs")
-    config, dataset = experiment.resolve(run_config({"dataset": tiny.name, "train": {"epochs": 3}}), dataset=tiny)
+    config, dataset = runner.resolve(run_config({"dataset": tiny.name, "train": {"epochs": 3}}), dataset=tiny)
     folder = RunStore(runs).folder_for(config)
-    experiment.run(config, dataset, folder, Watcher())
+    runner.run(config, dataset, folder, Watcher())
     return make_page([folder], folder.path / "report.html", look_closely(folder)).as_uri()
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from ipal import experiment
 from ipal.config import run_config
-from ipal.store import RunStore
+from ipal.runs import runner
+from ipal.runs.run_folder import RunStore
 from tests.support import Watcher
 
 GRAPH = "synthetic:nodes=240,classes=6,features=16,signal=3"
@@ -35,8 +35,8 @@ def assert_same_model(one: Path, other: Path) -> None:
 def interrupted_run(runs: Path, dataset: str = GRAPH, after: int = 4, root: Path | None = None) -> Path:
     """A run like SMALL that was stopped in its second task."""
     asked = run_config({"dataset": dataset, "threads": 1, "train": {"epochs": 3}})
-    config, graph = experiment.resolve(asked, root)
+    config, graph = runner.resolve(asked, root)
     folder = RunStore(runs).folder_for(config)
     with pytest.raises(KeyboardInterrupt):
-        experiment.run(config, graph, folder, Watcher(after), checkpoint_every=2, data_root=root)
+        runner.run(config, graph, folder, Watcher(after), checkpoint_every=2, data_root=root)
     return folder.path

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ipal import bench
+from ipal.bench import suite
 from tests.snippets import in_this_process
 from tests.support import Command
 
@@ -24,7 +24,7 @@ def test_a_method_that_stores_exemplars_is_marked_where_it_is_shown(
 
 
 def test_a_bench_marks_them_too(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(bench.ENGINES, "local", in_this_process)
+    monkeypatch.setitem(suite.ENGINES, "local", in_this_process)
     head = f"kind: table1\nseeds: 1\nall: {{dataset: '{GRAPH}', train.epochs: 1}}\nentries:\n"
     (tmp_path / "two.yaml").write_text(head + "  gem: {}\n  bare: {}\n")
     done = command("bench", "two.yaml")

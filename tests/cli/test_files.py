@@ -12,7 +12,7 @@ import torch
 from torch_geometric.data import Data
 
 import ipal as package
-from ipal.datasets import load
+from ipal.data.datasets import load
 from tests.cli.support import GRAPH, config_of
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from ipal.datasets import Dataset, catalog, load
+from ipal.data.datasets import Dataset, catalog, load
 from tests.support import Command, sparse_parts, write_graph
 
 # ---------------------------------------------------------------------- graphs of one's own

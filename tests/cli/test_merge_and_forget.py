@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 import ipal
 from ipal import IPAL, Analytic, ProtocolConfig, TrainConfig
-from ipal.datasets import Dataset, load
+from ipal.data.datasets import Dataset, load
+from ipal.data.streams import TaskStream
 from ipal.errors import StoreError
-from ipal.store import RunFolder
-from ipal.streams import TaskStream
+from ipal.runs.run_folder import RunFolder
 from tests.support import Command, complaint, sparse_parts
 
 SMALL: dict[str, Any] = {"hops": (1, 2), "expansion": 48, "ridge": 0.1}
@@ -519,7 +519,7 @@ def test_another_file_may_take_what_is_left_but_replaces_none_unless_forced(
     assert loaded("less.safetensors").labels_ == [0, 1, 3, 4, 5]
 
 
-@pytest.mark.parametrize("place", ["os.fsync", "os.replace", "ipal.files.create"])
+@pytest.mark.parametrize("place", ["os.fsync", "os.replace", "ipal.system.files.create"])
 def test_the_model_is_whole_where_a_write_fails(
     command: Command, taught: Callable[..., Analytic], monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:

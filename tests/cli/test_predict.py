@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ipal.datasets import convert, load
-from ipal.inference import predict
+from ipal.data.datasets import convert, load
+from ipal.deploy.predict import predict
 from ipal.learners import load_learner
 from tests.cli.support import GRAPH
 from tests.support import Command, complaint, write_graph

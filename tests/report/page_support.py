@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ipal.config import run_config
-from ipal.store import RunFolder, RunStore
+from ipal.runs.run_folder import RunFolder, RunStore
 
 MATRIX = [[90.0, None, None], [80.0, 100.0, None], [60.0, 90.0, 70.0]]
 """AP 73.33; AF: the first task fell by 30, the second by 10, so −20."""
@@ -92,7 +92,7 @@ def write_whole_run(
 
 
 def closer_look(classes: Sequence[str] = ("a", "b", "c", "d")) -> dict[str, Any]:
-    """What `ipal.views.look_closely` could have found."""
+    """What `ipal.analysis.run_view.look_closely` could have found."""
     return {
         "audit": {
             "nodes_behind_class": {**dict.fromkeys(classes[:3], 30), classes[3]: 4},

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ipal.config import run_config
-from ipal.manifest import Entry, Manifest, Point
-from ipal.metrics import average_forgetting, average_performance, average_performance_curve
-from ipal.store import RunStore
+from ipal.evaluation.metrics import average_forgetting, average_performance, average_performance_curve
+from ipal.runs.manifest import Entry, Manifest, Point
+from ipal.runs.run_folder import RunStore
 
 CS_SPLIT = (5, 2, 2, 2, 2, 2)
 

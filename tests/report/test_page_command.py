@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from ipal import experiment, extras, views
+from ipal.analysis import run_view
 from ipal.config import nested, override, run_config
 from ipal.learners import learner_class
 from ipal.report.page.command import command as reproducing
-from ipal.store import RunFolder, RunStore
+from ipal.runs import runner
+from ipal.runs.run_folder import RunFolder, RunStore
+from ipal.system import optional
 from tests.report.page_support import closer_look, parse, write_whole_run
 from tests.support import Command, complaint
 
@@ -29,7 +31,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         found = closer_look()
         return found if nodes else {name: value for name, value in found.items() if name != "plane"}
 
-    monkeypatch.setattr(views, "look_closely", look)
+    monkeypatch.setattr(run_view, "look_closely", look)
     return asked
 
 
@@ -103,7 +105,7 @@ def test_what_cannot_be_shown_is_refused_in_a_sentence(
     folder.write_json("result.json", whole)
     (folder.path / "history.csv").write_text("task,epoch,contrast\nx,1,2\n")
     complaint(command("report", "seed0", "--html"), "history.csv is damaged")
-    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    monkeypatch.setattr(optional, "find_spec", lambda name: None)
     complaint(command("report", "seed0", "--html"), "plotly and jinja2", "pip install 'ipal[html]'")
     assert not (folder.path / "report.html").exists()
 
@@ -127,7 +129,7 @@ def test_the_command_makes_the_same_run(
     tree: dict[str, Any] = {"dataset": TINY}
     for name, value in way.items():
         tree = override(tree, nested(name, value))
-    config, _ = experiment.resolve(run_config(tree))
+    config, _ = runner.resolve(run_config(tree))
     method = learner_class(config.method)
     plain = method.from_settings({}).settings()
     defaults = {name: plain[name] for name in method.own_settings()} if knows_defaults else None

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from ipal.report.marks import spread_out
 from ipal.report.statistics import marks, paired_interval, spread
+from ipal.report.styles import spread_out
 
 
 def test_spread_by_hand():

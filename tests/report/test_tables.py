@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ipal.manifest import Failure
 from ipal.report import paper, tables
+from ipal.report.build import blocks, caption, remarks
 from ipal.report.collect import Bench, choose_manifests, read_bench
-from ipal.report.pages import blocks, caption, remarks
+from ipal.runs.manifest import Failure
 from tests.report.support import write_entry, write_manifest
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ipal import experiment
 from ipal.config import run_config
-from ipal.store import RunFolder, RunStore
+from ipal.runs import runner
+from ipal.runs.run_folder import RunFolder, RunStore
 from tests.support import Watcher
 
 SMALL = {
@@ -21,12 +21,12 @@ SMALL = {
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunFolder]:
     """The same run of three tasks twice: finished, and interrupted in its second task."""
-    config, dataset = experiment.resolve(run_config(SMALL))
+    config, dataset = runner.resolve(run_config(SMALL))
     folders = {}
     for name, stop in (("finished", None), ("unfinished", 5)):
         folders[name] = RunStore(tmp_path_factory.mktemp(name)).folder_for(config)
         with suppress(KeyboardInterrupt):
-            experiment.run(config, dataset, folders[name], Watcher(stop), checkpoint_every=1)
+            runner.run(config, dataset, folders[name], Watcher(stop), checkpoint_every=1)
     assert folders["finished"].is_finished
     assert folders["unfinished"].status == "resumable"
     return folders

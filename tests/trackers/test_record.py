@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from ipal.errors import StoreError
-from ipal.store import RunFolder
+from ipal.runs.run_folder import RunFolder
 from ipal.trackers import TRACKERS, read
 
 
@@ -92,7 +92,8 @@ def test_a_run_without_a_log_is_told_all_the_same(own: RunFolder):
 
 def test_reading_and_writing_events_needs_no_torch(finished: RunFolder, tmp_path):
     code = (
-        "import sys, json; from pathlib import Path; from ipal.store import RunFolder; from ipal.trackers import *;"
+        "import sys, json; from pathlib import Path; from ipal.runs.run_folder import RunFolder;"
+        "from ipal.trackers import *;"
         f"TRACKERS['tensorboard'].track(read(RunFolder(Path({str(finished.path)!r}))), {str(tmp_path)!r});"
         "print(json.dumps([name for name in ('torch', 'tensorflow', 'mlflow') if name in sys.modules]))"
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ipal.errors import ConfigError, StoreError
-from ipal.store import RunFolder
+from ipal.runs.run_folder import RunFolder
 from ipal.trackers import TRACKERS, mlflow, read, tensorboard
 from tests.support import Command, complaint
 
@@ -106,7 +106,7 @@ def test_what_the_command_refuses(command: Command, own: RunFolder, monkeypatch:
     complaint(command("track", name, "--to", "tensorboard", "-o", ""), "-o")
     Path("file").write_text("")
     complaint(command("track", name, "--to", "tensorboard", "-o", "file"), "Cannot write")
-    monkeypatch.setattr("ipal.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("ipal.system.optional.find_spec", lambda name: None)
     for tool in TRACKERS:
         complaint(command("track", name, "--to", tool, "-o", "board"), f"pip install 'ipal[{tool}]'")
     (own.path / "result.json").write_text("{")

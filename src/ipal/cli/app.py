@@ -14,8 +14,8 @@ from ipal.cli import render
 from ipal.cli.team import told
 from ipal.config import RunConfig, Tree, override, parse_assignment, read_config_file, run_config
 from ipal.errors import CapacityError, ConfigError, StoreError, did_you_mean, shortened
-from ipal.extras import need_extra
-from ipal.store import RunFolder, RunStore
+from ipal.runs.run_folder import RunFolder, RunStore
+from ipal.system.optional import need_extra
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -92,12 +92,12 @@ def run(
         config, settings, dataset=dataset, method=method, seed=seed, split=split, device=device, threads=threads
     )
 
-    from ipal import experiment
-    from ipal.datasets.catalog import data_root
+    from ipal.data.datasets.catalog import data_root
+    from ipal.runs import runner
 
     if html:
         need_extra("html", "plotly", "jinja2")  # now, not after hours of learning
-    complete, graph = experiment.resolve(wanted, root)
+    complete, graph = runner.resolve(wanted, root)
     complete, within = within_limit(complete, graph, memory_limit)
     folder = RunStore(runs).folder_for(complete)
     if told(lambda: folder.is_finished):
@@ -128,11 +128,11 @@ def resume(
     if told(lambda: folder.is_finished):
         return _show_finished(folder, as_json)
 
-    from ipal import experiment
-    from ipal.datasets.catalog import data_root
+    from ipal.data.datasets.catalog import data_root
+    from ipal.runs import runner
 
     known_root = root or told(folder.data_root)
-    complete, graph = experiment.resolve(config, known_root)
+    complete, graph = runner.resolve(config, known_root)
     fitting, within = within_limit(complete, graph, memory_limit)
     if fitting != complete:
         raise CapacityError(
@@ -191,7 +191,7 @@ def data(
     as_json: AsJson = False,
 ) -> None:
     """Which datasets are here, where, with statistics and hashes; what to do for those that are not."""
-    from ipal.datasets import catalog, survey
+    from ipal.data.datasets import catalog, inspect
 
     folder = catalog.data_root(root)
     if download:
@@ -203,9 +203,9 @@ def data(
     if convert:
         if output is None or len(names or []) != 1:
             raise ConfigError("Say what to convert, and where to: ipal data --convert cs -o cs.graph")
-        rows = [survey.converted((names or [])[0], output, folder, undirected=not directed)]
+        rows = [inspect.converted((names or [])[0], output, folder, undirected=not directed)]
     else:
-        rows = [survey.look(name, folder) for name in names] if names else survey.look_at_all(folder)
+        rows = [inspect.look(name, folder) for name in names] if names else inspect.look_at_all(folder)
     if as_json:
         render.as_json(rows)
     else:
@@ -232,21 +232,22 @@ def within_limit(config: RunConfig, graph: Any, limit: str | None) -> tuple[RunC
     """A run as it keeps to a limit of memory, and what to run it in."""
     if limit is None:
         return config, nullcontext()
-    from ipal import budget, capacity, experiment
+    from ipal.runs import memory_plan, runner
+    from ipal.system import memory_budget
 
-    way = capacity.fitted(config, graph, experiment.stream_of(config, graph), capacity.parse_bytes(limit))
-    render.note(f"Within {limit}: {way.name}, which takes about {way.bytes / capacity.GIB:.1f} GiB")
-    return way.config, budget.limited(way.budget)
+    way = memory_plan.fitted(config, graph, runner.stream_of(config, graph), memory_plan.parse_bytes(limit))
+    render.note(f"Within {limit}: {way.name}, which takes about {way.bytes / memory_plan.GIB:.1f} GiB")
+    return way.config, memory_budget.limited(way.budget)
 
 
 def _execute(
     config: Any, graph: Any, folder: RunFolder, checkpoint_every: int | None, as_json: bool, root: Path
 ) -> None:
-    from ipal import experiment
+    from ipal.runs import runner
 
     try:
         with render.ProgressBar(title=folder.path.name) as bar:
-            result = experiment.run(config, graph, folder, bar, checkpoint_every=checkpoint_every, data_root=root)
+            result = runner.run(config, graph, folder, bar, checkpoint_every=checkpoint_every, data_root=root)
     except KeyboardInterrupt:
         render.note(f"Interrupted; nothing saved is lost. Go on with: ipal resume {folder.path}")
         raise typer.Exit(130) from None
@@ -277,7 +278,7 @@ def _parse_split(text: str | None) -> list[int] | None:
 
 
 def _datasets(root: Path | None) -> list[dict[str, Any]]:
-    from ipal.datasets.catalog import all_names, data_root, describe
+    from ipal.data.datasets.catalog import all_names, data_root, describe
 
     folder = data_root(root)
     return [describe(name, folder) for name in all_names(folder)]

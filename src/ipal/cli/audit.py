@@ -8,10 +8,10 @@ from rich.table import Table
 
 from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, DataRoot, Runs
-from ipal.store import RunFolder, RunStore
+from ipal.runs.run_folder import RunFolder, RunStore
 
 if TYPE_CHECKING:
-    from ipal.audit import Evidence
+    from ipal.analysis.audit import Evidence
     from ipal.learners import Learner
 
 UNKNOWN_GRAPHS = (
@@ -42,7 +42,7 @@ def audit(
     path = RunStore(runs).model_file(model)
     folder = RunFolder.of_model(path)
 
-    from ipal import audit as library
+    from ipal.analysis import audit as library
     from ipal.learners import load_learner
 
     learner = load_learner(path)
@@ -56,8 +56,8 @@ def audit(
 
 def _evidence(name: str, root: Path | None, learner: "Learner", folder: RunFolder | None) -> "Evidence":
     """The graph, cut into tasks as the run did where the model is one's."""
-    from ipal import audit as library
-    from ipal import datasets
+    from ipal.analysis import audit as library
+    from ipal.data import datasets
 
     if folder is None:
         return library.whole(datasets.load(name, root))

@@ -13,11 +13,11 @@ from rich.table import Table
 from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, DataRoot, Runs
 from ipal.errors import ConfigError, shortened
-from ipal.store import RunStore
+from ipal.runs.run_folder import RunStore
 
 if TYPE_CHECKING:
-    from ipal.bench import Bench, Row, Suite
-    from ipal.parcels import Job
+    from ipal.bench.jobs import Job
+    from ipal.bench.suite import Bench, Row, Suite
 
 MOST_NAMED = 4
 """Runs under way that are shown by name."""
@@ -53,8 +53,8 @@ def bench(
     as_json: AsJson = False,
 ) -> None:
     """Run the methods, seeds and grids of experiment files side by side. Again: what is finished is not repeated."""
-    from ipal.bench import execute, make_engine, prepare
-    from ipal.plan import read_experiment
+    from ipal.bench.experiment_file import read_experiment
+    from ipal.bench.suite import execute, make_engine, prepare
 
     performer = make_engine(engine, address)
     plans = [read_experiment(path) for path in files]
@@ -139,8 +139,8 @@ class _View:
 
 
 def _show_plan(suite: "Suite", store: RunStore, jobs: int | None) -> None:
-    from ipal.estimate import Stopwatch
-    from ipal.pool import room
+    from ipal.bench.duration import Stopwatch
+    from ipal.bench.local_executor import room
 
     size = jobs or room(suite.jobs.values())
     stopwatch = Stopwatch(store)
@@ -227,7 +227,7 @@ def _parse_seeds(text: str | None) -> tuple[int, ...]:
     ranges = [range(int(part[1]), int(part[2] or part[1]) + 1) for part in parts if part]
     if not all(parts) or not any(ranges):
         raise ConfigError(f"--seeds takes seeds as 0-2 or 0,3; got '{shortened(text)}'.")
-    from ipal.plan import MOST_SEEDS
+    from ipal.bench.experiment_file import MOST_SEEDS
 
     if sum(map(len, ranges)) > MOST_SEEDS:
         raise ConfigError(f"--seeds names {sum(map(len, ranges))} seeds; at most {MOST_SEEDS} are taken: name fewer.")

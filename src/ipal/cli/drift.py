@@ -38,9 +38,9 @@ def drift(
     if {"method", "seed"} & tree.keys():
         raise ConfigError("Several methods and seeds are measured: name them with --methods and --seeds, not --set.")
 
-    from ipal.drift import measure_all, plan
+    from ipal.analysis.feature_drift import measure_all, plan
     from ipal.report.drift import about_hard, make_report, read_measurement, table, verdicts
-    from ipal.store import RunStore
+    from ipal.runs.run_folder import RunStore
 
     configs, graph = plan(tree, [name for part in methods.split(",") if (name := part.strip())], seeds, root)
     try:

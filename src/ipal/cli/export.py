@@ -9,10 +9,10 @@ from rich.table import Table
 from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, Runs
 from ipal.cli.models import Force, new_file
-from ipal.store import RunStore
+from ipal.runs.run_folder import RunStore
 
 if TYPE_CHECKING:
-    from ipal.export import Exported
+    from ipal.deploy.export import Exported
 
 
 def export(
@@ -33,10 +33,10 @@ def export(
     target = new_file(out, force)
     path = RunStore(runs).model_file(model)
 
-    from ipal.extras import need_extra
+    from ipal.system.optional import need_extra
 
     need_extra("onnx", "onnx", "onnxruntime")
-    from ipal.export import export_onnx
+    from ipal.deploy.export import export_onnx
     from ipal.learners import load_learner
 
     learner = load_learner(path)

@@ -11,8 +11,8 @@ from rich.table import Table
 from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, Runs
 from ipal.errors import ConfigError, DataError, StoreError
-from ipal.files import alone_with, check_target
-from ipal.store import RunFolder, RunStore
+from ipal.runs.run_folder import RunFolder, RunStore
+from ipal.system.files import alone_with, check_target
 
 if TYPE_CHECKING:
     from ipal.learners import Analytic
@@ -181,8 +181,8 @@ def forget(
 
 
 def _take_away(learner: "Analytic", path: Path, sense: str, which: str | None, directed: bool) -> None:
-    from ipal.datasets.departures import read_departure
-    from ipal.learners.convert import departure_of
+    from ipal.data.datasets.forget_file import read_departure
+    from ipal.learners.from_pyg import departure_of
 
     file: Any = read_departure(path, which, undirected=not directed)
     labels = departure_of(file).task.labels

@@ -9,10 +9,10 @@ from rich.table import Table
 from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, DataRoot, Runs
 from ipal.cli.models import Force, new_file
-from ipal.store import RunFolder, RunStore
+from ipal.runs.run_folder import RunFolder, RunStore
 
 if TYPE_CHECKING:
-    from ipal.inference import Predictions
+    from ipal.deploy.predict import Predictions
 
 Directed = Annotated[
     bool | None,
@@ -59,17 +59,17 @@ def predict(
     path = RunStore(runs).model_file(model)
     run = RunFolder.of_model(path)
 
-    from ipal import inference
-    from ipal.datasets import load_graph
-    from ipal.datasets.numbers import node_numbers
+    from ipal.data.datasets import load_graph
+    from ipal.data.datasets.node_ids import node_numbers
+    from ipal.deploy import predict as deployed
     from ipal.learners import load_learner
 
     learner = load_learner(path, device=device)
     one_way = is_directed(run, directed)
     whole = load_graph(graph, root or (run.data_root() if run else None), undirected=not one_way)
     asked = None if nodes is None else node_numbers(nodes, whole.num_nodes, "--nodes")
-    found = inference.predict(learner, whole, asked, reject=reject)
-    inference.write_csv(found, target)
+    found = deployed.predict(learner, whole, asked, reject=reject)
+    deployed.write_csv(found, target)
     if as_json:
         render.as_json(
             {

@@ -25,7 +25,7 @@ from ipal.cli.app import (
     wanted_run,
     within_limit,
 )
-from ipal.files import make_folder
+from ipal.system.files import make_folder
 
 if TYPE_CHECKING:
     from ipal.report.profile import Line
@@ -60,7 +60,7 @@ def profile(
         config, settings, dataset=dataset, method=method, seed=seed, split=split, device=device, threads=threads
     )
 
-    from ipal.profile import profile as made
+    from ipal.analysis.profile import profile as made
     from ipal.report import profile as report
 
     fit = partial(within_limit, limit=memory_limit)

@@ -17,7 +17,7 @@ from ipal.config import batch_in_words
 from ipal.errors import visible
 
 if TYPE_CHECKING:
-    from ipal.evaluate import Row
+    from ipal.evaluation.evaluate import Row
 
 
 class PlainConsole(Console):

@@ -8,7 +8,7 @@ import typer
 from ipal.cli import render
 from ipal.cli.app import RUNS, DataRoot, Runs
 from ipal.errors import ConfigError
-from ipal.store import RunFolder
+from ipal.runs.run_folder import RunFolder
 
 OUT = Path("report")
 
@@ -58,7 +58,7 @@ def report(
         return write_page(names or [], runs, out, root, nodes=not no_nodes, search=search)
     if no_nodes or search or root:
         raise ConfigError("--no-nodes, --audit and --data-root are for a page: say --html as well.")
-    from ipal.report.pages import make_report
+    from ipal.report.build import make_report
 
     written = make_report(runs, out or OUT, names or [], into, figures_for or [])
     render.note(f"{len(written)} files; start with {written[0]}")
@@ -96,6 +96,6 @@ def _closer(folder: RunFolder, root: Path | None, nodes: bool, search: bool) -> 
     read_facts(folder)  # what is wrong with the folder is said before anything heavy is loaded
     if not folder.model.exists():
         return {"remarks": ["The model was not looked into: model.safetensors is missing from the run's folder."]}
-    from ipal.views import look_closely
+    from ipal.analysis.run_view import look_closely
 
     return look_closely(folder, root, nodes=nodes, search=search)

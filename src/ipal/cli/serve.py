@@ -10,8 +10,8 @@ from ipal.cli import render
 from ipal.cli.app import RUNS, Runs
 from ipal.cli.predict import Directed, is_directed
 from ipal.errors import ConfigError
-from ipal.files import read_bounded
-from ipal.store import RunFolder, RunStore
+from ipal.runs.run_folder import RunFolder, RunStore
+from ipal.system.files import read_bounded
 
 TOKEN = "IPAL_TOKEN"
 
@@ -46,14 +46,14 @@ def serve(
     path = RunStore(runs).model_file(model)
     token = _token(token_file)
 
-    from ipal.extras import need_extra
+    from ipal.system.optional import need_extra
 
     need_extra("serve", "fastapi", "uvicorn", "prometheus_client")
-    from ipal.capacity import parse_bytes
+    from ipal.deploy.serving.limits import Limits
+    from ipal.deploy.serving.server import check_access
+    from ipal.deploy.serving.server import serve as serve_until_stopped
     from ipal.learners import load_learner
-    from ipal.serving.limits import Limits
-    from ipal.serving.server import check_access
-    from ipal.serving.server import serve as serve_until_stopped
+    from ipal.runs.memory_plan import parse_bytes
 
     limits = Limits(
         bytes=parse_bytes(max_bytes, "--max-bytes"), nodes=max_nodes, edges=max_edges, seconds=timeout, waiting=queue

@@ -12,7 +12,7 @@ from ipal.cli import render
 from ipal.errors import ConfigError, IpalError
 
 if TYPE_CHECKING:  # torch takes seconds to load
-    from ipal.parallel import Team
+    from ipal.backend.distributed import Team
 
 Item = TypeVar("Item")
 
@@ -30,14 +30,14 @@ def told(make: Callable[[], Item]) -> Item:
     """What the first process makes of it; the others are told."""
     if not is_team():
         return make()
-    from ipal.parallel import team
+    from ipal.backend.distributed import team
 
     return team().told(make)
 
 
 def together(app: Callable[[], None]) -> None:
     """Run the command with the other processes; whatever goes wrong is said once."""
-    from ipal.parallel import joined
+    from ipal.backend.distributed import joined
 
     with joined() as team:
         code = _outcome(app, team)

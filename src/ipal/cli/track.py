@@ -7,7 +7,7 @@ import typer
 from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, Runs
 from ipal.errors import ConfigError, did_you_mean
-from ipal.store import RunStore
+from ipal.runs.run_folder import RunStore
 
 
 def track(

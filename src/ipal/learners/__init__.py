@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ipal.errors import ConfigError, StoreError, did_you_mean
-from ipal.learners.analytic import Analytic
+from ipal.learners.analytic.learner import Analytic
 from ipal.learners.bare import Bare
 from ipal.learners.base import Learner
 from ipal.learners.efc import EFC
@@ -19,8 +19,8 @@ from ipal.learners.pcl import PCL
 from ipal.learners.polo import POLO
 from ipal.learners.pr import PR
 from ipal.learners.slda import SLDA
+from ipal.learners.state import State
 from ipal.learners.twp import TWP
-from ipal.state import State
 
 METHODS: tuple[type[Learner], ...] = (
     IPAL,

@@ -8,11 +8,11 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from ipal.batches import Batch
+from ipal.backend.batches import Batch
+from ipal.data.streams import Task
 from ipal.learners.base import Terms
 from ipal.learners.checks import check_same, require
 from ipal.learners.classifier import Classifier, Lesson
-from ipal.streams import Task
 
 Parameters = dict[str, Tensor]
 

@@ -17,16 +17,16 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, field_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from ipal.backend.distributed import team
+from ipal.backend.finite import check_scores, check_tensors
 from ipal.config import Seed, explain, usable_number
+from ipal.data.graph import Graph
+from ipal.data.streams import Labels, Task
 from ipal.errors import ConfigError, DataError
-from ipal.finite import check_scores, check_tensors
-from ipal.graph import Graph
-from ipal.learners.convert import graph_of, task_of
 from ipal.learners.draft import drafted
+from ipal.learners.from_pyg import graph_of, task_of
 from ipal.learners.saved import UNFITTED, Saved
-from ipal.parallel import team
-from ipal.spans import span
-from ipal.streams import Labels, Task
+from ipal.system.tracing import span
 
 if TYPE_CHECKING:  # for its name alone: importing it takes seconds
     from torch_geometric.data import Data

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import torch
 from torch import Tensor
 
-from ipal.finite import not_finite
+from ipal.backend.finite import not_finite
 
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
 

@@ -10,13 +10,13 @@ import torch.nn.functional as F
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from ipal.batches import Batch
-from ipal.engine import operators
-from ipal.head import Head
+from ipal.backend.batches import Batch
+from ipal.backend.operators import operators
+from ipal.data.streams import Task
 from ipal.learners.base import Terms
 from ipal.learners.checks import require
 from ipal.learners.trained import TrainedLearner
-from ipal.streams import Task
+from ipal.nn.head import Head
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

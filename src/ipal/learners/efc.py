@@ -17,15 +17,15 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from ipal.batches import Batch
+from ipal.backend.batches import Batch
 from ipal.config import Draws
+from ipal.data.streams import Task
 from ipal.errors import DataError
+from ipal.learners.analytic.ridge import shifted_cholesky
 from ipal.learners.base import Remembered, Terms
 from ipal.learners.checks import Shapes, check_shapes, check_symmetric, check_type, require
 from ipal.learners.classifier import Classifier, Lesson, balanced_cross_entropy
-from ipal.learners.remembering import RemembersClasses
-from ipal.ridge import shifted_cholesky
-from ipal.streams import Task
+from ipal.learners.gaussian_memory import RemembersClasses
 
 
 def feature_matrix(W: Tensor, p: Tensor) -> Tensor:

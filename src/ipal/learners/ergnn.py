@@ -17,14 +17,14 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from ipal.batches import Batch
+from ipal.backend.batches import Batch
+from ipal.backend.operators import operators
 from ipal.config import Count
-from ipal.engine import operators
+from ipal.data.streams import Task
 from ipal.learners.base import Terms
 from ipal.learners.checks import require
 from ipal.learners.classifier import Classifier, Lesson, balanced_cross_entropy
-from ipal.learners.kept import disjoint_union, excerpt, task_of_tensors, task_tensors, without_edges
-from ipal.streams import Task
+from ipal.learners.exemplars import disjoint_union, excerpt, task_of_tensors, task_tensors, without_edges
 
 
 def strangers_nearby(f: Tensor, labels: Tensor, distance: float) -> Tensor:

@@ -15,10 +15,10 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from ipal.importance import network_importance
+from ipal.data.streams import Task
 from ipal.learners.anchored import AnchoredLearner, Parameters, quadratic_pull
 from ipal.learners.classifier import Lesson
-from ipal.streams import Task
+from ipal.nn.per_node_gradients import network_importance
 
 
 def likelihood_gradient(logits: Tensor, labels: Tensor) -> Tensor:

@@ -18,12 +18,12 @@ from pydantic.dataclasses import dataclass
 from scipy.optimize import nnls
 from torch import Tensor
 
+from ipal.backend.operators import operators
 from ipal.config import Count, Hops
-from ipal.engine import operators
+from ipal.data.streams import Task
 from ipal.learners.checks import require
 from ipal.learners.classifier import Classifier, Lesson, balanced_cross_entropy
-from ipal.learners.kept import excerpt, task_of_tensors, task_tensors
-from ipal.streams import Task
+from ipal.learners.exemplars import excerpt, task_of_tensors, task_tensors
 
 
 def dual_solution(K: NDArray[np.float64], q: NDArray[np.float64], margin: float) -> NDArray[np.float64]:

@@ -21,16 +21,16 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from ipal import losses
-from ipal.batches import Batch
-from ipal.centrality import node_weights
+from ipal.backend.batches import Batch
 from ipal.config import Count, Draws
-from ipal.graph import Graph
+from ipal.data.centrality import node_weights
+from ipal.data.graph import Graph
+from ipal.data.streams import Task
 from ipal.learners.base import Terms
-from ipal.learners.draws import TruncatedBeta
 from ipal.learners.prototypical import Episode, PrototypicalLearner
-from ipal.memory import weighted_mean
-from ipal.streams import Task
+from ipal.learners.truncated_beta import TruncatedBeta
+from ipal.nn import losses
+from ipal.nn.prototypes import weighted_mean
 
 
 @dataclass(kw_only=True, eq=False)

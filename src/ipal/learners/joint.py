@@ -11,11 +11,11 @@ from typing import ClassVar, Literal
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from ipal.batches import Batch
+from ipal.backend.batches import Batch
+from ipal.data.streams import Task
 from ipal.learners.checks import require
 from ipal.learners.classifier import Classifier, Lesson
-from ipal.learners.kept import disjoint_union, task_of_tensors, task_tensors
-from ipal.streams import Task
+from ipal.learners.exemplars import disjoint_union, task_of_tensors, task_tensors
 
 
 @dataclass(kw_only=True, eq=False)

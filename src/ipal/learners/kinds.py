@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from ipal.graph import Graph
+from ipal.data.graph import Graph
 
 PARTS = "pass data = Data(x=x, edge_index=edge_index, y=y) of torch_geometric.data"
 OF_DATASET = "pass data = Data(x=d.graph.x, edge_index=d.graph.edges, y=d.y) of torch_geometric.data"

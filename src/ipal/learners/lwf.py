@@ -12,7 +12,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from ipal.batches import Batch
+from ipal.backend.batches import Batch
 from ipal.learners.base import Terms
 from ipal.learners.classifier import Classifier, Lesson
 

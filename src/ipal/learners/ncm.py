@@ -13,11 +13,11 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from ipal import losses
-from ipal.finite import check_scores
-from ipal.graph import Features, Graph
+from ipal.backend.finite import check_scores
+from ipal.data.graph import Features, Graph
+from ipal.data.streams import Task
 from ipal.learners.training_free import TrainingFree, propagated
-from ipal.streams import Task
+from ipal.nn import losses
 
 
 @dataclass(kw_only=True, eq=False)

@@ -9,11 +9,11 @@ from typing import ClassVar
 import torch
 from pydantic.dataclasses import dataclass
 
-from ipal import losses
-from ipal.batches import Batch
+from ipal.backend.batches import Batch
 from ipal.learners.base import Terms
 from ipal.learners.prototypical import Episode, PrototypicalLearner
-from ipal.memory import weighted_mean
+from ipal.nn import losses
+from ipal.nn.prototypes import weighted_mean
 
 
 @dataclass(kw_only=True, eq=False)

@@ -14,12 +14,12 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from ipal import losses
-from ipal.batches import Batch
+from ipal.backend.batches import Batch
+from ipal.data.streams import Task
 from ipal.learners.base import Terms
 from ipal.learners.classifier import Classifier, Lesson
-from ipal.learners.remembering import RemembersClasses
-from ipal.streams import Task
+from ipal.learners.gaussian_memory import RemembersClasses
+from ipal.nn import losses
 
 
 def density_prototype(f: Tensor) -> tuple[Tensor, Tensor]:

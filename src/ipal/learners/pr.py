@@ -10,13 +10,13 @@ import torch.nn.functional as F
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from ipal.batches import Batch
+from ipal.backend.batches import Batch
 from ipal.config import Draws
+from ipal.data.streams import Task
 from ipal.learners.base import Terms
 from ipal.learners.classifier import Classifier, Lesson
-from ipal.learners.remembering import RemembersClasses
-from ipal.memory import weighted_mean, weighted_variance
-from ipal.streams import Task
+from ipal.learners.gaussian_memory import RemembersClasses
+from ipal.nn.prototypes import weighted_mean, weighted_variance
 
 
 def replay_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:

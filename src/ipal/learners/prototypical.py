@@ -10,11 +10,11 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from ipal import losses
-from ipal.graph import Graph
-from ipal.learners.remembering import RemembersClasses
-from ipal.memory import weighted_mean, weighted_variance
-from ipal.streams import Task
+from ipal.data.graph import Graph
+from ipal.data.streams import Task
+from ipal.learners.gaussian_memory import RemembersClasses
+from ipal.nn import losses
+from ipal.nn.prototypes import weighted_mean, weighted_variance
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

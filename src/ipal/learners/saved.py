@@ -11,7 +11,7 @@ from torch import Tensor
 from ipal.errors import ConfigError, StoreError
 from ipal.learners.checks import MisfitError, Shapes, check_finite, check_same, check_shapes, require
 from ipal.learners.facts import Facts, check_facts
-from ipal.state import State, laid_out
+from ipal.learners.state import State, laid_out
 
 GPU_GENERATOR = 16
 """Bytes of a GPU's random state."""

@@ -16,15 +16,15 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from ipal import room
+from ipal.data.graph import Graph, some_features
+from ipal.data.streams import Task
 from ipal.errors import DataError
-from ipal.graph import Graph, some_features
+from ipal.learners.analytic.ridge import mean_diagonal, shifted_cholesky
 from ipal.learners.base import Remembered
 from ipal.learners.checks import Shapes, check_symmetric, check_type
+from ipal.learners.state import laid_out
 from ipal.learners.training_free import TrainingFree, dense, propagated
-from ipal.ridge import mean_diagonal, shifted_cholesky
-from ipal.state import laid_out
-from ipal.streams import Task
+from ipal.system import free_memory
 
 
 def discriminant(mean: Tensor, covariance: Tensor, shrinkage: float) -> tuple[Tensor, Tensor]:
@@ -61,7 +61,7 @@ class SLDA(TrainingFree):
         super().initialise(num_features)
         device = self.generator_.device
         if device.type == "cpu":
-            room.need(8 * num_features**2, f"The covariance of {num_features} features", "use fewer features")
+            free_memory.need(8 * num_features**2, f"The covariance of {num_features} features", "use fewer features")
         self.scatter_ = torch.zeros(num_features, num_features, device=device)
         self.weights_, self.offsets_ = torch.zeros(0, num_features, device=device), torch.zeros(0, device=device)
 

@@ -21,21 +21,21 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from ipal.adam import Adam
-from ipal.batches import Batch, sampled, whole_task
+from ipal.backend.adam import Adam
+from ipal.backend.batches import Batch, sampled, whole_task
+from ipal.backend.cuda_graphs import Recorded, Recordings, can_record
+from ipal.backend.distributed import team
+from ipal.backend.finite import check_tensors, check_terms, read_terms
 from ipal.config import EncoderConfig, Sampling, TrainConfig
-from ipal.encoder import GCN, layer_sizes
+from ipal.data.graph import Graph
+from ipal.data.streams import Task
 from ipal.errors import ConfigError
-from ipal.exact import embeddings
-from ipal.finite import check_tensors, check_terms, read_terms
-from ipal.graph import Graph
 from ipal.learners.base import Learner, Look, Terms
 from ipal.learners.checks import Shapes, check_shapes, require
 from ipal.learners.facts import Facts, TrainedFacts
-from ipal.parallel import team
-from ipal.recorded import Recorded, Recordings, can_record
-from ipal.spans import is_listening, span, spanned
-from ipal.streams import Task
+from ipal.nn.embed import embeddings
+from ipal.nn.encoder import GCN, layer_sizes
+from ipal.system.tracing import is_listening, span, spanned
 
 Prepared = TypeVar("Prepared")
 

@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from ipal import budget
 from ipal.config import Hops
+from ipal.data.graph import Features, Graph
+from ipal.data.streams import Task
 from ipal.errors import NonFiniteError
-from ipal.exact import fits
-from ipal.graph import Features, Graph
+from ipal.learners.analytic.ridge import SUMS
 from ipal.learners.base import Learner, Remembered, Terms
 from ipal.learners.checks import Shapes, check_counts, check_type
-from ipal.ridge import SUMS
-from ipal.spans import spanned
-from ipal.streams import Task
+from ipal.nn.embed import fits
+from ipal.system import memory_budget
+from ipal.system.tracing import spanned
 
 _ready: "weakref.WeakKeyDictionary[Graph, tuple[int, Features]]" = weakref.WeakKeyDictionary()
 
@@ -49,7 +49,7 @@ def _propagated(graph: Graph, hops: int) -> Features:
         return _along(graph, x, hops)
     # A dense array, in a file where it does not fit: sparse features are hardly sparse after some hops.
     by_column: Any = x.tocsc() if isinstance(x, sp.csr_array) else x
-    found = budget.current().room((graph.num_nodes, graph.num_features), np.float32)
+    found = memory_budget.current().room((graph.num_nodes, graph.num_features), np.float32)
     for begin in range(0, graph.num_features, COLUMNS_AT_ONCE):
         some = by_column[:, begin : begin + COLUMNS_AT_ONCE]
         columns = some.toarray(order="C") if isinstance(x, sp.csr_array) else np.ascontiguousarray(some)

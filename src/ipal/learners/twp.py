@@ -20,15 +20,15 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from ipal.batches import Batch
-from ipal.engine import SparseMatrix, operators
-from ipal.graph import Graph
-from ipal.importance import whole_propagation
+from ipal.backend.batches import Batch
+from ipal.backend.neighbor_sampling import compact
+from ipal.backend.operators import SparseMatrix, operators
+from ipal.data.graph import Graph
+from ipal.data.streams import Task
 from ipal.learners.anchored import AnchoredLearner, Parameters, quadratic_pull
 from ipal.learners.base import Terms
 from ipal.learners.classifier import Lesson
-from ipal.sampling import compact
-from ipal.streams import Task
+from ipal.nn.per_node_gradients import whole_propagation
 
 # Numbers in the largest array of one chunk of edges.
 CHUNK = 2**24

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipal.errors import ConfigError, StoreError, did_you_mean
-from ipal.manifest import Entry, Manifest, Settings, all_manifests, manifest_path, read_manifest
 from ipal.report import paper
-from ipal.store import RunFolder, RunStore
+from ipal.runs.manifest import Entry, Manifest, Settings, all_manifests, manifest_path, read_manifest
+from ipal.runs.run_folder import RunFolder, RunStore
 
 PROTOCOL_FIELDS = (
     "train_graph",

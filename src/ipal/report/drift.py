@@ -17,15 +17,14 @@ from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from ipal.arrays import read_npz
-from ipal.documents import read_json
 from ipal.errors import DataError, StoreError
-from ipal.files import open_plain, write_atomically
-from ipal.records import Record
 from ipal.report import paper, tables
 from ipal.report.figures import DPI, write_figure
-from ipal.report.marks import COLOURS, mark_for
 from ipal.report.statistics import paired_interval, spread
+from ipal.report.styles import COLOURS, mark_for
+from ipal.system.arrays import read_npz
+from ipal.system.documents import Record, read_json
+from ipal.system.files import open_plain, write_atomically
 
 MEASURES = {
     "kl": "KL (Eq. 16)",

@@ -14,12 +14,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
-from ipal.files import make_folder, write_atomically
 from ipal.report import paper
 from ipal.report.collect import Bench, Grid, Row
-from ipal.report.marks import label_points, mark_for, spread_out
 from ipal.report.statistics import spread
+from ipal.report.styles import label_points, mark_for, spread_out
 from ipal.report.tables import pretty
+from ipal.system.files import make_folder, write_atomically
 
 DPI = 160
 STYLE = {

@@ -1,4 +1,4 @@
-"""Table and figure of where the time and memory of a run went, from what `ipal.profile` has measured."""
+"""Table and figure of where the time and memory of a run went, from what `ipal.analysis.profile` has measured."""
 
 import json
 import textwrap
@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from ipal.files import make_folder, write_atomically
 from ipal.report.figures import DPI, write_figure
+from ipal.system.files import make_folder, write_atomically
 
 # Colour (Okabe and Ito's palette) and hatch of each part, in the order in which a run comes to them.
 PARTS = {

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ipal.errors import ConfigError, StoreError
-from ipal.extras import need_extra
+from ipal.system.optional import need_extra
 from ipal.trackers.record import Change, Record, Tracked
 
 if TYPE_CHECKING:

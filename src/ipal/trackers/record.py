@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
-from ipal.documents import parse_json
 from ipal.errors import StoreError
-from ipal.files import open_plain, read_bounded
-from ipal.metrics import average_forgetting, average_performance, matrix_of_rows
-from ipal.records import Progress
-from ipal.store import RunFolder
+from ipal.evaluation.metrics import average_forgetting, average_performance, matrix_of_rows
+from ipal.runs.records import Progress
+from ipal.runs.run_folder import RunFolder
+from ipal.system.documents import parse_json
+from ipal.system.files import open_plain, read_bounded
 
 MOST_HEADER, MOST_LOG = 2**28, 2**26
 """Bytes; a checkpoint's header holds the losses of every epoch."""

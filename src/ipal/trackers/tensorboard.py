@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ipal.extras import need_extra
-from ipal.files import make_folder, write_atomically
+from ipal.system.files import make_folder, write_atomically
+from ipal.system.optional import need_extra
 from ipal.trackers.record import Record, Tracked
 
 FILE = "events.out.tfevents.ipal"

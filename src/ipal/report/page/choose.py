@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ipal.errors import ConfigError, IpalError, did_you_mean
-from ipal.manifest import all_manifests, manifest_path, read_manifest
 from ipal.report.page.facts import read_facts
-from ipal.store import RunFolder, RunStore
+from ipal.runs.manifest import all_manifests, manifest_path, read_manifest
+from ipal.runs.run_folder import RunFolder, RunStore
 
 
 @dataclass

@@ -9,10 +9,10 @@ from typing import Any
 
 from ipal.config import RunConfig
 from ipal.errors import ConfigError, StoreError
-from ipal.records import Confusion, Drift
 from ipal.report import paper
 from ipal.report.collect import Run, plain_name, read_run
-from ipal.store import RunFolder
+from ipal.runs.records import Confusion, Drift
+from ipal.runs.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Facts:
     drift: Drift | None
     """None of methods that train no network, and in runs of versions that did not measure it."""
     closer: Mapping[str, Any] = field(default_factory=dict)
-    """What `ipal.views.look_closely` found; empty where nobody looked."""
+    """What `ipal.analysis.run_view.look_closely` found; empty where nobody looked."""
 
     @property
     def method(self) -> str:

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from ipal.records import Confusion
 from ipal.report.page import plots
 from ipal.report.page.confusion import Hits, hits, mixing, task_counts, task_of_place
 from ipal.report.page.facts import Facts
 from ipal.report.page.parts import Cell, Chart, Picker, Section, Spec, Table, count, number, words
+from ipal.runs.records import Confusion
 
 NO_CONFUSION = (
     "This run was made by a version of ipal that did not count which class was taken for which: only recalls after "

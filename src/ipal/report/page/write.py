@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ipal.errors import ConfigError
-from ipal.extras import need_extra
-from ipal.files import check_target, make_folder, write_atomically
+from ipal.report.page.comparison import several_runs
 from ipal.report.page.facts import read_facts
-from ipal.report.page.one import one_run
 from ipal.report.page.parts import Page
-from ipal.report.page.several import several_runs
-from ipal.store import RunFolder
+from ipal.report.page.single import one_run
+from ipal.runs.run_folder import RunFolder
+from ipal.system.files import check_target, make_folder, write_atomically
+from ipal.system.optional import need_extra
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -42,8 +42,8 @@ def make_page(
 ) -> Path:
     """Write the page of one run, or the comparison of several; returns the path.
 
-    `closer` is what `ipal.views.look_closely` found out about the one run. `labels` are names of runs, by folder;
-    `remarks` are sentences on runs that could not be taken.
+    `closer` is what `ipal.analysis.run_view.look_closely` found out about the one run. `labels` are names of
+    runs, by folder; `remarks` are sentences on runs that could not be taken.
     """
     check_path(path)
     runs = [read_facts(folder, closer if len(folders) == 1 else None) for folder in folders]

@@ -1,0 +1,266 @@
+"""What a model keeps, which classes that reveals, and, against a graph, whether and how well nodes can be had back.
+
+All of it measured, as plain data. What is not measured is said in words: weights of a network know more of the nodes
+they were trained on than which features these have.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ipal.analysis.audit.inputs import inputs_told, occurring
+from ipal.analysis.audit.recover import Known, from_matrix, from_mean, from_shared_matrix
+from ipal.analysis.audit.search import Found, stored_rows
+from ipal.config import RunConfig
+from ipal.data.datasets import Dataset
+from ipal.data.graph import Graph, Nodes
+from ipal.data.streams import TRAIN, TaskStream
+from ipal.learners import Learner
+from ipal.learners.base import Remembered
+
+__all__ = ["Evidence", "View", "as_taught", "audit", "whole"]
+
+FEW = 10
+"""A mean of fewer nodes than these says much about each."""
+EVERYWHERE = 64
+"""Nodes that are looked for at every place of every tensor."""
+MOST_VALUES = 4e9
+"""Numbers compared in that search, at most: a large state is searched for fewer nodes."""
+SMALLEST = 5
+"""Classes whose rows are tried to be had back."""
+MOST_ROWS = 2000
+"""Rows of one kind that an attempt is measured on."""
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A graph in which a model may have seen nodes, and which of them to look at."""
+
+    graph: Graph
+    nodes: Nodes
+    labels: NDArray[np.int64]
+    """Of these nodes."""
+    taught: NDArray[np.bool_] | None
+    """Which of these nodes taught the model; None where that is not known."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """A data set to audit a model against."""
+
+    dataset: Dataset
+    views: tuple[View, ...]
+
+    @property
+    def is_as_taught(self) -> bool:
+        return all(view.taught is not None for view in self.views)
+
+    def nodes_behind_class(self) -> dict[str, int]:
+        """How many nodes of each class taught, where that is known."""
+        taught = [view.labels[view.taught] for view in self.views if view.taught is not None]
+        labels, counts = np.unique(np.concatenate(taught or [np.zeros(0, dtype=np.int64)]), return_counts=True)
+        return dict(zip(map(str, labels.tolist()), counts.tolist(), strict=True))
+
+
+def whole(dataset: Dataset) -> Evidence:
+    """The graph as one: all there is where it is not known what the model was taught."""
+    return Evidence(dataset, (View(dataset.graph, np.arange(dataset.graph.num_nodes), dataset.y, None),))
+
+
+def as_taught(dataset: Dataset, config: RunConfig) -> Evidence:
+    """The graphs of a run's tasks as they were learned from, so that rows are those that went into the model."""
+    assert config.split is not None, "the configuration has not been resolved"
+    stream = TaskStream(dataset.graph, dataset.y, config.split, config.protocol, config.seed)
+    views = []
+    for index in range(len(stream)):
+        task = stream.task(index)
+        seen = (stream.task_of >= 0) & (stream.task_of <= index)
+        there = seen if config.protocol.train_graph == "seen" else stream.task_of == index
+        if config.protocol.visibility == "inductive":
+            there = there & (stream.part == TRAIN)
+        numbers = np.flatnonzero(there)  # what the nodes of the task's graph are in the whole one
+        assert len(numbers) == task.graph.num_nodes
+        mine = np.flatnonzero(stream.task_of[numbers] == index)
+        views.append(View(task.graph, mine, dataset.y[numbers[mine]], np.isin(mine, task.nodes)))
+    return Evidence(dataset, tuple(views))
+
+
+def audit(learner: Learner, evidence: Evidence | None = None) -> dict[str, Any]:
+    """Everything known about what a model keeps; with evidence, what of it can be found or had back."""
+    retained, kept = learner.memory_report(), learner.remembered()
+    counts, passing = retained["nodes_behind_class"], retained["only_while_learning"]
+    found: dict[str, Any] = {
+        "method": learner.name,
+        "classes": len(learner.classes_),
+        "retained": {
+            "items": retained["items"] + passing,
+            "bytes": retained["bytes"] + sum(item["bytes"] for item in passing),
+            "stores_exemplars": retained["stores_exemplars"],
+        },
+        "nodes_behind_class": counts,
+        "flagged": {name: words for name in kept if (words := _risks(counts.get(name), kept[name]))},
+        "remarks": _remarks(learner, kept),
+    }
+    if evidence is not None:
+        found["data"] = _against(learner, kept, evidence)
+    return found
+
+
+# ---------------------------------------------------------------------- what follows from the numbers of nodes alone
+
+
+def _risks(count: int | None, kept: Remembered) -> dict[str, str]:
+    """What a class's number of nodes gives away: a short name and a sentence each."""
+    width = kept.mean.shape[0]
+    if count is None:
+        return {}
+    if count == 1:
+        return {"one-node": "one node: what is kept of the class is this node's own row, as it was when it was learned"}
+    risks = {}
+    if count < FEW:
+        risks["few-nodes"] = f"few nodes ({count}): their mean says much about each of them"
+    if kept.second is not None and count < width:
+        risks["fewer-than-width"] = (
+            f"fewer nodes ({count}) than the {width} columns of the matrix kept of the class: its rows are determined "
+            "up to a rotation, and who is among them can be tested"
+        )
+    return risks
+
+
+def _remarks(learner: Learner, kept: Mapping[str, Remembered]) -> list[str]:
+    """What must be known to read the rest."""
+    remarks = []
+    if learner.stores_exemplars:
+        remarks.append("This method stores raw nodes of earlier tasks: whoever has the model has them.")
+    shared = [one for one in kept.values() if one.shared is not None]
+    if shared:
+        width, total = shared[0].mean.shape[0], sum(one.count or 0 for one in shared)
+        remarks.append(
+            "One matrix of products serves all classes: the classes' own are not kept apart in this model. Who also "
+            "has the model from before a task can subtract the two, and has the matrix of that task's classes alone; "
+            "of one class, if it came alone."
+        )
+        if len(shared) == 1:
+            remarks.append("Only one class was learned: the shared matrix is its own.")
+        if total < width:
+            remarks.append(
+                f"All {total} training nodes together are fewer than the {width} columns of that matrix: their rows "
+                "are determined up to a rotation, and who is among them can be tested."
+            )
+    if not kept and not learner.stores_exemplars:
+        remarks.append("Nothing is kept by class: no sum or mean of nodes.")
+    report = learner.memory_report()
+    if any(item["kind"] == "optimizer" for item in report["only_while_learning"]):
+        remarks.append(
+            "The optimiser's moments are in it: they tell which features occur in the nodes learned last. No "
+            "prediction needs them; save without them before you pass the model on."
+        )
+    if any(item["kind"] == "encoder" for item in report["items"]):
+        remarks.append(
+            "Of what trained weights give away, only this is measured, against a graph: whole rows, and which features "
+            "occur in the nodes learned last."
+        )
+    return remarks
+
+
+# ---------------------------------------------------------------------- what a graph shows
+
+
+def _against(learner: Learner, kept: Mapping[str, Remembered], evidence: Evidence) -> dict[str, Any]:
+    """Rows looked for in the state, and had back from it."""
+    tensors = learner.state().tensors
+    size = sum(tensor.numel() for tensor in tensors.values())
+    sample = int(min(EVERYWHERE, max(4, MOST_VALUES // max(1, size))))
+    raw = stored_rows(tensors, learner.checked(evidence.dataset.graph).x, sample)
+    order = sorted((name for name in kept if kept[name].count), key=lambda name: kept[name].count or 0)
+    smallest = order[:SMALLEST]
+    # A column in which only one node has a value makes a matrix of products show that node's whole row.
+    matrices = {f"products of class {name}": one() for name in smallest if (one := kept[name].second) is not None}
+    shared = next((one.shared for one in kept.values() if one.shared is not None), None)
+    matrices |= {} if shared is None else {"products of all classes": shared()}
+    rows = _Rows(smallest, len(evidence.views))
+    by_view = []
+    for view in evidence.views:
+        with torch.no_grad():
+            represented = learner.represent(view.graph)[torch.from_numpy(view.nodes).to(learner.generator_.device)]
+        share = -(-sample // len(evidence.views))
+        by_view.append(stored_rows(tensors, represented.cpu().numpy(), share, matrices))
+        rows.take(view, represented)
+    classes = {}
+    for name in smallest:
+        known = rows.known(name)
+        if len(known.members):
+            classes[name] = _had_back(kept[name], known)
+    attempts: dict[str, Any] = {"classes": classes}
+    if shared is not None:
+        total = sum(one.count or 0 for one in kept.values())
+        attempts["shared_matrix"] = from_shared_matrix(shared(), total, rows.known(None))
+    return {
+        "name": evidence.dataset.name,
+        "nodes": evidence.dataset.graph.num_nodes,
+        "as_taught": evidence.is_as_taught,
+        "inputs": _inputs(tensors, evidence),
+        "stored_rows": {"raw features": _counted([raw]), "the model's own representation": _counted(by_view)},
+        "attempts": attempts,
+    }
+
+
+def _inputs(tensors: Mapping[str, Tensor], evidence: Evidence) -> dict[str, Any]:
+    """What the first layer tells about the features of the nodes learned last."""
+    if not evidence.is_as_taught:
+        return {"skipped": "it is not known which nodes were learned last"}
+    last = evidence.views[-1]
+    return inputs_told(tensors, occurring(last.graph.x[last.nodes]))
+
+
+def _counted(found: list[Found]) -> dict[str, Any]:
+    return {
+        "looked_for": sum(one.looked_for for one in found),
+        "too_plain": sum(one.too_plain for one in found),
+        "looked_for_everywhere": sum(one.everywhere for one in found),
+        "found": sum(len(one.nodes) for one in found),
+        "where": sorted(set().union(*(one.where for one in found))),
+    }
+
+
+def _had_back(kept: Remembered, known: Known) -> dict[str, Any]:
+    numbers = {"taught": kept.count, "compared": len(known.members), "from_mean": from_mean(kept.mean, known)}
+    return numbers if kept.second is None else {**numbers, "from_matrix": from_matrix(kept, known)}
+
+
+class _Rows:
+    """Rows gathered from one view after the other: some of every small class, some of the others."""
+
+    def __init__(self, classes: list[str], views: int) -> None:
+        self._classes = classes
+        self._most = -(-MOST_ROWS // views)
+        self._random = np.random.default_rng(0)
+        self._kept: dict[tuple[str | None, str], list[Tensor]] = {}
+
+    def take(self, view: View, rows: Tensor) -> None:
+        names = np.array([str(label) for label in view.labels.tolist()])
+        taught = np.ones(len(names), dtype=bool) if view.taught is None else view.taught
+        for name in self._classes:
+            own = names == name
+            self._keep(name, "members", rows, own & taught)
+            self._keep(name, "untaught", rows, own & ~taught)
+            self._keep(name, "others", rows, ~own)
+        self._keep(None, "members", rows, taught)
+        self._keep(None, "others", rows, ~taught)
+        self._width = rows.shape[1]
+
+    def known(self, name: str | None) -> Known:
+        """The rows of a class against others; of all classes, those that taught against those that did not."""
+        parts = [self._kept.get((name, kind), []) for kind in ("members", "untaught", "others")]
+        empty = torch.zeros(0, self._width)
+        return Known(*(torch.cat(some) if some else empty for some in parts))
+
+    def _keep(self, name: str | None, kind: str, rows: Tensor, which: NDArray[np.bool_]) -> None:
+        chosen = np.sort(self._random.permutation(np.flatnonzero(which))[: self._most])
+        if len(chosen):
+            self._kept.setdefault((name, kind), []).append(rows[torch.from_numpy(chosen).to(rows.device)].cpu())

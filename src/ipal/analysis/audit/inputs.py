@@ -1,0 +1,42 @@
+"""Which input features (words, of a bag of words) occur in the nodes learned last, as the first layer tells.
+
+A feature that no node has gives its row of the first layer no gradient: its moments stay zero.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
+from torch import Tensor
+
+from ipal.data.graph import Features
+
+FIRST_LAYER = "encoder.weights.0"
+
+
+def occurring(x: Features) -> NDArray[np.bool_]:
+    """Which features at least one of the nodes has."""
+    if isinstance(x, sp.csr_array):
+        return np.bincount(x.indices[x.data != 0], minlength=x.shape[1]) > 0
+    return np.asarray((x != 0).any(axis=0))
+
+
+def inputs_told(tensors: Mapping[str, Tensor], occurs: NDArray[np.bool_]) -> dict[str, Any]:
+    """How surely the length of a feature's row in the first layer, or in its moments, tells that the feature occurs.
+
+    An AUC for each: 1 is certainty, 0.5 is guessing.
+    """
+    first = {
+        name: tensor.detach().cpu().double().norm(dim=1).numpy()
+        for name, tensor in tensors.items()
+        if name == FIRST_LAYER or (name.startswith(f"optimizer.{FIRST_LAYER}.") and tensor.dim() == 2)
+    }
+    if not first:
+        return {"skipped": "there is no trained first layer"}
+    if occurs.all() or not occurs.any():
+        return {"skipped": f"{'all' if occurs.all() else 'none'} of the features occur: there is nothing to tell"}
+    auc = {name: float(roc_auc_score(occurs, length)) for name, length in first.items()}
+    return {"features": len(occurs), "occurring": int(occurs.sum()), "auc": auc}

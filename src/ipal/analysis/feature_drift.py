@@ -1,0 +1,234 @@
+"""How far the features of old classes drift while later tasks are learned: Theorem 1 of the IPAL paper, measured.
+
+Analysis from outside: the learner is taught as in any run and never sees an old node again. Only this module embeds the
+training nodes of old classes once more, each on its own task's graph as it was learned, before and after every task.
+A measurement is two files: arrays to draw (NAME.npz), then numbers (NAME.json), believed only if it is there.
+"""
+
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+from ipal.config import RunConfig, Tree, run_config
+from ipal.data.datasets import Dataset
+from ipal.data.streams import Labels, TaskStream
+from ipal.errors import ConfigError, DataError
+from ipal.evaluation.evaluate import evaluate
+from ipal.learners import learner_class
+from ipal.learners.ipal import IPAL
+from ipal.learners.trained import TrainedLearner
+from ipal.nn import losses
+from ipal.runs import runner
+from ipal.runs.run_folder import RunStore
+from ipal.system.files import make_folder, write_atomically
+
+Array = NDArray[np.float64]
+RIDGE = 1e-3
+"""Added to the diagonal of both covariances, in units of the mean variance before: embeddings fill few of their
+dimensions, and a class may have fewer nodes than dimensions, so that a bare covariance has no inverse."""
+OTHER_RIDGES = (1e-2, 1e-1)
+"""The KL is also measured with these, to see what hangs on the choice."""
+SHOWN = 1000
+"""Nodes whose embeddings are kept for a figure, at most."""
+
+
+class Divergence(NamedTuple):
+    """A KL divergence and its three terms; it is half their sum."""
+
+    total: float
+    log_det: float
+    trace: float
+    mean_shift: float
+
+
+def gaussian_kl(mu: Array, S: Array, mu_after: Array, S_after: Array) -> Divergence:
+    r"""KL divergence of the Gaussian after a task from the one before it.
+
+    .. math:: \frac12 \Big( \log \frac{\det \Sigma'}{\det \Sigma} + \mathrm{tr}(\Sigma'^{-1} \Sigma - I)
+        + (\mu' - \mu)^\top \Sigma'^{-1} (\mu' - \mu) \Big)
+
+    Source: the IPAL paper, Eq. 16. Its n is inside the trace here, as in the proof's second quantity.
+    """
+    root, root_after = np.linalg.cholesky(S), np.linalg.cholesky(S_after)
+    log_det = 2 * float(np.log(np.diagonal(root_after)).sum() - np.log(np.diagonal(root)).sum())
+    trace = float(np.square(solve_triangular(root_after, root, lower=True)).sum()) - len(mu)
+    mean_shift = float(np.square(solve_triangular(root_after, mu_after - mu, lower=True)).sum())
+    return Divergence((log_det + trace + mean_shift) / 2, log_det, trace, mean_shift)
+
+
+def fitted_gaussian(f: Array, ridge: float) -> tuple[Array, Array]:
+    """Mean and full covariance (divisor n) of the rows of `f`, `ridge` added to the diagonal."""
+    mu = f.mean(axis=0)
+    return mu, (f - mu).T @ (f - mu) / len(f) + ridge * np.eye(f.shape[1])
+
+
+def class_drift(before: Array, after: Array) -> dict[str, float] | None:
+    """What one class's embeddings did; None where they do not differ among themselves and have no covariance."""
+    variance = float(before.var(axis=0).mean())
+    if not variance > 0:
+        return None
+    try:
+        kl, *others = (
+            gaussian_kl(*fitted_gaussian(before, share * variance), *fitted_gaussian(after, share * variance))
+            for share in (RIDGE, *OTHER_RIDGES)
+        )
+    except np.linalg.LinAlgError as error:
+        raise DataError(
+            "The embeddings of a class grew so much in one task that their covariance has no inverse: try a smaller "
+            "train.lr_next."
+        ) from error
+    squared = float(np.square(after.mean(axis=0) - before.mean(axis=0)).sum())
+    lengths = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
+    return {
+        "kl": kl.total,
+        "log_det": kl.log_det,
+        "trace": kl.trace,
+        "mean_shift": kl.mean_shift,
+        "squared_shift": squared,
+        "relative_shift": squared / variance,
+        "cosine": float(np.mean((before * after).sum(axis=1) / np.maximum(lengths, 1e-12))),
+        **{f"kl_ridge_{share:g}": other.total for share, other in zip(OTHER_RIDGES, others, strict=True)},
+    }
+
+
+# ---------------------------------------------------------------------- measurements
+
+
+def plan(
+    tree: Mapping[str, Any], methods: Sequence[str], seeds: int, root: Path | None
+) -> tuple[list[RunConfig], Dataset]:
+    """The configurations to measure, complete, and their graph. Settings under a method's name are its alone."""
+    for method in methods:
+        if not issubclass(learner_class(method), TrainedLearner):
+            raise ConfigError(f"'{method}' trains no encoder: its features stay where they are, so nothing can drift.")
+    configs: list[RunConfig] = []
+    dataset: Dataset | None = None
+    for method in dict.fromkeys(methods):
+        mine: Tree = {key: value for key, value in tree.items() if key == method or key not in methods}
+        for seed in range(seeds):
+            config = run_config({**mine, "method": method, "seed": seed})
+            config, dataset = runner.resolve(config, root, dataset=dataset)
+            configs.append(config)
+    if dataset is None:
+        raise ConfigError("There is nothing to measure: name at least one method, as --methods pr,pcl.")
+    if len(configs[0].split or ()) < 2:
+        raise ConfigError(
+            f"All classes of '{dataset.name}' are learned in one task: with no later task there is no drift. "
+            "Take a split of several tasks, for example --set split=[4,2]."
+        )
+    return configs, dataset
+
+
+def measure_all(configs: Sequence[RunConfig], dataset: Dataset, out: Path) -> Iterator[Path]:
+    """The file of every measurement, made where it is not there yet."""
+    folder = out / "measurements"
+    make_folder(folder)
+    for config in configs:
+        path = folder / f"{RunStore(folder).folder_for(config).path.name}.json"
+        if not (path.exists() and path.with_suffix(".npz").exists()):
+            facts, arrays = measure(config, dataset)
+            content = io.BytesIO()
+            np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
+            write_atomically(path.with_suffix(".npz"), content.getvalue())
+            write_atomically(path, json.dumps(facts, allow_nan=False) + "\n")
+        yield path
+
+
+def measure(config: RunConfig, dataset: Dataset) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Learn the stream of one run, and measure every old class at every task: numbers, and arrays to draw."""
+    torch.set_num_threads(config.threads)
+    learner = runner.build_learner(config)
+    assert isinstance(learner, TrainedLearner), "the configuration was not planned"
+    assert config.split is not None, "the configuration was not planned"
+    stream = TaskStream(dataset.graph, dataset.y, config.split, config.protocol, config.seed)
+    tasks = [stream.task(index) for index in range(len(stream))]
+    at_first: Array = np.zeros(0)
+    now: list[Array] = []
+    steps: list[dict[str, Any]] = []
+    facts: dict[str, Any] = {"config": config.to_tree(), "ridge": RIDGE}
+    arrays: dict[str, NDArray[Any]] = {}
+    for index, task in enumerate(tasks):
+        for _ in learner.learn(task):
+            pass
+        before, now = now, [_embeddings(learner, old) for old in tasks[: index + 1]]
+        for old, f_before, f_after in zip(tasks[:index], before, now[:index], strict=True):
+            steps += [{"task": index, **row} for row in _old_classes(old.labels, f_before, f_after)]
+        if index == 0:
+            at_first = now[0]
+            if isinstance(learner, IPAL):
+                facts["hard"], hard = hard_examples(learner, at_first, task.labels)
+                arrays |= _to_draw(at_first, hard, config.seed)
+    if not steps:
+        raise DataError("No old class has two training nodes with different features: there is no drift to measure.")
+    plane, facts["plane_share"] = principal_plane(at_first)
+    centre = at_first.mean(axis=0)
+    arrays |= {"labels": tasks[0].labels, "plane_before": (at_first - centre) @ plane}
+    arrays["plane_after"] = (now[0] - centre) @ plane
+    scores = evaluate(learner, stream.exams(len(stream) - 1), config.protocol.accuracy).row.test
+    facts |= {"average_performance": float(np.mean(scores)), "steps": steps}
+    return {**facts, "stream": _old_classes(tasks[0].labels, at_first, now[0])}, arrays
+
+
+def hard_examples(learner: IPAL, f: Array, labels: Labels) -> tuple[dict[str, Any], NDArray[np.bool_]]:
+    """The hard examples of the classes just learned, as IPAL chooses them, and where they and the others lie.
+
+    distance: to the class mean, in units of the class's mean. margin: cosine to the own prototype minus the best other.
+    wrong: share of negative margins. lowest: share of those that margins instead of entropies would have chosen.
+    """
+    cosines = losses.cosine(torch.from_numpy(f), learner.memory_.mean.double().cpu())
+    rows = learner.rows(labels).cpu()
+    members = rows[None, :] == torch.arange(len(learner.labels_))[:, None]
+    nodes, _ = losses.hardest(losses.hardness(cosines.T, learner.hardness), members, learner.k)
+    hard = np.zeros(len(f), dtype=np.bool_)
+    hard[nodes.numpy()] = True
+    if hard.all() or len(members) < 2:
+        return {"k": learner.k}, hard  # nothing to compare with
+    own = cosines.gather(1, rows[:, None])[:, 0]
+    margin = (own - cosines.masked_fill(members.T, -torch.inf).max(dim=1).values).numpy()
+    distance, lowest = np.zeros(len(f)), np.zeros(len(f), dtype=np.bool_)
+    for mine in (np.flatnonzero(labels == label) for label in np.unique(labels)):
+        away = np.linalg.norm(f[mine] - f[mine].mean(axis=0), axis=1)
+        distance[mine] = away / max(float(away.mean()), 1e-12)
+        lowest[mine[np.argsort(margin[mine], kind="stable")[: hard[mine].sum()]]] = True
+    of_nodes = {"distance": distance, "margin": margin, "wrong": margin < 0, "lowest": lowest}
+    means = {name: (float(each[hard].mean()), float(each[~hard].mean())) for name, each in of_nodes.items()}
+    return {"k": learner.k, **means}, hard
+
+
+def principal_plane(f: Array) -> tuple[Array, float]:
+    """The two directions of largest variance (as columns), and their share of all variance."""
+    _, lengths, directions = np.linalg.svd(f - f.mean(axis=0), full_matrices=False)
+    plane = directions[:2].T
+    signs = np.sign(plane[np.abs(plane).argmax(axis=0), range(plane.shape[1])])  # a direction and its opposite are one
+    whole = float(np.square(lengths).sum())
+    return plane * signs, float(np.square(lengths[:2]).sum()) / whole if whole else 0.0
+
+
+def _embeddings(learner: TrainedLearner[Any], task: Any) -> Array:
+    f = learner.training_embeddings(task).cpu().numpy().astype(np.float64)
+    if not np.isfinite(f).all():
+        raise DataError(f"'{learner.name}' learned embeddings that are not finite: try a smaller train.lr_base.")
+    return f
+
+
+def _old_classes(labels: Labels, before: Array, after: Array) -> list[dict[str, Any]]:
+    rows = []
+    for label in np.unique(labels).tolist():
+        mine = labels == label
+        if numbers := class_drift(before[mine], after[mine]):
+            rows.append({"class": label, "nodes": int(mine.sum()), **numbers})
+    return rows
+
+
+def _to_draw(f: Array, hard: NDArray[np.bool_], seed: int) -> dict[str, NDArray[Any]]:
+    """All hard examples and others drawn at random."""
+    others = np.random.default_rng(seed).permutation(np.flatnonzero(~hard))
+    shown = np.sort(np.concatenate([np.flatnonzero(hard), others])[:SHOWN])
+    return {"shown": shown, "shown_features": f[shown].astype(np.float32), "shown_hard": hard[shown]}

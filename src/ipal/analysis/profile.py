@@ -1,0 +1,208 @@
+"""Where the time and memory of a run go: the run is made as always, while a recorder listens to its spans.
+
+Time is split into laps: what comes before the first task, every task, what comes after the last. On a GPU a part ends
+when the GPU has done it, and steps are not recorded as CUDA graphs, which have no parts: that takes longer than a run
+that nobody watches, whose time can be had for comparison.
+"""
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ipal.config import RunConfig
+from ipal.data.datasets import Dataset
+from ipal.evaluation.evaluate import Row
+from ipal.learners.base import usable_device
+from ipal.runs import runner
+from ipal.runs.environment import PeakMemory, environment
+from ipal.runs.run_folder import RunStore
+from ipal.runs.runner import Observer, Silent
+from ipal.system.tracing import Account, Gauge, Lap, Recorder, span
+from ipal.system.tracing import Path as Part
+
+START, END, OTHER, RECORDING = "start", "end", "other", "recording"
+TRANSPARENT = "loss"
+"""What happens inside this part stands beside it: a loss calls the encoder, and is not meant to include it."""
+
+Fit = Callable[[RunConfig, Dataset], tuple[RunConfig, AbstractContextManager[None]]]
+
+
+def as_it_is(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, AbstractContextManager[None]]:
+    return config, nullcontext()
+
+
+def profile(
+    wanted: RunConfig,
+    observer: Observer,
+    data_root: Path | None = None,
+    fit: Fit = as_it_is,
+    *,
+    checkpoint_every: int | None = None,
+    undisturbed: bool = False,
+) -> dict[str, Any]:
+    """Make a run in a folder that is thrown away, and say what took how long; as plain data.
+
+    `fit` may change the run once its graph is known, and says what to run it in, as to keep to a limit of memory.
+    With `undisturbed` the run is made once more, from the reading of the graph on, while nobody listens.
+    """
+    device = usable_device(wanted.device)
+    recorder = _recorder_on(device)
+    laps = _Laps(observer, recorder)
+    with recorder.listening():
+        config, result = _made(wanted, laps, data_root, fit, checkpoint_every)
+    seconds = None
+    if undisturbed:
+        begin = time.perf_counter()
+        _made(wanted, Silent(), data_root, fit, checkpoint_every)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        seconds = time.perf_counter() - begin
+    return {
+        "name": RunStore(Path()).folder_for(config).path.name,
+        "dataset": config.dataset,
+        "method": config.method,
+        "seed": config.seed,
+        "device": str(device),
+        "epochs": laps.epochs,
+        "average_performance": result["average_performance"],
+        "undisturbed_seconds": seconds,
+        **summary(recorder.laps),
+        "config": config.to_tree(),
+        "environment": environment(config, sys.argv),
+    }
+
+
+def summary(laps: Sequence[Lap]) -> dict[str, Any]:
+    """The first lap is the start, the last the end; those between are tasks."""
+    start, *tasks, end = laps
+    booked = [
+        *((0, (START, *path), account) for path, account in start.parts.items()),
+        *((task, _shown(path), account) for task, lap in enumerate(tasks, 1) for path, account in lap.parts.items()),
+        *((len(laps) - 1, (END, *path), account) for path, account in end.parts.items()),
+        *((number, (RECORDING,), Account(lap.recording)) for number, lap in enumerate(laps)),
+    ]
+    behind = [(number, path, account) for number, lap in enumerate(laps) for path, account in lap.background.items()]
+    gauges = dict.fromkeys(name for _, _, account in booked for name in account.peaks)
+    return {
+        "tasks": len(tasks),
+        "seconds": sum(lap.nanoseconds for lap in laps) / 1e9,
+        "seconds_per_task": [lap.nanoseconds / 1e9 for lap in tasks],
+        "peak_bytes": {name: _highest(name, (account for _, _, account in booked)) for name in gauges},
+        "peak_bytes_per_task": {
+            name: [_highest(name, lap.parts.values()) for lap in tasks] for name in gauges
+        },
+        "parts": _added_up(booked, len(laps)),
+        "background": _added_up(behind, len(laps)),
+    }  # fmt: skip
+
+
+def _shown(path: Part) -> Part:
+    if not path:
+        return (OTHER,)
+    return path[1:] if path[0] == TRANSPARENT and len(path) > 1 else path
+
+
+def _added_up(booked: Iterable[tuple[int, Part, Account]], laps: int) -> list[dict[str, Any]]:
+    """What was booked on each part: in all, and task by task (all laps but the first and the last)."""
+    by_part: dict[Part, list[list[Account]]] = {}
+    for lap, path, account in booked:
+        by_part.setdefault(path, [[] for _ in range(laps)])[lap].append(account)
+    rows = []
+    for path, by_lap in by_part.items():
+        every = [account for accounts in by_lap for account in accounts]
+        seconds = [sum(account.nanoseconds for account in accounts) / 1e9 for accounts in by_lap]
+        gauges = dict.fromkeys(name for account in every for name in account.peaks)
+        rows.append(
+            {
+                "part": list(path),
+                "own_seconds": sum(account.nanoseconds for account in every) / 1e9,
+                "own_seconds_per_task": seconds[1:-1],
+                "times": sum(account.times for account in every),
+                "peak_bytes": {name: _highest(name, every) for name in gauges},
+            }
+        )
+    return rows
+
+
+def _highest(gauge: str, accounts: Iterable[Account]) -> int:
+    return max((account.peaks.get(gauge, 0) for account in accounts), default=0)
+
+
+def _made(
+    wanted: RunConfig, observer: Observer, root: Path | None, fit: Fit, checkpoint_every: int | None
+) -> tuple[RunConfig, Mapping[str, Any]]:
+    with tempfile.TemporaryDirectory(prefix="ipal-profile-") as aside:
+        with span("reading the graph"):
+            config, dataset = runner.resolve(wanted, root)
+        config, within = fit(config, dataset)
+        folder = RunStore(Path(aside)).folder_for(config)
+        with within:
+            return config, runner.run(config, dataset, folder, observer, checkpoint_every=checkpoint_every)
+
+
+class _Laps:
+    """Tells the recorder where tasks end, and somebody else all that is to be seen."""
+
+    def __init__(self, observer: Observer, recorder: Recorder) -> None:
+        self._observer, self._recorder = observer, recorder
+        self.epochs = 0
+
+    def started(self, tasks: int, epochs: int, done: int) -> None:
+        self.epochs = epochs
+        self._observer.started(tasks, epochs, done)
+        self._recorder.next_lap()
+
+    def epoch(self, task: int, terms: dict[str, float]) -> None:
+        self._observer.epoch(task, terms)
+
+    def task(self, index: int, row: Row) -> None:
+        self._observer.task(index, row)
+        self._recorder.next_lap()
+
+
+def _recorder_on(device: torch.device) -> Recorder:
+    gauges: dict[str, Gauge] = {"host": HostPeak()}
+    if device.type != "cuda":
+        return Recorder(gauges)
+
+    def highest() -> int:
+        peak: int = torch.cuda.memory_stats_as_nested_dict(device)["allocated_bytes"]["all"]["peak"]
+        torch.cuda.reset_peak_memory_stats(device)
+        return peak
+
+    def settle() -> None:
+        torch.cuda.current_stream(device).synchronize()
+
+    torch.cuda.init()  # type: ignore[no-untyped-call]
+    return Recorder({**gauges, "device": highest}, settle)
+
+
+class HostPeak:
+    """The most memory that this process has held since it was asked last.
+
+    It is asked at every turn, so files are kept open. Where Linux's are not there, it is the peak of all time.
+    """
+
+    def __init__(self) -> None:
+        self._files: tuple[int, int] | None = None
+        with suppress(OSError):
+            self._files = os.open("/proc/self/clear_refs", os.O_WRONLY), os.open("/proc/self/status", os.O_RDONLY)
+
+    def __call__(self) -> int:
+        if self._files is None:
+            return PeakMemory().bytes()
+        forget, status = self._files
+        _, found, rest = os.pread(status, 8192, 0).partition(b"VmHWM:")
+        os.write(forget, b"5")
+        return int(rest.split(maxsplit=1)[0]) * 1024 if found else 0
+
+    def __del__(self) -> None:
+        for file in self._files or ():
+            os.close(file)

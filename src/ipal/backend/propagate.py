@@ -1,0 +1,104 @@
+"""One hop over a graph in double precision: neighbours added up, without a number for each edge.
+
+The propagation matrix is made of a scale a node, s_i s_j, so that rows are scaled before and after a plain sum over
+neighbours. Sums add in a fixed order, whatever the number of threads.
+"""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ipal.backend.operators import Cut, SparseMatrix, bags
+from ipal.data.csr import MOST_ENTRIES, Neighbours
+from ipal.data.graph import Graph
+
+
+class Spreading:
+    """Features of all nodes to those one hop further."""
+
+    def __init__(self, graph: Graph, device: torch.device) -> None:
+        self._scale = torch.from_numpy(1.0 / np.sqrt(graph.neighbours.degree + 1.0)[:, None]).to(device)
+        on_device = _SumsOnDevice if device.type == "cuda" else _SumsInPieces
+        self._sums = on_device(graph.neighbours, device)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """One hop, D^-1/2 (A + I) D^-1/2 x; `x` is used up."""
+        x *= self._scale
+        return self._sums(x).add_(x).mul_(self._scale)
+
+
+class _SumsOnDevice:
+    """Bags of rows; long ones are cut into parts. As many rows at a time as 32-bit row starts allow: mostly all."""
+
+    def __init__(self, neighbours: Neighbours, device: torch.device) -> None:
+        self._pieces = []
+        for begin, end in neighbours.chunks(MOST_ENTRIES):
+            starts = neighbours.indptr[begin : end + 1]
+            indices, indptr = neighbours.indices[starts[0] : starts[-1]], starts - starts[0]
+            cut = Cut.of(indptr, device)
+            whole = _tensor(indptr.astype(np.int32), device) if cut is None else cut.parts
+            self._pieces.append((_tensor(indices, device), whole, cut))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        sums = [_summed(x, indices, indptr, cut) for indices, indptr, cut in self._pieces]
+        return sums[0] if len(sums) == 1 else torch.cat(sums)
+
+
+def _summed(x: Tensor, indices: Tensor, indptr: Tensor, cut: Cut | None) -> Tensor:
+    if not len(indices):
+        return x.new_zeros(len(indptr) - 1, x.shape[1])
+    sums = bags(x, indices, indptr)
+    return sums if cut is None else bags(sums, cut.order, cut.rows)
+
+
+class _SumsInPieces:
+    """Some rows at a time; neighbours are read from where they lie, also from a file."""
+
+    def __init__(self, neighbours: Neighbours, device: torch.device) -> None:
+        self._neighbours = neighbours
+        longest = max((int(neighbours.indptr[e] - neighbours.indptr[b]) for b, e in neighbours.chunks()), default=0)
+        self._ones = np.ones(longest)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        sums = torch.empty_like(x)
+        for begin, end in self._neighbours.chunks():
+            size = self._neighbours.indptr[end] - self._neighbours.indptr[begin]
+            rows = self._neighbours.matrix(begin, end, self._ones[:size])
+            sums[begin:end] = _product(rows, x)
+        return sums
+
+
+class SparseProduct:
+    """A sparse matrix (float64) on a device, to be multiplied with dense columns there."""
+
+    def __init__(self, matrix: sp.csr_array, device: torch.device) -> None:
+        self._matrix = SparseMatrix.of(matrix, device) if device.type == "cuda" else matrix
+
+    def __call__(self, x: Tensor) -> Tensor:
+        matrix = self._matrix
+        return matrix.matmul(x) if isinstance(matrix, SparseMatrix) else _product(matrix, x)
+
+
+def _product(matrix: sp.csr_array, x: Tensor) -> Tensor:
+    """On a CPU: torch's product uses all threads, where it is built with MKL; entries are counted in 32 bits there."""
+    mkl = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+    if not mkl or not 0 < matrix.nnz <= MOST_ENTRIES:
+        return torch.from_numpy(matrix @ x.numpy())
+    indptr, indices = (part.astype(np.int32, copy=False) for part in (matrix.indptr, matrix.indices))
+    cpu = torch.device("cpu")
+    parts = (_tensor(indptr, cpu), _tensor(indices, cpu), _tensor(matrix.data, cpu))
+    with warnings.catch_warnings():
+        # That CSR is in beta, and that invariants are not checked: they hold by construction.
+        warnings.filterwarnings("ignore", message="Sparse (CSR tensor support|invariant checks)")
+        rows = torch.sparse_csr_tensor(parts[0], parts[1], parts[2], size=matrix.shape, check_invariants=False)
+        return rows @ x
+
+
+def _tensor(array: NDArray[Any], device: torch.device) -> Tensor:
+    """On a device; what is mapped for reading alone is copied on the way."""
+    return torch.from_numpy(np.require(array, requirements="W")).to(device)

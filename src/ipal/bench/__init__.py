@@ -1,0 +1,1 @@
+"""Many runs: experiment files and what performs them."""

@@ -1,0 +1,289 @@
+"""Experiment files: which methods with which settings make the rows of a table. Read and checked, nothing run.
+
+A file holds only what differs from the defaults:
+
+    about: Table 1 of the paper on CS-CL
+    kind: table1                  # what `ipal report` makes of it: table1, table2, figure6, or study for any rows
+    seeds: 5                      # 0 to 4, or a list
+    all: {dataset: cs}            # settings of every run; those under a method's name are for its entries alone
+    entries:
+      ewc:                        # a label; the method, where none is given
+        ewc.strength: 100         # the value chosen
+        grid:                     # what it was chosen from; searched where nothing is chosen, or to `tune` anew
+          ewc.strength: [1, 10, 100]
+
+`like: table1-cs.yaml` takes over the entries, grids and settings of another file beside it, but no value that was
+chosen from a grid: a choice is one dataset's.
+
+Every complaint names the file and the line.
+"""
+
+import itertools
+import math
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+
+from ipal.config import RunConfig, complaining, known_settings, nested, override, read_config_node, run_config
+from ipal.errors import ConfigError, IpalError, did_you_mean, shortened
+from ipal.learners import LEARNERS, learner_class
+from ipal.runs.manifest import Kind
+from ipal.runs.runner import build_learner
+from ipal.system.documents import yaml_value
+from ipal.system.files import is_file
+
+PARTS = ("about", "like", "kind", "seeds", "all", "entries")
+MOST_SEEDS, MOST_RUNS = 1000, 10_000
+"""Of one file; a run takes seconds at least."""
+NULL = "tag:yaml.org,2002:null"
+ELSEWHERE = {
+    "seed": "the seeds stand at the top of the file, as 'seeds: 5'",
+    "dataset": "a file is about one dataset, which stands under 'all'",
+    "method": "a grid is of one method: make another entry",
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A value, and where it stands."""
+
+    value: Any
+    path: Path
+    line: int
+
+
+Settings = dict[str, Setting]
+"""By dotted name."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row to be: a method, and what differs for it."""
+
+    label: str
+    line: int
+    method: str
+    common: Settings
+    """What the file says for all entries, as far as it concerns this method."""
+    fixed: Settings
+    grid: dict[str, list[Setting]]
+
+    def searched(self, tune: bool) -> dict[str, list[Setting]]:
+        """What of the grid is to be searched: only what the file leaves open, unless all is tuned anew."""
+        return {name: values for name, values in self.grid.items() if tune or name not in self.common | self.fixed}
+
+    def points(self, tune: bool) -> list[Settings]:
+        """The full settings at every point of the grid; one point where nothing is searched."""
+        grid = self.searched(tune)
+        fixed = self.common | self.fixed
+        return [fixed | dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A file, checked as far as is possible without its dataset."""
+
+    path: Path
+    about: str
+    kind: Kind
+    seeds: tuple[int, ...]
+    common: Settings
+    entries: tuple[Entry, ...]
+
+    def config(self, entry: Entry, point: Settings, seed: int) -> RunConfig:
+        """The configuration of one run."""
+        tree: dict[str, Any] = {"method": entry.method, "seed": seed}
+        for name, setting in point.items():
+            tree = override(tree, nested(name, setting.value))
+        with self.blaming(entry, point):
+            config = run_config(tree)
+            build_learner(config)
+        return config
+
+    @contextmanager
+    def blaming(self, entry: Entry, point: Settings, about: str = "") -> Iterator[None]:
+        """What goes wrong inside is put to the line of the setting complained about, or to the entry's."""
+        try:
+            yield
+        except IpalError as error:
+            name = getattr(error, "setting", None) or about
+            # A complaint may reach inside a value, as `protocol.class_order.2`.
+            while name and name not in point:
+                name = name.rpartition(".")[0]
+            path, line = (point[name].path, point[name].line) if name else (self.path, entry.line)
+            raise ConfigError(f"{path}, line {line}: {error}") from error
+
+
+def read_experiment(path: Path, takers: tuple[Path, ...] = ()) -> Experiment:
+    """The plan in a file. All its names and values are checked, also those of grids.
+
+    `takers` are the files that take this one over: none of them can be taken over in turn.
+    """
+    source = _Source(path)
+    node = read_config_node(path)
+    if node is not None and not isinstance(node, yaml.MappingNode):
+        raise ConfigError(f"The configuration file {path} must hold settings as 'name: value' lines.")
+    parts = source.mapping(node)
+    for name, (line, _) in parts.items():
+        if name not in PARTS:
+            raise source.error(line, f"Unknown name '{name}'.{did_you_mean(name, PARTS)}")
+    like = _like(source, *parts["like"], takers) if "like" in parts else None
+    for name in ("all",) if like else ("kind", "all", "entries"):
+        if name not in parts:
+            raise ConfigError(f"{path}: The part '{name}' is missing.")
+    kind: Any = source.value(parts["kind"][1]) if "kind" in parts else like.kind if like else None
+    if kind not in get_args(Kind):
+        known = did_you_mean(shortened(kind), get_args(Kind))
+        raise source.error(parts["kind"][0], f"Unknown kind '{shortened(kind)}'.{known}")
+    line, node = parts["all"]
+    everywhere = [*_shared(), "dataset", "method", *itertools.chain.from_iterable(map(_own, LEARNERS))]
+    common = (like.common if like else {}) | source.settings(source.leaves(source.mapping(node), everywhere))
+    if "dataset" not in common:
+        raise source.error(line, "The setting 'dataset' is missing.")
+    inherited = {entry.label: entry for entry in like.entries} if like else {}
+    own = source.mapping(parts["entries"][1]) if "entries" in parts else {}
+    nothing: Place = line, yaml.ScalarNode(NULL, "")
+    entries = [
+        _entry(source, label, *own.get(label, nothing), common, inherited.get(label))
+        for label in dict.fromkeys([*inherited, *own])
+    ]
+    if not entries:
+        raise source.error(parts["entries"][0], "There are no entries.")
+    experiment = Experiment(
+        path=path,
+        about=str(source.value(parts["about"][1])) if "about" in parts else "",
+        kind=kind,
+        seeds=_seeds(source, *parts["seeds"]) if "seeds" in parts else like.seeds if like else tuple(range(5)),
+        common=common,
+        entries=tuple(entries),
+    )
+    check_runs(experiment, len(experiment.seeds))
+    for entry in experiment.entries:
+        for point in entry.points(tune=False) + entry.points(tune=True):
+            experiment.config(entry, point, experiment.seeds[0])
+    return experiment
+
+
+def check_runs(experiment: Experiment, seeds: int) -> None:
+    """Refuse a file of more runs than anybody means, before they are listed."""
+    runs = seeds * sum(math.prod(map(len, entry.grid.values())) for entry in experiment.entries)
+    if runs > MOST_RUNS:
+        raise ConfigError(
+            f"{experiment.path} asks for {runs} runs ({seeds} seeds at every point of its grids); at most {MOST_RUNS} "
+            "are taken: make the grids or the seeds fewer, or several files of it."
+        )
+
+
+def _like(source: "_Source", line: int, node: yaml.Node, takers: tuple[Path, ...]) -> Experiment:
+    other = source.path.parent / str(source.value(node))
+    takers = (*takers, source.path.resolve())
+    if not is_file(other) or other.resolve() in takers:
+        raise source.error(line, f"There is no other experiment file {other}.")
+    return read_experiment(other, takers)
+
+
+def _entry(source: "_Source", label: str, line: int, node: yaml.Node, common: Settings, like: Entry | None) -> Entry:
+    parts = source.mapping(node)
+    _, grid = parts.pop("grid", (line, None))
+    method = Setting(like.method, source.path, line) if like else common.get("method")
+    if "method" in parts:
+        method = source.settings({"method": parts.pop("method")})["method"]
+    method = method or Setting(label, source.path, line)
+    if not isinstance(method.value, str) or method.value not in LEARNERS:
+        name = shortened(method.value)
+        raise source.error(method.line, f"Unknown method '{name}'.{did_you_mean(name, LEARNERS)}")
+    known = [*_shared(), *_own(method.value)]
+    taken_over = {name: setting for name, setting in like.fixed.items() if name not in like.grid} if like else {}
+    choices = {name: source.choices(name, *at) for name, at in source.leaves(source.mapping(grid), known).items()}
+    return Entry(
+        label=label,
+        line=line,
+        method=method.value,
+        common={name: setting for name, setting in common.items() if name in {*known, "dataset"}},
+        fixed=taken_over | source.settings(source.leaves(parts, known)),
+        grid=choices or (like.grid if like else {}),
+    )
+
+
+def _seeds(source: "_Source", line: int, node: yaml.Node) -> tuple[int, ...]:
+    value = source.value(node)
+    count = value if type(value) is int else len(value) if isinstance(value, list) else 0
+    if count > MOST_SEEDS:
+        raise source.error(line, f"'seeds' says {shortened(count)} seeds, at most {MOST_SEEDS} are taken: name fewer.")
+    seeds = value if isinstance(value, list) else range(count)
+    if not seeds or not all(type(seed) is int and 0 <= seed < 2**63 for seed in seeds):
+        raise source.error(line, f"'seeds' takes how many, from 1 on, or a list as [0, 3]; got {shortened(value)}.")
+    return tuple(dict.fromkeys(seeds))
+
+
+def _shared() -> list[str]:
+    """Names of the settings that every method has and an entry may change."""
+    return [name for name in known_settings(RunConfig) if name not in {"settings", *ELSEWHERE}]
+
+
+def _own(method: str) -> list[str]:
+    return [f"{method}.{name}" for name in learner_class(method).own_settings()]
+
+
+Place = tuple[int, yaml.Node]
+"""A line, and what stands there."""
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Reads the nodes of a YAML file, which know their lines."""
+
+    path: Path
+
+    def error(self, line: int, message: str) -> ConfigError:
+        return ConfigError(f"{self.path}, line {line}: {message}")
+
+    def value(self, node: yaml.Node) -> Any:
+        with complaining(self.path):
+            return yaml_value(node)
+
+    def mapping(self, node: yaml.Node | None) -> dict[str, Place]:
+        """The names in a node. Of a name given twice YAML keeps the last; here it is refused."""
+        if node is None or node.tag == NULL:
+            return {}
+        if not isinstance(node, yaml.MappingNode):
+            raise self.error(node.start_mark.line + 1, "Here must be 'name: value' lines.")
+        places: dict[str, Place] = {}
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode):
+                raise self.error(line, "Here must be 'name: value' lines.")
+            if key.value in places:
+                raise self.error(line, f"'{key.value}' was given before, in line {places[key.value][0]}.")
+            places[key.value] = line, value
+        return places
+
+    def leaves(self, places: dict[str, Place], known: Collection[str], prefix: str = "") -> dict[str, Place]:
+        """All settings below, by dotted name, whether written nested or dotted."""
+        found: dict[str, Place] = {}
+        for key, (line, node) in places.items():
+            name = prefix + key
+            below = {name: (line, node)}
+            if isinstance(node, yaml.MappingNode):
+                below = self.leaves(self.mapping(node), known, f"{name}.")
+            elif name in ELSEWHERE and name not in known:
+                raise self.error(line, f"'{name}' cannot be set here: {ELSEWHERE[name]}.")
+            elif name not in known:
+                raise self.error(line, f"Unknown setting '{name}'.{did_you_mean(name, known)}")
+            for twice in below.keys() & found.keys():
+                raise self.error(below[twice][0], f"'{twice}' was given before, in line {found[twice][0]}.")
+            found |= below
+        return found
+
+    def settings(self, leaves: dict[str, Place]) -> Settings:
+        return {name: Setting(self.value(node), self.path, line) for name, (line, node) in leaves.items()}
+
+    def choices(self, name: str, line: int, node: yaml.Node) -> list[Setting]:
+        """The values of a grid, each with its own line."""
+        if not isinstance(node, yaml.SequenceNode) or not node.value:
+            raise self.error(line, f"The grid of '{name}' must be a list of values, as [1, 10].")
+        return [Setting(self.value(choice), self.path, choice.start_mark.line + 1) for choice in node.value]

@@ -1,0 +1,107 @@
+"""Many runs in one process, taking turns epoch by epoch: how a bench uses a GPU that one small run cannot fill.
+
+Every run has a CUDA stream of its own, so that the GPU works on several at once; each computes what it would compute
+alone, to the bit. Runs on the same graph share its tasks. One that fails takes no other with it.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from ipal.config import RunConfig
+from ipal.data.datasets import Dataset
+from ipal.runs import runner
+from ipal.runs.environment import PeakMemory
+from ipal.runs.run_folder import RunFolder
+
+Ended = Callable[[int, BaseException | None], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """One run of a fleet."""
+
+    config: RunConfig
+    """Resolved."""
+    dataset: Dataset
+    folder: RunFolder
+    data_root: Path | None = None
+
+
+LANES = 8
+"""Runs at a time: more than a GPU has queues would make it slower, not faster."""
+TURN = 10
+"""Epochs that a run goes on for before the next takes its turn."""
+
+
+def run_fleet(members: Sequence[Member], ended: Ended, checkpoint_every: int | None = None) -> None:
+    """Make all runs, interleaved; `ended` hears of each when it is done: its place, and what went wrong."""
+    waiting = deque(enumerate(members))
+    company = min(LANES, len(members))
+    # One for all: to measure anew for every run would lose what the others have held.
+    options = {"checkpoint_every": checkpoint_every, "company": company, "memory": PeakMemory()}
+    lanes = [_Lane(waiting, ended, options) for _ in range(company)]
+    for place, lane in enumerate(lanes):
+        # With a head start of their own: while one run is between two tasks, the others keep the GPU busy.
+        lane.advance(lane.epochs_of_a_task * place // company)
+    while lanes:
+        lanes = [lane for lane in lanes if lane.advance(TURN)]
+
+
+class _Lane:
+    """One run after the other, on a CUDA stream of its own."""
+
+    def __init__(self, waiting: deque[tuple[int, Member]], ended: Ended, options: dict[str, Any]) -> None:
+        self._waiting, self._ended, self._options = waiting, ended, options
+        self._streams: dict[str, AbstractContextManager[Any]] = {}
+        self._index, self._member = -1, cast(Member | None, None)
+        self._take()
+
+    def _take(self) -> None:
+        """The next run, where there is one."""
+        self._member = None
+        if self._waiting:
+            self._index, member = self._waiting.popleft()
+            self._member = member
+            self._run = runner.run_by_epochs(
+                member.config,
+                member.dataset,
+                member.folder,
+                runner.Silent(),
+                data_root=member.data_root,
+                **self._options,
+            )
+
+    @property
+    def epochs_of_a_task(self) -> int:
+        return self._member.config.train.epochs if self._member else 0
+
+    def advance(self, epochs: int) -> bool:
+        """Some epochs further, with the next run where one has ended; whether anything is left to do."""
+        turns = iter(range(epochs))
+        while self._member is not None:
+            try:
+                with self._stream(self._member.config.device):
+                    for _ in turns:
+                        next(self._run)
+                return True
+            except StopIteration:
+                self._ended(self._index, None)
+                self._take()
+            except Exception as error:
+                self._ended(self._index, error)
+                self._take()
+        return False
+
+    def _stream(self, device: str) -> AbstractContextManager[Any]:
+        if not device.startswith("cuda"):
+            return nullcontext()
+        if device not in self._streams:
+            stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            self._streams[device] = torch.cuda.stream(stream)
+        return self._streams[device]

@@ -1,0 +1,317 @@
+"""Experiment files made real: all runs of all rows, the choice of settings by validation scores, the manifests."""
+
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from functools import cache, reduce
+from pathlib import Path
+from typing import Any, Protocol
+
+from ipal.bench.experiment_file import Entry, Experiment, Settings, check_runs
+from ipal.bench.jobs import Engine, Job, pack
+from ipal.bench.local_executor import processes, run_all
+from ipal.bench.ray_executor import ray_cluster
+from ipal.config import RunConfig
+from ipal.data import datasets
+from ipal.data.datasets.catalog import data_root
+from ipal.data.streams import TaskStream
+from ipal.errors import ConfigError, StoreError, did_you_mean
+from ipal.learners import learner_class
+from ipal.runs import manifest, runner
+from ipal.runs.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of an entry's grid (where nothing is searched, the only one), and its run for every seed."""
+
+    settings: manifest.Settings
+    """What differs from the settings of all entries."""
+    runs: tuple[str, ...]
+
+
+@dataclass(eq=False)
+class Row:
+    """An entry on its way to become the row of a table."""
+
+    entry: Entry
+    points: list[Point]
+    is_searched: bool
+    """Whether a point is to be chosen, rather than given."""
+    given: manifest.Settings
+    """The values of the file for what its grid is about."""
+    chosen: Point | None = None
+    """When all runs have ended: the point that makes the row; None where no point has all its runs."""
+    failures: dict[str, str] = field(default_factory=dict)
+    """Why runs failed, by name."""
+
+    @property
+    def runs(self) -> set[str]:
+        return set(itertools.chain.from_iterable(point.runs for point in self.points))
+
+    @property
+    def differs(self) -> manifest.Settings:
+        """What was chosen otherwise than the file says."""
+        chosen = self.chosen.settings if self.chosen else {}
+        return {name: value for name, value in chosen.items() if self.given.get(name, value) != value}
+
+
+@dataclass(eq=False)
+class Bench:
+    """One experiment file with all its runs known."""
+
+    experiment: Experiment
+    runs: Path
+    dataset: str
+    seeds: tuple[int, ...]
+    command: str
+    rows: list[Row]
+
+    @property
+    def name(self) -> str:
+        return self.experiment.path.stem
+
+    def folder(self, run: str) -> RunFolder:
+        return RunFolder(self.runs / run)
+
+    def settle(self, row: Row, failures: Mapping[str, str]) -> None:
+        """All runs of a row have ended: choose its point. Of the results, only validation scores are looked at."""
+        row.failures = {run: failures[run] for run in sorted(row.runs & failures.keys())}
+        scores = {}
+        for run in row.runs - failures.keys():
+            try:
+                scores[run] = float(self.folder(run).result()["validation"]["average_performance"])
+            except StoreError as error:
+                row.failures[run] = str(error)
+        row.chosen = choose(row.points, scores)
+
+    def write_manifest(self) -> None:
+        earlier = None
+        with suppress(StoreError):  # none yet, or damaged: this one takes its place
+            earlier = manifest.read_manifest(manifest.manifest_path(self.runs, self.name))
+        before = {entry.label: entry for entry in earlier.entries} if earlier else {}
+        rows = {row.entry.label: row for row in self.rows}
+        manifest.Manifest(
+            name=self.name,
+            about=self.experiment.about,
+            kind=self.experiment.kind,
+            dataset=self.dataset,
+            seeds=self.seeds,
+            command=self.command,
+            entries=tuple(
+                _record(entry, rows.get(entry.label), before.get(entry.label)) for entry in self.experiment.entries
+            ),
+        ).write(self.runs)
+
+    def summary(self, row: Row) -> dict[str, Any]:
+        """A row as plain data; the scores are None where it has failed."""
+        results = [self.folder(run).result() for run in row.chosen.runs] if row.chosen else []
+        return {
+            "label": row.entry.label,
+            "method": row.entry.method,
+            "stores_exemplars": learner_class(row.entry.method).stores_exemplars,
+            "settings": row.chosen.settings if row.chosen else {},
+            "runs": list(row.chosen.runs) if row.chosen else [],
+            "average_performance": spread([result["average_performance"] for result in results]),
+            "average_forgetting": spread([result["average_forgetting"] for result in results]),
+            "validation": spread([result["validation"]["average_performance"] for result in results]),
+            "seconds": statistics.fmean(result["timing"]["total_seconds"] for result in results) if results else None,
+            "peak_memory_bytes": max((result["peak_memory_bytes"] for result in results), default=None),
+            "runs_taking_turns": max(
+                (result["timing"].get("runs_taking_turns", 1) for result in results), default=None
+            ),
+            "failures": [{"run": run, "reason": reason} for run, reason in row.failures.items()],
+        }
+
+
+@dataclass
+class Suite:
+    """All files of one command: they are done as one pool of runs."""
+
+    benches: list[Bench]
+    jobs: dict[str, Job]
+    """Every run by its name, also what is finished already."""
+
+    @property
+    def threads(self) -> int:
+        return max(job.config.threads for job in self.jobs.values())
+
+    @property
+    def rows(self) -> Iterator[tuple[Bench, Row]]:
+        return ((bench, row) for bench in self.benches for row in bench.rows)
+
+    def unfinished(self) -> list[Job]:
+        return [job for name, job in self.jobs.items() if not RunFolder(job.runs / name).is_finished]
+
+
+class Watcher(Protocol):
+    """Somebody who watches a suite being run."""
+
+    def started(self, job: Job) -> None: ...
+    def ended(self, job: Job, reason: str | None) -> None: ...
+    def settled(self, bench: Bench, row: Row) -> None: ...
+
+
+def choose(points: Sequence[Point], scores: Mapping[str, float]) -> Point | None:
+    """The point with the highest mean score, the first among equals, of those with a score for every run.
+
+    NaN, which a damaged result may hold, is no score.
+    """
+    known = {run for run, score in scores.items() if math.isfinite(score)}
+    whole = [point for point in points if known >= set(point.runs)]
+    return max(whole, key=lambda point: statistics.fmean(scores[run] for run in point.runs), default=None)
+
+
+def spread(values: Sequence[float]) -> dict[str, float | None]:
+    """Mean and standard deviation over seeds; of a single value none can be told."""
+    return {
+        "mean": statistics.fmean(values) if values else None,
+        "sd": statistics.stdev(values) if len(values) > 1 else None,
+    }
+
+
+def prepare(
+    experiments: Sequence[Experiment],
+    runs: Path,
+    root: Path | None = None,
+    *,
+    tune: bool = False,
+    only: Collection[str] = (),
+    seeds: tuple[int, ...] = (),
+) -> Suite:
+    """Resolve every run of every file. Whatever is wrong with any of them is said here, before one is started."""
+    names = [file.path.stem for file in experiments]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ConfigError(f"Two files are named {min(twice)}, and a bench is known by its file's name: rename one.")
+    labels = [entry.label for file in experiments for entry in file.entries]
+    for label in only:
+        if label not in labels:
+            raise ConfigError(f"There is no entry '{label}'.{did_you_mean(label, labels)}")
+    options = " --tune" * tune + (f" --seeds {','.join(map(str, seeds))}" if seeds else "")
+    resolver = _Resolver(runs, data_root(root))
+    suite = Suite([], resolver.jobs)
+    for file in experiments:
+        check_runs(file, len(seeds or file.seeds))
+        rows = [
+            resolver.row(file, entry, seeds or file.seeds, tune)
+            for entry in file.entries
+            if not only or entry.label in only
+        ]
+        if rows:
+            dataset = resolver.jobs[rows[0].points[0].runs[0]].config.dataset
+            command = f"ipal bench {file.path}{options}"
+            suite.benches.append(Bench(file, runs, dataset, seeds or file.seeds, command, rows))
+    return suite
+
+
+class _Resolver:
+    """From settings to full configurations; every graph is read once."""
+
+    def __init__(self, runs: Path, root: Path) -> None:
+        self.runs, self.root = runs, root
+        self.jobs: dict[str, Job] = {}
+        self._load = cache(lambda name, undirected: datasets.load(name, root, undirected=undirected))
+        self._tasks = cache(lambda data, *choices: len(TaskStream(data.graph, data.y, *choices)))
+
+    def row(self, file: Experiment, entry: Entry, seeds: tuple[int, ...], tune: bool) -> Row:
+        searched = entry.searched(tune)
+        points = []
+        for point in entry.points(tune):
+            jobs = [self._job(file, entry, point, seed) for seed in seeds]
+            self.jobs |= {job.name: job for job in jobs}
+            settings = _values(jobs[0].config, [*entry.fixed, *searched])
+            points.append(Point(settings, tuple(job.name for job in jobs)))
+        given = self._job(file, entry, entry.points(tune=False)[0], seeds[0])
+        fixed = entry.grid.keys() & (entry.common | entry.fixed).keys()
+        return Row(entry, points, is_searched=bool(searched), given=_values(given.config, fixed))
+
+    def _job(self, file: Experiment, entry: Entry, point: Settings, seed: int) -> Job:
+        config = file.config(entry, point, seed)
+        with file.blaming(entry, point, about="dataset"):
+            data = self._load(config.dataset, config.protocol.edges == "undirected")
+        with file.blaming(entry, point):
+            config, _ = runner.resolve(config, dataset=data)
+        with file.blaming(entry, point, about="split"):
+            self._tasks(data, config.split, config.protocol, seed)
+        return Job(config, self.runs, self.root)
+
+
+ENGINES: dict[str, Callable[[str | None], Engine]] = {"local": processes, "ray": ray_cluster}
+"""Who performs the runs, made from the address of a cluster."""
+
+
+def make_engine(name: str, address: str | None = None) -> Engine:
+    if name not in ENGINES:
+        raise ConfigError(f"There is no engine '{name}'.{did_you_mean(name, ENGINES)}")
+    return ENGINES[name](address)
+
+
+def execute(suite: Suite, size: int | None, watcher: Watcher, engine: Engine = run_all) -> None:
+    """Make the runs that are not finished, `size` parcels at a time (None: as many as there is room for).
+
+    A failed run is noted and the others go on.
+    """
+    for bench in suite.benches:
+        bench.write_manifest()
+    pending = suite.unfinished()
+    waiting = {job.name for job in pending}
+    failures: dict[str, str] = {}
+    unsettled = list(suite.rows)
+
+    def settle() -> None:
+        for bench, row in [pair for pair in unsettled if not pair[1].runs & waiting]:
+            unsettled.remove((bench, row))
+            bench.settle(row, failures)
+            bench.write_manifest()
+            watcher.settled(bench, row)
+
+    settle()
+    with closing(engine(pack(pending), size, watcher.started)) as outcomes:
+        for job, reason in outcomes:
+            waiting.remove(job.name)
+            if reason is not None:
+                failures[job.name] = reason
+            watcher.ended(job, reason)
+            settle()
+
+
+def _values(config: RunConfig, names: Collection[str]) -> manifest.Settings:
+    tree = config.to_tree()
+    return {name: reduce(lambda below, part: below[part], name.split("."), tree) for name in names}
+
+
+def _record(entry: Entry, row: Row | None, before: manifest.Entry | None) -> manifest.Entry:
+    """What the manifest says of an entry: by this bench, or by an earlier one where this one leaves it out."""
+    if before and before.method != entry.method:
+        before = None
+    if row is None and before:
+        return before
+    record = manifest.Entry(
+        label=entry.label,
+        method=entry.method,
+        stores_exemplars=learner_class(entry.method).stores_exemplars,
+        settings={name: setting.value for name, setting in entry.fixed.items()},
+        grid={name: tuple(setting.value for setting in values) for name, values in entry.grid.items()},
+    )
+    if row is None:
+        return record
+    # A row that is given shows its point from the start: it can be reported as far as it is done.
+    point = row.chosen if row.is_searched else row.points[0]
+    tried: tuple[manifest.Point, ...] = ()
+    if row.is_searched and (row.chosen or row.failures):
+        tried = tuple(manifest.Point(settings=point.settings, runs=point.runs) for point in row.points)
+    elif not row.is_searched and before and before.grid == record.grid:
+        # The search of an earlier bench, if it was this row's: then the row's runs are among those of the search.
+        mine = any(row.runs & set(earlier.runs) for earlier in before.tried)
+        tried = before.tried if mine else ()
+    return record.model_copy(
+        update={
+            "settings": point.settings if point else record.settings,
+            "runs": point.runs if point else (),
+            "tried": tried,
+            "failures": tuple(manifest.Failure(run=run, reason=why) for run, why in row.failures.items()),
+        }
+    )

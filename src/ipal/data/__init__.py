@@ -1,0 +1,1 @@
+"""Graphs, datasets and streams of tasks. NumPy only."""

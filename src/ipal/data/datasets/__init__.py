@@ -1,0 +1,120 @@
+"""From a name or a path to one labelled graph, with a record of what was done to it."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipal.data.datasets import builtin, catalog, folders, structural
+from ipal.data.datasets.readers import RawGraph, read_plain, read_unlabelled
+from ipal.data.graph import Graph, checked_graph, content_hash, whole_labels
+from ipal.errors import DataError, StoreError
+
+__all__ = ["Dataset", "convert", "load", "load_graph"]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A labelled graph, checked, and what its record must say."""
+
+    name: str
+    graph: Graph
+    y: NDArray[np.int64]
+    split: tuple[int, ...] | None
+    """Classes per task where the benchmark says so; None leaves it to `ipal.TaskStream`, or to --split."""
+    preprocessing: str
+    remark: str
+    """What a result on this graph must say about itself; empty where nothing."""
+    beyond_task: bool
+    """Whether the features of a node were made by looking at nodes of other tasks."""
+    known_hash: str = ""
+    """As a graph folder says it: computed when the folder was written, and verified at its first use."""
+
+    @cached_property
+    def hash(self) -> str:
+        return self.known_hash or content_hash(self.graph, self.y)
+
+    @property
+    def num_classes(self) -> int:
+        return len(np.unique(self.y))
+
+
+def load(name: str, root: Path | None = None, *, undirected: bool = True) -> Dataset:
+    """Read a graph by its name (see `ipal list datasets`), as `synthetic:nodes=…`, or from an .npz file or a folder."""
+    folder = catalog.data_root(root)
+    if (kind := catalog.built_in_kind(name)) is not None:
+        return _checked(name, builtin.built_in(name), catalog.BUILT_IN[kind], undirected)
+    entry = catalog.find(name, folder)
+    # A file is known by its full path, so that a run finds it again from any folder.
+    known = entry.path if Path(entry.path).is_absolute() else name
+    if folders.holds_graph(folder / entry.path):
+        return _mapped(known, folder / entry.path, undirected)
+    try:
+        raw = entry.read(folder / entry.path)
+    except FileNotFoundError as error:
+        raise DataError(catalog.how_to_get(name, entry, folder)) from error
+    return _checked(known, raw, entry, undirected)
+
+
+def load_graph(name: str, root: Path | None = None, *, undirected: bool = True) -> Graph:
+    """Read a graph to predict on, named as for `load`: labels are not looked at, and an .npz file may have none."""
+    folder = catalog.data_root(root)
+    entry = None if catalog.built_in_kind(name) is not None else catalog.find(name, folder)
+    if entry is not None and entry.read is read_plain and (folder / entry.path).is_file():
+        edges, x = read_unlabelled(folder / entry.path)
+        if x is not None:  # else there are as many nodes as labels
+            return checked_graph(x, edges, undirected=undirected)
+    return load(name, root, undirected=undirected).graph
+
+
+def convert(name: str, path: Path, root: Path | None = None, *, undirected: bool = True) -> Dataset:
+    """Write a graph as a folder that is mapped when it is used (see folders.py); returns it as read from there."""
+    if path.exists():  # said before a large graph is made
+        raise StoreError(f"{path} exists already: name another folder, or remove it first.")
+    dataset = load(name, root, undirected=undirected)
+    facts = {
+        "hash": dataset.hash,
+        "split": list(dataset.split) if dataset.split else None,
+        "preprocessing": dataset.preprocessing,
+        "remark": dataset.remark,
+        "beyond_task": dataset.beyond_task,
+    }
+    folders.write_folder(path, dataset.graph, dataset.y, facts)
+    return _mapped(str(path.resolve()), path, undirected, verify=False)
+
+
+def _mapped(name: str, path: Path, undirected: bool, *, verify: bool = True) -> Dataset:
+    stored = folders.open_folder(path, undirected=undirected, verify=verify)
+    meta = stored.meta
+    return Dataset(
+        name=name,
+        graph=stored.graph,
+        y=stored.y,
+        split=tuple(meta.split) if meta.split else None,
+        preprocessing=meta.preprocessing,
+        remark=meta.remark,
+        beyond_task=meta.beyond_task,
+        known_hash=meta.hash,
+    )
+
+
+def _checked(name: str, raw: RawGraph, entry: catalog.Entry, undirected: bool) -> Dataset:
+    num_nodes = raw.y.size if raw.x is None else raw.x.shape[0]
+    y = whole_labels(raw.y, num_nodes)
+    preprocessing, beyond_task, x, remark = raw.preprocessing, entry.beyond_task, raw.x, entry.remark
+    if x is None:
+        skeleton = checked_graph(np.ones((num_nodes, 1), dtype=np.float32), raw.edges, undirected=True)
+        x = structural.structural_features(skeleton)
+        preprocessing, beyond_task = structural.REMARK, True
+        remark = "; ".join(filter(None, [remark, structural.REMARK]))
+    return Dataset(
+        name=name,
+        graph=checked_graph(x, raw.edges, undirected=undirected),
+        y=y,
+        split=entry.split,
+        preprocessing=preprocessing,
+        remark=remark,
+        beyond_task=beyond_task,
+    )

@@ -1,0 +1,204 @@
+"""A graph as a folder of plain arrays that are mapped, not read: nothing is in memory until it is needed.
+
+meta.json     format and version, hash of the content, what a record must say
+indptr.npy    row starts, 64 bits: node i's in-neighbours are indices[indptr[i]:indptr[i + 1]]
+indices.npy   in-neighbours, 32 bits, ascending in each row, no loops
+y.npy         a whole number a node
+x.npy         features, nodes x features; or sparse as x_indptr.npy, x_indices.npy, x_values.npy
+"""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from pydantic import Field, ValidationError
+
+from ipal.data.csr import Neighbours, smallest
+from ipal.data.datasets import verified
+from ipal.data.graph import Features, Graph, check_labels, content_hash
+from ipal.errors import DataError, StoreError, shortened
+from ipal.system.arrays import mapped
+from ipal.system.documents import Record, read_json
+from ipal.system.files import aside, is_file, make_folder, write_atomically
+
+META = "meta.json"
+HOW = "'ipal data --convert' writes one"
+FORMAT, VERSION = "ipal-graph", 1
+
+
+class Meta(Record):
+    """What stands in meta.json."""
+
+    format: str
+    version: int
+    num_features: int = Field(ge=1, lt=2**31)
+    sparse: bool
+    symmetric: bool
+    """Whether every edge runs both ways."""
+    hash: str
+    split: list[int] | None
+    preprocessing: str
+    remark: str
+    beyond_task: bool
+
+
+@dataclass(frozen=True, eq=False)
+class StoredGraph:
+    """What a folder holds, mapped."""
+
+    graph: Graph
+    y: NDArray[np.int64]
+    meta: Meta
+
+
+def holds_graph(path: Path) -> bool:
+    return is_file(path / META)
+
+
+def write_folder(path: Path, graph: Graph, y: NDArray[np.int64], facts: Mapping[str, Any]) -> None:
+    """Write a graph aside, then rename the folder: it appears whole or not at all.
+
+    `facts` are the rest of `Meta`: hash, split, preprocessing, remark, beyond_task.
+    """
+    if path.exists():
+        raise StoreError(f"{path} exists already: name another folder, or remove it first.")
+    x = graph.x
+    arrays: dict[str, NDArray[Any]] = {"indptr": graph.indptr, "indices": graph.indices, "y": y}
+    if isinstance(x, sp.csr_array):
+        arrays |= {"x_indptr": x.indptr.astype(np.int64), "x_indices": x.indices.astype(np.int32), "x_values": x.data}
+    else:
+        arrays["x"] = x
+    sparse = isinstance(x, sp.csr_array)
+    meta = {"format": FORMAT, "version": VERSION, "num_features": graph.num_features, "sparse": sparse}
+    meta |= {"symmetric": graph.symmetric, **facts}
+    make_folder(path.parent)
+    with aside(path, folder=True) as temporary:
+        for name, array in arrays.items():
+            with open(temporary / f"{name}.npy", "wb") as file:
+                # Handed a file of the system, NumPy writes by itself, and loses the reason why it could not.
+                np.save(SimpleNamespace(write=file.write), array, allow_pickle=False)
+                file.flush()
+                os.fsync(file.fileno())
+        write_atomically(temporary / META, json.dumps(meta, indent=2, ensure_ascii=False) + "\n")
+        os.rename(temporary, path)
+
+
+def open_folder(path: Path, *, undirected: bool, verify: bool = True) -> StoredGraph:
+    """Map a graph, with its structure checked; at its first use all of it is read once and compared with its hash."""
+    stored = _open(path, undirected)
+    if not verify:
+        return stored
+    began, found = time.time(), verified.stamps(path, stored.meta.hash)
+    if verified.is_known(path, found):
+        return stored
+    try:
+        actual = content_hash(stored.graph, stored.y)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
+    if actual != stored.meta.hash:
+        raise DataError(
+            f"{path} was changed after it was written: its content no longer fits its hash; write it again with "
+            "'ipal data --convert'."
+        )
+    # Mapped anew: what was read stays in this process's memory as long as it is mapped.
+    del stored
+    stored = _open(path, undirected)
+    if verified.stamps(path, stored.meta.hash) == found:
+        verified.remember(path, found, began)
+    return stored
+
+
+def _open(path: Path, undirected: bool) -> StoredGraph:
+    meta = _read_meta(path)
+    if undirected and not meta.symmetric:
+        raise DataError(
+            f"{path} holds edges that run one way: write it again from its source without --directed, "
+            "or take them as they are with --set protocol.edges=directed."
+        )
+    y = _mapped(path, "y", np.int64, 1)
+    check_labels(y)
+    n = len(y)
+    neighbours = Neighbours(_mapped(path, "indptr", np.int64, 1), _mapped(path, "indices", np.int32, 1))
+    _check_starts(path, "indptr", neighbours.indptr, n, len(neighbours.indices))
+    _check_neighbours(path, neighbours)
+    return StoredGraph(Graph.of(_features(path, meta, n), neighbours, symmetric=meta.symmetric), y, meta)
+
+
+def _read_meta(path: Path) -> Meta:
+    damaged = f"{path / META} is damaged: write the folder again with 'ipal data --convert'."
+    try:
+        found = read_json(path / META)
+    except (OSError, ValueError) as error:
+        raise DataError(damaged) from error
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise DataError(damaged if not isinstance(found, dict) else f"{path} is no graph folder: {HOW}.")
+    if found.get("version") not in (None, VERSION):
+        raise DataError(
+            f"{path} is written in version {shortened(found['version'])} of the format; this program reads version "
+            f"{VERSION}: write the folder again with 'ipal data --convert'."
+        )
+    try:
+        return Meta.model_validate(found)
+    except ValidationError as error:
+        raise DataError(damaged) from error
+
+
+def _mapped(path: Path, name: str, kind: type, dimensions: int) -> NDArray[Any]:
+    file = path / f"{name}.npy"
+    try:
+        array = mapped(file)
+    except FileNotFoundError as error:
+        raise DataError(f"{path} lacks {name}.npy: write the folder again with 'ipal data --convert'.") from error
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file} is damaged or cut short: write the folder again.") from error
+    if array.dtype != kind or array.ndim != dimensions:
+        raise DataError(
+            f"{file} must hold {np.dtype(kind)} in {dimensions} dimension(s); this one holds {array.dtype} in "
+            f"{array.ndim}."
+        )
+    return array
+
+
+def _check_starts(path: Path, name: str, starts: NDArray[Any], rows: int, entries: int) -> None:
+    if len(starts) != rows + 1 or starts[0] != 0 or starts[-1] != entries or (np.diff(starts) < 0).any():
+        raise DataError(f"{path / name}.npy does not fit the other arrays: {rows} rows, {entries} entries.")
+
+
+def _check_neighbours(path: Path, neighbours: Neighbours) -> None:
+    """In range, ascending, no loops: a chunk at a time."""
+    n = neighbours.num_nodes
+    for begin, end in neighbours.chunks():
+        rows = neighbours.targets(begin, end)
+        entries = np.asarray(neighbours.indices[neighbours.indptr[begin] : neighbours.indptr[end]])
+        if not len(entries):
+            continue
+        if entries.min() < 0 or entries.max() >= n:
+            wrong = entries.min() if entries.min() < 0 else entries.max()
+            raise DataError(f"An edge of {path} points to node {wrong}, but the nodes are 0 to {n - 1}.")
+        if ((np.diff(entries) <= 0) & (np.diff(rows) == 0)).any() or (entries == rows).any():
+            raise DataError(
+                f"{path / 'indices'}.npy must list each node's neighbours once, ascending, without the node itself: "
+                "write the folder again with 'ipal data --convert'."
+            )
+
+
+def _features(path: Path, meta: Meta, n: int) -> Features:
+    if not meta.sparse:
+        x = _mapped(path, "x", np.float32, 2)
+        if x.shape != (n, meta.num_features):
+            raise DataError(f"{path / 'x'}.npy has the shape {x.shape}; {(n, meta.num_features)} is needed.")
+        return x
+    starts = _mapped(path, "x_indptr", np.int64, 1)
+    columns, values = _mapped(path, "x_indices", np.int32, 1), _mapped(path, "x_values", np.float32, 1)
+    _check_starts(path, "x_indptr", starts, n, len(values))
+    if len(columns) != len(values) or (len(columns) and (columns.min() < 0 or columns.max() >= meta.num_features)):
+        raise DataError(f"{path / 'x_indices'}.npy does not fit the other arrays: {meta.num_features} columns.")
+    return sp.csr_array((values, columns, smallest(np.asarray(starts))), shape=(n, meta.num_features))

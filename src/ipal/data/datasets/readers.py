@@ -1,0 +1,197 @@
+"""Raw files of graphs, read into plain arrays. Nothing here unpickles: a file that would need it is refused."""
+
+import gzip
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ipal.data.graph import EDGE_PARTS_NOT_USED, Features, checked_edges, whole_labels
+from ipal.errors import CapacityError, DataError, say_ignored
+from ipal.system import free_memory
+from ipal.system.arrays import read_npz
+from ipal.system.files import open_plain
+
+MUCH, MOST_PACKED = 2**30, 100
+"""An .npz file that unpacks to so many bytes, and to so many times its size, is no graph that was saved with care."""
+
+
+@dataclass(frozen=True, eq=False)
+class RawGraph:
+    """What a file holds, before any check: features may be missing."""
+
+    edges: NDArray[Any]
+    y: NDArray[Any]
+    x: Features | None
+    preprocessing: str
+
+
+Reader = Callable[[Path], RawGraph]
+
+
+def read_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Those of the named arrays that an .npz file holds, or one clear sentence.
+
+    Other arrays are not touched: the stock files also hold names of nodes and words, which are pickled.
+    """
+    unreadable = "it is not a readable .npz file: it is damaged, cut short or no .npz."
+
+    def allow(packed: int, unpacked: int) -> None:
+        if unpacked > MUCH and unpacked > MOST_PACKED * packed:
+            raise DataError(
+                f"it unpacks to {unpacked / 2**30:.1f} GiB, {unpacked // (packed + 1)} times its size: save it with "
+                "np.savez, not packed, or its features as a sparse matrix."
+            )
+        free_memory.need(
+            unpacked, "it", "keep features sparse, or convert it on a larger machine with 'ipal data --convert'"
+        )
+
+    try:
+        with open_plain(path) as file:
+            return read_npz(file, set(names).__contains__, allow, unreadable, kinds="fiubcUS")
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}): give an .npz file or a graph folder.") from error
+    except (DataError, CapacityError) as error:
+        raise type(error)(f"{path}: {error}") from error
+
+
+def need(arrays: dict[str, NDArray[Any]], names: list[str], path: Path) -> list[NDArray[Any]]:
+    missing = [name for name in names if name not in arrays]
+    if missing:
+        raise DataError(
+            f"{path} lacks the array(s) {', '.join(missing)}; it holds {', '.join(arrays) or 'none of them'}."
+        )
+    return [arrays[name] for name in names]
+
+
+def csr(parts: list[NDArray[Any]], path: Path) -> sp.csr_array:
+    """A CSR matrix from its values, indices, row starts and shape, with its structure checked."""
+    try:
+        values, indices, indptr, shape = parts
+        if values.dtype.kind not in "fiub" or indices.dtype.kind not in "iu" or indptr.dtype.kind not in "iu":
+            raise TypeError("a sparse matrix is made of numbers at whole places")
+        starts = indptr.astype(np.int64)
+        # Before SciPy, which looks no further where the last start is zero, and reads beyond its memory then.
+        if indptr.ndim != 1 or starts[0] != 0 or starts[-1] != len(indices) or (np.diff(starts) < 0).any():
+            raise ValueError("rows that do not follow each other")
+        if values.dtype == np.float16:  # SciPy knows no half precision
+            values = values.astype(np.float32)
+        matrix = sp.csr_array((values, indices, indptr), shape=tuple(int(size) for size in shape))
+        matrix.check_format(full_check=True)
+    except (ValueError, TypeError, IndexError, OverflowError) as error:
+        raise DataError(f"{path} holds a sparse matrix whose parts do not fit together.") from error
+    matrix.sum_duplicates()  # one order, each place once: the same content has the same hash
+    return matrix
+
+
+def read_gnn_benchmark(path: Path) -> RawGraph:
+    """The .npz format of the gnn-benchmark and graph2gauss data sets (Coauthor, Amazon, CitationFull).
+
+    As in PyTorch Geometric's loader, features become 0/1: the files hold word counts.
+    """
+    adj = ["adj_data", "adj_indices", "adj_indptr", "adj_shape"]
+    attr = ["attr_data", "attr_indices", "attr_indptr", "attr_shape"]
+    arrays = read_arrays(path, [*adj, *attr, "labels"])
+    adjacency = csr(need(arrays, adj, path), path).tocoo()
+    x = csr(need(arrays, attr, path), path)
+    if not np.isfinite(x.data).all():
+        raise DataError(f"{path}: the features hold NaN or infinite values: replace them before use.")
+    x = x.astype(np.float32)
+    x.data = (x.data > 0).astype(np.float32)
+    x.eliminate_zeros()
+    (y,) = need(arrays, ["labels"], path)
+    return RawGraph(
+        np.stack([adjacency.row, adjacency.col]),
+        y,
+        x,
+        "features made 0/1, as the stock loader does",
+    )
+
+
+SPARSE = ("x_values", "x_indices", "x_indptr", "x_shape")
+
+
+def read_plain(path: Path) -> RawGraph:
+    """Plain arrays: `edge_index`, `y`, and features as `x` or as `x_indices, x_indptr, x_values, x_shape`."""
+    arrays = read_arrays(path, ["edge_index", "y", "x", *SPARSE])
+    edges, y = need(arrays, ["edge_index", "y"], path)
+    _say_what_is_ignored(path)
+    x = _plain_features(arrays, path)
+    return RawGraph(edges, y, x, "features as in the file" if x is not None else "")
+
+
+def read_unlabelled(path: Path) -> tuple[NDArray[Any], Features | None]:
+    """Edges and features of a plain file; labels may be missing, and are not looked at."""
+    arrays = read_arrays(path, ["edge_index", "x", *SPARSE])
+    (edges,) = need(arrays, ["edge_index"], path)
+    _say_what_is_ignored(path)
+    return edges, _plain_features(arrays, path)
+
+
+def _say_what_is_ignored(path: Path) -> None:
+    """Of a file that was read: which of its arrays say something about edges that is not used."""
+    with zipfile.ZipFile(path) as archive:
+        names = set(archive.namelist())
+    for name in EDGE_PARTS_NOT_USED:
+        if f"{name}.npy" in names:
+            say_ignored(f"the array {name} of {path}")
+
+
+def _plain_features(arrays: dict[str, NDArray[Any]], path: Path) -> Features | None:
+    if "x" in arrays:
+        if arrays["x"].dtype.kind not in "fiub":
+            raise DataError(f"{path}: the features x hold {arrays['x'].dtype}, not numbers.")
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+            return np.ascontiguousarray(arrays["x"], dtype=np.float32)
+    if any(name in arrays for name in SPARSE):
+        with np.errstate(over="ignore"):
+            return csr(need(arrays, list(SPARSE), path), path).astype(np.float32)
+    return None
+
+
+def read_ogb(folder: Path) -> RawGraph:
+    """The raw csv.gz files of an OGB node data set; its own cache is pickled and not touched."""
+    edges = _read_csv(folder / "edge.csv.gz", np.int64).T
+    if len(edges) != 2:
+        raise DataError(f"{folder / 'edge.csv.gz'} must have two columns; it has {len(edges)}.")
+    x = _read_csv(folder / "node-feat.csv.gz", np.float32)
+    y = _read_csv(folder / "node-label.csv.gz", np.int64).reshape(-1)
+    return RawGraph(edges, y, np.atleast_2d(x), "features as in the file")
+
+
+def _read_csv(path: Path, dtype: type) -> NDArray[Any]:
+    try:
+        with open_plain(path) as packed, gzip.open(packed, "rt") as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of an empty table, whose emptiness is found soon enough
+            return np.loadtxt(file, delimiter=",", dtype=dtype, ndmin=2)
+    except FileNotFoundError:
+        raise
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise DataError(f"{path} is damaged or no gzipped table of numbers: fetch it again.") from error
+
+
+def read_reddit(folder: Path) -> RawGraph:
+    """The two raw files of PyTorch Geometric's `Reddit`; the 41st class is dropped, as the benchmark does."""
+    data, graph = folder / "reddit_data.npz", folder / "reddit_graph.npz"
+    x, y = need(read_arrays(data, ["feature", "label"]), ["feature", "label"], data)
+    row, col = need(read_arrays(graph, ["row", "col"]), ["row", "col"], graph)
+    if x.ndim != 2 or x.dtype.kind not in "fiub" or row.shape != col.shape:
+        raise DataError(f"The parts of {folder} do not fit together: fetch them again.")
+    y = whole_labels(y, len(x))
+    ends = checked_edges(np.stack([row, col]), len(x))
+    kept = np.flatnonzero(y != 40)
+    position = np.full(len(y), -1, dtype=np.int32)
+    position[kept] = np.arange(len(kept), dtype=np.int32)
+    edges = position[ends]
+    edges = edges[:, (edges >= 0).all(axis=0)]
+    features = np.ascontiguousarray(x[kept], dtype=np.float32)
+    return RawGraph(edges, y[kept], features, "features as in the file, 41st class dropped")

@@ -1,0 +1,234 @@
+"""One attributed graph, as plain arrays, and the checks that every graph passes before anything else sees it."""
+
+import hashlib
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ipal.data.csr import Neighbours, normalised_adjacency, smallest
+from ipal.errors import DataError
+from ipal.system import memory_budget
+
+Features: TypeAlias = NDArray[np.float32] | sp.csr_array
+Edges = NDArray[np.int64]
+Nodes = NDArray[np.int64]
+
+EDGE_PARTS_NOT_USED = ("edge_weight", "edge_attr", "edge_type")
+"""What may be said about edges, in a `Data` or a file, and is not used yet."""
+
+VALUES_AT_ONCE = 4_000_000
+"""So many numbers of an array are looked at in one go."""
+
+
+class Graph:
+    """Features and in-neighbours of n nodes, without labels: immutable, in memory or mapped from files.
+
+    `Graph(x, edges)` takes an edge list (from row 0 to row 1), `Graph.of(x, neighbours)` what is in rows already.
+    """
+
+    def __init__(self, x: Features, edges: NDArray[Any]) -> None:
+        self._take(x, Neighbours.of_edges(edges, int(x.shape[0])))
+
+    @classmethod
+    def of(cls, x: Features, neighbours: Neighbours, *, symmetric: bool | None = None) -> "Graph":
+        """Who knows that every edge runs both ways says so: it is not looked up then."""
+        graph = cls.__new__(cls)
+        graph._take(x, neighbours, symmetric)
+        return graph
+
+    def _take(self, x: Features, neighbours: Neighbours, symmetric: bool | None = None) -> None:
+        self.x, self.neighbours, self._symmetric = x, neighbours, symmetric
+
+    @property
+    def num_nodes(self) -> int:
+        return int(self.x.shape[0])
+
+    @property
+    def num_features(self) -> int:
+        return int(self.x.shape[1])
+
+    @property
+    def num_edges(self) -> int:
+        """Directed ones: an edge that runs both ways counts twice."""
+        return self.neighbours.num_edges
+
+    @property
+    def indptr(self) -> NDArray[np.int64]:
+        return self.neighbours.indptr
+
+    @property
+    def indices(self) -> NDArray[np.int32]:
+        return self.neighbours.indices
+
+    @property
+    def scale(self) -> NDArray[np.float32]:
+        """1 / sqrt(in-degree, the self-loop counted)."""
+        return self.neighbours.scale
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether every edge also runs the other way."""
+        if self._symmetric is None:
+            self._symmetric = self.neighbours.symmetric
+        return self._symmetric
+
+    @property
+    def by_source(self) -> Neighbours:
+        """Row i holds the nodes that i points to."""
+        return self.neighbours if self.symmetric else self.neighbours.transposed()
+
+    @cached_property
+    def edges(self) -> Edges:
+        """(2, edges) from row 0 to row 1, sorted. 16 bytes an edge: large graphs are better read in rows."""
+        ends = np.empty((2, self.num_edges), dtype=np.int64)
+        done = 0
+        for source, target in self.by_source.edge_chunks():
+            ends[:, done : done + len(source)] = source, target
+            done += len(source)
+        return ends
+
+    @cached_property
+    def adjacency(self) -> sp.csr_array:
+        """A[i, j] = 1 where an edge runs from j to i: a product with it gathers from in-neighbours."""
+        return self.neighbours.matrix(0, self.num_nodes, np.ones(self.num_edges, dtype=np.float32))
+
+    @cached_property
+    def normalised(self) -> sp.csr_array:
+        """The propagation matrix of a graph convolution (see `normalised_adjacency`)."""
+        values = np.empty(self.num_edges + self.num_nodes, dtype=np.float32)
+        indices = np.empty(self.num_edges + self.num_nodes, dtype=np.int32)
+        for begin, end in self.neighbours.chunks():
+            rows = self.propagation_rows(begin, end)
+            at = slice(self.indptr[begin] + begin, self.indptr[end] + end)
+            values[at], indices[at] = rows.data, rows.indices
+        indptr = smallest(self.indptr + np.arange(self.num_nodes + 1))
+        return sp.csr_array((values, indices, indptr), shape=(self.num_nodes, self.num_nodes))
+
+    def propagation_rows(self, begin: int, end: int) -> sp.csr_array:
+        """These rows of `normalised`, without making the others."""
+        return normalised_adjacency(self.neighbours, begin, end)
+
+    def induced(self, nodes: Nodes) -> "Graph":
+        """The subgraph on `nodes`, which are numbered anew in the order given."""
+        if np.array_equal(nodes, np.arange(self.num_nodes)):
+            return self
+        symmetric = True if self._symmetric else None  # of what runs one way, a part may run both ways
+        return Graph.of(some_features(self.x, nodes), self.neighbours.without_rest(nodes), symmetric=symmetric)
+
+
+def some_features(x: Features, nodes: Nodes) -> Features:
+    """Features of some nodes: a copy, which lies in a file where memory is short."""
+    if isinstance(x, sp.csr_array):
+        return x[nodes]
+    part = memory_budget.current().room((len(nodes), x.shape[1]), np.float32)
+    step = max(1, VALUES_AT_ONCE // max(1, x.shape[1]))
+    for begin in range(0, len(nodes), step):
+        part[begin : begin + step] = x[nodes[begin : begin + step]]
+    return part
+
+
+def checked_graph(x: Features, edges: NDArray[np.generic], *, undirected: bool) -> Graph:
+    """A graph from arrays that came from outside: checked, self-loops and repeated edges removed."""
+    n = int(x.shape[0]) if x.ndim == 2 else -1
+    if n < 0:
+        one = ": for one feature a node write x.reshape(-1, 1)" if x.ndim == 1 else ""
+        raise DataError(f"Features must be a table of nodes by features; these have {x.ndim} dimension(s){one}.")
+    if n == 0 or x.shape[1] == 0:
+        raise DataError("The graph is empty: it needs at least one node and one feature.")
+    if n > np.iinfo(np.int32).max:
+        raise DataError(f"The graph has {n} nodes; at most {np.iinfo(np.int32).max} can be numbered.")
+    check_finite(x)
+    neighbours = Neighbours.of_edges(checked_edges(edges, n), n, undirected=undirected)
+    return Graph.of(x, neighbours, symmetric=True if undirected else None)
+
+
+def check_finite(x: Features) -> None:
+    values = x.data if isinstance(x, sp.csr_array) else x
+    if not all(np.isfinite(some).all() for some in _some_rows(values)):
+        raise DataError("The features hold NaN or infinite values: replace them before use.")
+
+
+def checked_edges(edges: NDArray[np.generic], n: int) -> NDArray[Any]:
+    """Edges that came from outside, as pairs of nodes 0 to n - 1."""
+    if edges.ndim != 2 or edges.shape[0] != 2:
+        turned, square = edges.ndim == 2 and edges.shape[1] == 2, edges.shape == (n, n)
+        line = ": write edge_index.T" * turned or ": for an adjacency matrix A write np.stack(A.nonzero())" * square
+        raise DataError(f"edge_index must have the shape 2 x edges; this one has {tuple(edges.shape)}{line}.")
+    if not np.issubdtype(edges.dtype, np.integer):
+        raise DataError(
+            f"edge_index must hold whole numbers; this one holds {edges.dtype}: use edge_index.long() or .astype(int)."
+        )
+    for wrong in (edges.min(), edges.max()) if edges.size else ():
+        if not 0 <= wrong < n:
+            raise DataError(f"An edge points to node {wrong}, but the nodes are 0 to {n - 1}.")
+    return edges
+
+
+def whole_labels(y: NDArray[np.generic], n: int) -> NDArray[np.int64]:
+    """Labels as whole numbers, one per node."""
+    if y.ndim != 1:
+        raise DataError(f"The labels must be a list with one number per node; these have {y.ndim} dimension(s).")
+    if len(y) != n:
+        raise DataError(f"There are {len(y)} labels for {n} nodes: one per node is needed.")
+    numbers = whole_numbers(y)
+    if numbers is None:
+        raise DataError("The labels are not whole numbers: number the classes 0, 1, 2, …")
+    check_labels(numbers)
+    return numbers
+
+
+def check_labels(y: NDArray[np.int64]) -> None:
+    """Refuse negative labels in a file."""
+    if len(y) and y.min() < 0:
+        raise DataError(
+            f"A label is {y.min()}, which usually means unlabelled: leave such nodes out, or where it is a class, "
+            "number the classes 0, 1, 2, …"
+        )
+
+
+def whole_numbers(values: NDArray[np.generic]) -> NDArray[np.int64] | None:
+    """As 64-bit whole numbers; None where they are not that, or too large."""
+    if values.dtype.kind == "f":
+        wide = values.astype(np.float64)
+        exact = np.array_equal(wide, np.floor(wide)) and not (abs(wide) > 2**53).any()
+    else:
+        fits = values.dtype != np.uint64 or not values.size or values.max() <= np.uint64(np.iinfo(np.int64).max)
+        exact = values.dtype.kind in "iub" and fits
+    return values.astype(np.int64) if exact else None
+
+
+def content_hash(graph: Graph, y: NDArray[np.int64]) -> str:
+    """SHA-256 of features, edges and labels, whatever file they came from, some at a time.
+
+    Features that are no finite numbers are refused in the same pass: a mapped graph is not read twice for it.
+    """
+    digest: Any = hashlib.sha256()
+    x = graph.x
+    for part in [x.indptr, x.indices, x.data] if isinstance(x, sp.csr_array) else [x]:
+        _take_in(digest, part.shape, _some_rows(part))
+    by_source = graph.by_source
+    digest.update(str((2, graph.num_edges)).encode())
+    for end in (0, 1):
+        for pair in by_source.edge_chunks():
+            digest.update(pair[end])
+    _take_in(digest, y.shape, _some_rows(y))
+    return str(digest.hexdigest())
+
+
+def _take_in(digest: Any, shape: tuple[int, ...], parts: Iterator[NDArray[Any]]) -> None:
+    digest.update(str(shape).encode())
+    for part in parts:
+        whole = np.issubdtype(part.dtype, np.integer)
+        if not whole:
+            check_finite(part)
+        digest.update(np.ascontiguousarray(part, dtype=np.int64 if whole else np.float32))
+
+
+def _some_rows(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """All of an array, some rows at a time."""
+    step = max(1, VALUES_AT_ONCE // max(1, values[:1].size))
+    return (values[begin : begin + step] for begin in range(0, len(values), step))

@@ -1,0 +1,1 @@
+"""A model at work: predictions, HTTP server, ONNX."""

@@ -1,0 +1,98 @@
+"""A learned model as one ONNX file, to be run where neither this library nor torch is.
+
+program.py      the few words a model's inference is said in, as nodes of an ONNX graph
+inference.py    what each family of methods says with them
+check.py        whether the file and the model agree
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ipal._version import __version__
+from ipal.deploy.export.check import GRAPHS, TOLERANCE, Parity, check
+from ipal.deploy.export.inference import answer
+from ipal.deploy.export.program import OPSET, Program
+from ipal.errors import CapacityError, ConfigError
+from ipal.learners import Learner
+from ipal.system.files import aside
+from ipal.system.optional import need_extra
+
+__all__ = ["GRAPHS", "TOLERANCE", "Exported", "Parity", "export_onnx", "onnx_model"]
+
+MOST_BYTES = 2**31 - 2**20
+"""An ONNX file is one protobuf message, which has to stay below 2 GiB."""
+EDGES = (
+    "edge_index[0] points to edge_index[1], nodes are numbered from 0; an undirected edge is given both ways; "
+    "self-loops and repeated edges make no difference"
+)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A file that was written, and what is known of it."""
+
+    path: Path
+    bytes: int
+    opset: int
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+    parity: Parity
+    tolerance: float
+
+
+def export_onnx(learner: Learner, path: str | Path, *, graphs: int = GRAPHS) -> Exported:
+    """Write a learner to an ONNX file, once it gave the learner's own numbers on so many random graphs."""
+    target = Path(path)
+    content = onnx_model(learner)
+    # Checked as it lies on the disk; nobody finds it under its name before.
+    with aside(target, ".onnx") as temporary:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        parity = check(learner, temporary, graphs)
+        os.replace(temporary, target)
+    classes = len(learner.labels_)
+    return Exported(
+        path=target,
+        bytes=len(content),
+        opset=OPSET,
+        inputs={"x": f"float32 (nodes, {learner.num_features_})", "edge_index": "int64 (2, edges)"},
+        outputs={
+            "scores": f"float32 (nodes, {classes})",
+            "probabilities": f"float32 (nodes, {classes})",
+            "predicted": "int64 (nodes), places in classes",
+        },
+        parity=parity,
+        tolerance=TOLERANCE,
+    )
+
+
+def onnx_model(learner: Learner) -> bytes:
+    """A learner as the content of an ONNX file; the same learner gives the same bytes."""
+    need_extra("onnx", "onnx", "onnxruntime")
+    if not learner.is_fitted or not learner.labels_:
+        raise ConfigError("This model knows no class: let it learn one before it is exported.")
+    from onnx.checker import check_model
+
+    program = Program(learner.num_features_)
+    scores, probabilities = answer(learner, program.features)
+    if program.bytes > MOST_BYTES:
+        raise CapacityError(
+            f"This model takes {program.bytes / 2**30:.1f} GiB, and an ONNX file less than 2 GiB: "
+            "train one with a smaller encoder, or a smaller analytic.sketch and analytic.expansion."
+        )
+    about = {
+        "method": learner.name,
+        "classes": json.dumps(learner.labels_),
+        "num_features": str(learner.num_features_),
+        "edges": EDGES,
+        "opset": str(OPSET),
+        "tolerance": f"{TOLERANCE:g} of the largest score",
+        "ipal_version": __version__,
+    }
+    model = program.model(scores, probabilities, __version__, about)
+    check_model(model, full_check=True)
+    return bytes(model.SerializeToString(deterministic=True))

@@ -1,0 +1,112 @@
+"""Whether an exported file says what the model says: both look at random graphs, awkward ones among them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ipal.data.graph import checked_graph
+from ipal.errors import StoreError
+from ipal.learners import Learner
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+TOLERANCE = 1e-4
+"""Largest difference allowed: of scores, as a share of the largest score of a graph; of probabilities, as they are."""
+GRAPHS = 20
+MOST_NODES = 40
+
+Arrays = tuple[NDArray[np.float32], NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class Parity:
+    """How far file and model are apart, at most."""
+
+    graphs: int
+    scores: float
+    """As a share of the largest score of the graph."""
+    probabilities: float
+
+
+def random_graphs(count: int, num_features: int, seed: int = 0) -> Iterator[Arrays]:
+    """Features and edges of so many graphs: the awkward ones in turn, and plain ones between them."""
+    random = np.random.default_rng(seed)
+    kinds = cycle(["plain", "no edges", "one node", "isolated", "loops", "repeated", "one node with a loop"])
+    for number, kind in enumerate(islice(kinds, count)):
+        n = 1 if kind.startswith("one node") else int(random.integers(2, MOST_NODES + 1))
+        edges = random.integers(0, max(1, n // 2) if kind == "isolated" else n, (2, int(random.integers(1, 4 * n + 1))))
+        if kind in {"no edges", "one node"}:
+            edges = edges[:, :0]
+        if kind == "loops":
+            edges[1, ::2] = edges[0, ::2]
+        if kind == "repeated":
+            edges = np.concatenate([edges, edges[::-1], edges], axis=1)
+        x = random.standard_normal((n, num_features), dtype=np.float32)
+        if number % 2:  # as words counted: few, none below zero, in some nodes none at all
+            x = np.maximum(x - 1, 0)
+            x[random.random(n) < 0.1] = 0
+        yield x, edges
+
+
+def session_of(file: Path) -> "InferenceSession":
+    """The file, ready to be run on a processor with as many threads as torch uses."""
+    from onnxruntime import InferenceSession, SessionOptions
+
+    options = SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3
+    return InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+
+
+def check(learner: Learner, file: Path, graphs: int) -> Parity:
+    """Run both on random graphs; a sentence where they differ by more than is allowed."""
+    session = session_of(file)
+    worst = Parity(graphs, 0.0, 0.0)
+    for x, edges in random_graphs(graphs, learner.num_features_):
+        apart = difference(learner, session, x, edges)
+        worst = Parity(graphs, max(worst.scores, apart.scores), max(worst.probabilities, apart.probabilities))
+    return worst
+
+
+def difference(learner: Learner, session: "InferenceSession", x: NDArray[Any], edges: NDArray[Any]) -> Parity:
+    """How far both are apart on one graph; a sentence where that is too far."""
+    found = session.run(["scores", "probabilities", "predicted"], {"x": x, "edge_index": edges})
+    scores, probabilities, predicted = found
+    graph = learner.checked(checked_graph(x, edges, undirected=False))
+    with torch.no_grad():
+        own = learner.scores(graph)
+        own_probabilities = learner.probabilities(own, graph).cpu().numpy()
+        # From the same scores: where scores are large, probabilities magnify what rounding has done to them.
+        same_scores = learner.probabilities(torch.from_numpy(scores).to(own), graph).cpu().numpy()
+    true = own.cpu().numpy()
+    if not np.isfinite(true).all():
+        raise StoreError(
+            "The model itself gives NaN or infinite scores, and was not exported: its training went astray."
+        )
+    scale = float(np.abs(true).max()) or 1.0
+    apart = Parity(1, _largest(scores - true) / scale, _largest(probabilities - own_probabilities))
+    missed = true.max(axis=1) - np.take_along_axis(true, predicted[:, None], axis=1)[:, 0]
+    of_classes = float(missed.max()) / scale  # nothing but where several classes come first
+    wrong = {
+        "scores": apart.scores,
+        "probabilities": _largest(probabilities - same_scores),
+        "predicted classes": of_classes / 2,
+    }
+    for what, size in wrong.items():
+        if not size <= TOLERANCE:
+            raise StoreError(
+                f"The exported file gives other {what} than the model (by {size:.1g}, allowed are {TOLERANCE:g}), and "
+                f"was not kept: the method '{learner.name}' predicts in a way that the export does not know."
+            )
+    return apart
+
+
+def _largest(difference: NDArray[Any]) -> float:
+    return float(np.abs(difference).max())

@@ -1,0 +1,284 @@
+"""The routes, and who may use them. Whatever is wrong with a request is one sentence: {"error": …}."""
+
+import asyncio
+import hmac
+import logging
+import math
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ipal._version import __version__
+from ipal.deploy.serving import schema
+from ipal.deploy.serving.answers import Answer, Answerer
+from ipal.deploy.serving.bodies import JSON, NPZ
+from ipal.deploy.serving.limits import Limits, MalformedError, OverloadError, TooLargeError, UnexpectedError
+from ipal.deploy.serving.metrics import CONTENT_TYPE_LATEST, GONE, Metrics
+from ipal.deploy.serving.page import page
+from ipal.errors import IpalError
+from ipal.learners import Learner
+
+PATHS = frozenset({"/predict", "/memory", "/health", "/metrics", "/docs", "/openapi.json"})
+OPEN_TO_ALL = "/health"
+KINDS = {JSON: JSON, NPZ: NPZ, "application/octet-stream": NPZ, "application/zip": NPZ}
+ALWAYS = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
+NO_NETWORK = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
+
+log = logging.getLogger(__name__)
+
+
+class Refusal(Exception):  # noqa: N818
+    """A request that is not taken on, for a reason that HTTP has a number for."""
+
+    def __init__(self, status: HTTPStatus, sentence: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(sentence)
+        self.status, self.headers = status, dict(headers or {})
+
+    def response(self) -> JSONResponse:
+        return JSONResponse({"error": str(self)}, self.status, self.headers)
+
+
+def refusal(error: Exception) -> Refusal:
+    """What a request is told about an error."""
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, OverloadError):
+        headers = {"retry-after": str(math.ceil(error.retry_after))}
+        return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error), headers)
+    if isinstance(error, UnexpectedError):
+        return Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
+    if isinstance(error, MalformedError):
+        return Refusal(HTTPStatus.BAD_REQUEST, str(error))
+    if isinstance(error, TooLargeError):
+        return Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error))
+    return Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
+
+
+class Server:
+    """A model, and everything that its requests share."""
+
+    def __init__(self, learner: Learner, limits: Limits, threads: int = 1, directed: bool = False) -> None:
+        self.limits = limits
+        self.answerer = Answerer(learner, limits, threads, directed)
+        self.metrics = Metrics(PATHS)
+        self.facts = {**facts(learner), "directed": directed}
+        self._held = 0
+
+    async def predict(self, request: Request) -> Response:
+        kind = _kind(request)
+        with self._room() as body:
+            await self._receive(request, body)
+            answer = await self._answer(request, body, kind)
+        if isinstance(answer, Exception):
+            return refusal(answer).response()
+        self.metrics.predicted(answer.nodes, answer.rejected)
+        return Response(answer.content, media_type=JSON)
+
+    @contextmanager
+    def _room(self) -> Iterator[bytearray]:
+        """Where a body is kept until it is answered."""
+        body = bytearray()
+        try:
+            yield body
+        finally:
+            self._held -= len(body)
+            with suppress(BufferError):  # an answer that came too late may still look at it
+                body.clear()
+
+    async def _receive(self, request: Request, body: bytearray) -> None:
+        """The whole body, and no more of it than is allowed, in no more time than is allowed."""
+        most = self.limits.bytes
+        too_large = f"The body is larger than the {most} bytes that are taken (--max-bytes)."
+        if _declared_length(request) > most:
+            raise TooLargeError(too_large)
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                async for chunk in request.stream():
+                    if len(body) + len(chunk) > most:
+                        raise TooLargeError(too_large)
+                    if self._held + len(chunk) > self.limits.all_bytes:
+                        raise OverloadError("Too many large requests are on their way: try again later.")
+                    self._held += len(chunk)
+                    body += chunk
+        except TimeoutError as error:
+            sentence = f"The body did not arrive within {self.limits.seconds:g} seconds (--timeout)."
+            raise Refusal(HTTPStatus.REQUEST_TIMEOUT, sentence, {"connection": "close"}) from error
+
+    async def _answer(self, request: Request, body: bytearray, kind: str) -> Answer | Exception:
+        """Wait for the answer, as long as it is worth it."""
+        asked: asyncio.Future[Answer | Exception] = asyncio.wrap_future(self.answerer.ask(body, kind))
+        gone: asyncio.Future[Message] = asyncio.ensure_future(request.receive())
+        both: set[asyncio.Future[Any]] = {asked, gone}
+        try:
+            await asyncio.wait(both, timeout=self.limits.seconds, return_when=asyncio.FIRST_COMPLETED)
+            if asked.done():
+                return asked.result()
+            if gone.done():
+                raise ClientDisconnect
+            raise OverloadError(
+                f"There was no answer within {self.limits.seconds:g} seconds (--timeout): send fewer nodes, or try "
+                "again later.",
+                self.limits.seconds,
+            )
+        finally:
+            gone.cancel()
+            asked.cancel()
+
+
+def facts(learner: Learner) -> dict[str, Any]:
+    """What a model is, what it takes, and what it keeps."""
+    return {
+        "method": learner.name,
+        "classes": learner.classes_.tolist(),
+        "features": learner.num_features_,
+        "hops": learner.reach,
+        **learner.memory_report(),
+    }
+
+
+def _declared_length(request: Request) -> int:
+    text = request.headers.get("content-length", "0")
+    if not (text.isascii() and text.isdigit()):
+        raise MalformedError("The header Content-Length is no number.")
+    return int(text[:19])  # more digits are too many bytes anyway
+
+
+def _kind(request: Request) -> str:
+    """What the body is said to be."""
+    said = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if said not in KINDS:
+        sentence = f"Send the graph as {JSON} or {NPZ}, and say so in the header Content-Type."
+        raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, sentence)
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        sentence = "A body is taken as it is, without Content-Encoding: an .npz file may be packed in itself."
+        raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, sentence)
+    return KINDS[said]
+
+
+class Guard:
+    """In front of all routes: who may come in, what is counted, and that no error leaves but as a sentence."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, token: str | None, hosts: Collection[str] | None) -> None:
+        self._app, self._metrics = app, metrics
+        self._token = None if token is None else f"Bearer {token}".encode()
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        with self._metrics.watched(scope["path"]) as seen:
+
+            async def told(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    seen.status = str(message["status"])
+                    message = {**message, "headers": [*message.get("headers", []), *ALWAYS]}
+                await send(message)
+
+            try:
+                self._check(scope)
+                await self._app(scope, receive, told)
+            except ClientDisconnect:
+                return
+            except Refusal as refused:
+                await refused.response()(scope, receive, told)
+            except asyncio.CancelledError:  # the server stops, and has waited long enough
+                if seen.status == GONE:
+                    await refusal(OverloadError("The server is stopping.")).response()(scope, receive, told)
+            except Exception:
+                log.exception("An error that nobody has thought of")
+                if seen.status == GONE:
+                    await refusal(UnexpectedError()).response()(scope, receive, told)
+
+    def _check(self, scope: Scope) -> None:
+        headers = dict(scope["headers"])
+        if b"transfer-encoding" in headers and (b"content-length" in headers or scope["http_version"] == "1.0"):
+            # A proxy in front may have read the other of the two, and taken what follows for another's request.
+            sentence = "The length of the body is said in two ways: send Content-Length or Transfer-Encoding, not both."
+            raise Refusal(HTTPStatus.BAD_REQUEST, sentence, {"connection": "close"})
+        # A page in a browser on this machine can give its own name this machine's address: but not send another Host.
+        if self._hosts is not None and b"host" in headers and _host_name(headers[b"host"]) not in self._hosts:
+            raise Refusal(HTTPStatus.BAD_REQUEST, "The header Host names another machine than this server listens on.")
+        if self._token is None or scope["path"] == OPEN_TO_ALL:
+            return
+        if not hmac.compare_digest(headers.get(b"authorization", b""), self._token):
+            sentence = "Say who you are: the header 'Authorization: Bearer TOKEN' is missing or wrong."
+            raise Refusal(HTTPStatus.UNAUTHORIZED, sentence, {"www-authenticate": "Bearer"})
+
+
+def _host_name(header: bytes) -> str:
+    """The name in a Host header, without its port."""
+    text = header.decode("latin-1").strip().lower()
+    return text[: text.find("]") + 1] if text.startswith("[") else text.partition(":")[0]
+
+
+def make_app(
+    learner: Learner,
+    limits: Limits | None = None,
+    *,
+    token: str | None = None,
+    hosts: Collection[str] | None = None,
+    threads: int = 1,
+    directed: bool = False,
+) -> FastAPI:
+    """The application; its `state.server` is to be closed in the end.
+
+    With a token, everything but /health wants it. `hosts` are the names by which requests may call this machine, None
+    for any. Where a request does not say whether its edges lead one way, `directed` does.
+    """
+    server = Server(learner, limits or Limits(), threads, directed)
+    app = FastAPI(
+        title="Predictions over HTTP",
+        description=schema.about(server.facts),
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.server = server
+    app.add_middleware(Guard, metrics=server.metrics, token=token, hosts=hosts)
+
+    @app.exception_handler(Refusal)
+    @app.exception_handler(OverloadError)
+    @app.exception_handler(IpalError)
+    async def refused(_: Request, error: Exception) -> Response:
+        return refusal(error).response()
+
+    @app.exception_handler(HTTPException)
+    async def not_here(_: Request, error: HTTPException) -> Response:
+        sentence = {
+            404: "There is nothing here: POST /predict, GET /memory, /health, /metrics, or read /docs.",
+            405: "This path takes another method: POST for /predict, GET for all others.",
+        }.get(error.status_code, error.detail)
+        return Refusal(HTTPStatus(error.status_code), sentence, error.headers).response()
+
+    @app.post("/predict", **schema.PREDICT)
+    async def predict(request: Request) -> Response:
+        return await server.predict(request)
+
+    @app.get("/memory", **schema.MEMORY)
+    async def memory() -> Response:
+        return JSONResponse(server.facts)
+
+    @app.get("/health", **schema.HEALTH)
+    async def health() -> Response:
+        return JSONResponse({"status": "ok"})
+
+    @app.get("/metrics", **schema.METRICS)
+    async def metrics() -> Response:
+        return Response(server.metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})
+
+    described = page(app.openapi())
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return HTMLResponse(described, headers=NO_NETWORK)
+
+    return app

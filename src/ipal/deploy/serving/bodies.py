@@ -1,0 +1,265 @@
+"""From the bytes of a request to a question, and from a graph to the bytes that ask about it.
+
+JSON and .npz say the same with the same names; only sparse features are `x: {indices, indptr, values, shape}` in JSON,
+and four arrays `x_indices`, … in an .npz file, as in the graph files that `ipal run` reads.
+"""
+
+import io
+from array import array
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from pydantic_core import from_json, to_json
+
+from ipal.data.csr import Neighbours
+from ipal.data.datasets.readers import SPARSE, csr
+from ipal.data.graph import Features, Graph, Nodes, checked_graph
+from ipal.deploy.serving.archives import read_arrays
+from ipal.deploy.serving.limits import Limits, MalformedError, TooLargeError
+from ipal.errors import DataError, did_you_mean
+
+JSON, NPZ = "application/json", "application/x-npz"
+OPTIONS = ("nodes", "degree", "reject", "directed", "probabilities")
+SPARSE_KEYS = tuple(name.removeprefix("x_") for name in SPARSE)
+OF_GRAPH_FILES = ("y", "train", "forget")
+"""Arrays that .npz files of graphs hold for other purposes: not looked at."""
+OBJECTS, QUOTES, OTHER_LISTS = 2, 64, 16
+"""Of these a valid JSON request has no more: of lists, one a row of features besides."""
+MOST_NEIGHBOURS = 2**31
+MOSTLY_ZERO = 16
+"""Dense features of which less than one in so many is not zero are quicker as sparse ones."""
+
+Parts = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What a request asks."""
+
+    graph: Graph
+    nodes: Nodes | None
+    """None for all."""
+    reject: float
+    probabilities: bool
+    """Whether the answer is to hold those of all classes."""
+
+
+def read_question(body: bytes | bytearray, kind: str, limits: Limits, directed: bool = False) -> Question:
+    """The question in a body, whose kind is JSON or NPZ; `directed` where it does not say."""
+    parts = _json_parts(body, limits) if kind == JSON else _npz_parts(body, limits)
+    x, edges = _features(parts, limits), _edges(parts, limits)
+    graph = checked_graph(x, edges, undirected=not _flag(parts, "directed", directed))
+    return Question(
+        graph=graph if parts.get("degree") is None else _with_degree(graph, parts["degree"]),
+        nodes=_listed(parts["nodes"], "nodes") if parts.get("nodes") is not None else None,
+        reject=_threshold(parts.get("reject")),
+        probabilities=_flag(parts, "probabilities", True),
+    )
+
+
+# ---------------------------------------------------------------------- JSON
+
+
+def _json_parts(body: bytes | bytearray, limits: Limits) -> Parts:
+    # Counted before Python makes an object of each.
+    if body.count(b"[") > limits.nodes + OTHER_LISTS:
+        raise TooLargeError(f"The body holds more lists than a graph of {limits.nodes} nodes (--max-nodes) takes.")
+    if body.count(b"{") > OBJECTS or body.count(b'"') > QUOTES:
+        raise DataError(f"The body holds more than a graph: {_known()}.")
+    try:
+        found = from_json(body, allow_inf_nan=False, cache_strings=False)
+    except ValueError as error:
+        raise MalformedError(f"The body is no JSON that can be read: {error}.") from error
+    if not isinstance(found, dict):
+        raise DataError(f"The body must be a JSON object with {_known()}.")
+    for name in found:
+        if name not in ("x", "edge_index", *OPTIONS):
+            raise DataError(f"'{name[:40]}' is not known.{did_you_mean(name[:40], ['x', 'edge_index', *OPTIONS])}")
+    parts = {name: value for name, value in found.items() if value is not None}
+    if isinstance(x := parts.get("x"), dict):
+        del parts["x"]
+        if sorted(x) != sorted(SPARSE_KEYS):
+            raise DataError(f"Sparse features x are an object with {', '.join(SPARSE_KEYS)}, no more and no less.")
+        parts |= {f"x_{name}": _list(x[name], f"x.{name}") for name in SPARSE_KEYS}
+        for name in ("x_indices", "x_indptr", "x_shape"):
+            parts[name] = _whole_numbers(parts[name], name.replace("_", "."))
+        parts["x_values"] = _numbers(parts["x_values"], "x.values")
+    elif "x" in parts:
+        parts["x"] = _table(parts["x"], limits)
+    if "edge_index" in parts:
+        ends = _list(parts["edge_index"], "edge_index")
+        parts["edge_index"] = [_whole_numbers(_list(end, "edge_index"), "edge_index") for end in ends]
+    for name in {"nodes", "degree"} & parts.keys():
+        parts[name] = _whole_numbers(_list(parts[name], name), name)
+    return parts
+
+
+def _known() -> str:
+    return f"x, edge_index and, if wanted, {', '.join(OPTIONS)}"
+
+
+def _list(value: Any, name: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise DataError(f"{name} must be a list.")
+    return value
+
+
+def _numbers(values: list[Any], name: str) -> NDArray[np.float32]:
+    """A list of numbers. Not by numpy itself, which would also take strings, and make all of them as long as one."""
+    try:
+        return np.asarray(array("f", values))
+    except (TypeError, OverflowError) as error:
+        raise DataError(f"{name} must hold numbers of single precision only.") from error
+
+
+def _whole_numbers(values: list[Any], name: str) -> NDArray[np.int64]:
+    if not set(map(type, values)) <= {int}:  # True is 1 to Python
+        raise DataError(f"{name} must hold whole numbers only.")
+    try:
+        return np.asarray(array("q", values), dtype=np.int64)
+    except OverflowError as error:
+        raise DataError(f"{name} holds a number of more than 64 bits.") from error
+
+
+def _table(rows: Any, limits: Limits) -> NDArray[np.float32]:
+    """Dense features, row by row."""
+    _check_nodes(len(_list(rows, "x")), limits)
+    for place, row in enumerate(rows):
+        if len(_list(row, f"Row {place} of x")) != len(rows[0]):
+            raise DataError(f"Row {place} of x has {len(row)} numbers, row 0 has {len(rows[0])}.")
+    found = np.empty((len(rows), len(rows[0]) if rows else 0), dtype=np.float32)
+    for place, row in enumerate(rows):
+        found[place] = _numbers(row, f"Row {place} of x")
+    return found
+
+
+# ---------------------------------------------------------------------- .npz
+
+
+def _npz_parts(body: bytes | bytearray, limits: Limits) -> Parts:
+    return dict(read_arrays(body, ("x", "edge_index", *SPARSE, *OPTIONS), OF_GRAPH_FILES, limits.bytes))
+
+
+# ---------------------------------------------------------------------- both
+
+
+def _features(parts: Parts, limits: Limits) -> Features:
+    sparse = [name for name in SPARSE if name in parts]
+    if "x" in parts and sparse:
+        raise DataError("Features were sent twice: as x and as sparse ones.")
+    if "x" in parts:
+        x = parts["x"]
+        if x.ndim == 2:
+            _check_nodes(len(x), limits)
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+            x = np.ascontiguousarray(x, dtype=np.float32)
+        return sp.csr_array(x) if x.ndim == 2 and MOSTLY_ZERO * np.count_nonzero(x) < x.size else x
+    if not sparse:
+        raise DataError("x is missing: the features of every node, as a table or sparse.")
+    if len(sparse) < len(SPARSE):
+        raise DataError(f"Sparse features are made of {', '.join(SPARSE)}; sent were only {', '.join(sparse)}.")
+    shape = parts["x_shape"]
+    if shape.shape != (2,) or shape.dtype.kind not in "iu":
+        raise DataError("The shape of sparse features is two whole numbers: nodes and features.")
+    _check_nodes(int(shape[0]), limits)
+    with np.errstate(over="ignore"):
+        return csr([parts[name] for name in SPARSE], Path("The request")).astype(np.float32)
+
+
+def _check_nodes(n: int, limits: Limits) -> None:
+    if n > limits.nodes:
+        raise TooLargeError(
+            f"The graph has {n} nodes; at most {limits.nodes} are taken (--max-nodes): send the nodes in question with "
+            "their neighbourhood, in several requests."
+        )
+
+
+def _edges(parts: Parts, limits: Limits) -> NDArray[np.generic]:
+    if "edge_index" not in parts:
+        raise DataError("edge_index is missing: [[], []] where there are no edges.")
+    ends = parts["edge_index"]
+    if not isinstance(ends, np.ndarray):
+        if len(ends) != 2 or len(ends[0]) != len(ends[1]):
+            raise DataError("edge_index must be two lists of the same length: where each edge begins, where it ends.")
+        ends = np.stack(ends)
+    if ends.ndim == 2 and ends.shape[1] > limits.edges:
+        raise TooLargeError(f"The graph has {ends.shape[1]} edges; at most {limits.edges} are taken (--max-edges).")
+    found: NDArray[np.generic] = ends
+    return found
+
+
+def _with_degree(graph: Graph, degree: NDArray[Any]) -> Graph:
+    degree = _listed(degree, "degree")
+    if len(degree) != graph.num_nodes:
+        raise DataError(f"degree holds {len(degree)} numbers for {graph.num_nodes} nodes: one per node is needed.")
+    here = np.diff(graph.indptr)
+    if (degree < here).any():
+        node = int((degree < here).argmax())
+        raise DataError(
+            f"degree says that {degree[node]} nodes point to node {node} in the whole graph, but {here[node]} do here."
+        )
+    if degree.max() > MOST_NEIGHBOURS:
+        raise DataError("degree says that a node has more neighbours than any graph has.")
+    return Graph.of(graph.x, Neighbours(graph.indptr, graph.indices, degree), symmetric=graph.symmetric)
+
+
+def _listed(values: NDArray[Any], name: str) -> NDArray[np.int64]:
+    if values.ndim != 1 or values.dtype.kind not in "iu":
+        raise DataError(f"{name} must be a list of whole numbers.")
+    return values.astype(np.int64)
+
+
+def _threshold(value: Any) -> float:
+    if value is None:
+        return 0.0
+    single = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
+    if isinstance(single, bool) or not isinstance(single, int | float) or not 0 <= single <= 1:
+        raise DataError("reject must be a probability, a number of 0 to 1.")
+    return float(single)
+
+
+def _flag(parts: Parts, name: str, default: bool) -> bool:
+    value = parts.get(name, default)
+    single = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
+    if not isinstance(single, bool):
+        raise DataError(f"{name} must be true or false.")
+    return single
+
+
+# ---------------------------------------------------------------------- asking
+
+
+def npz_body(graph: Graph, nodes: Iterable[int] | None = None, **options: Any) -> bytes:
+    """A request as an .npz file, to be sent as application/x-npz; `options` are reject and probabilities."""
+    x = graph.x
+    features: Parts = {"x": x} if isinstance(x, np.ndarray) else {f"x_{key}": part for key, part in _csr(x).items()}
+    file = io.BytesIO()
+    np.savez(file, **features, **_rest(graph, nodes, options))
+    return file.getvalue()
+
+
+def json_body(graph: Graph, nodes: Iterable[int] | None = None, **options: Any) -> bytes:
+    """The same as JSON, to be sent as application/json."""
+    x = graph.x
+    features = x.tolist() if isinstance(x, np.ndarray) else {key: part.tolist() for key, part in _csr(x).items()}
+    rest = {
+        name: value.tolist() if isinstance(value, np.ndarray) else value
+        for name, value in _rest(graph, nodes, options).items()
+    }
+    return to_json({"x": features, **rest})
+
+
+def _csr(x: sp.csr_array) -> dict[str, NDArray[Any]]:
+    return {"values": x.data, "indices": x.indices, "indptr": x.indptr, "shape": np.array(x.shape)}
+
+
+def _rest(graph: Graph, nodes: Iterable[int] | None, options: Mapping[str, Any]) -> Parts:
+    rest: Parts = {"edge_index": graph.edges, "directed": not graph.symmetric, **options}
+    if graph.neighbours.whole_degree is not None:
+        rest["degree"] = graph.neighbours.whole_degree
+    return rest if nodes is None else {**rest, "nodes": np.asarray(list(nodes), dtype=np.int64)}

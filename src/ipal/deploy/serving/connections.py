@@ -1,0 +1,129 @@
+"""What every connection of the server keeps to: time limits, answers to half-closed clients, no ambiguous headers.
+
+uvicorn has no documented way to say this, so its own class for connections is extended. Where that class is not as it
+is known here, `connection_class` returns None, and the server goes without (see `http_server`).
+"""
+
+import asyncio
+import json
+import re
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import h11
+
+from ipal.deploy.serving.limits import Limits
+
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+NOT_HTTP = "This is no HTTP request that can be read."
+FOLDED = re.compile(rb"\n[ \t][^\n]*")
+"""A header that goes on in the next line: a server and a proxy in front of it may read it differently."""
+END_OF_HEADER = re.compile(rb"\n\r?\n")
+METHODS = ("connection_made", "connection_lost", "eof_received", "handle_events", "on_response_complete")
+"""Of uvicorn's class: extended or called here."""
+OF_CONNECTION, OF_REQUEST = ("conn", "cycle"), ("more_body", "response_complete")
+"""Attributes that its classes set: read here."""
+
+
+def known_protocol() -> "type[H11Protocol] | None":
+    """uvicorn's class for connections, if it is the one that the class below extends."""
+    try:
+        from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+    except ImportError:
+        return None
+    sets = {*H11Protocol.__init__.__code__.co_names, *RequestResponseCycle.__init__.__code__.co_names}
+    methods = all(hasattr(H11Protocol, name) for name in (*METHODS, "send_400_response"))
+    return H11Protocol if methods and sets.issuperset(OF_CONNECTION + OF_REQUEST) else None
+
+
+def connection_class(limits: Limits, count_malformed: Callable[[], None]) -> "type[H11Protocol] | None":
+    """What uvicorn makes of every connection; None where it cannot be extended.
+
+    A header has to arrive within `limits.seconds`. A body, its answer and the reading of the answer take three times as
+    long at most: the application itself refuses a late body or answer, if the client still listens.
+    """
+    base = known_protocol()
+    if base is None:
+        return None
+    open_connections: set[object] = set()
+
+    class Connection(base):  # type: ignore[misc, valid-type]
+        _deadline: asyncio.TimerHandle | None = None
+        _timed: object = None
+        """The request that the deadline is for."""
+        _has_ended = False
+        """The client sends no more; it may still read."""
+
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            self._transport = transport
+            open_connections.add(self)
+            # Header and body of an answer are two writes. Without this the second waits 40 ms for the first to be
+            # acknowledged; asyncio sees to it only where a socket says that it is one of TCP.
+            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._set_deadline(limits.seconds)
+            if len(open_connections) > limits.connections:
+                transport.abort()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            open_connections.discard(self)
+            if self._deadline is not None:
+                self._deadline.cancel()
+            super().connection_lost(exc)
+
+        def eof_received(self) -> bool:
+            """Whether the connection stays open for an answer."""
+            self._has_ended = True
+            return self._is_answering()
+
+        def handle_events(self) -> None:
+            if self._transport.is_closing():  # refused: what comes after the refusal is not looked at
+                return
+            if self.conn.their_state is h11.IDLE:
+                header = END_OF_HEADER.split(self.conn.trailing_data[0].lstrip(b"\r\n"), maxsplit=1)[0]
+                if FOLDED.search(header):
+                    self.send_400_response(NOT_HTTP)
+                    return
+            super().handle_events()
+            if self.cycle is not self._timed:
+                self._timed = self.cycle
+                self._set_deadline(3 * limits.seconds)
+
+        def on_response_complete(self) -> None:
+            # First: with it, the next request may begin.
+            self._set_deadline(limits.seconds)
+            super().on_response_complete()
+            if self._has_ended and not self._is_answering():
+                self._transport.close()
+
+        def send_400_response(self, msg: str) -> None:
+            count_malformed()
+            body = json.dumps({"error": NOT_HTTP}).encode()
+            headers = [
+                ("content-type", "application/json"),
+                ("content-length", str(len(body))),
+                ("connection", "close"),
+            ]
+            try:
+                for event in (h11.Response(status_code=400, headers=headers), h11.Data(body), h11.EndOfMessage()):
+                    self._transport.write(self.conn.send(event) or b"")
+                self._transport.close()
+            except h11.LocalProtocolError:  # an answer is on its way already
+                self._transport.abort()
+
+        def _is_answering(self) -> bool:
+            """Whether a request has arrived as a whole and is not answered yet."""
+            return self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete
+
+        def _set_deadline(self, seconds: float) -> None:
+            if self._deadline is not None:
+                self._deadline.cancel()
+            self._deadline = asyncio.get_running_loop().call_later(seconds, self._cut_off)
+
+        def _cut_off(self, *_: Any) -> None:
+            self._transport.abort()
+
+    return Connection

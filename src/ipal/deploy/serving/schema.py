@@ -1,0 +1,176 @@
+"""What each route takes and gives, in the words of OpenAPI."""
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from ipal.deploy.serving.bodies import JSON, NPZ
+
+
+class Error(BaseModel):
+    """Every answer but a good one."""
+
+    error: str = Field(description="What is wrong, and what to do.")
+
+
+class Answer(BaseModel):
+    """Predictions, node by node."""
+
+    classes: list[int | str] = Field(
+        description="All classes the model knows, in the order in which they were learned."
+    )
+    nodes: list[int] = Field(description="The nodes that were predicted, as numbered in the request.")
+    predicted: list[int | str | None] = Field(
+        description="The likeliest class of each; null for none of the known ones."
+    )
+    confidence: list[float] = Field(description="The probability of each node's likeliest class, to six decimals.")
+    probabilities: list[list[float]] = Field(
+        default=[],
+        description="Of every class, in the order of classes, a list a node: a softmax over the known classes, which "
+        "adds up to one for a node of any other class, too. Left out where the request says so.",
+    )
+
+
+class Memory(BaseModel, extra="allow"):
+    """What a model is, what it takes, and everything that it keeps."""
+
+    method: str
+    classes: list[int | str]
+    features: int = Field(description="Numbers that every node must come with.")
+    hops: int | None = Field(description="How far a prediction reaches; null where the whole graph must be sent.")
+    directed: bool = Field(description="Whether edges lead one way where a request does not say.")
+    bytes: int
+    stores_exemplars: bool
+    nodes_behind_class: dict[str, int]
+
+
+class Health(BaseModel):
+    status: str
+
+
+def about(facts: dict[str, Any]) -> str:
+    """The model in a few sentences."""
+    hops = facts["hops"]
+    needed = (
+        "Send whole graphs."
+        if hops is None
+        else f"A prediction depends on all nodes within {hops} hops, and on their degrees: send a whole graph; or the "
+        f"nodes in question with all nodes within {hops + 1} hops and the edges among them; or those within {hops} "
+        "hops, and in degree how many nodes point to each in the whole graph (see ipal.deploy.predict.neighbourhood)."
+    )
+    return (
+        f"A model of the method {facts['method']} that knows {len(facts['classes'])} classes of nodes with "
+        f"{facts['features']} features each. It keeps no graph: a request carries what is needed. {needed}"
+    )
+
+
+_NUMBERS = {"type": "array", "items": {"type": "integer"}}
+_GRAPH: dict[str, Any] = {
+    "type": "object",
+    "required": ["x", "edge_index"],
+    "additionalProperties": False,
+    "properties": {
+        "x": {
+            "description": "Features, a list a node; or a sparse table by its rows (CSR).",
+            "oneOf": [
+                {"type": "array", "items": {"type": "array", "items": {"type": "number"}}},
+                {
+                    "type": "object",
+                    "required": ["indices", "indptr", "values", "shape"],
+                    "additionalProperties": False,
+                    "properties": {
+                        "indices": _NUMBERS,
+                        "indptr": _NUMBERS,
+                        "values": {"type": "array", "items": {"type": "number"}},
+                        "shape": _NUMBERS,
+                    },
+                },
+            ],
+        },
+        "edge_index": {
+            "description": "Where each edge begins, and where it ends; [[], []] for none.",
+            "type": "array",
+            "minItems": 2,
+            "maxItems": 2,
+            "items": _NUMBERS,
+        },
+        "nodes": {**_NUMBERS, "description": "The nodes in question, each once; all where it is missing."},
+        "degree": {
+            **_NUMBERS,
+            "description": "How many nodes point to each node in the whole graph; as many as here where it is missing.",
+        },
+        "reject": {
+            "type": "number",
+            "minimum": 0,
+            "maximum": 1,
+            "default": 0,
+            "description": "A node whose largest probability is below this is none of the known classes.",
+        },
+        "directed": {
+            "type": "boolean",
+            "description": "Whether edges lead one way only, or count both ways; as /memory says where it is missing.",
+        },
+        "probabilities": {
+            "type": "boolean",
+            "default": True,
+            "description": "Whether the answer holds the probabilities of all classes.",
+        },
+    },
+}
+_FILE = {
+    "type": "string",
+    "format": "binary",
+    "description": "An .npz file of plain arrays with the same names; sparse features are x_indices, x_indptr, "
+    "x_values and x_shape. A graph file of 'ipal run' will do: its labels are not looked at.",
+}
+_BODY = {
+    "required": True,
+    "content": {JSON: {"schema": _GRAPH}, NPZ: {"schema": _FILE}, "application/octet-stream": {"schema": _FILE}},
+}
+
+
+def _refused(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    reasons = {
+        400: "What was sent cannot be read: no JSON, no .npz file, no HTTP, or a Host that is not this machine.",
+        401: "A token is needed, or the one that was sent is wrong.",
+        408: "The body did not arrive in time.",
+        413: "More was sent than the server takes.",
+        415: "Content-Type says neither JSON nor .npz, or there is a Content-Encoding.",
+        422: "What was sent can be read, but is no graph for this model.",
+        503: "Overload: too much is going on, or the answer took too long. Retry-After says when to try again.",
+    }
+    found: dict[int | str, dict[str, Any]] = {
+        status: {"model": Error, "description": reasons[status]} for status in statuses
+    }
+    if 503 in found:
+        found[503]["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
+    return found
+
+
+PREDICT: dict[str, Any] = {
+    "summary": "Predict nodes of a graph",
+    "response_model": None,
+    "responses": {
+        200: {"model": Answer, "description": "Predictions."},
+        **_refused(400, 401, 408, 413, 415, 422, 503),
+    },
+    "openapi_extra": {"requestBody": _BODY},
+}
+MEMORY: dict[str, Any] = {
+    "summary": "What the model is, takes and keeps",
+    "response_model": None,
+    "responses": {200: {"model": Memory, "description": "The model."}, **_refused(400, 401, 503)},
+}
+HEALTH: dict[str, Any] = {
+    "summary": "Whether the server is up; needs no token",
+    "response_model": None,
+    "responses": {200: {"model": Health, "description": "It is."}, **_refused(400, 503)},
+}
+METRICS: dict[str, Any] = {
+    "summary": "Numbers for Prometheus",
+    "response_model": None,
+    "responses": {
+        200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Counters, as text."},
+        **_refused(400, 401, 503),
+    },
+}

@@ -1,0 +1,1 @@
+"""Scores: from predictions to the accuracy matrix and its metrics."""

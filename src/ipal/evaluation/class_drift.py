@@ -1,0 +1,73 @@
+"""Where classes lay among the embeddings when they were last learned, and how far they have moved since.
+
+Measured from outside, on test nodes, while a run goes on; the learner is not asked and not told. `ipal drift` measures
+the same thing in more detail, in a run of its own.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ipal.backend.finite import not_finite
+from ipal.evaluation.evaluate import Cloud
+from ipal.learners.base import Remembered
+from ipal.learners.state import laid_out
+
+UNIT = "the class's own spread when it was learned (root mean squared distance of its test nodes from their mean)"
+Movement = dict[str, dict[str, float | None]]
+
+
+@dataclass(frozen=True, eq=False)
+class Whereabouts:
+    """One place per class, from the task in which it was learned last. Every change gives a new value."""
+
+    clouds: Mapping[str, Cloud]
+
+    def followed(
+        self, now: Mapping[str, Cloud], remembered: Mapping[str, Remembered], learned: Collection[str] = ()
+    ) -> tuple["Whereabouts", Movement]:
+        """With the places of new classes added, and of every class: how far it has moved, and its prototype's error.
+
+        `learned` are the classes just learned. One that came again has more test nodes than before, so that its place
+        is taken anew.
+
+        shift: from where it was when learned to where it is. gap: from where it is to where it is remembered to be;
+        None where nothing is remembered. Both in units of `UNIT`.
+        """
+        known = Whereabouts({**now, **{name: then for name, then in self.clouds.items() if name not in learned}})
+        moves: Movement = {}
+        for name, cloud in now.items():
+            then = known.clouds[name]
+            memory = remembered.get(name)
+            moves[name] = {
+                "shift": _distance(then.mean, cloud.mean, then.spread),
+                "gap": None if memory is None else _distance(memory.mean, cloud.mean, then.spread),
+            }
+        return known, moves
+
+    def tensors(self) -> dict[str, Tensor]:
+        """To be saved; the names are saved beside."""
+        if not self.clouds:
+            return {}
+        parts = zip(*self.clouds.values(), strict=True)
+        return {f"whereabouts.{name}": torch.stack(part) for name, part in zip(Cloud._fields, parts, strict=True)}
+
+    @classmethod
+    def of_tensors(cls, names: list[str], tensors: Mapping[str, Tensor], device: torch.device) -> "Whereabouts | None":
+        """What `tensors` gave; None where they are not those of these classes."""
+        expected = {f"whereabouts.{field}": dim for field, dim in zip(Cloud._fields, (2, 1), strict=True)}
+        if not names:
+            return None if tensors else cls({})
+        found = {name: tensor.dim() for name, tensor in tensors.items() if tensor.shape[:1] == (len(names),)}
+        if found != expected or len(set(names)) < len(names) or not_finite(tensors):
+            return None
+        parts = zip(*(map(laid_out, tensors[name].to(device)) for name in expected), strict=True)
+        return cls({name: Cloud(*part) for name, part in zip(names, parts, strict=True)})
+
+
+def _distance(a: Tensor, b: Tensor, unit: Tensor) -> float | None:
+    """None where a class has no spread to measure by, or has left the numbers."""
+    distance = float((a.to(b) - b).norm() / unit)
+    return distance if distance < float("inf") else None

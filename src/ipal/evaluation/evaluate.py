@@ -1,0 +1,126 @@
+"""Fills one row of the accuracy matrix. The only place where a learner meets labels it was not taught."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ipal.data.graph import Graph
+from ipal.data.streams import Answers, Exam
+from ipal.evaluation.metrics import ACCURACIES
+from ipal.learners.base import Look
+
+Pair = tuple[Any, Any]
+"""The true class of a node, and the predicted one."""
+
+
+class Predictor(Protocol):
+    """All that evaluation knows of a learner: a graph in, labels out; no task identity."""
+
+    def look(self, graph: Graph) -> Look: ...
+
+
+@dataclass(frozen=True)
+class Row:
+    """Scores on each task seen so far, in percent, and what stands behind them; plain data."""
+
+    validation: list[float]
+    test: list[float]
+    per_class: dict[str, float]
+    """Test recall of every class seen so far, over all its test nodes: a class may come in several tasks."""
+    confusion: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Of each class's test nodes, how many were taken for which class."""
+    drift: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    """How far each class has moved; nothing where features stay where they are. See whereabouts.py."""
+
+
+class Cloud(NamedTuple):
+    """Where the test nodes of one class lie among the embeddings."""
+
+    mean: Tensor
+    spread: Tensor
+    """Root of the mean squared distance from the mean."""
+
+    def pooled(self, other: "Cloud", share: float) -> "Cloud":
+        """With more nodes of the same class, which are this share of all its nodes then."""
+        between = share * (1 - share) * (self.mean - other.mean).square().sum()
+        within = torch.lerp(self.spread.square(), other.spread.square(), share)
+        return Cloud(torch.lerp(self.mean, other.mean, share), (within + between).sqrt())
+
+
+class Evaluation(NamedTuple):
+    row: Row
+    clouds: dict[str, Cloud]
+    """By class; none of a learner whose features stay where they are."""
+
+
+def evaluate(learner: Predictor, exams: list[Exam], accuracy: str) -> Evaluation:
+    """Score a learner on the exams of all tasks so far; exams on one graph share what it makes of it."""
+    score = ACCURACIES[accuracy]
+    looks: dict[int, Look] = {}
+    validation, test_scores = list[float](), list[float]()
+    pairs, clouds = Counter[Pair](), dict[str, Cloud]()
+    last = {id(exam.graph): number for number, exam in enumerate(exams)}
+    for number, exam in enumerate(exams):
+        key = id(exam.graph)
+        if key not in looks:
+            looks[key] = learner.look(exam.graph)
+        predicted, embeddings = looks[key]
+        test = predicted[exam.test.nodes]
+        validation.append(score(predicted[exam.validation.nodes], exam.validation.labels))
+        test_scores.append(score(test, exam.test.labels))
+        here = counted(test, exam.test.labels)
+        if embeddings is not None:
+            before, more = class_sizes(pairs), class_sizes(here)
+            for name, cloud in class_clouds(embeddings, exam.test).items():
+                n = more[name]
+                clouds[name] = clouds[name].pooled(cloud, n / (before[name] + n)) if name in clouds else cloud
+        for pair, count in here.items():
+            pairs[pair] += count
+        if last[key] == number:  # embeddings of a large graph are large
+            del looks[key]
+    return Evaluation(Row(validation, test_scores, recalls(pairs), confusion(pairs)), clouds)
+
+
+def counted(predicted: NDArray[np.generic], truth: NDArray[np.generic]) -> Counter[Pair]:
+    """How many nodes of which class were taken for which; by class in ascending order."""
+    return Counter(dict(sorted(Counter(zip(truth.tolist(), predicted.tolist(), strict=True)).items())))
+
+
+def class_sizes(pairs: Mapping[Pair, int]) -> Counter[str]:
+    """Nodes of every class."""
+    sizes = Counter[str]()
+    for (label, _), count in pairs.items():
+        sizes[str(label)] += count
+    return sizes
+
+
+def recalls(pairs: Mapping[Pair, int]) -> dict[str, float]:
+    """Percent of each class's nodes that were taken for it."""
+    right = class_sizes({pair: count for pair, count in pairs.items() if pair[0] == pair[1]})
+    return {name: 100.0 * (right[name] / size) for name, size in class_sizes(pairs).items()}
+
+
+def confusion(pairs: Mapping[Pair, int]) -> dict[str, dict[str, int]]:
+    """Of each class's nodes, how many were taken for which class; pairs that never occur are left out."""
+    table: dict[str, dict[str, int]] = {}
+    for (label, taken_for), count in pairs.items():
+        table.setdefault(str(label), {})[str(taken_for)] = count
+    return table
+
+
+def class_clouds(embeddings: Tensor, answers: Answers) -> dict[str, Cloud]:
+    """Centre and spread of every class among a graph's embeddings, of the nodes of `answers` alone."""
+    names, place = np.unique(answers.labels, return_inverse=True)
+    f = embeddings[torch.from_numpy(answers.nodes).to(embeddings.device)]
+    row = torch.from_numpy(place).to(f.device)
+    members = torch.nn.functional.one_hot(row, len(names)).T.to(f.dtype)
+    share = members / members.sum(dim=1, keepdim=True)
+    mean = share @ f
+    spread = (share @ (f - mean[row]).square().sum(dim=1, keepdim=True)).sqrt()[:, 0]
+    return {str(name): Cloud(mean[i], spread[i]) for i, name in enumerate(names.tolist())}

@@ -1,0 +1,1 @@
+"""The closed form: sums of features, solved by ridge regression."""

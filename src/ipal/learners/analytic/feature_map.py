@@ -1,0 +1,255 @@
+"""From a graph to the rows that a closed form adds up: propagated, normalised, expanded by fixed random directions.
+
+Nothing here is learned: the same seed gives the same map, which is what makes sums of two models addable.
+"""
+
+import hashlib
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ipal.backend.distributed import team
+from ipal.backend.propagate import SparseProduct, Spreading
+from ipal.data.graph import Graph
+from ipal.system import memory_budget
+from ipal.system.tracing import spanned
+
+ROWS_AT_ONCE = 4096
+BLOCK = 32
+"""Columns that are spread together: few, so that a large graph's fit into caches."""
+COLUMNS_AT_ONCE = 8 * BLOCK
+VALUES_AT_ONCE = 4_000_000
+
+_ready: "weakref.WeakKeyDictionary[Graph, weakref.WeakKeyDictionary[Propagation, dict[tuple[int, ...], Tensor]]]"
+_ready = weakref.WeakKeyDictionary()
+
+
+def to_unit(rows: Tensor, lengths: Tensor) -> None:
+    """Divide rows by their lengths, in place and through double precision; a row of zeros stays."""
+    for begin in range(0, len(rows), 16 * ROWS_AT_ONCE):
+        some = slice(begin, begin + 16 * ROWS_AT_ONCE)
+        by = lengths[some, None].clamp_min(1e-12).to(rows.device)
+        rows[some] = rows[some].double().div_(by)
+
+
+def random_features(x: Tensor, directions: Tensor) -> Tensor:
+    r"""Random ReLU features.
+
+    .. math:: \phi(x) = \sqrt{2 / D} \; \mathrm{ReLU}(x R), \quad R_{ij} \sim N(0, 1)
+
+    Source: McDonnell et al. 2023, "RanPAC: Random Projections and Pre-trained Models for Continual Learning", Sec. 4,
+    with a factor that keeps squared lengths in the mean (Cho & Saul 2009, the arc-cosine kernel of degree one).
+    """
+    return torch.relu_(x @ directions).mul_((2 / directions.shape[1]) ** 0.5)
+
+
+@dataclass(frozen=True)
+class Propagation:
+    """Features spread over the graph: wide ones are first projected to fewer columns, which commutes with it.
+
+    A few columns go through all hops, then the next: what is spread in double precision is never there as a whole.
+    Every block of columns is computed alike, whatever memory there is. In a team each process takes some blocks.
+    """
+
+    num_features: int
+    sketch: int
+    """Features wider than this are projected to so many columns."""
+    seed: int
+    device: torch.device
+
+    @property
+    def columns(self) -> int:
+        """Columns of one hop."""
+        return min(self.num_features, self.sketch)
+
+    @property
+    def projection(self) -> NDArray[np.float64]:
+        """What wide features are projected with, (features, columns)."""
+        return np.concatenate(self._projection, axis=1)
+
+    def drawn(self, rows: int) -> NDArray[np.float64]:
+        """The first rows of the projection."""
+        random = np.random.default_rng([self.seed, 2])
+        return np.asarray(random.standard_normal((rows, self.columns)) / self.columns**0.5)
+
+    @cached_property
+    def _projection(self) -> list[NDArray[np.float64]]:
+        """The same in blocks of columns, each on its own: to cut them out anew would cost more than a small graph."""
+        whole = self.drawn(self.num_features)
+        return [np.ascontiguousarray(whole[:, begin : begin + BLOCK]) for begin in range(0, self.columns, BLOCK)]
+
+    @spanned("propagation")
+    def rows(self, graph: Graph, hops: Sequence[int], at: Tensor | None = None) -> Tensor:
+        """Unit rows after each of these hops side by side, in single precision, of all nodes or of those `at`.
+
+        What is spread are unit rows as well, summed in double precision: so a node's row does not depend on how the
+        rest of its graph is numbered.
+        """
+        n = graph.num_nodes if at is None else len(at)
+        found = self._room(n, len(hops) * self.columns)
+        if team().size > 1:
+            found.zero_()  # others' columns are added
+        squares = torch.zeros(len(hops), n, dtype=torch.float64, device=self.device)
+        spread_once = Spreading(graph, self.device) if max(hops) else None
+        for begin, block in self._blocks(graph):
+            for hop in range(max(hops) + 1):
+                if spread_once is not None and hop:
+                    block = spread_once(block)
+                for place in (place for place, wanted in enumerate(hops) if wanted == hop):
+                    chosen = block if at is None else block[at]
+                    squares[place] += chosen.square().sum(dim=1)
+                    first = place * self.columns + begin
+                    found[:, first : first + block.shape[1]] = chosen
+        team().add_up(found, squares)
+        for place, square in enumerate(squares):
+            to_unit(found[:, place * self.columns : (place + 1) * self.columns], square.sqrt_())
+        return found
+
+    def _room(self, n: int, width: int) -> Tensor:
+        """Where rows are kept: on the device, while they take less than half of what is free there."""
+        if self.device.type == "cuda" and 4 * n * width <= torch.cuda.mem_get_info(self.device)[0] // 2:
+            return torch.empty(n, width, device=self.device)
+        return torch.from_numpy(memory_budget.current().room((n, width), np.float32))
+
+    def _blocks(self, graph: Graph) -> Iterator[tuple[int, Tensor]]:
+        """Unit rows to be spread, projected where they are wide: some columns at a time, and the first of them."""
+        x = graph.x
+        narrower = self.columns < self.num_features
+        if isinstance(x, sp.csr_array):
+            from sklearn.preprocessing import normalize  # here, because it takes most of a second to load
+
+            unit = normalize(x.astype(np.float64))
+            if narrower:
+                product = SparseProduct(unit, self.device)
+                yield from ((begin, product(some)) for begin, some in self._directions())
+                return
+            by_column = unit.tocsc()
+            for begin in _own_blocks(0, self.columns):
+                some = by_column[:, begin : begin + BLOCK].toarray(order="C")
+                yield begin, torch.from_numpy(some).to(self.device)
+            return
+        whole = self._whole(x)
+        lengths = torch.cat([rows.square().sum(dim=1, keepdim=True).sqrt_() for rows in self._dense(x, whole)])
+        lengths[lengths == 0] = 1.0
+        if narrower:
+            for begin, some in self._directions():
+                yield begin, torch.cat([rows @ some for rows in self._dense(x, whole)]).div_(lengths)
+            return
+        for first in range(0, self.columns, COLUMNS_AT_ONCE):
+            # Read from a file, or moved to a device, in fewer goes.
+            end = first + COLUMNS_AT_ONCE
+            columns = self._moved(x[:, first:end]) if whole is None else whole[:, first:end]
+            for begin in _own_blocks(first, first + columns.shape[1]):
+                yield begin, columns[:, begin - first : begin - first + BLOCK].double().div_(lengths)
+
+    def _directions(self) -> Iterator[tuple[int, Tensor]]:
+        """Columns of the projection."""
+        for begin in _own_blocks(0, self.columns):
+            yield begin, torch.tensor(self._projection[begin // BLOCK], device=self.device)
+
+    def _whole(self, x: NDArray[np.float32]) -> Tensor | None:
+        """All features at hand: on a CPU where they are in memory, on a GPU where they take little of what is free."""
+        if self.device.type == "cuda":
+            return self._moved(x) if x.nbytes <= torch.cuda.mem_get_info(self.device)[0] // 4 else None
+        return None if isinstance(x, np.memmap) else torch.from_numpy(np.require(x, requirements="W"))
+
+    def _dense(self, x: NDArray[np.float32], whole: Tensor | None) -> Iterator[Tensor]:
+        """All rows in double precision, some at a time."""
+        step = max(1, VALUES_AT_ONCE // self.num_features)
+        for begin in range(0, len(x), step):
+            some = slice(begin, begin + step)
+            yield (self._moved(x[some]) if whole is None else whole[some]).double()
+
+    def _moved(self, x: NDArray[np.float32]) -> Tensor:
+        return torch.from_numpy(np.require(x, requirements=["C", "W"])).to(self.device)
+
+
+@dataclass(frozen=True)
+class FeatureMap:
+    """Propagated features of the chosen hops side by side, then expanded; a function of its fields alone."""
+
+    propagation: Propagation
+    hops: tuple[int, ...]
+    expansion: int
+    """Number of random ReLU features; 0 for none."""
+
+    @property
+    def inputs(self) -> int:
+        return self.propagation.columns * len(self.hops)
+
+    @property
+    def width(self) -> int:
+        """Length of the rows it gives."""
+        return self.expansion or self.inputs
+
+    @cached_property
+    def directions(self) -> Tensor:
+        """The random ones of the expansion, (inputs, expansion)."""
+        return self._drawn(self.inputs).to(self.propagation.device)
+
+    def _drawn(self, rows: int) -> Tensor:
+        """The first rows of them, drawn into memory of torch's own."""
+        random = np.random.default_rng([self.propagation.seed, 3])
+        drawn = torch.empty(rows, self.expansion)
+        random.standard_normal(dtype=np.float32, out=drawn.numpy())
+        return drawn
+
+    @cached_property
+    def _directions_double(self) -> Tensor:
+        return self.directions.double()
+
+    def propagated(self, graph: Graph) -> Tensor:
+        """(nodes, inputs); made once for a graph, and kept as long as it and the map live."""
+        by_hops = _ready.setdefault(graph, weakref.WeakKeyDictionary()).setdefault(self.propagation, {})
+        if self.hops not in by_hops:
+            by_hops[self.hops] = self.propagation.rows(graph, self.hops)
+        return by_hops[self.hops]
+
+    @spanned("expansion")
+    def expanded(self, x: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+        """The rows themselves, from propagated ones: in double precision to be added up, in single to be scored."""
+        x = x.to(device=self.propagation.device, dtype=dtype)
+        if not self.expansion:
+            return x
+        return random_features(x, self._directions_double if dtype == torch.float64 else self.directions)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Tells two maps apart, also where a library drew other random numbers from the same seed.
+
+        Its first rows are drawn for it, not all: who only reads a model makes no room for what it declares.
+        """
+        digest = hashlib.sha256(f"{self.hops} {self.expansion}".encode())
+        if self.expansion:
+            digest.update(self._drawn(min(8, self.inputs)).numpy().tobytes())
+        if self.propagation.columns < self.propagation.num_features:
+            digest.update(self.propagation.drawn(min(8, self.propagation.num_features)).tobytes())
+        return digest.hexdigest()[:16]
+
+
+def _own_blocks(first: int, end: int) -> Iterator[int]:
+    """Where blocks of columns begin: every so many-th block of a graph is this process's."""
+    us = team()
+    return (begin for begin in range(first, end, BLOCK) if begin // BLOCK % us.size == us.rank)
+
+
+def pieces(x: Tensor) -> list[Tensor]:
+    """Rows, some at a time: expanded ones are wide."""
+    return [x[begin : begin + ROWS_AT_ONCE] for begin in range(0, max(1, len(x)), ROWS_AT_ONCE)]
+
+
+def take(rows: Tensor, at: Tensor) -> Tensor:
+    """Some rows, which may be kept on another device than `at`."""
+    return rows[at.to(rows.device)]
+
+
+def side_by_side(blocks: Sequence[Tensor], hops: Iterable[int]) -> Tensor:
+    """The blocks of these hops as one row a node."""
+    return torch.cat([blocks[hop] for hop in hops], dim=1)

@@ -1,0 +1,401 @@
+"""Analytic: the closed form. Its memory is a set of sums over nodes, so that nothing is forgotten, in any order.
+
+Propagated features, expanded by fixed random ReLU directions; class-balanced ridge regression from accumulated sums.
+One pass, no gradient. What adds up can also be merged and taken away: `merged`, `forget_class`, `forget_rows`,
+`forget_nodes` are exact, each in its own sense.
+
+Related: McDonnell et al. 2023 (RanPAC: random projections and a ridge from sums, for images), Zhuang et al. 2022
+(ACIL: recursive least squares). Here on graphs, with classes balanced, and with hops, expansion and ridge chosen by
+leave-one-out error in closed form (see self_choice.py): no validation node is looked at.
+"""
+
+import copy
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+
+import numpy as np
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from ipal.backend.distributed import team
+from ipal.config import MOST_LAYERS, Count, Hops
+from ipal.data.graph import Graph
+from ipal.data.streams import Task
+from ipal.errors import ConfigError, DataError, StoreError
+from ipal.learners.analytic.class_sums import SUMS, PerClassSums, Rows, Sums, mirrored, packed
+from ipal.learners.analytic.feature_map import FeatureMap, Propagation, pieces
+from ipal.learners.analytic.ridge import factorise, ridge_weights
+from ipal.learners.analytic.selection import HOPS, LeftOut, choose_features, choose_ridge
+from ipal.learners.base import Learner, Remembered, Terms
+from ipal.learners.checks import Shapes, check_counts, check_type
+from ipal.learners.facts import Facts, SumsFacts
+from ipal.learners.from_pyg import departure_of
+from ipal.learners.state import laid_out
+from ipal.system.tracing import spanned
+
+if TYPE_CHECKING:  # for its name alone: importing it takes seconds
+    from torch_geometric.data import Data
+
+GIB = 2**30
+EXPANSIONS = (0, 1024, 2048, 4096, 8192)
+WIDE = 4096
+"""Wider than this only where the first task has as many rows."""
+FIRST_RIDGE = 0.1
+ENOUGH_ROWS = 32
+"""Fewer rows than these say nothing about the ridge: it stays as it is."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Analytic(Learner):
+    """Class-balanced ridge regression on propagated features, from sums: one pass, exact in any order."""
+
+    hops: Literal["auto"] | Annotated[tuple[Hops, ...], Field(min_length=1, max_length=MOST_LAYERS)] = "auto"
+    """How often features are propagated; several stand side by side. auto: chosen on the first task."""
+    expansion: Literal["auto"] | Annotated[int, Field(ge=0, le=2**20)] = "auto"
+    """Number of random ReLU features, 0 for none. auto: chosen on the first task, within `memory`."""
+    ridge: Literal["auto"] | Annotated[float, Field(ge=0)] = "auto"
+    """Of the mean diagonal. auto: chosen anew at every task."""
+    sums: Literal["pooled", "per-class"] = "pooled"
+    """pooled: one matrix; a class comes whole. per-class: one a class; in parts, mergeable, forgettable."""
+    memory: float = Field(1.0, gt=0)
+    """Most that the sums may take, in GiB."""
+    expected_classes: Count = 100
+    """How many classes per-class sums are to leave room for, where the expansion is chosen."""
+    sketch: int = Field(1024, ge=1, le=2**20)
+    """Features wider than this are projected to so many columns before they are propagated."""
+
+    name: ClassVar[str] = "analytic"
+    schema: ClassVar[type[Facts]] = SumsFacts
+    keeps: ClassVar[dict[str, str]] = Learner.keeps | {
+        "sums": "per class: number of nodes and sum of their rows; sums of products of rows",
+        "weights": "weights of every class, solved from the sums",
+    }
+
+    # ------------------------------------------------------------------ learning
+
+    def initialise(self, num_features: int) -> None:
+        super().initialise(num_features)
+        self.features_: FeatureMap | None = None
+        self.sums_: Sums
+        self.ridge_ = FIRST_RIDGE if self.ridge == "auto" else self.ridge
+        self.scale_, self.calibrated_ = 1.0, 0
+        self.choices_: dict[str, Any] = {}
+
+    def start(self, task: Task) -> None:
+        known = set(self.labels_) if self.is_fitted else set()
+        again = [label for label in np.unique(task.labels).tolist() if label in known]
+        if again and self.sums == "pooled":
+            raise DataError(
+                f"Class {again[0]} was learned before, and pooled sums cannot take in a class in parts exactly: "
+                "give all its nodes at once, or set analytic.sums=per-class."
+            )
+        self._check_memory(len(known | set(np.unique(task.labels).tolist())), task.graph.num_features)
+        super().start(task)
+
+    def teach(self, task: Task, first_epoch: int) -> Iterator[Terms]:
+        if self.features_ is None:
+            self._choose(task)
+        rows = self._rows(task.graph, task.nodes, self.rows(task.labels))
+        self.sums_ = self.sums_.grown(len(self.labels_)).exchanged(None, rows, self._names)
+        self._solve(rows)
+        yield from ()
+
+    @spanned("choice")
+    def _choose(self, task: Task) -> None:
+        """Hops and expansion, once; from here on they are part of the model."""
+        propagation = Propagation(self.num_features_, self.sketch, self.seed, self.generator_.device)
+        options = self._options(self.num_features_, len(self.labels_), len(task.nodes))
+        found = choose_features(task, self.rows(task.labels), propagation, options, self.generator_)
+        choice = team().told(lambda: found)  # all found the same but for rounding
+        self.choices_ = {**dataclasses.asdict(choice), "ridge": []}
+        self._use(tuple(choice.hops), choice.expansion)
+
+    def _use(self, hops: tuple[int, ...], expansion: int) -> None:
+        propagation = Propagation(self.num_features_, self.sketch, self.seed, self.generator_.device)
+        self.features_ = FeatureMap(propagation, hops, expansion)
+        self.sums_ = SUMS[self.sums].empty(self.features_.width, self.generator_.device)
+        self.weights_ = torch.zeros(self.features_.width, 0, dtype=torch.float64, device=self.generator_.device)
+
+    def _options(self, num_features: int, classes: int, rows: int = 0) -> dict[tuple[int, ...], list[int]]:
+        """Expansions to choose from, by hops: those whose sums leave room for all classes, or else the narrowest."""
+        tried = HOPS if self.hops == "auto" else (self.hops,)
+        sensible = tuple(size for size in EXPANSIONS if size <= max(WIDE, rows))
+        sizes = sensible if self.expansion == "auto" else (self.expansion,)
+        columns = min(num_features, self.sketch)
+        widths = {(hops, size): size or columns * len(hops) for hops in tried for size in sizes}
+        most, room = self.memory * GIB, max(self.expected_classes, classes)
+        fits = {option for option, width in widths.items() if SUMS[self.sums].bytes_for(width, room) <= most}
+        fits = fits or {option for option, width in widths.items() if width == min(widths.values())}
+        by_hops = {hops: [size for size in sizes if (hops, size) in fits] for hops in tried}
+        return {hops: some for hops, some in by_hops.items() if some}
+
+    def _check_memory(self, classes: int, num_features: int) -> None:
+        if self.is_fitted and self.features_:
+            width = self.features_.width
+        else:
+            columns, options = min(num_features, self.sketch), self._options(num_features, classes)
+            width = min(size or columns * len(hops) for hops, sizes in options.items() for size in sizes)
+        needed = SUMS[self.sums].bytes_for(width, classes)
+        if needed > self.memory * GIB:
+            raise ConfigError(
+                f"The sums of {classes} classes at width {width} take {needed / GIB:.2g} GiB, more than "
+                f"analytic.memory={self.memory:g}: raise it, or set a smaller analytic.expansion."
+            )
+
+    def _rows(self, graph: Graph, nodes: Any, labels: Tensor) -> Rows:
+        at = torch.from_numpy(np.asarray(nodes)).to(labels.device)
+        return Rows(self._map.propagated(graph), labels, self._map.expanded, at)
+
+    @spanned("solve")
+    def _solve(self, rows: Rows | None = None) -> None:
+        """The weights, from the sums. Rows just learned decide on the ridge and the calibration."""
+        gram, cross = self.sums_.balanced()
+        judges = None if rows is None else LeftOut.of(rows, self.sums_.count, self.generator_)
+        if judges is not None and len(judges.labels) < ENOUGH_ROWS:
+            judges = None
+        if judges is not None and self.ridge == "auto":
+            found = choose_ridge(gram, cross, judges)
+            self.ridge_, errors = team().told(lambda: found)
+            # Replaced, not extended: a state taken before keeps what it held.
+            told = [*self.choices_["ridge"], {"chosen": self.ridge_, "errors": errors}]
+            self.choices_ = {**self.choices_, "ridge": told}
+        factor = factorise(gram, self.ridge_)
+        self.choices_ = {**self.choices_, "ridge_used": factor.ridge}  # more than asked for, where that was too little
+        self.weights_ = laid_out(ridge_weights(factor, cross))
+        if judges is not None:
+            # Each task shows its own classes only: all of them so far have a say, by their number.
+            more = len(torch.unique(judges.labels))
+            logs = self.calibrated_ * math.log(self.scale_) + more * math.log(judges.best_scale(factor, cross))
+            self.calibrated_ += more
+            self.scale_ = math.exp(logs / self.calibrated_)
+
+    # ------------------------------------------------------------------ prediction
+
+    @property
+    def _map(self) -> FeatureMap:
+        assert self.features_ is not None, "nothing was learned yet"
+        return self.features_
+
+    @property
+    def reach(self) -> int:
+        return max(self._map.hops)
+
+    def represent(self, graph: Graph) -> Tensor:
+        return self._map.expanded(self._map.propagated(graph), torch.float32)
+
+    def scores(self, graph: Graph) -> Tensor:
+        propagated = self._map.propagated(graph)
+        share = team().share(len(propagated))
+        return team().gathered(self._scored(share.of(propagated)), share)
+
+    def _scored(self, propagated: Tensor) -> Tensor:
+        weights = self.weights_.float()
+        return torch.cat([self._map.expanded(piece, torch.float32) @ weights for piece in pieces(propagated)])
+
+    def judged(self, graph: Graph, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        if nodes is None:
+            return super().judged(graph)
+        # To expand a row costs most: only those asked for.
+        scores = self._scored(self._map.propagation.rows(graph, self._map.hops, nodes))
+        return scores, self.probabilities(scores, graph)
+
+    def probabilities(self, scores: Tensor, graph: Graph) -> Tensor:
+        return (self.scale_ * scores).softmax(dim=-1)
+
+    # ------------------------------------------------------------------ what sums allow
+
+    def merged(self, other: "Analytic") -> Self:
+        """The model that learned what both learned: their sums, added. Both must map nodes to rows alike."""
+        if not isinstance(other, Analytic):
+            raise DataError(f"Only models of the closed form can be merged, not one of '{other.name}'.")
+        self._require_fitted()
+        other._require_fitted()
+        for name, mine in self._addressed().items():
+            theirs = other._addressed()[name]
+            if mine != theirs:
+                raise DataError(f"These models cannot be merged: {name} is {mine} in one and {theirs} in the other.")
+        if type(self.labels_[0]) is not type(other.labels_[0]):
+            raise DataError("These models cannot be merged: one has numbers as labels, the other strings.")
+        both = copy.copy(self)
+        both.generator_ = self.generator_.clone_state()
+        both.labels_ = self.labels_ + [label for label in other.labels_ if label not in set(self.labels_)]
+        places = torch.tensor([both.labels_.index(label) for label in other.labels_], device=self.sums_.count.device)
+        both._check_memory(len(both.labels_), self.num_features_)
+        theirs = other.sums_.of_tensors(other.sums_.tensors(), self.sums_.count.device)
+        both.sums_ = self.sums_.merged(theirs, places, len(both.labels_), both._names)
+        # No row is at hand to choose by; more classes favour the smaller ridge.
+        both.ridge_, both.scale_ = min((self.ridge_, self.scale_), (other.ridge_, other.scale_))
+        both.calibrated_ = self.calibrated_ + other.calibrated_
+        both.choices_ = {**self.choices_, "merged": True}
+        both._solve()
+        return both
+
+    def _addressed(self) -> dict[str, Any]:
+        """What must agree for two models' sums to be sums of the same rows."""
+        return {
+            "the number of features": self.num_features_,
+            "analytic.sketch": self.sketch,
+            "analytic.sums": self.sums,
+            "the number of hops": self._map.hops,
+            "the expansion": self._map.expansion,
+            "the seed of the projection": self.seed,
+            "the random projection": self._map.fingerprint,
+            "analytic.ridge": self.ridge,
+        }
+
+    def forget_class(self, label: Any) -> Self:
+        """Exact for the class's own rows: as if they had not taught. Other nodes' features stay as they were."""
+        self._require_fitted()
+        return self._adopt(self.sums_.without(self._known(label), self._names))
+
+    def forget_rows(self, data: "Data") -> Self:
+        """Nodes no longer teach, the graph stays: exact for a model that never learned from these nodes' labels.
+
+        `forget_mask` says which nodes; the graph must be the one they were learned in. With pooled sums every node
+        of their classes must be in `train_mask`.
+        """
+        self._require_fitted()
+        departure = departure_of(data)
+        task, gone = departure.task, departure.leaving
+        taught = self._rows(self.checked(task.graph), task.nodes, self._taught(task))
+        leaving = np.isin(task.nodes, gone)
+        if leaving.sum() != len(gone):
+            raise DataError("forget_mask marks a node that is not in train_mask: it never taught.")
+        if self.sums == "pooled":  # a weight changes only with all rows of its class at hand
+            classes = torch.unique(taught.labels[torch.from_numpy(leaving)])
+            stays = taught.where(~leaving).among(classes)
+            return self._adopt(self.sums_.exchanged(taught.among(classes), stays, self._names))
+        return self._adopt(self.sums_.exchanged(taught.where(leaving), None, self._names))
+
+    def forget_nodes(self, data: "Data") -> Self:
+        """As if the nodes had never been in the graph: the rows of all nodes that they reached are redone.
+
+        `forget_mask` says which nodes, `train_mask` all that taught in this graph.
+        """
+        self._require_fitted()
+        departure = departure_of(data)
+        task, gone = departure.task, departure.leaving
+        if len(task.nodes) == 0:
+            raise DataError("train_mask marks no node: nothing was learned in this graph.")
+        stay = np.setdiff1d(np.arange(task.graph.num_nodes), gone)
+        labels = self._taught(task)
+        stays = ~np.isin(task.nodes, gone)
+        before = self._rows(self.checked(task.graph), task.nodes, labels)
+        rest = task.graph.induced(stay) if stays.any() else task.graph  # where nobody stays, nothing is looked up
+        after = self._rows(rest, np.searchsorted(stay, task.nodes[stays]), labels[stays])
+        moved = np.ones(len(task.nodes), dtype=bool)
+        stayed = torch.from_numpy(np.flatnonzero(stays)).to(labels.device)
+        everyone = torch.arange(len(after), device=labels.device)
+        same = (before.taken(stayed) == after.taken(everyone)).all(dim=1).cpu().numpy()
+        moved[np.flatnonzero(stays)[same]] = False
+        if self.sums == "pooled":
+            fewer = np.isin(labels.cpu().numpy(), labels.cpu().numpy()[~stays])
+            moved |= fewer  # a weight changes only with all rows of its class at hand
+        return self._adopt(self.sums_.exchanged(before.where(moved), after.where(moved[stays]), self._names))
+
+    def _adopt(self, sums: Sums) -> Self:
+        """Go on with changed sums; classes without a node are no longer known."""
+        left = torch.nonzero(sums.count).flatten()
+        if len(left) == 0:
+            raise DataError("Nothing would be left: a model needs at least one class.")
+        changed = copy.copy(self)
+        changed.sums_ = sums.of_classes(left)
+        changed.labels_ = [self.labels_[c] for c in left.tolist()]
+        changed._solve()
+        self.__dict__ = changed.__dict__  # all at once: interrupted before, nothing was forgotten
+        return self
+
+    def _known(self, label: Any) -> int:
+        if label not in self.labels_:
+            raise DataError(f"Class {label} was never learned; known are {', '.join(self._names)}.")
+        return self.labels_.index(label)
+
+    def _taught(self, task: Task) -> Tensor:
+        """The classes of nodes that are said to have taught: known ones, and no more nodes than stand behind them.
+
+        Sums of many nodes do not show that the same ones are taken away a second time: their number does.
+        """
+        for label, taught in zip(*(part.tolist() for part in np.unique(task.labels, return_counts=True)), strict=True):
+            behind = int(self.sums_.count[self._known(label)])
+            if taught > behind:
+                raise DataError(
+                    f"Class {label} was learned from {behind} node(s), but {taught} are said to have taught in this "
+                    "graph: mark as training nodes only those that did, and were not forgotten before."
+                )
+        return self.rows(task.labels)
+
+    @property
+    def _names(self) -> list[str]:
+        return list(map(str, self.labels_))
+
+    # ------------------------------------------------------------------ state as a value
+
+    def nodes_behind_class(self) -> dict[str, int]:
+        return dict(zip(self._names, self.sums_.count.tolist(), strict=True))
+
+    def remembered(self) -> dict[str, Remembered]:
+        kept = {}
+        for c, (name, count) in enumerate(self.nodes_behind_class().items()):
+            mean, sums = self.sums_.total[c] / max(1, count), self.sums_
+            if isinstance(sums, PerClassSums):
+                kept[name] = Remembered(count, mean, second=partial(sums.class_gram, c))
+            else:
+                kept[name] = Remembered(count, mean, shared=partial(mirrored, sums.gram))
+        return kept
+
+    def choices(self) -> dict[str, Any]:
+        return self.choices_
+
+    def __sklearn_clone__(self) -> Self:
+        # scikit-learn's own way asks that a parameter is the very object that was given: a checked tuple is a copy.
+        return type(self)(**self.get_params())
+
+    def tensors(self) -> dict[str, Tensor]:
+        sums = {f"sums.{name}": tensor for name, tensor in self.sums_.tensors().items()}
+        return super().tensors() | sums | {"weights": self.weights_}
+
+    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
+        super().load_tensors(tensors)
+        parts = {name[5:]: tensor for name, tensor in tensors.items() if name.startswith("sums.")}
+        self.sums_ = SUMS[self.sums].of_tensors(parts, self.generator_.device)
+        self.weights_ = tensors["weights"].to(self.generator_.device)
+
+    def facts(self) -> dict[str, Any]:
+        found = self._map
+        mapped = {"hops": list(found.hops), "expansion": found.expansion, "fingerprint": found.fingerprint}
+        own = {"map": mapped, "ridge": self.ridge_, "scale": [self.scale_, self.calibrated_], "choices": self.choices_}
+        return {**super().facts(), **own}
+
+    def load_facts(self, facts: Mapping[str, Any]) -> None:
+        super().load_facts(facts)
+        self.ridge_, self.choices_ = facts["ridge"], facts["choices"]
+        self.scale_, self.calibrated_ = facts["scale"]
+        self._use(tuple(facts["map"]["hops"]), facts["map"]["expansion"])
+        if self._map.fingerprint != facts["map"]["fingerprint"]:
+            raise StoreError(
+                "This installation draws other random directions than the one that made the model: "
+                "use the version of numpy that it was made with."
+            )
+
+    def renewed(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        gram = tensors.get("sums.gram")
+        if self.sums == "pooled" and gram is not None and gram.dim() == 2 and gram.shape[0] == gram.shape[1]:
+            return {**tensors, "sums.gram": packed(gram)}
+        return tensors
+
+    def shapes(self, facts: Mapping[str, Any]) -> Shapes:
+        yield from super().shapes(facts)
+        classes, mapped = len(facts["labels"]), facts["map"]
+        width = mapped["expansion"] or min(facts["num_features"], self.sketch) * len(mapped["hops"])
+        yield from [("sums.count", (classes,)), ("sums.total", (classes, width)), ("weights", (width, classes))]
+        yield "sums.gram", SUMS[self.sums].saved_shape(width, classes)
+
+    def check(self, whole: bool) -> None:
+        super().check(whole)
+        check_counts(self.sums_.count, "sums.count")
+        check_type(torch.float64, self.sums_.total, self.sums_.gram, self.weights_)

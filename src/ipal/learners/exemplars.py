@@ -1,0 +1,86 @@
+"""Raw nodes that a method keeps, as a value: only methods that store exemplars come here, and all of them do."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ipal.data.csr import Neighbours
+from ipal.data.graph import Graph
+from ipal.data.streams import Labels, Task
+from ipal.learners.checks import require
+
+
+def disjoint_union(a: Task, b: Task) -> Task:
+    """Both tasks side by side in one graph; no edge runs between them."""
+    sparse = any(isinstance(part.graph.x, sp.csr_array) for part in (a, b))
+    x = sp.vstack([a.graph.x, b.graph.x], format="csr") if sparse else np.concatenate([a.graph.x, b.graph.x])
+    shift = a.graph.num_nodes
+    indptr = np.concatenate([a.graph.indptr, b.graph.indptr[1:] + a.graph.num_edges])
+    indices = np.concatenate([a.graph.indices, b.graph.indices + np.int32(shift)])
+    return Task(
+        Graph.of(x, Neighbours(indptr, indices)),
+        np.concatenate([a.nodes, b.nodes + shift]),
+        np.concatenate([a.labels, b.labels]),
+    )
+
+
+def excerpt(task: Task, chosen: Labels, hops: int) -> Task:
+    """Some training nodes of a task (places in `task.nodes`), in the subgraph within `hops` steps around them."""
+    reached = np.zeros(task.graph.num_nodes, dtype=bool)
+    reached[task.nodes[chosen]] = True
+    for _ in range(hops):
+        reached |= task.graph.neighbours.pointing_to(reached)
+    inside = np.flatnonzero(reached)
+    place = np.searchsorted(inside, task.nodes[chosen])
+    return Task(task.graph.induced(inside), place, task.labels[chosen])
+
+
+def without_edges(task: Task) -> Task:
+    """The same nodes, each alone with its self-loop."""
+    alone = Graph.of(task.graph.x, Neighbours.none(task.graph.num_nodes), symmetric=True)
+    return Task(alone, task.nodes, task.labels)
+
+
+def task_tensors(task: Task, rows: Tensor, group: str) -> dict[str, Tensor]:
+    """A task as named tensors; `rows` are its labels in the learner's own numbers."""
+    x = task.graph.x
+    shape = np.array(x.shape)
+    parts = {"x": x} if not isinstance(x, sp.csr_array) else _csr_parts(x)
+    parts |= {"x_shape": shape, "edges": task.graph.edges, "nodes": task.nodes}
+    tensors = {f"{group}.{name}": torch.from_numpy(np.ascontiguousarray(part)) for name, part in parts.items()}
+    return tensors | {f"{group}.labels": rows}
+
+
+def task_of_tensors(tensors: Mapping[str, Tensor], group: str, labels: Labels, num_features: int) -> Task:
+    """What `task_tensors` gave, checked; `labels` are all classes in the order of the learner's numbers."""
+    parts = {name[len(group) + 1 :]: t.cpu().numpy() for name, t in tensors.items() if name.startswith(f"{group}.")}
+    wrong = f"the nodes kept in '{group}' are no part of a graph"
+    shape, nodes, edges, rows = (parts[name] for name in ("x_shape", "nodes", "edges", "labels"))
+    require(all(part.dtype == np.int64 for part in (shape, nodes, edges, rows)) and shape.shape == (2,), wrong)
+    x = parts["x"] if "x" in parts else _csr(parts, wrong, *shape.tolist())
+    require(x.dtype == np.float32 and x.shape == tuple(shape.tolist()) and x.shape[1] == num_features, wrong)
+    require(edges.ndim == 2 and len(edges) == 2 and nodes.ndim == 1 and nodes.shape == rows.shape, wrong)
+    require(_within(edges, x.shape[0]) and _within(nodes, x.shape[0]) and _within(rows, len(labels)), wrong)
+    return Task(Graph(x, edges), nodes, labels[rows])
+
+
+def _csr(parts: Mapping[str, NDArray[Any]], wrong: str, rows: int, columns: int) -> sp.csr_array:
+    """A sparse matrix of parts that may be anything."""
+    values, indices, indptr = (parts[f"x_{name}"] for name in ("values", "indices", "indptr"))
+    require(values.ndim == 1 and values.shape == indices.shape and indptr.shape == (rows + 1,), wrong)
+    require(all(part.dtype in (np.int32, np.int64) for part in (indices, indptr)) and _within(indices, columns), wrong)
+    require(indptr[0] == 0 and indptr[-1] == len(values) and bool((np.diff(indptr) >= 0).all()), wrong)
+    return sp.csr_array((values, indices, indptr), shape=(rows, columns))
+
+
+def _within(numbers: NDArray[Any], end: int) -> bool:
+    return numbers.size == 0 or bool(numbers.min() >= 0 and numbers.max() < end)
+
+
+def _csr_parts(x: sp.csr_array) -> dict[str, NDArray[Any]]:
+    return {"x_values": x.data, "x_indices": x.indices, "x_indptr": x.indptr}

@@ -1,0 +1,261 @@
+"""From PyTorch Geometric's `Data` to the library's own values. The only place that reads a user's `Data`.
+
+Read are `x`, the edges (`edge_index` or `adj_t`), `y`, `train_mask` and `forget_mask`. What else is said about edges
+(`EDGE_PARTS_NOT_USED`) is not used, and that is said once. Floating-point numbers of any width become float32.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+
+from ipal.data.csr import Neighbours
+from ipal.data.graph import EDGE_PARTS_NOT_USED, Features, Graph, Nodes, checked_edges, checked_graph, whole_numbers
+from ipal.data.streams import Labels, Task
+from ipal.errors import DataError, say_ignored
+from ipal.learners.kinds import not_a_graph
+
+if TYPE_CHECKING:  # for its name alone: importing it takes seconds
+    from torch_geometric.data import Data
+
+NO_EDGES = np.zeros((2, 0), dtype=np.int64)
+
+
+def graph_of(data: "Data") -> Graph:
+    """Features and edges of a `Data`; edges are taken as they are, directed where they are.
+
+    Edges are said by `edge_index`, or by `adj_t` (row: target, column: source; every entry is an edge). Where both are
+    there, they must agree. With neither, no node has a neighbour.
+    """
+    if isinstance(data, Graph) or getattr(data, "x", None) is None:
+        raise DataError(not_a_graph(data))
+    x = _features(data.x)
+    return checked_graph(x, _edges(data, int(x.shape[0])), undirected=False)
+
+
+def task_of(data: "Data") -> Task:
+    """A training view: labels outside `train_mask` are not even looked at."""
+    graph = graph_of(data)
+    if getattr(data, "y", None) is None:
+        raise DataError("The graph has no labels: set data.y, one label per node.")
+    y = _one_a_node(data.y, graph.num_nodes)
+    mask = getattr(data, "train_mask", None)
+    if mask is None:
+        labels = _plain_labels(y)
+        _check_signs(labels)
+        return Task(graph=graph, nodes=np.arange(graph.num_nodes), labels=labels)
+    nodes = np.flatnonzero(_mask(mask, graph.num_nodes))
+    return Task(graph=graph, nodes=nodes, labels=_plain_labels(y[nodes]))
+
+
+@dataclass(frozen=True, eq=False)
+class Departure:
+    """Nodes that are to leave, and the graph and labels that they were learned with."""
+
+    task: Task
+    leaving: Nodes
+    """As numbered in the task's graph."""
+
+
+def departure_of(data: "Data") -> Departure:
+    """A training view with a `forget_mask`: one True or False a node."""
+    task = task_of(data)
+    mask = getattr(data, "forget_mask", None)
+    if mask is None:
+        raise DataError("Say which nodes are to be forgotten: set data.forget_mask, one True or False per node.")
+    leaving = np.flatnonzero(_mask(mask, task.graph.num_nodes, "forget_mask"))
+    if len(leaving) == 0:
+        raise DataError("forget_mask marks no node: nothing is to be forgotten.")
+    return Departure(task, leaving)
+
+
+# ---------------------------------------------------------------------- edges
+
+
+def _edges(data: "Data", n: int) -> NDArray[Any]:
+    for name in EDGE_PARTS_NOT_USED:
+        values = getattr(data, name, None)
+        if values is not None and not (name == "edge_weight" and _all_one(values)):
+            say_ignored(f"data.{name}")
+    given, adj_t = getattr(data, "edge_index", None), getattr(data, "adj_t", None)
+    if given is not None and _is_sparse(given):
+        raise DataError(
+            "edge_index is a sparse matrix, not a list of edges: set data.edge_index = to_edge_index(A)[0] of "
+            "torch_geometric.utils (from_scipy_sparse_matrix(A)[0] where it is SciPy's)."
+        )
+    if adj_t is None:
+        if given is None and getattr(data, "adj", None) is not None:
+            raise DataError(
+                "data.adj is not read: set data.edge_index = dense_to_sparse(data.adj)[0] of torch_geometric.utils."
+            )
+        return NO_EDGES if given is None else _numpy(given, "edge_index")
+    transposed = _ends_of(adj_t, n)
+    if given is None:
+        return transposed
+    edges = _numpy(given, "edge_index")
+    one, other = (Neighbours.of_edges(checked_edges(ends, n), n) for ends in (edges, transposed))
+    if not (np.array_equal(one.indptr, other.indptr) and np.array_equal(one.indices, other.indices)):
+        raise DataError(
+            "edge_index and adj_t hold different edges (adj_t has the target as row): keep the right one, and remove "
+            "the other with del data.adj_t or del data.edge_index."
+        )
+    return edges
+
+
+def _ends_of(adj_t: Any, n: int) -> NDArray[Any]:
+    """Edges from a transposed adjacency matrix: of PyTorch, of SciPy, or torch_sparse's SparseTensor."""
+    if not (isinstance(adj_t, torch.Tensor) or _is_sparse(adj_t)):
+        raise DataError(
+            f"adj_t is of the type {type(adj_t).__name__}: make it a sparse tensor, or set data.edge_index (2 x edges)."
+        )
+    is_foreign = callable(getattr(adj_t, "coo", None))
+    shape = tuple(adj_t.sparse_sizes() if is_foreign else adj_t.shape)
+    if shape != (n, n):
+        raise DataError(f"adj_t has the shape {shape}, but there are {n} nodes: {(n, n)} is needed.")
+    if is_foreign:
+        row, column, values = adj_t.coo()
+    elif isinstance(adj_t, torch.Tensor):
+        entries = _on_host(adj_t, "adj_t").to_sparse(layout=torch.sparse_coo).coalesce()
+        (row, column), values = entries.indices(), entries.values()
+    else:
+        entries = adj_t.tocoo()
+        row, column, values = entries.row, entries.col, entries.data
+    if values is not None and not _all_one(values):
+        say_ignored("the values of data.adj_t")
+    return np.stack([_numpy(column, "adj_t"), _numpy(row, "adj_t")])
+
+
+def _is_sparse(values: Any) -> bool:
+    if isinstance(values, torch.Tensor):
+        return values.layout != torch.strided
+    return bool(sp.issparse(values)) or callable(getattr(values, "coo", None))
+
+
+def _all_one(values: Any) -> bool:
+    """Whether nothing is said by these weights. They may be anything: they are not used."""
+    return bool((values == 1).all()) if isinstance(values, torch.Tensor | np.ndarray) else False
+
+
+# ---------------------------------------------------------------------- labels
+
+
+def _one_a_node(values: Any, n: int) -> NDArray[Any]:
+    """Labels as they are given, one for each node."""
+    if isinstance(values, list | tuple) and len({isinstance(value, str) for value in values}) > 1:
+        values = np.array(values, dtype=object)  # NumPy would make strings of all of them
+    y: NDArray[Any] = _numpy(values, "data.y")
+    if y.ndim == 2 and y.shape[0] == n and y.shape[1] > 1:
+        raise DataError(
+            f"data.y has {y.shape[1]} columns: one label per node is needed, for one-hot rows data.y = "
+            "data.y.argmax(dim=1)."
+        )
+    if y.size != n:
+        raise DataError(f"There are {y.size} labels for {n} nodes: one per node is needed.")
+    return y.reshape(-1)
+
+
+def _plain_labels(labels: NDArray[Any]) -> Labels:
+    """Whole numbers (True and False are 1 and 0) or strings; anything else would not survive saving."""
+    numbers = whole_numbers(labels)
+    if numbers is not None:
+        return numbers
+    if labels.dtype.kind == "U" or (labels.dtype == object and all(isinstance(v, str) for v in labels)):
+        return labels.astype(np.str_)
+    wrong = "The labels must be whole numbers or strings"
+    if labels.dtype.kind == "f" and np.isnan(labels).any():
+        raise DataError(
+            f"{wrong}, and some are NaN: where that means unlabelled, set data.train_mask = ~data.y.isnan()."
+        )
+    if labels.dtype.kind in "fu":
+        raise DataError(f"{wrong}; these are fractions or too large: number the classes 0, 1, 2, …")
+    if labels.dtype == object and any(value is None for value in labels):
+        raise DataError(
+            f"{wrong}, and some are None: set data.train_mask = torch.tensor([label is not None for label in data.y])."
+        )
+    raise DataError(f"{wrong}, all of one kind: set data.y = [str(label) for label in data.y].")
+
+
+def _check_signs(labels: Labels) -> None:
+    """Most who write -1 mean no class by it. A mask says what is meant, and any number may be a class then."""
+    if labels.dtype.kind == "i" and labels.size and labels.min() < 0:
+        raise DataError(
+            f"A label is {labels.min()}, which usually means unlabelled: set data.train_mask = data.y >= 0, or where "
+            "it is a class, data.train_mask = torch.ones(data.num_nodes, dtype=torch.bool)."
+        )
+
+
+def _mask(mask: Any, n: int, name: str = "train_mask") -> NDArray[np.bool_]:
+    chosen = _numpy(mask, name)
+    if chosen.shape == (n,) and chosen.dtype == np.bool_:
+        return chosen
+    wrong = f"{name} must hold one True or False for each of the {n} nodes"
+    if chosen.ndim == 2 and len(chosen) == n:
+        raise DataError(
+            f"{wrong}; this one has {chosen.shape[1]} columns: choose one, data.{name} = data.{name}[:, 0]."
+        )
+    if chosen.shape == (n,) and np.isin(chosen, (0, 1)).all():
+        raise DataError(f"{wrong}; this one holds {chosen.dtype}: set data.{name} = data.{name}.bool().")
+    if chosen.dtype.kind in "iu":
+        raise DataError(
+            f"{wrong}; this one holds numbers: set data.{name} = index_to_mask(numbers, size={n}) of "
+            "torch_geometric.utils."
+        )
+    raise DataError(f"{wrong}.")
+
+
+# ---------------------------------------------------------------------- features
+
+
+def _features(x: Any) -> Features:
+    if isinstance(x, torch.Tensor) and x.layout != torch.strided and x.ndim == 2:
+        x = _on_host(x, "data.x").to_sparse_csr()
+        x = sp.csr_array((x.values(), x.col_indices().numpy(), x.crow_indices().numpy()), shape=tuple(x.shape))
+    elif callable(getattr(x, "csr", None)) and callable(getattr(x, "sparse_sizes", None)):  # torch_sparse's
+        (starts, columns, values), shape = x.csr(), tuple(x.sparse_sizes())
+        values = torch.ones(len(columns)) if values is None else values
+        x = sp.csr_array(tuple(_numpy(part, "data.x") for part in (values, columns, starts)), shape=shape)
+    if sp.issparse(x):
+        _check_numbers(x.dtype)
+        return sp.csr_array(x).astype(np.float32)
+    values = _numpy(x, "data.x")
+    _check_numbers(values.dtype)
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+        return np.ascontiguousarray(values, dtype=np.float32)
+
+
+def _check_numbers(kind: np.dtype[Any]) -> None:
+    if kind.kind in "fiub":
+        return
+    wrong = f"The features must be a table of numbers, nodes by features; these are of the type {kind}"
+    if kind.kind == "c":
+        raise DataError(f"{wrong}: set data.x = torch.view_as_real(data.x).flatten(1), real and imaginary parts.")
+    if kind.kind == "O":
+        raise DataError(f"{wrong}: set data.x = torch.tensor(x.astype('float32')), or np.stack the rows first.")
+    raise DataError(f"{wrong}: encode them, as with sklearn.preprocessing.OneHotEncoder.")
+
+
+# ---------------------------------------------------------------------- arrays
+
+
+def _on_host(values: torch.Tensor, name: str) -> torch.Tensor:
+    """In memory, without a gradient, in a type that NumPy has too."""
+    if values.is_meta:
+        raise DataError(f"{name} is on the meta device, where tensors have no values: make it on the CPU.")
+    values = values.detach().cpu()
+    return (
+        values if values.dtype in (torch.float32, torch.float64) or not values.is_floating_point() else values.float()
+    )
+
+
+def _numpy(values: Any, name: str) -> NDArray[Any]:
+    if isinstance(values, torch.Tensor):
+        values = _on_host(values, name)
+        values = (values if values.layout == torch.strided else values.to_dense()).numpy()
+    try:
+        array: NDArray[Any] = np.asarray(values)
+    except (ValueError, TypeError) as error:  # rows of different lengths, or no array at all
+        raise DataError(f"{name} cannot be made an array: its rows must have the same length.") from error
+    return array

@@ -1,0 +1,1 @@
+"""What is computed: encoders, heads, losses, prototypes."""

@@ -1,0 +1,258 @@
+"""How much each parameter of an encoder matters to single nodes: exact per-node gradients, many nodes at a time.
+
+A gradient of one node's output reaches the weights only through that node's neighbourhood. So the backward pass
+is done on rows (anchor, node): one for every node in the anchor's neighbourhood, where "anchor" is the node whose
+output is differentiated. One anchor's gradient of a weight matrix is then a sum of outer products over its rows,
+and never mixes with another's. Anchors are taken in chunks, so that memory stays bounded. All of it happens on the
+network's device, every sum in a fixed order.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import cast
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor, nn
+
+from ipal.backend.operators import SparseMatrix, bags, operators, row_starts
+from ipal.backend.partition import ALONE
+from ipal.data.csr import check_entries
+from ipal.data.graph import Graph
+from ipal.data.streams import Task
+from ipal.nn.encoder import GCN
+from ipal.nn.head import Head
+
+Size = Callable[[Tensor], Tensor]
+"""What is averaged over nodes: the square of a gradient, or its absolute value. That of zero is zero."""
+Input = Tensor | SparseMatrix
+"""What a layer multiplies with its weights."""
+
+# Numbers that the largest array of one chunk may hold; more on a GPU, which many small operations would keep waiting.
+CHUNK = 2**23
+GPU_CHUNK = 2**25
+# Numbers that stay in the cache of a CPU from one operation to the next.
+CACHED = 2**19
+# An entry of a sparse matrix takes as much as so many numbers, with all that is noted of it.
+ENTRY = 8
+
+
+@torch.no_grad()
+def network_importance(network: nn.ModuleDict, task: Task, output_gradient: Tensor, size: Size) -> dict[str, Tensor]:
+    r"""Mean over training nodes of the size of each node's own gradient, for every parameter of encoder and head.
+
+    .. math:: \frac{1}{n} \sum_x \big| \nabla_\theta s(x) \big|^p, \quad p = 1, 2
+
+    `output_gradient` (training nodes x classes) is the derivative of each node's scalar s with respect to its own
+    outputs. With p = 2 and s the log-likelihood this is the empirical Fisher information of EWC; with p = 1 and s the
+    squared length of the output the importance of MAS.
+    """
+    head = cast(Head, network["head"])
+    f = network["encoder"](operators(task, output_gradient.device))
+    importance = {}
+    ends = np.cumsum([len(block) for block in head.weights])
+    for index, (block, end) in enumerate(zip(head.weights, ends, strict=True)):
+        g = output_gradient[:, end - len(block) : end]
+        importance[f"head.weights.{index}"] = size(g).T @ size(f) / len(f)
+        importance[f"head.biases.{index}"] = size(g).mean(dim=0)
+    encoder = encoder_importance(cast(GCN, network["encoder"]), task, output_gradient @ head.weight, size)
+    named = {f"encoder.{name}": value for name, value in encoder.items()} | importance
+    return {name: named[name] for name, _ in network.named_parameters()}
+
+
+@torch.no_grad()
+def encoder_importance(encoder: GCN, task: Task, g: Tensor, size: Size) -> dict[str, Tensor]:
+    r"""Mean over a task's training nodes of the size of each node's own gradient, for every encoder parameter.
+
+    `g` (training nodes x width) is the derivative of each node's scalar with respect to its embedding.
+    """
+    a, inputs, active = _layer_inputs(encoder, task, g.device)
+    nodes = torch.from_numpy(task.nodes).to(g.device)
+    total = {name: torch.zeros_like(p) for name, p in encoder.named_parameters()}
+    if encoder.last_relu:
+        g = g * active[-1][nodes]
+    for anchors in _chunks(a, inputs[0], encoder, nodes):
+        # Rows begin as the anchors themselves, and widen by one step of the graph with every layer.
+        rows, delta = Rows.of(nodes[anchors]), g[anchors]
+        for layer in reversed(range(len(encoder.weights))):
+            x, weight = inputs[layer], total[f"weights.{layer}"]
+            total[f"biases.{layer}"] += size(rows.sums(delta)).sum(dim=0)
+            if isinstance(x, Tensor):
+                _add_size(weight, x, rows, delta, size)
+            else:  # not carried over the graph yet: so the gradient is
+                further, spread = rows.widened(a)
+                _add_size_of_sparse(weight, x, further, spread.matmul(delta), size)
+            if layer:
+                rows, spread = rows.widened(a)
+                delta = spread.matmul(delta @ encoder.weights[layer].T) * active[layer - 1][rows.node]
+    return {name: value / len(nodes) for name, value in total.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Pairs (owner, node), in ascending order: the nodes that an anchor's gradient has reached."""
+
+    owner: Tensor
+    """The place of an anchor in its chunk."""
+    node: Tensor
+    starts: Tensor
+    """Where each owner's rows begin, and the end."""
+
+    @classmethod
+    def of(cls, anchors: Tensor) -> "Rows":
+        place = torch.arange(len(anchors) + 1, device=anchors.device)
+        return cls(place[:-1], anchors, place)
+
+    @property
+    def owners(self) -> int:
+        return len(self.starts) - 1
+
+    def sums(self, values: Tensor) -> Tensor:
+        """Sum over the rows of each owner."""
+        return bags(values, _numbers(len(values), values.device), row_starts(self.starts[1:], len(values)))
+
+    def widened(self, a: SparseMatrix) -> tuple["Rows", SparseMatrix]:
+        """Rows one step further: every (owner, neighbour), and the matrix that carries gradients there."""
+        reach = _picked(a, self.node)  # row x neighbour, the share of each neighbour in the row's sum
+        row = _numbers(len(self.node), self.node.device).repeat_interleave(
+            reach.indptr.diff(), output_size=len(reach.indices)
+        )
+        width = a.shape[1]
+        key, order = (self.owner[row] * width + reach.indices).sort(stable=True)
+        key, counts = torch.unique_consecutive(key, return_counts=True)
+        starts, shape = row_starts(counts.cumsum(0), len(row)), (len(key), len(self.node))
+        spread = SparseMatrix(starts, row[order], reach.values[order], shape)
+        owner = key // width
+        starts = torch.searchsorted(owner, torch.arange(self.owners + 1, device=owner.device))
+        return Rows(owner, key - owner * width, starts), spread
+
+
+def whole_propagation(graph: Graph, device: torch.device) -> SparseMatrix:
+    """D^-1/2 (A + I) D^-1/2 of all nodes, also where several processes share them."""
+    ready = operators(graph, device)
+    return ready.propagation.matrix if ready.layout is ALONE else SparseMatrix.of(graph.normalised, device)
+
+
+def _layer_inputs(encoder: GCN, task: Task, device: torch.device) -> tuple[SparseMatrix, list[Input], list[Tensor]]:
+    """The propagation, what each layer multiplies with its weights, and where a ReLU after it lets pass.
+
+    For every node. Of the first layer it may be the sparse features, which are not carried over the graph yet.
+    """
+    graph = task.graph
+    ready, a = operators(graph, device), whole_propagation(graph, device)
+    if isinstance(ready.features, Tensor):
+        inputs: list[Input] = [ready.layout.complete(ready.features)]
+    else:
+        inputs = [ready.features.matrix if ready.layout is ALONE else SparseMatrix.of(graph.x, device)]
+    hidden = encoder.first_layer(ready)
+    active = [hidden > 0]
+    for weight, bias in zip(encoder.weights[1:], encoder.biases[1:], strict=True):
+        carried = a.matmul(hidden.relu())
+        hidden = carried @ weight + bias
+        inputs.append(carried)
+        active.append(hidden > 0)
+    return a, inputs, active
+
+
+def _chunks(a: SparseMatrix, x: Input, encoder: GCN, nodes: Tensor) -> Iterator[Tensor]:
+    """Places of training nodes, similar ones together, cut so that the arrays of a chunk stay small."""
+    numbers = _numbers_of_anchors(a, x, encoder)[nodes]
+    order = numbers.argsort(descending=True, stable=True)
+    largest = numbers[order].tolist()
+    room, begin = GPU_CHUNK if nodes.is_cuda else CHUNK, 0
+    while begin < len(largest):
+        end = begin + max(1, int(room // largest[begin]))
+        yield order[begin:end]
+        begin = end
+
+
+def _numbers_of_anchors(a: SparseMatrix, x: Input, encoder: GCN) -> Tensor:
+    """How large the arrays of each node may become, were it an anchor."""
+    shapes: list[torch.Size] = [weight.shape for weight in encoder.weights]
+    widths, sizes = [shape[1] for shape in shapes], [shape.numel() for shape in shapes]
+    one = torch.ones(a.shape[0], dtype=torch.float64, device=a.values.device)
+    if isinstance(x, Tensor):
+        # Not the larger of gradients and rows but both: so nodes are sorted by their rows, and little is padded.
+        gradients = max(sizes[:-1])
+        rows = _reached(a, one[:, None], len(widths) - 1)[:, 0].clamp(max=len(one))
+        return rows * max(*widths, x.shape[1]) + gradients
+    gradients = max(sizes[1:-1], default=1)
+    reached = _reached(a, torch.stack([one, x.indptr.diff()], dim=1), len(widths))
+    rows, entries = reached[:, 0].clamp(max=len(one)), reached[:, 1].clamp(max=len(x.indices))
+    return (rows * max(widths)).maximum(ENTRY * entries).clamp(min=gradients)
+
+
+def _reached(a: SparseMatrix, values: Tensor, steps: int) -> Tensor:
+    """Sums over all ways of so many steps in the graph: at least those over the nodes that they lead to."""
+    for _ in range(steps):
+        values = bags(values, a.indices, a.indptr)
+    return values
+
+
+def _add_size(total: Tensor, x: Tensor, rows: Rows, delta: Tensor, size: Size) -> None:
+    """Add the size of every owner's gradient, which is the sum over its rows of x[node]^T delta."""
+    if len(rows.node) == rows.owners:  # one row each: the size of an outer product is the product of sizes
+        total += size(x[rows.node]).T @ size(delta)
+        return
+    # Every owner gets as many rows as the longest; those beyond its own are zero.
+    longest = int(rows.starts.diff().max())
+    shift = torch.arange(rows.owners, device=delta.device) * longest - rows.starts[:-1]
+    place = torch.arange(len(delta), device=delta.device) + shift[rows.owner]
+    node = place.new_zeros(rows.owners * longest).index_copy_(0, place, rows.node)
+    padded = delta.new_zeros(len(node), delta.shape[1]).index_copy_(0, place, delta)
+    gradients = x[node].view(rows.owners, longest, -1).mT @ padded.view(rows.owners, longest, -1)
+    total += size(gradients).sum(dim=0)
+
+
+def _add_size_of_sparse(total: Tensor, x: SparseMatrix, rows: Rows, delta: Tensor, size: Size) -> None:
+    """The same with sparse x: a gradient has a line for every input that its owner reaches, and no other."""
+    entries = _transposed(_picked(x, rows.node))  # input x row
+    # Lines are those of the first input, one for each owner, then those of the next: as rows are sorted by owner, the
+    # entries of a line stand together already.
+    owner = rows.owner.int().index_select(0, entries.indices)
+    begins = torch.ones(len(owner) + 1, dtype=torch.bool, device=owner.device)
+    torch.ne(owner[1:], owner[:-1], out=begins[1:-1])
+    begins[entries.indptr] = True
+    entry = torch.nonzero(begins).flatten().int()  # the first of each line, and the end
+    line = torch.searchsorted(entry, entries.indptr, out_int32=True)  # the first of each input, and the end
+    # Some lines at a time, which may begin or end amidst those of an input.
+    room = GPU_CHUNK if delta.is_cuda else min(CHUNK, CACHED)
+    number, step = len(entry) - 1, max(1, room // delta.shape[1])
+    cuts = torch.arange(0, number, step, dtype=torch.int32, device=delta.device)
+    inputs = torch.searchsorted(line, cuts, right=True) - 1
+    cut = [*torch.stack([cuts, inputs, entry[cuts]], dim=1).tolist(), [number, x.shape[1] - 1, len(owner)]]
+    for (begin, low, first), (end, high, last) in pairwise(cut):
+        ends = entry[begin : end + 1] - first
+        gradients = bags(delta, entries.indices[first:last], ends, entries.values[first:last])
+        ends = line[low : high + 2].clamp(begin, end) - begin
+        total[low : high + 1] += bags(size(gradients), _numbers(len(gradients), ends.device), ends)
+
+
+def _picked(matrix: SparseMatrix, rows: Tensor) -> SparseMatrix:
+    """Some rows of a matrix, in the order given."""
+    start = matrix.indptr[rows]
+    lengths = matrix.indptr[rows + 1] - start
+    ends = lengths.cumsum(0)
+    total = int(ends[-1]) if len(ends) else 0
+    starts = row_starts(ends, total)
+    place = (start - starts[:-1]).repeat_interleave(lengths, output_size=total)
+    place += _numbers(len(place), rows.device)
+    indices, values = matrix.indices.index_select(0, place), matrix.values.index_select(0, place)
+    return SparseMatrix(starts, indices, values, (len(rows), matrix.shape[1]))
+
+
+def _transposed(matrix: SparseMatrix) -> SparseMatrix:
+    """The transpose: on a CPU as SciPy makes it, which counts where torch sorts. Both give the same."""
+    if matrix.indices.is_cuda:
+        return matrix.transposed()
+    parts = (matrix.values.numpy(), matrix.indices.numpy(), matrix.indptr.numpy())
+    turned = sp.csr_array(parts, shape=matrix.shape).T.tocsr()
+    indptr, indices, values = map(torch.from_numpy, (turned.indptr, turned.indices, turned.data))
+    return SparseMatrix(indptr, indices, values, turned.shape)
+
+
+def _numbers(number: int, device: torch.device) -> Tensor:
+    check_entries(number)
+    return torch.arange(number, device=device, dtype=torch.int32)

@@ -1,0 +1,221 @@
+"""Tables with captions and commands; the folder of a report; tables kept up to date inside a page written by hand."""
+
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ipal.config import batch_in_words
+from ipal.errors import ConfigError, did_you_mean
+from ipal.report import figures, tables
+from ipal.report.collect import (
+    PROTOCOL_FIELDS,
+    Bench,
+    choose_manifests,
+    protocol_of,
+    read_bench,
+    read_grids,
+    read_search,
+    usual,
+)
+from ipal.system.files import make_folder, write_atomically
+
+EXEMPLARS = "† stores raw nodes of earlier tasks."
+RANKS = "Best in bold, second underlined; Joint, the upper reference, is not ranked."
+OPENING = "<!-- ipal report: "
+# Marks stand at the start of a line, so that a page can also write about them.
+BLOCK = re.compile(rf"^{OPENING}(?P<key>\S+) -->\s*$(?P<body>.*?)^<!-- end -->", re.DOTALL | re.MULTILINE)
+BEGIN = re.compile(rf"^{OPENING}", re.MULTILINE)
+
+
+def make_report(
+    runs: Path, out: Path, names: Sequence[str] = (), into: Path | None = None, figures_for: Sequence[str] = ()
+) -> list[Path]:
+    """Everything `ipal report` does; returns the files written, the index first."""
+    manifests = choose_manifests(runs, names)
+    known = [manifest.name for manifest in manifests]
+    for name in figures_for:
+        if name not in known:
+            raise ConfigError(f"There is no bench '{name}' to draw figures for.{did_you_mean(name, known)}")
+    benches = [read_bench(manifest, runs) for manifest in manifests]
+    texts = blocks(benches, runs)
+    # Before anything is written: a key that does not fit shall leave nothing half done.
+    page = replace_blocks(read_page(into), texts, into) if into else ""
+    written = _write_tables(out, benches, texts)
+    drawn = [bench for bench in benches if not figures_for or bench.name in figures_for]
+    written += _write_figures(out / "figures", drawn, runs)
+    index = out / "README.md"
+    write_atomically(index, _index(written, out, benches))
+    if into:
+        mode = into.stat().st_mode
+        write_atomically(into, page)
+        into.chmod(mode)  # the new file took the old one's place, not its permissions
+        written.append(into)
+    return [index, *written]
+
+
+# ---------------------------------------------------------------------- tables with what belongs to them
+
+
+def blocks(benches: Sequence[Bench], runs: Path) -> dict[str, str]:
+    """Every table as Markdown with caption, commands and remarks, by the key under which a page can ask for it."""
+    texts = {}
+    for kind in ("table1", "table2"):
+        if chosen := [bench for bench in benches if bench.manifest.kind == kind]:
+            texts[kind] = _block(tables.wide(chosen), chosen, caption(chosen), legend(chosen))
+    for bench in benches:
+        if points := read_search(bench.manifest, runs):
+            text = f"{bench.title}: what settings were chosen from, by mean AP on validation nodes over seeds, in %."
+            texts[f"{bench.name}.search"] = _block(tables.search(points), [bench], text, "Best of each row in bold.")
+        if bench.manifest.kind == "figure6":
+            continue
+        beside = "AP against IPAL: mean of the differences at equal seeds, with Student's 95 % interval."
+        text = f"{bench.title}. {caption([bench])} {beside}"
+        texts[bench.name] = _block(tables.details(bench), [bench], text, legend([bench]))
+        machines = "; ".join(sorted({run.machine for row in bench.rows for run in row.runs}))
+        text = f"{bench.title}: time and memory of a run, mean over {_seeds(bench)}. Measured on: {machines}."
+        texts[f"{bench.name}.cost"] = _block(tables.cost(bench), [bench], text, legend([bench], ranked=False))
+    compared = [bench for bench in benches if bench.is_comparable_to_paper and bench.name in texts]
+    text = "The paper's numbers (Tables 1 and 2) beside ours, in %. A reason is given only where it was measured."
+    texts["reproducibility"] = _block(tables.reproducibility(compared), compared, text, "")
+    return texts
+
+
+def caption(benches: Sequence[Bench]) -> str:
+    """What the numbers are and under which protocol they were measured."""
+    protocol = usual(_shared(bench.protocol) for bench in benches)
+    splits = "; ".join(f"{bench.title} {'+'.join(map(str, bench.protocol.get('split', ())))}" for bench in benches)
+    if not protocol:
+        return "No run is finished."
+    train, validation = (round(100 * protocol[f"{part}_share"]) for part in ("train", "validation"))
+    return (
+        f"AP and AF on test nodes in %, mean ± sample standard deviation over {_seeds(*benches)}. "
+        f"Protocol: train graph {protocol['train_graph']}, test graph {protocol['test_graph']}, "
+        f"{protocol['visibility']}, {protocol['accuracy']} accuracy, {batch_in_words(protocol['batch'])}, class order "
+        f"{protocol['class_order']}, {protocol['edges']} edges, {train}/{validation}/{100 - train - validation} "
+        f"within each class; classes of each task: {splits}."
+    )
+
+
+def legend(benches: Sequence[Bench], ranked: bool = True) -> str:
+    """What the signs of the table mean."""
+    stored = any(row.entry.stores_exemplars for bench in benches for row in bench.rows)
+    return " ".join([EXEMPLARS] * stored + [RANKS] * ranked)
+
+
+def remarks(benches: Sequence[Bench]) -> list[str]:
+    """What a reader must know before comparing the numbers of one table."""
+    table = usual(_shared(bench.protocol) for bench in benches)
+    found = []
+    for bench in benches:
+        own = _shared(bench.protocol)
+        if odd := _differing(own, table):
+            found.append(f"{bench.name} has another protocol than the rest ({odd}): no comparison across datasets.")
+        for row in (row for row in bench.rows if not bench.is_usual(row)):
+            odd = _differing(protocol_of(row), bench.protocol)
+            found.append(f"{bench.name}, {row.title}: another protocol than the other rows ({odd}), so not ranked.")
+        found += [f"{bench.name}, {remark}" for remark in bench.remarks]
+        if any(row.runs and not row.is_complete for row in bench.rows):
+            found.append(f"{bench.name}: cells with (n/N) have n of N seeds and are not ranked.")
+    return found
+
+
+def _shared(protocol: Mapping[str, Any]) -> dict[str, Any]:
+    """What datasets can have in common: all but the split."""
+    return {field: protocol[field] for field in PROTOCOL_FIELDS if field in protocol}
+
+
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    return ", ".join(f"{field} {value}" for field, value in one.items() if value != other.get(field))
+
+
+def _seeds(*benches: Bench) -> str:
+    """`5 seeds (0 to 4)`."""
+    texts = []
+    for seeds in dict.fromkeys(bench.manifest.seeds for bench in benches):
+        in_a_row = len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[-1] + 1))
+        named = f"{seeds[0]} to {seeds[-1]}" if in_a_row else ", ".join(map(str, seeds))
+        texts.append(f"{len(seeds)} {'seed' if len(seeds) == 1 else 'seeds'} ({named})")
+    return " or ".join(texts)
+
+
+def _block(table: tables.Table, benches: Sequence[Bench], text: str, signs: str) -> str:
+    commands = "\n".join([*dict.fromkeys(bench.manifest.command for bench in benches), "ipal report"])
+    parts = [_wrap(text), f"```console\n{commands}\n```", tables.markdown(table)]
+    if signs:
+        parts.append(_wrap(signs))
+    if listed := remarks(benches):
+        parts.append("\n".join(_wrap(f"- {remark}", indent="  ") for remark in listed))
+    return "\n\n".join(parts)
+
+
+def _wrap(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+# ---------------------------------------------------------------------- the folder
+
+
+def _write_tables(out: Path, benches: Sequence[Bench], texts: Mapping[str, str]) -> list[Path]:
+    make_folder(out)
+    contents = {}
+    for kind in ("table1", "table2"):
+        if chosen := [bench for bench in benches if bench.manifest.kind == kind]:
+            contents[f"{kind}.md"] = texts[kind] + "\n"
+            text = f"{caption(chosen)} {legend(chosen)}"
+            contents[f"{kind}.tex"] = tables.latex(tables.wide(chosen), text, f"tab:{kind}", remarks(chosen))
+            contents[f"{kind}.csv"] = tables.to_csv(tables.numbers(chosen))
+    for bench in benches:
+        files = {"details": bench.name, "cost": f"{bench.name}.cost", "search": f"{bench.name}.search"}
+        contents |= {f"{what}-{bench.name}.md": texts[key] + "\n" for what, key in files.items() if key in texts}
+    contents["REPRODUCIBILITY.md"] = f"# The paper's numbers and ours\n\n{texts['reproducibility']}\n"
+    for name, content in contents.items():
+        write_atomically(out / name, content)
+    return [out / name for name in contents]
+
+
+def _write_figures(folder: Path, benches: Sequence[Bench], runs: Path) -> list[Path]:
+    written = []
+    for bench in benches:
+        if bench.manifest.kind == "table1":
+            draw = partial(figures.learning_dynamics, bench)
+            written += figures.write_figure(folder / f"figure4-{bench.name}", draw)
+            written += figures.write_figure(folder / f"cost-{bench.name}", partial(figures.cost_plot, bench))
+        if bench.manifest.kind == "table2":
+            written += figures.write_figure(folder / f"figure3-{bench.name}", partial(figures.heat_maps, bench))
+    grids = [(bench.title, read_grids(bench.manifest, runs)) for bench in benches if bench.manifest.kind == "figure6"]
+    return written + figures.write_figure(folder / "figure6", partial(figures.gamma_curves, grids))
+
+
+def _index(written: Sequence[Path], out: Path, benches: Sequence[Bench]) -> str:
+    names = [path.relative_to(out).as_posix() for path in written]
+    lines = [f"- [{name}]({name})" for name in names if not name.endswith((".png", ".svg"))]
+    shown = [f"![{Path(name).stem}]({name})" for name in names if name.endswith(".png")]
+    about = [f"- {bench.name}: {bench.manifest.about or bench.title} (`{bench.manifest.command}`)" for bench in benches]
+    parts = ["# Report", "From these benches:", "\n".join(about), "Tables:", "\n".join(lines)]
+    return "\n\n".join([*parts, "Figures, each also as SVG:", *shown]) + "\n"
+
+
+# ---------------------------------------------------------------------- a page kept by hand
+
+
+def read_page(path: Path) -> str:
+    try:
+        return path.read_bytes().decode()  # bytes: line ends stay as they are
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The page {path} cannot be read as text: name a Markdown file with --into.") from error
+
+
+def replace_blocks(page: str, texts: Mapping[str, str], path: Path | None = None) -> str:
+    """The page with each table between its marks renewed, all else left as it is."""
+    keys = [match["key"] for match in BLOCK.finditer(page)]
+    if len(keys) != len(BEGIN.findall(page)):
+        raise ConfigError(f"A table in {path} has no end: put <!-- end --> after each '{OPENING}NAME -->'.")
+    if not keys:
+        raise ConfigError(f"{path} has no place for a table: put '{OPENING}table1 -->' and '<!-- end -->' into it.")
+    for key in keys:
+        if key not in texts:
+            raise ConfigError(f"{path} asks for a table '{key}' that is not there.{did_you_mean(key, texts)}")
+    return BLOCK.sub(lambda match: f"{OPENING}{match['key']} -->\n\n{texts[match['key']]}\n\n<!-- end -->", page)

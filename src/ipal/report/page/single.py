@@ -1,0 +1,62 @@
+"""The page of one run."""
+
+from ipal.report.page.cost import cost_section, retained_section
+from ipal.report.page.facts import Facts
+from ipal.report.page.parts import Fact, Page, Section, plural, seconds, sentence, signless
+from ipal.report.page.scores import accuracy_section, classes_section, confusion_section
+from ipal.report.page.setup import setup_section
+from ipal.report.page.training import drift_section, losses_section, plane_section
+from ipal.report.tables import size
+
+
+def one_run(facts: Facts) -> Page:
+    """Everything about a run, what matters most first."""
+    split = "+".join(map(str, facts.split))
+    warnings = [str(remark) for remark in facts.closer.get("remarks", ())]
+    if remark := facts.run.data_remark:
+        warnings.insert(0, sentence(f"About this graph: {remark}"))
+    return Page(
+        title=f"{facts.method} on {facts.dataset}",
+        subtitle=(
+            f"{plural(len(facts.split), 'task')} of {split} classes, one after the other; seed {facts.config.seed}. "
+            f"Run {facts.name}."
+        ),
+        facts=tuple(headline(facts)),
+        warnings=tuple(warnings),
+        sections=tuple(_sections(facts)),
+        download=facts.as_plain(),
+        name=facts.name,
+    )
+
+
+def headline(facts: Facts) -> list[Fact]:
+    """The numbers to take home."""
+    free = facts.is_exemplar_free
+    stores = facts.result["retained"]["stores_exemplars"]
+    why = (
+        "no node of an earlier task is kept or seen again"
+        if free
+        else ("it stores raw nodes of earlier tasks" if stores else "old nodes pass messages again (train graph: seen)")
+    )
+    change = facts.run.scores["AF"]
+    return [
+        Fact("AP", f"{facts.run.scores['AP']:.2f}", "average performance: mean of the accuracy matrix's last row", "%"),
+        Fact("AF", signless(f"{change:.2f}"), "average forgetting: mean change of old tasks since learned", "points"),
+        Fact("time", seconds(facts.run.seconds), "for all tasks, evaluation included"),
+        Fact("retained", size(facts.run.retained_bytes), "all that the saved model keeps"),
+        Fact("exemplar-free", "yes" if free else "no", why, tone="good" if free else "warn"),
+    ]
+
+
+def _sections(facts: Facts) -> list[Section]:
+    return [
+        accuracy_section(facts),
+        classes_section(facts),
+        confusion_section(facts),
+        losses_section(facts),
+        plane_section(facts),
+        drift_section(facts),
+        retained_section(facts),
+        cost_section(facts),
+        setup_section(facts),
+    ]

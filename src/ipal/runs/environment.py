@@ -1,0 +1,93 @@
+"""Where a run takes place: versions, machine, memory."""
+
+import os
+import platform
+import subprocess
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ipal.backend.distributed import team
+from ipal.config import RunConfig
+
+PACKAGES = ["ipal", "torch", "torch-geometric", "numpy", "scipy", "scikit-learn", "safetensors"]
+
+
+def environment(config: RunConfig, command: list[str]) -> dict[str, Any]:
+    """All that a reader of the numbers may want to know of the machine and the software."""
+    on_gpu = config.device.startswith("cuda") and torch.cuda.is_available()
+    return {
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "git_commit": _git_commit(),
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": config.threads,
+        "processes": team().size,
+        "device": config.device,
+        "device_name": torch.cuda.get_device_name(config.device) if on_gpu else None,
+        "command": [Path(command[0]).name, *command[1:]] if command else [],
+    }
+
+
+class PeakMemory:
+    """The most memory this process has held since the object was made (where Linux lets it be reset)."""
+
+    def __init__(self) -> None:
+        # Where it cannot be reset, the peak of the whole process is reported, which is never too small.
+        with suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")
+
+    def bytes(self) -> int:
+        try:
+            for line in Path("/proc/self/status").read_text().splitlines():
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
+        except OSError:
+            pass
+        try:
+            import resource
+        except ImportError:  # Windows
+            return 0
+        unit = 1 if platform.system() == "Darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+@cache
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+@cache
+def _git_commit() -> str | None:
+    """The commit of this package's own checkout; None where it was installed from a package."""
+    here = Path(__file__).parent
+    git = ["git", "-C", str(here)]
+    try:
+        tracked = subprocess.run([*git, "ls-files", "--error-unmatch", __file__], capture_output=True, timeout=10)
+        if tracked.returncode:
+            return None
+        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10)
+        changed = subprocess.run([*git, "status", "--porcelain", "--", str(here)], capture_output=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return commit.stdout.strip() + ("+changes" if changed.stdout.strip() else "") or None
+
+
+@cache
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor()

@@ -1,0 +1,104 @@
+"""What `ipal bench` leaves for `ipal report`: which runs make which row, in RUNS/benches/<name>.json.
+
+No torch here: manifests can be read anywhere. A manifest holds names of run folders, never scores: those are
+read from the folders, which stay the only source of numbers.
+"""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from ipal.config import Section
+from ipal.errors import StoreError, shortened
+from ipal.system.documents import read_json
+from ipal.system.files import make_folder, write_atomically
+
+FORMAT = 1
+Kind = Literal["table1", "table2", "figure6", "study"]
+Name = Annotated[str, Field(min_length=1, max_length=255)]
+"""Of a folder."""
+Settings = dict[str, Any]
+"""Dotted names and their values."""
+
+
+class Point(Section):
+    """One point of a grid that was searched."""
+
+    settings: Settings
+    runs: tuple[Name, ...]
+    """Names of run folders, in the order of the seeds."""
+
+
+class Failure(Section):
+    """A run that did not come to its end, and why."""
+
+    run: Name
+    reason: str
+
+
+class Entry(Section):
+    """One row."""
+
+    label: str
+    method: str
+    stores_exemplars: bool
+    settings: Settings
+    """What this row differs in from the settings of all rows: fixed by the file, or chosen from the grid."""
+    runs: tuple[Name, ...] = ()
+    """The row's runs, in the order of the seeds; empty while nothing is chosen."""
+    grid: dict[str, tuple[Any, ...]]
+    """The grid of the file."""
+    tried: tuple[Point, ...] = ()
+    """Every point of the grid that was searched, also by an earlier bench with the same grid."""
+    failures: tuple[Failure, ...] = ()
+
+
+class Manifest(Section):
+    """The rows of one experiment file."""
+
+    format: int = FORMAT
+    name: str
+    about: str = ""
+    kind: Kind
+    dataset: str
+    seeds: tuple[int, ...]
+    command: str
+    """What to type to make these runs again."""
+    entries: tuple[Entry, ...]
+
+    def write(self, runs: Path) -> Path:
+        path = manifest_path(runs, self.name)
+        make_folder(path.parent)
+        write_atomically(path, json.dumps(self.model_dump(mode="json"), indent=2) + "\n")
+        return path
+
+
+def manifest_path(runs: Path, name: str) -> Path:
+    return runs / "benches" / f"{name}.json"
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest in a file, or a sentence about what is wrong with it."""
+    again = "run 'ipal bench' again with its experiment file: finished runs are not repeated"
+    try:
+        content = read_json(path)
+    except FileNotFoundError as error:
+        raise StoreError(f"There is no manifest {path}: 'ipal bench' writes it.") from error
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path} is damaged: {again}.") from error
+    if isinstance(content, dict) and content.get("format") != FORMAT:
+        raise StoreError(
+            f"{path} was written in manifest format {shortened(content.get('format'))}, this version of ipal reads "
+            f"format {FORMAT}: {again}."
+        )
+    try:
+        return Manifest.model_validate(content)
+    except ValidationError as error:
+        raise StoreError(f"{path} is damaged: {again}.") from error
+
+
+def all_manifests(runs: Path) -> list[Manifest]:
+    """Every manifest under a folder of runs, by name."""
+    return [read_manifest(path) for path in sorted((runs / "benches").glob("*.json"))]

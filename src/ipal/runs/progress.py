@@ -1,0 +1,47 @@
+"""How far a run has come: with the learner's state, all that a checkpoint needs."""
+
+import dataclasses
+
+import torch
+from pydantic import ValidationError
+
+from ipal.errors import StoreError
+from ipal.evaluation.class_drift import Whereabouts
+from ipal.evaluation.evaluate import Row
+from ipal.learners.state import State
+from ipal.runs import records
+from ipal.runs.run_folder import History
+
+
+@dataclasses.dataclass
+class Progress:
+    """How far a run has come; with the learner's state, all that a checkpoint needs."""
+
+    task: int = 0
+    epoch: int = 0
+    rows: list[Row] = dataclasses.field(default_factory=list)
+    history: History = dataclasses.field(default_factory=list)
+    seconds: list[float] = dataclasses.field(default_factory=list)
+    """Time spent learning each task, evaluation not counted."""
+    evaluation_seconds: float = 0.0
+    peak_memory_bytes: int = 0
+    whereabouts: Whereabouts = dataclasses.field(default_factory=lambda: Whereabouts({}))
+
+    def state(self) -> State:
+        """All of it as a value."""
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        facts = {**fields, "rows": [vars(row) for row in self.rows], "whereabouts": list(self.whereabouts.clouds)}
+        return State(self.whereabouts.tensors(), facts)
+
+    @classmethod
+    def of_state(cls, state: State, device: torch.device, tasks: int, epochs: int, source: str) -> "Progress":
+        """What `state` gave, of a run of so many tasks and epochs a task; `source` names it in complaints."""
+        try:
+            facts = records.Progress.model_validate(state.facts)
+        except (ValidationError, RecursionError) as error:
+            raise StoreError(f"{source} is damaged: what it says about the progress of the run is wrong.") from error
+        whereabouts = Whereabouts.of_tensors(facts.whereabouts, state.tensors, device)
+        if not facts.fits(tasks, epochs) or whereabouts is None:
+            raise StoreError(f"{source} does not fit this run: it is further than the run can be, or not as far.")
+        rows = [Row(**row) for row in state.facts["rows"]]
+        return cls(**{**state.facts, "rows": rows, "whereabouts": whereabouts})

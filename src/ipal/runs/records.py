@@ -1,0 +1,198 @@
+"""What the JSON files of a run hold, as schemas: who reads one can rely on names, types and sizes, and checks no more.
+
+Names that a schema does not know are kept: a later version may have added them.
+"""
+
+from itertools import accumulate
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from ipal.system.documents import Record
+
+Bytes = Annotated[float, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0)]
+
+
+# ---------------------------------------------------------------------- result.json
+
+
+class Batch(Record):
+    nodes: int
+    fanouts: list[int | str]
+
+
+class Protocol(Record):
+    split: list[Annotated[int, Field(ge=1)]] = Field(min_length=1)
+    split_hash: str
+    batch: Literal["full"] | Batch
+    train_graph: str
+    test_graph: str
+    visibility: str
+    accuracy: str
+    classes: list[list[int | str]] | None = None
+    """Of each task; runs of early versions do not say them."""
+    dropped_classes: list[int | str] = Field(default_factory=list)
+
+
+class Data(Record):
+    hash: str
+    remark: str | None
+
+
+class Timing(Record):
+    seconds_per_task: list[Seconds]
+    seconds_per_epoch: list[Seconds] = Field(min_length=1)
+    evaluation_seconds: Seconds
+    total_seconds: Seconds
+    runs_taking_turns: Annotated[int, Field(ge=1)] = 1
+    """How many runs shared a process, and so its peak memory."""
+
+
+class Item(Record):
+    what: str
+    bytes: Bytes
+
+
+class Retained(Record):
+    bytes: Bytes
+    items: list[Item]
+    stores_exemplars: bool
+    nodes_behind_class: dict[str, int]
+
+
+class Validation(Record):
+    average_performance: float
+
+
+class Result(Record):
+    """result.json."""
+
+    method: str
+    dataset: str
+    seed: int
+    average_performance: float
+    average_forgetting: float
+    average_performance_curve: list[float]
+    accuracy_matrix: list[list[float | None]]
+    """Row by row, after each task; nothing above the diagonal."""
+    per_class: dict[str, float] = Field(default_factory=dict)
+    validation: Validation
+    protocol: Protocol
+    data: Data
+    timing: Timing
+    peak_memory_bytes: Bytes
+    retained: Retained
+    choices: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _is_of_one_size(self) -> Self:
+        tasks, classes = len(self.protocol.split), self.protocol.classes
+        lists: list[list[Any]] = [self.accuracy_matrix, *self.accuracy_matrix, self.average_performance_curve]
+        if any(len(one) != tasks for one in [*lists, self.timing.seconds_per_task]):
+            raise ValueError("parts of different numbers of tasks")
+        if any(value is None for index, row in enumerate(self.accuracy_matrix) for value in row[: index + 1]):
+            raise ValueError("a task without accuracy")
+        if classes is not None and list(map(len, classes)) != self.protocol.split:
+            raise ValueError("classes that are not of the split")
+        return self
+
+
+# ---------------------------------------------------------------------- beside it
+
+
+class Confusion(Record):
+    """confusion.json: how many test nodes of one class were taken for another, after each task."""
+
+    model_config = ConfigDict(strict=False)  # lists stand for the tuples
+    classes: list[str]
+    """In the order in which they were learned."""
+    after_task: list[list[tuple[int, int, int]]]
+    """Place of the true class, place of the predicted class, number of nodes."""
+
+    @model_validator(mode="after")
+    def _has_its_places(self) -> Self:
+        for row in (row for rows in self.after_task for row in rows):
+            if not (min(row) >= 0 and max(row[:2]) < len(self.classes)):
+                raise ValueError("a class that is not there")
+        return self
+
+    def fits(self, new: list[int]) -> bool:
+        """Whether it is of a run whose tasks bring so many new classes each."""
+        if sum(new) != len(self.classes) or len(new) != len(self.after_task):
+            return False
+        seen = accumulate(new)
+        return all(
+            true < known and predicted < known
+            for known, rows in zip(seen, self.after_task, strict=True)
+            for true, predicted, _ in rows
+        )
+
+
+class Whereabouts(Record):
+    """How far one class has moved, in units of its own spread when it was learned."""
+
+    shift: float | None
+    gap: float | None = None
+
+
+class Drift(Record):
+    """drift.json."""
+
+    unit: str
+    after_task: list[dict[str, Whereabouts]]
+
+
+class Environment(Record):
+    """environment.json: versions and machine."""
+
+    packages: dict[str, str | None] = Field(default_factory=dict)
+    processor: str | None = None
+    device_name: str | None = None
+    threads: int | None = None
+    data_root: str | None = None
+    command: list[str] = Field(default_factory=list)
+
+
+# ---------------------------------------------------------------------- an unfinished run
+
+
+class Row(Record):
+    """The scores after one task."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    validation: list[float]
+    test: list[float]
+    per_class: dict[str, float]
+    confusion: dict[str, dict[str, Annotated[int, Field(ge=0)]]] = Field(default_factory=dict)
+    drift: dict[str, dict[str, float | None]] = Field(default_factory=dict)
+
+
+class Progress(Record):
+    """How far a run has come, as its checkpoint says."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    task: int = Field(ge=0)
+    epoch: int = Field(ge=0)
+    rows: list[Row]
+    history: list[dict[str, float]]
+    seconds: list[Seconds]
+    evaluation_seconds: Seconds
+    peak_memory_bytes: int = Field(ge=0)
+    whereabouts: list[str] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _is_a_triangle(self) -> Self:
+        for place, row in enumerate(self.rows, start=1):
+            if not len(row.test) == len(row.validation) == place:
+                raise ValueError("a row of another length")
+        if len(self.rows) != self.task:
+            raise ValueError("rows of other tasks")
+        return self
+
+    def fits(self, tasks: int, epochs: int) -> bool:
+        """Whether a run of so many tasks, and so many epochs a task, can have come so far."""
+        begun = self.task + (self.epoch > 0)
+        return begun <= tasks and self.epoch <= epochs and begun <= len(self.seconds) <= tasks

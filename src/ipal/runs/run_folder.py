@@ -1,0 +1,244 @@
+"""Runs on disk: one folder each, named by a hash of its full configuration, with files of fixed names.
+
+    config.yaml         everything that decides the numbers
+    environment.json    versions, machine, threads
+    checkpoint.safetensors   while it runs: enough to go on exactly as if never interrupted
+    history.csv         every named loss term of every epoch
+    confusion.json      which classes' test nodes were taken for which, after every task
+    drift.json          how far classes have moved among the embeddings, of methods that train an encoder
+    model.safetensors   the learner, when all tasks are learned
+    result.json         accuracy matrix, AP, AF, …; written last: a run is believed only if it is there
+    log.txt             what happened when
+
+Every file appears whole or not at all. No torch here: results can be read anywhere.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ipal.config import RunConfig, run_config
+from ipal.errors import ConfigError, StoreError, shortened
+from ipal.runs.records import Confusion, Drift, Environment, Result
+from ipal.system.documents import Record, read_json, read_yaml_node, yaml_value
+from ipal.system.files import (
+    alone_with,
+    explain_write_failure,
+    is_file,
+    make_folder,
+    read_bounded,
+    sweep,
+    write_atomically,
+)
+
+FORMAT = 1
+LATEST = "latest"
+"""In place of a name: the run that was started last."""
+MOST_HISTORY = 2**28
+MOST_NAME = 100
+"""Bytes of a dataset's name in that of a folder: a file's name has 255."""
+History = list[dict[str, float]]
+
+
+class RunFolder:
+    """The folder of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoint = path / "checkpoint.safetensors"
+        self.model = path / "model.safetensors"
+
+    @classmethod
+    def of_model(cls, model: Path) -> "RunFolder | None":
+        """The run that made a model, where the file still lies in its folder."""
+        folder = cls(model.parent)
+        return folder if model == folder.model and (model.parent / "config.yaml").exists() else None
+
+    @property
+    def is_finished(self) -> bool:
+        return (self.path / "result.json").exists()
+
+    @property
+    def status(self) -> str:
+        if self.is_finished:
+            return "finished"
+        return "resumable" if self.checkpoint.exists() else "started"
+
+    def start(self, config: RunConfig, environment: dict[str, Any]) -> None:
+        make_folder(self.path)
+        # The configuration comes last: a folder that has one is a run, and can be resumed.
+        self.write_json("environment.json", environment)
+        tree = {"format": FORMAT, **config.to_tree()}
+        write_atomically(self.path / "config.yaml", yaml.safe_dump(tree, sort_keys=False))
+
+    def config(self) -> RunConfig:
+        """The configuration, with its hash checked against the folder's name."""
+        with self._reading("config.yaml"):
+            tree = yaml_value(read_yaml_node(self.path / "config.yaml"))
+        if not isinstance(tree, dict) or not all(isinstance(name, str) for name in tree):
+            raise self._damaged("config.yaml")
+        version = tree.pop("format", None)
+        if version != FORMAT:
+            raise StoreError(
+                f"{self.path} was written in run format {shortened(version)}, this version of ipal reads format "
+                f"{FORMAT}: open it with the version that wrote it."
+            )
+        try:
+            config = run_config(tree)
+        except ConfigError as error:
+            raise StoreError(f"{self.path}/config.yaml is damaged or of another version: {error}") from error
+        if config.digest not in self.path.name:
+            raise StoreError(
+                f"{self.path}/config.yaml was changed: its hash is {config.digest}, which is not in the folder's "
+                "name. Put it back, or start a new run with the settings you want."
+            )
+        return config
+
+    def data_root(self) -> Path | None:
+        """Where the run found its graph."""
+        known = self.environment().get("data_root")
+        return Path(known) if known else None
+
+    def result(self) -> dict[str, Any]:
+        return self._record("result.json", Result)
+
+    def confusion(self) -> dict[str, Any] | None:
+        """Which classes were taken for which; None of runs that were made before this was stored."""
+        return self._record("confusion.json", Confusion) if (self.path / "confusion.json").exists() else None
+
+    def drift(self) -> dict[str, Any] | None:
+        """How far classes moved; None where their features stay where they are, or it was not stored yet."""
+        return self._record("drift.json", Drift) if (self.path / "drift.json").exists() else None
+
+    def history(self) -> History:
+        """Every named loss term of every epoch; a term that a task does not have is left out."""
+        try:
+            text = read_bounded(self.path / "history.csv", MOST_HISTORY).decode()
+            return [
+                {name: float(value) for name, value in row.items() if value}
+                for row in csv.DictReader(io.StringIO(text))
+            ]
+        except FileNotFoundError:
+            return []
+        except (ValueError, OSError, AttributeError, TypeError, csv.Error) as error:
+            raise StoreError(f"{self.path}/history.csv is damaged: delete it, or restore the file.") from error
+
+    def environment(self) -> dict[str, Any]:
+        """Versions, machine, command line."""
+        return self._record("environment.json", Environment)
+
+    def write_json(self, name: str, content: dict[str, Any], *, compact: bool = False) -> None:
+        text = json.dumps(content, separators=(",", ":")) if compact else json.dumps(content, indent=2)
+        write_atomically(self.path / name, text + "\n")
+
+    def write_history(self, history: History) -> None:
+        names = list(dict.fromkeys(name for row in history for name in row))
+        table = io.StringIO()
+        writer = csv.DictWriter(table, names, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(history)
+        write_atomically(self.path / "history.csv", table.getvalue())
+
+    def log(self, message: str) -> None:
+        line = f"{datetime.now(UTC).isoformat(timespec='seconds')} {message}\n"
+        try:
+            with (self.path / "log.txt").open("a") as file:
+                file.write(line)
+        except OSError as error:
+            raise explain_write_failure(self.path / "log.txt", error) from error
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else works on this run meanwhile."""
+        make_folder(self.path)
+        with alone_with(self.path, self.path / ".lock"):
+            self._tidy()
+            yield
+
+    def tidy(self) -> None:
+        """Remove what killed processes left behind, where the folder can be written and nobody works on it."""
+        with suppress(StoreError), self.locked():
+            pass
+
+    def _tidy(self) -> None:
+        sweep(self.path)
+        if self.is_finished:
+            with suppress(OSError):
+                self.checkpoint.unlink(missing_ok=True)
+
+    def _record(self, name: str, schema: type[Record]) -> dict[str, Any]:
+        """What a JSON file of the folder holds, as the schema says."""
+        with self._reading(name):
+            content = read_json(self.path / name)
+            schema.model_validate(content)
+        found: dict[str, Any] = content
+        return found
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise StoreError(f"{self.path} is no complete run: {name} is missing.") from error
+        except (OSError, ValueError) as error:  # no text, no YAML or JSON, or not as its schema says
+            raise self._damaged(name) from error
+
+    def _damaged(self, name: str) -> StoreError:
+        return StoreError(f"{self.path / name} is damaged: delete the folder and run again, or restore the file.")
+
+
+class RunStore:
+    """All runs under one folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def folder_for(self, config: RunConfig) -> RunFolder:
+        """Where a run of this configuration lies, whether or not it does yet."""
+        dataset = Path(config.dataset).stem.partition(":")[0] or "graph"
+        dataset = dataset.encode(errors="replace")[:MOST_NAME].decode(errors="ignore")
+        return RunFolder(self.root / f"{dataset}-{config.method}-seed{config.seed}-{config.digest}")
+
+    def find(self, name: str) -> RunFolder:
+        """A run by its path, its name, any part of its name that no other run shares, or as `latest`."""
+        for path in (Path(name), self.root / name):
+            if is_file(path / "config.yaml"):
+                return RunFolder(path.resolve())
+        known = self.all()
+        matching = known[-1:] if name == LATEST else [folder for folder in known if name in folder.path.name]
+        if len(matching) == 1:
+            return matching[0]
+        if matching:
+            names = ", ".join(folder.path.name for folder in matching[:4])
+            raise StoreError(
+                f"'{name}' fits {len(matching)} runs under {self.root}: {names}; say more of the name, or "
+                f"'{LATEST}' for the one started last."
+            )
+        for path in (Path(name), self.root / name):
+            if path.is_dir() and name not in {"", "."} and path.resolve() != self.root.resolve():
+                raise StoreError(f"{path} is no run folder: it has no config.yaml.")
+        raise StoreError(f"There is no run '{name}' under {self.root}: 'ipal list runs' shows those there are.")
+
+    def model_file(self, name: str) -> Path:
+        """A saved model by its file, its run folder, or a part of its run's name; links are followed."""
+        if not name:
+            raise ConfigError("The name of a model is empty: give a file, a run folder, or a part of a run's name.")
+        path = Path(name)
+        if is_file(path) or path.suffix == ".safetensors":
+            return path.resolve()
+        folder = self.find(name)
+        if not folder.is_finished or not folder.model.exists():
+            raise StoreError(f"{folder.path.name} has no model yet: 'ipal resume {folder.path.name}' finishes it.")
+        return folder.model.resolve()
+
+    def all(self) -> Sequence[RunFolder]:
+        """Every run, the one started last at the end: the configuration is written once, the folder changes."""
+        configs = sorted(self.root.glob("*/config.yaml"), key=lambda path: (path.stat().st_mtime, path.parent.name))
+        return [RunFolder(path.parent) for path in configs]

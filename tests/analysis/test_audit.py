@@ -1,0 +1,257 @@
+"""The audit of a model: what it keeps, which classes that reveals, and whether leaks are found."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from torch_geometric.data import Data
+
+from ipal.analysis.audit import Evidence, View, audit, whole
+from ipal.analysis.audit.inputs import inputs_told, occurring
+from ipal.analysis.audit.recover import Known, factored, span_test, unrotated
+from ipal.analysis.audit.search import stored_rows
+from ipal.config import EncoderConfig, TrainConfig
+from ipal.data.datasets import Dataset
+from ipal.data.graph import Graph
+from ipal.errors import ConfigError, DataError
+from ipal.learners import LEARNERS, Analytic, Learner
+
+METHODS = pytest.mark.parametrize("method", list(LEARNERS.values()), ids=list(LEARNERS))
+SHARED = {"train": TrainConfig(epochs=2), "encoder": EncoderConfig(hidden=8, width=8)}
+SMALL = {"analytic": {"expansion": 64}}
+FORMS = pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+
+
+def data_of(dataset: Dataset, classes: tuple[int, ...], most: dict[int, int] | None = None) -> Data:
+    """Nodes of some classes, all of them for training; of some classes only the first few."""
+    nodes = np.concatenate([np.flatnonzero(dataset.y == c)[: (most or {}).get(c)] for c in classes])
+    graph = dataset.graph.induced(nodes)
+    x = (
+        torch.from_numpy(graph.x)
+        if isinstance(graph.x, np.ndarray)
+        else torch.from_numpy(graph.x.toarray()).to_sparse()
+    )
+    return Data(x=x, edge_index=torch.from_numpy(graph.edges), y=torch.from_numpy(dataset.y[nodes]))
+
+
+def fitted(method: type[Learner], dataset: Dataset, most: dict[int, int] | None = None, **options: object) -> Learner:
+    shared = {name: value for name, value in SHARED.items() if name in method.shared_settings()}
+    learner = method(**{**shared, **SMALL.get(method.name, {}), **options})
+    for classes in ((0, 1), (2, 3)):
+        learner.partial_fit(data_of(dataset, classes, most))
+    return learner
+
+
+def in_form(dataset: Dataset, sparse: bool) -> Dataset:
+    if not sparse:
+        return dataset
+    return dataclasses.replace(dataset, graph=Graph(sp.csr_array(dataset.graph.x), dataset.graph.edges))
+
+
+@METHODS
+@FORMS
+def test_raw_nodes_are_found_where_they_are_stored_and_nowhere_else(method, sparse, tiny: Dataset):
+    dataset = in_form(tiny, sparse)
+    learner = fitted(method, dataset)
+    found = audit(learner, whole(dataset))
+    json.dumps(found, allow_nan=False)
+    stored = found["data"]["stored_rows"]["raw features"]
+    assert stored["looked_for"] == 240
+    assert (stored["found"] >= 40) if method.stores_exemplars else (stored["found"] == 0)
+    assert bool(stored["where"]) == found["retained"]["stores_exemplars"] == method.stores_exemplars
+    assert found["data"]["stored_rows"]["the model's own representation"]["found"] == 0
+
+
+@METHODS
+def test_all_that_is_kept_is_listed_and_every_class_counted(method, tiny: Dataset):
+    learner = fitted(method, tiny)
+    found = audit(learner)
+    assert found["retained"]["bytes"] == sum(t.numel() * t.element_size() for t in learner.tensors().values())
+    assert found["retained"]["bytes"] == sum(item["bytes"] for item in found["retained"]["items"])
+    assert all(item["what"] for item in found["retained"]["items"])
+    assert set(learner.remembered()) == set(found["nodes_behind_class"])
+    for name, one in learner.remembered().items():
+        assert one.count == np.sum(tiny.y == int(name))
+        assert one.mean.shape == (learner.represent(tiny.graph).shape[1],)
+    assert "data" not in found
+
+
+@METHODS
+def test_a_class_of_one_node_and_one_of_few_are_flagged(method, tiny: Dataset):
+    found = audit(fitted(method, tiny, most={1: 1, 2: 5}))
+    if not found["nodes_behind_class"]:
+        assert not found["flagged"]
+        return
+    assert list(found["flagged"]["1"]) == ["one-node"]
+    assert "own row" in found["flagged"]["1"]["one-node"]
+    assert "few-nodes" in found["flagged"]["2"]
+
+
+@pytest.mark.parametrize("method", ["ncm", "slda", "analytic"])
+def test_a_sum_over_one_node_is_found_to_be_that_node(method, tiny: Dataset):
+    taught = data_of(tiny, (0, 1), most={1: 1})
+    learner = LEARNERS[method](**SMALL.get(method, {})).partial_fit(taught)
+    graph = Graph(taught.x.numpy(), taught.edge_index.numpy())
+    found = audit(learner, whole(dataclasses.replace(tiny, graph=graph, y=taught.y.numpy())))
+    stored = found["data"]["stored_rows"]["the model's own representation"]
+    assert stored["found"] >= 1  # of others, a matrix of products may show a row
+    assert any(name.startswith("sums.") for name in stored["where"])
+    assert found["data"]["attempts"]["classes"]["1"]["from_mean"]["best_cosine"] == pytest.approx(1)
+
+
+def test_the_mean_and_products_remembered_are_those_of_the_rows(tiny: Dataset):
+    graph = data_of(tiny, (0, 1))
+    rows = {}
+    for method, options in (("ncm", {}), ("efc", SHARED), ("analytic", {"sums": "per-class", "expansion": 64})):
+        learner = LEARNERS[method](**options).partial_fit(graph)
+        rows[method] = torch.from_numpy(learner.embed(graph))[graph.y == 1].double()
+        kept = learner.remembered()["1"]
+        torch.testing.assert_close(kept.mean.double(), rows[method].mean(dim=0), rtol=1e-4, atol=1e-5)
+        if method != "ncm":
+            assert kept.second is not None
+            torch.testing.assert_close(kept.second().double(), rows[method].T @ rows[method], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(("method", "options"), [("slda", {}), ("analytic", {"expansion": 64})])
+def test_a_shared_matrix_is_said_to_be_one_and_spans_all_that_taught(method, options, tiny: Dataset):
+    most = {label: 2 for label in range(4)}
+    learner = fitted(LEARNERS[method], tiny, most, **options)
+    found = audit(learner)
+    assert any("subtract" in remark for remark in found["remarks"])
+    assert any("8 training nodes" in remark for remark in found["remarks"])
+    assert all("fewer-than-width" not in kinds for kinds in found["flagged"].values())
+    kept = learner.remembered()["0"]
+    assert kept.shared is not None
+    rows = torch.from_numpy(learner.embed(data_of(tiny, (0, 1), most))).double()
+    unseen = torch.from_numpy(learner.embed(data_of(tiny, (4, 5)))).double()
+    shares = span_test(factored(kept.shared(), 8, 0)[0], Known(rows, rows[:0], unseen))
+    assert shares["members_inside"] == pytest.approx(1, abs=1e-4)
+    assert shares["auc_against_others"] == 1
+
+
+def test_per_class_matrices_tell_who_taught_and_give_the_rows_back(tiny: Dataset):
+    taught = data_of(tiny, (0, 1), most={0: 6})
+    learner = Analytic(sums="per-class", expansion=512).partial_fit(taught)
+    graph = Graph(taught.x.numpy(), taught.edge_index.numpy())
+    found = audit(learner, whole(dataclasses.replace(tiny, graph=graph, y=taught.y.numpy())))
+    assert set(found["flagged"]["0"]) == {"few-nodes", "fewer-than-width"}
+    attempt = found["data"]["attempts"]["classes"]["0"]
+    assert attempt["from_matrix"]["span"]["members_inside"] == pytest.approx(1)
+    assert attempt["from_matrix"]["span"]["auc_against_others"] == 1
+    rebuilt = attempt["from_matrix"]["rows"]
+    assert rebuilt["mean_cosine"] > attempt["from_mean"]["mean_cosine"]
+    assert rebuilt["mean_cosine"] > 0.98 > rebuilt["others_mean_cosine"]
+
+
+def test_rows_without_negative_values_are_had_back_from_their_products():
+    random = torch.Generator().manual_seed(0)
+    rows = torch.randn(8, 300, generator=random, dtype=torch.float64).relu()
+    directions, sizes = factored(rows.T @ rows, 8, seed=0)
+    torch.testing.assert_close(directions.T @ torch.diag(sizes) @ directions, rows.T @ rows)
+    found = torch.nn.functional.normalize(unrotated(sizes.sqrt()[:, None] * directions, 8, seed=0))
+    assert (torch.nn.functional.normalize(rows) @ found.T).amax(dim=1).min() > 0.999
+
+
+@FORMS
+def test_planted_rows_are_found_in_every_form(sparse):
+    random = np.random.default_rng(0)
+    x = random.normal(size=(50, 12)).astype(np.float32) * (random.random((50, 12)) < 0.7)
+    rows = sp.csr_array(x) if sparse else x
+    noise = torch.from_numpy(random.normal(size=(30, 12)).astype(np.float32))
+    row = torch.from_numpy(x[7])
+    assert stored_rows({"a": noise, "b": noise.T.contiguous(), "c": noise.flatten()}, rows, 50).nodes == set()
+    planted = {
+        "row": torch.cat([noise, row[None]]),
+        "scaled": torch.cat([noise, -3 * row[None].double()]),
+        "column": torch.cat([noise, row[None]]).T.contiguous(),
+        "of a stack": torch.cat([noise, row[None], noise[:29]]).reshape(3, 20, 12),
+        "anywhere": torch.cat([noise.flatten()[:101], row, noise.flatten()]),
+    }
+    for name, tensor in planted.items():
+        found = stored_rows({"other": noise, name: tensor}, rows, 50)
+        assert (found.nodes, found.where) == ({7}, {name})
+    parts = sp.csr_array(x[5:9])
+    csr = {"k.x_values": parts.data, "k.x_indices": parts.indices, "k.x_indptr": parts.indptr}
+    found = stored_rows({name: torch.from_numpy(part) for name, part in csr.items()}, rows, 0)
+    assert (found.nodes, found.where) == ({5, 6, 7, 8}, {"k.x_values"})
+
+
+def test_a_column_that_only_one_node_uses_shows_its_row_in_the_products():
+    random = np.random.default_rng(0)
+    rows = random.random((20, 12)).astype(np.float32)
+    rows[np.arange(20) != 3, 5] = 0
+    half = torch.from_numpy(np.tril(rows.T @ rows))
+    whole_matrix = half + half.tril(-1).T
+    assert stored_rows({"half": half}, rows, 20).nodes == set()
+    found = stored_rows({"half": half}, rows, 20, {"whole": whole_matrix})
+    assert (found.nodes, found.where) == ({3}, {"whole"})
+
+
+def test_rows_that_say_too_little_are_counted_not_found():
+    x = np.eye(6, dtype=np.float32)
+    found = stored_rows({"identity": torch.eye(6)}, x, 6)
+    assert (found.looked_for, found.too_plain, found.nodes) == (0, 6, set())
+
+
+def test_misuse_is_answered_with_a_sentence(tiny: Dataset):
+    with pytest.raises(ConfigError, match="partial_fit first"):
+        audit(Analytic())
+    narrow = dataclasses.replace(tiny, graph=Graph(tiny.graph.x[:, :5], tiny.graph.edges))
+    with pytest.raises(DataError, match="5 features"):
+        audit(fitted(LEARNERS["ncm"], tiny), whole(narrow))
+
+
+# ---------------------------------------------------------------------- which features occur
+
+
+def test_inputs_told_by_hand():
+    """Four features, of which the second and the fourth occur: every pair of one that does and one that does not."""
+    x = np.array([[0, 2, 0, 0], [0, 0, 0, 3]], dtype=np.float32)
+    for form in (x, sp.csr_array(x), sp.csr_array((np.zeros(1), ([0], [0])), shape=(2, 4)) + sp.csr_array(x)):
+        assert occurring(form).tolist() == [False, True, False, True]
+    weights = torch.tensor([[3.0, 4.0], [1.0, 0.0], [0.0, 0.0], [0.0, 2.0]])  # lengths 5, 1, 0, 2: two pairs of four
+    moments = torch.tensor([[0.0, 0.0], [0.1, 0.0], [0.0, 0.0], [0.2, 0.0]])  # every pair
+    tensors = {
+        "encoder.weights.0": weights,
+        "optimizer.encoder.weights.0.exp_avg": -moments,
+        "optimizer.encoder.weights.0.step": torch.tensor(3.0),
+        "encoder.weights.1": torch.zeros(2, 2),
+    }
+    assert inputs_told(tensors, occurring(x)) == {
+        "features": 4,
+        "occurring": 2,
+        "auc": {"encoder.weights.0": 0.5, "optimizer.encoder.weights.0.exp_avg": 1.0},
+    }
+    assert "all of the features" in inputs_told(tensors, np.ones(4, dtype=bool))["skipped"]
+    assert "none of the features" in inputs_told(tensors, np.zeros(4, dtype=bool))["skipped"]
+    assert "no trained first layer" in inputs_told({"sums.sum": weights}, occurring(x))["skipped"]
+
+
+def test_moments_tell_the_words_of_the_last_task_and_a_saved_model_has_none(tiny: Dataset, tmp_path):
+    """A bag of 60 words; of every task's nodes 40, drawn for the task."""
+    random = np.random.default_rng(0)
+    words = np.zeros((2, 60), dtype=bool)
+    for own in words:
+        own[random.permutation(60)[:40]] = True
+    task = (tiny.y >= 2).astype(int)
+    x = ((random.random((240, 60)) < 0.3) & words[task]).astype(np.float32)
+    dataset = dataclasses.replace(tiny, graph=Graph(sp.csr_array(x), tiny.graph.edges))
+    learner = fitted(LEARNERS["bare"], dataset, train=TrainConfig(epochs=30))
+    last = np.flatnonzero((tiny.y == 2) | (tiny.y == 3))
+    view = View(dataset.graph, last, tiny.y[last], np.ones(len(last), dtype=bool))
+    evidence = Evidence(dataset, (view,))
+    with_moments = audit(learner, evidence)
+    auc = with_moments["data"]["inputs"]["auc"]
+    assert with_moments["data"]["inputs"]["occurring"] == 40
+    assert auc["optimizer.encoder.weights.0.exp_avg"] > 0.9
+    assert auc["encoder.weights.0"] < 0.7
+    assert any("moments are in it" in remark for remark in with_moments["remarks"])
+    learner.save(tmp_path / "model")
+    saved = audit(LEARNERS["bare"].load(tmp_path / "model"), evidence)
+    assert saved["data"]["inputs"]["auc"] == {"encoder.weights.0": auc["encoder.weights.0"]}
+    assert saved["retained"]["bytes"] < 0.7 * with_moments["retained"]["bytes"]
+    assert not any("moments" in remark for remark in saved["remarks"])
+    assert "not known which" in audit(learner, whole(dataset))["data"]["inputs"]["skipped"]

@@ -1,0 +1,150 @@
+"""`ipal drift` from end to end, on a graph that is learned in a moment."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipal.analysis.feature_drift import measure, plan
+from ipal.report.drift import MEASURES, Measurement, summary, verdicts
+from tests.support import Command, complaint
+
+GRAPH = "synthetic:nodes=240,classes=6,features=16"
+SMALL = ("drift", "--dataset", GRAPH, "--seeds", 2, "--set", "train.epochs=2", "--set", "ipal.k=3")
+
+
+def test_the_command_measures_and_draws(command: Command, tmp_path: Path) -> None:
+    done = command(*SMALL, "--json").json
+    assert list(done["methods"]) == ["pr", "pcl", "ipal"]
+    for numbers in done["methods"].values():
+        assert numbers["kl"]["mean"] > 0
+        halves = sum(numbers[term]["mean"] for term in ("log_det", "trace", "mean_shift")) / 2
+        assert numbers["kl"]["mean"] == pytest.approx(halves)
+        assert 0 < numbers["cosine"]["mean"] <= 1
+    assert [row["measure"] for row in done["comparison"]][:3] == ["kl", "squared_shift", "trace"]
+    assert done["hard"]["k"] == 3
+    names = {Path(name).name for name in done["files"]}
+    figures = {f"{stem}.{kind}" for stem in ("kl-by-task", "figure1", "figure5") for kind in ("svg", "png")}
+    assert names == {"drift.md", "drift.csv", "steps.csv", *figures}
+    page = (tmp_path / "drift" / "drift.md").read_text()
+    assert "ridge of 0.001 times" in page
+    assert "ipal drift --dataset synthetic" in page
+    assert "PCL < PR in KL (Eq. 16)" in page
+    steps = list(csv.DictReader((tmp_path / "drift" / "steps.csv").read_text().splitlines()))
+    # Split 2+2+2: two old classes at the second task, four at the third; three methods, two seeds.
+    assert len(steps) == 3 * 2 * (2 + 4)
+
+
+def test_what_was_measured_is_not_measured_again(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = (*SMALL, "--methods", "pcl,ipal")
+    first = command(*few, "--json").json
+    files = {path: path.read_bytes() for path in (tmp_path / "drift").rglob("*") if path.is_file()}
+    measured = []
+
+    def refuse(config: Any, dataset: Any) -> Any:
+        measured.append((config.method, config.seed))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ipal.analysis.feature_drift.measure", refuse)
+    assert command(*few, "--json").json == first
+    assert {path: path.read_bytes() for path in files} == files, "the same numbers give the same figures"
+    more = command(*few, "--seeds", 3)
+    assert more.code == 130
+    assert "goes on" in more.err
+    assert measured == [("pcl", 2)]
+
+
+def test_the_learner_is_the_one_that_runs_measure(command: Command, tmp_path: Path) -> None:
+    options = ("--dataset", GRAPH, "--set", "train.epochs=2")
+    run = command("run", *options, "--method", "pcl", "--json").json
+    done = command("drift", *options, "--methods", "pcl", "--seeds", 1, "--json")
+    assert done.json["methods"]["pcl"]["average_performance"]["mean"] == pytest.approx(run["average_performance"])
+    assert "another AP" not in done.err
+    path = tmp_path / run["run"] / "result.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "average_performance": 0.0}))
+    shown = command("drift", *options, "--methods", "pcl", "--seeds", 1)
+    assert "another AP" in shown.err
+    assert "‖μ′−μ‖²" in shown.out
+
+
+def test_without_steps_nothing_drifts(command: Command) -> None:
+    options = ("--dataset", GRAPH, "--methods", "pcl", "--seeds", 1, "--set", "train.epochs=0")
+    numbers = command("drift", *options, "--json").json["methods"]["pcl"]
+    assert numbers["kl"]["mean"] == pytest.approx(0, abs=1e-9)
+    assert numbers["cosine"]["mean"] == pytest.approx(1)
+
+
+def test_a_base_task_of_one_class_has_no_boundary() -> None:
+    tree = {"dataset": GRAPH, "split": [1, 5], "train": {"epochs": 1}}
+    (config,), dataset = plan(tree, ["ipal"], 1, None)
+    facts, arrays = measure(config, dataset)
+    assert facts["hard"] == {"k": 10}
+    assert arrays["shown_hard"].sum() == 10
+
+
+def test_settings_of_a_method_are_for_it_alone() -> None:
+    configs, _ = plan({"dataset": GRAPH, "pr": {"samples": 3}}, ["pr", "pcl"], 2, None)
+    assert [(config.method, config.seed) for config in configs] == [("pr", 0), ("pr", 1), ("pcl", 0), ("pcl", 1)]
+    assert [config.settings.get("samples") for config in configs] == [3, 3, None, None]
+
+
+def test_hard_examples_lie_outside_and_have_low_margins() -> None:
+    (config,), dataset = plan({"dataset": GRAPH, "ipal": {"k": 4}}, ["ipal"], 1, None)
+    facts, arrays = measure(config, dataset)
+    assert arrays["shown_hard"].sum() == 2 * 4
+    assert facts["hard"]["distance"][0] > facts["hard"]["distance"][1]
+    assert facts["hard"]["margin"][0] < facts["hard"]["margin"][1]
+
+
+def test_verdicts_say_what_was_measured() -> None:
+    def measured(method: str, seed: int, value: float) -> Measurement:
+        row = {"task": 1, "class": 0, **dict.fromkeys(MEASURES, value)}
+        facts = {"average_performance": 50.0, "ridge": 0.001, "steps": [row], "stream": [row]}
+        return Measurement(method, seed, facts, {})
+
+    def verdict(pr: tuple[float, ...], pcl: tuple[float, ...]) -> str:
+        both = (("pr", pr), ("pcl", pcl))
+        numbers = summary([measured(name, seed, each) for name, values in both for seed, each in enumerate(values)])
+        return verdicts(numbers)[0]
+
+    assert "supported; PR − PCL 4.00" in verdict((5.0, 5.1, 4.9), (1.0, 1.0, 1.0))
+    assert "contradicted" in verdict((1.0, 1.1, 1.0), (5.0, 5.0, 5.0))
+    assert "undecided" in verdict((1.0, 5.0, 2.0), (2.0, 1.0, 4.0))
+    assert "undecided; with one seed there is no interval" in verdict((2.0,), (1.0,))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--methods", "pr,plc"), ("'plc'", "Did you mean 'pcl'?")),
+        (("--methods", "ncm"), ("'ncm' trains no encoder",)),
+        (("--methods", ","), ("nothing to measure",)),
+        (("--set", "split=[6]"), ("one task", "no drift")),
+        (("--set", "seed=3"), ("--seeds",)),
+        (("--set", "train.epoch=3"), ("'train.epochs'",)),
+        (("--methods", "pr,pcl", "--set", "ipal.gamma=1"), ("ipal",)),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(
+    command: Command, tmp_path: Path, arguments: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    complaint(command("drift", "--dataset", GRAPH, *arguments), *words)
+    assert not (tmp_path / "drift").exists()
+
+
+def test_a_damaged_measurement_is_named(command: Command, tmp_path: Path) -> None:
+    one = ("drift", "--dataset", GRAPH, "--methods", "pcl", "--seeds", 1, "--set", "train.epochs=1")
+    assert command(*one).code == 0
+    path = next((tmp_path / "drift").rglob("*.json"))
+    whole = path.read_text()
+    for damage in ("{", "[]", "{}"):
+        path.write_text(damage)
+        complaint(command(*one), path.name, "delete both")
+    path.write_text(whole)
+    path.with_suffix(".npz").write_bytes(np.random.default_rng(0).bytes(100))
+    complaint(command(*one), path.name, "delete both")

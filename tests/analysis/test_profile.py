@@ -1,0 +1,197 @@
+"""`ipal profile`: the parts of a run, of every method, from the library and from the command."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ipal.analysis.profile import HostPeak, profile, summary
+from ipal.config import run_config
+from ipal.learners import LEARNERS
+from ipal.report.profile import all_of_it, background, lines, notes, task_columns
+from ipal.runs.runner import Silent
+from ipal.system.tracing import Lap, is_listening
+from tests.support import Command, Watcher, complaint
+
+GRAPH = "synthetic:nodes=240,classes=6,features=16,signal=3"
+SMALL = ("profile", "--dataset", GRAPH, "--set", "train.epochs=3", "--threads", 1)
+STEPS = {"preparation", "encoder", "loss", "backward", "optimiser", "evaluation"}
+PARTS = {
+    "analytic": {"choice", "propagation", "sums", "solve", "evaluation"},
+    "ncm": {"preparation", "sums", "evaluation"},
+    "slda": {"preparation", "sums", "evaluation"},
+}
+QUICK = {"analytic": {"analytic": {"expansion": 64}}}
+
+
+def profiled(**tree: Any) -> dict[str, Any]:
+    return profile(run_config({"dataset": GRAPH, "threads": 1, **tree}), Silent(), checkpoint_every=5)
+
+
+def shares(found: dict[str, Any]) -> dict[str, float]:
+    return {line.name: line.seconds for line in lines(found, small=0) if not line.is_inside}
+
+
+@pytest.mark.parametrize("method", LEARNERS)
+def test_every_method_can_be_profiled(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ipal.analysis.profile.environment", lambda *_: {})  # looked up after the run, and slow
+    tree: dict[str, Any] = QUICK.get(method, {}) if method in PARTS else {"train": {"epochs": 2}}
+    for _ in range(3):  # others may take the processor between the two clocks, but not every time
+        begin = time.perf_counter()
+        found = profiled(method=method, **tree)
+        whole = pytest.approx(time.perf_counter() - begin, rel=0.05, abs=0.05)
+        if found["seconds"] == whole:
+            break
+    parts = shares(found)
+    assert PARTS.get(method, STEPS) <= parts.keys()
+    assert sum(parts.values()) == pytest.approx(found["seconds"], rel=1e-9)
+    assert found["seconds"] == whole
+    assert found["tasks"] == 3
+    of_tasks = [sum(each) for each in zip(*(line.per_task for line in lines(found) if not line.is_inside), strict=True)]
+    assert of_tasks == pytest.approx(found["seconds_per_task"], rel=1e-9)
+    assert not is_listening()
+
+
+def test_mini_batches_show_the_wait_and_what_is_made_ahead() -> None:
+    found = profiled(train={"epochs": 2}, protocol={"batch": {"nodes": 20, "fanouts": [3, 3]}})
+    assert shares(found)["sampling"] > 0
+    (ahead,) = background(found)
+    assert ahead.title == "sampling (background)"
+    assert (ahead.per_task > 0).all()
+    assert "sampling (waited for)" in {line.title for line in lines(found, small=0)}
+
+
+def test_what_a_loss_calls_stands_beside_it_and_evaluation_includes_its_encoder() -> None:
+    found = profiled(train={"epochs": 2})
+    paths = {tuple(row["part"]) for row in found["parts"]}
+    assert {("encoder",), ("loss",), ("evaluation", "encoder"), ("start", "reading the graph")} <= paths
+    assert ("loss", "encoder") not in paths
+    of_encoder = next(row for row in found["parts"] if row["part"] == ["encoder"])
+    assert of_encoder["times"] == 3 * 2, "one a step, and no other pass of the encoder"
+
+
+def test_operators_of_a_graph_are_a_part() -> None:
+    found = profiled(train={"epochs": 2})
+    made = [row for row in found["parts"] if row["part"][-1] == "operators"]
+    assert sum(row["times"] for row in made) == 3, "one for each of the tasks' graphs, in training and in the tests"
+    assert all(row["own_seconds"] > 0 for row in made)
+
+
+def test_memory_is_that_of_the_part() -> None:
+    peak = HostPeak()
+    peak()
+    before = peak()
+    block = bytearray(200_000_000)
+    block[::4096] = bytes(len(block[::4096]))
+    del block
+    after = peak()
+    assert after - before > 150_000_000
+    assert after - peak() > 150_000_000, "asked again, it has begun anew"
+
+
+def test_nothing_of_the_run_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert profiled(method="ncm")["average_performance"] > 50
+    with pytest.raises(KeyboardInterrupt):
+        profile(run_config({"dataset": GRAPH, "train": {"epochs": 3}}), Watcher(0), checkpoint_every=1)
+    assert not is_listening()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_tasks_between_there_is_still_a_whole() -> None:
+    laps = [Lap(), Lap()]
+    laps[0].parts[()].nanoseconds = 10**9
+    assert summary(laps)["seconds"] == 1
+    assert summary(laps)["seconds_per_task"] == []
+
+
+def test_many_tasks_are_summed_up() -> None:
+    assert list(task_columns(3, most=3)) == ["task 1", "task 2", "task 3"]
+    some = task_columns(30, most=4)
+    assert {name: of(all_of_it(many_tasks()).per_task) for name, of in some.items()} == {
+        "mean": 14.5,
+        "highest": 29,
+        "first": 0,
+        "last": 29,
+    }
+
+
+def many_tasks() -> dict[str, Any]:
+    return {"seconds": 435, "seconds_per_task": list(map(float, range(30))), "peak_bytes": {}}
+
+
+# ---------------------------------------------------------------------- the command
+
+
+def test_the_command_shows_a_table_and_writes_a_figure_and_the_numbers(command: Command, tmp_path: Path) -> None:
+    done = command(*SMALL, "--undisturbed")
+    assert done.code == 0, done.err
+    for word in (*STEPS, "start", "reading the graph", "end", "all", "share", "memory", "undisturbed"):
+        assert word in done.out
+    assert "task 3/3 learned" in done.err
+    assert not (tmp_path / "runs").exists()
+    files = {path.suffix: path for path in (tmp_path / "profile").iterdir()}
+    assert files.keys() == {".json", ".png", ".svg"}
+    assert files[".png"].read_bytes().startswith(b"\x89PNG")
+    assert files[".png"].name in done.err.replace("\n", "")
+    found = json.loads(files[".json"].read_text())
+    assert found["undisturbed_seconds"] > 0
+    assert found["config"]["train"]["epochs"] == 3
+    assert len(found["peak_bytes_per_task"]["host"]) == 3
+
+
+def test_json_is_all_that_stands_on_stdout(command: Command, tmp_path: Path) -> None:
+    done = command("profile", "--dataset", GRAPH, "--method", "ncm", "--split", "3,3", "-o", "there", "--json")
+    assert done.json["tasks"] == 2
+    assert done.json["undisturbed_seconds"] is None
+    assert {Path(name).parent for name in done.json["files"]} == {Path("there")}
+    assert all((tmp_path / name).exists() for name in done.json["files"])
+
+
+def test_the_same_options_make_the_same_run(command: Command) -> None:
+    options = SMALL[1:]
+    run = command("run", *options, "--json").json
+    found = command("profile", *options, "--json").json
+    assert found["name"] == Path(run["run"]).name
+    assert found["average_performance"] == run["average_performance"]
+
+
+def test_a_limit_of_memory_is_kept_to(command: Command) -> None:
+    done = command(*SMALL, "--memory-limit", "100GB", "--json")
+    assert done.json["tasks"] == 3
+    assert "Within 100GB: full" in done.err
+    complaint(command(*SMALL, "--memory-limit", "1MB"), "GiB")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_on_a_gpu_every_part_has_its_time_and_memory() -> None:
+    found = profiled(device="cuda", train={"epochs": 3})
+    assert shares(found).keys() >= STEPS
+    of_encoder = next(row for row in found["parts"] if row["part"] == ["encoder"])
+    assert of_encoder["times"] == 3 * 3, "no step is a recording, which has no parts"
+    assert of_encoder["peak_bytes"]["device"] > 0
+    assert len(found["peak_bytes_per_task"]["device"]) == 3
+    assert "CUDA graphs" in notes(found)[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), ("Say which graph",)),
+        (("--dataset", "nowhere.npz"), ("nowhere.npz",)),
+        (("--dataset", GRAPH, "--method", "ipall"), ("'ipall'", "Did you mean 'ipal'?")),
+        (("--dataset", GRAPH, "--split", "4,x"), ("--split",)),
+        (("--dataset", GRAPH, "--set", "train.epoch=3"), ("'train.epochs'",)),
+        (("--dataset", GRAPH, "--device", "tpu"), ("'tpu'",)),
+        (("--dataset", GRAPH, "-o", "file/inside"), ("file/inside", "choose another folder")),
+    ],
+)
+def test_what_cannot_be_profiled_is_refused(
+    command: Command, tmp_path: Path, arguments: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    (tmp_path / "file").write_text("")
+    complaint(command("profile", *arguments), *words)
+    assert not (tmp_path / "profile").exists()

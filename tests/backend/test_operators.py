@@ -1,0 +1,321 @@
+"""Sparse products against SciPy and finite differences, and the operators of a graph."""
+
+import gc
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+
+from ipal.backend import cuda_kernels, propagate
+from ipal.backend.neighbor_sampling import Sampler
+from ipal.backend.operators import Cut, Operators, SparseMatrix, SparsePair, operators, row_starts, sparse_matmul
+from ipal.config import EncoderConfig
+from ipal.data import csr
+from ipal.data.graph import Features, Graph, checked_graph
+from ipal.data.streams import Task, TaskStream
+from ipal.errors import CapacityError
+from ipal.nn import embed, per_node_gradients
+from ipal.nn.encoder import GCN
+
+CPU = torch.device("cpu")
+
+
+def random_matrix(rows: int, columns: int, density: float, dtype: type = np.float32) -> sp.csr_array:
+    random = np.random.default_rng(0)
+    dense = random.normal(size=(rows, columns)) * (random.random((rows, columns)) < density)
+    return sp.csr_array(dense.astype(dtype))
+
+
+def with_empty_rows() -> sp.csr_array:
+    """First, inner neighbouring and last rows empty: where offsets repeat, bags are easily counted wrong."""
+    dense = random_matrix(7, 5, 0.6).toarray()
+    dense[[0, 3, 4, 6]] = 0
+    return sp.csr_array(dense)
+
+
+def only_nothing() -> sp.csr_array:
+    return sp.csr_array((4, 5), dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    "matrix",
+    [
+        random_matrix(6, 5, 0.5),
+        random_matrix(6, 5, 0.5, np.float64),
+        with_empty_rows(),
+        only_nothing(),
+        only_nothing().astype(np.float64),
+    ],
+    ids=["float32", "float64", "empty rows", "all empty", "all empty, float64"],
+)
+def test_a_sparse_product_equals_scipys(matrix: sp.csr_array) -> None:
+    dense = np.random.default_rng(1).normal(size=(5, 3)).astype(matrix.dtype)
+    product = SparseMatrix.of(matrix, CPU).matmul(torch.from_numpy(dense))
+    assert product.dtype == torch.from_numpy(dense).dtype
+    np.testing.assert_allclose(product.numpy(), matrix @ dense, rtol=1e-5, atol=1e-6)
+
+
+def test_a_sparse_product_takes_a_dense_matrix_in_any_layout() -> None:
+    matrix = random_matrix(6, 5, 0.5)
+    transposed = torch.randn(3, 5, generator=torch.Generator().manual_seed(0)).T
+    product = SparseMatrix.of(matrix, CPU).matmul(transposed)
+    np.testing.assert_allclose(product.numpy(), matrix @ transposed.numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+def test_long_rows_may_be_cut_into_parts(rows: int, monkeypatch) -> None:
+    # The form that a GPU uses; on a CPU it is only checked here.
+    monkeypatch.setattr(Cut, "LENGTH", 3)
+    parts = [random_matrix(rows, 50, density) for density in (0.04, 0.0, 0.9)]
+    matrix = sp.csr_array(sp.vstack(parts, format="csr"))
+    cut = Cut.of(matrix.indptr, CPU)
+    assert np.diff(cut.parts).max() == 3
+    dense = torch.randn(50, 5, generator=torch.Generator().manual_seed(0))
+    product = replace(SparseMatrix.of(matrix, CPU), cut=cut).matmul(dense)
+    np.testing.assert_allclose(product.numpy(), matrix @ dense.numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_short_rows_are_not_cut() -> None:
+    assert Cut.of(with_empty_rows().indptr, CPU) is None
+
+
+# ---------------------------------------------------------------------- more entries than 32 bits count
+
+WIDE = np.array([0, 2**31 - 10, 2**31 + 5])
+"""Row starts of a matrix that is not there: as 32-bit numbers the last would be negative."""
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: SparseMatrix.of(SimpleNamespace(indptr=WIDE, indices=WIDE, data=WIDE, shape=(2, 9)), CPU),
+        lambda: Cut.of(WIDE, CPU),
+        lambda: row_starts(torch.from_numpy(WIDE[1:]), int(WIDE[-1])),
+        lambda: per_node_gradients._numbers(int(WIDE[-1]), CPU),
+    ],
+    ids=["matrix", "cut", "row starts", "numbers"],
+)
+def test_more_entries_than_can_be_counted_are_refused(make: Callable[[], object]) -> None:
+    with pytest.raises(CapacityError, match=r"2147483653 entries.*mini-batches"):
+        make()
+
+
+def test_row_starts_and_indices_are_of_one_kind_whatever_scipy_holds() -> None:
+    matrix = random_matrix(6, 5, 0.5)
+    wide = sp.csr_array((matrix.data, matrix.indices.astype(np.int64), matrix.indptr.astype(np.int64)), shape=(6, 5))
+    ready = SparseMatrix.of(wide, CPU)
+    assert (ready.indptr.dtype, ready.indices.dtype) == (torch.int32, torch.int32)
+    starts = row_starts(torch.tensor([2, 2, 5]), 5)
+    assert (starts.dtype, starts.tolist()) == (torch.int32, [0, 2, 2, 5])
+
+
+def test_a_sample_of_too_many_neighbours_is_refused(tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = tiny_stream.task(0).graph
+    sampler = Sampler.of(graph, CPU)
+    nodes, generator = torch.arange(graph.num_nodes), torch.Generator().manual_seed(0)
+    assert sampler.rows(nodes, "all", generator).indptr.dtype == torch.int32
+    monkeypatch.setattr(csr, "MOST_ENTRIES", graph.num_edges)
+    with pytest.raises(CapacityError, match="smaller"):
+        sampler.rows(nodes, "all", generator)
+
+
+def test_a_graph_with_too_many_entries_is_embedded_in_pieces(
+    tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = tiny_stream.task(0)
+    encoder = GCN(task.graph.num_features, EncoderConfig(), torch.Generator().manual_seed(0))
+    at_once = embed.embeddings(encoder, task, CPU)
+    for module in (embed, csr):
+        monkeypatch.setattr(module, "MOST_ENTRIES", task.graph.num_edges + task.graph.num_nodes - 1)
+    monkeypatch.setattr(embed, "EDGES_AT_ONCE", 100)
+    torch.testing.assert_close(embed.embeddings(encoder, task, CPU), at_once)
+
+
+def test_a_hop_over_too_many_edges_is_summed_in_pieces(
+    tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The form that a GPU uses; on a CPU it is only checked here.
+    graph = tiny_stream.task(0).graph
+    x = torch.randn(graph.num_nodes, 3, generator=torch.Generator().manual_seed(0))
+    at_once = propagate._SumsOnDevice(graph.neighbours, CPU)(x)
+    torch.testing.assert_close(at_once, torch.from_numpy(graph.adjacency @ x.numpy()))
+    monkeypatch.setattr(propagate, "MOST_ENTRIES", 50)
+    pieces = propagate._SumsOnDevice(graph.neighbours, CPU)
+    assert len(pieces._pieces) > 3
+    assert torch.equal(pieces(x), at_once)
+
+
+def test_a_product_of_too_many_entries_is_scipys(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix, x = random_matrix(6, 5, 0.5, np.float64), torch.ones(5, 2, dtype=torch.float64)
+    monkeypatch.setattr(propagate, "MOST_ENTRIES", matrix.nnz - 1)
+    monkeypatch.setattr(torch, "sparse_csr_tensor", None)
+    np.testing.assert_array_equal(propagate._product(matrix, x).numpy(), matrix @ x.numpy())
+
+
+# ---------------------------------------------------------------------- on a GPU
+
+
+def test_without_torchs_compiler_of_kernels_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.cuda, "_compile_kernel", raising=False)
+    assert cuda_kernels._compiled.__wrapped__(torch.float32, True, True, torch.device("cuda", 0)) is None
+
+
+@pytest.mark.parametrize("failure", [TypeError("other arguments"), RuntimeError("no compiler"), OSError("no library")])
+def test_a_kernel_that_cannot_be_compiled_is_none(failure: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(torch.cuda, "_compile_kernel", fails, raising=False)
+    assert cuda_kernels._compiled.__wrapped__(torch.float32, True, True, torch.device("cuda", 0)) is None
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("width", [1, 6, 7, 128])
+def test_products_on_a_gpu_are_right_and_the_same_every_time(dtype: type, width: int) -> None:
+    parts = [random_matrix(40, 3000, density, dtype) for density in (0.001, 0.0, 0.5)]
+    matrix = sp.csr_array(sp.vstack(parts, format="csr"))
+    device = torch.device("cuda", 0)
+    dense = torch.from_numpy(np.random.default_rng(0).normal(size=(3000, width)).astype(dtype))
+    ready = SparseMatrix.of(matrix, device)
+    first = ready.matmul(dense.to(device))
+    np.testing.assert_allclose(first.cpu().numpy(), matrix @ dense.numpy(), rtol=1e-4, atol=1e-4)
+    assert all(torch.equal(ready.matmul(dense.to(device)), first) for _ in range(20))
+
+
+def pair(kind: str) -> SparsePair:
+    if kind == "not square":
+        return SparsePair.of(random_matrix(3, 4, 0.6, np.float64), CPU)
+    square = random_matrix(4, 4, 0.5, np.float64)
+    if kind == "not symmetric":
+        return SparsePair.of(square, CPU)
+    return SparsePair.of(sp.csr_array(square + square.T), CPU, symmetric=True)
+
+
+@pytest.mark.parametrize("kind", ["symmetric", "not symmetric", "not square"])
+def test_a_sparse_product_has_the_right_first_and_second_derivatives(kind: str) -> None:
+    matrix = pair(kind)
+    dense = torch.randn(4, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+
+    def product(dense: Tensor) -> Tensor:
+        return sparse_matmul(matrix, dense)
+
+    def curved(dense: Tensor) -> Tensor:
+        # The product is linear, with second derivatives of zero: squared, they are not, and errors can show.
+        return sparse_matmul(matrix, dense.square()).square()
+
+    assert gradcheck(product, dense)
+    assert gradgradcheck(product, dense)
+    assert gradcheck(curved, dense)
+    assert gradgradcheck(curved, dense)
+
+
+def test_a_pair_transposed_multiplies_with_the_transpose() -> None:
+    matrix = random_matrix(3, 4, 0.6)
+    dense = torch.randn(3, 2, generator=torch.Generator().manual_seed(0))
+    np.testing.assert_allclose(
+        sparse_matmul(SparsePair.of(matrix, CPU).T, dense).numpy(), matrix.T @ dense.numpy(), rtol=1e-5, atol=1e-6
+    )
+
+
+# ------------------------------------------------------------------ operators
+
+
+def ring(x: Features, *, undirected: bool = True) -> Graph:
+    n = x.shape[0]
+    ends = np.stack([np.arange(n), (np.arange(n) + 1) % n])
+    return checked_graph(x, ends, undirected=undirected)
+
+
+def first_layer(made: Operators, weight: Tensor, bias: Tensor) -> np.ndarray:
+    return made.first_layer(weight, bias).numpy()
+
+
+def expected_first_layer(graph: Graph, weight: Tensor, bias: Tensor) -> np.ndarray:
+    x = graph.x.toarray() if isinstance(graph.x, sp.csr_array) else graph.x
+    return graph.normalised.toarray() @ x @ weight.numpy() + bias.numpy()
+
+
+def test_dense_features_are_propagated_once() -> None:
+    graph = ring(np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32))
+    made = operators(graph, CPU)
+    assert isinstance(made.features, Tensor)
+    np.testing.assert_allclose(made.features.numpy(), graph.normalised.toarray() @ graph.x, rtol=1e-5, atol=1e-6)
+
+
+def test_very_sparse_features_stay_sparse() -> None:
+    graph = ring(random_matrix(20, 400, 0.005))
+    made = operators(graph, CPU)
+    assert isinstance(made.features, SparsePair)
+    # Untouched: propagating them beforehand would fill them up.
+    assert len(made.features.matrix.values) == graph.x.nnz
+
+
+def test_sparse_features_that_are_nearly_dense_are_made_dense() -> None:
+    graph = ring(random_matrix(20, 30, 0.5))
+    made = operators(graph, CPU)
+    assert isinstance(made.features, Tensor)
+    np.testing.assert_allclose(
+        made.features.numpy(), graph.normalised.toarray() @ graph.x.toarray(), rtol=1e-5, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("undirected", [True, False])
+@pytest.mark.parametrize(
+    "x",
+    [random_matrix(20, 30, 1.0).toarray(), random_matrix(20, 400, 0.005), random_matrix(20, 30, 0.5)],
+    ids=["dense", "very sparse", "nearly dense"],
+)
+def test_the_first_layer_is_the_same_in_every_form(x: Features, undirected: bool) -> None:
+    graph = ring(x, undirected=undirected)
+    generator = torch.Generator().manual_seed(0)
+    weight, bias = torch.randn(graph.num_features, 4, generator=generator), torch.randn(4, generator=generator)
+    np.testing.assert_allclose(
+        first_layer(operators(graph, CPU), weight, bias),
+        expected_first_layer(graph, weight, bias),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+
+
+def test_only_an_undirected_graph_is_its_own_transpose() -> None:
+    x = np.ones((5, 1), dtype=np.float32)
+    undirected, directed = operators(ring(x), CPU).propagation, operators(ring(x, undirected=False), CPU).propagation
+    assert undirected.transpose is undirected.matrix
+    assert directed.transpose is not directed.matrix
+
+
+def test_a_task_reads_out_its_training_nodes_in_order(tiny_stream: TaskStream) -> None:
+    task = tiny_stream.task(1)
+    shuffled = Task(task.graph, task.nodes[::-1].copy(), task.labels[::-1].copy())
+    hidden = torch.randn(task.graph.num_nodes, 3, generator=torch.Generator().manual_seed(0))
+    everywhere = sparse_matmul(operators(task.graph, CPU).readout, hidden)
+    for some in (task, shuffled):
+        there = sparse_matmul(operators(some, CPU).readout, hidden)
+        torch.testing.assert_close(there, everywhere[torch.from_numpy(some.nodes)])
+
+
+def test_operators_are_made_once_and_shared_between_a_task_and_its_graph(tiny_stream: TaskStream) -> None:
+    task = tiny_stream.task(0)
+    made = operators(task, CPU)
+    assert operators(task, CPU) is made
+    assert made.features is operators(task.graph, CPU).features
+    assert made.propagation is operators(task.graph, CPU).propagation
+
+
+def test_operators_are_let_go_with_their_graph_and_task() -> None:
+    # A stream makes a graph per task: kept for good, they would fill the memory.
+    graph = ring(np.ones((5, 1), dtype=np.float32))
+    task = Task(graph, np.array([0, 2]), np.array([0, 1]))
+    alive = weakref.ref(operators(graph, CPU)), weakref.ref(operators(task, CPU))
+    assert all(reference() is not None for reference in alive)
+    del graph, task
+    gc.collect()
+    assert all(reference() is None for reference in alive)

@@ -1,0 +1,165 @@
+"""One of several processes, as torchrun starts them: computes things together with the others and alone, and compares.
+
+Apart from the tests, because a start takes seconds: all that needs no start of its own is done in one. The first
+process writes what was found as JSON to the path that it is given.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ipal.backend import distributed
+from ipal.backend.distributed import Team, joined, team
+from ipal.backend.operators import operators
+from ipal.config import EncoderConfig, ProtocolConfig, Sampling, TrainConfig, run_config
+from ipal.data.datasets import load
+from ipal.data.graph import Graph
+from ipal.data.streams import Task, TaskStream, default_split
+from ipal.learners import learner_class
+from ipal.nn.encoder import GCN
+from ipal.runs import runner
+from ipal.runs.run_folder import RunStore
+from ipal.runs.runner import Silent
+
+CPU = torch.device("cpu")
+EVERYTHING = Sampling(nodes=1000, fanouts=("all", "all"))
+SOME = Sampling(nodes=31, fanouts=(3, 2))
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "ipal": ("ipal", {}),
+    "ipal with dropout": ("ipal", {"encoder": EncoderConfig(dropout=0.3, last_activation="relu")}),
+    # Not IPAL: its distillation is a norm, which has no direction where nothing has changed yet but by rounding.
+    "pcl, all in one batch": ("pcl", {"batch": EVERYTHING}),
+    "lwf": ("lwf", {}),
+    "ewc": ("ewc", {"fisher": "batch"}),
+    "twp": ("twp", {}),
+    "gem": ("gem", {}),
+    "er-gnn": ("er-gnn", {}),
+    "analytic": ("analytic", {"expansion": 64}),
+    "analytic, per class": ("analytic", {"sums": "per-class", "hops": (1, 2), "expansion": 0, "sketch": 40}),
+}
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """As if there were no others."""
+    us, distributed._team = distributed._team, Team()
+    try:
+        yield
+    finally:
+        distributed._team = us
+
+
+def graph_of(kind: str) -> Graph:
+    """23 nodes, directed; few and sparse features stay as they are, others are spread once and for all."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(23, 7)).astype(np.float32)
+    if kind == "sparse":
+        x = sp.random_array((23, 5000), density=0.001, format="csr", dtype=np.float32, rng=random)
+    return Graph(x, random.integers(0, 23, (2, 90)))
+
+
+def derivatives(kind: str) -> list[Tensor]:
+    """Embeddings of a network of three layers, first and second derivatives of what follows from them."""
+    graph = graph_of(kind)
+    generator = torch.Generator().manual_seed(0)
+    encoder = GCN(graph.num_features, EncoderConfig(layers=3, hidden=6, width=4, dropout=0.2), generator).train()
+    task = Task(graph, np.array([1, 2, 5, 11, 20]), np.zeros(5))
+    f = encoder(operators(task, CPU))
+    again = encoder(operators(graph, CPU))
+    parameters = list(encoder.parameters())
+    first = torch.autograd.grad(f.square().sum() + again.sin().sum(), parameters, create_graph=True)
+    second = torch.autograd.grad(sum(gradient.square().sum() for gradient in first), parameters)
+    layer = encoder.first_layer(operators(graph, CPU))
+    return [f, again, layer, *first, *second, torch.rand(3, generator=generator)]
+
+
+def learned(name: str, settings: dict[str, Any]) -> tuple[dict[str, Tensor], list[Any]]:
+    """What a method knows after three tasks, and what it says of all nodes."""
+    dataset = load("synthetic:nodes=239,classes=6,features=50,signal=3,seed=1")
+    stream = TaskStream(dataset.graph, dataset.y, default_split(6), ProtocolConfig(), seed=0)
+    method = learner_class(name)
+    trained = {"train": TrainConfig(epochs=2)} if "train" in method.shared_settings() else {}
+    learner = method(seed=3, **{**trained, **settings})
+    said = []
+    for index in range(len(stream)):
+        for _ in learner.learn(stream.task(index)):
+            pass
+        said.append(learner.predict_graph(dataset.graph).tolist())
+    return learner.state().tensors, said
+
+
+def apart(together: Tensor, reference: Tensor) -> float:
+    """Largest difference, in units of the largest value."""
+    if together.shape != reference.shape:
+        return float("inf")
+    if not reference.numel():
+        return 0.0
+    size = reference.double().abs().max().clamp_min(1e-30)
+    return float((together.double() - reference.double()).abs().max() / size)
+
+
+def is_alike(tensors: dict[str, Tensor]) -> bool:
+    """Whether all processes hold the same bits."""
+    own = b"".join(tensors[name].contiguous().numpy().tobytes() for name in sorted(tensors))
+    return bool(team().told(lambda: own) == own)
+
+
+def compare(found: dict[str, Any]) -> None:
+    for kind in ("dense", "sparse"):
+        together = derivatives(kind)
+        with alone():
+            reference = derivatives(kind)
+        found["derivatives"][kind] = [apart(a.detach(), b.detach()) for a, b in zip(together, reference, strict=True)]
+    for title, (name, settings) in METHODS.items():
+        state, said = learned(name, settings)
+        with alone():
+            reference_state, reference_said = learned(name, settings)
+        found["methods"][title] = {
+            "same tensors": state.keys() == reference_state.keys(),
+            "apart": max(apart(state[key], reference_state[key]) for key in reference_state),
+            "weights apart": apart(state["weights"], reference_state["weights"]) if "weights" in state else None,
+            "said": float(np.mean(np.array(said) == np.array(reference_said))),
+            "alike": is_alike(state),
+        }
+    sampled = {"batch": SOME, "encoder": EncoderConfig(dropout=0.2)}
+    state, said = learned("ipal", sampled)
+    again, _ = learned("ipal", sampled)
+    truth = load("synthetic:nodes=239,classes=6,features=50,signal=3,seed=1").y
+    found["sampled"] = {
+        "alike": is_alike(state),
+        "repeatable": all(torch.equal(state[key], again[key]) for key in state),
+        "right": float(np.mean(np.array(said[-1]) == truth)),
+    }
+
+
+def whole_run(arguments: dict[str, Any], runs: Path) -> None:
+    config, dataset = runner.resolve(run_config(arguments))
+    runner.run(config, dataset, RunStore(runs).folder_for(config), Silent(), checkpoint_every=1)
+
+
+def main(out: Path, arguments: dict[str, Any], runs: Path) -> None:
+    torch.set_num_threads(1)
+    found: dict[str, Any] = {"derivatives": {}, "methods": {}}
+    with joined() as us:
+        found["processes"] = us.size
+        compare(found)
+        whole_run(arguments, runs)
+        us.meet()
+        first: list[bool | None] = [None] * us.size
+        dist.all_gather_object(first, us.is_first_to_tell())
+        found["first to tell"] = sum(map(bool, first))
+        if us.leads:
+            out.write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), json.loads(sys.argv[2]), Path(sys.argv[3]))

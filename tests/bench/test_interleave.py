@@ -1,0 +1,138 @@
+"""Runs that take turns in one process compute what each would compute alone; on a GPU steps are recorded and repeat."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ipal.bench import interleave
+from ipal.bench.interleave import Member, run_fleet
+from ipal.config import run_config
+from ipal.data.datasets import Dataset, load
+from ipal.errors import DataError
+from ipal.learners import LEARNERS
+from ipal.learners.trained import TrainedLearner
+from ipal.runs import runner
+from ipal.runs.environment import PeakMemory
+from ipal.runs.run_folder import RunStore
+from ipal.runs.runner import Silent
+from tests.support import Command
+
+DEVICES = [
+    "cpu",
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")),
+]
+TRAINED = [method.name for method in LEARNERS.values() if issubclass(method, TrainedLearner)]
+NAME = "synthetic:nodes=240,classes=6,features=12"
+
+
+@pytest.fixture(scope="module")
+def data() -> Dataset:
+    return load(NAME)
+
+
+def config_of(data: Dataset, **tree: Any) -> Any:
+    return runner.resolve(run_config({"dataset": NAME, "train": {"epochs": 4}, **tree}), dataset=data)[0]
+
+
+def member(data: Dataset, folder: Path, **tree: Any) -> Member:
+    config = config_of(data, **tree)
+    return Member(config, data, RunStore(folder).folder_for(config))
+
+
+def alone(data: Dataset, folder: Path, **tree: Any) -> Any:
+    one = member(data, folder, **tree)
+    return runner.run(one.config, data, one.folder, Silent())["accuracy_matrix"]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_runs_that_take_turns_give_what_each_gives_alone(
+    device: str, data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interleave, "LANES", 3)
+    monkeypatch.setattr(interleave, "TURN", 2)
+    batch = {"nodes": 10, "fanouts": [2, 2]}
+    wanted = [
+        {"method": "ipal", "seed": 0},
+        {"method": "ipal", "seed": 1, "ipal": {"gamma": 0.9}},
+        {"method": "ewc", "seed": 0},
+        {"method": "ipal", "seed": 0, "protocol": {"batch": batch}},
+        {"method": "ncm"},
+        {"method": "joint", "seed": 2},
+        {"method": "bare", "protocol": {"batch": batch}},
+    ]
+    members = [member(data, tmp_path / "together", device=device, **tree) for tree in wanted]
+    heard: list[tuple[int, BaseException | None]] = []
+    run_fleet(members, lambda index, error: heard.append((index, error)))
+    assert sorted(index for index, _ in heard) == list(range(len(members)))
+    assert [error for _, error in heard] == [None] * len(members)
+    for one, tree in zip(members, wanted, strict=True):
+        assert one.folder.result()["accuracy_matrix"] == alone(data, tmp_path / "alone", device=device, **tree), tree
+
+
+def test_a_run_that_fails_takes_no_other_with_it(
+    data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = LEARNERS["pcl"]
+
+    def fails(*_: object) -> None:
+        raise DataError("broken")
+
+    monkeypatch.setattr(broken, "loss", fails)
+    monkeypatch.setattr(interleave, "LANES", 2)
+    methods = ["pcl", "bare", "pcl", "ncm"]
+    heard: dict[int, BaseException | None] = {}
+    run_fleet([member(data, tmp_path, method=name, seed=i) for i, name in enumerate(methods)], heard.__setitem__)
+    assert [str(heard[index]) for index in range(4)] == ["broken", "None", "broken", "None"]
+
+
+def test_runs_on_one_graph_share_its_tasks(data: Dataset) -> None:
+    one, other = (runner.stream_of(config_of(data, method=name), data) for name in ("ipal", "ewc"))
+    assert one is other
+    elsewhere = runner.stream_of(config_of(data, seed=1), data)
+    assert elsewhere is not one
+    assert elsewhere.task(1).graph is one.task(1).graph  # all nodes of a task, whichever are for training
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("method", TRAINED)
+def test_recorded_steps_are_the_steps_themselves(
+    method: str, data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [alone(data, tmp_path / f"{turn}", method=method, device="cuda") for turn in range(2)]
+    monkeypatch.setattr(LEARNERS[method], "recordable", False)
+    found.append(alone(data, tmp_path / "step by step", method=method, device="cuda"))
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux lets the peak be measured anew")
+def test_runs_that_take_turns_report_the_peak_of_all(
+    data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, calls = LEARNERS["bare"].loss, []
+
+    def greedy(*arguments: Any) -> Any:
+        if not calls:  # the first step of all: other runs are yet to begin
+            calls.append(np.ones(200_000_000, dtype=np.uint8).sum())
+        return whole(*arguments)
+
+    monkeypatch.setattr(LEARNERS["bare"], "loss", greedy)
+    monkeypatch.setattr(interleave, "LANES", 2)
+    before = PeakMemory().bytes()
+    members = [member(data, tmp_path, method="bare", seed=seed) for seed in range(3)]
+    run_fleet(members, lambda *_: None)
+    results = [one.folder.result() for one in members]
+    assert [result["timing"]["runs_taking_turns"] for result in results] == [2, 2, 2]
+    for result in results:
+        assert result["peak_memory_bytes"] >= before + 150_000_000
+
+
+def test_a_shared_peak_is_shown_as_such(data: Dataset, tmp_path: Path, command: Command) -> None:
+    members = [member(data, tmp_path / "runs", method="ncm", seed=seed) for seed in range(2)]
+    run_fleet(members, lambda *_: None)
+    assert "(of 2 runs that took turns in one process)" in command("show", members[0].folder.path.name).out
+    lone = member(data, tmp_path / "runs", method="ncm", seed=2)
+    run_fleet([lone], lambda *_: None)
+    assert "took turns" not in command("show", lone.folder.path.name).out

@@ -1,0 +1,122 @@
+"""Which runs are made together, and what that must not change."""
+
+import itertools
+from contextlib import closing
+
+import pytest
+
+from ipal.bench import jobs as module
+from ipal.bench.jobs import MOST_TOGETHER, Parcel, pack, split
+from ipal.bench.local_executor import room, run_all
+from ipal.bench.suite import execute
+from ipal.data.datasets import load
+from ipal.runs import runner
+from ipal.runs.run_folder import RunFolder
+from tests.bench.deadly import Deadly, Trap
+from tests.bench.support import TINY, Silent, plan, write
+from tests.support import Watcher as Watching
+
+
+def on(job, device, **more):
+    return type(job)(job.config.model_copy(update={"device": device, **more}), job.runs, job.data_root)
+
+
+@pytest.fixture
+def jobs(tmp_path):
+    return list(plan(write(tmp_path, "ipal:"), seeds=tuple(range(3))).jobs.values())
+
+
+def names(packed):
+    return [[job.name for job in parcel.jobs] for parcel in packed]
+
+
+def test_a_run_on_the_cpu_is_a_parcel_of_its_own(jobs):
+    assert names(pack(jobs)) == [[job.name] for job in jobs]
+
+
+def test_runs_on_a_gpu_are_together_if_they_share_graph_edges_device_and_threads(jobs):
+    protocol = jobs[0].config.protocol.model_copy(update={"edges": "directed"})
+    gpu = [on(job, "cuda") for job in jobs]
+    others = [
+        on(jobs[0], "cuda", dataset="other"),
+        on(jobs[0], "cuda", protocol=protocol),
+        on(jobs[0], "cuda:1"),
+        on(jobs[0], "cuda", threads=2),
+    ]
+    packed = pack([gpu[0], jobs[0], *others, gpu[1], jobs[1], gpu[2]])
+    alone = [jobs[0], *others, jobs[1]]
+    assert names(packed) == [[job.name for job in gpu], *([job.name] for job in alone)]
+    assert [parcel.on_gpu for parcel in packed] == [True, False, True, True, True, True, False]
+
+
+def test_a_parcel_has_an_end(jobs):
+    many = [on(jobs[0], "cuda", seed=seed) for seed in range(MOST_TOGETHER + 3)]
+    assert [len(parcel.jobs) for parcel in pack(many)] == [MOST_TOGETHER, 3]
+
+
+def test_parcels_are_split_to_give_every_gpu_one(jobs):
+    many = pack([on(jobs[0], "cuda", seed=seed) for seed in range(7)])
+    assert [len(parcel.jobs) for parcel in split(many, 4)] == [2, 2, 2, 1]
+    assert [len(parcel.jobs) for parcel in split(many, 100)] == [1] * 7
+    assert list(itertools.chain(*names(split(many, 4)))) == names(many)[0]
+    assert split(many, 1) == many
+
+
+def test_runs_on_gpus_have_their_machine_filled_by_one_parcel_each(jobs, monkeypatch):
+    monkeypatch.setattr("ipal.bench.local_executor.cores", lambda: 8)
+    assert room([on(jobs[0], "cuda", seed=seed) for seed in range(9)]) == 1
+    assert room([on(jobs[0], "cuda:0"), on(jobs[0], "cuda:1")]) == 2
+    assert room(jobs) == 8
+    assert room([*jobs, on(jobs[0], "cuda", threads=3)]) == 2
+
+
+# ---------------------------------------------------------------------- in real processes
+
+
+def test_runs_made_together_are_told_one_by_one_and_fail_one_by_one(tmp_path, monkeypatch):
+    path = write(
+        tmp_path, "slow: {method: ipal, train.epochs: 60}\nbad: {method: ipal, ipal.gamma: 1}\nquick: {method: ipal}"
+    )
+    monkeypatch.setattr(module, "_shared", lambda job: "all")
+    suite = plan(path, seeds=(0,))
+    slow, bad, quick = suite.jobs.values()
+    bad.folder.path.mkdir(parents=True)
+    bad.folder.checkpoint.write_bytes(b"torn")
+    ended = {}
+
+    class Watcher(Silent):
+        def ended(self, job, reason):
+            ended[job.name] = reason, slow.folder.is_finished
+
+    execute(suite, 1, Watcher())
+    assert list(ended) == [bad.name, quick.name, slow.name]
+    assert [reason for reason, _ in ended.values()] == [ended[bad.name][0], None, None]
+    assert "checkpoint.safetensors" in ended[bad.name][0]
+    assert bad.folder.path.joinpath("log.txt").read_text().count("failed") == 1
+    assert not ended[quick.name][1]  # it was told while the slow one was under way
+    alone = RunFolder(tmp_path / "alone")
+    result = runner.run(quick.config, load(TINY), alone, Watching())
+    assert quick.folder.result()["accuracy_matrix"] == result["accuracy_matrix"]
+    histories = [(folder.path / "history.csv").read_text() for folder in (quick.folder, alone)]
+    assert histories[0] == histories[1]
+
+
+def test_a_process_that_dies_is_replaced_once_for_each_run_and_takes_nothing_with_it(tmp_path):
+    jobs = list(plan(write(tmp_path, "ipal:"), seeds=(0, 1, 2, 3)).jobs.values())
+    graves = [tmp_path / "once", tmp_path / "twice"]
+    for grave in graves:
+        grave.mkdir()
+    torn, once, beside, twice = jobs
+    once = Trap(**vars(once), graves=graves[0], deaths=1)
+    twice = Deadly(**vars(twice), graves=graves[1], deaths=2)
+    torn.folder.path.mkdir(parents=True)
+    torn.folder.checkpoint.write_bytes(b"torn")
+    started = []
+    with closing(run_all([Parcel((torn, once, beside)), Parcel((twice,))], 2, started.append)) as outcomes:
+        reasons = {job.name: reason for job, reason in outcomes}
+    assert [len(list(grave.iterdir())) for grave in graves] == [1, 2]
+    assert reasons.pop(twice.name) == "the process died twice (SIGKILL: perhaps out of memory)"
+    assert "checkpoint.safetensors" in reasons.pop(torn.name)
+    assert reasons == {once.name: None, beside.name: None}
+    assert [job.name for job in started].count(torn.name) == 1  # what has ended is not tried again
+    assert [RunFolder(tmp_path / "runs" / job.name).is_finished for job in jobs] == [False, True, True, False]

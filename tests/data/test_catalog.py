@@ -1,0 +1,150 @@
+"""The catalog: what is known, where it is looked for, how it is fetched."""
+
+import os
+import sys
+import types
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ipal.data.datasets import catalog, load
+from ipal.errors import DataError
+from tests.data.support import put_benchmark, put_ogb, put_reddit
+
+STOCK = {name: entry for name, entry in catalog.CATALOG.items() if entry.download}
+EXPECTED_CALLS = {
+    "cs": ("Coauthor", ("pyg", "CS")),
+    "physics": ("Coauthor", ("pyg", "Physics")),
+    "computers": ("Amazon", ("pyg", "Computers")),
+    "photo": ("Amazon", ("pyg", "Photo")),
+    "corafull": ("CitationFull", ("pyg", "Cora")),
+    "dblp": ("CitationFull", ("pyg", "DBLP")),
+    "cora-ml": ("CitationFull", ("pyg", "Cora_ML")),
+    "reddit": ("Reddit", ("pyg/Reddit",)),
+    "arxiv": ("PygNodePropPredDataset", ("ogbn-arxiv", "pyg")),
+}
+Calls = list[tuple[str, tuple[str, ...]]]
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, act: Callable[..., object]) -> None:
+    """Put `act` in place of every class that downloads, so that no test goes to the network."""
+    import torch_geometric.datasets as stock
+
+    def fake(name: str) -> Callable[..., object]:
+        return lambda *arguments, **named: act(name, *arguments, *named.values())
+
+    for name in ("Coauthor", "Amazon", "CitationFull", "Reddit"):
+        monkeypatch.setattr(stock, name, fake(name))
+    ogb = types.SimpleNamespace(PygNodePropPredDataset=fake("PygNodePropPredDataset"))
+    monkeypatch.setitem(sys.modules, "ogb", types.ModuleType("ogb"))
+    monkeypatch.setitem(sys.modules, "ogb.nodeproppred", ogb)
+
+
+def test_every_graph_with_a_download_is_tested_here() -> None:
+    assert set(EXPECTED_CALLS) == set(STOCK)
+
+
+@pytest.mark.parametrize("name", STOCK)
+def test_a_graph_is_fetched_with_its_stock_class(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: Calls = []
+    stand_in(monkeypatch, lambda stock, *arguments: calls.append((stock, arguments)))
+    catalog.download(name, tmp_path)
+    stock, arguments = EXPECTED_CALLS[name]
+    there = tuple(str(tmp_path / part) if part.startswith("pyg") else part for part in arguments)
+    assert calls == [(stock, there)]
+
+
+@pytest.mark.parametrize("name", [name for name in STOCK if name != "arxiv"])
+def test_the_stock_class_puts_the_file_where_it_is_looked_for(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch_geometric.data import InMemoryDataset
+
+    paths: list[Path] = []
+    # The real classes, with the fetching and processing taken out: what is left is where their files lie.
+    monkeypatch.setattr(InMemoryDataset, "_download", lambda self: paths.extend(map(Path, self.raw_paths)))
+    monkeypatch.setattr(InMemoryDataset, "_process", lambda self: None)
+    monkeypatch.setattr(InMemoryDataset, "load", lambda self, path: None)
+    catalog.download(name, tmp_path)
+    wanted = tmp_path / catalog.CATALOG[name].path
+    assert paths == [wanted] or {path.parent for path in paths} == {wanted}
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [OSError("no route to host"), RuntimeError("HTTP 404"), zipfile.BadZipFile("File is not a zip file")],
+    ids=lambda failure: type(failure).__name__,
+)
+def test_a_failed_download_says_what_to_put_where(
+    failure: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise failure
+
+    stand_in(monkeypatch, fail)
+    with pytest.raises(DataError) as caught:
+        catalog.download("reddit", tmp_path)
+    message = str(caught.value)
+    assert str(failure) in message
+    assert str(tmp_path / "pyg/Reddit/raw") in message
+    assert "--data-root" in message
+
+
+def test_a_missing_ogb_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ogb.nodeproppred", None)
+    with pytest.raises(DataError, match=r"pip install 'ipal\[ogb\]'"):
+        catalog.download("arxiv", tmp_path)
+
+
+def test_a_graph_that_nobody_serves_says_where_to_bring_it(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="bring its file to") as caught:
+        catalog.download("corafull-proxy", tmp_path)
+    assert str(tmp_path / "graphs/corafull-proxy.npz") in str(caught.value)
+
+
+@pytest.mark.parametrize("name", catalog.BUILT_IN)
+def test_a_graph_that_is_built_in_needs_no_download_and_says_so(name: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        catalog.download(name, tmp_path)
+    assert "Unknown dataset" not in str(caught.value)
+    assert "no file" in str(caught.value) or "built in" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", catalog.CATALOG)
+def test_a_known_graph_that_is_not_here_says_how_to_get_it(name: str, tmp_path: Path) -> None:
+    entry = catalog.CATALOG[name]
+    with pytest.raises(DataError) as caught:
+        load(name, tmp_path)
+    message = str(caught.value)
+    assert str(tmp_path / entry.path) in message
+    assert "--data-root" in message
+    assert "IPAL_DATA" in message
+    assert (f"ipal data --download {name}" in message) == bool(entry.download)
+    facts = catalog.describe(name, tmp_path)
+    assert facts["here"] is False
+    assert facts["how_to_get"] == message
+
+
+def test_the_data_root_is_the_one_given_or_named_or_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IPAL_DATA", str(tmp_path / "named"))
+    assert catalog.data_root(tmp_path / "given") == tmp_path / "given"
+    assert catalog.data_root() == tmp_path / "named"
+    monkeypatch.delenv("IPAL_DATA")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert catalog.data_root() == tmp_path / ".cache" / "ipal"
+
+
+def test_loading_leaves_the_data_folder_as_it_was(tmp_path: Path) -> None:
+    def files() -> Iterator[tuple[str, int]]:
+        for folder, _, names in os.walk(tmp_path):
+            yield from ((f"{folder}/{name}", os.stat(f"{folder}/{name}").st_mtime_ns) for name in names)
+
+    put_benchmark(tmp_path)
+    put_ogb(tmp_path)
+    put_reddit(tmp_path)
+    before = sorted(files())
+    for name in ("cs", "arxiv", "reddit"):
+        load(name, tmp_path)
+    assert sorted(files()) == before

@@ -1,0 +1,374 @@
+"""Graphs as folders of mapped arrays: the same graph as before, and a sentence for whatever is wrong."""
+
+import errno
+import json
+import os
+import shutil
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from ipal.data.datasets import catalog, convert, folders, load, verified
+from ipal.data.datasets.inspect import look
+from ipal.data.graph import Graph, content_hash
+from ipal.errors import DataError, StoreError
+from ipal.system.files import create
+from tests.data.support import dense
+from tests.support import Command, complaint, sparse_parts, write_graph
+
+SIZE = "synthetic:nodes=60,classes=3,features=4"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    convert(SIZE, tmp_path / "mine.graph")
+    return tmp_path / "mine.graph"
+
+
+def sparse_graph(tmp_path: Path) -> str:
+    dense_x = np.random.default_rng(0).random((40, 5)) * (np.random.default_rng(1).random((40, 5)) < 0.4)
+    parts = sparse_parts("x", sp.csr_array(dense_x.astype(np.float32)), "values")
+    return str(write_graph(tmp_path / "sparse.npz", x=None, **parts))
+
+
+@pytest.mark.parametrize("undirected", [True, False])
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_a_folder_holds_the_same_graph(form: str, undirected: bool, tmp_path: Path) -> None:
+    name = SIZE if form == "dense" else sparse_graph(tmp_path)
+    before = load(name, undirected=undirected)
+    convert(name, tmp_path / "it.graph", undirected=undirected)
+    after = load(str(tmp_path / "it.graph"), undirected=undirected)
+    assert after.hash == before.hash == content_hash(after.graph, after.y)
+    assert np.array_equal(dense(after.graph), dense(before.graph))
+    assert np.array_equal(after.graph.edges, before.graph.edges)
+    assert np.array_equal(after.y, before.y)
+    assert after.graph.symmetric == undirected
+    assert (after.split, after.preprocessing, after.remark) == (before.split, before.preprocessing, before.remark)
+    assert after.name == str(tmp_path / "it.graph")
+
+
+def test_what_the_benchmark_says_about_a_graph_stays_with_it(tmp_path: Path) -> None:
+    convert("digits", tmp_path / "digits.graph")
+    after = load(str(tmp_path / "digits.graph"))
+    assert after.split == (4, 2, 2, 2)
+    assert "more than one task" in after.preprocessing
+
+
+def test_arrays_are_mapped_and_not_read(folder: Path) -> None:
+    graph = load(str(folder)).graph
+    assert all(isinstance(part, np.memmap) for part in (graph.x, graph.indices, graph.indptr))
+    part = graph.induced(np.arange(0, 60, 2))
+    assert part.num_nodes == 30
+    assert np.array_equal(part.x, load(SIZE).graph.x[::2])
+
+
+def test_a_graph_without_edges_can_be_mapped(tmp_path: Path) -> None:
+    convert("synthetic:nodes=5,degree=0", tmp_path / "alone.graph")
+    assert load(str(tmp_path / "alone.graph")).graph.num_edges == 0
+
+
+def test_a_folder_in_the_data_root_is_known_by_its_name(tmp_path: Path) -> None:
+    convert(SIZE, tmp_path / "graphs" / "mine.graph")
+    assert load("mine", tmp_path).graph.num_nodes == 60
+    assert "mine" in catalog.all_names(tmp_path)
+    assert look("mine", tmp_path)["nodes"] == 60
+
+
+def test_a_folder_that_is_there_is_not_written_over(folder: Path) -> None:
+    with pytest.raises(StoreError, match="exists already"):
+        convert(SIZE, folder)
+
+
+def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "save", no_room)
+    with pytest.raises(StoreError, match="No room"):
+        convert(SIZE, tmp_path / "mine.graph")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_way_edges_are_not_taken_for_both_ways(tmp_path: Path) -> None:
+    convert(SIZE, tmp_path / "one.graph", undirected=False)
+    with pytest.raises(DataError, match="run one way"):
+        load(str(tmp_path / "one.graph"))
+
+
+# ---------------------------------------------------------------------- what is wrong
+
+Break = Callable[[Path], Any]
+
+
+def change(name: str, **changes: Any) -> Break:
+    """Save an array again with some entries replaced (by position), or as something else (`be`)."""
+
+    def broken(folder: Path) -> None:
+        array = np.load(folder / f"{name}.npy").copy()
+        if "be" in changes:
+            array = changes["be"](array)
+        else:
+            array[changes["at"]] = changes["value"]
+        np.save(folder / f"{name}.npy", array)
+
+    return broken
+
+
+def meta(**changes: object) -> Break:
+    def broken(folder: Path) -> None:
+        found = json.loads((folder / "meta.json").read_text())
+        (folder / "meta.json").write_text(json.dumps({**found, **changes}))
+
+    return broken
+
+
+def cut(folder: Path) -> None:
+    whole = (folder / "indices.npy").read_bytes()
+    (folder / "indices.npy").write_bytes(whole[: len(whole) // 2])
+
+
+def pickled(folder: Path) -> None:
+    np.save(folder / "y.npy", np.array([{"a": 1}] * 60, dtype=object), allow_pickle=True)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        pytest.param(lambda folder: (folder / "indptr.npy").unlink(), "lacks indptr.npy", id="an array missing"),
+        pytest.param(lambda folder: (folder / "meta.json").write_text("{"), "damaged", id="no JSON"),
+        pytest.param(lambda folder: (folder / "meta.json").write_text("[1]"), "damaged", id="other JSON"),
+        pytest.param(meta(hash=3), "damaged", id="a wrong kind in meta"),
+        pytest.param(meta(format="other"), "no graph folder", id="another format"),
+        pytest.param(meta(version=2), "version 2", id="a later version"),
+        pytest.param(meta(num_features=9), "shape", id="other features"),
+        pytest.param(cut, "cut short", id="a file cut short"),
+        pytest.param(lambda folder: (folder / "y.npy").write_bytes(b""), "cut short", id="an empty file"),
+        pytest.param(pickled, "damaged", id="pickled objects"),
+        pytest.param(change("indptr", at=3, value=10**6), "does not fit", id="row starts that fall"),
+        pytest.param(change("indptr", at=0, value=1), "does not fit", id="a late start"),
+        pytest.param(change("indptr", be=lambda a: a[:-1]), "does not fit", id="a row too few"),
+        pytest.param(change("indices", at=5, value=60), "points to node 60", id="a neighbour too far"),
+        pytest.param(change("indices", at=5, value=-2), "points to node -2", id="a negative neighbour"),
+        pytest.param(change("indices", be=lambda a: a[::-1].copy()), "ascending", id="neighbours out of order"),
+        pytest.param(change("indices", be=lambda a: a.astype(np.int64)), "int64", id="another kind of number"),
+        pytest.param(change("x", be=lambda a: a[:-1]), "shape", id="too few features"),
+        pytest.param(change("y", be=lambda a: a[:, None]), "dimension", id="labels in a table"),
+    ],
+)
+def test_a_damaged_folder_is_refused_with_one_sentence(damage: Break, words: str, folder: Path) -> None:
+    damage(folder)
+    with pytest.raises(DataError, match=words):
+        load(str(folder))
+
+
+def test_a_folder_without_a_graph_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="--convert"):
+        load(f"{tmp_path}/")
+
+
+# ---------------------------------------------------------------------- content that no longer fits its hash
+
+
+def aged(folder: Path) -> Path:
+    """As if its files had been written an hour ago: what is newer is not remembered as verified."""
+    for path in folder.iterdir():
+        os.utime(path, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns - 3600 * 10**9))
+    return folder
+
+
+def count_hashes(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """A list that grows whenever a folder's content is read through."""
+    read: list[Any] = []
+    monkeypatch.setattr(folders, "content_hash", lambda graph, y: read.append(graph) or content_hash(graph, y))
+    return read
+
+
+def shuffled_labels(folder: Path) -> None:
+    np.save(folder / "y.npy", np.load(folder / "y.npy")[::-1].copy())
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(change("x", at=(0, 0), value=5), id="a feature"),
+        pytest.param(shuffled_labels, id="labels"),
+        pytest.param(meta(hash="0" * 64), id="the hash"),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False], ids=["at the first use", "later"])
+def test_content_that_was_changed_is_refused(damage: Break, first: bool, folder: Path) -> None:
+    aged(folder)
+    if not first:
+        load(str(folder))
+    damage(folder)
+    for use in (load, lambda name: look(name, folder.parent)):
+        with pytest.raises(DataError, match=r"was changed after it was written.*write it again with 'ipal data --conv"):
+            use(str(folder))
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_features_that_are_no_numbers_are_refused_though_the_hash_fits(
+    form: str, value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = load(SIZE if form == "dense" else sparse_graph(tmp_path))
+    x = source.graph.x.copy()
+    (x.data if form == "sparse" else x[3])[2] = value
+    bad = Graph.of(x, source.graph.neighbours)
+    with monkeypatch.context() as careless:
+        careless.setattr("ipal.data.graph.check_finite", lambda _: None)
+        facts = {"hash": content_hash(bad, source.y), "split": None, "preprocessing": "", "remark": ""}
+    folders.write_folder(tmp_path / "bad.graph", bad, source.y, {**facts, "beyond_task": False})
+    with pytest.raises(DataError, match=r"bad\.graph: The features hold NaN or infinite values"):
+        load(str(tmp_path / "bad.graph"))
+
+
+def test_a_folder_is_read_through_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    aged(folder)
+    read = count_hashes(monkeypatch)
+    for _ in range(3):
+        assert len(load(str(folder)).hash) == 64
+    assert len(read) == 1
+
+
+def test_what_was_written_a_moment_ago_is_not_remembered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = count_hashes(monkeypatch)
+    for _ in range(2):
+        load(str(folder))
+    assert len(read) == 2
+
+
+@pytest.mark.parametrize("how", ["same size and time", "renamed into place"])
+def test_a_record_of_other_files_is_not_believed(how: str, folder: Path) -> None:
+    load(str(aged(folder)))
+    before = (folder / "x.npy").stat()
+    x = np.load(folder / "x.npy")[::-1].copy()
+    if how == "renamed into place":
+        np.save(folder.parent / "other.npy", x)
+        os.replace(folder.parent / "other.npy", folder / "x.npy")
+    else:
+        np.save(folder / "x.npy", x)
+    os.utime(folder / "x.npy", ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(DataError, match="was changed after it was written"):
+        load(str(folder))
+
+
+def test_a_copied_folder_is_verified_by_itself(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load(str(aged(folder)))
+    shutil.copytree(folder, tmp_path / "copy.graph")
+    read = count_hashes(monkeypatch)
+    load(str(tmp_path / "copy.graph"))
+    assert len(read) == 1
+
+
+@pytest.mark.parametrize("content", ["{", "[" * 50_000, "null"])
+def test_a_damaged_record_is_as_good_as_none(content: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load(str(aged(folder)))
+    (folder / verified.RECORD).write_text(content)
+    read = count_hashes(monkeypatch)
+    load(str(folder))
+    assert len(read) == 1
+
+
+@pytest.mark.parametrize("home", [True, False], ids=["a home", "no home"])
+def test_a_folder_that_may_not_be_written_is_remembered_elsewhere(
+    home: bool, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> int:
+        if folder in path.parents or not home:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return create(path)
+
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("ipal.system.files.create", refuse)
+    before = sorted(aged(folder).iterdir())
+    read = count_hashes(monkeypatch)
+    for _ in range(3):
+        load(str(folder))
+    assert len(read) == (1 if home else 3)
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_mapped_graph_is_not_held_in_memory_by_its_verification(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mapped = []
+    monkeypatch.setattr(
+        folders, "content_hash", lambda graph, y: mapped.append(weakref.ref(graph)) or content_hash(graph, y)
+    )
+    dataset = load(str(folder))
+    assert mapped[0]() is None
+    assert dataset.graph.num_nodes == 60
+
+
+# ---------------------------------------------------------------------- the command
+
+
+def test_a_graph_is_converted_and_learned_from(command: Command, tmp_path: Path) -> None:
+    (row,) = command("data", "--convert", "synthetic:nodes=200,classes=4", "-o", "mine.graph", "--json").json
+    assert row["nodes"] == 200
+    assert row["hash"] == load("synthetic:nodes=200,classes=4").hash
+    quick = ("--method", "analytic", "--set", "analytic.expansion=64")
+    results = [
+        command("run", "--dataset", name, *quick, "--threads", 1, "--json").json
+        for name in ("mine.graph", "synthetic:nodes=200,classes=4")
+    ]
+    assert results[0]["accuracy_matrix"] == results[1]["accuracy_matrix"]
+    assert results[0]["data"] == results[1]["data"]
+
+
+@pytest.mark.parametrize("words", [["--convert", "digits"], ["--convert", "-o", "a.graph"], ["--convert"]])
+def test_a_conversion_says_what_it_needs(words: list[str], command: Command) -> None:
+    complaint(command("data", *words), "ipal data --convert cs -o cs.graph")
+
+
+def test_a_changed_folder_is_one_sentence_and_a_finished_run_is_not_shown(command: Command, tmp_path: Path) -> None:
+    assert command("data", "--convert", "synthetic:nodes=200,classes=4", "-o", "mine.graph").code == 0
+    run = ("run", "--dataset", "mine.graph", "--method", "ncm", "--threads", 1)
+    assert command(*run).code == 0
+    change("x", at=(0, 0), value=5)(tmp_path / "mine.graph")
+    shuffled_labels(tmp_path / "mine.graph")
+    complaint(command(*run), "mine.graph", "was changed after it was written")
+    complaint(command(*run, "--seed", 1), "mine.graph", "was changed after it was written")
+    assert len(list((tmp_path / "runs").iterdir())) == 1
+
+
+HEADERS = {
+    "open string": b"{'descr': \"'''",
+    "nested": b"(" * 3000,
+    "code": b"__import__('os').getcwd()",
+    "negative": b"{'descr': '<i8', 'fortran_order': False, 'shape': (-60,), }",
+    "beyond memory": b"{'descr': '<i8', 'fortran_order': False, 'shape': (1000000000000000000,), }",
+    "digits": b"{'descr': '<i8', 'fortran_order': False, 'shape': (" + b"9" * 5000 + b",), }",
+    "no kind": b"{'descr': '<q9', 'fortran_order': False, 'shape': (60,), }",
+    "objects": b"{'descr': '|O', 'fortran_order': False, 'shape': (60,), }",
+}
+
+
+@pytest.mark.parametrize("array", ["y", "x", "indptr", "indices"])
+@pytest.mark.parametrize("name", HEADERS)
+def test_a_damaged_header_is_a_sentence(folder: Path, name: str, array: str) -> None:
+    header = HEADERS[name] + b"\n"
+    (folder / f"{array}.npy").write_bytes(b"\x93NUMPY\x02\x00" + len(header).to_bytes(4, "little") + header)
+    with pytest.raises(DataError, match=f"{array}.npy is damaged or cut short"):
+        load(str(folder))
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 10**5, '{"version": ' + "9" * 10_000 + "}", "null", '{"a": 1, "a": 2}', "NaN"], ids=range(5)
+)
+def test_a_hostile_meta_is_a_sentence(folder: Path, text: str) -> None:
+    (folder / "meta.json").write_text(text)
+    with pytest.raises(DataError, match=r"meta\.json is damaged"):
+        load(str(folder))
+
+
+def test_negative_labels_are_refused(folder: Path) -> None:
+    change("y", at=0, value=-1)(folder)
+    with pytest.raises(DataError, match="A label is -1, which usually means unlabelled"):
+        load(str(folder))

@@ -1,0 +1,272 @@
+"""Every raw format is read, and refused where its parts do not fit."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ipal.data.datasets import catalog, load
+from ipal.data.graph import checked_graph
+from ipal.errors import DataError
+from tests.data.support import (
+    COUNTS,
+    DIRECTED,
+    EDGES,
+    UNDIRECTED,
+    Y,
+    dense,
+    pairs,
+    put_benchmark,
+    put_ogb,
+    put_reddit,
+)
+from tests.support import sparse_parts, write_graph
+
+
+def test_the_gnn_benchmark_format_is_read_with_features_made_zero_and_one(tmp_path: Path) -> None:
+    put_benchmark(tmp_path)
+    dataset = load("cs", tmp_path)
+    assert isinstance(dataset.graph.x, sp.csr_array), "bag-of-words features stay sparse"
+    assert np.array_equal(dense(dataset.graph), (COUNTS > 0).astype(np.float32))
+    assert pairs(dataset.graph.edges) == UNDIRECTED
+    assert dataset.y.tolist() == Y.tolist()
+    assert dataset.split == (5, 2, 2, 2, 2, 2)
+    assert "0/1" in dataset.preprocessing
+    assert not dataset.beyond_task
+
+
+def test_stored_zeros_in_the_gnn_benchmark_format_are_no_words(tmp_path: Path) -> None:
+    x = sp.csr_array(COUNTS)
+    x.data[0] = 0
+    put_benchmark(tmp_path, attr_data=x.data)
+    graph = load("cs", tmp_path).graph
+    assert dense(graph)[0, 0] == 0
+    assert graph.x.nnz == np.count_nonzero(COUNTS) - 1
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_features_that_are_no_numbers_are_not_made_zero_or_one(tmp_path: Path, value: float) -> None:
+    counts = sp.csr_array(COUNTS).data.copy()
+    counts[1] = value
+    put_benchmark(tmp_path, attr_data=counts)
+    with pytest.raises(DataError, match="NaN or infinite"):
+        load("cs", tmp_path)
+
+
+def test_a_word_stored_twice_in_the_gnn_benchmark_format_is_still_one(tmp_path: Path) -> None:
+    # PyTorch Geometric adds up repeated entries and then makes them 0/1.
+    put_benchmark(
+        tmp_path,
+        attr_data=np.ones(3, dtype=np.float32),
+        attr_indices=np.array([1, 1, 0]),
+        attr_indptr=np.array([0, 2, 3, 3, 3, 3, 3]),
+    )
+    assert dense(load("cs", tmp_path).graph).max() == 1
+
+
+def test_names_pickled_into_the_stock_files_are_left_alone(tmp_path: Path) -> None:
+    """The files that the stock classes download also hold names of nodes and words as pickled objects.
+
+    (dmlc/dgl issue 1077: reading *all* arrays of Coauthor CS needs pickle.) The graph itself does not need them.
+    """
+    names = np.array(["a", "bc", None, 1, 2, 3], dtype=object)
+    put_benchmark(tmp_path, node_names=names, attr_names=names, idx_to_node=np.array({0: "a"}, dtype=object))
+    assert load("cs", tmp_path).graph.num_nodes == 6
+
+
+def test_the_raw_tables_of_ogb_are_read(tmp_path: Path) -> None:
+    put_ogb(tmp_path)
+    dataset = load("arxiv", tmp_path)
+    assert np.allclose(dense(dataset.graph), COUNTS / 8)
+    assert dataset.graph.x.dtype == np.float32
+    assert pairs(dataset.graph.edges) == UNDIRECTED
+    assert dataset.y.tolist() == Y.tolist()
+    assert dataset.split == (20, 5, 5, 5, 5)
+
+
+def test_an_ogb_graph_with_one_feature_is_read(tmp_path: Path) -> None:
+    put_ogb(tmp_path, node_feat="1\n2\n3\n4\n5\n6\n")
+    assert dense(load("arxiv", tmp_path).graph).ravel().tolist() == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [("edge", "0,1,2\n3,4,5\n"), ("edge", "0,x\n"), ("node_label", "0.5\n"), ("node_feat", "1,2\n3\n")],
+)
+def test_an_ogb_table_that_is_none_is_refused_by_name(tmp_path: Path, table: str, text: str) -> None:
+    put_ogb(tmp_path, **{table: text})
+    with pytest.raises(DataError, match=table.replace("_", "-")):
+        load("arxiv", tmp_path)
+
+
+def test_an_ogb_table_that_is_cut_short_is_refused_by_name(tmp_path: Path) -> None:
+    path = put_ogb(tmp_path) / "edge.csv.gz"
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(DataError, match=r"edge\.csv\.gz is damaged"):
+        load("arxiv", tmp_path)
+    path.write_text("0,1\n")
+    with pytest.raises(DataError, match=r"edge\.csv\.gz is damaged"):
+        load("arxiv", tmp_path)
+
+
+def test_an_empty_ogb_table_is_refused_without_a_warning(tmp_path: Path) -> None:
+    put_ogb(tmp_path, node_label="")
+    with pytest.raises(DataError):
+        load("arxiv", tmp_path)
+
+
+def test_a_missing_ogb_table_says_how_to_get_the_data(tmp_path: Path) -> None:
+    (put_ogb(tmp_path) / "edge.csv.gz").unlink()
+    with pytest.raises(DataError, match="ipal data --download arxiv"):
+        load("arxiv", tmp_path)
+
+
+def test_the_two_files_of_reddit_are_read_and_the_41st_class_is_dropped(tmp_path: Path) -> None:
+    put_reddit(tmp_path)
+    dataset = load("reddit", tmp_path)
+    # Node 1 was of the 41st class: 0 stays, 2 to 5 become 1 to 4, and its edges are gone.
+    assert dataset.y.tolist() == [0, 1, 1, 2, 2]
+    assert pairs(dataset.graph.edges) == {(1, 2), (2, 1), (2, 3), (3, 2)}
+    assert np.array_equal(dense(dataset.graph), COUNTS[[0, 2, 3, 4, 5]])
+    assert dataset.graph.x.dtype == np.float32
+    assert "41st class dropped" in dataset.preprocessing
+
+
+@pytest.mark.parametrize("wrong", [6, -1])
+def test_an_edge_of_reddit_that_points_outside_is_refused(tmp_path: Path, wrong: int) -> None:
+    put_reddit(tmp_path, row=np.array([0, 1, 2, wrong]), col=np.array([1, 2, 3, 4]))
+    with pytest.raises(DataError, match=f"node {wrong}"):
+        load("reddit", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"label": np.arange(5)},
+        {"label": np.array(3)},
+        {"row": np.arange(4), "col": np.arange(5)},
+        {"row": np.array([0.5, 1.0]), "col": np.array([1.0, 2.0])},
+        {"feature": np.array(3.0)},
+        {"feature": np.full((6, 2), np.nan)},
+    ],
+    ids=lambda changes: "+".join(changes),
+)
+def test_reddit_files_whose_parts_do_not_fit_are_refused(tmp_path: Path, changes: dict[str, object]) -> None:
+    put_reddit(tmp_path, **changes)
+    with pytest.raises(DataError):
+        load("reddit", tmp_path)
+
+
+def test_a_plain_file_with_dense_features_is_read(tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", edge_index=EDGES, y=Y, x=COUNTS.astype(np.float64))
+    dataset = load(str(tmp_path / "mine.npz"))
+    assert np.array_equal(dense(dataset.graph), COUNTS)
+    assert dataset.graph.x.dtype == np.float32
+    assert pairs(dataset.graph.edges) == UNDIRECTED
+    assert dataset.split is None
+    assert dataset.remark == ""
+    assert not dataset.beyond_task
+
+
+def test_a_plain_file_with_sparse_features_is_read_and_they_stay_sparse(tmp_path: Path) -> None:
+    parts = sparse_parts("x", sp.csr_array(COUNTS), "values")
+    np.savez(tmp_path / "mine.npz", edge_index=EDGES, y=Y, **parts)
+    graph = load(str(tmp_path / "mine.npz")).graph
+    assert isinstance(graph.x, sp.csr_array)
+    assert graph.x.dtype == np.float32
+    assert np.array_equal(dense(graph), COUNTS)
+
+
+def test_a_plain_file_may_hold_more_than_is_needed(tmp_path: Path) -> None:
+    path = write_graph(tmp_path / "mine.npz", time=np.arange(40), remarks=np.array(["a", "b"]))
+    assert load(str(path)).graph.num_nodes == 40
+
+
+def test_a_file_in_the_data_root_is_known_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "graphs").mkdir()
+    write_graph(tmp_path / "graphs" / "friends.npz")
+    assert load("friends", tmp_path).graph.num_nodes == 40
+    assert "friends" in catalog.all_names(tmp_path)
+
+
+def test_a_path_may_start_at_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write_graph(tmp_path / "mine.npz")
+    assert load("~/mine.npz").graph.num_nodes == 40
+
+
+def test_edges_run_both_ways_unless_asked_otherwise(tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", edge_index=EDGES, y=Y, x=COUNTS)
+    assert pairs(load(str(tmp_path / "mine.npz"), undirected=True).graph.edges) == UNDIRECTED
+    assert pairs(load(str(tmp_path / "mine.npz"), undirected=False).graph.edges) == DIRECTED
+
+
+def test_self_loops_and_repeated_edges_are_removed() -> None:
+    twice = np.concatenate([EDGES, EDGES, EDGES[:, ::-1]], axis=1)
+    graph = checked_graph(COUNTS, twice, undirected=False)
+    assert pairs(graph.edges) == DIRECTED
+    assert (graph.edges[0] != graph.edges[1]).all()
+
+
+def test_a_graph_without_edges_is_a_graph() -> None:
+    graph = checked_graph(COUNTS, np.zeros((2, 0), dtype=np.int64), undirected=True)
+    assert graph.edges.shape == (2, 0)
+    assert np.allclose(graph.normalised.toarray(), np.eye(6))
+
+
+def test_labels_stored_as_whole_floats_are_labels(tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", edge_index=EDGES, y=Y.astype(np.float64), x=COUNTS)
+    assert load(str(tmp_path / "mine.npz")).y.dtype == np.int64
+
+
+GOOD = sp.csr_array(COUNTS)
+
+
+@pytest.mark.parametrize(
+    ("part", "wrong"),
+    [
+        pytest.param("values", GOOD.data[:-1], id="too few values"),
+        pytest.param("values", np.array(1.0), id="one value, no list"),
+        pytest.param("values", np.array(["a"] * GOOD.nnz), id="words for values"),
+        pytest.param("indices", GOOD.indices + 1, id="a column too far"),
+        pytest.param("indices", GOOD.indices - 1, id="a negative column"),
+        pytest.param("indices", GOOD.indices + 0.5, id="half columns"),
+        pytest.param("indptr", GOOD.indptr[:-1], id="a row too few"),
+        pytest.param("indptr", GOOD.indptr[::-1], id="rows that run backwards"),
+        pytest.param("indptr", GOOD.indptr + 1, id="rows that start late"),
+        pytest.param("indptr", np.append(GOOD.indptr[:-1], 0), id="an end at the start"),
+        pytest.param("indptr", np.append(GOOD.indptr[:-1], 10**9), id="an end far beyond"),
+        pytest.param("shape", np.array([6]), id="one dimension"),
+        pytest.param("shape", np.array([6, 2]), id="too narrow"),
+        pytest.param("shape", np.array([-6, 4]), id="negative"),
+        pytest.param("shape", np.array(6), id="a number for a shape"),
+        pytest.param("shape", np.array([np.inf, 4]), id="infinite"),
+        pytest.param("shape", np.array("a"), id="a word for a shape"),
+    ],
+)
+def test_sparse_features_whose_parts_do_not_fit_are_refused(part: str, wrong: NDArray[Any], tmp_path: Path) -> None:
+    parts = sparse_parts("x", GOOD, "values") | {f"x_{part}": wrong}
+    np.savez(tmp_path / "mine.npz", edge_index=EDGES, y=Y, **parts)
+    with pytest.raises(DataError, match="parts do not fit together"):
+        load(str(tmp_path / "mine.npz"))
+
+
+@pytest.mark.parametrize("part", ["values", "indices", "indptr", "shape"])
+def test_sparse_features_that_lack_a_part_are_refused_and_not_replaced(part: str, tmp_path: Path) -> None:
+    # Structural features in place of features that were meant would give numbers on another graph.
+    parts = sparse_parts("x", GOOD, "values")
+    del parts[f"x_{part}"]
+    np.savez(tmp_path / "mine.npz", edge_index=EDGES, y=Y, **parts)
+    with pytest.raises(DataError, match=f"x_{part}"):
+        load(str(tmp_path / "mine.npz"))
+
+
+def test_sparse_features_of_half_precision_are_read(tmp_path: Path) -> None:
+    parts = sparse_parts("x", GOOD, "values")
+    parts["x_values"] = parts["x_values"].astype(np.float16)
+    np.savez(tmp_path / "mine.npz", edge_index=EDGES, y=Y, **parts)
+    graph = load(str(tmp_path / "mine.npz")).graph
+    np.testing.assert_array_equal(graph.x.toarray(), GOOD.toarray())

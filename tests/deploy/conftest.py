@@ -1,0 +1,68 @@
+"""A small model, and an application that serves it, with and without a network."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from ipal.config import ProtocolConfig
+from ipal.data.datasets import Dataset
+from ipal.data.streams import TaskStream
+from ipal.deploy.serving.app import make_app
+from ipal.deploy.serving.limits import Limits
+from ipal.deploy.serving.server import http_server, listen
+from ipal.learners import IPAL, Learner
+from tests.deploy.support import LocalClient, Start
+from tests.learners.support import learned
+
+LIMITS = Limits(bytes=200_000, nodes=300, edges=5_000, seconds=5.0, waiting=2)
+
+Client = Callable[..., LocalClient]
+
+
+@pytest.fixture(scope="session")
+def known(tiny: Dataset) -> Learner:
+    """Knows four of the six classes of the tiny graph; reaches two hops."""
+    stream = TaskStream(tiny.graph, tiny.y, (2, 2, 2), ProtocolConfig(), seed=0)
+    learner: Learner = learned(IPAL, stream, 2, epochs=5)
+    return learner
+
+
+@pytest.fixture
+def client(known: Learner) -> Iterator[Client]:
+    """Clients of applications that are closed in the end."""
+    made: list[LocalClient] = []
+
+    def start(learner: Learner = known, limits: Limits = LIMITS, **options: Any) -> LocalClient:
+        made.append(LocalClient(make_app(learner, limits, **options)))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.app.state.server.answerer.close()
+
+
+@pytest.fixture
+def start(known: Learner) -> Iterator[Start]:
+    """Servers in threads of this process."""
+    running: list[tuple[Any, threading.Thread]] = []
+
+    def run(**limits: Any) -> tuple[str, int]:
+        app = make_app(known, Limits(**limits))
+        ready = threading.Event()
+        server = http_server(app, ready.set)
+        listener = listen("127.0.0.1", 0)
+        address: tuple[str, int] = listener.getsockname()
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        running.append((server, thread))
+        assert ready.wait(10)
+        return address
+
+    yield run
+    for server, thread in running:
+        server.should_exit = True
+        thread.join(10)
+        server.config.app.state.server.answerer.close()
+        assert not thread.is_alive()

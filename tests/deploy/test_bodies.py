@@ -1,0 +1,372 @@
+"""From bytes to a question: what cannot be meant is refused in a sentence, and costs little."""
+
+import io
+import json
+import pickle
+import struct
+import tracemalloc
+import zipfile
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ipal.data.datasets import Dataset
+from ipal.data.graph import checked_graph
+from ipal.deploy.predict import neighbourhood
+from ipal.deploy.serving.bodies import JSON, NPZ, Question, json_body, npz_body, read_question
+from ipal.deploy.serving.limits import Limits, MalformedError, TooLargeError
+from ipal.errors import DataError
+
+LIMITS = Limits(bytes=100_000, nodes=50, edges=200)
+FEW = {"x": [[1, 2], [3, 4], [5.5, -6e3]], "edge_index": [[0, 1], [1, 2]]}
+SPARSE = {"indices": [1, 0], "indptr": [0, 1, 1, 2], "values": [0.5, 2], "shape": [3, 2]}
+
+
+def asked(content: Any, limits: Limits = LIMITS) -> Question:
+    return read_question(content if isinstance(content, bytes) else json.dumps(content).encode(), JSON, limits)
+
+
+def packed(limits: Limits = LIMITS, **arrays: Any) -> Question:
+    return read_question(archive(**arrays), NPZ, limits)
+
+
+def archive(**arrays: Any) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+# ---------------------------------------------------------------------- what can be meant
+
+
+def test_a_question_says_what_its_json_says() -> None:
+    question = asked({**FEW, "nodes": [2, 0], "degree": [5, 2, 1], "reject": 0.25, "probabilities": False})
+    assert question.graph.x.tolist() == [[1, 2], [3, 4], [5.5, -6e3]]
+    assert question.graph.edges.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]]
+    assert question.graph.neighbours.degree.tolist() == [5, 2, 1]
+    assert question.nodes is not None
+    assert question.nodes.tolist() == [2, 0]
+    assert question.reject == 0.25
+    assert question.probabilities is False
+
+
+def test_what_is_missing_or_null_is_as_usual() -> None:
+    for question in (asked(FEW), asked({**FEW, "nodes": None, "degree": None, "reject": None, "directed": None})):
+        assert question.nodes is None
+        assert question.reject == 0
+        assert question.probabilities is True
+        assert question.graph.symmetric
+        assert question.graph.neighbours.degree.tolist() == [1, 2, 1]
+
+
+def test_sparse_features_stay_sparse() -> None:
+    for question in (
+        asked({**FEW, "x": SPARSE}),
+        packed(
+            edge_index=np.array(FEW["edge_index"]), **{f"x_{name}": np.array(part) for name, part in SPARSE.items()}
+        ),
+    ):
+        assert isinstance(question.graph.x, sp.csr_array)
+        assert question.graph.x.dtype == np.float32
+        assert question.graph.x.toarray().tolist() == [[0, 0.5], [0, 0], [2, 0]]
+
+
+def test_dense_features_that_are_mostly_zero_become_sparse() -> None:
+    x = np.zeros((3, 40))
+    x[1, 7] = 2
+    found = packed(x=x, edge_index=np.zeros((2, 0), int)).graph.x
+    assert isinstance(found, sp.csr_array)
+    assert np.array_equal(found.toarray(), x)
+
+
+@pytest.mark.parametrize("kind", ["<f8", ">f4", "<i2", "|u1", "|b1", "<f2"])
+def test_arrays_of_any_kind_of_number_are_taken(kind: str) -> None:
+    x = np.asfortranarray(np.array([[1, 0], [0, 1], [1, 1]]).astype(kind))
+    question = packed(x=x, edge_index=np.array([[0], [2]], dtype=">i4"), reject=0.5, directed=True, degree=[0, 0, 9])
+    assert question.graph.x.tolist() == [[1, 0], [0, 1], [1, 1]]
+    assert question.graph.edges.tolist() == [[0], [2]]
+    assert question.graph.neighbours.degree.tolist() == [0, 0, 9]
+
+
+@pytest.mark.parametrize("make", [npz_body, json_body])
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_graph_that_is_sent_arrives_as_it_was(make: Callable[..., bytes], directed: bool, sparse: bool) -> None:
+    random = np.random.default_rng(0)
+    x = (random.random((30, 4)) * (random.random((30, 4)) < 0.3)).astype(np.float32)
+    graph = checked_graph(sp.csr_array(x) if sparse else x, random.integers(0, 30, (2, 40)), undirected=not directed)
+    part = neighbourhood(graph, [4, 2], 1)
+    kind = JSON if make is json_body else NPZ
+    question = read_question(make(part.graph, part.nodes, reject=0.5), kind, LIMITS)
+    found, sent = question.graph, part.graph
+    assert np.array_equal(found.indices, sent.indices)
+    assert np.array_equal(found.indptr, sent.indptr)
+    assert np.array_equal(found.scale, sent.scale)
+    difference = found.x - sent.x
+    assert abs(difference).max() == 0
+    assert question.nodes is not None
+    assert question.nodes.tolist() == part.nodes.tolist()
+
+
+# ---------------------------------------------------------------------- JSON that cannot be meant
+
+REFUSED: dict[str, tuple[Any, type[DataError], str]] = {
+    "no JSON": (b"hello", MalformedError, "no JSON"),
+    "empty": (b"", MalformedError, "no JSON"),
+    "cut short": (json.dumps(FEW).encode()[:-5], MalformedError, "no JSON"),
+    "something behind": (json.dumps(FEW).encode() + b"x", MalformedError, "no JSON"),
+    "not UTF-8": (b'{"x": "\xff\xfe"}', MalformedError, "no JSON"),
+    "UTF-16": (json.dumps(FEW).encode("utf-16"), MalformedError, "no JSON"),
+    "half a character": (b'{"\\ud800": 1}', MalformedError, "no JSON"),
+    "deep": (b"[" * 60, MalformedError, "no JSON"),
+    "very deep": (b"[" * 50_000, TooLargeError, "--max-nodes"),
+    "many objects": (b'{"x":' + b"{}" * 1000, DataError, "more than a graph"),
+    "many strings": (b'{"x":["",' + b'"",' * 100 + b'""]}', DataError, "more than a graph"),
+    "NaN": ({**FEW, "x": [[float("nan"), 1.0]]}, MalformedError, "no JSON"),
+    "infinity": (b'{"x": [[-Infinity, 1]], "edge_index": [[], []]}', MalformedError, "no JSON"),
+    "beyond infinity": (b'{"x": [[1e999, 1]], "edge_index": [[], []]}', DataError, "infinite"),
+    "beyond single precision": ({**FEW, "x": [[1e300, 1.0]], "edge_index": [[], []]}, DataError, "infinite"),
+    "huge feature": ({**FEW, "x": [[10**400, 1]]}, DataError, "single precision"),
+    "huge node": ({**FEW, "edge_index": [[10**30], [0]]}, DataError, "64 bits"),
+    "endless number": (b'{"x": [[' + b"9" * 5000 + b"]]}", MalformedError, "out of range"),
+    "a list": ([FEW], DataError, "JSON object"),
+    "a number": (7, DataError, "JSON object"),
+    "nothing": ({}, DataError, "x is missing"),
+    "no edges": ({"x": FEW["x"]}, DataError, "edge_index is missing"),
+    "misspelt": ({**FEW, "edge_idx": []}, DataError, "Did you mean 'edge_index'"),
+    "no nodes": ({**FEW, "x": []}, DataError, "empty"),
+    "no features": ({**FEW, "x": [[], [], []]}, DataError, "empty"),
+    "flat features": ({**FEW, "x": [1, 2, 3]}, DataError, "Row 0 of x must be a list"),
+    "features as text": ({**FEW, "x": "1,2,3"}, DataError, "x must be a list"),
+    "text among numbers": ({**FEW, "x": [[1, "2"], [3, 4], [5, 6]]}, DataError, "Row 0 of x must hold numbers"),
+    "null among numbers": ({**FEW, "x": [[1, 2], [3, None], [5, 6]]}, DataError, "Row 1 of x must hold numbers"),
+    "lists among numbers": ({**FEW, "x": [[[1], 2], [3, 4], [5, 6]]}, DataError, "Row 0 of x must hold numbers"),
+    "ragged": ({**FEW, "x": [[1, 2], [3, 4], [5]]}, DataError, "Row 2 of x has 1 numbers, row 0 has 2"),
+    "one end": ({**FEW, "edge_index": [[0, 1]]}, DataError, "two lists"),
+    "uneven ends": ({**FEW, "edge_index": [[0, 1], [1]]}, DataError, "two lists"),
+    "pairs": ({**FEW, "edge_index": [[0, 1], [1, 2], [2, 0]]}, DataError, "two lists"),
+    "edges as text": ({**FEW, "edge_index": [["0"], ["1"]]}, DataError, "edge_index must hold whole numbers"),
+    "edges in halves": ({**FEW, "edge_index": [[0.0], [1.0]]}, DataError, "edge_index must hold whole numbers"),
+    "edges of truth": ({**FEW, "edge_index": [[True], [0]]}, DataError, "edge_index must hold whole numbers"),
+    "edge beyond": ({**FEW, "edge_index": [[0], [3]]}, DataError, "node 3, but the nodes are 0 to 2"),
+    "edge below": ({**FEW, "edge_index": [[-1], [0]]}, DataError, "node -1"),
+    "too many nodes": ({**FEW, "x": [[1]] * 51}, TooLargeError, "51 nodes; at most 50"),
+    "too many edges": ({**FEW, "edge_index": [[0] * 201, [1] * 201]}, TooLargeError, "201 edges; at most 200"),
+    "nodes as a number": ({**FEW, "nodes": 1}, DataError, "nodes must be a list"),
+    "nodes of truth": ({**FEW, "nodes": [True]}, DataError, "nodes must hold whole numbers"),
+    "degree of half": ({**FEW, "degree": [1, 2]}, DataError, "2 numbers for 3 nodes"),
+    "degree too small": ({**FEW, "degree": [1, 1, 1]}, DataError, "1 nodes point to node 1"),
+    "degree below": ({**FEW, "degree": [-5, 2, 1]}, DataError, "point to node 0"),
+    "degree beyond": ({**FEW, "degree": [2**40, 2, 1]}, DataError, "more neighbours than"),
+    "reject as text": ({**FEW, "reject": "0.5"}, DataError, "reject must be"),
+    "reject beyond": ({**FEW, "reject": 1.5}, DataError, "reject must be"),
+    "reject of truth": ({**FEW, "reject": True}, DataError, "reject must be"),
+    "directed by number": ({**FEW, "directed": 1}, DataError, "directed must be true or false"),
+    "probabilities as text": ({**FEW, "probabilities": "no"}, DataError, "probabilities must be true or false"),
+    "half sparse": ({**FEW, "x": {"indices": [], "indptr": [0]}}, DataError, "no more and no less"),
+    "sparse beyond": ({**FEW, "x": {**SPARSE, "indices": [1, 7]}}, DataError, "do not fit together"),
+    "sparse below": ({**FEW, "x": {**SPARSE, "indices": [1, -1]}}, DataError, "do not fit together"),
+    "sparse backwards": ({**FEW, "x": {**SPARSE, "indptr": [0, 2, 1, 2]}}, DataError, "do not fit together"),
+    "sparse in one dimension": ({**FEW, "x": {**SPARSE, "shape": [3]}}, DataError, "two whole numbers"),
+    "sparse of a crowd": ({**FEW, "x": {**SPARSE, "shape": [10**12, 2]}}, TooLargeError, "--max-nodes"),
+    "sparse of fewer than none": ({**FEW, "x": {**SPARSE, "shape": [-3, 2]}}, DataError, ""),
+    "sparse as text": ({**FEW, "x": {**SPARSE, "values": "ab"}}, DataError, "x.values must be a list"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_json_that_cannot_be_meant_is_refused_in_a_sentence(case: str) -> None:
+    content, kind, words = REFUSED[case]
+    with pytest.raises(DataError) as refusal:
+        asked(content)
+    assert type(refusal.value) is kind
+    assert words in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+anything = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+)
+names = st.sampled_from(["x", "edge_index", "nodes", "degree", "reject", "directed", "probabilities"])
+small = st.lists(st.integers(-2, 5), max_size=4)
+nearly = st.fixed_dictionaries(
+    {
+        "x": st.lists(st.lists(st.floats(width=32) | st.integers(-9, 9), min_size=2, max_size=2), max_size=4)
+        | anything,
+        "edge_index": st.lists(small, min_size=2, max_size=2) | anything,
+    },
+    optional={
+        "nodes": small | anything,
+        "degree": small | anything,
+        "reject": st.floats(0, 1) | anything,
+        "directed": st.booleans() | anything,
+        "probabilities": st.booleans() | anything,
+    },
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(nearly | st.dictionaries(names | st.text(max_size=5), anything, max_size=4) | anything)
+def test_any_json_is_a_question_or_refused_in_a_sentence(content: Any) -> None:
+    check(json.dumps(content).encode(), JSON)
+
+
+def check(body: bytes, kind: str) -> None:
+    refusal = ""
+    try:
+        question = read_question(body, kind, LIMITS)
+    except DataError as error:
+        refusal = str(error)
+    else:
+        x = question.graph.x
+        assert np.isfinite(x.data if isinstance(x, sp.csr_array) else x).all()
+        return
+    assert 0 < len(refusal) < 400
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_any_bytes_are_a_question_or_refused_in_a_sentence(data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from([JSON, NPZ]))
+    sound = json.dumps(FEW).encode() if kind == JSON else archive(**{name: np.array(v) for name, v in FEW.items()})
+    body = bytearray(sound)
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(body) - 1))
+        body[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+    check(bytes(body), kind)
+
+
+# ---------------------------------------------------------------------- .npz that cannot be meant
+
+
+def npy(header: str, content: bytes = b"", version: int = 1) -> bytes:
+    """An array with any header."""
+    text = header.encode().ljust(64) + b"\n"
+    size = struct.pack("<H" if version == 1 else "<I", len(text))
+    return b"\x93NUMPY" + bytes([version, 0]) + size + text + content
+
+
+def zipped(compression: int = zipfile.ZIP_STORED, **members: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", compression) as made:
+        for name, content in members.items():
+            made.writestr(f"{name}.npy", content)
+    return file.getvalue()
+
+
+X = np.array(FEW["x"])
+EDGES = np.array(FEW["edge_index"])
+SOUND = archive(x=X, edge_index=EDGES)
+REFUSED_NPZ: dict[str, tuple[bytes, type[DataError], str]] = {
+    "empty": (b"", MalformedError, "no readable"),
+    "a pickle": (pickle.dumps({"x": 1}), MalformedError, "no readable"),
+    "cut short": (SOUND[:-30], MalformedError, "no readable"),
+    "only the end": (SOUND[-22:], MalformedError, ""),
+    "no array": (zipped(x=b"hello", edge_index=b"x" * 200), MalformedError, "no readable"),
+    "objects": (archive(x=np.array([{"a": 1}]), edge_index=EDGES), DataError, "pickled objects"),
+    "strings": (archive(x=np.array([["a"]]), edge_index=EDGES), DataError, "not numbers"),
+    "complex numbers": (archive(x=X * 1j, edge_index=EDGES), DataError, "not numbers"),
+    "named columns": (archive(x=np.zeros(3, dtype=[("a", "f4")]), edge_index=EDGES), MalformedError, "no readable"),
+    "unknown": (archive(x=X, edge_index=EDGES, node=[1]), DataError, "Did you mean 'nodes'"),
+    "twice sparse": (archive(x=X, edge_index=EDGES, x_shape=[3, 2]), DataError, "twice"),
+    "half sparse": (archive(edge_index=EDGES, x_shape=[3, 2]), DataError, "only x_shape"),
+    "flat": (archive(x=X[0], edge_index=EDGES), DataError, "dimension"),
+    "cubic": (archive(x=X[None], edge_index=EDGES), DataError, "dimension"),
+    "NaN": (archive(x=X * np.nan, edge_index=EDGES), DataError, "NaN"),
+    "edges in halves": (archive(x=X, edge_index=EDGES / 2), DataError, "whole numbers"),
+    "edges in three": (archive(x=X, edge_index=np.zeros((3, 2), int)), DataError, "2 x edges"),
+    "edges beyond": (archive(x=X, edge_index=np.array([[0], [2**63]], dtype=np.uint64)), DataError, "points to node"),
+    "nodes in a table": (archive(x=X, edge_index=EDGES, nodes=[[1]]), DataError, "list of whole numbers"),
+    "nodes in halves": (archive(x=X, edge_index=EDGES, nodes=[0.5]), DataError, "list of whole numbers"),
+    "reject in a list": (archive(x=X, edge_index=EDGES, reject=[0.5]), DataError, "reject must be"),
+    "reject no number": (archive(x=X, edge_index=EDGES, reject=np.nan), DataError, "reject must be"),
+    "directed by number": (archive(x=X, edge_index=EDGES, directed=1), DataError, "true or false"),
+    "too many nodes": (archive(x=np.ones((51, 2)), edge_index=EDGES), TooLargeError, "51 nodes"),
+    "a bomb": (zipped(zipfile.ZIP_DEFLATED, x=b"\0" * 50_000_000), TooLargeError, "when unpacked"),
+    "two half bombs": (
+        zipped(zipfile.ZIP_DEFLATED, x=b"\0" * 60_000, edge_index=b"\0" * 60_000),
+        TooLargeError,
+        "when unpacked",
+    ),
+    "a shape without numbers": (
+        zipped(x=npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000, 16)}")),
+        MalformedError,
+        "no readable",
+    ),
+    "a shape below": (
+        zipped(x=npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-1, -2)}", b"\0" * 8)),
+        DataError,
+        "",
+    ),
+    "a header of brackets": (zipped(x=npy("(" * 3000)), MalformedError, "no readable"),
+    "a header of minuses": (zipped(x=npy("-" * 9000 + "1")), MalformedError, "no readable"),
+    "a header of code": (zipped(x=npy("__import__('os').system('false')")), MalformedError, "no readable"),
+    "a later version": (zipped(x=npy("{}", version=4)), MalformedError, "no readable"),
+    "an unknown kind": (
+        zipped(x=npy("{'descr': '<q99', 'fortran_order': False, 'shape': (1, 2)}", b"\0" * 8)),
+        MalformedError,
+        "no readable",
+    ),
+    "another packing": (zipped(zipfile.ZIP_BZIP2, x=npy("{}")), MalformedError, "savez"),
+    "many members": (zipped(**{f"a{number}": b"" for number in range(70)}), MalformedError, "64 arrays"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_NPZ)
+def test_files_that_cannot_be_meant_are_refused_in_a_sentence(case: str) -> None:
+    content, kind, words = REFUSED_NPZ[case]
+    with pytest.raises(DataError) as refusal:
+        read_question(content, NPZ, LIMITS)
+    assert isinstance(refusal.value, kind)
+    assert words in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_an_array_that_is_there_twice_is_refused() -> None:
+    file = io.BytesIO(SOUND)
+    with zipfile.ZipFile(file, "a") as made:
+        made.writestr("x.npy", b"")
+    with pytest.raises(MalformedError, match="twice"):
+        read_question(file.getvalue(), NPZ, LIMITS)
+
+
+def test_a_member_that_unpacks_to_more_than_it_says_is_refused() -> None:
+    honest = zipped(zipfile.ZIP_DEFLATED, x=b"\0" * 50_000_000)
+    lying = honest.replace(struct.pack("<I", 50_000_000), struct.pack("<I", 50_000))
+    tracemalloc.start()
+    with pytest.raises(MalformedError):
+        read_question(lying, NPZ, LIMITS)
+    assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        json.dumps({"x": [[0.0] * 20_000 + ["a" * 20_000]], "edge_index": [[], []]}).encode(),
+        b'{"x":[' + b"[]," * 30_000 + b"[]]}",
+        b'{"x":' + b"[" * 30_000,
+    ],
+    ids=["one long text", "many lists", "deep lists"],
+)
+def test_small_bodies_take_little_memory(body: bytes) -> None:
+    """Numpy would give every number the length of the longest text: 1.6 GB."""
+    tracemalloc.start()
+    with pytest.raises(DataError):
+        read_question(body, JSON, LIMITS)
+    assert tracemalloc.get_traced_memory()[1] < 50 * len(body)
+    tracemalloc.stop()
+
+
+def test_the_readers_leave_what_they_read_as_it_was(tiny: Dataset) -> None:
+    body = npz_body(tiny.graph)
+    before = bytes(body)
+    read_question(bytearray(body), NPZ, Limits())
+    assert body == before

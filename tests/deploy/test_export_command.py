@@ -1,0 +1,109 @@
+"""`ipal export`: what it says, what the file says of itself, and what is refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from ipal.data.streams import TaskStream
+from ipal.deploy import export
+from ipal.deploy.export import export_onnx
+from ipal.errors import StoreError
+from ipal.learners import NCM
+from tests.deploy.export_support import outputs, session
+from tests.learners.support import learned
+from tests.support import Command, complaint
+
+
+@pytest.fixture
+def model(tiny_stream: TaskStream, tmp_path: Path) -> Path:
+    learned(NCM, tiny_stream, 2).save(tmp_path / "ncm.safetensors")
+    return tmp_path / "ncm.safetensors"
+
+
+def test_the_file_says_what_it_is_and_takes_graphs_of_any_size(command: Command, model: Path):
+    said = command("export", model, "-o", "ncm.onnx", "--json").json
+    assert said["largest_difference"]["scores"] <= said["tolerance"]
+    assert said["bytes"] == Path("ncm.onnx").stat().st_size
+    written = onnx.load("ncm.onnx")
+    onnx.checker.check_model(written, full_check=True)
+    about = {entry.key: entry.value for entry in written.metadata_props}
+    assert json.loads(about["classes"]) == said["classes"] == [0, 1, 2, 3]
+    assert about["method"] == "ncm"
+    assert about["num_features"] == "16"
+    assert about["opset"] == str(written.opset_import[0].version) == str(said["opset"])
+    assert about.keys() >= {"edges", "tolerance", "ipal_version"}
+    file = session(Path("ncm.onnx"))
+    assert [entry.shape for entry in file.get_inputs()] == [["nodes", 16], [2, "edges"]]
+    assert [entry.name for entry in file.get_outputs()] == ["scores", "probabilities", "predicted"]
+    for n in (1, 3, 50):
+        found = outputs(file, np.ones((n, 16), dtype=np.float32), np.zeros((2, 2 * n), dtype=np.int64))
+        assert found["probabilities"].shape == (n, 4)
+        assert found["predicted"].shape == (n,)
+
+
+def test_people_are_told_what_was_checked(command: Command, model: Path):
+    done = command("export", model, "-o", "ncm.onnx", "--graphs", 3)
+    assert done.code == 0, done.err
+    words = " ".join(done.out.split())
+    for part in ("opset 18", "x: float32 (nodes, 16)", "on 3 random graphs", "(allowed 1e-04)", "ncm.onnx"):
+        assert part in words
+
+
+def test_the_same_model_gives_the_same_file(model: Path, tmp_path: Path):
+    files = [tmp_path / "a.onnx", tmp_path / "b.onnx"]
+    for file in files:
+        export_onnx(NCM.load(model), file, graphs=1)
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_a_file_that_exists_is_replaced_only_by_force(command: Command, model: Path):
+    Path("ncm.onnx").write_text("mine")
+    complaint(command("export", model, "-o", "ncm.onnx"), "exists already", "--force")
+    assert Path("ncm.onnx").read_text() == "mine"
+    assert command("export", model, "-o", "ncm.onnx", "--force").code == 0
+    assert Path("ncm.onnx").stat().st_size > 1000
+
+
+def test_what_cannot_be_exported_is_refused(command: Command, model: Path):
+    complaint(command("export", "nothing", "-o", "a.onnx"), "no run 'nothing'")
+    complaint(command("export", model, "-o", "no/a.onnx"), "does not exist")
+    complaint(command("export", model, "-o", "."), "is a folder")
+    model.write_bytes(model.read_bytes()[:-10])
+    complaint(command("export", model, "-o", "a.onnx"), "damaged")
+    assert not Path("a.onnx").exists()
+
+
+def test_without_the_extra_the_command_says_what_to_install(
+    command: Command, model: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("ipal.system.optional.find_spec", lambda name: None)
+    complaint(command("export", model, "-o", "a.onnx"), "pip install 'ipal[onnx]'")
+
+
+def test_too_large_a_model_is_refused(command: Command, model: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(export, "MOST_BYTES", 100)
+    complaint(command("export", model, "-o", "a.onnx"), "less than 2 GiB")
+
+
+class Unlike(NCM):
+    """A method of one's own that changes how its family predicts."""
+
+    def scores(self, graph):
+        return super().scores(graph).flip(dims=[1])
+
+
+def test_a_file_that_says_something_else_than_the_model_is_not_kept(model: Path, tmp_path: Path):
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(StoreError, match="gives other scores than the model"):
+        export_onnx(Unlike.load(model), tmp_path / "a.onnx")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_model_that_went_astray_is_not_exported(model: Path, tmp_path: Path):
+    learner = NCM.load(model)
+    learner.sum_[0, 0] = float("nan")
+    with pytest.raises(StoreError, match="itself gives NaN"):
+        export_onnx(learner, tmp_path / "a.onnx")

@@ -1,0 +1,96 @@
+"""An exported file answers as the model it was made from, on graphs of every shape."""
+
+import numpy as np
+import pytest
+
+from ipal.config import EncoderConfig
+from ipal.data.streams import TaskStream
+from ipal.deploy.export import onnx_model, program
+from ipal.deploy.export.check import random_graphs
+from ipal.learners import IPAL, LEARNERS, NCM, SLDA, Analytic, Learner
+from tests.deploy.export_support import assert_the_same, outputs, session
+from tests.learners.support import learned, make
+
+VARIANTS = {
+    "distance": (NCM, {"nearness": "distance"}),
+    "features as they are": (SLDA, {"hops": 0}),
+    "projected": (Analytic, {"sketch": 5, "hops": (0, 2), "expansion": 40}),
+    "not expanded": (Analytic, {"expansion": 0, "sums": "per-class"}),
+    "three layers": (IPAL, {"encoder": EncoderConfig(layers=3, hidden=20, width=8, last_activation="relu")}),
+}
+
+
+SMALL: dict[str, dict[str, object]] = {"analytic": {"expansion": 64}}
+FAMILIES = ["ipal", "bare", "polo", "ncm", "slda", "analytic"]
+
+
+@pytest.mark.parametrize("method", FAMILIES)
+def test_every_family_on_a_hundred_random_graphs(method: str, tiny_stream: TaskStream):
+    learner = learned(LEARNERS[method], tiny_stream, 2, epochs=2, **SMALL.get(method, {}))
+    file = session(onnx_model(learner))
+    sizes = set()
+    for x, edges in random_graphs(100, 16, seed=5):
+        assert_the_same(learner, file, x, edges)
+        sizes.add((min(len(x), 2), min(edges.shape[1], 1)))
+    assert sizes == {(1, 0), (1, 1), (2, 0), (2, 1)}, "with and without edges, of one node and of several"
+
+
+@pytest.mark.parametrize("method", sorted(LEARNERS.keys() - set(FAMILIES)))
+def test_every_other_method(method: str, tiny_stream: TaskStream):
+    learner = learned(LEARNERS[method], tiny_stream, 2, epochs=1)
+    file = session(onnx_model(learner))
+    for x, edges in random_graphs(7, 16, seed=9):
+        assert_the_same(learner, file, x, edges)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_settings_that_change_how_a_method_predicts(name: str, tiny_stream: TaskStream):
+    method, options = VARIANTS[name]
+    learner = learned(method, tiny_stream, 2, epochs=2, **options)
+    file = session(onnx_model(learner))
+    for x, edges in random_graphs(14, 16, seed=6):
+        assert_the_same(learner, file, x, edges)
+
+
+def test_wide_rows_go_over_the_graph_in_parts(tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch):
+    learner = learned(NCM, tiny_stream, 1)
+    monkeypatch.setattr(program, "COLUMNS_AT_ONCE", 5)
+    file = session(onnx_model(learner))
+    for x, edges in random_graphs(7, 16, seed=7):
+        assert_the_same(learner, file, x, edges)
+
+
+def test_a_model_of_strings_and_of_a_single_class(tiny_stream: TaskStream):
+    task = tiny_stream.task(0)
+    for names in (["oak", "elm"], ["oak", "oak"]):
+        labels = np.asarray(names)[(task.labels != task.labels[0]).astype(int)]
+        learner: Learner = make(NCM)
+        for _ in learner.learn(type(task)(task.graph, task.nodes, labels)):
+            pass
+        for x, edges in random_graphs(7, 16, seed=8):
+            assert_the_same(learner, session(onnx_model(learner)), x, edges)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e30])
+def test_features_too_small_or_too_large_to_be_squared(size: float, tiny_stream: TaskStream):
+    learner = learned(Analytic, tiny_stream, 1, expansion=64)
+    x, edges = next(random_graphs(1, 16))
+    assert_the_same(learner, session(onnx_model(learner)), np.float32(size) * x, edges)
+
+
+def test_loops_and_repeats_make_no_difference_and_directions_do(tiny_stream: TaskStream):
+    file = session(onnx_model(learned(IPAL, tiny_stream, 1, epochs=1)))
+    x = next(random_graphs(1, 16))[0][:2]
+    one_way = np.array([[0], [1]])
+    once = outputs(file, x, one_way)["scores"]
+    messy = np.array([[0, 0, 1, 0], [1, 1, 1, 0]])
+    np.testing.assert_array_equal(outputs(file, x, messy)["scores"], once)
+    assert np.abs(outputs(file, x, one_way[::-1].copy())["scores"] - once).max() > 1e-4
+
+
+@pytest.mark.parametrize("wrong", [2, -1])
+def test_an_edge_to_a_node_that_is_not_there_is_refused(wrong: int, tiny_stream: TaskStream):
+    file = session(onnx_model(learned(IPAL, tiny_stream, 1, epochs=1)))
+    x = next(random_graphs(1, 16))[0][:2]
+    with pytest.raises(Exception, match="out of data bounds"):
+        outputs(file, x, np.array([[0], [wrong]]))

@@ -1,0 +1,170 @@
+"""Predictions from a loaded model, and what of a graph they depend on."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from ipal.config import EncoderConfig, ProtocolConfig
+from ipal.data.datasets import Dataset, load
+from ipal.data.graph import Graph, checked_graph
+from ipal.data.streams import Task, TaskStream
+from ipal.deploy.predict import neighbourhood, predict, write_csv
+from ipal.errors import ConfigError, DataError
+from ipal.learners import LEARNERS, Learner, load_learner
+from ipal.learners.analytic.learner import Analytic
+from ipal.learners.ipal import IPAL
+from ipal.learners.ncm import NCM
+from tests.learners.support import learn, learned, make
+
+# One of each family: how nodes become rows differs, and so does what a prediction reaches.
+FAMILIES = {
+    "prototypes": (IPAL, {}, 2),
+    "head, three layers": (LEARNERS["ewc"], {"encoder": EncoderConfig(layers=3, hidden=16, width=8)}, 3),
+    "cosine head": (LEARNERS["polo"], {}, 2),
+    "covariances": (LEARNERS["efc"], {}, 2),
+    "exemplars": (LEARNERS["er-gnn"], {}, 2),
+    "nearest mean": (NCM, {}, 2),
+    "nearest mean, features alone": (NCM, {"hops": 0}, 0),
+    "discriminant": (LEARNERS["slda"], {"hops": 1}, 1),
+    "closed form": (Analytic, {"hops": (0, 2), "expansion": 64}, 2),
+    "closed form, projected": (Analytic, {"hops": (1,), "expansion": 0, "sketch": 8}, 1),
+}
+
+
+@pytest.fixture(scope="module")
+def sparse_graph() -> Dataset:
+    """Long paths and few edges: two hops do not reach everything."""
+    return load("synthetic:nodes=240,classes=6,features=16,signal=3,degree=3,seed=2")
+
+
+def stream_of(dataset: Dataset) -> TaskStream:
+    return TaskStream(dataset.graph, dataset.y, (3, 3), ProtocolConfig(), seed=0)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("kind", ["dense", "sparse", "directed"])
+def test_a_neighbourhood_is_enough_to_predict_as_in_the_whole_graph(
+    family: str, kind: str, sparse_graph: Dataset
+) -> None:
+    method, options, reach = FAMILIES[family]
+    learner = learned(method, stream_of(sparse_graph), 2, epochs=2, **options)
+    assert learner.reach == reach
+    graph = sparse_graph.graph
+    if kind == "sparse":
+        words = np.where(graph.x > 2, graph.x, 0).astype(np.float32)
+        graph = Graph.of(sp.csr_array(words), graph.neighbours, symmetric=True)
+    elif kind == "directed":
+        graph = checked_graph(graph.x, graph.edges[:, graph.edges[0] < 2 * graph.edges[1]], undirected=False)
+    nodes = np.array([200, 3, 77])
+    part = neighbourhood(graph, nodes, reach)
+    assert part.graph.num_nodes < graph.num_nodes / 2
+    assert np.array_equal(part.origin[part.nodes], nodes)
+    whole = predict(learner, graph)
+    for found in (predict(learner, part.graph, part.nodes), predict(learner, graph, nodes)):
+        assert found.labels == [whole.labels[node] for node in nodes]
+        assert found.probabilities == pytest.approx(whole.probabilities[nodes], abs=2e-6)
+
+
+def test_without_the_true_degrees_or_a_hop_less_predictions_differ(sparse_graph: Dataset) -> None:
+    learner = learned(IPAL, stream_of(sparse_graph), 2, epochs=2)
+    graph, nodes = sparse_graph.graph, np.arange(0, 240, 12)
+    whole = predict(learner, graph).probabilities[nodes]
+    part = neighbourhood(graph, nodes, 2)
+    forgotten = predict(learner, graph.induced(part.origin), part.nodes).probabilities
+    assert np.abs(forgotten - whole).max() > 1e-3, "the test graph has no border: it shows nothing"
+    shorter = neighbourhood(graph, nodes, 1)
+    assert np.abs(predict(learner, shorter.graph, shorter.nodes).probabilities - whole).max() > 1e-3
+
+
+def test_one_more_hop_is_as_good_as_the_true_degrees(sparse_graph: Dataset) -> None:
+    learner = learned(IPAL, stream_of(sparse_graph), 2, epochs=2)
+    graph, nodes = sparse_graph.graph, np.array([11, 12])
+    wider = neighbourhood(graph, nodes, 3)
+    found = predict(learner, graph.induced(wider.origin), wider.nodes).probabilities
+    assert found == pytest.approx(predict(learner, graph).probabilities[nodes], abs=2e-6)
+
+
+def test_a_neighbourhood_that_is_everything_is_the_graph_itself(tiny: Dataset) -> None:
+    assert neighbourhood(tiny.graph, range(240), 2).graph is tiny.graph
+
+
+@pytest.fixture
+def learner(tiny_stream: TaskStream) -> Learner:
+    known: Learner = learned(Analytic, tiny_stream, 2, hops=(1,), expansion=64)
+    return known
+
+
+def test_predictions_are_those_of_the_estimator(learner: Learner, tiny: Dataset, tmp_path: Path) -> None:
+    learner.save(tmp_path / "model.safetensors")
+    found = predict(load_learner(tmp_path / "model.safetensors"), tiny.graph)
+    assert found.labels == learner.predict_graph(tiny.graph).tolist()
+    assert found.probabilities.sum(axis=1) == pytest.approx(np.ones(240), abs=1e-5)
+    assert found.classes.tolist() == [0, 1, 2, 3]
+    assert not found.rejected.any()
+
+
+def test_nodes_of_unknown_classes_are_rejected_more_often(learner: Learner, tiny: Dataset) -> None:
+    found = predict(learner, tiny.graph, reject=0.9)
+    assert np.array_equal(found.rejected, found.confidence < 0.9)
+    assert [label is None for label in found.labels] == found.rejected.tolist()
+    unknown = tiny.y >= 4
+    assert found.rejected[unknown].mean() > found.rejected[~unknown].mean() + 0.1
+    assert sum(found.counts().values()) == (~found.rejected).sum()
+    assert predict(learner, tiny.graph, reject=1.0).rejected.sum() == (found.confidence < 1).sum()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        ([], "at least one"),
+        ([3, 240], "no node 240"),
+        ([-1], "no node -1"),
+        ([2, 5, 2], "Node 2 is named twice"),
+        ([1.5], "whole numbers"),
+        (np.zeros((2, 2), dtype=int), "a list"),
+    ],
+)
+def test_nodes_that_cannot_be_meant_are_refused(learner: Learner, tiny: Dataset, nodes: object, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        predict(learner, tiny.graph, nodes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("reject", [-0.1, 1.1, float("nan")])
+def test_a_threshold_is_a_probability(learner: Learner, tiny: Dataset, reject: float) -> None:
+    with pytest.raises(ConfigError, match="0 to 1"):
+        predict(learner, tiny.graph, reject=reject)
+
+
+def test_features_that_overflow_are_refused_and_not_answered_with_nonsense(tiny_stream: TaskStream) -> None:
+    learner = learned(LEARNERS["bare"], tiny_stream, 1, epochs=1)
+    x = np.full_like(tiny_stream.graph.x, 3e38)
+    with pytest.raises(DataError, match="so large"):
+        predict(learner, Graph.of(x, tiny_stream.graph.neighbours))
+
+
+def test_a_table_of_names_with_commas_can_be_read_back(tiny: Dataset, tmp_path: Path) -> None:
+    names = np.array(['soups, "hot"', "bread"])
+    known = learn(make(NCM), Task(tiny.graph, np.arange(80), names[np.arange(80) % 2]))
+    found = predict(known, tiny.graph, [5, 200], reject=0.6)
+    write_csv(found, tmp_path / "table.csv")
+    with (tmp_path / "table.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["node", "predicted", "confidence", "rejected", "p(bread)", 'p(soups, "hot")']
+    for place, row in enumerate(rows):
+        assert int(row["node"]) == found.nodes[place]
+        assert row["rejected"] == str(bool(found.rejected[place])).lower()
+        assert row["predicted"] == ("" if found.rejected[place] else found.labels[place])
+        assert float(row["confidence"]) == pytest.approx(found.confidence[place], rel=1e-5)
+        assert float(row["p(bread)"]) == pytest.approx(found.probabilities[place, 0], rel=1e-5)
+
+
+def test_learning_again_is_not_needed(tiny_stream: TaskStream) -> None:
+    """Prediction leaves a model as it was."""
+    learner = learned(IPAL, tiny_stream, 1, epochs=1)
+    before = {name: tensor.clone() for name, tensor in learner.state().tensors.items()}
+    predict(learner, tiny_stream.graph, [0])
+    assert all((before[name] == tensor).all() for name, tensor in learner.state().tensors.items())
+    learn(learner, tiny_stream.task(1))

@@ -1,0 +1,229 @@
+"""The server on a real socket: dawdlers, stopping, and what it refuses to start with."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ipal.data.datasets import Dataset
+from ipal.deploy.predict import predict
+from ipal.deploy.serving.bodies import NPZ, npz_body
+from ipal.learners import Learner
+from tests.deploy.support import BODY, POST, Start, told, whole_request
+from tests.support import Command, complaint
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET /health HTTP/1.1\r\nHost: x\r\nA: b\r\n"])
+def test_who_sends_no_header_in_time_is_cut_off(start: Start, sent: bytes) -> None:
+    with socket.create_connection(start(seconds=0.2)) as connection:
+        connection.sendall(sent)
+        assert told(connection) == b""
+
+
+def test_who_sends_a_body_by_drops_is_told_so(start: Start) -> None:
+    with socket.create_connection(start(seconds=0.2)) as connection:
+        connection.sendall(POST + b"Content-Length: 1000\r\n\r\n{")
+        for _ in range(3):
+            time.sleep(0.04)
+            connection.sendall(b" ")
+        answer = told(connection)
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b"did not arrive within 0.2 seconds" in answer
+
+
+def test_who_does_not_read_the_answers_is_cut_off(start: Start) -> None:
+    """More answers than the buffers in between hold: the server cannot go on, and does not wait forever."""
+    asked, address = 3000, start(seconds=0.5)
+
+    def answered() -> int:
+        counter = http.client.HTTPConnection(*address)
+        counter.request("GET", "/metrics")
+        lines = counter.getresponse().read().decode().splitlines()
+        counter.close()
+        return sum(int(float(line.split()[-1])) for line in lines if "requests_total{" in line and '"/docs"' in line)
+
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(address)
+        connection.sendall(b"GET /docs HTTP/1.1\r\nHost: a\r\n\r\n" * asked)
+        before, now = -1, 0
+        while now > before:  # until no more is answered: then the connection's time is over
+            time.sleep(1.0)
+            before, now = now, answered()
+        read = told(connection)
+    assert 0 < read.count(b"HTTP/1.1 200 ") < asked
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"hello\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 90,
+        b"GET /health HTTP/1.1\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        POST + b"Content-Length: -1\r\n\r\n",
+        POST + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n{}",
+        POST + b"Transfer-Encoding: nonsense\r\n\r\n",
+        POST + b"A: " + b"b" * 100_000,
+    ],
+    ids=["words", "TLS", "no host", "two hosts", "negative", "two lengths", "encoding", "large header"],
+)
+def test_what_is_no_http_is_refused_in_a_sentence(start: Start, sent: bytes) -> None:
+    with socket.create_connection(start()) as connection:
+        connection.sendall(sent)
+        answer = told(connection)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 501 "))
+    assert b"application/json" in head
+    assert "no HTTP request" in json.loads(body)["error"]
+
+
+def test_nonsense_in_the_middle_of_a_body_ends_the_connection_and_no_more(start: Start) -> None:
+    address = start()
+    with socket.create_connection(address) as connection:
+        connection.sendall(POST + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n")
+        assert told(connection).startswith(b"HTTP/1.1 400 ")
+    with socket.create_connection(address) as connection:
+        # Refused by its header: the nonsense comes after the answer.
+        refused = POST.replace(b"application/json", b"text/plain") + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"
+        connection.sendall(refused)
+        assert told(connection).startswith((b"HTTP/1.1 415 ", b"HTTP/1.1 400 "))
+    with socket.create_connection(address) as connection:
+        connection.sendall(whole_request())
+        assert told(connection).startswith(b"HTTP/1.1 200 ")
+
+
+def test_the_rest_of_a_refused_body_does_not_hide_the_answer(start: Start) -> None:
+    address = start(bytes=1000)
+    connection = http.client.HTTPConnection(*address)
+    for _ in range(2):
+        connection.request("POST", "/predict", b"x" * 3_000_000, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        assert answer.status == 413
+        assert "--max-bytes" in json.loads(answer.read())["error"]
+    connection.close()
+
+
+def test_more_connections_than_allowed_are_not_taken(start: Start) -> None:
+    address = start(connections=2)
+    first, second, third = (socket.create_connection(address) for _ in range(3))
+    with first, second, third:
+        assert told(third) == b""
+        second.sendall(whole_request())
+        assert told(second).startswith(b"HTTP/1.1 200 ")
+    with socket.create_connection(address) as fourth:
+        fourth.sendall(whole_request())
+        assert told(fourth).startswith(b"HTTP/1.1 200 ")
+
+
+def test_no_answer_waits_for_an_acknowledgement(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    connection_made = H11Protocol.connection_made
+
+    def watched(self: Any, transport: Any) -> None:
+        made.append(transport.get_extra_info("socket"))
+        connection_made(self, transport)
+
+    monkeypatch.setattr(H11Protocol, "connection_made", watched)
+    with socket.create_connection(start()) as connection:
+        connection.sendall(POST + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY)
+        assert connection.recv(100)
+        assert made[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+# ---------------------------------------------------------------------- the command
+
+
+@pytest.fixture
+def model(known: Learner, tmp_path: Path) -> Path:
+    known.save(tmp_path / "model.safetensors")
+    return tmp_path / "model.safetensors"
+
+
+def test_the_command_serves_and_stops_gracefully(model: Path, known: Learner, tiny: Dataset, tmp_path: Path) -> None:
+    token = "0123456789abcdef-token"
+    (tmp_path / "token").write_text(token + "\n")
+    command = [sys.executable, "-m", "ipal", "serve", str(model), "--port", "0", "--token-file", "token"]
+    environment = {**os.environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
+    options: dict[str, Any] = {"cwd": tmp_path, "env": environment, "text": True}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options) as server:
+        assert server.stdout is not None
+        line = server.stdout.readline()
+        assert line.startswith("Listening on http://127.0.0.1:"), server.communicate()
+        port = int(line.strip().rpartition(":")[2])
+        connection = http.client.HTTPConnection("127.0.0.1", port)
+        connection.request("GET", "/memory")
+        answer = connection.getresponse()
+        assert (answer.status, "error" in json.loads(answer.read())) == (401, True)
+        # In the middle of a request when it is told to stop.
+        body, headers = npz_body(tiny.graph), {"Content-Type": NPZ, "Authorization": f"Bearer {token}"}
+        connection.putrequest("POST", "/predict")
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            connection.putheader(name, value)
+        connection.endheaders(body[:1000])
+        time.sleep(0.3)
+        server.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        connection.send(body[1000:])
+        answer = connection.getresponse()
+        assert json.loads(answer.read())["predicted"] == predict(known, tiny.graph).labels
+        connection.close()
+        out, err = server.communicate(timeout=20)
+    assert server.returncode == 0
+    assert out == ""
+    assert "Stopped" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--host", "0.0.0.0"], ["0.0.0.0", "--token-file", "127.0.0.1"]),
+        (["--host", "::"], ["--token-file"]),
+        (["--host", "192.168.1.7"], ["--token-file"]),
+        (["--token-file", "missing"], ["missing", "cannot be read"]),
+        (["--token-file", "empty"], ["empty", "openssl"]),
+        (["--token-file", "short"], ["at least 16"]),
+        (["--host", "no.such.name.invalid", "--token-file", "good"], ["no.such.name.invalid", "--host"]),
+        (["--max-bytes", "many"], ["--max-bytes", "many"]),
+    ],
+)
+def test_what_cannot_be_served_is_said_at_once(
+    command: Command, model: Path, tmp_path: Path, options: list[str], words: list[str]
+) -> None:
+    for name, content in {"empty": "\n", "short": "abc", "good": "0123456789abcdef"}.items():
+        (tmp_path / name).write_text(content)
+    complaint(command("serve", model, *options), *words)
+
+
+def test_a_token_may_come_from_the_environment(command: Command, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IPAL_TOKEN", "short")
+    complaint(command("serve", model), "at least 16")
+
+
+def test_a_port_that_is_taken_is_said(command: Command, model: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        complaint(command("serve", model, "--port", port), str(port), "in use", "--port")
+
+
+def test_without_the_libraries_it_is_said_what_to_install(
+    command: Command, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from importlib.util import find_spec
+
+    monkeypatch.setattr("ipal.system.optional.find_spec", lambda name: None if name == "fastapi" else find_spec(name))
+    complaint(command("serve", model), "fastapi", "pip install 'ipal[serve]'")
+
+
+def test_a_model_that_is_not_there_is_said(command: Command) -> None:
+    complaint(command("serve", "nothing"), "There is no run 'nothing'")

@@ -1,0 +1,302 @@
+"""The estimator's face, for every registered method."""
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from torch_geometric.data import Data
+
+import ipal
+from ipal.config import EncoderConfig, ProtocolConfig, TrainConfig
+from ipal.data.datasets import Dataset
+from ipal.data.streams import TaskStream, default_split
+from ipal.errors import ConfigError, DataError, StoreError
+from ipal.learners import LEARNERS, Learner
+from ipal.learners.state import State
+from ipal.learners.trained import TrainedLearner
+
+METHODS = pytest.mark.parametrize("method", list(LEARNERS.values()), ids=list(LEARNERS))
+
+# A head starts from nothing with every class: in so few epochs it learns at this rate, not at the default one.
+FEW = TrainConfig(epochs=15, lr_base=1e-2, lr_next=1e-2)
+SMALL = EncoderConfig(hidden=32, width=32)
+# What holds old parameters in place holds new classes off: where the newest task must be learned, gently.
+GENTLE = {
+    "ewc": {"strength": 1.0},
+    "mas": {"strength": 0.01},
+    "twp": {"loss_strength": 1.0, "topology_strength": 1.0},
+    "polo": {"kappa": 0.1, "replay_strength": 1.0},
+}
+# It chooses its hops; on a tiny graph a wide expansion only takes longer.
+NARROW = {"analytic": {"expansion": 64}}
+# What a method must be told before a class may come in parts.
+IN_PARTS = {"analytic": {"sums": "per-class"}}
+
+
+def make(method: type[Learner], **options: object) -> Learner:
+    """A learner that trains quickly, where it trains."""
+    shared = {"train": FEW, "encoder": SMALL}
+    used = {name: shared[name] for name in shared.keys() & method.shared_settings()}
+    return method(**{**used, **NARROW.get(method.name, {}), **options})
+
+
+def data_of(stream: TaskStream, index: int) -> Data:
+    """A task as a user would bring it: all labels present, the mask says which count."""
+    task = stream.task(index)
+    nodes = np.flatnonzero(stream.task_of == index)
+    mask = torch.zeros(task.graph.num_nodes, dtype=torch.bool)
+    mask[task.nodes] = True
+    return Data(
+        x=torch.from_numpy(task.graph.x),
+        edge_index=torch.from_numpy(task.graph.edges),
+        y=torch.from_numpy(stream.y[nodes]),
+        train_mask=mask,
+    )
+
+
+def fitted(method: type[Learner], stream: TaskStream, tasks: int = 3, **options: object) -> Learner:
+    learner = make(method, **{"seed": 1, **options})
+    for index in range(tasks):
+        learner.partial_fit(data_of(stream, index))
+    return learner
+
+
+@pytest.fixture(scope="module")
+def known(tiny: Dataset) -> Callable[..., Learner]:
+    """Learners taught once for all tests that only look at them."""
+    stream = TaskStream(tiny.graph, tiny.y, default_split(tiny.num_classes), ProtocolConfig(), seed=0)
+    return cache(lambda method, tasks=3: fitted(method, stream, tasks))
+
+
+@METHODS
+def test_new_classes_need_not_be_announced_and_are_learned(method, tiny_stream: TaskStream):
+    learner = make(method, **GENTLE.get(method.name, {}))
+    for index in range(3):
+        assert learner.partial_fit(data_of(tiny_stream, index)) is learner
+        assert learner.classes_.tolist() == [label for classes in tiny_stream.classes[: index + 1] for label in classes]
+        task = data_of(tiny_stream, index)
+        held_out = ~task.train_mask.numpy()
+        assert np.mean(learner.predict(task)[held_out] == task.y.numpy()[held_out]) > 0.7
+
+
+@METHODS
+def test_a_class_never_seen_is_never_predicted(method, known, tiny_stream: TaskStream):
+    learner = known(method, tasks=1)
+    assert set(learner.predict(data_of(tiny_stream, 2))) <= set(tiny_stream.classes[0])
+
+
+@METHODS
+def test_probabilities_sum_to_one_and_agree_with_predictions(method, known, tiny_stream: TaskStream):
+    learner, graph = known(method), data_of(tiny_stream, 1)
+    p = learner.predict_proba(graph)
+    assert p.shape == (graph.num_nodes, 6)
+    np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-5)
+    assert np.array_equal(learner.classes_[p.argmax(axis=1)], learner.predict(graph))
+
+
+@METHODS
+def test_predict_changes_nothing(method, tiny_stream: TaskStream):
+    learner = fitted(method, tiny_stream, tasks=2)
+    before = learner.state()
+    first = learner.predict(data_of(tiny_stream, 0))
+    assert np.array_equal(first, learner.predict(data_of(tiny_stream, 0)))
+    after = learner.state()
+    assert all(torch.equal(before.tensors[name], after.tensors[name]) for name in before.tensors)
+
+
+@METHODS
+def test_a_saved_model_predicts_and_goes_on_learning_as_if_never_saved(method, tiny_stream: TaskStream, tmp_path):
+    learner = fitted(method, tiny_stream, tasks=2)
+    learner.save(tmp_path / "model.safetensors", moments=True)
+    loaded = method.load(tmp_path / "model.safetensors")
+    assert loaded.get_params() == learner.get_params()
+    assert loaded.memory_report() == learner.memory_report()
+    before = learner.predict_proba(data_of(tiny_stream, 2))
+    assert np.array_equal(loaded.predict_proba(data_of(tiny_stream, 2)), before)
+    assert type(ipal.load(tmp_path / "model.safetensors")) is method
+    for one in (learner, loaded):
+        one.partial_fit(data_of(tiny_stream, 2))
+    assert loaded.state().facts == learner.state().facts
+    assert loaded.state().tensors.keys() == learner.state().tensors.keys()
+    for name, tensor in learner.state().tensors.items():
+        assert torch.equal(tensor, loaded.state().tensors[name]), name
+
+
+@METHODS
+def test_a_saved_model_has_no_moments_and_goes_on_learning_with_fresh_ones(method, tiny_stream: TaskStream, tmp_path):
+    learner = fitted(method, tiny_stream, tasks=2)
+    learner.save(tmp_path / "model.safetensors")
+    assert not [name for name in State.load(tmp_path / "model.safetensors").tensors if name.startswith("optimizer")]
+    loaded = method.load(tmp_path / "model.safetensors")
+    report = learner.memory_report()
+    assert loaded.memory_report() == {**report, "only_while_learning": []}
+    state = learner.state()
+    if issubclass(method, TrainedLearner):
+        learner.renew_optimizer()
+    assert state.tensors.keys() >= loaded.state().tensors.keys() == learner.state().tensors.keys()
+    for one in (learner, loaded):
+        one.partial_fit(data_of(tiny_stream, 2))
+    for name, tensor in learner.state().tensors.items():
+        assert torch.equal(tensor, loaded.state().tensors[name]), name
+
+
+def test_a_model_made_on_a_gpu_can_be_loaded_and_draws_from_its_seed(tiny_stream: TaskStream, tmp_path):
+    """A GPU's random state has 16 bytes, which no processor's generator takes."""
+    learner = fitted(ipal.IPAL, tiny_stream, tasks=1)
+    state = learner.state()
+    State({**state.tensors, "generator": torch.zeros(16, dtype=torch.uint8)}, state.facts).save(tmp_path / "m")
+    loaded = ipal.load(tmp_path / "m")
+    assert np.array_equal(loaded.predict(data_of(tiny_stream, 0)), learner.predict(data_of(tiny_stream, 0)))
+    assert loaded.partial_fit(data_of(tiny_stream, 1)).classes_.tolist() == [0, 1, 2, 3]
+
+
+@METHODS
+def test_the_memory_report_counts_the_bytes_really_kept(method, known, tiny_stream: TaskStream):
+    learner = known(method)
+    report = learner.memory_report()
+    passing = sum(item["bytes"] for item in report["only_while_learning"])
+    kept = sum(t.numel() * t.element_size() for t in learner.state().tensors.values())
+    assert report["bytes"] == kept - passing == sum(item["bytes"] for item in report["items"])
+    assert bool(passing) == issubclass(method, TrainedLearner)
+    if report["nodes_behind_class"]:
+        labels = np.concatenate([tiny_stream.task(index).labels for index in range(3)])
+        assert report["nodes_behind_class"] == {str(label): int(np.sum(labels == label)) for label in range(6)}
+
+
+def rows_kept(learner: Learner, rows: np.ndarray) -> int:
+    """How many of these rows of features stand anywhere in what the learner keeps."""
+    floats = [t.reshape(-1) for t in learner.state().tensors.values() if t.dtype.is_floating_point]
+    windows = np.lib.stride_tricks.sliding_window_view(torch.cat(floats).numpy(), rows.shape[1])
+    begins = [windows[np.isclose(windows[:, 0], row[0], rtol=1e-5)] for row in rows]
+    return sum(bool(np.isclose(some, row, rtol=1e-5).all(axis=1).any()) for row, some in zip(rows, begins, strict=True))
+
+
+@METHODS
+def test_only_a_method_that_says_so_keeps_rows_of_the_data(method, known, tiny_stream: TaskStream):
+    kept = rows_kept(known(method), tiny_stream.graph.x)
+    if method.stores_exemplars:
+        assert kept >= 6 * 10  # some of every class, so the check can fail
+    else:
+        assert kept == 0
+    assert {name for name, learner in LEARNERS.items() if learner.stores_exemplars} == {"joint", "gem", "er-gnn"}
+
+
+@METHODS
+def test_one_task_is_a_stream_too(method, known, tiny_stream: TaskStream):
+    learner, task = known(method, tasks=1), data_of(tiny_stream, 0)
+    assert len(learner.classes_) == 2
+    assert np.mean(learner.predict(task) == task.y.numpy()) > 0.8
+
+
+@METHODS
+def test_permuting_the_nodes_permutes_the_embeddings_and_changes_no_score(method, known, tiny_stream: TaskStream):
+    learner, graph = known(method), data_of(tiny_stream, 0)
+    order = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(0))
+    place = torch.empty_like(order)
+    place[order] = torch.arange(len(order))
+    permuted = Data(x=graph.x[order], edge_index=place[graph.edge_index])
+    np.testing.assert_allclose(learner.embed(permuted), learner.embed(graph)[order], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(learner.predict_proba(permuted), learner.predict_proba(graph)[order], atol=1e-4)
+
+
+@METHODS
+def test_labels_may_be_strings(method, tiny_stream: TaskStream, tmp_path):
+    names = np.array(["ant", "bee", "cat", "dog", "eel", "fox"])
+    learner = make(method)
+    for index in range(3):
+        task = data_of(tiny_stream, index)
+        task.y = names[task.y.numpy()]
+        learner.partial_fit(task)
+    learner.save(tmp_path / "m")
+    assert method.load(tmp_path / "m").classes_.tolist() == names.tolist()
+    assert set(learner.predict(data_of(tiny_stream, 0))) <= set(names.tolist())
+
+
+@METHODS
+def test_nodes_without_edges_and_nodes_that_were_not_there_work(method, known, tiny_stream: TaskStream):
+    learner = known(method)
+    lonely = Data(x=torch.from_numpy(tiny_stream.graph.x[:5]), edge_index=torch.zeros(2, 0, dtype=torch.long))
+    assert learner.predict(lonely).shape == (5,)
+    assert np.isfinite(learner.embed(Data(x=torch.zeros(1, 16)))).all()
+
+
+@METHODS
+def test_sparse_features_give_what_dense_ones_give(method, known, tiny_stream: TaskStream):
+    learner, graph = known(method), data_of(tiny_stream, 0)
+    sparse = Data(x=graph.x.to_sparse_coo(), edge_index=graph.edge_index)
+    np.testing.assert_allclose(learner.embed(sparse), learner.embed(graph), rtol=1e-4, atol=1e-5)
+
+
+@METHODS
+def test_tasks_may_bring_sparse_and_dense_features_in_turn(method, tiny_stream: TaskStream, tmp_path):
+    learner = make(method)
+    tasks = [data_of(tiny_stream, index) for index in range(3)]
+    tasks[1].x = tasks[1].x.to_sparse_coo()
+    for task in tasks:
+        learner.partial_fit(task)
+    dense = fitted(method, tiny_stream, seed=0)
+    np.testing.assert_allclose(learner.predict_proba(tasks[0]), dense.predict_proba(tasks[0]), atol=0.02)
+    learner.save(tmp_path / "m")
+    assert np.array_equal(method.load(tmp_path / "m").predict(tasks[1]), learner.predict(tasks[1]))
+
+
+@METHODS
+def test_classes_may_come_one_at_a_time_and_with_a_single_node(method, tiny_stream: TaskStream):
+    learner = make(method)
+    for label in range(3):
+        x = torch.from_numpy(tiny_stream.graph.x[np.flatnonzero(tiny_stream.y == label)[:1]])
+        learner.partial_fit(Data(x=x, y=torch.tensor([label])))
+    p = learner.predict_proba(data_of(tiny_stream, 0))
+    assert p.shape[1] == 3
+    assert np.isfinite(p).all()
+
+
+@METHODS
+def test_a_class_that_comes_again_is_learned_further(method, tiny_stream: TaskStream):
+    learner = fitted(method, tiny_stream, tasks=2, **GENTLE.get(method.name, {}), **IN_PARTS.get(method.name, {}))
+    learner.partial_fit(data_of(tiny_stream, 0))
+    assert learner.classes_.tolist() == [0, 1, 2, 3]
+    assert learner.predict_proba(data_of(tiny_stream, 0)).shape[1] == 4
+    behind = learner.memory_report()["nodes_behind_class"]
+    if behind:
+        assert behind["0"] == 2 * np.sum(tiny_stream.task(0).labels == 0)
+    assert np.mean(learner.predict(data_of(tiny_stream, 0)) == tiny_stream.y[tiny_stream.task_of == 0]) > 0.8
+
+
+@METHODS
+def test_labels_outside_the_mask_are_not_even_looked_at(method, tiny_stream: TaskStream):
+    task = data_of(tiny_stream, 0)
+    garbage = task.clone()
+    garbage.y = task.y.float()
+    garbage.y[~task.train_mask] = float("nan")
+    a, b = (make(method).partial_fit(t).state().tensors for t in (task, garbage))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+@METHODS
+def test_scikit_learn_can_clone_it(method):
+    learner = method(seed=7)
+    assert clone(learner).get_params() == learner.get_params()
+
+
+@METHODS
+def test_misuse_is_answered_with_a_sentence(method, tiny: Dataset, tiny_stream: TaskStream, tmp_path):
+    task = data_of(tiny_stream, 0)
+    with pytest.raises(ConfigError, match="partial_fit first"):
+        method().predict(task)
+    with pytest.raises(DataError, match="No node"):
+        method().partial_fit(Data(x=task.x, edge_index=task.edge_index, y=task.y, train_mask=~task.train_mask & False))
+    learner = fitted(method, tiny_stream, 1)
+    with pytest.raises(DataError, match="trained on 16"):
+        learner.predict(Data(x=torch.zeros(3, 4)))
+    names = Data(x=task.x, edge_index=task.edge_index, y=np.array(["a"] * len(task.x)))
+    with pytest.raises(DataError, match="of one kind"):
+        learner.partial_fit(names)
+    with pytest.raises(DataError, match="train_mask"):
+        method().partial_fit(Data(x=task.x, y=task.y, train_mask=torch.ones(3, dtype=torch.bool)))
+    (tmp_path / "m").write_bytes(b"not a model")
+    with pytest.raises(StoreError, match="damaged"):
+        method.load(tmp_path / "m")

@@ -1,0 +1,176 @@
+"""Every setting of every method does something."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+
+from ipal.data.streams import TaskStream
+from ipal.errors import IpalError
+from ipal.learners import LEARNERS
+from tests.learners.support import learned
+
+OTHER = {
+    "beta": 0.5,
+    "budget": 3,
+    "choice": "mean",
+    "competing": "current",
+    "damping": 5.0,
+    "distance": 1.5,
+    "fisher": "batch",
+    "hops": 3,
+    "kappa": 0.1,
+    "loss_strength": 0.0,
+    "margin": 3.0,
+    "memory": 3,
+    "nearness": "distance",
+    "replay_strength": 0.5,
+    "rho": 0.3,
+    "ridge": 2.0,
+    "samples": 3,
+    "shrinkage": 0.5,
+    "sigma": 1.0,
+    "softening": 5.0,
+    "strength": 0.1,
+    "tau": 0.5,
+    "topology_strength": 0.0,
+}
+# Where a method's setting has another's name, or is its own alone.
+OTHER_OF = {
+    "analytic": {
+        "hops": (0,),
+        "expansion": 16,
+        "sums": "per-class",
+        "memory": 1e-5,
+        "expected_classes": 4,
+        "sketch": 4,
+    }
+}
+# What another setting must be, so that this one can matter.
+TOGETHER = {"distance": {"budget": 3}, "choice": {"budget": 3, "distance": 1.5}}
+# The closed form is quick where it is narrow; what limits its width must have a width to choose, of 1024 or none.
+NARROW = {name: {"expansion": 64} for name in ("hops", "expansion", "sums", "sketch", "ridge")}
+LIMITED = {
+    "memory": {"memory": 0.008, "hops": (1,)},
+    "expected_classes": {"memory": 0.016, "hops": (1,), "sums": "per-class"},
+}
+TOGETHER_OF = {"analytic": NARROW | LIMITED}
+# IPAL's own settings are tried in tests/learners/test_ipal.py.
+SETTINGS = [(name, setting) for name, method in LEARNERS.items() if name != "ipal" for setting in method.own_settings()]
+
+
+@pytest.mark.parametrize("method", LEARNERS.values(), ids=list(LEARNERS))
+def test_settings_are_described_without_changing_what_pydantic_knows(method):
+    fields = method.__pydantic_fields__
+    before = {name: info.description for name, info in fields.items()}
+    described = method.own_settings()
+    assert all(info.description for info in described.values())
+    for info in described.values():
+        info.description = "changed"
+    assert {name: info.description for name, info in fields.items()} == before
+
+
+@pytest.mark.parametrize(("method", "setting"), SETTINGS)
+def test_every_setting_of_every_method_changes_what_is_learned_or_said(method, setting, tiny_stream: TaskStream):
+    options = TOGETHER_OF.get(method, TOGETHER).get(setting, {})
+    other = OTHER_OF.get(method, {}).get(setting, OTHER.get(setting))
+    exam = tiny_stream.exams(1)[0].graph
+    told = []
+    for more in ({}, {setting: other}):
+        learner = learned(LEARNERS[method], tiny_stream, 2, **{**options, **more})
+        with torch.no_grad():
+            said = learner.probabilities(learner.scores(exam), exam).numpy()
+        kept = {name: t.numpy() for name, t in learner.tensors().items() if name != "generator"}
+        told.append([said, *(kept[name] for name in sorted(kept))])
+    same = len(told[0]) == len(told[1]) and all(np.array_equal(a, b) for a, b in zip(*told, strict=True))
+    assert not same
+
+
+# Setting, default, a value that is just allowed, one that is not: what docs and published runs rely on.
+TAU = ("tau", 0.07, 0.01, 0.0)
+RANGES = {
+    "ipal": [
+        TAU,
+        ("gamma", 0.4, 0.0, -0.01),
+        ("alpha", 0.85, 0.0, -0.01),
+        ("alpha", 0.85, 0.99, 1.0),
+        ("beta", 0.1, -1.0, None),
+        ("k", 10, 1, 0),
+        ("subset", 100, 1, 0),
+        ("boundary", True, False, "perhaps"),
+        ("replay", True, False, "perhaps"),
+        ("distillation", "ipad", "fd", "other"),
+        ("node_weights", "pagerank", "degree", "other"),
+        ("hardness", "entropy", "margin", "other"),
+        ("compensation", "softmax", "printed", "other"),
+    ],
+    "bare": [("competing", "seen", "current", "other")],
+    "ewc": [("strength", 1e4, 0.0, -0.01), ("fisher", "per-node", "batch", "other")],
+    "mas": [("strength", 1e4, 0.0, -0.01)],
+    "lwf": [("strength", 1.0, 0.0, -0.01), ("softening", 2.0, 0.01, 0.0)],
+    "gem": [("memory", 100, 1, 0), ("hops", 1, 0, -1), ("margin", 0.5, 0.0, -0.01)],
+    "twp": [
+        ("loss_strength", 1e4, 0.0, -0.01),
+        ("topology_strength", 1e4, 0.0, -0.01),
+        ("beta", 0.01, 0.0, -0.01),
+    ],
+    "er-gnn": [("budget", 100, 1, 0), ("choice", "coverage", "mean", "other"), ("distance", 0.5, 0.01, 0.0)],
+    "polo": [("replay_strength", 10.0, 0.0, -0.01), ("kappa", 10.0, 0.0, -0.01), ("rho", 1.0, 0.0, -0.01)],
+    "efc": [
+        ("strength", 10.0, 0.0, -0.01),
+        ("damping", 0.1, 0.0, -0.01),
+        ("ridge", 0.1, 0.01, 0.0),
+        ("sigma", 0.2, 0.01, 0.0),
+        ("samples", 20, 1, 0),
+    ],
+    "pr": [("samples", 10, 1, 0)],
+    "pcl": [TAU],
+    "ncm": [TAU, ("hops", 2, 0, -1), ("nearness", "cosine", "distance", "other")],
+    "slda": [("hops", 2, 0, -1), ("shrinkage", 0.01, 0.001, 0.0), ("shrinkage", 0.01, 1.0, 1.01)],
+    "analytic": [
+        ("hops", "auto", (0,), (-1,)),
+        ("expansion", "auto", 0, -1),
+        ("ridge", "auto", 0.0, -0.01),
+        ("sums", "pooled", "per-class", "other"),
+        ("memory", 1.0, 0.01, 0.0),
+        ("expected_classes", 100, 1, 0),
+        ("sketch", 1024, 1, 0),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "setting", "default", "allowed", "refused"),
+    [(method, *each) for method, settings in RANGES.items() for each in settings],
+)
+def test_a_setting_has_its_default_and_its_range(
+    method: str, setting: str, default: Any, allowed: Any, refused: Any
+) -> None:
+    learner = LEARNERS[method]
+    assert getattr(learner(), setting) == default
+    assert getattr(learner(**{setting: allowed}), setting) == allowed
+    with pytest.raises((ValidationError, IpalError), match=setting):
+        learner(**{setting: refused})
+
+
+def test_every_setting_has_a_default_and_a_range_here() -> None:
+    shared = {"competing"}  # inherited by all with a head, tried with one of them
+    for name, method in LEARNERS.items():
+        listed = {setting for setting, *_ in RANGES.get(name, [])}
+        assert set(method.own_settings()) - listed <= shared, name
+
+
+# Which methods keep nodes, keep their network before a task, and may have their steps recorded by a GPU.
+STORES, LOOKS_BACK, WAITS = {"joint", "gem", "er-gnn"}, {"ipal", "lwf", "polo", "efc"}, {"gem"}
+
+
+@pytest.mark.parametrize("method", LEARNERS)
+def test_what_a_method_says_of_itself(method: str) -> None:
+    learner = LEARNERS[method]
+    assert learner.name == method
+    assert learner.stores_exemplars == (method in STORES)
+    assert getattr(learner, "looks_back", False) == (method in LOOKS_BACK)
+    assert getattr(learner, "recordable", True) == (method not in WAITS)
+    assert getattr(learner, "temperature", None) == (0.1 if method == "polo" else None)

@@ -1,0 +1,238 @@
+"""NCM and SLDA: the order of tasks does not matter, and neither does cutting them."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.neighbors import NearestCentroid
+
+from ipal.data.csr import Neighbours
+from ipal.data.graph import Graph
+from ipal.data.streams import Task, TaskStream
+from ipal.errors import CapacityError, NonFiniteError
+from ipal.learners import NCM, SLDA, training_free
+from ipal.learners.exemplars import disjoint_union
+from ipal.learners.training_free import propagated
+from ipal.system import free_memory, memory_budget
+from ipal.system.memory_budget import Budget
+from tests.learners.support import learn
+
+BOTH = pytest.mark.parametrize("method", [NCM, SLDA], ids=lambda m: m.name)
+
+
+def by_label(learner: NCM | SLDA, graph: Graph) -> np.ndarray:
+    """Scores with the classes in the order of their labels."""
+    return learner.scores(graph).numpy()[:, np.argsort(learner.labels_)]
+
+
+@BOTH
+def test_the_order_of_tasks_does_not_matter_and_all_at_once_gives_the_same(method, tiny_stream: TaskStream):
+    tasks = [tiny_stream.task(index) for index in range(3)]
+    forth, back = learn(method(), *tasks), learn(method(), *reversed(tasks))
+    together = learn(method(), disjoint_union(disjoint_union(*tasks[:2]), tasks[2]))
+    for task in tasks:
+        expected = by_label(forth, task.graph)
+        for other in (back, together):
+            np.testing.assert_allclose(by_label(other, task.graph), expected, rtol=1e-3, atol=1e-3)
+            assert np.array_equal(other.predict_graph(task.graph), forth.predict_graph(task.graph))
+
+
+@BOTH
+def test_a_class_that_comes_in_parts_is_the_class_that_comes_whole(method, tiny_stream: TaskStream):
+    task = tiny_stream.task(0)
+    order = np.argsort(propagated(task.graph, 2)[task.nodes, 0], kind="stable")  # parts that differ
+    first, second = (Task(task.graph, task.nodes[half], task.labels[half]) for half in np.array_split(order, 2))
+    parts, whole = learn(method(), first, second), learn(method(), task)
+    np.testing.assert_allclose(by_label(parts, task.graph), by_label(whole, task.graph), rtol=1e-3, atol=1e-3)
+    assert parts.nodes_behind_class() == whole.nodes_behind_class()
+
+
+@BOTH
+@pytest.mark.parametrize("hops", [0, 1, 3])
+def test_sparse_features_are_learned_as_dense_ones_are(method, hops, tiny_stream: TaskStream):
+    task = tiny_stream.task(0)
+    thin = Task(Graph(sp.csr_array(task.graph.x), task.graph.edges), task.nodes, task.labels)
+    dense, sparse = learn(method(hops=hops), task), learn(method(hops=hops), thin)
+    np.testing.assert_allclose(
+        sparse.scores(thin.graph).numpy(), dense.scores(task.graph).numpy(), rtol=1e-3, atol=1e-3
+    )
+
+
+@BOTH
+def test_nothing_is_trained(method, tiny_stream: TaskStream):
+    learner = method()
+    assert learner.epochs == 0
+    assert list(learner.learn(tiny_stream.task(0))) == []
+    assert method.shared_settings() == {"seed", "device"}
+
+
+def test_ncm_by_distance_is_scikit_learns_nearest_centroid(tiny_stream: TaskStream):
+    learner = learn(NCM(nearness="distance"), *(tiny_stream.task(index) for index in range(3)))
+    x, y = training_rows(tiny_stream)
+    centroids = NearestCentroid().fit(x, y)
+    for index in range(3):
+        graph = tiny_stream.task(index).graph
+        assert np.array_equal(learner.predict_graph(graph), centroids.predict(propagated(graph, 2)))
+
+
+def test_ncm_by_cosine_does_not_ask_for_the_length_of_features(tiny_stream: TaskStream):
+    task = tiny_stream.task(0)
+    learner = learn(NCM(hops=0), task)
+    longer = Graph(7 * task.graph.x, task.graph.edges)
+    first, second = (learner.probabilities(learner.scores(graph), graph).numpy() for graph in (task.graph, longer))
+    np.testing.assert_allclose(second, first, rtol=1e-4, atol=1e-6)
+    # A probability ratio is the exponential of a difference of cosines, divided by tau.
+    assert np.abs(np.log(first[:, 0] / first[:, 1])).max() <= 2 / learner.tau + 1e-4
+    nothing = Graph(np.zeros((1, 16), dtype=np.float32), np.zeros((2, 0), dtype=np.int64))
+    assert learner.scores(nothing).tolist() == [[0.0, 0.0]]
+    assert learner.probabilities(learner.scores(nothing), nothing).tolist() == [[0.5, 0.5]]
+
+
+@pytest.mark.parametrize("hops", [0, 1, 3])
+def test_sums_and_products_are_those_of_propagated_features(hops, tiny_stream: TaskStream):
+    task = tiny_stream.task(0)
+    learner = learn(NCM(hops=hops), task)
+    x = propagated(task.graph, hops)
+    for row, label in enumerate(learner.classes_):
+        own = x[task.nodes[task.labels == label]]
+        np.testing.assert_allclose(learner.sum_[row].numpy(), own.sum(axis=0), rtol=1e-4, atol=1e-5)
+    weights = learner.mean_
+    np.testing.assert_allclose(learner.products(task.graph, weights), x @ weights.numpy().T, rtol=1e-4, atol=1e-5)
+
+
+def test_slda_predicts_as_scikit_learns_discriminant_analysis(tiny_stream: TaskStream):
+    learner = learn(SLDA(shrinkage=1e-5), *(tiny_stream.task(index) for index in range(3)))
+    x, y = training_rows(tiny_stream)
+    counts = np.bincount(y)
+    # There a class's share in the covariance is its prior; afterwards all are equally likely, as here.
+    reference = LinearDiscriminantAnalysis(solver="lsqr", priors=counts / counts.sum()).fit(x, y)
+    reference.intercept_ -= np.log(reference.priors_)
+    agree = []
+    for index in range(3):
+        graph = tiny_stream.task(index).graph
+        agree.append(learner.predict_graph(graph) == reference.predict(propagated(graph, 2)))
+    assert np.mean(np.concatenate(agree)) > 0.99
+
+
+def test_slda_covariance_is_the_one_within_classes(tiny_stream: TaskStream):
+    learner = learn(SLDA(), *(tiny_stream.task(index) for index in range(3)))
+    x, y = training_rows(tiny_stream)
+    means = np.stack([x[y == label].mean(axis=0) for label in range(6)])
+    centred = x.astype(np.float64) - means[y]
+    np.testing.assert_allclose(learner.scatter_.numpy(), centred.T @ centred, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(learner.mean_, torch.from_numpy(means), rtol=1e-4, atol=1e-5)
+
+
+def test_slda_does_not_mind_where_the_features_zero_is(tiny_stream: TaskStream):
+    # Sums of squares of numbers far from zero would round their differences away.
+    task = tiny_stream.task(0)
+    far = Task(Graph(task.graph.x + np.float32(300), task.graph.edges), task.nodes, task.labels)
+    near, shifted = learn(SLDA(hops=0), task), learn(SLDA(hops=0), far)
+    np.testing.assert_allclose(shifted.scatter_.numpy(), near.scatter_.numpy(), rtol=0.01, atol=0.05)
+
+
+def training_rows(stream: TaskStream) -> tuple[np.ndarray, np.ndarray]:
+    """Propagated features and labels of all training nodes."""
+    tasks = [stream.task(index) for index in range(len(stream))]
+    return (
+        np.concatenate([propagated(task.graph, 2)[task.nodes] for task in tasks]),
+        np.concatenate([task.labels for task in tasks]),
+    )
+
+
+@BOTH
+def test_features_too_large_to_be_added_up_are_refused(method, tiny_stream: TaskStream):
+    task = tiny_stream.task(0)
+    for x in (task.graph.x * np.float32(1e37), sp.csr_array(task.graph.x * np.float32(1e37))):
+        huge = Task(Graph(x, task.graph.edges), task.nodes, task.labels)
+        with pytest.raises(NonFiniteError, match="too large to be squared"):
+            learn(method(), huge)
+
+
+def test_features_too_large_to_be_squared_are_refused(tiny_stream: TaskStream):
+    task = tiny_stream.task(0)
+    huge = Task(Graph(task.graph.x * np.float32(1e25), task.graph.edges), task.nodes, task.labels)
+    learner = SLDA()
+    with pytest.raises(NonFiniteError, match="too large to be squared"):
+        learn(learner, huge)
+    assert not learner.is_fitted  # nothing of it was taken in
+
+
+@BOTH
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_where_memory_is_short_the_propagation_is_never_there_as_a_whole(
+    method, directed: bool, sparse: bool, tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch
+):
+    def copied(task: Task) -> Task:
+        x = np.maximum(task.graph.x, 0)
+        edges = task.graph.edges[:, :-40] if directed else task.graph.edges
+        return Task(Graph(sp.csr_array(x) if sparse else x, edges), task.nodes, task.labels)
+
+    tasks = [copied(tiny_stream.task(index)) for index in range(3)]
+    expected = learn(method(), *tasks)
+    again = [copied(tiny_stream.task(index)) for index in range(3)]
+    chunks = Neighbours.chunks
+    monkeypatch.setattr(Neighbours, "chunks", lambda self, most=50: chunks(self, min(most, 50)))
+    with memory_budget.limited(Budget(0)):
+        found = learn(method(), *again)
+        scores = [found.scores(task.graph) for task in again]
+        rows = propagated(again[0].graph, 2)
+    assert all("normalised" not in vars(task.graph) for task in again)
+    assert isinstance(rows, np.memmap)
+    exact = not directed and not sparse
+    for name in ("sum_", "count_") if exact else ():
+        assert torch.equal(getattr(found, name), getattr(expected, name))
+    for task, score in zip(tasks, scores, strict=True):
+        torch.testing.assert_close(score, expected.scores(task.graph), rtol=1e-3, atol=1e-3)
+
+
+def test_features_propagated_otherwise_take_the_place_of_those_before(tiny_stream: TaskStream):
+    graph = tiny_stream.task(0).graph
+    first = propagated(graph, 2)
+    assert propagated(graph, 2) is first
+    assert propagated(graph, 3) is not first
+    assert training_free._ready[graph][0] == 3
+
+
+def test_features_whose_squares_only_together_are_too_large_are_refused(tiny_stream: TaskStream):
+    task = tiny_stream.task(0)
+    x = np.zeros((task.graph.num_nodes, 2), dtype=np.float32)
+    x[task.nodes[0]] = 1.5e19  # its square is 2.25e38, and float32 ends at 3.4e38
+    with pytest.raises(NonFiniteError, match="too large to be squared"):
+        learn(NCM(hops=0), Task(Graph(x, task.graph.edges), task.nodes, task.labels))
+
+
+@BOTH
+def test_a_restored_learner_draws_on_where_it_was(method, tiny_stream: TaskStream):
+    learner = learn(method(), tiny_stream.task(0))
+    torch.rand(3, generator=learner.generator_)
+    other = method()
+    other.restore(learner.state())
+    assert torch.equal(torch.rand(3, generator=other.generator_), torch.rand(3, generator=learner.generator_))
+
+
+def test_slda_asks_for_room_for_its_covariance_first(monkeypatch):
+    monkeypatch.setattr(free_memory, "available", lambda: 8 * 5 * 5)
+    learner = SLDA()
+    learner.initialise(5)
+    shapes = {name: tuple(tensor.shape) for name, tensor in learner.tensors().items() if name != "generator"}
+    assert shapes == {
+        "sums.sum": (0, 5),
+        "sums.count": (0,),
+        "scatter": (5, 5),
+        "discriminant.weights": (0, 5),
+        "discriminant.offsets": (0,),
+    }
+    monkeypatch.setattr(free_memory, "available", lambda: 8 * 5 * 5 - 1)
+    with pytest.raises(CapacityError, match="The covariance of 5 features"):
+        SLDA().initialise(5)
+
+
+def test_features_whose_sums_are_no_numbers_are_refused_and_nothing_is_warned_of():
+    x = np.full((2000, 4), 3e38, dtype=np.float32)
+    x[1000:] *= -1  # both halves overflow, and infinity less infinity is no number
+    task = Task(Graph(x, np.zeros((2, 0), dtype=np.int64)), np.arange(2000), np.arange(2000) // 1999)
+    with pytest.raises(NonFiniteError, match="too large to be squared"):
+        learn(NCM(hops=0), task)

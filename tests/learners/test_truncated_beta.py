@@ -1,0 +1,66 @@
+"""Draws from a truncated Beta distribution against SciPy's."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import beta
+
+from ipal.learners.truncated_beta import TruncatedBeta
+
+CPU = torch.device("cpu")
+A, B, UPPER = 9.0, 21.0, 0.4
+
+
+@pytest.fixture(scope="module")
+def mixing() -> TruncatedBeta:
+    """The paper's lambda: Beta(9, 21) on [0, 0.4]."""
+    return TruncatedBeta(A, B, UPPER, CPU)
+
+
+def test_quantiles_are_those_of_the_truncated_distribution(
+    mixing: TruncatedBeta, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In place of uniform numbers a fine grid of them, from 0 to just below 1, finer than the table and, at the lower
+    # end, where the quantile is steepest, as fine as torch's uniform numbers are.
+    grid = np.concatenate([np.arange(2**17) / 2**17, np.arange(1, 2**10) / 2**24])
+    uniform = torch.from_numpy(grid.astype(np.float32))
+    monkeypatch.setattr(torch, "rand", lambda *shape, **_: uniform)
+    drawn = mixing.draw((len(grid),), torch.Generator()).numpy()
+    exact = beta.ppf(grid * beta.cdf(UPPER, A, B), A, B)
+    error = np.abs(drawn - exact)
+    assert error.max() < 1e-4, f"off by {error.max():.2g} at quantile {grid[error.argmax()]:.2g}"
+
+
+def test_no_draw_leaves_the_allowed_range(mixing: TruncatedBeta) -> None:
+    drawn = mixing.draw((300, 300), torch.Generator().manual_seed(0))
+    assert drawn.shape == (300, 300)
+    assert drawn.min() >= 0
+    assert drawn.max() <= UPPER
+
+
+def test_even_the_largest_uniform_number_stays_below_the_cut(
+    mixing: TruncatedBeta, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "rand", lambda *shape, **_: torch.tensor([1 - 2**-24]))
+    assert mixing.draw((1,), torch.Generator()).item() == pytest.approx(UPPER, abs=1e-6)
+    assert (mixing.draw((1,), torch.Generator()) <= UPPER).all()
+
+
+def test_the_smallest_uniform_number_gives_zero(mixing: TruncatedBeta, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "rand", lambda *shape, **_: torch.tensor([0.0]))
+    assert mixing.draw((1,), torch.Generator()).item() == 0
+
+
+def test_draws_follow_the_generator(mixing: TruncatedBeta) -> None:
+    first, again, other = (mixing.draw((50,), torch.Generator().manual_seed(seed)) for seed in (3, 3, 4))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_the_mean_is_that_of_the_truncated_distribution(mixing: TruncatedBeta) -> None:
+    # x times the density of Beta(a, b) is a / (a + b) times that of Beta(a + 1, b). Cut at 0.4 it is about 0.28; the
+    # whole distribution's 0.3 is ten tolerances away, and the error of 100000 draws about a fifth of one.
+    mean = A / (A + B) * beta.cdf(UPPER, A + 1, B) / beta.cdf(UPPER, A, B)
+    drawn = mixing.draw((100_000,), torch.Generator().manual_seed(0))
+    assert drawn.mean().item() == pytest.approx(mean, abs=1e-3)
+    assert abs(mean - A / (A + B)) > 1e-2

@@ -1,0 +1,369 @@
+"""The losses against numbers worked by hand, against naive loops, and against finite differences."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.autograd import gradcheck
+
+from ipal.backend.operators import operators
+from ipal.config import EncoderConfig, TrainConfig
+from ipal.data.streams import TaskStream
+from ipal.learners.ipal import IPAL
+from ipal.nn import losses
+
+# Every loss here is called many times on tiny tensors: a deadline would measure the machine, not the code.
+quick = settings(deadline=None, max_examples=50)
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    """Reproducible float64 numbers that want a gradient."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, dtype=torch.float64, generator=generator).requires_grad_()
+
+
+def close(got: Tensor, expected: object) -> None:
+    torch.testing.assert_close(got, torch.as_tensor(expected, dtype=got.dtype), rtol=1e-6, atol=1e-7)
+
+
+# ------------------------------------------------------------------ Eq. 2 and 10: contrast
+
+# Two nodes, of classes 0 and 1, two online prototypes and (last) an offline one. All of unit length.
+NODES = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+LABELS = torch.tensor([0, 1])
+PROTOTYPES = torch.tensor([[1.0, 0.0], [0.6, 0.8], [-1.0, 0.0]])
+
+
+def test_prototype_contrast_by_hand() -> None:
+    hard, hard_labels = torch.tensor([[0.8, 0.6], [0.0, 1.0]]), torch.tensor([0, 1])
+    replayed = torch.tensor([[0.0, -1.0]])
+    tau = 0.5  # so every cosine is doubled
+
+    # Node 0: cosines 1, 0.6, -1 with prototypes. The hard example of class 0 (0.8) is its own class's and must
+    # not appear; that of class 1 gives 0, the replayed feature 0.
+    node_0 = -math.log(math.exp(2) / (math.exp(2) + math.exp(1.2) + math.exp(-2) + math.exp(0) + math.exp(0)))
+    # Node 1: cosines 0, 0.8, 0. Here the second hard example is its own class's (in fact the node itself: 1);
+    # the first gives 0.6, the replayed feature -1.
+    node_1 = -math.log(math.exp(1.6) / (math.exp(0) + math.exp(1.6) + math.exp(0) + math.exp(1.2) + math.exp(-2)))
+
+    got = losses.prototype_contrast(NODES, LABELS, PROTOTYPES, tau, hard, hard_labels, replayed)
+    close(got, (node_0 + node_1) / 2)
+
+
+def test_prototype_contrast_with_prototypes_alone_is_eq_2_by_hand() -> None:
+    tau = 0.25  # every cosine times four
+    node_0 = -math.log(math.exp(4) / (math.exp(4) + math.exp(2.4) + math.exp(-4)))
+    node_1 = -math.log(math.exp(3.2) / (math.exp(0) + math.exp(3.2) + math.exp(0)))
+    close(losses.prototype_contrast(NODES, LABELS, PROTOTYPES, tau), (node_0 + node_1) / 2)
+
+
+def test_prototype_contrast_leaves_out_prototypes_that_are_absent_by_hand() -> None:
+    # The third prototype is none: its cosines, -1 and 0, do not count, whatever they are.
+    node_0 = -math.log(math.exp(1) / (math.exp(1) + math.exp(0.6)))
+    node_1 = -math.log(math.exp(0.8) / (math.exp(0) + math.exp(0.8)))
+    absent = torch.tensor([False, False, True])
+    close(losses.prototype_contrast(NODES, LABELS, PROTOTYPES, 1.0, absent=absent), (node_0 + node_1) / 2)
+
+
+def test_prototype_contrast_with_prototypes_alone_is_cross_entropy_of_cosines() -> None:
+    f, mu = F.normalize(normal(9, 4)), F.normalize(normal(5, 4, seed=1))
+    labels = torch.arange(9) % 5
+    cosines = torch.stack([torch.stack([F.cosine_similarity(a, b, dim=0) for b in mu]) for a in f])
+    close(losses.prototype_contrast(f, labels, mu, 0.07), F.cross_entropy(cosines / 0.07, labels))
+
+
+def test_prototype_contrast_with_replay_alone_hides_nothing() -> None:
+    # Without hard examples the padding of hidden columns is not needed; replayed rows must all count.
+    replayed = torch.tensor([[0.0, -1.0], [-0.6, 0.8]])
+    node_0 = -math.log(math.exp(1) / (math.exp(1) + math.exp(0.6) + math.exp(-1) + math.exp(0) + math.exp(-0.6)))
+    node_1 = -math.log(math.exp(0.8) / (math.exp(0) + math.exp(0.8) + math.exp(0) + math.exp(-1) + math.exp(0.8)))
+    got = losses.prototype_contrast(NODES, LABELS, PROTOTYPES, 1.0, replayed=replayed)
+    close(got, (node_0 + node_1) / 2)
+
+
+def test_prototype_contrast_is_not_changed_by_hard_examples_of_the_only_class() -> None:
+    # A task of one class has no hard negatives at all: Eq. 10 falls back to Eq. 2.
+    labels = torch.tensor([0, 0])
+    with_hard = losses.prototype_contrast(NODES, labels, PROTOTYPES, 0.5, NODES, labels)
+    assert torch.equal(with_hard, losses.prototype_contrast(NODES, labels, PROTOTYPES, 0.5))
+
+
+def test_prototype_contrast_has_the_right_gradient() -> None:
+    labels, hard_labels = torch.tensor([0, 1, 2, 1]), torch.tensor([0, 1, 2])
+
+    def loss(f: Tensor, mu: Tensor, hard: Tensor, replayed: Tensor) -> Tensor:
+        return losses.prototype_contrast(f, labels, mu, 0.7, hard, hard_labels, replayed)
+
+    rows = (normal(4, 3), normal(5, 3, seed=1), normal(3, 3, seed=2), normal(2, 3, seed=3))
+    assert gradcheck(loss, rows)
+
+
+# ------------------------------------------------------------------ Eq. 5: feature distillation
+
+
+def test_feature_distillation_by_hand() -> None:
+    f = torch.tensor([[4.0, 6.0], [1.0, 2.0]])
+    f_before = torch.tensor([[1.0, 2.0], [1.0, 1.0]])
+    # Differences (3, 4) and (0, 1), lengths 5 and 1. One norm over all would be sqrt(26), mean squares 13.
+    close(losses.feature_distillation(f, f_before), (5 + 1) / 2)
+
+
+def test_feature_distillation_has_the_right_gradient() -> None:
+    assert gradcheck(losses.feature_distillation, (normal(5, 3), normal(5, 3, seed=1)))
+
+
+# ------------------------------------------------------------------ Eq. 6 to 8: affinity distillation
+
+
+def test_mixed_affinity_by_hand() -> None:
+    f = torch.tensor([[2.0, 0.0]])
+    mu = torch.tensor([[0.0, 1.0], [3.0, 4.0]])  # unit rows: (0, 1) and (0.6, 0.8)
+    lam = torch.tensor([[0.25, 0.5]])
+    # m = 0: 0.25 (2, 0) + 0.75 (0, 1) = (0.5, 0.75); products with the unit rows: 0.75 and 0.3 + 0.6.
+    length_0 = math.sqrt(0.5**2 + 0.75**2)
+    # m = 1: 0.5 (2, 0) + 0.5 (3, 4) = (2.5, 2); products: 2 and 1.5 + 1.6.
+    length_1 = math.sqrt(2.5**2 + 2**2)
+    expected = [[[0.75 / length_0, 0.9 / length_0], [2 / length_1, 3.1 / length_1]]]
+    close(losses.mixed_affinity(f, mu, lam), expected)
+
+
+def test_mixed_affinity_equals_forming_the_virtual_features() -> None:
+    f, mu = 3 * normal(7, 6).detach(), normal(4, 6, seed=1).detach()
+    lam = 0.4 * torch.rand(7, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    virtual = lam[..., None] * f[:, None] + (1 - lam[..., None]) * mu
+    naive = F.cosine_similarity(virtual[:, :, None], mu[None, None], dim=-1)
+    torch.testing.assert_close(losses.mixed_affinity(f, mu, lam), naive)
+
+
+def test_mixed_affinity_has_the_right_gradient() -> None:
+    lam = normal(3, 4, seed=2).detach().sigmoid().requires_grad_()
+    assert gradcheck(losses.mixed_affinity, (normal(3, 5), normal(4, 5, seed=1), lam))
+
+
+def test_keep_consistent_by_hand() -> None:
+    before = torch.tensor(
+        [
+            # Both virtual features are nearest to prototype 0: only the first is kept. Over the wrong axis both
+            # columns would have their maximum in row 1, and the second would be kept instead.
+            [[0.9, 0.1], [0.95, 0.2]],
+            # Each is nearest to its own.
+            [[0.5, 0.4], [-0.3, -0.2]],
+            # Each is nearest to the other.
+            [[0.1, 0.2], [0.9, 0.8]],
+        ]
+    )
+    assert losses.keep_consistent(before).tolist() == [[True, False], [True, True], [False, False]]
+
+
+# Two nodes, two old classes. The virtual feature of node 0 and class 1 is not kept, so its change must not count.
+CHANGE = torch.tensor([[[1.0, 2.0], [7.0, -9.0]], [[2.0, 0.0], [0.0, -4.0]]])
+BEFORE = torch.tensor([[[0.1, 0.2], [0.3, 0.4]], [[0.5, 0.6], [0.7, 0.8]]])
+KEEP = torch.tensor([[True, False], [True, True]])
+
+
+def test_affinity_distillation_by_hand() -> None:
+    # sqrt(1 + 4 + 4 + 0 + 0 + 16): one norm over nodes, classes m and prototypes k; a mean would be another number.
+    close(losses.affinity_distillation(BEFORE + CHANGE, BEFORE, KEEP), 5.0)
+
+
+def test_affinity_distillation_printed_by_hand() -> None:
+    # Own prototypes only: |1| for node 0 (its other feature is not kept), |2| + |-4| for node 1; mean over nodes.
+    close(losses.affinity_distillation_printed(BEFORE + CHANGE, BEFORE, KEEP), (1 + 6) / 2)
+
+
+def test_affinity_distillation_has_the_right_gradient() -> None:
+    assert gradcheck(
+        lambda now, before: losses.affinity_distillation(now, before, KEEP), (normal(2, 2, 2), normal(2, 2, 2, seed=1))
+    )
+
+
+def test_affinity_distillation_printed_has_the_right_gradient() -> None:
+    assert gradcheck(
+        lambda now, before: losses.affinity_distillation_printed(now, before, KEEP),
+        (normal(2, 2, 2), normal(2, 2, 2, seed=1)),
+    )
+
+
+def test_distillations_have_a_gradient_of_zero_where_nothing_changed() -> None:
+    # The first step of every task: current and previous encoder are the same. A naive norm gives 0 / 0 here.
+    f = normal(4, 3)
+    for loss in (losses.affinity_distillation, losses.affinity_distillation_printed):
+        affinity = normal(2, 2, 2)
+        loss(affinity, affinity.detach(), KEEP).backward()
+        assert not affinity.grad.any()
+    losses.feature_distillation(f, f.detach()).backward()
+    assert not f.grad.any()
+
+
+# ------------------------------------------------------------------ Eq. 9: hard examples
+
+
+def test_entropy_by_hand() -> None:
+    # Classes x nodes: three nodes over two classes. A certain node has entropy 0, not NaN.
+    p = torch.tensor([[0.5, 0.25, 1.0], [0.5, 0.75, 0.0]])
+    close(losses.entropy(p), [math.log(2), -(0.25 * math.log(0.25) + 0.75 * math.log(0.75)), 0.0])
+
+
+def test_hardness_is_each_measure_by_hand() -> None:
+    # Cosines of two nodes with three prototypes (classes x nodes); node 0 is the undecided one.
+    affinity = torch.tensor([[0.5, 1.0], [0.5, 0.0], [-1.0, -1.0]])
+    sums = math.exp(0.5) + math.exp(0.5) + math.exp(-1), math.exp(1) + math.exp(0) + math.exp(-1)
+    p = [[math.exp(a) / s for a in column] for column, s in zip(affinity.T.tolist(), sums, strict=True)]
+    close(losses.hardness(affinity, "entropy"), [-sum(q * math.log(q) for q in node) for node in p])
+    close(losses.hardness(affinity, "margin"), [0.0, p[1][1] - p[1][0]])
+    close(losses.hardness(affinity, "energy"), [-math.log(s) for s in sums])
+
+
+def test_hardness_by_margin_of_a_single_class_is_the_same_for_all_nodes() -> None:
+    assert losses.hardness(torch.tensor([[0.3, -0.2, 1.0]]), "margin").tolist() == [0.0, 0.0, 0.0]
+
+
+def test_hardest_is_chosen_within_each_class_by_hand() -> None:
+    hard = torch.tensor([0.9, 0.1, 0.5, 0.7, 0.3])
+    members = torch.tensor([[True, False, True, False, True], [False, True, False, False, False]])
+    nodes, classes = losses.hardest(hard, members, 2)
+    # Node 3 is hard but of neither class; class 1 has one node to give, and the fourth place stays empty.
+    assert classes.tolist() == [0, 0, 1, -1]
+    assert nodes[:3].tolist() == [0, 2, 1]
+
+
+@quick
+@given(data=st.data(), k=st.integers(1, 8), classes=st.integers(1, 4), size=st.integers(1, 12))
+def test_hardest_picks_members_only_and_the_hardest_of_them(
+    data: st.DataObject, k: int, classes: int, size: int
+) -> None:
+    hard = torch.tensor(data.draw(st.lists(st.floats(-50, 50, width=32), min_size=size, max_size=size)))
+    labels = torch.tensor(data.draw(st.lists(st.integers(0, classes - 1), min_size=size, max_size=size)))
+    members = labels == torch.arange(classes)[:, None]
+    nodes, rows = losses.hardest(hard, members, k)
+    assert members[rows, nodes][rows >= 0].all()
+    for label in range(classes):
+        chosen = nodes[rows == label]
+        assert len(chosen.unique()) == len(chosen) == min(k, int(members[label].sum()))
+        left = members[label].clone()
+        left[chosen] = False
+        assert not left.any() or not len(chosen) or hard[chosen].min() >= hard[left].max()
+
+
+# ------------------------------------------------------------------ Eq. 11 and 12: drift compensation
+
+
+def test_compensate_by_hand() -> None:
+    mu = torch.tensor([[1.0, 1.0], [0.0, 5.0]])
+    f_before = torch.tensor([[2.0, 2.0], [3.0, 3.0]])
+    f = f_before + torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+    w = torch.tensor([[0.25, 1.0], [0.75, 0.0]])  # nodes x classes
+    # Drifts: 0.25 (1, 0) + 0.75 (0, 2) = (0.25, 1.5) and (1, 0); a tenth of each is added.
+    close(losses.compensate(mu, f, f_before, w, 0.1), [[1.025, 1.15], [0.1, 5.0]])
+
+
+# Cosines of the nodes with the prototypes: (1, 0.6) and (0, 0.8). Lengths differ, so raw products would not do.
+EARLIER = torch.tensor([[2.0, 0.0], [0.0, 3.0]])
+OLD = torch.tensor([[1.0, 0.0], [3.0, 4.0]])
+
+
+def test_proximity_softmax_by_hand() -> None:
+    e = math.exp
+    # Over nodes, one column per prototype.
+    expected = [[e(1) / (e(1) + e(0)), e(0.6) / (e(0.6) + e(0.8))], [e(0) / (e(1) + e(0)), e(0.8) / (e(0.6) + e(0.8))]]
+    close(losses.proximity_softmax(EARLIER, OLD), expected)
+
+
+def test_proximity_printed_by_hand() -> None:
+    close(losses.proximity_printed(EARLIER, OLD), [[1 / 1, 0.6 / 1.4], [0 / 1, 0.8 / 1.4]])
+
+
+def test_cosine_of_a_row_of_zeros_is_zero() -> None:
+    # A last ReLU can silence a node altogether; it must not spoil the others with NaN.
+    zero, some = torch.zeros(1, 2), torch.tensor([[0.0, 2.0]])
+    close(losses.cosine(torch.cat([zero, some]), some), [[0.0], [1.0]])
+
+
+# ------------------------------------------------------------------ Eq. 13: the whole, in the learner
+
+
+def small_ipal(**changes: object) -> IPAL:
+    settings = {"distillation": "fd", "replay": False, "k": 2, "gamma": 0.7, **changes}
+    return IPAL(encoder=EncoderConfig(hidden=8, width=4), train=TrainConfig(epochs=3, lr_next=0.01), **settings)
+
+
+def test_ipal_loss_by_hand(tiny_stream: TaskStream) -> None:
+    """All terms of a step on a second task, by loops over nodes and classes, straight from the equations."""
+    learner = small_ipal()
+    for _ in learner.learn(tiny_stream.task(0)):
+        pass
+    task = tiny_stream.task(1)
+    steps = learner.learn(task)
+    next(steps)  # so that the encoder differs from the previous one
+    prepared, (batch,) = learner.prepare(task), learner.batches(task, 0)
+    terms = {name: term.item() for name, term in learner.loss(batch, prepared).items()}
+
+    with torch.no_grad():
+        f = learner.encoder_(operators(task, torch.device("cpu"))).numpy().astype(np.float64)
+        before = learner.previous_["encoder"](operators(task, torch.device("cpu"))).numpy().astype(np.float64)
+    # Eq. 3, solved instead of iterated: (I - alpha A D^-1) r = 1 - alpha.
+    a = task.graph.adjacency.toarray().astype(np.float64)
+    n = len(a)
+    r = np.linalg.solve(np.eye(n) - 0.85 * a / np.maximum(a.sum(axis=0), 1), np.full(n, 0.15))[task.nodes]
+    # Eq. 4 for the classes of this task, then the remembered ones.
+    labels = task.labels
+    current = np.unique(labels).tolist()
+    online = [np.average(f[labels == label], axis=0, weights=r[labels == label]) for label in current]
+    mu = np.array([*online, *learner.memory_.mean.numpy()])
+    unit = f / np.linalg.norm(f, axis=1, keepdims=True)
+    mu /= np.linalg.norm(mu, axis=1, keepdims=True)
+    # Eq. 9: the two most uncertain nodes of each class.
+    e = np.exp(unit @ mu.T)
+    p = e / e.sum(axis=1, keepdims=True)
+    uncertain = -(p * np.log(p)).sum(axis=1)
+    hard = {label: sorted(np.flatnonzero(labels == label), key=lambda i: uncertain[i])[-2:] for label in current}
+    # Eq. 10
+    contrast = []
+    for node, label in enumerate(labels):
+        right = math.exp(unit[node] @ mu[current.index(label)] / 0.07)
+        below = sum(math.exp(unit[node] @ row / 0.07) for row in mu)
+        below += sum(math.exp(unit[node] @ unit[i] / 0.07) for other in current if other != label for i in hard[other])
+        contrast.append(-math.log(right / below))
+    assert terms["contrast"] == pytest.approx(np.mean(contrast), rel=1e-4)
+    # Eq. 5, weighted by gamma as in Eq. 13.
+    assert terms["distillation"] == pytest.approx(0.7 * np.mean(np.linalg.norm(f - before, axis=1)), rel=1e-4)
+    assert set(terms) == {"contrast", "distillation"}
+
+
+def test_ipal_loss_on_the_base_task_is_the_contrast_alone(tiny_stream: TaskStream) -> None:
+    steps = small_ipal(distillation="ipad").learn(tiny_stream.task(0))
+    assert set(next(steps)) == {"contrast"}
+
+
+@pytest.mark.parametrize("distillation", ["ipad", "ipad-printed", "fd"])
+def test_ipal_loss_distils_nothing_before_the_encoder_has_moved(distillation: str, tiny_stream: TaskStream) -> None:
+    learner = small_ipal(distillation=distillation, replay=True)
+    for _ in learner.learn(tiny_stream.task(0)):
+        pass
+    steps = learner.learn(tiny_stream.task(1))
+    first, second = next(steps), next(steps)
+    assert first["distillation"].item() == pytest.approx(0, abs=1e-6)
+    assert second["distillation"].item() > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("distillation", "equation"),
+    [("ipad", losses.affinity_distillation), ("ipad-printed", losses.affinity_distillation_printed)],
+)
+def test_ipal_distils_by_the_equation_that_is_asked_for(distillation: str, equation, tiny_stream: TaskStream) -> None:
+    learner = small_ipal(distillation=distillation, subset=4)
+    learner.start(tiny_stream.task(0))
+    f, before, mu = (normal(*shape, seed=seed).detach().float() for seed, shape in enumerate([(9, 4), (9, 4), (3, 4)]))
+    learner.generator_.manual_seed(1)
+    got = learner._distill(f, before, mu)
+    # The same draws: four of the nine nodes, and for each a share of every old prototype.
+    draws = torch.Generator().manual_seed(1)
+    chosen = torch.randperm(9, generator=draws)[:4]
+    lam = learner._mixing.draw((4, 3), draws)
+    then, now = (losses.mixed_affinity(each[chosen], mu, lam) for each in (before, f))
+    close(got, equation(now, then, losses.keep_consistent(then)))

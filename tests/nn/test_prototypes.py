@@ -1,0 +1,170 @@
+"""The Gaussians that are remembered, against numbers worked by hand and against NumPy."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.autograd import gradcheck
+
+from ipal.errors import NonFiniteError
+from ipal.nn.prototypes import PrototypeMemory, weighted_mean, weighted_variance
+
+CPU = torch.device("cpu")
+
+# Three nodes; class 0 has the first two, the second three times as important, class 1 has the last.
+NODES = torch.tensor([[0.0, 0.0], [4.0, 2.0], [10.0, 1.0]])
+IMPORTANCE = torch.tensor([[0.25, 0.75, 0.0], [0.0, 0.0, 1.0]])
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    """Reproducible float64 numbers that want a gradient."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, dtype=torch.float64, generator=generator).requires_grad_()
+
+
+def test_weighted_mean_by_hand() -> None:
+    # 0.25 (0, 0) + 0.75 (4, 2); the plain mean would be (2, 1).
+    assert weighted_mean(NODES, IMPORTANCE).tolist() == [[3.0, 1.5], [10.0, 1.0]]
+
+
+def test_weighted_variance_by_hand() -> None:
+    mu = torch.tensor([[3.0, 1.5], [10.0, 1.0]])
+    # 0.25 * 3^2 + 0.75 * 1^2 = 3 and 0.25 * 1.5^2 + 0.75 * 0.5^2 = 0.75: around the weighted mean, each dimension
+    # by itself. Around the plain mean it would be 4 and 1; a class of one node has none.
+    assert weighted_variance(NODES, mu, IMPORTANCE).tolist() == [[3.0, 0.75], [0.0, 0.0]]
+
+
+def test_weighted_mean_has_the_right_gradient() -> None:
+    assert gradcheck(weighted_mean, (normal(5, 3), normal(2, 5, seed=1)))
+
+
+def test_weighted_variance_has_the_right_gradient() -> None:
+    assert gradcheck(weighted_variance, (normal(5, 3), normal(2, 3, seed=1), normal(2, 5, seed=2)))
+
+
+def gaussian(f: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean, variance and number of one class's nodes, all equally important."""
+    return f.mean(dim=0, keepdim=True), f.var(dim=0, correction=0, keepdim=True), torch.tensor([len(f)])
+
+
+def two_classes() -> PrototypeMemory:
+    return PrototypeMemory.empty(2, CPU).learned(
+        torch.tensor([0, 1]),
+        torch.tensor([[1.0, 2.0], [3.0, 4.0]]),
+        torch.tensor([[0.1, 0.2], [0.3, 0.4]]),
+        torch.tensor([5, 7]),
+    )
+
+
+def test_a_class_learned_in_two_halves_is_the_class_learned_whole_by_hand() -> None:
+    # Values 0, 2 and then 6: mean 1, variance 1, and 6, 0. Whole: mean 8/3, variance (0 + 4 + 36) / 3 - (8/3)^2.
+    first, second = torch.tensor([[0.0], [2.0]]), torch.tensor([[6.0]])
+    row = torch.tensor([0])
+    memory = PrototypeMemory.empty(1, CPU).learned(row, *gaussian(first)).learned(row, *gaussian(second))
+    assert len(memory) == 1
+    assert memory.mean.item() == pytest.approx(8 / 3)
+    assert memory.variance.item() == pytest.approx(40 / 3 - (8 / 3) ** 2)
+    assert memory.count.tolist() == [3]
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(1, 8), st.integers(1, 8), st.integers(0, 1000))
+def test_pooling_gives_the_moments_of_all_nodes_together(n_first: int, n_second: int, seed: int) -> None:
+    f = 3 * torch.randn(n_first + n_second, 3, generator=torch.Generator().manual_seed(seed)) + 2
+    row = torch.tensor([0])
+    memory = PrototypeMemory.empty(3, CPU)
+    for part in f.split([n_first, n_second]):
+        memory = memory.learned(row, *gaussian(part))
+    mean, variance, count = gaussian(f)
+    torch.testing.assert_close(memory.mean, mean)
+    torch.testing.assert_close(memory.variance, variance, rtol=1e-4, atol=1e-5)
+    assert torch.equal(memory.count, count)
+
+
+def test_learning_an_old_and_a_new_class_at_once_leaves_the_others_alone() -> None:
+    before = two_classes()
+    after = before.learned(
+        torch.tensor([1, 2]),
+        torch.tensor([[3.0, 4.0], [9.0, 9.0]]),
+        torch.tensor([[0.3, 0.4], [0.5, 0.5]]),
+        torch.tensor([1, 2]),
+    )
+    # Class 1 comes again with the very same Gaussian: only its count grows. Class 2 is new, class 0 not there.
+    torch.testing.assert_close(after.mean, torch.tensor([[1.0, 2.0], [3.0, 4.0], [9.0, 9.0]]))
+    torch.testing.assert_close(after.variance, torch.tensor([[0.1, 0.2], [0.3, 0.4], [0.5, 0.5]]))
+    assert after.count.tolist() == [5, 8, 2]
+
+
+def test_moving_replaces_means_and_nothing_else() -> None:
+    before = two_classes()
+    after = before.moved(torch.tensor([1]), torch.tensor([[-1.0, -2.0]]))
+    assert after.mean.tolist() == [[1.0, 2.0], [-1.0, -2.0]]
+    assert torch.equal(after.variance, before.variance)
+    assert torch.equal(after.count, before.count)
+
+
+def test_moving_and_learning_leave_the_original_untouched() -> None:
+    memory, same = two_classes(), two_classes()
+    memory.moved(torch.tensor([0]), torch.tensor([[8.0, 8.0]]))
+    both = torch.tensor([0, 1])
+    memory.learned(both, torch.full((2, 2), 8.0), torch.full((2, 2), 8.0), torch.tensor([3, 3]))
+    for field in ("mean", "variance", "count"):
+        assert torch.equal(getattr(memory, field), getattr(same, field))
+
+
+def test_samples_have_the_shape_and_the_moments_of_their_classes() -> None:
+    memory = two_classes()
+    classes, k = torch.tensor([1, 0]), 20_000
+    samples = memory.sample(classes, k, torch.Generator().manual_seed(0))
+    assert samples.shape == (2 * k, 2)
+    # Class after class, in the order asked for. The error of a mean is about sqrt(0.4 / 20000) = 0.0045.
+    for block, row in zip(samples.split(k), classes.tolist(), strict=True):
+        torch.testing.assert_close(block.mean(dim=0), memory.mean[row], rtol=0, atol=0.02)
+        torch.testing.assert_close(block.var(dim=0), memory.variance[row], rtol=0.05, atol=0)
+        # Diagonal: dimensions are drawn independently.
+        assert abs(np.corrcoef(block.numpy().T)[0, 1]) < 0.03
+
+
+def test_a_sample_is_the_mean_and_so_many_deviations_by_hand() -> None:
+    memory, classes = two_classes(), torch.tensor([1, 0])
+    noise = torch.randn(2, 3, 2, generator=torch.Generator().manual_seed(7))
+    deviation = torch.tensor([[0.3, 0.4], [0.1, 0.2]]).sqrt()
+    expected = torch.tensor([[3.0, 4.0], [1.0, 2.0]])[:, None] + deviation[:, None] * noise
+    torch.testing.assert_close(memory.sample(classes, 3, torch.Generator().manual_seed(7)), expected.reshape(6, 2))
+
+
+def test_samples_follow_the_generator() -> None:
+    memory, classes = two_classes(), torch.tensor([0, 1])
+    first, again, other = (memory.sample(classes, 3, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_a_class_without_variance_is_sampled_at_its_mean() -> None:
+    row = torch.tensor([0])
+    memory = PrototypeMemory.empty(2, CPU).learned(row, *gaussian(torch.tensor([[1.0, 2.0]])))
+    assert memory.sample(row, 2, torch.Generator()).tolist() == [[1.0, 2.0], [1.0, 2.0]]
+
+
+def test_an_empty_memory_has_no_classes_and_gives_no_samples() -> None:
+    memory = PrototypeMemory.empty(4, CPU)
+    assert len(memory) == 0
+    assert memory.mean.shape == memory.variance.shape == (0, 4)
+    assert memory.count.dtype == torch.int64
+    nothing = torch.zeros(0, dtype=torch.int64)
+    assert memory.sample(nothing, 3, torch.Generator()).shape == (0, 4)
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_what_is_no_number_is_not_remembered(wrong) -> None:
+    memory = PrototypeMemory.empty(2, torch.device("cpu"))
+    row, count, fine, bad = torch.tensor([0]), torch.tensor([3]), torch.ones(1, 2), torch.tensor([[1.0, wrong]])
+    for mean, variance in ((bad, fine), (fine, bad)):
+        with pytest.raises(NonFiniteError, match="NaN, infinite"):
+            memory.learned(row, mean, variance, count)
+    with pytest.raises(NonFiniteError, match="NaN, infinite"):
+        memory.learned(row, fine, fine, count).moved(row, bad)

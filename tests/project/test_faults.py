@@ -1,0 +1,118 @@
+"""A small slice of every part of the fault bench, and that the bench itself sees what fails. In processes of their own:
+what is forked must come from a process without threads. The server's slice is in test_benchmarks.py.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import PROJECT
+
+
+def run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, cwd=PROJECT, timeout=600, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [("kills-forked", "disks"), ("inputs", "commands"), ("kills-command", "kills-bench")],
+    ids=" ".join,
+)
+def test_a_slice_of_the_fault_bench_finds_nothing(tmp_path: Path, parts: tuple[str, ...]) -> None:
+    done = run(tmp_path, "-m", "faults", *parts, "--quick", "--jobs", "1", "--folder", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    for part in parts:
+        assert re.search(rf"^{part} +([\d,]+ +0 +\d+ s +\d+ MB|skipped: \w.*)$", done.stdout, flags=re.MULTILINE)
+    assert list(tmp_path.iterdir()) == []
+
+
+BAD = """
+import os, signal, sys, time
+from pathlib import Path
+from faults.core import Failed, Part, Plan, run_part
+
+def attempt(prepared, case):
+    if case.number == 1: raise Failed("as it should")
+    if case.number == 2: raise KeyError("raw")
+    if case.number == 3: os.kill(os.getpid(), signal.SIGKILL)
+    if case.number == 4: time.sleep(60)
+    if case.number == 5: bytearray(3 * 2**30)
+    assert case.random.random() == prepared[case.number]
+
+import random
+numbers = {n: random.Random(f"bad 7 {n}").random() for n in range(9)}
+part = Part("bad", 9, 9, 3.0, lambda plan: numbers, attempt, is_limited=True)
+row = run_part(part, Plan(Path(sys.argv[1]), 7, range(9), 2))
+print(row.line())
+print(*row.failures(), sep="\\n")
+"""
+
+
+def test_what_fails_hangs_dies_or_takes_memory_is_seen_and_can_be_repeated(tmp_path: Path) -> None:
+    done = run(tmp_path, "-c", BAD, str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    table, *lines = done.stdout.splitlines()
+    assert re.match(r"bad +9 +5 ", table)
+    found = dict(zip(lines[::2], (line.strip() for line in lines[1::2]), strict=True))
+    reasons = ["as it should", "KeyError: 'raw'", "its process died (SIGKILL)", "took more than 3 s", "MemoryError"]
+    for number, reason in enumerate(reasons, start=1):
+        assert found[f"python -m faults bad --seed 7 --case {number}"].startswith(reason)
+
+
+EQUAL = """
+import json, shutil, sys
+from pathlib import Path
+import torch
+from faults.bases import make_bases
+from faults.core import Failed
+from faults.kinds import _graph
+from faults.runs import must_be_equal
+from ipal.learners.state import State
+
+bases = make_bases(Path(sys.argv[1]) / "bases")
+run = bases.finished[0]
+
+def refused(change):
+    other = Path(sys.argv[1]) / "other"
+    shutil.copytree(run, other)
+    change(other)
+    try:
+        must_be_equal(other, run)
+    except Failed as failure:
+        return str(failure)
+    finally:
+        shutil.rmtree(other)
+
+def model(other):
+    state = State.load(other / "model.safetensors")
+    name = next(name for name, one in state.tensors.items() if one.is_floating_point() and one.numel())
+    state.tensors[name].reshape(-1)[0] += 1e-6
+    State(state.tensors, state.facts).save(other / "model.safetensors")
+
+def result(other):
+    content = json.loads((other / "result.json").read_text())
+    content["accuracy_matrix"][0][0] += 1e-9
+    (other / "result.json").write_text(json.dumps(content))
+
+def time(other):
+    content = json.loads((other / "result.json").read_text())
+    content["timing"]["total_seconds"] = 99
+    (other / "result.json").write_text(json.dumps(content))
+
+print(refused(model), refused(result), refused(time), refused(lambda other: (other / ".x").touch()), sep="\\n")
+"""
+
+
+def test_runs_that_differ_in_a_bit_are_not_taken_for_equal(tmp_path: Path) -> None:
+    done = run(tmp_path, "-c", EQUAL, str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    model, result, timing, left = done.stdout.splitlines()
+    assert model.startswith("another model: tensor ")
+    assert result == "another result: accuracy_matrix"
+    assert timing == "None"
+    assert left == "left behind: .x"

@@ -1,0 +1,53 @@
+"""The numbers of the README, one seed each, on the real graph. Skipped where the graph is not."""
+
+import pytest
+
+from ipal.config import run_config
+from ipal.runs import runner
+from ipal.runs.run_folder import RunStore
+from tests.runs.test_resume import Stop
+
+PAPER_AP, PAPER_AF = 83.07, -12.89
+
+
+@pytest.fixture(scope="module")
+def cs(real_data, tmp_path_factory):
+    runs = tmp_path_factory.mktemp("runs")
+
+    def run(method: str = "ipal", train: dict | None = None, **settings: object) -> dict:
+        tree = {"dataset": "cs", "method": method, "train": train or {}, method: settings}
+        config, graph = runner.resolve(run_config(tree), real_data)
+        return runner.run(config, graph, RunStore(runs).folder_for(config), Stop())
+
+    return run
+
+
+def test_ipal_on_cs_cl_is_above_the_paper(cs):
+    result = cs()
+    assert result["average_performance"] >= PAPER_AP
+    assert result["average_forgetting"] >= PAPER_AF
+    # README: 91.96 ± 0.60 over five seeds.
+    assert result["average_performance"] == pytest.approx(91.96, abs=3 * 0.60)
+    assert result["peak_memory_bytes"] < 1.5e9
+
+
+def test_without_distillation_ipal_on_cs_cl_loses_at_least_eight_points(cs):
+    assert cs()["average_performance"] - cs(distillation="none")["average_performance"] >= 8
+
+
+def test_a_nearest_class_mean_without_training_is_above_ipal_on_cs_cl(cs):
+    result = cs("ncm", hops=3)
+    # docs/results.md: 95.94 ± 0.35 over five seeds.
+    assert result["average_performance"] == pytest.approx(95.94, abs=3 * 0.35)
+    assert result["average_performance"] > cs()["average_performance"]
+
+
+def test_fine_tuning_forgets_most_of_cs_cl(cs):
+    result = cs("bare", {"epochs": 50})
+    # docs/results.md: 45.89 ± 4.53, forgetting -59.16 ± 5.04 over five seeds.
+    assert result["average_performance"] == pytest.approx(45.89, abs=3 * 4.53)
+    assert result["average_forgetting"] < -40
+
+
+def test_contrast_alone_is_below_ipal_on_cs_cl(cs):
+    assert cs("pcl", {"epochs": 2})["average_performance"] < cs()["average_performance"]

@@ -1,0 +1,272 @@
+"""Nothing of a run stays in memory when it ends, fails or is interrupted: reference counting alone frees it."""
+
+import copy
+import gc
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ipal.backend.cuda_graphs import Recordings, Terms, can_record
+from ipal.backend.distributed import Team
+from ipal.bench import interleave
+from ipal.bench.interleave import Member, run_fleet
+from ipal.config import run_config
+from ipal.data import centrality
+from ipal.data.datasets import Dataset, load
+from ipal.data.graph import Graph
+from ipal.data.streams import Task, TaskStream
+from ipal.learners import IPAL, LEARNERS, Analytic, Learner, trained
+from ipal.learners.analytic import feature_map
+from ipal.learners.trained import TrainedLearner
+from ipal.runs import runner
+from ipal.runs.run_folder import RunStore
+from ipal.runs.runner import Silent
+from tests.support import Watcher
+
+NAME = "synthetic:nodes=240,classes=6,features=12"
+QUICK = {"analytic": {"hops": [1], "expansion": 32}}
+KINDS = (Graph, Task, TaskStream, Learner, nn.Module, Tensor)
+
+
+class Repeated:
+    """Stands in for a recorded step: it holds what a recording holds, without a GPU."""
+
+    made: list["Repeated"]
+
+    def __init__(self, step: Callable[[], Terms], generator: torch.Generator) -> None:
+        self.step: Callable[[], Terms] | None = step
+        self.gradients_at_close = -1
+        self.made.append(self)
+
+    def __call__(self) -> Terms:
+        assert self.step is not None
+        return self.step()
+
+    def close(self) -> None:
+        assert self.step is not None, "closed once"
+        learner = self.step.func.__self__  # type: ignore[attr-defined]
+        self.gradients_at_close = sum(parameter.grad is not None for parameter in learner.network_.parameters())
+        self.step = None
+
+
+@pytest.fixture
+def repeated(monkeypatch: pytest.MonkeyPatch) -> list[Repeated]:
+    """Steps are recorded, as on a GPU; what was recorded."""
+    made: list[Repeated] = []
+    monkeypatch.setattr(Repeated, "made", made, raising=False)
+    monkeypatch.setattr(Recordings, "record", lambda self, step, generator: Repeated(step, generator))
+    repeats = property(lambda self: self.recordable and self._has_stepped and self.batch == "full")
+    monkeypatch.setattr(TrainedLearner, "_is_repetitive", repeats)
+    return made
+
+
+@pytest.fixture
+def data() -> Dataset:
+    return load(NAME)
+
+
+@pytest.fixture(autouse=True)
+def no_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def alive() -> "Counter[str]":
+    """How many there are of everything that holds much memory."""
+    there = [kind for kind in map(type, gc.get_objects()) if issubclass(kind, KINDS)]
+    return Counter(next(kind.__name__ for kind in KINDS if issubclass(one, kind)) for one in there)
+
+
+def made_run(data: Dataset, folder: Path, observer: Any = None, method: str = "ipal", **tree: Any) -> None:
+    tree = {"dataset": NAME, "method": method, "train": {"epochs": 3}, method: QUICK.get(method, {}), **tree}
+    config, _ = runner.resolve(run_config(tree), dataset=data)
+    runner.run(config, data, RunStore(folder).folder_for(config), observer or Silent(), checkpoint_every=1)
+
+
+def test_what_is_held_is_counted(data: Dataset) -> None:
+    before = alive()
+    graph, learner = data.graph.induced(torch.arange(50).numpy()), Analytic()
+    assert alive() - before == {"Graph": 1, "Learner": 1}
+    assert graph.num_nodes == 50
+    assert not learner.is_fitted
+
+
+@pytest.mark.parametrize("method", LEARNERS)
+def test_nothing_of_a_finished_run_stays(method: str, data: Dataset, tmp_path: Path, repeated: list[Repeated]) -> None:
+    before = alive()
+    made_run(data, tmp_path, method=method)
+    assert alive() - before == {}
+    assert bool(repeated) == (issubclass(LEARNERS[method], TrainedLearner) and LEARNERS[method].recordable)
+    assert [one.gradients_at_close for one in repeated] == [0] * len(repeated)
+
+
+@pytest.mark.parametrize("batch", ["full", {"nodes": 10, "fanouts": [2, 2]}])
+@pytest.mark.parametrize("method", ["ipal", "twp"])
+def test_nothing_of_an_interrupted_run_stays(
+    method: str, batch: Any, data: Dataset, tmp_path: Path, repeated: list[Repeated]
+) -> None:
+    before = alive()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        made_run(data, tmp_path, Watcher(stop_after=4), method=method, protocol={"batch": batch})
+    del caught
+    assert alive() - before == {}
+    assert all(one.gradients_at_close == 0 for one in repeated)
+
+
+@pytest.mark.parametrize("message", ["something else", "out of memory"])
+def test_nothing_of_a_failed_run_stays(
+    message: str, data: Dataset, tmp_path: Path, repeated: list[Repeated], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError(message)
+
+    monkeypatch.setattr(IPAL, "end_task", fails)
+    monkeypatch.setattr(interleave, "LANES", 2)
+    configs = [
+        runner.resolve(run_config({"dataset": NAME, "seed": seed, "train": {"epochs": 3}}), dataset=data)[0]
+        for seed in range(4)
+    ]
+    members = [Member(config, data, RunStore(tmp_path).folder_for(config)) for config in configs]
+    failed = []
+    before = alive()
+    run_fleet(members, lambda place, error: failed.append((place, type(error))))
+    assert alive() - before == {}
+    assert len(failed) == 4
+    assert [one.gradients_at_close for one in repeated] == [0] * 4
+
+
+def test_graphs_of_other_seeds_do_not_stay(data: Dataset, tmp_path: Path) -> None:
+    before = alive()
+    for seed in range(20):
+        made_run(data, tmp_path, method="ncm", seed=seed, protocol={"visibility": "inductive"})
+    assert alive() - before == {}
+
+
+def test_features_of_other_closed_forms_do_not_stay(data: Dataset, tmp_path: Path) -> None:
+    # The last graph to be tested on is the whole one, which lives as long as the data.
+    for seed in range(3):
+        made_run(data, tmp_path, method="analytic", seed=seed, protocol={"test_graph": "seen"})
+    assert [len(kept) for graph, kept in feature_map._ready.items() if graph is data.graph] == [0]
+
+
+def test_weights_of_few_rules_are_kept(data: Dataset) -> None:
+    for step in range(20):
+        centrality.node_weights(data.graph, "pagerank", 0.01 * step)
+    assert len(centrality._ready[data.graph]) == centrality.MOST_KEPT
+    newest = centrality.node_weights(data.graph, "pagerank", 0.19)
+    assert centrality.node_weights(data.graph, "pagerank", 0.19) is newest
+
+
+# ---------------------------------------------------------------------- a recording itself
+
+
+class Device:
+    """Stands in for CUDA: notes what is done in which order."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def installed(self, monkeypatch: pytest.MonkeyPatch) -> "Device":
+        device, done = self, self.done
+
+        class Graph:
+            def register_generator_state(self, generator: torch.Generator) -> None:
+                done.append("generator")
+
+            def capture_begin(self, pool: int, capture_error_mode: str) -> None:
+                done.append(f"capture into {pool}")
+
+            def capture_end(self) -> None:
+                done.append("end of capture")
+
+            def replay(self) -> None:
+                done.append("replay")
+
+            def reset(self) -> None:
+                done.append("graph reset")
+
+        class Pool:
+            id = 7
+
+            def __del__(self) -> None:
+                done.append("pool gone")
+
+        class Within:
+            def __init__(self, *_: object) -> None: ...
+            def __enter__(self) -> None: ...
+            def __exit__(self, *_: object) -> None: ...
+
+        stream = SimpleNamespace(wait_stream=lambda other: None)
+        for name, value in {
+            "CUDAGraph": Graph,
+            "MemPool": Pool,
+            "Stream": lambda: stream,
+            "current_stream": lambda: stream,
+            "stream": Within,
+            "device": Within,
+        }.items():
+            monkeypatch.setattr(torch.cuda, name, value)
+        clear = lambda: done.append("workspaces cleared")  # noqa: E731
+        monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", clear, raising=False)
+        return device
+
+
+def test_recordings_share_memory_and_give_it_back_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device().installed(monkeypatch)
+    captured = ["workspaces cleared", "capture into 7", "end of capture", "workspaces cleared"]
+    recordings = Recordings()
+    recorded = recordings.record(lambda: {"loss": torch.tensor(2.0)}, torch.Generator())
+    assert device.done == [*captured, "generator", *captured]
+    device.done.clear()
+    assert recorded() == {"loss": torch.tensor(2.0)}
+    recorded.close()
+    recordings.record(lambda: {"loss": torch.tensor(2.0)}, torch.Generator()).close()
+    assert device.done == ["replay", "graph reset", "generator", *captured, "graph reset"]
+    device.done.clear()
+    assert copy.deepcopy(recordings) is recordings
+    del recordings
+    assert device.done == ["graph reset", "pool gone"]
+
+
+def test_a_step_that_cannot_be_recorded_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device().installed(monkeypatch)
+
+    def fails() -> Terms:
+        raise RuntimeError("no")
+
+    recordings = Recordings()
+    with pytest.raises(RuntimeError, match="no") as caught:
+        recordings.record(fails, torch.Generator())
+    assert device.done[-2:] == ["end of capture", "workspaces cleared"]
+    del caught, recordings
+    assert device.done[-2:] == ["graph reset", "pool gone"]
+
+
+def test_without_a_way_to_clear_workspaces_no_step_is_recorded(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = IPAL(train={"epochs": 1})  # type: ignore[arg-type]
+    config, _ = runner.resolve(run_config({"dataset": NAME}), dataset=data)
+    for _ in learner.learn(runner.stream_of(config, data).task(0)):
+        pass
+    monkeypatch.setattr(learner, "generator_", SimpleNamespace(device=torch.device("cuda")))
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
+    assert can_record()
+    assert learner._is_repetitive
+    monkeypatch.delattr(torch._C, "_cuda_clearCublasWorkspaces")
+    assert not can_record()
+    assert not learner._is_repetitive
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
+    assert learner._is_repetitive
+    # A recording has no parts to be listened to, and talks to no other process.
+    with monkeypatch.context() as listened:
+        listened.setattr(trained, "is_listening", lambda: True)
+        assert not learner._is_repetitive
+    monkeypatch.setattr(trained, "team", lambda: Team(0, 2))
+    assert not learner._is_repetitive

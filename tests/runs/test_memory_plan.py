@@ -1,0 +1,185 @@
+"""What fits into memory is chosen; what does not is answered with what would."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ipal.config import RunConfig, Sampling, run_config
+from ipal.data import datasets
+from ipal.data.graph import Graph
+from ipal.data.streams import TaskStream
+from ipal.errors import CapacityError
+from ipal.learners import IPAL
+from ipal.runs import memory_plan, runner
+from ipal.system.memory_budget import Budget
+
+GRAPH = "synthetic:nodes=40000,classes=6,features=100,degree=150"
+
+
+@pytest.fixture(scope="module")
+def large() -> datasets.Dataset:
+    return datasets.load(GRAPH)
+
+
+def resolved(large: datasets.Dataset, **tree: Any) -> tuple[RunConfig, TaskStream]:
+    config, _ = runner.resolve(run_config({"dataset": GRAPH, **tree}), dataset=large)
+    return config, runner.stream_of(config, large)
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes"), [("8GB", 8 * 2**30), ("0.5g", 2**29), ("512MiB", 2**29), ("3 TB", 3 * 2**40), ("1000", 1000)]
+)
+def test_sizes_are_read_as_people_write_them(text: str, bytes: int) -> None:
+    assert memory_plan.parse_bytes(text) == bytes
+
+
+@pytest.mark.parametrize("text", ["", "much", "-1GB", "0", "GB", "nanGB"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(CapacityError, match="8GB"):
+        memory_plan.parse_bytes(text)
+
+
+def test_the_fastest_way_that_fits_is_taken(large: datasets.Dataset) -> None:
+    narrow = {"hidden": 16, "width": 16}
+    config, stream = resolved(large, protocol={"train_graph": "seen", "test_graph": "seen"}, encoder=narrow)
+    full, sampled, chunked = memory_plan.ways(config, large, stream)
+    assert full.bytes > sampled.bytes > chunked.bytes
+    for way in (full, sampled, chunked):
+        found = memory_plan.fitted(config, large, stream, way.bytes)
+        assert found.name == way.name
+        assert found.config.protocol.batch == ("full" if way is full else Sampling())
+        assert found.budget == Budget(0 if way is chunked else None)
+    # What the limit leaves is for arrays that could lie in files, and for what could be made in pieces.
+    assert memory_plan.ways(config, large, stream, chunked.bytes + 1000)[-1].budget == Budget(1000)
+    with pytest.raises(CapacityError, match="even chunked"):
+        memory_plan.fitted(config, large, stream, chunked.bytes - 1)
+
+
+def test_batches_that_were_asked_for_stay(large: datasets.Dataset) -> None:
+    mine = {"nodes": 50, "fanouts": [3, 3]}
+    config, stream = resolved(large, protocol={"batch": mine})
+    names = [way.name for way in memory_plan.ways(config, large, stream)]
+    assert names == ["sampled", "chunked"]
+    assert memory_plan.fitted(config, large, stream, 2**40).config == config
+
+
+@pytest.mark.parametrize("method", ["analytic", "ncm"])
+def test_what_has_no_batches_is_full_or_chunked(large: datasets.Dataset, method: str) -> None:
+    config, stream = resolved(large, method=method)
+    full, chunked = memory_plan.ways(config, large, stream)
+    assert (full.config, chunked.config) == (config, config)
+    assert full.bytes > chunked.bytes
+
+
+@pytest.mark.parametrize("method", ["ewc", "mas", "twp"])
+def test_what_looks_at_whole_tasks_says_so_beforehand(large: datasets.Dataset, method: str) -> None:
+    small = {"batch": {"nodes": 50, "fanouts": [3, 3]}}
+    config, stream = resolved(large, method=method, protocol=small)
+    plain, _ = resolved(large, method="bare", protocol=small)
+    least, enough = (memory_plan.ways(one, large, stream)[-1].bytes for one in (plain, config))
+    _, together = memory_plan.task_extents(large.graph, stream)
+    assert enough - memory_plan.BASE > together.operators
+    assert memory_plan.fitted(plain, large, stream, least).name == "chunked"
+    with pytest.raises(CapacityError, match="even chunked"):
+        memory_plan.fitted(config, large, stream, least)
+
+
+def test_all_tasks_kept_as_one_are_counted(large: datasets.Dataset) -> None:
+    config, stream = resolved(large, method="joint")
+    plain, _ = resolved(large, method="bare")
+    _, together = memory_plan.task_extents(large.graph, stream)
+    for joint, bare in zip(
+        memory_plan.ways(config, large, stream), memory_plan.ways(plain, large, stream), strict=True
+    ):
+        assert joint.bytes - bare.bytes >= 4 * (together.copy - together.dense)
+
+
+def test_a_covariance_is_counted(large: datasets.Dataset) -> None:
+    wide = dataclasses.replace(large, graph=Graph.of(np.zeros((40000, 9000), np.float32), large.graph.neighbours))
+    config, stream = resolved(wide, method="slda")
+    assert all(way.bytes > memory_plan.BASE + 4 * 9000**2 for way in memory_plan.ways(config, wide, stream))
+
+
+def test_the_largest_task_is_the_one_with_most_edges(large: datasets.Dataset) -> None:
+    _, stream = resolved(large)
+    sizes = [(task.graph.num_nodes, task.graph.num_edges) for task in map(stream.task, range(len(stream)))]
+    most = max(sizes, key=sum)
+    largest, together = memory_plan.task_extents(large.graph, stream)
+    assert largest == memory_plan.extent(large.graph, *most)
+    assert together == memory_plan.extent(large.graph, *map(sum, zip(*sizes, strict=True)))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("Unable to allocate 3.00 GiB for an array"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:1] DefaultCPUAllocator: can't allocate memory: you tried to …"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:1] DefaultCPUAllocator: not enough memory: you tried to …"),
+    ],
+    ids=["numpy", "cuda", "linux", "windows"],
+)
+def test_missing_memory_is_known_by_its_errors(error: Exception) -> None:
+    assert memory_plan.is_out_of_memory(error)
+
+
+def test_out_of_memory_is_answered_with_what_would_fit(large: datasets.Dataset) -> None:
+    config, stream = resolved(large, protocol={"train_graph": "seen"})
+    assert "--set protocol.batch.nodes=2000" in str(memory_plan.explained(config, large, stream))
+    config, stream = resolved(large, protocol={"batch": {"nodes": 1000}})
+    assert "--set protocol.batch.nodes=500" in str(memory_plan.explained(config, large, stream))
+    config, stream = resolved(large, method="analytic")
+    assert "--set analytic.expansion=" in str(memory_plan.explained(config, large, stream))
+
+
+def test_out_of_memory_is_one_sentence_of_a_command(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(IPAL, "loss", fails)
+    outcome = command("run", "--dataset", "digits")
+    assert outcome.code == 2
+    assert outcome.err.count("Error: Out of memory on cpu") == 1
+
+
+def test_other_errors_stay_what_they_are(monkeypatch: pytest.MonkeyPatch, command: Any) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("something else")
+
+    monkeypatch.setattr(IPAL, "loss", fails)
+    with pytest.raises(RuntimeError, match="something else"):
+        command("run", "--dataset", "digits")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of address space are Linux's")
+def test_memory_that_really_runs_out(tmp_path: Path) -> None:
+    program = (
+        "import resource, sys, torch, ipal.runs.runner\n"
+        "from ipal.cli import main\n"
+        "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (used + 400 * 2**20,) * 2)\n"
+        "sys.argv = ['ipal', 'run', '--dataset', 'digits', '--set', 'encoder.hidden=20000']\n"
+        "main()\n"
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "200"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 2, done.stderr
+    assert "Out of memory on cpu" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_limit_is_kept_to_and_said(command: Any) -> None:
+    told = command("run", "--dataset", "digits", "--set", "train.epochs=1", "--memory-limit", "100GB", "--json")
+    assert told.code == 0
+    assert "Within 100GB: full" in told.err
+    assert told.json["protocol"]["batch"] == "full"
+    assert command("run", "--dataset", "digits", "--memory-limit", "1KB").code == 2

@@ -1,0 +1,203 @@
+"""Spans: own times add up to the whole, whatever happens inside; without a recorder nothing is kept."""
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from ipal.backend.neighbor_sampling import prefetched
+from ipal.data.graph import Graph
+from ipal.learners import IPAL
+from ipal.learners.training_free import propagated
+from ipal.system import tracing
+from ipal.system.tracing import Recorder, is_listening, span, spanned
+
+
+def seconds(recorder: Recorder, *path: str) -> float:
+    return recorder.laps[-1].parts[path].nanoseconds / 1e9
+
+
+def test_time_belongs_to_the_innermost_span_alone() -> None:
+    recorder = Recorder()
+    with recorder.listening():
+        begin = time.perf_counter()
+        with span("outer"):
+            time.sleep(0.02)
+            for _ in range(2):
+                with span("inner"):
+                    time.sleep(0.03)
+        wall = time.perf_counter() - begin
+    assert seconds(recorder, "outer", "inner") >= 0.06
+    assert 0.02 <= seconds(recorder, "outer") <= wall - seconds(recorder, "outer", "inner")
+    assert recorder.laps[0].parts["outer", "inner"].times == 2
+    assert recorder.laps[0].parts["outer",].times == 1
+
+
+def test_own_times_add_up_exactly_to_what_the_clock_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a clock that goes on by more at every look, no nanosecond is lost or counted twice."""
+    looks: list[int] = []
+
+    def clock() -> int:
+        looks.append((looks[-1] if looks else 0) + 7 + len(looks) ** 2)
+        return looks[-1]
+
+    monkeypatch.setattr(tracing, "perf_counter_ns", clock)
+    recorder = Recorder({"height": lambda: 1})
+    with recorder.listening():
+        with span("a"), span("b"), span("c"):
+            pass
+        recorder.next_lap()
+        with span("a"):
+            recorder.next_lap()
+            with span("b"):
+                pass
+        with span("d"):
+            pass
+    assert sum(lap.nanoseconds for lap in recorder.laps) == looks[-1] - looks[0]
+    assert len(recorder.laps) == 3
+    assert all(lap.recording > 0 for lap in recorder.laps), "the recorder's own time is told apart"
+
+
+def test_an_exception_leaves_the_recorder_sane() -> None:
+    recorder = Recorder()
+    with recorder.listening():
+        with pytest.raises(ValueError, match="inside"), span("outer"), span("inner"):
+            raise ValueError("inside")
+        with span("after"):
+            pass
+    assert ("after",) in recorder.laps[0].parts
+    assert not is_listening()
+    with pytest.raises(KeyError), recorder.listening(), span("again"):
+        raise KeyError
+    assert not is_listening()
+    assert ("again",) in recorder.laps[0].parts
+
+
+def test_a_generator_that_is_left_in_the_middle_leaves_no_span_behind() -> None:
+    def left_open() -> Iterator[None]:
+        with span("left"):
+            yield
+
+    recorder = Recorder()
+    with recorder.listening():
+        with span("around"):
+            abandoned = left_open()
+            next(abandoned)
+        with span("after"):
+            abandoned.close()
+            with span("inside"):
+                pass
+    assert {("around",), ("around", "left"), ("after",), ("after", "inside")} <= recorder.laps[0].parts.keys()
+
+
+def test_without_a_recorder_nothing_is_kept() -> None:
+    recorder = Recorder()
+    with span("before"):
+        pass
+    assert span("one") is span("two"), "no object is made"
+    with recorder.listening():
+        assert is_listening()
+    with span("after"):
+        pass
+    assert list(recorder.laps[0].parts) == [()]
+
+
+def test_one_recorder_at_a_time() -> None:
+    with Recorder().listening():
+        with pytest.raises(RuntimeError, match="Another recorder"), Recorder().listening():
+            pass
+        assert is_listening(), "the first goes on"
+
+
+def test_a_function_can_be_a_span() -> None:
+    @spanned("twice")
+    def twice(value: int) -> int:
+        """Doubles."""
+        return 2 * value
+
+    recorder = Recorder()
+    assert twice(2) == 4
+    with recorder.listening():
+        assert twice(value=3) == 6
+    assert recorder.laps[0].parts["twice",].times == 1
+    assert twice.__doc__ == "Doubles."
+
+
+def test_gauges_say_the_peak_of_each_part() -> None:
+    readings = iter([5, 10, 80, 20, 90, 30])
+    recorder = Recorder({"height": lambda: next(readings)})
+    with recorder.listening():  # 5: of what came before, forgotten
+        with span("a"):  # 10: of nothing yet
+            pass  # 80
+        with span("a"):  # 20: of nothing
+            pass  # 90
+    peaks = {path: account.peaks["height"] for path, account in recorder.laps[0].parts.items()}
+    assert peaks == {(): 30, ("a",): 90}
+
+
+def test_every_end_of_a_span_waits_for_what_runs_elsewhere() -> None:
+    waited: list[int] = []
+    recorder = Recorder(settle=lambda: waited.append(1))
+    with recorder.listening(), span("a"):
+        assert len(waited) == 1
+    assert len(waited) == 3
+
+
+def test_other_threads_are_told_apart() -> None:
+    """The maker's time is in the background, nested as it is; here counts only the wait."""
+
+    @spanned("sampling")
+    def make() -> int:
+        with span("inner"):
+            time.sleep(0.03)
+        time.sleep(0.02)
+        return threading.get_ident()
+
+    recorder = Recorder()
+    with recorder.listening():
+        for maker in prefetched([make, make]):
+            assert maker != threading.get_ident()
+            with span("step"):
+                time.sleep(0.1)
+    lap = recorder.laps[0]
+    assert {path: account.times for path, account in lap.background.items()} == {
+        ("sampling",): 2,
+        ("sampling", "inner"): 2,
+    }
+    assert lap.background["sampling",].nanoseconds >= 0.04e9
+    assert lap.background["sampling", "inner"].nanoseconds >= 0.06e9
+    made = sum(account.nanoseconds for account in lap.background.values())
+    assert 0 < lap.parts["sampling",].nanoseconds < made, "the second was made while the first was in use"
+    assert lap.parts["step",].nanoseconds >= 0.2e9
+
+
+def test_an_exception_in_another_thread_leaves_it_sane() -> None:
+    def fail() -> None:
+        with span("outer"), span("inner"):
+            raise ValueError("inside")
+
+    recorder = Recorder()
+    with recorder.listening(), ThreadPoolExecutor(1) as thread:
+        for _ in range(2):
+            with pytest.raises(ValueError, match="inside"):
+                thread.submit(fail).result()
+    assert {path: account.times for path, account in recorder.laps[0].background.items()} == {
+        ("outer",): 2,
+        ("outer", "inner"): 2,
+    }
+
+
+def test_propagation_and_the_making_of_an_optimiser_are_parts() -> None:
+    graph = Graph(np.eye(3, dtype=np.float32), np.array([[0, 1], [1, 2]]))
+    recorder = Recorder()
+    with recorder.listening():
+        propagated(graph, 1)
+        propagated(graph, 1)  # looked up
+        IPAL().initialise(3)
+    parts = recorder.laps[0].parts
+    assert parts["propagation",].times == 2
+    assert parts["propagation", "propagation"].times == 1
+    assert parts["optimiser",].times == 1
