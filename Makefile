@@ -36,7 +36,7 @@ docs: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "Open site/index.html in a browser."
 
-# Minutes to an hour: whether the tests notice changes of the core. `make mutants ARGS="--only losses.py --jobs 8"`
+# Minutes to an hour: whether the tests notice changes of the core. `make mutants ARGS="--only nn/losses.py --jobs 8"`
 mutants: $(INSTALLED)
 	$(BIN)/python scripts/mutants.py --jobs $$(nproc) $(ARGS)
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-import ipal
-from ipal import learners
+from ipal import backend, data, evaluation, learners, nn
 from ipal.learners.ipal import IPAL
 
 ROOT = Path(__file__).parents[1]
@@ -67,11 +66,10 @@ class Equation:
 
 
 def modules() -> Iterator[ModuleType]:
-    """Where equations may be: the library's own files, and one for every method."""
-    for package in (ipal, learners):
-        for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-            if not found.ispkg and not found.name.endswith("__main__"):
-                yield importlib.import_module(found.name)
+    """Where equations may be: the rooms of what is computed."""
+    for room in (data, backend, nn, learners, evaluation):
+        for found in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
+            yield importlib.import_module(found.name)
 
 
 def equations() -> list[Equation]:

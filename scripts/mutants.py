@@ -1,7 +1,7 @@
 """Mutation testing: the core is changed in one small place at a time, and the tests must notice.
 
     python scripts/mutants.py --jobs 16                            all mutants of the core
-    python scripts/mutants.py --only losses.py --sample 0.2        a fifth of one file's
+    python scripts/mutants.py --only nn/losses.py --sample 0.2        a fifth of one file's
 
 mutant_operators.py says what is changed. First every test is run once and traced, which gives the lines that it
 reaches and how long it takes (kept, and renewed for test files that change). Then each mutant is given to the tests
@@ -41,7 +41,7 @@ import yaml
 from mutant_operators import Mutant, code_of, mutants_of
 from mutant_tests import BUILD, PYTEST, ROOT, SOURCE, hash_of, reach_of_tests, say, side_by_side
 
-CORE = "losses.py memory.py metrics.py streams.py sums.py ridge.py state.py store.py head.py evaluate.py learners/*.py"
+CORE = "nn/losses.py nn/prototypes.py nn/head.py evaluation/*.py data/streams.py runs/run_folder.py learners/**/*.py"
 MARK = 0.9
 Run = Callable[[Mutant | None, list[str]], str]
 """Runs tests with a mutant, or with nothing changed, until one fails; which one."""
@@ -272,9 +272,9 @@ def table(mutants: list[Mutant], results: dict[str, dict[str, Any]], equal: set[
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--only", nargs="+", default=CORE.split(), help="files below src/ipal, as losses.py or learners/*.py"
+        "--only", nargs="+", default=CORE.split(), help="files below src/ipal, as nn/losses.py or learners/*.py"
     )
-    parser.add_argument("--tests", nargs="+", default=[""], help="folders or files below tests, as equations")
+    parser.add_argument("--tests", nargs="+", default=[""], help="folders or files below tests, as learners")
     parser.add_argument("--sample", type=float, default=1.0, help="share of each file's mutants")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
