@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from ipal import backend, data, evaluation, learners, nn
+from ipal import analysis, backend, data, evaluation, learners, nn
 from ipal.learners.ipal import IPAL
 
 ROOT = Path(__file__).parents[1]
@@ -67,7 +67,7 @@ class Equation:
 
 def modules() -> Iterator[ModuleType]:
     """Where equations may be: the rooms of what is computed."""
-    for room in (data, backend, nn, learners, evaluation):
+    for room in (data, backend, nn, learners, evaluation, analysis):
         for found in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
             yield importlib.import_module(found.name)
 
