@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -27,12 +28,11 @@ import torch
 from timing import begin, cs, describe
 from torch import Tensor
 
-from ipal.backend import batches, operators
 from ipal.backend.operators import SparseMatrix
 from ipal.bench.interleave import Member, run_fleet
 from ipal.config import override, run_config
-from ipal.data import centrality, streams
 from ipal.data.datasets import Dataset, load
+from ipal.data.graph import Graph
 from ipal.learners.trained import TrainedLearner
 from ipal.runs import runner
 from ipal.runs.run_folder import RunStore
@@ -50,16 +50,14 @@ def resolved(dataset: Dataset, **tree: Any) -> Any:
     return config
 
 
-def forget_graphs() -> None:
-    """So that every run makes its tasks and operators anew, as the first run of a process does."""
-    for known in (operators._ready, batches._ready, centrality._ready, streams._parts, runner._streams):
-        known.clear()
+def anew(dataset: Dataset) -> Dataset:
+    """The same graph as another object, so that a run makes its tasks and operators anew, as the first one does."""
+    return replace(dataset, graph=Graph.of(dataset.graph.x, dataset.graph.neighbours), known_hash=dataset.hash)
 
 
 def one(dataset: Dataset, **tree: Any) -> tuple[dict[str, Any], float]:
     """The result of a run, and its seconds from reading the tasks to the stored result."""
-    config = resolved(dataset, **tree)
-    forget_graphs()
+    config, dataset = resolved(dataset, **tree), anew(dataset)
     with tempfile.TemporaryDirectory() as folder:
         torch.cuda.synchronize()
         start = time.perf_counter()
@@ -113,7 +111,7 @@ def grid(data: Dataset, epochs: int, gammas: tuple[float, ...], seeds: range, co
     configs = [
         resolved(data, seed=seed, train={"epochs": epochs}, ipal={"gamma": gamma}) for gamma in gammas for seed in seeds
     ]
-    forget_graphs()
+    data = anew(data)
     failures: list[BaseException] = []
     with tempfile.TemporaryDirectory() as folder:
         members = [Member(config, data, RunStore(Path(folder)).folder_for(config)) for config in configs]

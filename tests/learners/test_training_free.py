@@ -11,7 +11,7 @@ from ipal.data.csr import Neighbours
 from ipal.data.graph import Graph
 from ipal.data.streams import Task, TaskStream
 from ipal.errors import CapacityError, NonFiniteError
-from ipal.learners import NCM, SLDA, training_free
+from ipal.learners import NCM, SLDA
 from ipal.learners.exemplars import disjoint_union
 from ipal.learners.training_free import propagated
 from ipal.system import free_memory, memory_budget
@@ -193,7 +193,7 @@ def test_features_propagated_otherwise_take_the_place_of_those_before(tiny_strea
     first = propagated(graph, 2)
     assert propagated(graph, 2) is first
     assert propagated(graph, 3) is not first
-    assert training_free._ready[graph][0] == 3
+    assert list(graph._derived["propagated"]) == [3]  # type: ignore[attr-defined]
 
 
 def test_features_whose_squares_only_together_are_too_large_are_refused(tiny_stream: TaskStream):

@@ -22,7 +22,6 @@ from ipal.data.datasets import Dataset, load
 from ipal.data.graph import Graph
 from ipal.data.streams import Task, TaskStream
 from ipal.learners import IPAL, LEARNERS, Analytic, Learner, trained
-from ipal.learners.analytic import feature_map
 from ipal.learners.trained import TrainedLearner
 from ipal.runs import runner
 from ipal.runs.run_folder import RunStore
@@ -154,13 +153,13 @@ def test_features_of_other_closed_forms_do_not_stay(data: Dataset, tmp_path: Pat
     # The last graph to be tested on is the whole one, which lives as long as the data.
     for seed in range(3):
         made_run(data, tmp_path, method="analytic", seed=seed, protocol={"test_graph": "seen"})
-    assert [len(kept) for graph, kept in feature_map._ready.items() if graph is data.graph] == [0]
+    assert list(data.graph.derived("feature maps", None, dict[Any, Any])) == []
 
 
 def test_weights_of_few_rules_are_kept(data: Dataset) -> None:
     for step in range(20):
         centrality.node_weights(data.graph, "pagerank", 0.01 * step)
-    assert len(centrality._ready[data.graph]) == centrality.MOST_KEPT
+    assert len(data.graph._derived["centrality"]) == centrality.MOST_KEPT  # type: ignore[attr-defined]
     newest = centrality.node_weights(data.graph, "pagerank", 0.19)
     assert centrality.node_weights(data.graph, "pagerank", 0.19) is newest
 

@@ -1,6 +1,5 @@
 """What one step of training learns from: a whole task at once, or some of its nodes with a sample around them."""
 
-import weakref
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -91,11 +90,5 @@ def _sample(graph: Graph, nodes: Tensor, here: Tensor | slice, sampling: Samplin
     return Batch(SampledOperators(x, through, layout=layout), here)
 
 
-_ready: "weakref.WeakKeyDictionary[Graph, dict[torch.device, Tensor]]" = weakref.WeakKeyDictionary()
-
-
 def _features(graph: Graph, device: torch.device) -> Tensor:
-    by_device = _ready.setdefault(graph, {})
-    if device not in by_device:
-        by_device[device] = read_only(graph.x).to(device)
-    return by_device[device]
+    return graph.derived("features", device, lambda: read_only(graph.x).to(device))

@@ -5,7 +5,6 @@ and their part of the sum is multiplied by d / k: right in the mean, whatever is
 neighbours of a node that has no more than k, are always there.
 """
 
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,8 +19,6 @@ from ipal.system.tracing import span
 
 Fanout = int | Literal["all"]
 Item = TypeVar("Item")
-
-_ready: "weakref.WeakKeyDictionary[Graph, dict[torch.device, Sampler]]" = weakref.WeakKeyDictionary()
 
 
 def distinct_places(degree: Tensor, k: int, generator: torch.Generator) -> Tensor:
@@ -52,12 +49,8 @@ class Sampler:
     @classmethod
     def of(cls, graph: Graph, device: torch.device) -> "Sampler":
         """Made once, and kept as long as the graph lives."""
-        by_device = _ready.setdefault(graph, {})
-        if device not in by_device:
-            by_device[device] = cls(
-                *(read_only(part).to(device) for part in (graph.indptr, graph.indices, graph.scale))
-            )
-        return by_device[device]
+        parts = (graph.indptr, graph.indices, graph.scale)
+        return graph.derived("sampler", device, lambda: cls(*(read_only(part).to(device) for part in parts)))
 
     def rows(self, nodes: Tensor, fanout: Fanout, generator: torch.Generator) -> SparseMatrix:
         """Rows of D^-1/2 (A + I) D^-1/2, each with all or a sample of its neighbours; columns are the graph's nodes."""

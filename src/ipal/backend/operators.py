@@ -6,7 +6,6 @@ serves the propagation matrix and bag-of-words features, which are never made de
 """
 
 import warnings
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -225,29 +224,20 @@ class SampledOperators(Operators):
         return self.blocks[len(self.blocks) - layers :]
 
 
-_ready: "weakref.WeakKeyDictionary[Graph | Task, dict[torch.device, GraphOperators]]" = weakref.WeakKeyDictionary()
-
-
 def operators(of: Graph | Task, device: torch.device) -> GraphOperators:
     """The operators of a graph, or of a task (which gives the embeddings of its training nodes alone).
 
     Made once, and kept as long as the graph or task lives.
     """
-    by_device = _ready.setdefault(of, {})
-    if device not in by_device:
-        if isinstance(of, Graph):
-            by_device[device] = _graph_operators(of, device)
-        else:
-            nodes, read = team().share(of.graph.num_nodes), team().share(len(of.nodes))
-            rows = SparsePair.of(of.graph.normalised[read.of(of.nodes)], device)
-            whole = operators(of.graph, device)
-            by_device[device] = replace(whole, readout=rows, layout=by_rows(nodes, read))
-    return by_device[device]
+    if isinstance(of, Graph):
+        return of.derived("operators", device, lambda: _graph_operators(of, device))
+    return of.derived("operators", device, lambda: _task_operators(of, device))
 
 
-def ready_graphs() -> list[Graph]:
-    """Graphs whose operators are kept."""
-    return [of for of in _ready if isinstance(of, Graph)]
+def _task_operators(task: Task, device: torch.device) -> GraphOperators:
+    nodes, read = team().share(task.graph.num_nodes), team().share(len(task.nodes))
+    rows = SparsePair.of(task.graph.normalised[read.of(task.nodes)], device)
+    return replace(operators(task.graph, device), readout=rows, layout=by_rows(nodes, read))
 
 
 @spanned("operators")

@@ -1,6 +1,5 @@
 """How much a node counts in its class's prototype."""
 
-import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -12,7 +11,6 @@ Weights = NDArray[np.float64]
 
 MOST_KEPT = 8
 """Rules, as with other alphas, whose weights are kept of one graph."""
-_ready: "weakref.WeakKeyDictionary[Graph, dict[tuple[str, float], Weights]]" = weakref.WeakKeyDictionary()
 
 
 def pagerank(graph: Graph, alpha: float = 0.85, tolerance: float = 1e-6) -> Weights:
@@ -54,9 +52,4 @@ def node_weights(graph: Graph, kind: str, alpha: float) -> Weights:
         "degree": lambda: degree(graph),
         "uniform": lambda: np.ones(graph.num_nodes),
     }
-    by_rule = _ready.setdefault(graph, {})
-    if (kind, alpha) not in by_rule:
-        if len(by_rule) == MOST_KEPT:
-            del by_rule[next(iter(by_rule))]  # the oldest
-        by_rule[kind, alpha] = rules[kind]()
-    return by_rule[kind, alpha]
+    return graph.derived("centrality", (kind, alpha), rules[kind], most=MOST_KEPT)

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ipal.data.csr import Neighbours, normalised_adjacency, smallest
+from ipal.data.derived import Derives
 from ipal.errors import DataError
 from ipal.system import memory_budget
 
@@ -24,7 +25,7 @@ VALUES_AT_ONCE = 4_000_000
 """So many numbers of an array are looked at in one go."""
 
 
-class Graph:
+class Graph(Derives):
     """Features and in-neighbours of n nodes, without labels: immutable, in memory or mapped from files.
 
     `Graph(x, edges)` takes an edge list (from row 0 to row 1), `Graph.of(x, neighbours)` what is in rows already.

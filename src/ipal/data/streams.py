@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipal.config import ProtocolConfig
+from ipal.data.derived import Derives
 from ipal.data.graph import Graph, Nodes
 from ipal.errors import DataError
 
@@ -20,7 +21,7 @@ TRAIN, VALIDATION, TEST = 0, 1, 2
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class Task(Derives):
     """What a learner is handed: a graph, the nodes whose labels count, and those labels alone."""
 
     graph: Graph
@@ -122,12 +123,9 @@ class TaskStream:
         return _part(self.graph, nodes), nodes
 
 
-_parts: "weakref.WeakKeyDictionary[Graph, weakref.WeakValueDictionary[bytes, Graph]]" = weakref.WeakKeyDictionary()
-
-
 def _part(graph: Graph, nodes: Nodes) -> Graph:
     """The subgraph on some nodes: one and the same for all streams of a graph, as those of other seeds."""
-    known = _parts.setdefault(graph, weakref.WeakValueDictionary())
+    known = graph.derived("parts", None, weakref.WeakValueDictionary[bytes, Graph])
     key = hashlib.sha256(nodes.tobytes()).digest()
     part = known.get(key)
     if part is None:

@@ -1,6 +1,5 @@
 """Methods that train nothing: class statistics of features that were propagated over the graph."""
 
-import weakref
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
@@ -23,8 +22,6 @@ from ipal.nn.embed import fits
 from ipal.system import memory_budget
 from ipal.system.tracing import spanned
 
-_ready: "weakref.WeakKeyDictionary[Graph, tuple[int, Features]]" = weakref.WeakKeyDictionary()
-
 COLUMNS_AT_ONCE = 32
 """Where memory is short, so many columns of features are propagated together."""
 
@@ -37,10 +34,7 @@ def propagated(graph: Graph, hops: int) -> Features:
 
     Source: Wu et al. 2019, "Simplifying Graph Convolutional Networks", Eq. 8.
     """
-    kept = _ready.get(graph)
-    if kept is None or kept[0] != hops:
-        kept = _ready[graph] = (hops, _propagated(graph, hops))
-    return kept[1]
+    return graph.derived("propagated", hops, lambda: _propagated(graph, hops), most=1)
 
 
 def _propagated(graph: Graph, hops: int) -> Features:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ipal.backend.distributed import team
-from ipal.backend.operators import SparseMatrix, operators, ready_graphs
+from ipal.backend.operators import SparseMatrix, operators
 from ipal.data.csr import EDGES_AT_ONCE, MOST_ENTRIES
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
@@ -53,11 +53,7 @@ def fits(graph: Graph) -> bool:
     features = graph.x.nnz if isinstance(graph.x, sp.csr_array) else 0
     if max(graph.num_edges + graph.num_nodes, features) > MOST_ENTRIES:
         return False
-    most = memory_budget.current().bytes
-    if most is None:
-        return True
-    others = sum(operators_bytes(other) for other in ready_graphs() if other is not graph)
-    return others + operators_bytes(graph) <= most // 4
+    return memory_budget.current().admits(graph, operators_bytes(graph))
 
 
 def operators_bytes(graph: Graph, nodes: int | None = None, edges: int | None = None) -> int:

@@ -26,11 +26,24 @@ class Budget:
 
     bytes: int | None = None
     _held: Counter[str] = field(default_factory=Counter, compare=False, repr=False)
+    _admitted: "weakref.WeakKeyDictionary[object, int]" = field(
+        default_factory=weakref.WeakKeyDictionary, compare=False, repr=False
+    )
 
     @property
     def taken(self) -> int:
         """Bytes of the arrays in memory that are still there."""
         return self._held["bytes"]
+
+    def admits(self, owner: object, size: int) -> bool:
+        """Whether what `owner` keeps, with what others keep, takes a quarter at most; if so, it counts from now on."""
+        if self.bytes is None:
+            return True
+        others = sum(held for other, held in self._admitted.items() if other is not owner)
+        if others + size > self.bytes // 4:
+            return False
+        self._admitted[owner] = size
+        return True
 
     def room(self, shape: tuple[int, int], dtype: type) -> NDArray[Any]:
         """An array to be filled: in memory while there is room, else in a temporary file."""

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,9 +27,6 @@ BLOCK = 32
 """Columns that are spread together: few, so that a large graph's fit into caches."""
 COLUMNS_AT_ONCE = 8 * BLOCK
 VALUES_AT_ONCE = 4_000_000
-
-_ready: "weakref.WeakKeyDictionary[Graph, weakref.WeakKeyDictionary[Propagation, dict[tuple[int, ...], Tensor]]]"
-_ready = weakref.WeakKeyDictionary()
 
 
 def to_unit(rows: Tensor, lengths: Tensor) -> None:
@@ -207,7 +205,8 @@ class FeatureMap:
 
     def propagated(self, graph: Graph) -> Tensor:
         """(nodes, inputs); made once for a graph, and kept as long as it and the map live."""
-        by_hops = _ready.setdefault(graph, weakref.WeakKeyDictionary()).setdefault(self.propagation, {})
+        maps: Any = graph.derived("feature maps", None, weakref.WeakKeyDictionary)
+        by_hops: dict[tuple[int, ...], Tensor] = maps.setdefault(self.propagation, {})
         if self.hops not in by_hops:
             by_hops[self.hops] = self.propagation.rows(graph, self.hops)
         return by_hops[self.hops]
