@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ipal.data import datasets
-from ipal.learners import LEARNERS
+from ipal.learners import METHODS
 from ipal.runs.memory_plan import parse_bytes
 
 GIB = 2**30
@@ -65,7 +65,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graph", default="synthetic:nodes=60000,classes=6,features=512,degree=40")
     parser.add_argument("--limit", default="1.2GB")
-    parser.add_argument("--methods", nargs="*", default=list(LEARNERS))
+    parser.add_argument("--methods", nargs="*", default=list(METHODS))
     parser.add_argument("--repeats", type=int, default=1, help="runs of each; the highest peak counts (default 1)")
     parser.add_argument("--size", choices=["full", "tiny"], default="full", help="tiny: only to see that it runs")
     chosen = parser.parse_args()

@@ -15,7 +15,7 @@ from timing import begin, cs_sized, describe, options
 
 from ipal.config import EncoderConfig, ProtocolConfig, TrainConfig
 from ipal.data.streams import TaskStream
-from ipal.learners import learner_class
+from ipal.learners import METHODS
 
 TASKS = (2,) * 7
 EPOCHS = 10
@@ -45,7 +45,7 @@ def seven_tasks(size: str) -> TaskStream:
 def seconds(stream: TaskStream, method: str, settings: dict[str, Any], width: int) -> float:
     """Learning all tasks, by a learner that has seen none of them."""
     encoder = EncoderConfig(hidden=width, width=width)
-    learner = learner_class(method)(encoder=encoder, train=TrainConfig(epochs=EPOCHS), **settings)
+    learner = METHODS.find(method)(encoder=encoder, train=TrainConfig(epochs=EPOCHS), **settings)
     start = time.perf_counter()
     for index in range(len(stream)):
         for _ in learner.learn(stream.task(index)):

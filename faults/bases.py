@@ -105,13 +105,13 @@ def _make_models(folder: Path) -> None:
     """A finished run of every method, and some interrupted ones."""
     from faults.kills_forked import Nobody
     from ipal.config import run_config
-    from ipal.learners import LEARNERS
+    from ipal.learners import METHODS
     from ipal.runs import runner
     from ipal.runs.run_folder import RunStore
 
     small = {"train": {"epochs": 2}, "encoder": {"hidden": 4, "width": 4}, "threads": 1}
     graph = str(folder / "dense.npz")
-    for name in LEARNERS:
+    for name in METHODS:
         own = {"analytic": {"expansion": 8, "hops": [1], "sums": "per-class"}} if name == "analytic" else {}
         config, dataset = runner.resolve(run_config({"dataset": graph, "method": name, **small, **own}))
         finished = RunStore(folder / "finished").folder_for(config)

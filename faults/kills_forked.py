@@ -43,12 +43,12 @@ class Prepared:
 def prepare(plan: Plan) -> Prepared:
     from ipal.config import run_config
     from ipal.data.datasets import load
-    from ipal.learners import LEARNERS
+    from ipal.learners import METHODS
     from ipal.runs import runner
     from ipal.runs.environment import environment
 
     dataset = load(GRAPH)
-    wanted = [{"method": name} for name in LEARNERS] + list(VARIANTS.values())
+    wanted = [{"method": name} for name in METHODS] + list(VARIANTS.values())
     trees = [{"dataset": GRAPH, "threads": 1, "seed": plan.seed, **SMALL, **tree} for tree in wanted]
     runs = [runner.resolve(run_config(tree), dataset=dataset) for tree in trees]
     environment(runs[0][0], [])  # asks git, once for all

@@ -111,14 +111,13 @@ def visitor(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """Somebody who does what a page of the documentation says (see snippets.py), with nothing left behind."""
     from ipal.bench.suite import ENGINES
     from ipal.data.datasets.catalog import CATALOG
-    from ipal.learners import LEARNERS
     from tests.snippets import Visitor, in_this_process
 
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(ENGINES, "local", in_this_process)
     for variable in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY"):  # a bench sets them for its processes
         monkeypatch.setenv(variable, "1" if "NUM" in variable else "PASSIVE")
-    modules, registries = set(sys.modules), [(CATALOG, dict(CATALOG)), (LEARNERS, dict(LEARNERS))]
+    modules, registries = set(sys.modules), [(CATALOG, dict(CATALOG))]
     visitor = Visitor(tmp_path, command)
     yield visitor
     visitor.leave()

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from ipal.config import EncoderConfig, ProtocolConfig, RunConfig, Sampling, TrainConfig
-from ipal.learners import LEARNERS
+from ipal.learners import METHODS
 
 INTRODUCTION = """# Settings
 
@@ -32,7 +32,7 @@ def everything() -> str:
         fields = {name: field for name, field in section.model_fields.items() if prefix or name not in NESTED}
         parts += [f"## {title}", (inspect.getdoc(section) or "") if prefix else "", _table(prefix, fields)]
     parts += ["## The methods", "Only the settings that a method adds; those above are shared by all that use them."]
-    for name, learner in LEARNERS.items():
+    for name, learner in METHODS.items():
         stores = " **Stores raw nodes.**" if learner.stores_exemplars else ""
         parts += [f"### {name}", learner.describe()["about"] + stores]
         parts += [_table(f"{name}.", learner.own_settings()) if learner.own_settings() else "It has none of its own."]

@@ -17,9 +17,9 @@ from ipal.config import EncoderConfig, TrainConfig
 from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph
 from ipal.errors import ConfigError, DataError
-from ipal.learners import LEARNERS, Analytic, Learner
+from ipal.learners import METHODS, Analytic, Learner
 
-METHODS = pytest.mark.parametrize("method", list(LEARNERS.values()), ids=list(LEARNERS))
+EVERY_METHOD = pytest.mark.parametrize("method", list(METHODS.values()), ids=list(METHODS))
 SHARED = {"train": TrainConfig(epochs=2), "encoder": EncoderConfig(hidden=8, width=8)}
 SMALL = {"analytic": {"expansion": 64}}
 FORMS = pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
@@ -51,7 +51,7 @@ def in_form(dataset: Dataset, sparse: bool) -> Dataset:
     return dataclasses.replace(dataset, graph=Graph(sp.csr_array(dataset.graph.x), dataset.graph.edges))
 
 
-@METHODS
+@EVERY_METHOD
 @FORMS
 def test_raw_nodes_are_found_where_they_are_stored_and_nowhere_else(method, sparse, tiny: Dataset):
     dataset = in_form(tiny, sparse)
@@ -65,7 +65,7 @@ def test_raw_nodes_are_found_where_they_are_stored_and_nowhere_else(method, spar
     assert found["data"]["stored_rows"]["the model's own representation"]["found"] == 0
 
 
-@METHODS
+@EVERY_METHOD
 def test_all_that_is_kept_is_listed_and_every_class_counted(method, tiny: Dataset):
     learner = fitted(method, tiny)
     found = audit(learner)
@@ -79,7 +79,7 @@ def test_all_that_is_kept_is_listed_and_every_class_counted(method, tiny: Datase
     assert "data" not in found
 
 
-@METHODS
+@EVERY_METHOD
 def test_a_class_of_one_node_and_one_of_few_are_flagged(method, tiny: Dataset):
     found = audit(fitted(method, tiny, most={1: 1, 2: 5}))
     if not found["nodes_behind_class"]:
@@ -93,7 +93,7 @@ def test_a_class_of_one_node_and_one_of_few_are_flagged(method, tiny: Dataset):
 @pytest.mark.parametrize("method", ["ncm", "slda", "analytic"])
 def test_a_sum_over_one_node_is_found_to_be_that_node(method, tiny: Dataset):
     taught = data_of(tiny, (0, 1), most={1: 1})
-    learner = LEARNERS[method](**SMALL.get(method, {})).partial_fit(taught)
+    learner = METHODS[method](**SMALL.get(method, {})).partial_fit(taught)
     graph = Graph(taught.x.numpy(), taught.edge_index.numpy())
     found = audit(learner, whole(dataclasses.replace(tiny, graph=graph, y=taught.y.numpy())))
     stored = found["data"]["stored_rows"]["the model's own representation"]
@@ -106,7 +106,7 @@ def test_the_mean_and_products_remembered_are_those_of_the_rows(tiny: Dataset):
     graph = data_of(tiny, (0, 1))
     rows = {}
     for method, options in (("ncm", {}), ("efc", SHARED), ("analytic", {"sums": "per-class", "expansion": 64})):
-        learner = LEARNERS[method](**options).partial_fit(graph)
+        learner = METHODS[method](**options).partial_fit(graph)
         rows[method] = torch.from_numpy(learner.embed(graph))[graph.y == 1].double()
         kept = learner.remembered()["1"]
         torch.testing.assert_close(kept.mean.double(), rows[method].mean(dim=0), rtol=1e-4, atol=1e-5)
@@ -118,7 +118,7 @@ def test_the_mean_and_products_remembered_are_those_of_the_rows(tiny: Dataset):
 @pytest.mark.parametrize(("method", "options"), [("slda", {}), ("analytic", {"expansion": 64})])
 def test_a_shared_matrix_is_said_to_be_one_and_spans_all_that_taught(method, options, tiny: Dataset):
     most = {label: 2 for label in range(4)}
-    learner = fitted(LEARNERS[method], tiny, most, **options)
+    learner = fitted(METHODS[method], tiny, most, **options)
     found = audit(learner)
     assert any("subtract" in remark for remark in found["remarks"])
     assert any("8 training nodes" in remark for remark in found["remarks"])
@@ -201,7 +201,7 @@ def test_misuse_is_answered_with_a_sentence(tiny: Dataset):
         audit(Analytic())
     narrow = dataclasses.replace(tiny, graph=Graph(tiny.graph.x[:, :5], tiny.graph.edges))
     with pytest.raises(DataError, match="5 features"):
-        audit(fitted(LEARNERS["ncm"], tiny), whole(narrow))
+        audit(fitted(METHODS["ncm"], tiny), whole(narrow))
 
 
 # ---------------------------------------------------------------------- which features occur
@@ -239,7 +239,7 @@ def test_moments_tell_the_words_of_the_last_task_and_a_saved_model_has_none(tiny
     task = (tiny.y >= 2).astype(int)
     x = ((random.random((240, 60)) < 0.3) & words[task]).astype(np.float32)
     dataset = dataclasses.replace(tiny, graph=Graph(sp.csr_array(x), tiny.graph.edges))
-    learner = fitted(LEARNERS["bare"], dataset, train=TrainConfig(epochs=30))
+    learner = fitted(METHODS["bare"], dataset, train=TrainConfig(epochs=30))
     last = np.flatnonzero((tiny.y == 2) | (tiny.y == 3))
     view = View(dataset.graph, last, tiny.y[last], np.ones(len(last), dtype=bool))
     evidence = Evidence(dataset, (view,))
@@ -250,7 +250,7 @@ def test_moments_tell_the_words_of_the_last_task_and_a_saved_model_has_none(tiny
     assert auc["encoder.weights.0"] < 0.7
     assert any("moments are in it" in remark for remark in with_moments["remarks"])
     learner.save(tmp_path / "model")
-    saved = audit(LEARNERS["bare"].load(tmp_path / "model"), evidence)
+    saved = audit(METHODS["bare"].load(tmp_path / "model"), evidence)
     assert saved["data"]["inputs"]["auc"] == {"encoder.weights.0": auc["encoder.weights.0"]}
     assert saved["retained"]["bytes"] < 0.7 * with_moments["retained"]["bytes"]
     assert not any("moments" in remark for remark in saved["remarks"])

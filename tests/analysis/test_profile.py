@@ -10,7 +10,7 @@ import torch
 
 from ipal.analysis.profile import HostPeak, profile, summary
 from ipal.config import run_config
-from ipal.learners import LEARNERS
+from ipal.learners import METHODS
 from ipal.report.profile import all_of_it, background, lines, notes, task_columns
 from ipal.runs.runner import Silent
 from ipal.system.tracing import Lap, is_listening
@@ -35,7 +35,7 @@ def shares(found: dict[str, Any]) -> dict[str, float]:
     return {line.name: line.seconds for line in lines(found, small=0) if not line.is_inside}
 
 
-@pytest.mark.parametrize("method", LEARNERS)
+@pytest.mark.parametrize("method", METHODS)
 def test_every_method_can_be_profiled(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ipal.analysis.profile.environment", lambda *_: {})  # looked up after the run, and slow
     tree: dict[str, Any] = QUICK.get(method, {}) if method in PARTS else {"train": {"epochs": 2}}

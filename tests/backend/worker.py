@@ -24,7 +24,7 @@ from ipal.config import EncoderConfig, ProtocolConfig, Sampling, TrainConfig, ru
 from ipal.data.datasets import load
 from ipal.data.graph import Graph
 from ipal.data.streams import Task, TaskStream, default_split
-from ipal.learners import learner_class
+from ipal.learners import METHODS
 from ipal.nn.encoder import GCN
 from ipal.runs import runner
 from ipal.runs.run_folder import RunStore
@@ -33,7 +33,7 @@ from ipal.runs.runner import Silent
 CPU = torch.device("cpu")
 EVERYTHING = Sampling(nodes=1000, fanouts=("all", "all"))
 SOME = Sampling(nodes=31, fanouts=(3, 2))
-METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "ipal": ("ipal", {}),
     "ipal with dropout": ("ipal", {"encoder": EncoderConfig(dropout=0.3, last_activation="relu")}),
     # Not IPAL: its distillation is a norm, which has no direction where nothing has changed yet but by rounding.
@@ -86,7 +86,7 @@ def learned(name: str, settings: dict[str, Any]) -> tuple[dict[str, Tensor], lis
     """What a method knows after three tasks, and what it says of all nodes."""
     dataset = load("synthetic:nodes=239,classes=6,features=50,signal=3,seed=1")
     stream = TaskStream(dataset.graph, dataset.y, default_split(6), ProtocolConfig(), seed=0)
-    method = learner_class(name)
+    method = METHODS.find(name)
     trained = {"train": TrainConfig(epochs=2)} if "train" in method.shared_settings() else {}
     learner = method(seed=3, **{**trained, **settings})
     said = []
@@ -119,7 +119,7 @@ def compare(found: dict[str, Any]) -> None:
         with alone():
             reference = derivatives(kind)
         found["derivatives"][kind] = [apart(a.detach(), b.detach()) for a, b in zip(together, reference, strict=True)]
-    for title, (name, settings) in METHODS.items():
+    for title, (name, settings) in CASES.items():
         state, said = learned(name, settings)
         with alone():
             reference_state, reference_said = learned(name, settings)

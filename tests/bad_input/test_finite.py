@@ -14,7 +14,7 @@ from ipal.backend.finite import not_finite
 from ipal.bench.suite import Point, choose
 from ipal.config import run_config
 from ipal.errors import IpalError, NonFiniteError
-from ipal.learners import LEARNERS, Learner
+from ipal.learners import METHODS, Learner
 from ipal.learners.state import State
 from ipal.learners.trained import TrainedLearner
 from ipal.runs import runner
@@ -22,8 +22,8 @@ from ipal.runs.run_folder import RunFolder, RunStore
 from tests.bad_input.support import GRAPH, SMALL, X, some_data
 from tests.support import Command, Watcher, complaint
 
-TRAINED = [name for name, method in LEARNERS.items() if issubclass(method, TrainedLearner)]
-STATISTICS = [name for name in LEARNERS if name not in TRAINED]
+TRAINED = [name for name, method in METHODS.items() if issubclass(method, TrainedLearner)]
+STATISTICS = [name for name in METHODS if name not in TRAINED]
 
 
 def part(half: int, size: float = 1.0) -> Any:
@@ -35,7 +35,7 @@ def part(half: int, size: float = 1.0) -> Any:
 
 def learner(method: str, **train: Any) -> Learner:
     trained = {"train": TrainConfig(**{"epochs": 3, **train})} if method in TRAINED else {}
-    return LEARNERS[method](**trained)
+    return METHODS[method](**trained)
 
 
 # ---------------------------------------------------------------------- the library
@@ -110,7 +110,7 @@ def test_nodes_whose_scores_are_no_numbers_get_no_class(method: str) -> None:
 )
 def test_settings_that_are_zero_or_infinite_in_32_bits_are_refused(method: str, setting: str, value: float) -> None:
     with pytest.raises(ConfigError, match=rf"'{method}\.{setting}' cannot be .*too large or too small to compute with"):
-        LEARNERS[method].from_settings({setting: value})
+        METHODS[method].from_settings({setting: value})
     with pytest.raises(ConfigError, match=r"'train\.lr_base' cannot be"):
         run_config({"dataset": "digits", "train": {"lr_base": value}})
 

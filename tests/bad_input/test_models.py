@@ -15,7 +15,7 @@ from torch import Tensor
 
 import ipal
 from ipal import IPAL, Analytic, EncoderConfig, IpalError, StoreError, TrainConfig
-from ipal.learners import Learner, learner_class
+from ipal.learners import METHODS, Learner
 from ipal.learners.state import State, _checksum
 from tests.bad_input.support import X, Y, some_data
 
@@ -126,16 +126,16 @@ def some_learners() -> list[Learner]:
     """One of each kind of memory, after two tasks, small."""
     train, encoder = TrainConfig(epochs=1), EncoderConfig(hidden=4, width=3)
     trained = [
-        learner_class(name)(train=train, encoder=encoder)
+        METHODS.find(name)(train=train, encoder=encoder)
         for name in ("ipal", "bare", "efc", "ewc", "mas", "gem", "er-gnn", "joint")
     ]
-    others = [learner_class("ncm")(), learner_class("slda")()]
+    others = [METHODS.find("ncm")(), METHODS.find("slda")()]
     closed = [Analytic(hops=[1], expansion=8, sums=sums, sketch=3) for sums in ("pooled", "per-class")]
     learners = [*trained, *others, *closed]
     for learner in learners:
         for labels in ((0, 1), (2, 3)):
             learner.partial_fit(some_data(train_mask=np.isin(Y, labels)))
-    sparse = learner_class("er-gnn")(train=train, encoder=encoder)
+    sparse = METHODS.find("er-gnn")(train=train, encoder=encoder)
     return [*learners, sparse.partial_fit(some_data(x=torch.from_numpy(X * (X > 0)).float().to_sparse()))]
 
 
@@ -235,7 +235,7 @@ WRONG: dict[str, tuple[str, Any]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_tensor_that_cannot_be_is_refused(name: str, tmp_path: Path) -> None:
     group, change = WRONG[name]
-    learner = learner_class("efc")(train=TrainConfig(epochs=1), encoder=EncoderConfig(hidden=4, width=3))
+    learner = METHODS.find("efc")(train=TrainConfig(epochs=1), encoder=EncoderConfig(hidden=4, width=3))
     state = learner.partial_fit(some_data()).state()
     State({**state.tensors, group: change(state.tensors[group])}, state.facts).save(tmp_path / "m")
     with pytest.raises(StoreError, match="m does not fit this model"):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import ipal
 from ipal import EncoderConfig, StoreError, TrainConfig
-from ipal.learners import learner_class
+from ipal.learners import METHODS
 from ipal.learners.checks import MisfitError
 from ipal.learners.facts import CountedFacts, Facts, SumsFacts, check_facts
 from ipal.learners.from_pyg import task_of
@@ -20,7 +20,7 @@ from tests.bad_input.support import Y, some_data
 
 
 def small_state(method: str) -> State:
-    learner = learner_class(method)(train=TrainConfig(epochs=1), encoder=EncoderConfig(hidden=4, width=3))
+    learner = METHODS.find(method)(train=TrainConfig(epochs=1), encoder=EncoderConfig(hidden=4, width=3))
     return learner.partial_fit(some_data()).state()
 
 
@@ -56,7 +56,7 @@ def test_an_anchor_or_importance_of_another_network_is_refused(group: str, tmp_p
 
 
 def test_a_state_from_the_middle_of_a_task_is_a_checkpoint_and_no_model(tmp_path: Path) -> None:
-    learner = learner_class("lwf")(train=TrainConfig(epochs=2), encoder=EncoderConfig(hidden=4, width=3))
+    learner = METHODS.find("lwf")(train=TrainConfig(epochs=2), encoder=EncoderConfig(hidden=4, width=3))
     learner.partial_fit(some_data(train_mask=np.isin(Y, (0, 1))))
     later = learner.learn(task_of(some_data(train_mask=np.isin(Y, (2, 3)))))
     next(later)

@@ -1,9 +1,12 @@
 """Experiment files: what they expand to, and complaints that name the line."""
 
+import sys
+
 import pytest
 
 from ipal.bench.experiment_file import Entry, read_experiment
 from ipal.errors import ConfigError, IpalError
+from ipal.system import plugins
 from tests.bench.support import HEAD, TINY, plan, write
 
 
@@ -61,12 +64,10 @@ def test_what_a_grid_leaves_open_is_searched_without_asking(tmp_path):
 
 
 def test_settings_for_all_reach_the_entries_of_their_method_alone(tmp_path, monkeypatch):
-    from ipal.learners import LEARNERS
-
-    class Other(LEARNERS["ipal"]):
-        name = "other"
-
-    monkeypatch.setitem(LEARNERS, "other", Other)
+    text = "import ipal\n\nclass Other(ipal.IPAL):\n    name = 'other'\n"
+    (tmp_path / "another_method.py").write_text(text)
+    monkeypatch.setitem(sys.modules, "ipal_plugins.another_method", None)  # gone again at the end of this test
+    plugins.load(tmp_path / "another_method.py")
     head = f"kind: table1\nall: {{dataset: '{TINY}', ipal.gamma: 0.7, encoder.width: 8}}\n"
     ours, other = read_experiment(write(tmp_path, "ipal:\nother: {other.gamma: 0.2}", head)).entries
     assert {name: s.value for name, s in ours.common.items()} == {

@@ -12,7 +12,7 @@ from ipal.bench.interleave import Member, run_fleet
 from ipal.config import run_config
 from ipal.data.datasets import Dataset, load
 from ipal.errors import DataError
-from ipal.learners import LEARNERS
+from ipal.learners import METHODS
 from ipal.learners.trained import TrainedLearner
 from ipal.runs import runner
 from ipal.runs.environment import PeakMemory
@@ -24,7 +24,7 @@ DEVICES = [
     "cpu",
     pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")),
 ]
-TRAINED = [method.name for method in LEARNERS.values() if issubclass(method, TrainedLearner)]
+TRAINED = [method.name for method in METHODS.values() if issubclass(method, TrainedLearner)]
 NAME = "synthetic:nodes=240,classes=6,features=12"
 
 
@@ -75,7 +75,7 @@ def test_runs_that_take_turns_give_what_each_gives_alone(
 def test_a_run_that_fails_takes_no_other_with_it(
     data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = LEARNERS["pcl"]
+    broken = METHODS["pcl"]
 
     def fails(*_: object) -> None:
         raise DataError("broken")
@@ -102,7 +102,7 @@ def test_recorded_steps_are_the_steps_themselves(
     method: str, data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = [alone(data, tmp_path / f"{turn}", method=method, device="cuda") for turn in range(2)]
-    monkeypatch.setattr(LEARNERS[method], "recordable", False)
+    monkeypatch.setattr(METHODS[method], "recordable", False)
     found.append(alone(data, tmp_path / "step by step", method=method, device="cuda"))
     assert found[0] == found[1] == found[2]
 
@@ -111,14 +111,14 @@ def test_recorded_steps_are_the_steps_themselves(
 def test_runs_that_take_turns_report_the_peak_of_all(
     data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, calls = LEARNERS["bare"].loss, []
+    whole, calls = METHODS["bare"].loss, []
 
     def greedy(*arguments: Any) -> Any:
         if not calls:  # the first step of all: other runs are yet to begin
             calls.append(np.ones(200_000_000, dtype=np.uint8).sum())
         return whole(*arguments)
 
-    monkeypatch.setattr(LEARNERS["bare"], "loss", greedy)
+    monkeypatch.setattr(METHODS["bare"], "loss", greedy)
     monkeypatch.setattr(interleave, "LANES", 2)
     before = PeakMemory().bytes()
     members = [member(data, tmp_path, method="bare", seed=seed) for seed in range(3)]

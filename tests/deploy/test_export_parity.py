@@ -7,7 +7,7 @@ from ipal.config import EncoderConfig
 from ipal.data.streams import TaskStream
 from ipal.deploy.export import onnx_model, program
 from ipal.deploy.export.check import random_graphs
-from ipal.learners import IPAL, LEARNERS, NCM, SLDA, Analytic, Learner
+from ipal.learners import IPAL, METHODS, NCM, SLDA, Analytic, Learner
 from tests.deploy.export_support import assert_the_same, outputs, session
 from tests.learners.support import learned, make
 
@@ -26,7 +26,7 @@ FAMILIES = ["ipal", "bare", "polo", "ncm", "slda", "analytic"]
 
 @pytest.mark.parametrize("method", FAMILIES)
 def test_every_family_on_a_hundred_random_graphs(method: str, tiny_stream: TaskStream):
-    learner = learned(LEARNERS[method], tiny_stream, 2, epochs=2, **SMALL.get(method, {}))
+    learner = learned(METHODS[method], tiny_stream, 2, epochs=2, **SMALL.get(method, {}))
     file = session(onnx_model(learner))
     sizes = set()
     for x, edges in random_graphs(100, 16, seed=5):
@@ -35,9 +35,9 @@ def test_every_family_on_a_hundred_random_graphs(method: str, tiny_stream: TaskS
     assert sizes == {(1, 0), (1, 1), (2, 0), (2, 1)}, "with and without edges, of one node and of several"
 
 
-@pytest.mark.parametrize("method", sorted(LEARNERS.keys() - set(FAMILIES)))
+@pytest.mark.parametrize("method", sorted(METHODS.keys() - set(FAMILIES)))
 def test_every_other_method(method: str, tiny_stream: TaskStream):
-    learner = learned(LEARNERS[method], tiny_stream, 2, epochs=1)
+    learner = learned(METHODS[method], tiny_stream, 2, epochs=1)
     file = session(onnx_model(learner))
     for x, edges in random_graphs(7, 16, seed=9):
         assert_the_same(learner, file, x, edges)

@@ -13,7 +13,7 @@ from ipal.data.graph import Graph, checked_graph
 from ipal.data.streams import Task, TaskStream
 from ipal.deploy.predict import neighbourhood, predict, write_csv
 from ipal.errors import ConfigError, DataError
-from ipal.learners import LEARNERS, Learner, load_learner
+from ipal.learners import METHODS, Learner, load_learner
 from ipal.learners.analytic.learner import Analytic
 from ipal.learners.ipal import IPAL
 from ipal.learners.ncm import NCM
@@ -22,13 +22,13 @@ from tests.learners.support import learn, learned, make
 # One of each family: how nodes become rows differs, and so does what a prediction reaches.
 FAMILIES = {
     "prototypes": (IPAL, {}, 2),
-    "head, three layers": (LEARNERS["ewc"], {"encoder": EncoderConfig(layers=3, hidden=16, width=8)}, 3),
-    "cosine head": (LEARNERS["polo"], {}, 2),
-    "covariances": (LEARNERS["efc"], {}, 2),
-    "exemplars": (LEARNERS["er-gnn"], {}, 2),
+    "head, three layers": (METHODS["ewc"], {"encoder": EncoderConfig(layers=3, hidden=16, width=8)}, 3),
+    "cosine head": (METHODS["polo"], {}, 2),
+    "covariances": (METHODS["efc"], {}, 2),
+    "exemplars": (METHODS["er-gnn"], {}, 2),
     "nearest mean": (NCM, {}, 2),
     "nearest mean, features alone": (NCM, {"hops": 0}, 0),
-    "discriminant": (LEARNERS["slda"], {"hops": 1}, 1),
+    "discriminant": (METHODS["slda"], {"hops": 1}, 1),
     "closed form": (Analytic, {"hops": (0, 2), "expansion": 64}, 2),
     "closed form, projected": (Analytic, {"hops": (1,), "expansion": 0, "sketch": 8}, 1),
 }
@@ -139,7 +139,7 @@ def test_a_threshold_is_a_probability(learner: Learner, tiny: Dataset, reject: f
 
 
 def test_features_that_overflow_are_refused_and_not_answered_with_nonsense(tiny_stream: TaskStream) -> None:
-    learner = learned(LEARNERS["bare"], tiny_stream, 1, epochs=1)
+    learner = learned(METHODS["bare"], tiny_stream, 1, epochs=1)
     x = np.full_like(tiny_stream.graph.x, 3e38)
     with pytest.raises(DataError, match="so large"):
         predict(learner, Graph.of(x, tiny_stream.graph.neighbours))

@@ -23,11 +23,11 @@ from ipal.data.graph import Graph
 from ipal.data.streams import TaskStream
 from ipal.evaluation.class_drift import Whereabouts
 from ipal.evaluation.evaluate import Cloud
-from ipal.learners import EWC, LEARNERS, SLDA, Analytic, Learner
+from ipal.learners import EWC, METHODS, SLDA, Analytic, Learner
 from ipal.learners.analytic.feature_map import FeatureMap, Propagation
 from ipal.learners.state import State, _checksum
 from ipal.system import memory_budget
-from tests.learners.test_estimator import METHODS, data_of, fitted, make
+from tests.learners.test_estimator import EVERY_METHOD, data_of, fitted, make
 
 SUMS = pytest.mark.parametrize("sums", ["pooled", "per-class"])
 # Exemplars are NumPy's: what is saved of them is a copy.
@@ -55,7 +55,7 @@ def assert_same_bits(a: Learner, b: Learner) -> None:
 
 @pytest.mark.parametrize(
     ("method", "options"),
-    [(method, {}) for method in LEARNERS.values()]
+    [(method, {}) for method in METHODS.values()]
     + [(Analytic, {"sums": "per-class"}), (Analytic, {"expansion": 0}), (EWC, {"fisher": "batch"})],
     ids=lambda value: value.name if isinstance(value, type) else "-".join(map(str, value.values())) or "default",
 )
@@ -75,7 +75,7 @@ def test_one_class_alone_is_laid_out_too(tiny_stream: TaskStream):
         assert_laid_out(make(method).partial_fit(one).tensors())
 
 
-@METHODS
+@EVERY_METHOD
 def test_a_state_is_a_value_that_going_on_does_not_change(method, tiny_stream: TaskStream):
     state = fitted(method, tiny_stream, tasks=1).state()
     before = {name: tensor.clone() for name, tensor in state.tensors.items()}

@@ -8,13 +8,13 @@ import torch
 
 from ipal.config import TrainConfig
 from ipal.data.streams import TaskStream
-from ipal.learners import EFC, LEARNERS, Bare, Joint, LwF
+from ipal.learners import EFC, METHODS, Bare, Joint, LwF
 from ipal.learners.classifier import Classifier
 from ipal.learners.lwf import output_distillation
 from tests.learners.support import SMALL, accuracy, first_step, gradients, learn, learned, make
 
 CLASSIFIERS = pytest.mark.parametrize(
-    "method", [method for method in LEARNERS.values() if issubclass(method, Classifier)], ids=lambda m: m.name
+    "method", [method for method in METHODS.values() if issubclass(method, Classifier)], ids=lambda m: m.name
 )
 
 

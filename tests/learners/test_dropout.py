@@ -7,12 +7,12 @@ import torch
 
 from ipal.config import EncoderConfig
 from ipal.data.streams import TaskStream
-from ipal.learners import LEARNERS
+from ipal.learners import METHODS
 from ipal.learners.state import State
 from ipal.learners.trained import TrainedLearner
 from tests.learners.support import SMALL, learned, make
 
-TRAINED = [name for name, method in LEARNERS.items() if issubclass(method, TrainedLearner)]
+TRAINED = [name for name, method in METHODS.items() if issubclass(method, TrainedLearner)]
 two_methods = pytest.mark.parametrize("method", ["joint", "ipal"])
 
 
@@ -29,7 +29,7 @@ def assert_same(a: State, b: State) -> None:
 @two_methods
 def test_the_seed_and_the_share_decide_what_is_dropped(method: str, tiny_stream: TaskStream) -> None:
     first, again, other, none = (
-        learned(LEARNERS[method], tiny_stream, 2, encoder=dropping(share)) for share in (0.5, 0.5, 0.2, 0.0)
+        learned(METHODS[method], tiny_stream, 2, encoder=dropping(share)) for share in (0.5, 0.5, 0.2, 0.0)
     )
     assert_same(first.state(), again.state())
     for learner in (other, none):
@@ -38,12 +38,12 @@ def test_the_seed_and_the_share_decide_what_is_dropped(method: str, tiny_stream:
 
 @pytest.mark.parametrize("method", TRAINED)
 def test_interrupted_within_a_task_it_goes_on_to_the_same_bits(method: str, tiny_stream: TaskStream) -> None:
-    whole = learned(LEARNERS[method], tiny_stream, 2, encoder=dropping())
-    stopped = learned(LEARNERS[method], tiny_stream, 1, encoder=dropping())
+    whole = learned(METHODS[method], tiny_stream, 2, encoder=dropping())
+    stopped = learned(METHODS[method], tiny_stream, 1, encoder=dropping())
     epochs = stopped.learn(tiny_stream.task(1))
     for _ in range(2):
         next(epochs)
-    resumed = make(LEARNERS[method], encoder=dropping())
+    resumed = make(METHODS[method], encoder=dropping())
     resumed.restore(stopped.state())
     for _ in resumed.learn(tiny_stream.task(1), first_epoch=2):
         pass
@@ -52,7 +52,7 @@ def test_interrupted_within_a_task_it_goes_on_to_the_same_bits(method: str, tiny
 
 @two_methods
 def test_predictions_drop_nothing(method: str, tiny_stream: TaskStream) -> None:
-    learner = learned(LEARNERS[method], tiny_stream, 1, encoder=dropping())
+    learner = learned(METHODS[method], tiny_stream, 1, encoder=dropping())
     before = learner.state()
     graph = tiny_stream.exams(0)[0].graph
     assert torch.equal(learner.scores(graph), learner.scores(graph))
@@ -63,7 +63,7 @@ def test_predictions_drop_nothing(method: str, tiny_stream: TaskStream) -> None:
 def test_the_network_is_in_training_mode_in_the_loss_of_a_step_and_nowhere_else(
     method: str, tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learner = make(LEARNERS[method], encoder=dropping(), epochs=2)
+    learner = make(METHODS[method], encoder=dropping(), epochs=2)
     seen: dict[str, set[bool]] = {}
 
     def watched(name: str) -> Any:
@@ -89,7 +89,7 @@ def test_the_network_is_in_training_mode_in_the_loss_of_a_step_and_nowhere_else(
 def test_training_mode_does_not_outlive_a_loss_that_is_interrupted(
     tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learner = learned(LEARNERS["joint"], tiny_stream, 1, encoder=dropping())
+    learner = learned(METHODS["joint"], tiny_stream, 1, encoder=dropping())
 
     def interrupted(*_: Any) -> Any:
         raise KeyboardInterrupt

@@ -14,11 +14,11 @@ from ipal.config import EncoderConfig, ProtocolConfig, TrainConfig
 from ipal.data.datasets import Dataset
 from ipal.data.streams import TaskStream, default_split
 from ipal.errors import ConfigError, DataError, StoreError
-from ipal.learners import LEARNERS, Learner
+from ipal.learners import METHODS, Learner
 from ipal.learners.state import State
 from ipal.learners.trained import TrainedLearner
 
-METHODS = pytest.mark.parametrize("method", list(LEARNERS.values()), ids=list(LEARNERS))
+EVERY_METHOD = pytest.mark.parametrize("method", list(METHODS.values()), ids=list(METHODS))
 
 # A head starts from nothing with every class: in so few epochs it learns at this rate, not at the default one.
 FEW = TrainConfig(epochs=15, lr_base=1e-2, lr_next=1e-2)
@@ -71,7 +71,7 @@ def known(tiny: Dataset) -> Callable[..., Learner]:
     return cache(lambda method, tasks=3: fitted(method, stream, tasks))
 
 
-@METHODS
+@EVERY_METHOD
 def test_new_classes_need_not_be_announced_and_are_learned(method, tiny_stream: TaskStream):
     learner = make(method, **GENTLE.get(method.name, {}))
     for index in range(3):
@@ -82,13 +82,13 @@ def test_new_classes_need_not_be_announced_and_are_learned(method, tiny_stream: 
         assert np.mean(learner.predict(task)[held_out] == task.y.numpy()[held_out]) > 0.7
 
 
-@METHODS
+@EVERY_METHOD
 def test_a_class_never_seen_is_never_predicted(method, known, tiny_stream: TaskStream):
     learner = known(method, tasks=1)
     assert set(learner.predict(data_of(tiny_stream, 2))) <= set(tiny_stream.classes[0])
 
 
-@METHODS
+@EVERY_METHOD
 def test_probabilities_sum_to_one_and_agree_with_predictions(method, known, tiny_stream: TaskStream):
     learner, graph = known(method), data_of(tiny_stream, 1)
     p = learner.predict_proba(graph)
@@ -97,7 +97,7 @@ def test_probabilities_sum_to_one_and_agree_with_predictions(method, known, tiny
     assert np.array_equal(learner.classes_[p.argmax(axis=1)], learner.predict(graph))
 
 
-@METHODS
+@EVERY_METHOD
 def test_predict_changes_nothing(method, tiny_stream: TaskStream):
     learner = fitted(method, tiny_stream, tasks=2)
     before = learner.state()
@@ -107,7 +107,7 @@ def test_predict_changes_nothing(method, tiny_stream: TaskStream):
     assert all(torch.equal(before.tensors[name], after.tensors[name]) for name in before.tensors)
 
 
-@METHODS
+@EVERY_METHOD
 def test_a_saved_model_predicts_and_goes_on_learning_as_if_never_saved(method, tiny_stream: TaskStream, tmp_path):
     learner = fitted(method, tiny_stream, tasks=2)
     learner.save(tmp_path / "model.safetensors", moments=True)
@@ -125,7 +125,7 @@ def test_a_saved_model_predicts_and_goes_on_learning_as_if_never_saved(method, t
         assert torch.equal(tensor, loaded.state().tensors[name]), name
 
 
-@METHODS
+@EVERY_METHOD
 def test_a_saved_model_has_no_moments_and_goes_on_learning_with_fresh_ones(method, tiny_stream: TaskStream, tmp_path):
     learner = fitted(method, tiny_stream, tasks=2)
     learner.save(tmp_path / "model.safetensors")
@@ -153,7 +153,7 @@ def test_a_model_made_on_a_gpu_can_be_loaded_and_draws_from_its_seed(tiny_stream
     assert loaded.partial_fit(data_of(tiny_stream, 1)).classes_.tolist() == [0, 1, 2, 3]
 
 
-@METHODS
+@EVERY_METHOD
 def test_the_memory_report_counts_the_bytes_really_kept(method, known, tiny_stream: TaskStream):
     learner = known(method)
     report = learner.memory_report()
@@ -174,24 +174,24 @@ def rows_kept(learner: Learner, rows: np.ndarray) -> int:
     return sum(bool(np.isclose(some, row, rtol=1e-5).all(axis=1).any()) for row, some in zip(rows, begins, strict=True))
 
 
-@METHODS
+@EVERY_METHOD
 def test_only_a_method_that_says_so_keeps_rows_of_the_data(method, known, tiny_stream: TaskStream):
     kept = rows_kept(known(method), tiny_stream.graph.x)
     if method.stores_exemplars:
         assert kept >= 6 * 10  # some of every class, so the check can fail
     else:
         assert kept == 0
-    assert {name for name, learner in LEARNERS.items() if learner.stores_exemplars} == {"joint", "gem", "er-gnn"}
+    assert {name for name, learner in METHODS.items() if learner.stores_exemplars} == {"joint", "gem", "er-gnn"}
 
 
-@METHODS
+@EVERY_METHOD
 def test_one_task_is_a_stream_too(method, known, tiny_stream: TaskStream):
     learner, task = known(method, tasks=1), data_of(tiny_stream, 0)
     assert len(learner.classes_) == 2
     assert np.mean(learner.predict(task) == task.y.numpy()) > 0.8
 
 
-@METHODS
+@EVERY_METHOD
 def test_permuting_the_nodes_permutes_the_embeddings_and_changes_no_score(method, known, tiny_stream: TaskStream):
     learner, graph = known(method), data_of(tiny_stream, 0)
     order = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(0))
@@ -202,7 +202,7 @@ def test_permuting_the_nodes_permutes_the_embeddings_and_changes_no_score(method
     np.testing.assert_allclose(learner.predict_proba(permuted), learner.predict_proba(graph)[order], atol=1e-4)
 
 
-@METHODS
+@EVERY_METHOD
 def test_labels_may_be_strings(method, tiny_stream: TaskStream, tmp_path):
     names = np.array(["ant", "bee", "cat", "dog", "eel", "fox"])
     learner = make(method)
@@ -215,7 +215,7 @@ def test_labels_may_be_strings(method, tiny_stream: TaskStream, tmp_path):
     assert set(learner.predict(data_of(tiny_stream, 0))) <= set(names.tolist())
 
 
-@METHODS
+@EVERY_METHOD
 def test_nodes_without_edges_and_nodes_that_were_not_there_work(method, known, tiny_stream: TaskStream):
     learner = known(method)
     lonely = Data(x=torch.from_numpy(tiny_stream.graph.x[:5]), edge_index=torch.zeros(2, 0, dtype=torch.long))
@@ -223,14 +223,14 @@ def test_nodes_without_edges_and_nodes_that_were_not_there_work(method, known, t
     assert np.isfinite(learner.embed(Data(x=torch.zeros(1, 16)))).all()
 
 
-@METHODS
+@EVERY_METHOD
 def test_sparse_features_give_what_dense_ones_give(method, known, tiny_stream: TaskStream):
     learner, graph = known(method), data_of(tiny_stream, 0)
     sparse = Data(x=graph.x.to_sparse_coo(), edge_index=graph.edge_index)
     np.testing.assert_allclose(learner.embed(sparse), learner.embed(graph), rtol=1e-4, atol=1e-5)
 
 
-@METHODS
+@EVERY_METHOD
 def test_tasks_may_bring_sparse_and_dense_features_in_turn(method, tiny_stream: TaskStream, tmp_path):
     learner = make(method)
     tasks = [data_of(tiny_stream, index) for index in range(3)]
@@ -243,7 +243,7 @@ def test_tasks_may_bring_sparse_and_dense_features_in_turn(method, tiny_stream: 
     assert np.array_equal(method.load(tmp_path / "m").predict(tasks[1]), learner.predict(tasks[1]))
 
 
-@METHODS
+@EVERY_METHOD
 def test_classes_may_come_one_at_a_time_and_with_a_single_node(method, tiny_stream: TaskStream):
     learner = make(method)
     for label in range(3):
@@ -254,7 +254,7 @@ def test_classes_may_come_one_at_a_time_and_with_a_single_node(method, tiny_stre
     assert np.isfinite(p).all()
 
 
-@METHODS
+@EVERY_METHOD
 def test_a_class_that_comes_again_is_learned_further(method, tiny_stream: TaskStream):
     learner = fitted(method, tiny_stream, tasks=2, **GENTLE.get(method.name, {}), **IN_PARTS.get(method.name, {}))
     learner.partial_fit(data_of(tiny_stream, 0))
@@ -266,7 +266,7 @@ def test_a_class_that_comes_again_is_learned_further(method, tiny_stream: TaskSt
     assert np.mean(learner.predict(data_of(tiny_stream, 0)) == tiny_stream.y[tiny_stream.task_of == 0]) > 0.8
 
 
-@METHODS
+@EVERY_METHOD
 def test_labels_outside_the_mask_are_not_even_looked_at(method, tiny_stream: TaskStream):
     task = data_of(tiny_stream, 0)
     garbage = task.clone()
@@ -276,13 +276,13 @@ def test_labels_outside_the_mask_are_not_even_looked_at(method, tiny_stream: Tas
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
-@METHODS
+@EVERY_METHOD
 def test_scikit_learn_can_clone_it(method):
     learner = method(seed=7)
     assert clone(learner).get_params() == learner.get_params()
 
 
-@METHODS
+@EVERY_METHOD
 def test_misuse_is_answered_with_a_sentence(method, tiny: Dataset, tiny_stream: TaskStream, tmp_path):
     task = data_of(tiny_stream, 0)
     with pytest.raises(ConfigError, match="partial_fit first"):

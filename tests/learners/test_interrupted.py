@@ -16,12 +16,12 @@ from torch_geometric.data import Data
 import ipal
 from ipal.data.streams import TaskStream
 from ipal.errors import ConfigError, DataError, StoreError
-from ipal.learners import EFC, IPAL, LEARNERS, NCM, PR, Analytic, Learner
+from ipal.learners import EFC, IPAL, METHODS, NCM, PR, Analytic, Learner
 from ipal.learners.state import State
 from ipal.learners.trained import TrainedLearner
 from tests.learners.support import learn, learned, make
 
-METHODS = pytest.mark.parametrize("method", list(LEARNERS.values()), ids=list(LEARNERS))
+EVERY_METHOD = pytest.mark.parametrize("method", list(METHODS.values()), ids=list(METHODS))
 SOURCE = str(Path(ipal.__file__).parent)
 POINTS = 12
 
@@ -85,7 +85,7 @@ def interrupted_everywhere(
         yield learner
 
 
-@METHODS
+@EVERY_METHOD
 def test_a_task_interrupted_at_any_line_was_never_begun(method: type[Learner], tiny_stream: TaskStream) -> None:
     def known(*more: int) -> Learner:
         return learn(small(method), *(tiny_stream.task(index) for index in (0, *more)))
@@ -98,7 +98,7 @@ def test_a_task_interrupted_at_any_line_was_never_begun(method: type[Learner], t
     assert equal(learn(learner, tiny_stream.task(2)).state(), known(2).state())
 
 
-@METHODS
+@EVERY_METHOD
 def test_a_first_task_interrupted_at_any_line_leaves_the_learner_unfitted(
     method: type[Learner], tiny_stream: TaskStream
 ) -> None:
@@ -131,7 +131,7 @@ def test_a_hook_that_fails_leaves_the_learner_as_it_was(
     assert equal(learn(learner, tiny_stream.task(2)).state(), never.state())
 
 
-TRAINED = [method for method in LEARNERS.values() if issubclass(method, TrainedLearner)]
+TRAINED = [method for method in METHODS.values() if issubclass(method, TrainedLearner)]
 
 
 @pytest.mark.parametrize("method", TRAINED, ids=lambda method: method.name)
@@ -183,7 +183,7 @@ def test_a_signal_at_any_time_leaves_a_task_whole_or_out(method: type[Learner], 
         signal.signal(signal.SIGALRM, handler)
 
 
-@METHODS
+@EVERY_METHOD
 def test_a_refused_first_task_leaves_the_learner_unfitted(method: type[Learner], tiny_stream: TaskStream) -> None:
     task = tiny_stream.task(0)
     learner = small(method)
@@ -223,7 +223,7 @@ def test_forgetting_and_merging_interrupted_at_any_line_change_nothing(tiny_stre
     assert equal(learner.forget_class(0).state(), model(0, 1).forget_class(0).state())
 
 
-@METHODS
+@EVERY_METHOD
 def test_a_state_that_does_not_fit_leaves_the_learner_as_it_was(method: type[Learner], tiny_stream: TaskStream) -> None:
     learner = learn(small(method), tiny_stream.task(0))
     before = learner.state()

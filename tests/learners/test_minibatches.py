@@ -20,7 +20,7 @@ from ipal.data.datasets import Dataset, load
 from ipal.data.graph import Graph
 from ipal.data.streams import Task, TaskStream
 from ipal.errors import ConfigError
-from ipal.learners import IPAL, LEARNERS, PCL
+from ipal.learners import IPAL, METHODS, PCL
 from ipal.learners.state import State
 from ipal.learners.trained import TrainedLearner
 from ipal.nn import embed, losses
@@ -31,7 +31,7 @@ from tests.learners.support import gradients, learn, make
 CPU = torch.device("cpu")
 EVERYTHING = Sampling(nodes=10**6, fanouts=("all", "all"))
 SMALL = Sampling(nodes=7, fanouts=(3, 2))
-TRAINED = [method for method in LEARNERS.values() if issubclass(method, TrainedLearner)]
+TRAINED = [method for method in METHODS.values() if issubclass(method, TrainedLearner)]
 CHOOSING = {"ipal", "polo", "twp"}
 """Methods that choose nodes or signs: the last digit of a number may decide otherwise."""
 
@@ -258,7 +258,7 @@ def test_ipal_does_not_ask_a_class_without_a_node_what_is_hard(tiny: Dataset) ->
 
 @pytest.mark.parametrize("method", ["ipal", "polo", "efc"])
 def test_both_networks_look_at_the_same_sample(method: str, tiny_stream: TaskStream) -> None:
-    learner = learn(make(LEARNERS[method], epochs=2, batch=SMALL), tiny_stream.task(0))
+    learner = learn(make(METHODS[method], epochs=2, batch=SMALL), tiny_stream.task(0))
     task = tiny_stream.task(1)
     learner.start(task)
     prepared = learner.prepare(task)

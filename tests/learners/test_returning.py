@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from ipal.data.streams import Task, TaskStream
-from ipal.learners import EFC, IPAL, LEARNERS, PCL, POLO, PR
+from ipal.learners import EFC, IPAL, METHODS, PCL, POLO, PR
 from ipal.learners.classifier import Classifier, balanced_cross_entropy
 from ipal.learners.ergnn import replay_weights
 from ipal.learners.trained import TrainedLearner
@@ -14,7 +14,7 @@ from ipal.nn import losses
 from ipal.nn.prototypes import PrototypeMemory, weighted_mean
 from tests.learners.support import first_step, learn, learned
 
-TRAINED = [method for method in LEARNERS.values() if issubclass(method, TrainedLearner) and method.name != "joint"]
+TRAINED = [method for method in METHODS.values() if issubclass(method, TrainedLearner) and method.name != "joint"]
 REMEMBERING = [PR, PCL, IPAL, EFC, POLO]
 AGAIN, NEW, OLD = 1, 4, [0, 2, 3]
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from ipal.data.streams import TaskStream
 from ipal.errors import IpalError
-from ipal.learners import LEARNERS
+from ipal.learners import METHODS
 from tests.learners.support import learned
 
 OTHER = {
@@ -58,10 +58,10 @@ LIMITED = {
 }
 TOGETHER_OF = {"analytic": NARROW | LIMITED}
 # IPAL's own settings are tried in tests/learners/test_ipal.py.
-SETTINGS = [(name, setting) for name, method in LEARNERS.items() if name != "ipal" for setting in method.own_settings()]
+SETTINGS = [(name, setting) for name, method in METHODS.items() if name != "ipal" for setting in method.own_settings()]
 
 
-@pytest.mark.parametrize("method", LEARNERS.values(), ids=list(LEARNERS))
+@pytest.mark.parametrize("method", METHODS.values(), ids=list(METHODS))
 def test_settings_are_described_without_changing_what_pydantic_knows(method):
     fields = method.__pydantic_fields__
     before = {name: info.description for name, info in fields.items()}
@@ -79,7 +79,7 @@ def test_every_setting_of_every_method_changes_what_is_learned_or_said(method, s
     exam = tiny_stream.exams(1)[0].graph
     told = []
     for more in ({}, {setting: other}):
-        learner = learned(LEARNERS[method], tiny_stream, 2, **{**options, **more})
+        learner = learned(METHODS[method], tiny_stream, 2, **{**options, **more})
         with torch.no_grad():
             said = learner.probabilities(learner.scores(exam), exam).numpy()
         kept = {name: t.numpy() for name, t in learner.tensors().items() if name != "generator"}
@@ -148,7 +148,7 @@ RANGES = {
 def test_a_setting_has_its_default_and_its_range(
     method: str, setting: str, default: Any, allowed: Any, refused: Any
 ) -> None:
-    learner = LEARNERS[method]
+    learner = METHODS[method]
     assert getattr(learner(), setting) == default
     assert getattr(learner(**{setting: allowed}), setting) == allowed
     with pytest.raises((ValidationError, IpalError), match=setting):
@@ -157,7 +157,7 @@ def test_a_setting_has_its_default_and_its_range(
 
 def test_every_setting_has_a_default_and_a_range_here() -> None:
     shared = {"competing"}  # inherited by all with a head, tried with one of them
-    for name, method in LEARNERS.items():
+    for name, method in METHODS.items():
         listed = {setting for setting, *_ in RANGES.get(name, [])}
         assert set(method.own_settings()) - listed <= shared, name
 
@@ -166,9 +166,9 @@ def test_every_setting_has_a_default_and_a_range_here() -> None:
 STORES, LOOKS_BACK, WAITS = {"joint", "gem", "er-gnn"}, {"ipal", "lwf", "polo", "efc"}, {"gem"}
 
 
-@pytest.mark.parametrize("method", LEARNERS)
+@pytest.mark.parametrize("method", METHODS)
 def test_what_a_method_says_of_itself(method: str) -> None:
-    learner = LEARNERS[method]
+    learner = METHODS[method]
     assert learner.name == method
     assert learner.stores_exemplars == (method in STORES)
     assert getattr(learner, "looks_back", False) == (method in LOOKS_BACK)

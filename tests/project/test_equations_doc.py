@@ -5,7 +5,7 @@ import runpy
 
 import pytest
 
-from ipal.learners import LEARNERS
+from ipal.learners import METHODS
 from tests.conftest import PROJECT
 
 SCRIPT = runpy.run_path(str(PROJECT / "scripts" / "equations.py"))
@@ -48,7 +48,7 @@ def test_every_method_with_an_equation_of_its_own_is_on_the_page() -> None:
     files = {
         f"ipal.{equation.name}".split(".")[2] for equation in SCRIPT["equations"]() if "learners." in equation.name
     }
-    assert not {method.__module__.split(".")[-1] for name, method in LEARNERS.items() if name not in without} - files
+    assert not {method.__module__.split(".")[-1] for name, method in METHODS.items() if name not in without} - files
 
 
 def test_an_equation_without_a_number_stands_after_the_papers_own_with_a_dash() -> None:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import ipal
-from ipal.learners import LEARNERS
+from ipal.learners import METHODS
 from tests.conftest import PROJECT
 from tests.snippets import blocks, commands
 
@@ -58,7 +58,7 @@ def test_every_command_and_setting_is_listed(site: Path) -> None:
     assert {f"ipal {name}" for name in commands()} <= set(re.findall(r"ipal [a-z]+", page))
     assert "--no-nodes" in page
     page = text(site, "settings.md")
-    for name, learner in LEARNERS.items():
+    for name, learner in METHODS.items():
         for setting in learner.own_settings():
             row = re.search(rf"<code>{name}\.{setting}</code></td>.*?</tr>", page, re.DOTALL)
             assert row, f"{name}.{setting}"

@@ -10,7 +10,7 @@ import pytest
 
 from ipal.analysis import run_view
 from ipal.config import nested, override, run_config
-from ipal.learners import learner_class
+from ipal.learners import METHODS
 from ipal.report.page.command import command as reproducing
 from ipal.runs import runner
 from ipal.runs.run_folder import RunFolder, RunStore
@@ -130,7 +130,7 @@ def test_the_command_makes_the_same_run(
     for name, value in way.items():
         tree = override(tree, nested(name, value))
     config, _ = runner.resolve(run_config(tree))
-    method = learner_class(config.method)
+    method = METHODS.find(config.method)
     plain = method.from_settings({}).settings()
     defaults = {name: plain[name] for name in method.own_settings()} if knows_defaults else None
     words = shlex.split(reproducing(config, defaults))

@@ -21,7 +21,7 @@ from ipal.data import centrality
 from ipal.data.datasets import Dataset, load
 from ipal.data.graph import Graph
 from ipal.data.streams import Task, TaskStream
-from ipal.learners import IPAL, LEARNERS, Analytic, Learner, trained
+from ipal.learners import IPAL, METHODS, Analytic, Learner, trained
 from ipal.learners.trained import TrainedLearner
 from ipal.runs import runner
 from ipal.runs.run_folder import RunStore
@@ -98,12 +98,12 @@ def test_what_is_held_is_counted(data: Dataset) -> None:
     assert not learner.is_fitted
 
 
-@pytest.mark.parametrize("method", LEARNERS)
+@pytest.mark.parametrize("method", METHODS)
 def test_nothing_of_a_finished_run_stays(method: str, data: Dataset, tmp_path: Path, repeated: list[Repeated]) -> None:
     before = alive()
     made_run(data, tmp_path, method=method)
     assert alive() - before == {}
-    assert bool(repeated) == (issubclass(LEARNERS[method], TrainedLearner) and LEARNERS[method].recordable)
+    assert bool(repeated) == (issubclass(METHODS[method], TrainedLearner) and METHODS[method].recordable)
     assert [one.gradients_at_close for one in repeated] == [0] * len(repeated)
 
 

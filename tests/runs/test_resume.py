@@ -12,7 +12,7 @@ import torch
 from ipal.config import RunConfig, run_config
 from ipal.errors import StoreError
 from ipal.evaluation.evaluate import Row
-from ipal.learners import LEARNERS
+from ipal.learners import METHODS
 from ipal.learners.state import State
 from ipal.learners.trained import TrainedLearner
 from ipal.runs import runner
@@ -94,10 +94,10 @@ def test_a_run_interrupted_anywhere_resumes_to_the_same_bits(epochs, whole_run, 
     assert_same_run(whole_run("ipal"), resumed)
 
 
-@pytest.mark.parametrize("method", LEARNERS)
+@pytest.mark.parametrize("method", METHODS)
 def test_a_run_of_any_method_interrupted_everywhere_resumes_to_the_same_bits(method, whole_run, tmp_path):
     """One run, interrupted at every point: each time it goes on from what the last interruption left."""
-    trained = issubclass(LEARNERS[method], TrainedLearner)
+    trained = issubclass(METHODS[method], TrainedLearner)
     points = [{"after": epochs} for epochs in EPOCHS_DONE] if trained else [{"after_tasks": n} for n in (1, 2, 3)]
     for point in points:
         with pytest.raises(KeyboardInterrupt):

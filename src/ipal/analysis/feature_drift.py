@@ -21,7 +21,7 @@ from ipal.data.datasets import Dataset
 from ipal.data.streams import Labels, TaskStream
 from ipal.errors import ConfigError, DataError
 from ipal.evaluation.evaluate import evaluate
-from ipal.learners import learner_class
+from ipal.learners import METHODS
 from ipal.learners.ipal import IPAL
 from ipal.learners.trained import TrainedLearner
 from ipal.nn import losses
@@ -106,7 +106,7 @@ def plan(
 ) -> tuple[list[RunConfig], Dataset]:
     """The configurations to measure, complete, and their graph. Settings under a method's name are its alone."""
     for method in methods:
-        if not issubclass(learner_class(method), TrainedLearner):
+        if not issubclass(METHODS.find(method), TrainedLearner):
             raise ConfigError(f"'{method}' trains no encoder: its features stay where they are, so nothing can drift.")
     configs: list[RunConfig] = []
     dataset: Dataset | None = None

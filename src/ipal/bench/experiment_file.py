@@ -30,7 +30,7 @@ import yaml
 
 from ipal.config import RunConfig, complaining, known_settings, nested, override, read_config_node, run_config
 from ipal.errors import ConfigError, IpalError, did_you_mean, shortened
-from ipal.learners import LEARNERS, learner_class
+from ipal.learners import METHODS
 from ipal.runs.manifest import Kind
 from ipal.runs.runner import build_learner
 from ipal.system.documents import yaml_value
@@ -140,7 +140,7 @@ def read_experiment(path: Path, takers: tuple[Path, ...] = ()) -> Experiment:
         known = did_you_mean(shortened(kind), get_args(Kind))
         raise source.error(parts["kind"][0], f"Unknown kind '{shortened(kind)}'.{known}")
     line, node = parts["all"]
-    everywhere = [*_shared(), "dataset", "method", *itertools.chain.from_iterable(map(_own, LEARNERS))]
+    everywhere = [*_shared(), "dataset", "method", *itertools.chain.from_iterable(map(_own, METHODS))]
     common = (like.common if like else {}) | source.settings(source.leaves(source.mapping(node), everywhere))
     if "dataset" not in common:
         raise source.error(line, "The setting 'dataset' is missing.")
@@ -193,9 +193,9 @@ def _entry(source: "_Source", label: str, line: int, node: yaml.Node, common: Se
     if "method" in parts:
         method = source.settings({"method": parts.pop("method")})["method"]
     method = method or Setting(label, source.path, line)
-    if not isinstance(method.value, str) or method.value not in LEARNERS:
+    if not isinstance(method.value, str) or method.value not in METHODS:
         name = shortened(method.value)
-        raise source.error(method.line, f"Unknown method '{name}'.{did_you_mean(name, LEARNERS)}")
+        raise source.error(method.line, f"Unknown method '{name}'.{did_you_mean(name, METHODS)}")
     known = [*_shared(), *_own(method.value)]
     taken_over = {name: setting for name, setting in like.fixed.items() if name not in like.grid} if like else {}
     choices = {name: source.choices(name, *at) for name, at in source.leaves(source.mapping(grid), known).items()}
@@ -226,7 +226,7 @@ def _shared() -> list[str]:
 
 
 def _own(method: str) -> list[str]:
-    return [f"{method}.{name}" for name in learner_class(method).own_settings()]
+    return [f"{method}.{name}" for name in METHODS.find(method).own_settings()]
 
 
 Place = tuple[int, yaml.Node]

@@ -19,7 +19,7 @@ from ipal.data import datasets
 from ipal.data.datasets.catalog import data_root
 from ipal.data.streams import TaskStream
 from ipal.errors import ConfigError, StoreError, did_you_mean
-from ipal.learners import learner_class
+from ipal.learners import METHODS
 from ipal.runs import manifest, runner
 from ipal.runs.run_folder import RunFolder
 
@@ -112,7 +112,7 @@ class Bench:
         return {
             "label": row.entry.label,
             "method": row.entry.method,
-            "stores_exemplars": learner_class(row.entry.method).stores_exemplars,
+            "stores_exemplars": METHODS.find(row.entry.method).stores_exemplars,
             "settings": row.chosen.settings if row.chosen else {},
             "runs": list(row.chosen.runs) if row.chosen else [],
             "average_performance": spread([result["average_performance"] for result in results]),
@@ -292,7 +292,7 @@ def _record(entry: Entry, row: Row | None, before: manifest.Entry | None) -> man
     record = manifest.Entry(
         label=entry.label,
         method=entry.method,
-        stores_exemplars=learner_class(entry.method).stores_exemplars,
+        stores_exemplars=METHODS.find(entry.method).stores_exemplars,
         settings={name: setting.value for name, setting in entry.fixed.items()},
         grid={name: tuple(setting.value for setting in values) for name, values in entry.grid.items()},
     )

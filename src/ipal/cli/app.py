@@ -222,9 +222,9 @@ def wanted_run(config: Path | None, settings: list[str] | None, *, split: str | 
     if "dataset" not in tree:
         raise ConfigError("Say which graph: --dataset digits needs no file; 'ipal list datasets' shows all.")
 
-    from ipal.learners import LEARNERS
+    from ipal.learners import METHODS
 
-    own = [f"{name}.{setting}" for name, learner in LEARNERS.items() for setting in learner.own_settings()]
+    own = [f"{name}.{setting}" for name, learner in METHODS.items() for setting in learner.own_settings()]
     return run_config(tree, own)
 
 
@@ -285,9 +285,9 @@ def _datasets(root: Path | None) -> list[dict[str, Any]]:
 
 
 def _methods() -> list[dict[str, Any]]:
-    from ipal.learners import LEARNERS
+    from ipal.learners import METHODS
 
-    return [learner.describe() for learner in LEARNERS.values()]
+    return [learner.describe() for learner in METHODS.values()]
 
 
 def _runs(store: RunStore) -> list[dict[str, Any]]:

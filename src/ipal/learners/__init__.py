@@ -1,8 +1,9 @@
-"""The methods. To add one: a file here, a line in LEARNERS."""
+"""The methods. To add one: a file here, a line in METHODS."""
 
+import inspect
 from pathlib import Path
 
-from ipal.errors import ConfigError, StoreError, did_you_mean
+from ipal.errors import StoreError
 from ipal.learners.analytic.learner import Analytic
 from ipal.learners.bare import Bare
 from ipal.learners.base import Learner
@@ -21,26 +22,13 @@ from ipal.learners.pr import PR
 from ipal.learners.slda import SLDA
 from ipal.learners.state import State
 from ipal.learners.twp import TWP
+from ipal.system.plugins import Registry
 
-METHODS: tuple[type[Learner], ...] = (
-    IPAL,
-    Joint,
-    Bare,
-    EWC,
-    MAS,
-    LwF,
-    GEM,
-    TWP,
-    ERGNN,
-    POLO,
-    EFC,
-    PR,
-    PCL,
-    NCM,
-    SLDA,
-    Analytic,
+METHODS: Registry[type[Learner]] = Registry(
+    "method",
+    own=(IPAL, Joint, Bare, EWC, MAS, LwF, GEM, TWP, ERGNN, POLO, EFC, PR, PCL, NCM, SLDA, Analytic),
+    is_one=lambda thing: inspect.isclass(thing) and issubclass(thing, Learner),
 )
-LEARNERS: dict[str, type[Learner]] = {learner.name: learner for learner in METHODS}
 
 __all__ = [
     "EFC",
@@ -48,8 +36,8 @@ __all__ = [
     "EWC",
     "GEM",
     "IPAL",
-    "LEARNERS",
     "MAS",
+    "METHODS",
     "NCM",
     "PCL",
     "POLO",
@@ -61,23 +49,15 @@ __all__ = [
     "Joint",
     "Learner",
     "LwF",
-    "learner_class",
     "load_learner",
 ]
-
-
-def learner_class(name: str) -> type[Learner]:
-    """A method by its name."""
-    if name not in LEARNERS:
-        raise ConfigError(f"Unknown method '{name}'.{did_you_mean(name, LEARNERS)}")
-    return LEARNERS[name]
 
 
 def load_learner(path: str | Path, *, device: str = "cpu") -> Learner:
     """A saved model of whichever method."""
     state = State.load(Path(path))
     method = state.facts.get("method")
-    if not isinstance(method, str) or method not in LEARNERS:
+    if not isinstance(method, str) or method not in METHODS:
         name = str(method)[:60]
         raise StoreError(f"{path} holds a model of the method '{name}', which this version does not know.")
-    return LEARNERS[method].of_state(state, path, device)
+    return METHODS[method].of_state(state, path, device)

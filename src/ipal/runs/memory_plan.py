@@ -20,7 +20,7 @@ from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph
 from ipal.data.streams import TaskStream
 from ipal.errors import CapacityError, shortened
-from ipal.learners import learner_class
+from ipal.learners import METHODS
 from ipal.learners.joint import Joint
 from ipal.learners.trained import TrainedLearner
 from ipal.nn.embed import operators_bytes
@@ -46,7 +46,7 @@ class Way:
 
 def ways(config: RunConfig, dataset: Dataset, stream: TaskStream, limit: int | None = None) -> list[Way]:
     """The ways that a method has, the fastest first."""
-    method, graph = learner_class(config.method), dataset.graph
+    method, graph = METHODS.find(config.method), dataset.graph
     task, together = task_extents(graph, stream)
     # Graphs of tasks stay: every one of them is tested on again.
     tested, copies = together, together

@@ -22,7 +22,7 @@ from ipal.errors import ConfigError, NonFiniteError, StoreError, did_you_mean
 from ipal.evaluation.class_drift import UNIT
 from ipal.evaluation.evaluate import Row, evaluate
 from ipal.evaluation.metrics import average_forgetting, average_performance, average_performance_curve, matrix_of_rows
-from ipal.learners import Learner, learner_class
+from ipal.learners import METHODS, Learner
 from ipal.learners.base import SHARED_SETTINGS, Terms, usable_device
 from ipal.learners.state import State
 from ipal.runs.cadence import Cadence
@@ -58,7 +58,7 @@ def resolve(
 
     Who resolves many runs on one graph reads it once and hands it in as `dataset`.
     """
-    method = learner_class(config.method)
+    method = METHODS.find(config.method)
     learner = build_learner(config)
     usable_device(config.device)
     if dataset is None:
@@ -84,13 +84,13 @@ def resolve(
 
 
 def build_learner(config: RunConfig) -> Learner:
-    own = [f"{config.method}.{name}" for name in learner_class(config.method).own_settings()]
+    own = [f"{config.method}.{name}" for name in METHODS.find(config.method).own_settings()]
     for path in (f"{config.method}.{name}" for name in config.settings):
         if path not in own:
             raise ConfigError(f"Unknown setting '{path}'.{did_you_mean(path, own)}")
     known = {"batch": config.protocol.batch, **{name: getattr(config, name) for name in SHARED_SETTINGS - {"batch"}}}
-    shared = {name: known[name] for name in learner_class(config.method).shared_settings()}
-    return learner_class(config.method).from_settings({**config.settings, **shared})
+    shared = {name: known[name] for name in METHODS.find(config.method).shared_settings()}
+    return METHODS.find(config.method).from_settings({**config.settings, **shared})
 
 
 def run(
