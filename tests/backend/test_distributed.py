@@ -32,7 +32,7 @@ def start(folder: Path, *arguments: object, module: str = "ipal") -> "subprocess
         **os.environ,
         "IPAL_DATA": str(folder / "no-data"),
         "IPAL_TEAM_TIMEOUT": "60",
-        "PYTHONPATH": str(PROJECT),
+        "PYTHONPATH": os.pathsep.join((str(PROJECT), str(PROJECT / "src"))),
         "OMP_NUM_THREADS": "1",
         "NO_COLOR": "1",
     }

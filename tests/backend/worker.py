@@ -110,7 +110,7 @@ def apart(together: Tensor, reference: Tensor) -> float:
 def is_alike(tensors: dict[str, Tensor]) -> bool:
     """Whether all processes hold the same bits."""
     own = b"".join(tensors[name].contiguous().numpy().tobytes() for name in sorted(tensors))
-    return bool(team().told(lambda: own) == own)
+    return bool(team().broadcast(lambda: own) == own)
 
 
 def compare(found: dict[str, Any]) -> None:
@@ -153,11 +153,11 @@ def main(out: Path, arguments: dict[str, Any], runs: Path) -> None:
         found["processes"] = us.size
         compare(found)
         whole_run(arguments, runs)
-        us.meet()
+        us.barrier()
         first: list[bool | None] = [None] * us.size
-        dist.all_gather_object(first, us.is_first_to_tell())
+        dist.all_gather_object(first, us.is_first_to_report())
         found["first to tell"] = sum(map(bool, first))
-        if us.leads:
+        if us.is_main:
             out.write_text(json.dumps(found))
 
 

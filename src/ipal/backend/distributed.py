@@ -1,8 +1,8 @@
-"""One run in several processes, as torchrun starts them: who this process is, and what it exchanges with the others.
+"""One run in several processes, as torchrun starts them: its rank, and the collectives.
 
 Every process holds the same network and computes the same loss; the rows of graphs are divided among them. A tensor is
-either the same everywhere or a process's own part, and so is its gradient. What an exchange does to gradients follows
-from that alone, and is an exchange again, so that second derivatives exist too:
+either replicated or a process's own part, and so is its gradient. The backward pass of each collective follows from
+that, and is a collective again, so that second derivatives exist too:
 
     copied     the same    ->  for own use           gradients are summed
     summed     own parts   ->  their sum, the same   gradients are copied
@@ -33,16 +33,16 @@ Rows = TypeVar("Rows")
 
 TIMEOUT_VARIABLE = "IPAL_TEAM_TIMEOUT"
 TIMEOUT = 300.0
-"""Seconds that a process waits for the others. One that dies is noticed at once; this is for one that hangs."""
+"""Seconds that a process waits for one that hangs. One that dies is noticed at once."""
 VALUES_AT_ONCE = 2**24
 GRACE = 5.0
-"""Seconds to come to an orderly end after SIGTERM."""
+"""Seconds for an orderly exit after SIGTERM."""
 LOST = "Another process of this run has stopped or cannot be reached: start the same command again, it resumes."
 
 
 @dataclass(frozen=True)
 class Share:
-    """Which rows of a table are this process's: contiguous, and as many as any other's but for the last ones."""
+    """The contiguous rows of a table that belong to this process; all shares have equal size but the last ones."""
 
     total: int
     """Rows of the whole table."""
@@ -59,20 +59,20 @@ class Share:
         return len(self) == self.total
 
     def of(self, rows: Rows) -> Rows:
-        """Own rows of a table that can be sliced; the table itself where all are."""
+        """Own rows of a table that can be sliced; the table itself if it is not divided."""
         return rows if self.is_all else rows[self.begin : self.end]  # type: ignore[index]
 
 
 class Team:
-    """The processes of one run. A process that is alone is a team as well, and pays nothing for it."""
+    """The processes of one run; with one process every method returns its input."""
 
     def __init__(self, rank: int = 0, size: int = 1, local_rank: int = 0, store: Any = None) -> None:
         self.rank, self.size, self.local_rank = rank, size, local_rank
         self._store = store
 
     @property
-    def leads(self) -> bool:
-        """Whether this process is the one that writes and shows."""
+    def is_main(self) -> bool:
+        """Whether this is the process of rank 0, which writes files and prints."""
         return self.rank == 0
 
     def share(self, total: int) -> Share:
@@ -82,23 +82,23 @@ class Team:
 
     # ------------------------------------------------------------------ values
 
-    def told(self, make: Callable[[], Item]) -> Item:
-        """What the first process makes of it; the others are told."""
+    def broadcast(self, make: Callable[[], Item]) -> Item:
+        """The value that `make` returns in the process of rank 0, in all processes."""
         if self.size == 1:
             return make()
-        box: list[Any] = [make() if self.leads else None]
+        box: list[Any] = [make() if self.is_main else None]
         with exchange():
             dist.broadcast_object_list(box, src=0)
         return cast(Item, box[0])
 
-    def meet(self) -> None:
-        """Wait until all have come here, or one of them is known to be gone; no GPU takes part in it."""
+    def barrier(self) -> None:
+        """Wait for all processes, or until one of them is known to have stopped; runs on the CPU."""
         if self.size > 1:
             with exchange():
                 dist.all_reduce(torch.zeros(1))
 
-    def align(self, tensors: Sequence[Tensor]) -> None:
-        """Make tensors the first process's, in place: other machines may have rounded otherwise."""
+    def broadcast_tensors(self, tensors: Sequence[Tensor]) -> None:
+        """Copy the tensors of rank 0 to all processes, in place: other machines may round differently."""
         if self.size == 1 or not tensors:
             return
         flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
@@ -108,8 +108,8 @@ class Team:
             for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
                 tensor.copy_(part.view_as(tensor))
 
-    def add_up(self, *tables: Tensor) -> None:
-        """Replace tables by the sums of everybody's, in place and some rows at a time: they may lie in files."""
+    def all_reduce(self, *tables: Tensor) -> None:
+        """Replace tables by their sums over all processes, in place, some rows at a time (they may be mapped files)."""
         if self.size == 1:
             return
         for table in tables:
@@ -120,34 +120,34 @@ class Team:
     # ------------------------------------------------------------------ tensors, with gradients
 
     def copied(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Tensors that are the same everywhere, for a computation of this process's own; one exchange for all."""
+        """Replicated tensors, for a computation on own rows; the backward pass is one all-reduce."""
         if self.size == 1:
             return tensors
         return cast(tuple[Tensor, ...], _Copied.apply(*tensors))  # type: ignore[no-untyped-call]
 
     def summed(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """The sums of all processes' tensors; one exchange for all."""
+        """The sums of all processes' tensors, in one all-reduce."""
         if self.size == 1:
             return tensors
         return cast(tuple[Tensor, ...], _Summed.apply(*tensors))  # type: ignore[no-untyped-call]
 
     def gathered(self, rows: Tensor, share: Share) -> Tensor:
-        """All rows from everybody's own, for what every process goes on to compute alike."""
+        """All rows, from each process's own: an all-gather."""
         if self.size == 1:
             return rows
         return cast(Tensor, _Gathered.apply(rows, share))  # type: ignore[no-untyped-call]
 
     # ------------------------------------------------------------------ the end
 
-    def is_first_to_tell(self) -> bool:
-        """Whether this process is the first to say what went wrong: once is enough."""
+    def is_first_to_report(self) -> bool:
+        """Whether this process is the first to report an error; the others stay silent."""
         if self._store is None:
             return True
         try:
-            told = self._store.compare_set("told", "", str(self.rank))
-        except RuntimeError:  # nobody is left to ask
+            first = self._store.compare_set("reported", "", str(self.rank))
+        except RuntimeError:  # the store is gone
             return True
-        return bool(told == str(self.rank).encode())
+        return bool(first == str(self.rank).encode())
 
 
 _team = Team()
@@ -160,7 +160,7 @@ def team() -> Team:
 
 @contextmanager
 def exchange() -> Iterator[None]:
-    """Around whatever needs the others: when one of them is gone, this says so."""
+    """Raise a TeamError when a collective fails because another process has stopped."""
     try:
         yield
     except RuntimeError as error:
@@ -169,25 +169,25 @@ def exchange() -> Iterator[None]:
 
 @contextmanager
 def joined() -> Iterator[Team]:
-    """Belong to the processes that torchrun has started: gloo for what is on CPUs, NCCL for what is on GPUs."""
+    """Join the process group that torchrun has started: gloo on CPUs, NCCL on GPUs."""
     global _team
-    waits = _patience()
+    timeout = _timeout()
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
     with exchange():
-        store, rank, size = next(iter(rendezvous("env://", timeout=waits)))
+        store, rank, size = next(iter(rendezvous("env://", timeout=timeout)))
         group = PrefixStore("group", store)
-        dist.init_process_group(backend, store=group, rank=rank, world_size=size, timeout=waits)
+        dist.init_process_group(backend, store=group, rank=rank, world_size=size, timeout=timeout)
     alone, _team = _team, Team(rank, size, int(os.environ["LOCAL_RANK"]), PrefixStore("ipal", store))
     try:
         with _ended_by_signal():
             yield _team
     finally:
         _team = alone
-    # Only here: after an error, others may be missing, and to take leave of them could take forever.
+    # Not after an error: with a missing process this could block forever.
     dist.destroy_process_group()
 
 
-def _patience() -> timedelta:
+def _timeout() -> timedelta:
     text = os.environ.get(TIMEOUT_VARIABLE) or str(TIMEOUT)
     try:
         return timedelta(seconds=float(text))
@@ -197,9 +197,9 @@ def _patience() -> timedelta:
 
 @contextmanager
 def _ended_by_signal() -> Iterator[None]:
-    """SIGTERM is how torchrun ends those who are left when one has died: it is told as such.
+    """Turn SIGTERM, with which torchrun ends the processes left when one has died, into a TeamError.
 
-    A process that waits for a GPU hears no signal until the GPU is done; a thread of its own ends it then.
+    A process that waits for a GPU handles no signal until the GPU is done; a thread ends it then.
     """
 
     def stop(*_: object) -> None:
@@ -218,16 +218,16 @@ def _ended_by_signal() -> Iterator[None]:
 
 
 def _end_after_signal(reader: int) -> None:
-    while number := os.read(reader, 1):  # empty when all is over
+    while number := os.read(reader, 1):  # empty at the end of the run
         if number[0] == signal.SIGTERM:
             time.sleep(GRACE)
-            if team().is_first_to_tell():
+            if team().is_first_to_report():
                 print(f"Error: {LOST}", file=sys.__stderr__, flush=True)
             os._exit(1)
     os.close(reader)
 
 
-# ---------------------------------------------------------------------- exchanges, as functions with gradients
+# ---------------------------------------------------------------------- collectives with gradients
 
 
 class _Copied(torch.autograd.Function):

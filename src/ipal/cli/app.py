@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ipal.cli import render
-from ipal.cli.team import told
+from ipal.cli.team import broadcast
 from ipal.config import RunConfig, Tree, override, parse_assignment, read_config_file, run_config
 from ipal.errors import CapacityError, ConfigError, StoreError, did_you_mean, shortened
 from ipal.runs.run_folder import RunFolder, RunStore
@@ -100,7 +100,7 @@ def run(
     complete, graph = runner.resolve(wanted, root)
     complete, within = within_limit(complete, graph, memory_limit)
     folder = RunStore(runs).folder_for(complete)
-    if told(lambda: folder.is_finished):
+    if broadcast(lambda: folder.is_finished):
         _show_finished(folder, as_json)
     else:
         if folder.checkpoint.exists():
@@ -110,7 +110,7 @@ def run(
     if html:
         from ipal.cli.report import write_page
 
-        told(lambda: write_page([str(folder.path)], runs, root=root))
+        broadcast(lambda: write_page([str(folder.path)], runs, root=root))
 
 
 @app.command()
@@ -123,15 +123,15 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Go on with an interrupted run, to the same numbers as if it had never stopped."""
-    folder = told(lambda: RunStore(runs).find(name))
-    config = told(folder.config)
-    if told(lambda: folder.is_finished):
+    folder = broadcast(lambda: RunStore(runs).find(name))
+    config = broadcast(folder.config)
+    if broadcast(lambda: folder.is_finished):
         return _show_finished(folder, as_json)
 
     from ipal.data.datasets.catalog import data_root
     from ipal.runs import runner
 
-    known_root = root or told(folder.data_root)
+    known_root = root or broadcast(folder.data_root)
     complete, graph = runner.resolve(config, known_root)
     fitting, within = within_limit(complete, graph, memory_limit)
     if fitting != complete:
@@ -255,8 +255,8 @@ def _execute(
 
 
 def _show_finished(folder: RunFolder, as_json: bool) -> None:
-    result = told(folder.result)
-    told(folder.tidy)
+    result = broadcast(folder.result)
+    broadcast(folder.tidy)
     render.note(f"This run is finished already; shown from {folder.path}")
     _show(folder, result, as_json)
 

@@ -1,4 +1,4 @@
-"""The command as one of several processes of one run, which torchrun has started. The first one speaks for all."""
+"""The command as one of several processes of one run, started by torchrun; only rank 0 prints."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # torch takes seconds to load
 Item = TypeVar("Item")
 
 PATIENCE = 2.0
-"""Seconds for the first process to say what is wrong, before the end of another ends it."""
+"""Seconds for rank 0 to print its error before another process exits and torchrun ends it."""
 COMMANDS = (["run"], ["resume"])
 
 
@@ -26,24 +26,24 @@ def is_team() -> bool:
     return "TORCHELASTIC_RUN_ID" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
-def told(make: Callable[[], Item]) -> Item:
-    """What the first process makes of it; the others are told."""
+def broadcast(make: Callable[[], Item]) -> Item:
+    """The value that `make` returns in the process of rank 0, in all processes."""
     if not is_team():
         return make()
     from ipal.backend.distributed import team
 
-    return team().told(make)
+    return team().broadcast(make)
 
 
 def together(app: Callable[[], None]) -> None:
-    """Run the command with the other processes; whatever goes wrong is said once."""
+    """Run the command in this process group; an error is printed once."""
     from ipal.backend.distributed import joined
 
     with joined() as team:
         code = _outcome(app, team)
         if code != 0:
             sys.stdout.flush()
-            # At once: to take leave of others who may be missing could take forever.
+            # At once: leaving the process group could block forever if a process is missing.
             os._exit(code)
 
 
@@ -52,17 +52,17 @@ def _outcome(app: Callable[[], None], team: "Team") -> int:
     try:
         if sys.argv[1:2] not in COMMANDS:
             raise ConfigError("torchrun starts 'ipal run' and 'ipal resume': other commands need one process only.")
-        with nullcontext() if team.leads else _silence():
+        with nullcontext() if team.is_main else _silence():
             app()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        if code and not team.leads:
+        if code and not team.is_main:
             time.sleep(PATIENCE)
         return code
     except KeyboardInterrupt:
         return 130
     except IpalError as error:
-        if team.is_first_to_tell():
+        if team.is_first_to_report():
             print(f"Error: {error}", file=sys.stderr, flush=True)
         return error.exit_code
     except Exception:

@@ -136,7 +136,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
             if recorded:
                 self.optimizer_.zero_grad()  # gradients are in the recording's memory
                 recorded.close()
-        team().align(list(self.network_.parameters()))
+        team().broadcast_tensors(list(self.network_.parameters()))
         # Before anything is remembered of it. Whoever reads the terms meanwhile finds the same, earlier.
         check_terms(read_terms(unread), first_epoch, self.epochs)
         check_tensors(dict(self.network_.named_parameters()), self.keeps, f"epoch {self.epochs} of {self.epochs}")
@@ -165,7 +165,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
     def _step(self, batch: Batch, prepared: Prepared) -> Terms:
         """One step of the optimiser."""
         if self.generator_.device.type == "cuda":
-            team().meet()  # GPUs would wait forever for one that is gone
+            team().barrier()  # GPUs would wait forever for one that is gone
         terms = self._training_loss(batch, prepared)
         self.optimizer_.zero_grad()
         with span("backward"):

@@ -134,16 +134,16 @@ def run_by_epochs(
     stream = stream_of(config, dataset)
     us = team()
     _check_team(config)
-    # Of several processes the first alone has the folder; the others are told what is in it.
-    with folder.locked() if us.leads else nullcontext():
-        if us.told(lambda: folder.is_finished):  # by another process, while this one was starting
-            return us.told(folder.result)
-        state = us.told(lambda: State.load(folder.checkpoint) if folder.checkpoint.exists() else None)
+    # Of several processes only rank 0 reads and writes the folder.
+    with folder.locked() if us.is_main else nullcontext():
+        if us.broadcast(lambda: folder.is_finished):  # by another process, while this one was starting
+            return us.broadcast(folder.result)
+        state = us.broadcast(lambda: State.load(folder.checkpoint) if folder.checkpoint.exists() else None)
         progress = Progress() if state is None else _restore(learner, state, folder, len(stream))
-        if us.leads and state is None:
+        if us.is_main and state is None:
             folder.start(config, {**environment(config, sys.argv), "data_root": str(data_root or "")})
             folder.log("started")
-        elif us.leads:
+        elif us.is_main:
             folder.log(f"resumed at task {progress.task}, epoch {progress.epoch}")
         observer.started(len(stream), learner.epochs, progress.task * learner.epochs + progress.epoch)
         watch = _Watch(learner, progress, folder, observer, memory, Cadence(checkpoint_every, company))
@@ -159,7 +159,7 @@ def run_by_epochs(
         progress.peak_memory_bytes = max(progress.peak_memory_bytes, memory.bytes())
         result = _result(config, dataset, stream, learner, progress)
         result["timing"]["runs_taking_turns"] = company
-        if us.leads:
+        if us.is_main:
             folder.write_history(progress.history)
             folder.write_json("confusion.json", _confusion(stream, progress.rows), compact=True)
             if any(row.drift for row in progress.rows):
@@ -173,7 +173,7 @@ def run_by_epochs(
 
 def _check_team(config: RunConfig) -> None:
     """All processes of a run make the same run, each on a device of its own."""
-    if team().told(lambda: config.digest) != config.digest:
+    if team().broadcast(lambda: config.digest) != config.digest:
         raise ConfigError(
             "The processes of this run have different settings or graphs: start the same command on every machine."
         )
@@ -232,7 +232,7 @@ class _Watch:
 
     def checkpoint(self) -> None:
         self.look()
-        if not team().leads:
+        if not team().is_main:
             return
         with self.cadence.paid():
             _checkpoint(self.learner, self.progress, self.folder, self.memory)
@@ -265,7 +265,7 @@ def _learn_task(stream: TaskStream, index: int, watch: _Watch) -> Generator[None
     progress.task, progress.epoch = index + 1, 0
     if watch.cadence.is_due(0):
         watch.checkpoint()
-    if team().leads:
+    if team().is_main:
         watch.folder.log(f"learned task {index}: test accuracy {', '.join(f'{score:.2f}' for score in row.test)}")
     watch.observer.task(index, row)
 

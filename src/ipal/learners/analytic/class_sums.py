@@ -150,7 +150,7 @@ class Sums:
         own = rows.chosen(torch.arange(share.begin, share.end, device=rows.labels.device))
         change = replace(self, count=count, total=torch.zeros_like(self.total), gram=torch.zeros_like(self.gram))
         change.take_in(sign, own, sizes)
-        team().add_up(change.total, change.gram)
+        team().all_reduce(change.total, change.gram)
         return replace(change, total=change.total.add_(self.total), gram=change.gram.add_(self.gram))
 
     def check_exchange(self, leaving: Tensor, coming: Tensor, names: Sequence[str]) -> None:

@@ -105,7 +105,7 @@ class Propagation:
                     squares[place] += chosen.square().sum(dim=1)
                     first = place * self.columns + begin
                     found[:, first : first + block.shape[1]] = chosen
-        team().add_up(found, squares)
+        team().all_reduce(found, squares)
         for place, square in enumerate(squares):
             to_unit(found[:, place * self.columns : (place + 1) * self.columns], square.sqrt_())
         return found

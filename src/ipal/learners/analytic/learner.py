@@ -111,7 +111,7 @@ class Analytic(Learner):
         propagation = Propagation(self.num_features_, self.sketch, self.seed, self.generator_.device)
         options = self._options(self.num_features_, len(self.labels_), len(task.nodes))
         found = choose_features(task, self.rows(task.labels), propagation, options, self.generator_)
-        choice = team().told(lambda: found)  # all found the same but for rounding
+        choice = team().broadcast(lambda: found)  # all found the same but for rounding
         self.choices_ = {**dataclasses.asdict(choice), "ridge": []}
         self._use(tuple(choice.hops), choice.expansion)
 
@@ -160,7 +160,7 @@ class Analytic(Learner):
             judges = None
         if judges is not None and self.ridge == "auto":
             found = choose_ridge(gram, cross, judges)
-            self.ridge_, errors = team().told(lambda: found)
+            self.ridge_, errors = team().broadcast(lambda: found)
             # Replaced, not extended: a state taken before keeps what it held.
             told = [*self.choices_["ridge"], {"chosen": self.ridge_, "errors": errors}]
             self.choices_ = {**self.choices_, "ridge": told}
