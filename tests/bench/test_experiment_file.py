@@ -1,10 +1,15 @@
 """Experiment files: what they expand to, and complaints that name the line."""
 
 import sys
+from dataclasses import replace
+from typing import Any, NoReturn
 
+import numpy as np
 import pytest
 
 from ipal.bench.experiment_file import Entry, read_experiment
+from ipal.data import datasets
+from ipal.data.graph import Graph
 from ipal.errors import ConfigError, IpalError
 from ipal.system import plugins
 from tests.bench.support import HEAD, TINY, plan, write
@@ -240,3 +245,18 @@ def test_a_name_too_long_for_a_file_is_no_other_file(tmp_path):
     path.write_text(f"like: {'x' * 5000}\nall: {{dataset: digits}}\n")
     with pytest.raises(ConfigError, match="line 1: There is no other experiment file"):
         read_experiment(path)
+
+
+class OnDisk(np.ndarray[Any, Any]):
+    """Features of which some rows may be read, and which are too large for anything as large to be made of them."""
+
+    def __array_ufunc__(self, function: np.ufunc, *_: Any, **__: Any) -> NoReturn:
+        raise AssertionError(f"np.{function.__name__} of all features")
+
+
+def test_nothing_as_large_as_the_features_is_made_for_a_plan(tmp_path, monkeypatch):
+    data = datasets.load(TINY)
+    graph = Graph.of(data.graph.x.view(OnDisk), data.graph.neighbours, symmetric=True)
+    mapped = replace(data, graph=graph, known_hash=data.hash)
+    monkeypatch.setattr(datasets, "load", lambda *_, **__: mapped)
+    assert len(plan(write(tmp_path, "ipal: {}\nanalytic: {}")).jobs) == 4

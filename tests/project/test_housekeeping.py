@@ -1,12 +1,16 @@
-"""One damaged thing does not hide the others, a stored configuration can be run again, options have names."""
+"""One damaged thing does not hide the others, stored configurations run again, options have names, code is used."""
 
+import ast
+import re
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import get_type_hints
 
 from typer.models import OptionInfo
 
 from ipal.cli import app
+from tests.conftest import PROJECT
 from tests.support import write_graph
 
 SMALL = ("--dataset", "synthetic:nodes=240,classes=6,features=16", "--set", "train.epochs=1")
@@ -50,3 +54,13 @@ def test_options_with_a_metavar_say_their_name() -> None:
         if isinstance(option, OptionInfo) and option.metavar and not isinstance(option.default, str)
     ]
     assert nameless == []
+
+
+def test_every_function_is_used_outside_the_tests() -> None:
+    package = [path.read_text() for path in (PROJECT / "src").rglob("*.py")]
+    others = [path.read_text() for folder in ("scripts", "benchmarks") for path in (PROJECT / folder).rglob("*.py")]
+    words = Counter(word for text in package + others for word in re.findall(r"\w+", text))
+    functions = [node for text in package for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+    once = [node for node in functions if words[node.name] == 1 and not node.name.startswith("__")]
+    # A decorator may be what uses a function, as with commands.
+    assert [node.name for node in once if not node.decorator_list] == []
