@@ -18,7 +18,7 @@ from ipal.errors import CapacityError, DataError, IpalError, StoreError, shorten
 from ipal.runs.run_folder import RunFolder, RunStore
 from ipal.system import free_memory
 from ipal.trackers.record import read
-from tests.bad_input.support import SMALL, some_data
+from tests.bad_input.support import SMALL, Y, some_data
 from tests.hostile_commands import hostile_invocations
 from tests.hostile_files import GRAPHS, RESULTS, HostileFiles, put, sound_result
 from tests.support import Command, complaint, write_graph
@@ -91,6 +91,14 @@ def test_markup_in_a_stored_remark_is_shown(command: Command, tmp_path: Path, ho
     assert done.code == 0, done.err
     assert "[/x]" in done.out
     assert "\x1b" not in done.out
+
+
+def test_markup_in_the_name_of_a_flagged_class_is_shown(command: Command) -> None:
+    named = some_data(y=["[/x]", *(f"[/{label}]" for label in Y[1:])])
+    NCM().partial_fit(named).save("model.safetensors")
+    done = command("audit", "model.safetensors")
+    assert done.code == 0, done.err
+    assert done.out.count("[/x]") >= 2  # in the sentence about the smallest class, and in the table
 
 
 def run_in_shell(line: str, folder: Path) -> "subprocess.CompletedProcess[str]":

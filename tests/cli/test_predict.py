@@ -118,6 +118,7 @@ def test_a_file_that_is_there_is_replaced_only_by_force(command: Command, model:
         (["--graph", "learned.npz", "--nodes", "3,99"], ["--nodes names node 99", "0 to 39"]),
         (["--graph", "learned.npz", "--nodes", "3,3"], ["Node 3 is named twice"]),
         (["--graph", "learned.npz", "--nodes", "some"], ["--nodes", "3,17,25"]),
+        (["--graph", "learned.npz", "--nodes", "9" * 5000], ["--nodes"]),
         (["--graph", "learned.npz", "--reject", "1.5"], ["0 to 1"]),
         (["--graph", "learned.npz", "--reject", "nan"], ["0 to 1"]),
         (["--graph", "learned.npz", "--device", "tpu"], ["Unknown device"]),
