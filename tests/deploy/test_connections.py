@@ -119,10 +119,16 @@ def test_a_client_that_goes_on_sending_after_it_is_refused_gets_the_answer_and_n
 
 
 def test_a_refused_client_that_sends_too_much_is_cut_off(start: Start) -> None:
-    address = start(seconds=60, bytes=2**20)
-    with socket.create_connection(address) as connection, pytest.raises(OSError, match=r"reset|Broken pipe"):
+    with socket.create_connection(start(seconds=60, bytes=2**20)) as connection:
         connection.sendall(CONFLICT)
-        connection.sendall(MORE)
+        with pytest.raises(OSError, match=r"reset|Broken pipe"):
+            connection.sendall(MORE)
+
+
+def send_slowly(connection: socket.socket) -> None:
+    for _ in range(100):
+        connection.sendall(b" ")
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(("seconds", "linger"), [(60, 0.3), (0.3, 60)], ids=["lingering", "the header's deadline"])
@@ -134,11 +140,8 @@ def test_a_refused_client_that_neither_ends_nor_closes_is_cut_off(
     with socket.create_connection(start(seconds=seconds)) as connection:
         connection.sendall(head)
         assert told(connection).startswith(b"HTTP/1.1 400 ")
-        connection.sendall(b" ")
         with pytest.raises(OSError, match=r"reset|Broken pipe"):
-            for _ in range(100):
-                time.sleep(0.05)
-                connection.sendall(b" ")
+            send_slowly(connection)
 
 
 def test_a_body_that_turns_out_to_be_bad_is_not_waited_for(start: Start, caplog: pytest.LogCaptureFixture) -> None:
