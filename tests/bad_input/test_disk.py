@@ -191,7 +191,7 @@ LATE: dict[str, tuple[Callable[[Path, pytest.MonkeyPatch], object], str]] = {
         lambda file, _: (shutil.move(file.parent, file.parent.with_name("moved")), file.parent.touch()),
         "Not a directory",
     ),
-    "read-only": (lambda _, patch: patch.setattr("ipal.files.create", raising(errno.EROFS)), "Read-only"),
+    "read-only": (lambda _, patch: patch.setattr("ipal.system.files.create", raising(errno.EROFS)), "Read-only"),
     "full": (lambda _, patch: patch.setattr("os.fsync", raising(errno.ENOSPC)), "No room on the disk"),
     "full at the rename": (lambda _, patch: patch.setattr("os.replace", raising(errno.ENOSPC)), "No room on the disk"),
 }
@@ -201,7 +201,10 @@ LATE: dict[str, tuple[Callable[[Path, pytest.MonkeyPatch], object], str]] = {
 @pytest.mark.parametrize("name", LATE)
 @pytest.mark.parametrize(
     ("words", "computed"),
-    [(["predict", "--graph", "mine.npz"], "ipal.inference.predict"), (["export"], "ipal.export.onnx_model")],
+    [
+        (["predict", "--graph", "mine.npz"], "ipal.deploy.predict.predict"),
+        (["export"], "ipal.deploy.export.onnx_model"),
+    ],
     ids=["predict", "export"],
 )
 def test_an_output_that_can_no_longer_be_written_is_one_sentence_and_the_older_file_is_kept(
