@@ -1,8 +1,10 @@
 """A disk that is full or may not be written: one sentence, and nothing is lost."""
 
 import errno
+import importlib
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -21,7 +23,7 @@ from ipal.runs import runner
 from ipal.runs.run_folder import RunFolder, RunStore
 from ipal.system.files import TEMPORARY, aside, explain_write_failure, write_atomically
 from tests.bad_input.support import SMALL, contents, learn, wanted
-from tests.support import Command, Watcher, complaint
+from tests.support import Command, Watcher, complaint, write_graph
 
 # ---------------------------------------------------------------------- folders that cannot be written
 
@@ -171,6 +173,64 @@ def test_a_graph_that_does_not_fit_on_the_disk_leaves_nothing(tmp_path: Path) ->
     with pytest.raises(StoreError, match=r"No room on the disk to write .*mine\.graph"):
         convert("synthetic:nodes=500,classes=4,features=50", tmp_path / "mine.graph")
     assert list(tmp_path.iterdir()) == []
+
+
+# ---------------------------------------------------------------------- a target that changes while a command computes
+
+
+def raising(code: int) -> Callable[..., Any]:
+    def refuse(*_: object, **__: object) -> Any:
+        raise OSError(code, os.strerror(code))
+
+    return refuse
+
+
+LATE: dict[str, tuple[Callable[[Path, pytest.MonkeyPatch], object], str]] = {
+    "removed": (lambda file, _: shutil.move(file.parent, file.parent.with_name("moved")), "No such file"),
+    "a file": (
+        lambda file, _: (shutil.move(file.parent, file.parent.with_name("moved")), file.parent.touch()),
+        "Not a directory",
+    ),
+    "read-only": (lambda _, patch: patch.setattr("ipal.system.files.create", raising(errno.EROFS)), "Read-only"),
+    "full": (lambda _, patch: patch.setattr("os.fsync", raising(errno.ENOSPC)), "No room on the disk"),
+    "full at the rename": (lambda _, patch: patch.setattr("os.replace", raising(errno.ENOSPC)), "No room on the disk"),
+}
+"""What happens to the folder of an output after it was checked; and a word of the sentence."""
+
+
+@pytest.mark.parametrize("name", LATE)
+@pytest.mark.parametrize(
+    ("words", "computed"),
+    [
+        (["predict", "--graph", "mine.npz"], "ipal.deploy.predict.predict"),
+        (["export"], "ipal.deploy.export.onnx_model"),
+    ],
+    ids=["predict", "export"],
+)
+def test_an_output_that_can_no_longer_be_written_is_one_sentence_and_the_older_file_is_kept(
+    command: Command,
+    saved: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    computed: str,
+    name: str,
+) -> None:
+    write_graph(tmp_path / "mine.npz")
+    target = tmp_path / "out" / "mine"
+    target.parent.mkdir()
+    target.write_text("older")
+    module, _, function = computed.rpartition(".")
+    real, (happens, reason) = getattr(importlib.import_module(module), function), LATE[name]
+
+    def compute(*arguments: Any, **named: Any) -> Any:
+        happens(target, monkeypatch)
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(computed, compute)
+    complaint(command(words[0], saved, *words[1:], "-o", target, "--force"), str(target), reason)
+    kept = target if target.is_file() else tmp_path / "moved" / "mine"
+    assert contents(kept.parent) == {"mine": b"older"}
 
 
 # ---------------------------------------------------------------------- what killed writers leave behind

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 from ipal.config import run_config
@@ -136,6 +137,12 @@ def forged(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None])
 
 FORGED: dict[str, Callable[[dict[str, Any], dict[str, Any]], object]] = {
     "a place that is no number": lambda tensors, _: tensors["whereabouts.mean"].fill_(float("inf")),
+    "places of another width": lambda tensors, _: tensors.update(
+        {"whereabouts.mean": tensors["whereabouts.mean"][:, 1:].clone()}
+    ),
+    "places of another type": lambda tensors, _: tensors.update(
+        {"whereabouts.mean": tensors["whereabouts.mean"].to(torch.int64)}
+    ),
     "a row with another name": lambda _, facts: facts["progress"]["rows"][0].update(driftx={}),
     "a row too many": lambda _, facts: facts["progress"]["rows"].append(facts["progress"]["rows"][0]),
     "tasks that are not there": lambda _, facts: facts["progress"].update(task=7),
@@ -146,8 +153,8 @@ FORGED: dict[str, Callable[[dict[str, Any], dict[str, Any]], object]] = {
 @pytest.mark.parametrize("name", FORGED)
 def test_a_forged_checkpoint_is_refused(command: Command, interrupted: Path, name: str) -> None:
     forged(interrupted / "checkpoint.safetensors", FORGED[name])  # type: ignore[arg-type]
-    done = command("resume", interrupted.name)
-    assert done.code == 2, done.err
+    # Of these, only the learner itself can say that a task's classes are missing, when it goes on with it.
+    complaint(command("resume", interrupted.name), underway=name == "labels of the task before")
     assert not (interrupted / "result.json").exists()
 
 

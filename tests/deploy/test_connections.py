@@ -2,6 +2,7 @@
 
 import socket
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -86,6 +87,72 @@ def test_the_second_of_two_requests_may_be_refused_for_a_folded_header(start: St
 def test_a_line_of_the_body_that_begins_with_a_space_is_no_folded_header(start: Start) -> None:
     body = BODY.replace(b", ", b",\n ")
     assert exchange(start(seconds=60), whole_request(body)).startswith(b"HTTP/1.1 200 ")
+
+
+# ---------------------------------------------------------------------- clients that go on sending
+
+CONFLICT = POST + LENGTH + b"Content-Length: 7\r\n\r\n"
+MORE = b" " * 2**25  # more than the buffers of both sides hold: with a reset, sending it fails
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (CONFLICT, b"400"),
+        (POST + LENGTH + CHUNKED + b"\r\n", b"400"),
+        (POST + b"X: y\r\n z: 1\r\n\r\n", b"400"),
+        (POST + CHUNKED + b"\r\nzz\r\n", b"400"),
+        (POST + b"Connection: close\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(MORE), b"415"),
+        (POST + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % 2**40, b"413"),
+    ],
+    ids=["two lengths", "length and chunks", "folded", "bad chunk", "wrong kind", "too large"],
+)
+def test_a_client_that_goes_on_sending_after_it_is_refused_gets_the_answer_and_no_reset(
+    start: Start, head: bytes, status: bytes
+) -> None:
+    with socket.create_connection(start(seconds=60)) as connection:
+        connection.sendall(head)
+        connection.sendall(MORE)
+        connection.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert [part[:3] for part in answer.split(b"HTTP/1.1 ")[1:]] == [status]
+
+
+def test_a_refused_client_that_sends_too_much_is_cut_off(start: Start) -> None:
+    with socket.create_connection(start(seconds=60, bytes=2**20)) as connection:
+        connection.sendall(CONFLICT)
+        with pytest.raises(OSError, match=r"reset|Broken pipe"):
+            connection.sendall(MORE)
+
+
+def send_slowly(connection: socket.socket) -> None:
+    for _ in range(100):
+        connection.sendall(b" ")
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(("seconds", "linger"), [(60, 0.3), (0.3, 60)], ids=["lingering", "the header's deadline"])
+@pytest.mark.parametrize("head", [CONFLICT, POST + LENGTH + CHUNKED + b"\r\n"], ids=["connection", "application"])
+def test_a_refused_client_that_neither_ends_nor_closes_is_cut_off(
+    start: Start, monkeypatch: pytest.MonkeyPatch, head: bytes, seconds: float, linger: float
+) -> None:
+    monkeypatch.setattr(connections, "LINGER", linger)
+    with socket.create_connection(start(seconds=seconds)) as connection:
+        connection.sendall(head)
+        assert told(connection).startswith(b"HTTP/1.1 400 ")
+        with pytest.raises(OSError, match=r"reset|Broken pipe"):
+            send_slowly(connection)
+
+
+def test_a_body_that_turns_out_to_be_bad_is_not_waited_for(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    # Its application was waiting for more of it, and would have answered a second time after `seconds`.
+    with socket.create_connection(start(seconds=1)) as connection:
+        connection.sendall(POST + CHUNKED + b"\r\n5\r\n[[[[[\r\n")
+        time.sleep(0.2)
+        connection.sendall(b"zz\r\n")
+        assert told(connection).count(b"HTTP/1.1 ") == 1
+        time.sleep(1)
+    assert caplog.text == ""
 
 
 # ---------------------------------------------------------------------- another uvicorn

@@ -61,7 +61,8 @@ class Whereabouts:
         if not names:
             return None if tensors else cls({})
         found = {name: tensor.dim() for name, tensor in tensors.items() if tensor.shape[:1] == (len(names),)}
-        if found != expected or len(set(names)) < len(names) or not_finite(tensors):
+        kinds = {tensor.dtype for tensor in tensors.values()}
+        if found != expected or kinds != {torch.float32} or len(set(names)) < len(names) or not_finite(tensors):
             return None
         parts = zip(*(map(laid_out, tensors[name].to(device)) for name in expected), strict=True)
         return cls({name: Cloud(*part) for name, part in zip(names, parts, strict=True)})

@@ -25,6 +25,7 @@ from ipal.evaluation.metrics import average_forgetting, average_performance, ave
 from ipal.learners import METHODS, Learner
 from ipal.learners.base import SHARED_SETTINGS, Terms, usable_device
 from ipal.learners.state import State
+from ipal.learners.trained import TrainedLearner
 from ipal.runs.cadence import Cadence
 from ipal.runs.environment import PeakMemory, environment
 from ipal.runs.memory_plan import explained, is_out_of_memory
@@ -292,6 +293,9 @@ def _restore(learner: Learner, state: State, folder: RunFolder, tasks: int) -> P
     )
     device = usable_device(learner.device)
     progress = Progress.of_state(State(apart, state.facts["progress"]), device, tasks, learner.epochs, source)
+    places = progress.whereabouts.clouds.values()
+    if isinstance(learner, TrainedLearner) and any(len(place.mean) != learner.encoder.width for place in places):
+        raise StoreError(f"{source} does not fit this run: its embeddings are not as wide as the encoder's.")
     learner.restore(State(own, learned), whole=progress.epoch == 0, source=source)
     return progress
 

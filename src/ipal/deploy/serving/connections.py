@@ -1,4 +1,5 @@
-"""What every connection of the server keeps to: time limits, answers to half-closed clients, no ambiguous headers.
+"""What every connection of the server keeps to: time limits, answers to half-closed clients, no ambiguous headers,
+and answers that reach clients that are still sending.
 
 uvicorn has no documented way to say this, so its own class for connections is extended. Where that class is not as it
 is known here, `connection_class` returns None, and the server goes without (see `http_server`).
@@ -22,10 +23,30 @@ NOT_HTTP = "This is no HTTP request that can be read."
 FOLDED = re.compile(rb"\n[ \t][^\n]*")
 """A header that goes on in the next line: a server and a proxy in front of it may read it differently."""
 END_OF_HEADER = re.compile(rb"\n\r?\n")
-METHODS = ("connection_made", "connection_lost", "eof_received", "handle_events", "on_response_complete")
+LINGER = 5.0
+"""Seconds for which a client may go on sending after the last answer."""
+METHODS = (
+    "connection_made",
+    "connection_lost",
+    "data_received",
+    "eof_received",
+    "handle_events",
+    "on_response_complete",
+)
 """Of uvicorn's class: extended or called here."""
-OF_CONNECTION, OF_REQUEST = ("conn", "cycle"), ("more_body", "response_complete")
-"""Attributes that its classes set: read here."""
+OF_CONNECTION = ("conn", "cycle", "transport")
+OF_REQUEST = ("more_body", "response_complete", "disconnected", "message_event")
+"""Attributes that its classes set: read or set here."""
+
+
+class Lingering:
+    """A transport with another `close`, for uvicorn to call."""
+
+    def __init__(self, transport: asyncio.Transport, close: Callable[[], None], is_closing: Callable[[], bool]) -> None:
+        self._transport, self.close, self.is_closing = transport, close, is_closing
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 def known_protocol() -> "type[H11Protocol] | None":
@@ -44,6 +65,10 @@ def connection_class(limits: Limits, count_malformed: Callable[[], None]) -> "ty
 
     A header has to arrive within `limits.seconds`. A body, its answer and the reading of the answer take three times as
     long at most: the application itself refuses a late body or answer, if the client still listens.
+
+    Where the last answer is given before all of a request has arrived, the rest is read and thrown away (up to
+    `limits.all_bytes`, for `LINGER` seconds and never beyond the time limits above): closed with bytes unread, the
+    connection would be reset, and a client that is still sending would see that instead of the answer.
     """
     base = known_protocol()
     if base is None:
@@ -56,9 +81,11 @@ def connection_class(limits: Limits, count_malformed: Callable[[], None]) -> "ty
         """The request that the deadline is for."""
         _has_ended = False
         """The client sends no more; it may still read."""
+        _thrown_away: int | None = None
+        """Bytes that came after the last answer; None before it."""
 
         def connection_made(self, transport: asyncio.Transport) -> None:
-            super().connection_made(transport)
+            super().connection_made(Lingering(transport, self._close, self._is_closing))
             self._transport = transport
             open_connections.add(self)
             # Header and body of an answer are two writes. Without this the second waits 40 ms for the first to be
@@ -74,13 +101,21 @@ def connection_class(limits: Limits, count_malformed: Callable[[], None]) -> "ty
                 self._deadline.cancel()
             super().connection_lost(exc)
 
+        def data_received(self, data: bytes) -> None:
+            if self._thrown_away is None:
+                super().data_received(data)
+                return
+            self._thrown_away += len(data)
+            if self._thrown_away > limits.all_bytes:
+                self._transport.abort()
+
         def eof_received(self) -> bool:
             """Whether the connection stays open for an answer."""
             self._has_ended = True
             return self._is_answering()
 
         def handle_events(self) -> None:
-            if self._transport.is_closing():  # refused: what comes after the refusal is not looked at
+            if self._is_closing():  # refused: what comes after the refusal is not looked at
                 return
             if self.conn.their_state is h11.IDLE:
                 header = END_OF_HEADER.split(self.conn.trailing_data[0].lstrip(b"\r\n"), maxsplit=1)[0]
@@ -110,8 +145,30 @@ def connection_class(limits: Limits, count_malformed: Callable[[], None]) -> "ty
             try:
                 for event in (h11.Response(status_code=400, headers=headers), h11.Data(body), h11.EndOfMessage()):
                     self._transport.write(self.conn.send(event) or b"")
-                self._transport.close()
+                self._close()
             except h11.LocalProtocolError:  # an answer is on its way already
+                self._transport.abort()
+
+        def _is_closing(self) -> bool:
+            return self._thrown_away is not None or self._transport.is_closing()
+
+        def _close(self) -> None:
+            """At once where the client has no more to send; otherwise when it closes its side, too."""
+            if self._is_closing():
+                return
+            if self._has_ended or self.conn.their_state is h11.MUST_CLOSE:
+                self._transport.close()
+                return
+            if self._deadline is not None:
+                self._set_deadline(min(LINGER, self._deadline.when() - asyncio.get_running_loop().time()))
+            self._thrown_away = 0
+            if self.cycle is not None and not self.cycle.response_complete:  # it is answered: nobody waits for its body
+                self.cycle.disconnected = True
+                self.cycle.message_event.set()
+            self._transport.resume_reading()
+            try:
+                self._transport.write_eof()
+            except OSError:  # the client has gone
                 self._transport.abort()
 
         def _is_answering(self) -> bool:
@@ -119,6 +176,8 @@ def connection_class(limits: Limits, count_malformed: Callable[[], None]) -> "ty
             return self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete
 
         def _set_deadline(self, seconds: float) -> None:
+            if self._thrown_away is not None:  # the last one is set
+                return
             if self._deadline is not None:
                 self._deadline.cancel()
             self._deadline = asyncio.get_running_loop().call_later(seconds, self._cut_off)
