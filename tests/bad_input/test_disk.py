@@ -312,13 +312,22 @@ def test_a_write_removes_what_a_killed_writer_of_the_same_file_left_a_day_ago(
 # ---------------------------------------------------------------------- what is no file
 
 
+@pytest.fixture
+def terminal() -> Iterator[str]:
+    """A device that nobody needs: where a test fails, it would be replaced."""
+    ends = os.openpty()
+    yield os.ttyname(ends[1])
+    for end in ends:
+        os.close(end)
+
+
 @pytest.fixture(params=["device", "link to a device", "pipe", "socket"])
-def special(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+def special(request: pytest.FixtureRequest, tmp_path: Path, terminal: str) -> Iterator[Path]:
     path = tmp_path / "out.csv"
     if request.param == "device":
-        yield Path(os.devnull)
+        yield Path(terminal)
     elif request.param == "link to a device":
-        path.symlink_to(os.devnull)
+        path.symlink_to(terminal)
         yield path
     elif request.param == "pipe":
         os.mkfifo(path)
@@ -338,11 +347,12 @@ def test_a_device_is_not_replaced_by_a_file(special: Path) -> None:
     assert special.lstat().st_mode == before.st_mode
 
 
-@pytest.mark.parametrize("output", ["/dev/null", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+@pytest.mark.parametrize("output", ["terminal", "/dev/fd/1", "/proc/self/fd/1"])
 @pytest.mark.parametrize("force", [[], ["--force"]], ids=["", "force"])
 def test_a_device_as_output_is_refused_before_anything_is_done(
-    command: Command, saved: Path, output: str, force: list[str]
+    command: Command, saved: Path, terminal: str, output: str, force: list[str]
 ) -> None:
+    output = terminal if output == "terminal" else output
     for words in (["predict", saved, "--graph", "digits"], ["export", saved], ["merge", saved, saved]):
         complaint(command(*words, "-o", output, *force), output, "is a device, a pipe or a socket")
 
