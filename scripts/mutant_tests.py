@@ -19,8 +19,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE, TESTS, BUILD = ROOT / "src" / "ipal", ROOT / "tests", ROOT / "build" / "mutants"
 ELSEWHERE = """
-browser docs parallel serving trackers export bench/test_processes.py bench/test_cluster.py datasets/test_real.py
-test_readme.py test_examples.py test_benchmarks.py test_housekeeping.py test_published.py test_equations_doc.py
+browser deploy project trackers backend/test_distributed.py bench/test_processes.py bench/test_ray_executor.py
+data/test_real.py
 """
 """Tests that run other processes, or look at files alone: a changed function is not seen by them."""
 PYTEST = [
