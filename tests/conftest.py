@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from filelock import FileLock
 
-from tests.support import Command, Ipal, Outcome
+from tests.support import Command, Ipal, Outcome, forget_plugins
 
 # The process that hands out tests to others reads this file before it starts them, and needs nothing else: torch and
 # what loads it are imported where they are used.
@@ -95,6 +95,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
     def call(*arguments: object) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["ipal", *map(str, arguments)])
+        forget_plugins()
         capsys.readouterr()
         code: Any = 0
         try:
@@ -110,20 +111,16 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 def visitor(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Iterator[Visitor]":
     """Somebody who does what a page of the documentation says (see snippets.py), with nothing left behind."""
     from ipal.bench.suite import ENGINES
-    from ipal.data.datasets.catalog import CATALOG
     from tests.snippets import Visitor, in_this_process
 
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(ENGINES, "local", in_this_process)
     for variable in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY"):  # a bench sets them for its processes
         monkeypatch.setenv(variable, "1" if "NUM" in variable else "PASSIVE")
-    modules, registries = set(sys.modules), [(CATALOG, dict(CATALOG))]
+    modules = set(sys.modules)
     visitor = Visitor(tmp_path, command)
     yield visitor
     visitor.leave()
-    for registry, before in registries:  # pages add entries of their own
-        registry.clear()
-        registry.update(before)
     for name in set(sys.modules) - modules:  # files of this page
         if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
             del sys.modules[name]

@@ -216,7 +216,7 @@ def _resolve_ipal(arguments: list[str], place: str) -> None:
         for path in given["files"]:
             read_experiment(PROJECT / path)
     if given.get("dataset") and not str(given["dataset"]).endswith((".npz", ".graph")):
-        assert catalog.built_in_kind(given["dataset"]) or catalog.find(given["dataset"], Path("nowhere")), place
+        assert catalog.made_in_memory(given["dataset"]) or catalog.find(given["dataset"], Path("nowhere")), place
     if "settings" in given:
         names = RunConfig.model_fields.keys() & given.keys() - {"settings", "split", "seed", "protocol"}
         config = wanted_run(None, list(given["settings"] or []), split=None, **{one: given[one] for one in names})

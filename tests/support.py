@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,12 @@ class Outcome:
 
 
 Command = Callable[..., Outcome]
+
+
+def forget_plugins() -> None:
+    """As in a new process: no plugin file is loaded."""
+    for name in [name for name in sys.modules if name.startswith("ipal_plugins.")]:
+        del sys.modules[name]
 
 
 def complaint(done: Outcome, *words: str, underway: bool = False) -> str:

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
         Learner,
         LwF,
     )
+    from ipal.data.datasets.catalog import DatasetEntry
     from ipal.learners import load_learner as load
+    from ipal.runs.plugins import load_plugin
 
 __all__ = [
     "EFC",
@@ -52,6 +54,7 @@ __all__ = [
     "Bare",
     "ConfigError",
     "DataError",
+    "DatasetEntry",
     "EncoderConfig",
     "IpalError",
     "Joint",
@@ -65,12 +68,15 @@ __all__ = [
     "__version__",
     "load",
     "load_dataset",
+    "load_plugin",
 ]
 
 # Imported when first used, so that `ipal --help` does not wait for torch.
 _LAZY = {
     "load": ("ipal.learners", "load_learner"),
     "load_dataset": ("ipal.data.datasets", "load"),
+    "load_plugin": ("ipal.runs.plugins", "load_plugin"),
+    "DatasetEntry": ("ipal.data.datasets.catalog", "DatasetEntry"),
     "TaskStream": ("ipal.data.streams", "TaskStream"),
 }
 

@@ -156,6 +156,8 @@ class RunConfig(Section):
     protocol: ProtocolConfig = ProtocolConfig()
     encoder: EncoderConfig = EncoderConfig()
     train: TrainConfig = TrainConfig()
+    plugins: dict[str, str] = Field({}, max_length=64)
+    """Files (with their SHA-256) and packages (with their versions) that bring what the run names; filled in."""
     settings: Tree = {}
     """The method's own settings (under the method's name in files and on the command line)."""
 
@@ -163,7 +165,7 @@ class RunConfig(Section):
         """Plain data, the method's settings under its name: what config.yaml holds."""
         tree: Tree = self.model_dump(mode="json")
         tree[self.method] = tree.pop("settings")
-        return tree
+        return {name: value for name, value in tree.items() if name != "plugins" or value}
 
     @property
     def digest(self) -> str:

@@ -5,6 +5,7 @@ A file holds only what differs from the defaults:
     about: Table 1 of the paper on CS-CL
     kind: table1                  # what `ipal report` makes of it: table1, table2, figure6, or study for any rows
     seeds: 5                      # 0 to 4, or a list
+    plugins: [mine.py]            # files beside it whose methods, datasets, … are used below
     all: {dataset: cs}            # settings of every run; those under a method's name are for its entries alone
     entries:
       ewc:                        # a label; the method, where none is given
@@ -32,11 +33,12 @@ from ipal.config import RunConfig, complaining, known_settings, nested, override
 from ipal.errors import ConfigError, IpalError, did_you_mean, shortened
 from ipal.learners import METHODS
 from ipal.runs.manifest import Kind
+from ipal.runs.plugins import load_plugin
 from ipal.runs.runner import build_learner
 from ipal.system.documents import yaml_value
 from ipal.system.files import is_file
 
-PARTS = ("about", "like", "kind", "seeds", "all", "entries")
+PARTS = ("about", "like", "kind", "seeds", "plugins", "all", "entries")
 MOST_SEEDS, MOST_RUNS = 1000, 10_000
 """Of one file; a run takes seconds at least."""
 NULL = "tag:yaml.org,2002:null"
@@ -91,6 +93,8 @@ class Experiment:
     about: str
     kind: Kind
     seeds: tuple[int, ...]
+    plugins: tuple[Path, ...]
+    """Files that are loaded."""
     common: Settings
     entries: tuple[Entry, ...]
 
@@ -139,8 +143,11 @@ def read_experiment(path: Path, takers: tuple[Path, ...] = ()) -> Experiment:
     if kind not in get_args(Kind):
         known = did_you_mean(shortened(kind), get_args(Kind))
         raise source.error(parts["kind"][0], f"Unknown kind '{shortened(kind)}'.{known}")
+    plugins = (*(like.plugins if like else ()), *(_plugins(source, *parts["plugins"]) if "plugins" in parts else ()))
     line, node = parts["all"]
-    everywhere = [*_shared(), "dataset", "method", *itertools.chain.from_iterable(map(_own, METHODS))]
+    named = [name.partition(".")[0] for name in source.mapping(node)]
+    methods = dict.fromkeys([*METHODS.here(), *(name for name in named if name in METHODS)])
+    everywhere = [*_shared(), "dataset", "method", *itertools.chain.from_iterable(map(_own, methods))]
     common = (like.common if like else {}) | source.settings(source.leaves(source.mapping(node), everywhere))
     if "dataset" not in common:
         raise source.error(line, "The setting 'dataset' is missing.")
@@ -158,6 +165,7 @@ def read_experiment(path: Path, takers: tuple[Path, ...] = ()) -> Experiment:
         about=str(source.value(parts["about"][1])) if "about" in parts else "",
         kind=kind,
         seeds=_seeds(source, *parts["seeds"]) if "seeds" in parts else like.seeds if like else tuple(range(5)),
+        plugins=plugins,
         common=common,
         entries=tuple(entries),
     )
@@ -184,6 +192,17 @@ def _like(source: "_Source", line: int, node: yaml.Node, takers: tuple[Path, ...
     if not is_file(other) or other.resolve() in takers:
         raise source.error(line, f"There is no other experiment file {other}.")
     return read_experiment(other, takers)
+
+
+def _plugins(source: "_Source", line: int, node: yaml.Node) -> tuple[Path, ...]:
+    """The plugin files that a file names, loaded."""
+    names = source.value(node)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise source.error(line, "'plugins' takes a list of files, as [my_method.py].")
+    try:
+        return tuple(Path(str(load_plugin(source.path.parent / name).__file__)) for name in names)
+    except ConfigError as error:
+        raise source.error(line, str(error)) from error
 
 
 def _entry(source: "_Source", label: str, line: int, node: yaml.Node, common: Settings, like: Entry | None) -> Entry:

@@ -38,6 +38,8 @@ class Job:
     """Resolved."""
     runs: Path
     data_root: Path
+    plugins: tuple[Path, ...] = ()
+    """Plugin files to load first."""
 
     @property
     def folder(self) -> RunFolder:
@@ -159,10 +161,13 @@ def perform(parcel: Parcel, ended: Callable[[int, str | None], None]) -> None:
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
     from ipal.bench.interleave import Member, run_fleet
     from ipal.runs import runner
+    from ipal.runs.plugins import load_plugin
 
     members: dict[int, Member] = {}
     for place, job in enumerate(parcel.jobs):
         try:
+            for plugin in job.plugins:
+                load_plugin(plugin)
             graph = _graph(job.config.dataset, job.data_root, job.config.protocol.edges == "undirected")
             config, _ = runner.resolve(job.config, dataset=graph)
         except Exception as error:

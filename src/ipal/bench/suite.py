@@ -22,6 +22,7 @@ from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.learners import METHODS
 from ipal.runs import manifest, runner
 from ipal.runs.run_folder import RunFolder
+from ipal.system.plugins import loaded_files, options_for
 
 
 @dataclass(frozen=True)
@@ -202,7 +203,7 @@ def prepare(
         ]
         if rows:
             dataset = resolver.jobs[rows[0].points[0].runs[0]].config.dataset
-            command = f"ipal bench {file.path}{options}"
+            command = f"ipal bench {file.path}{options}{options_for(set(loaded_files()) - {*file.plugins})}"
             suite.benches.append(Bench(file, runs, dataset, seeds or file.seeds, command, rows))
     return suite
 
@@ -236,7 +237,7 @@ class _Resolver:
             config, _ = runner.resolve(config, dataset=data)
         with file.blaming(entry, point, about="split"):
             self._tasks(data, config.split, config.protocol, seed)
-        return Job(config, self.runs, self.root)
+        return Job(config, self.runs, self.root, loaded_files())
 
 
 ENGINES: dict[str, Callable[[str | None], Engine]] = {"local": processes, "ray": ray_cluster}

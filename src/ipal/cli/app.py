@@ -3,6 +3,8 @@
 Heavy imports stand inside the commands, so that help answers at once.
 """
 
+import functools
+import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -16,6 +18,7 @@ from ipal.config import RunConfig, Tree, override, parse_assignment, read_config
 from ipal.errors import CapacityError, ConfigError, StoreError, did_you_mean, shortened
 from ipal.runs.run_folder import RunFolder, RunStore
 from ipal.system.optional import need_extra
+from ipal.system.plugins import Registry, loaded_files, options_for
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -33,7 +36,46 @@ EXAMPLES = """
 [dim]IPAL_DATA names the folder with the graphs (default ~/.cache/ipal).[/dim]
 """
 
-app = typer.Typer(
+Plugins = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--plugin", metavar="FILE.py", help="Load methods, datasets, … from a Python file of yours; may be repeated."
+    ),
+]
+
+
+class _App(typer.Typer):
+    """Commands that all take --plugin: the files are loaded before a command begins."""
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
+        register = super().command(name, **options)
+
+        def add(command: Any) -> Any:
+            register(_with_plugins(command))
+            return command
+
+        return add
+
+
+def _with_plugins(command: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(command)
+    def complete(*, plugins: Plugins = None, **options: Any) -> None:
+        if plugins:
+            from ipal.runs.plugins import load_plugin
+
+            for path in plugins:
+                load_plugin(path)
+        command(**options)
+
+    signature = inspect.signature(command)
+    last = inspect.Parameter("plugins", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Plugins)
+    changed: Any = complete
+    changed.__signature__ = signature.replace(parameters=[*signature.parameters.values(), last])
+    changed.__annotations__ = {**command.__annotations__, "plugins": Plugins}
+    return complete
+
+
+app = _App(
     help="Continual learning on graphs without keeping old nodes: learn new classes one group after the other, "
     "measure what is forgotten, resume after a crash.",
     epilog=EXAMPLES,
@@ -158,20 +200,18 @@ def show(
 
 @app.command(name="list")
 def list_things(
-    what: Annotated[str, typer.Argument(help="datasets, methods or runs.")],
+    what: Annotated[str, typer.Argument(help="methods, datasets or runs.")],
     runs: Runs = RUNS,
     root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
     """List the datasets, the methods with their settings, or the runs."""
-    listings: dict[str, Callable[[], list[dict[str, Any]]]] = {
-        "datasets": lambda: _datasets(root),
-        "methods": _methods,
-        "runs": lambda: _runs(RunStore(runs)),
-    }
-    if what not in listings:
-        raise ConfigError(f"'{what}' cannot be listed.{did_you_mean(what, listings)}")
-    rows = listings[what]()
+    from ipal.runs.plugins import REGISTRIES
+
+    registries = {f"{registry.kind}s": registry for registry in REGISTRIES}
+    if what not in {"runs", *registries}:
+        raise ConfigError(f"'{what}' cannot be listed.{did_you_mean(what, ['runs', *registries])}")
+    rows = _runs(RunStore(runs)) if what == "runs" else _things(registries[what], root)
     if as_json:
         render.as_json(rows)
     else:
@@ -224,7 +264,7 @@ def wanted_run(config: Path | None, settings: list[str] | None, *, split: str | 
 
     from ipal.learners import METHODS
 
-    own = [f"{name}.{setting}" for name, learner in METHODS.items() for setting in learner.own_settings()]
+    own = [f"{name}.{setting}" for name, learner in METHODS.here().items() for setting in learner.own_settings()]
     return run_config(tree, own)
 
 
@@ -249,7 +289,8 @@ def _execute(
         with render.ProgressBar(title=folder.path.name) as bar:
             result = runner.run(config, graph, folder, bar, checkpoint_every=checkpoint_every, data_root=root)
     except KeyboardInterrupt:
-        render.note(f"Interrupted; nothing saved is lost. Go on with: ipal resume {folder.path}")
+        options = options_for(loaded_files())
+        render.note(f"Interrupted; nothing saved is lost. Go on with: ipal resume {folder.path}{options}")
         raise typer.Exit(130) from None
     _show(folder, result, as_json)
 
@@ -277,17 +318,18 @@ def _parse_split(text: str | None) -> list[int] | None:
         raise ConfigError(f"--split takes whole numbers with commas, as 5,2,2; got '{shortened(text)}'.") from error
 
 
-def _datasets(root: Path | None) -> list[dict[str, Any]]:
-    from ipal.data.datasets.catalog import all_names, data_root, describe
+def _things(registry: Registry[Any], root: Path | None) -> list[dict[str, Any]]:
+    """All of one kind by name; what installed packages offer is named, not loaded."""
+    if registry.kind == "dataset":
+        from ipal.data.datasets.catalog import all_names, data_root, describe
 
-    folder = data_root(root)
-    return [describe(name, folder) for name in all_names(folder)]
-
-
-def _methods() -> list[dict[str, Any]]:
-    from ipal.learners import METHODS
-
-    return [learner.describe() for learner in METHODS.values()]
+        rows = [describe(name, data_root(root)) for name in all_names(data_root(root))]
+    else:
+        rows = [thing.describe() for thing in registry.here().values()]
+    listed = {row["name"] for row in rows}
+    rows += [{"name": name} for name in registry if name not in listed]
+    origins = {row["name"]: registry.origin(row["name"]) for row in rows if row["name"] in registry}
+    return [{**row, "plugin": " ".join(origins.get(row["name"]) or ())[:60]} for row in rows]
 
 
 def _runs(store: RunStore) -> list[dict[str, Any]]:

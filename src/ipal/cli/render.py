@@ -119,6 +119,8 @@ def result(content: dict[str, Any], folder: Path) -> None:
     graphs = f"train {protocol['train_graph']}, test {protocol['test_graph']}"
     batch = f", {batch_in_words(protocol['batch'])}" if protocol["batch"] != "full" else ""
     facts.add_row("protocol", f"{graphs}, {protocol['visibility']}, {protocol['accuracy']} accuracy{batch}")
+    if content.get("plugins"):
+        facts.add_row("plugins", ", ".join(content["plugins"]))
     if content["data"]["remark"]:
         facts.add_row("remark", content["data"]["remark"])
     facts.add_row("folder", str(folder))
@@ -130,7 +132,19 @@ def _kept(item: dict[str, Any]) -> str:
 
 
 def listing(what: str, rows: list[dict[str, Any]]) -> None:
-    {"datasets": _list_datasets, "methods": _list_methods, "runs": _list_runs}[what](rows)
+    """A list of things; of what a package offers, only the name is known."""
+    show = {"datasets": _list_datasets, "methods": _list_methods, "runs": _list_runs}.get(what, _list_things)
+    show([row for row in rows if len(row) > 2])
+    for row in rows:
+        if row.get("plugin"):
+            out.print(f"{row['name']} is of {row['plugin']}", soft_wrap=True)
+
+
+def _list_things(rows: list[dict[str, Any]]) -> None:
+    table = Table("name", "what it is")
+    for row in rows:
+        table.add_row(row["name"], row["about"])
+    out.print(table)
 
 
 def _list_datasets(rows: list[dict[str, Any]]) -> None:

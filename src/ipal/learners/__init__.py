@@ -3,7 +3,8 @@
 import inspect
 from pathlib import Path
 
-from ipal.errors import StoreError
+from ipal.config import RunConfig
+from ipal.errors import ConfigError, StoreError
 from ipal.learners.analytic.learner import Analytic
 from ipal.learners.bare import Bare
 from ipal.learners.base import Learner
@@ -22,12 +23,21 @@ from ipal.learners.pr import PR
 from ipal.learners.slda import SLDA
 from ipal.learners.state import State
 from ipal.learners.twp import TWP
-from ipal.system.plugins import Registry
+from ipal.system import plugins
 
-METHODS: Registry[type[Learner]] = Registry(
+
+def _check(method: type[Learner]) -> None:
+    if method.name in RunConfig.model_fields:
+        raise ConfigError(f"the name '{method.name}' is that of a setting of every run")
+    method.describe()
+    method.from_settings({})  # every setting has a default that is valid
+
+
+METHODS: plugins.Registry[type[Learner]] = plugins.Registry(
     "method",
     own=(IPAL, Joint, Bare, EWC, MAS, LwF, GEM, TWP, ERGNN, POLO, EFC, PR, PCL, NCM, SLDA, Analytic),
     is_one=lambda thing: inspect.isclass(thing) and issubclass(thing, Learner),
+    check=_check,
 )
 
 __all__ = [
@@ -57,7 +67,10 @@ def load_learner(path: str | Path, *, device: str = "cpu") -> Learner:
     """A saved model of whichever method."""
     state = State.load(Path(path))
     method = state.facts.get("method")
+    plugins.require(plugins.named_in(state.facts), str(path))
     if not isinstance(method, str) or method not in METHODS:
-        name = str(method)[:60]
-        raise StoreError(f"{path} holds a model of the method '{name}', which this version does not know.")
+        raise StoreError(
+            f"{path} holds a model of the method '{str(method)[:60]}', which is not known here: name the plugin that "
+            "has it with --plugin, or install its package."
+        )
     return METHODS[method].of_state(state, path, device)

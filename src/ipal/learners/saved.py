@@ -12,6 +12,7 @@ from ipal.errors import ConfigError, StoreError
 from ipal.learners.checks import MisfitError, Shapes, check_finite, check_same, check_shapes, require
 from ipal.learners.facts import Facts, check_facts
 from ipal.learners.state import State, laid_out
+from ipal.system import plugins
 
 GPU_GENERATOR = 16
 """Bytes of a GPU's random state."""
@@ -122,6 +123,7 @@ class Saved(ABC):
             "settings": self.settings(),
             "num_features": self.num_features_,
             "labels": list(self.labels_),
+            **plugins.record(type(self), *map(type, vars(self).values())),
         }
 
     def load_facts(self, facts: Mapping[str, Any]) -> None:
@@ -149,7 +151,8 @@ class Saved(ABC):
             other.load_facts(facts)
             other.load_tensors(tensors)
             check_same(tensors, {**other.tensors(), "generator": tensors["generator"]})
-            require({**facts, "settings": None} == {**other.facts(), "settings": None}, "it has facts of another kind")
+            apart = {"settings": None, "plugins": None}
+            require({**facts, **apart} == {**other.facts(), **apart}, "it has facts of another kind")
             other.check(whole)
         except KeyError as error:
             raise StoreError(f"{source} does not fit this model: {error} is missing.") from error

@@ -13,6 +13,7 @@ import torch
 
 from ipal.backend.distributed import team
 from ipal.config import RunConfig
+from ipal.system.plugins import loaded_files
 
 PACKAGES = ["ipal", "torch", "torch-geometric", "numpy", "scipy", "scikit-learn", "safetensors"]
 
@@ -32,6 +33,7 @@ def environment(config: RunConfig, command: list[str]) -> dict[str, Any]:
         "device": config.device,
         "device_name": torch.cuda.get_device_name(config.device) if on_gpu else None,
         "command": [Path(command[0]).name, *command[1:]] if command else [],
+        "plugins": list(map(str, loaded_files())),
     }
 
 

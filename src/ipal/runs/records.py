@@ -84,6 +84,7 @@ class Result(Record):
     peak_memory_bytes: Bytes
     retained: Retained
     choices: dict[str, Any] = Field(default_factory=dict)
+    plugins: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _is_of_one_size(self) -> Self:

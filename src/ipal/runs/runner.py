@@ -29,8 +29,10 @@ from ipal.learners.trained import TrainedLearner
 from ipal.runs.cadence import Cadence
 from ipal.runs.environment import PeakMemory, environment
 from ipal.runs.memory_plan import explained, is_out_of_memory
+from ipal.runs.plugins import plugins_of
 from ipal.runs.progress import Progress
 from ipal.runs.run_folder import RunFolder
+from ipal.system import plugins
 from ipal.system.tracing import span, spanned
 
 UNUSED = {"encoder": EncoderConfig(), "train": TrainConfig()}
@@ -59,6 +61,7 @@ def resolve(
 
     Who resolves many runs on one graph reads it once and hands it in as `dataset`.
     """
+    plugins.require(config.plugins, "This run")
     method = METHODS.find(config.method)
     learner = build_learner(config)
     usable_device(config.device)
@@ -76,6 +79,7 @@ def resolve(
             "dataset": dataset.name,
             "dataset_hash": dataset.hash,
             "split": config.split or dataset.split or default_split(num_kept),
+            "plugins": config.plugins or plugins_of(config),
             "settings": {name: own[name] for name in method.own_settings()},
             # What a method does not use must not make two runs of one.
             **{name: default for name, default in UNUSED.items() if name not in method.shared_settings()},
@@ -343,6 +347,7 @@ def _result(
         "peak_memory_bytes": progress.peak_memory_bytes,
         "retained": learner.memory_report(),
         "choices": learner.choices(),
+        "plugins": config.plugins,
     }
 
 

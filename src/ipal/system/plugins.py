@@ -1,56 +1,36 @@
 """Code from outside the package: plugin files, and entry points of installed packages.
 
 A plugin is a Python file. What it defines is known by name from then on: methods, encoders, streams, metrics and
-datasets, each an object of its own kind. A plugin is code: a file is loaded only when it is named, an entry point only
-when what it offers is asked for by its name.
+datasets, each a class, function or object of its own kind. A plugin is code: a file is loaded only when it is named, an
+entry point only when what it offers is asked for by its name.
 
 Loaded files are modules of the package `ipal_plugins` in `sys.modules`, which is all that is remembered of them.
 """
 
-import importlib.util
-import inspect
+import ast
+import hashlib
+import re
+import shlex
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, Generic, TypeVar, cast
 
-from ipal.errors import ConfigError, did_you_mean
+from ipal.errors import ConfigError, did_you_mean, shortened
+from ipal.system.files import is_file, read_bounded
 
 PACKAGE = "ipal_plugins"
+MOST_BYTES = 2**24
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+"""What can be the name of a folder, and typed on a command line."""
 Thing = TypeVar("Thing")
-
-
-def load(path: str | Path) -> ModuleType:
-    """Run a plugin file, once."""
-    path = Path(path).expanduser().resolve()
-    if not path.is_file() or path.suffix != ".py":
-        raise ConfigError(f"There is no plugin file {path}: name a Python file, as --plugin my_method.py.")
-    name = f"{PACKAGE}.{path.stem}"
-    known = sys.modules.get(name)
-    if known is not None:
-        if known.__file__ != str(path):
-            raise ConfigError(f"Two plugin files have the name {path.name}: rename {path}.")
-        return known
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ConfigError(f"{path} is no Python file.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        del sys.modules[name]
-        raise ConfigError(f"The plugin {_place(path, error)} cannot be loaded: {_reason(error)}.") from error
-    return module
-
-
-def loaded() -> list[ModuleType]:
-    """The plugin files that were loaded in this process."""
-    return [module for name, module in list(sys.modules.items()) if name.startswith(PACKAGE + ".")]
+Origin = tuple[str, str]
+"""Where a thing comes from: a file's name and its SHA-256, or a package's name and its version."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,84 +42,260 @@ class Registry(Mapping[str, Thing], Generic[Thing]):
     own: tuple[Thing, ...]
     is_one: Callable[[Any], bool]
     """Whether an object is such a thing."""
+    check: Callable[[Any], object] = bool
+    """Raises what is wrong with a thing from outside."""
 
     def find(self, name: str) -> Thing:
         """What has this name, or a sentence."""
         if name not in self:
-            raise ConfigError(f"Unknown {self.kind} '{name}'.{did_you_mean(name, self)}")
+            raise ConfigError(f"Unknown {self.kind} '{shortened(name)}'.{did_you_mean(name, self)}")
         return self[name]
 
-    def origin(self, name: str) -> str | None:
-        """The file or package that brings a thing; None for the package's own."""
+    def here(self) -> dict[str, Thing]:
+        """All that can be used without loading a package: what is its own, and what loaded files define."""
+        return self._own | self._of_files
+
+    def origin(self, name: str) -> Origin | None:
+        """Who brings a thing; None for the package's own."""
         if name in self._own:
             return None
-        if name in self._of_files:
-            return inspect.getfile(cast(Any, sys.modules[self._of_files[name].__module__]))
-        return self._entries[name].value
+        for module in loaded():
+            if name in self.defined_in(module):
+                return origin(module)
+        entry = self._entries[name]
+        return (entry.dist.name, entry.dist.version) if entry.dist else (entry.module, "")
+
+    def defined_in(self, module: ModuleType) -> dict[str, Thing]:
+        """The things that a plugin file defines; of what it imports, none."""
+        found: dict[str, Any] = {}
+        for variable, thing in vars(module).items():
+            if not self._is_defined(thing, module):
+                continue
+            place = _Place(module, variable)
+            if not isinstance(thing.name, str) or not NAME.fullmatch(thing.name):
+                raise ConfigError(
+                    f"{place} has the name {shortened(thing.name)}: use letters, digits, hyphens and underscores."
+                )
+            if thing.name in self._own or found.get(thing.name, thing) is not thing:
+                raise ConfigError(f"{place} has the name of another {self.kind}, '{thing.name}': give it its own.")
+            found[thing.name] = thing
+        return found
+
+    def check_file(self, module: ModuleType) -> bool:
+        """Refuse a plugin file with a thing that breaks the contract of its kind; whether it has any."""
+        things = self.defined_in(module)
+        for variable, thing in vars(module).items():
+            if any(thing is one for one in things.values()):
+                self._check(thing, str(_Place(module, variable)))
+        return bool(things and self._of_files)  # which looks at the names of all files
 
     def __getitem__(self, name: str) -> Thing:
-        known = self._own | self._of_files
-        return known[name] if name in known else self._loaded(self._entries[name])
+        if name in self._own:
+            return self._own[name]
+        of_files = self._of_files
+        return of_files[name] if name in of_files else self._loaded(self._entries[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._own or name in self._of_files or name in self._entries
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*self._own, *self._of_files, *self._entries]))
+        return iter([*self.here(), *self._entries])
 
     def __len__(self) -> int:
         return len(list(iter(self)))
 
     @property
     def _own(self) -> dict[str, Thing]:
-        return {_name(thing): thing for thing in self.own}
+        return {cast(Any, thing).name: thing for thing in self.own}
 
     @property
-    def _of_files(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def _of_files(self) -> dict[str, Thing]:
+        found: dict[str, Thing] = {}
         for module in loaded():
-            for thing in vars(module).values():
-                if self.is_one(thing) and thing.__module__ == module.__name__ and hasattr(thing, "name"):
-                    if thing.name in found or thing.name in self._own:
-                        raise ConfigError(f"{where(thing)} has the name of another {self.kind}: '{thing.name}'.")
-                    found[thing.name] = self._complete(thing)
+            defined = self.defined_in(module)
+            for name in defined.keys() & found.keys():
+                variable = next(key for key, thing in vars(module).items() if thing is defined[name])
+                raise ConfigError(
+                    f"{_Place(module, variable)} has the name of a {self.kind} of another plugin, '{name}': give it "
+                    "its own."
+                )
+            found |= defined
         return found
 
     @property
     def _entries(self) -> dict[str, EntryPoint]:
-        return {entry.name: entry for entry in entry_points(group=f"ipal.{self.kind}s")}
+        taken, found = self.here(), dict[str, EntryPoint]()
+        for entry in entry_points(group=f"ipal.{self.kind}s"):
+            if entry.name in taken or found.get(entry.name, entry) != entry:
+                raise ConfigError(
+                    f"{_of_package(entry)} names a {self.kind} '{entry.name}', and there is another of that name: "
+                    "uninstall one, or rename it."
+                )
+            found[entry.name] = entry
+        return found
+
+    def _is_defined(self, thing: Any, module: ModuleType) -> bool:
+        if not self.is_one(thing) or any(thing is own for own in self.own):
+            return False
+        if isinstance(thing, type | FunctionType) and thing.__module__ != module.__name__:
+            return False
+        # A class without a name of its own is a base for others.
+        return "name" in vars(thing) if isinstance(thing, type) else hasattr(thing, "name")
 
     def _loaded(self, entry: EntryPoint) -> Thing:
+        what = f"The {self.kind} '{entry.name}' ({entry.value}) of {_of_package(entry)}"
         try:
             thing = entry.load()
         except Exception as error:
-            raise ConfigError(f"The {self.kind} '{entry.name}' of {entry.value} cannot be loaded: {error}.") from error
+            raise ConfigError(f"{what} cannot be loaded: {_reason(error)}.") from error
         if not self.is_one(thing) or getattr(thing, "name", None) != entry.name:
-            raise ConfigError(f"The entry point '{entry.name}' ({entry.value}) is no {self.kind} of that name.")
-        return self._complete(thing)
-
-    def _complete(self, thing: Any) -> Thing:
-        missing = sorted(getattr(thing, "__abstractmethods__", ()))
-        if missing:
-            raise ConfigError(f"{where(thing)} is no complete {self.kind}: it lacks {', '.join(missing)}.")
+            raise ConfigError(f"{what} is no {self.kind} of that name.")
+        self._check(thing, what)
         return cast(Thing, thing)
 
-
-def where(thing: Any) -> str:
-    """A class or function with its file and line."""
-    thing = thing if inspect.isclass(thing) or inspect.isfunction(thing) else type(thing)
-    return f"{thing.__name__} ({inspect.getfile(thing)}, line {inspect.getsourcelines(thing)[1]})"
-
-
-def _name(thing: Any) -> str:
-    return str(thing.name)
+    def _check(self, thing: Any, what: str) -> None:
+        if missing := sorted(getattr(thing, "__abstractmethods__", ())):
+            raise ConfigError(f"{what} is no complete {self.kind}: it lacks {', '.join(missing)}.")
+        try:
+            self.check(thing)
+        except Exception as error:
+            raise ConfigError(f"{what} cannot be used as a {self.kind}: {_reason(error)}.") from error
 
 
-def _place(path: Path, error: BaseException) -> str:
+# ---------------------------------------------------------------------- files
+
+
+def load(path: str | Path, registries: Iterable[Registry[Any]] = ()) -> ModuleType:
+    """Run a plugin file, once, and check what it defines."""
+    path = Path(path).expanduser()
+    if path.suffix != ".py" or not is_file(path):
+        raise ConfigError(f"There is no plugin file {path}: name a Python file, as --plugin my_method.py.")
+    path = path.parent.resolve() / path.name
+    name = f"{PACKAGE}.{path.stem}"
+    known = sys.modules.get(name)
+    if known is not None:
+        if known.__file__ != str(path):
+            raise ConfigError(f"Two plugin files have the name {path.name}: rename {path}.")
+        return known
+    source = read_bounded(path, MOST_BYTES)
+    module = ModuleType(name)
+    module.__file__, module.__dict__["__sha256__"] = str(path), hashlib.sha256(source).hexdigest()
+    sys.modules[name] = module
+    try:
+        exec(compile(source, str(path), "exec", dont_inherit=True), module.__dict__)
+        if not any([registry.check_file(module) for registry in registries]) and registries:
+            kinds = ", ".join(registry.kind for registry in registries)
+            raise ConfigError(f"The plugin {path} defines nothing of its own that has a name (a {kinds}).")
+    except BaseException as error:
+        del sys.modules[name]
+        if isinstance(error, ConfigError) or not isinstance(error, Exception | SystemExit):
+            raise
+        raise ConfigError(f"The plugin {_where(path, error)} cannot be loaded: {_reason(error)}.") from error
+    return module
+
+
+def loaded() -> list[ModuleType]:
+    """The plugin files that were loaded in this process."""
+    return [module for name, module in list(sys.modules.items()) if name.startswith(f"{PACKAGE}.")]
+
+
+def loaded_files() -> tuple[Path, ...]:
+    """Their paths."""
+    return tuple(Path(str(module.__file__)) for module in loaded())
+
+
+def options_for(files: Iterable[Path]) -> str:
+    """What a command must be given to have these files, with a space before."""
+    return "".join(f" --plugin {shlex.quote(str(path))}" for path in sorted(files))
+
+
+def origin(module: ModuleType) -> Origin:
+    """A plugin file's name, and the SHA-256 of what was run."""
+    return Path(str(module.__file__)).name, module.__dict__["__sha256__"]
+
+
+def record(*kinds: type) -> dict[str, dict[str, str]]:
+    """What a saved model says of the plugin files that define these classes; nothing where there are none."""
+    modules = {kind.__module__ for kind in kinds}
+    used = dict(origin(module) for module in loaded() if module.__name__ in modules)
+    return {"plugins": used} if used else {}
+
+
+def named_in(facts: Mapping[str, Any]) -> dict[str, str]:
+    """The plugin files that a saved model names, which may come from anywhere."""
+    named = facts.get("plugins")
+    files = named.items() if isinstance(named, dict) else ()
+    return {Path(name).name: str(digest) for name, digest in files if name.endswith(".py")}
+
+
+def require(recorded: Mapping[str, str], what: str) -> None:
+    """Refuse to go on without the plugins that something was made with; warn where one is not as it was."""
+    here = dict(map(origin, loaded()))
+    for name, before in recorded.items():
+        if name.endswith(".py"):
+            now = here.get(name)
+            advice = f"name it with --plugin {name} (in Python: ipal.load_plugin('{name}'))"
+        else:
+            now = _version(name)
+            advice = f"install the package {name}"
+        if now is None:
+            raise ConfigError(f"{what} was made with the plugin {name}, which is not loaded: {advice}.")
+        if now != before:
+            warnings.warn(
+                f"{what} was made with another version of the plugin {name}: numbers may differ.", stacklevel=1
+            )
+
+
+# ---------------------------------------------------------------------- sentences
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A name in a plugin file; in a sentence with its line."""
+
+    module: ModuleType
+    variable: str
+
+    def __str__(self) -> str:
+        return f"{self.variable} ({self.module.__file__}, line {self._line})"
+
+    @property
+    def _line(self) -> int:
+        tree = ast.parse(Path(str(self.module.__file__)).read_bytes())
+        lines = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.stmt) and self.variable in _bound(node)]
+        return max(lines, default=1)
+
+
+def _bound(node: ast.stmt) -> set[str]:
+    """The names that a statement gives something to."""
+    if isinstance(node, ast.ClassDef | ast.FunctionDef):
+        return {node.name}
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def _where(path: Path, error: BaseException) -> str:
     """The file, and the line in it where an error came up."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
-        return f"{path}, line {error.lineno}"
+        return f"{path}, line {error.lineno},"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     return f"{path}, line {lines[-1]}," if lines else str(path)
 
 
 def _reason(error: BaseException) -> str:
-    text = str(error).splitlines()[0][:200] if str(error) else ""
-    return f"{type(error).__name__}{text and ': '}{text}".rstrip(".")
+    if isinstance(error, ConfigError):
+        return str(error).rstrip(".")
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    first = shortened(text.strip().splitlines()[0], 200) if text.strip() else ""
+    return f"{type(error).__name__}{first and ': '}{first}".rstrip(".")
+
+
+def _of_package(entry: EntryPoint) -> str:
+    return f"the package {entry.dist.name} {entry.dist.version}" if entry.dist else f"the module {entry.module}"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
-from ipal.data.datasets import builtin, catalog, folders, structural
+from ipal.data.datasets import catalog, folders, structural
 from ipal.data.datasets.readers import RawGraph, read_plain, read_unlabelled
+from ipal.data.datasets.synthetic import parse_size
 from ipal.data.graph import Graph, checked_graph, content_hash, whole_labels
 from ipal.errors import DataError, StoreError
 
@@ -44,8 +46,8 @@ class Dataset:
 def load(name: str, root: Path | None = None, *, undirected: bool = True) -> Dataset:
     """Read a graph by its name (see `ipal list datasets`), as `synthetic:nodes=…`, or from an .npz file or a folder."""
     folder = catalog.data_root(root)
-    if (kind := catalog.built_in_kind(name)) is not None:
-        return _checked(name, builtin.built_in(name), catalog.BUILT_IN[kind], undirected)
+    if (made := catalog.made_in_memory(name)) is not None:
+        return _checked(name, _made(name, made), made, undirected)
     entry = catalog.find(name, folder)
     # A file is known by its full path, so that a run finds it again from any folder.
     known = entry.path if Path(entry.path).is_absolute() else name
@@ -61,7 +63,7 @@ def load(name: str, root: Path | None = None, *, undirected: bool = True) -> Dat
 def load_graph(name: str, root: Path | None = None, *, undirected: bool = True) -> Graph:
     """Read a graph to predict on, named as for `load`: labels are not looked at, and an .npz file may have none."""
     folder = catalog.data_root(root)
-    entry = None if catalog.built_in_kind(name) is not None else catalog.find(name, folder)
+    entry = None if catalog.made_in_memory(name) is not None else catalog.find(name, folder)
     if entry is not None and entry.read is read_plain and (folder / entry.path).is_file():
         edges, x = read_unlabelled(folder / entry.path)
         if x is not None:  # else there are as many nodes as labels
@@ -100,7 +102,22 @@ def _mapped(name: str, path: Path, undirected: bool, *, verify: bool = True) -> 
     )
 
 
-def _checked(name: str, raw: RawGraph, entry: catalog.Entry, undirected: bool) -> Dataset:
+def _made(name: str, entry: catalog.DatasetEntry) -> RawGraph:
+    """A graph that is made in memory."""
+    assert entry.make is not None
+    made = entry.make(*([parse_size(name, entry.sizes)] if entry.sizes else ()))
+    if isinstance(made, RawGraph):
+        return made
+    if any(getattr(made, part, None) is None for part in ("edge_index", "y", "x")):
+        raise DataError(
+            f"What makes the dataset '{entry.name}' gave a {type(made).__name__}: give a Data of torch_geometric.data "
+            "with edge_index, y and x."
+        )
+    x = made.x if issparse(made.x) else np.asarray(made.x)
+    return RawGraph(np.asarray(made.edge_index), np.asarray(made.y), x, "none")
+
+
+def _checked(name: str, raw: RawGraph, entry: catalog.DatasetEntry, undirected: bool) -> Dataset:
     num_nodes = raw.y.size if raw.x is None else raw.x.shape[0]
     y = whole_labels(raw.y, num_nodes)
     preprocessing, beyond_task, x, remark = raw.preprocessing, entry.beyond_task, raw.x, entry.remark

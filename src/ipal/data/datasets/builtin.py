@@ -3,7 +3,7 @@
 import numpy as np
 
 from ipal.data.datasets.readers import RawGraph
-from ipal.data.datasets.synthetic import RedditShaped, Synthetic, parse_size, synthetic
+from ipal.data.datasets.synthetic import RedditShaped, synthetic
 
 
 def digits(neighbours: int = 8) -> RawGraph:
@@ -27,11 +27,6 @@ def digits(neighbours: int = 8) -> RawGraph:
     )
 
 
-def built_in(name: str) -> RawGraph:
-    """A graph of `catalog.BUILT_IN`, its size behind a colon."""
-    kind = name.partition(":")[0]
-    if kind == "digits":
-        return digits()
-    if kind == "reddit-shaped":
-        return synthetic(parse_size(name, RedditShaped).as_synthetic())
-    return synthetic(parse_size(name, Synthetic))
+def reddit_shaped(size: RedditShaped) -> RawGraph:
+    """Communities in the numbers of Reddit."""
+    return synthetic(size.as_synthetic())

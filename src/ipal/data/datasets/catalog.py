@@ -6,25 +6,30 @@ graph folders NAME.graph, each a dataset by its name).
 
 import os
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ipal.data.datasets import builtin
 from ipal.data.datasets.folders import holds_graph
 from ipal.data.datasets.readers import Reader, read_gnn_benchmark, read_ogb, read_plain, read_reddit
-from ipal.errors import DataError, did_you_mean, shortened
+from ipal.data.datasets.synthetic import RedditShaped, Synthetic, synthetic
+from ipal.errors import ConfigError, DataError, did_you_mean, shortened
+from ipal.system.plugins import Registry
 
 CORAFULL_SPLIT = (30, 10, 10, 10, 10)
 TWENTY_AND_FIVES = (20, 5, 5, 5, 5)
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A named graph: what it is, where its file lies, who reads it."""
+class DatasetEntry:
+    """A named graph: what it is, and where its file lies and who reads it, or what makes it in memory."""
 
+    name: str
     about: str
     path: str = ""
-    """Under the data root."""
+    """Of its file, under the data root."""
     read: Reader = read_plain
     split: tuple[int, ...] | None = None
     """The benchmark's own split; None for the general rule."""
@@ -36,69 +41,104 @@ class Entry:
     """Whether its features were made by looking at nodes of other tasks."""
     costly: bool = False
     """Whether making or reading it is too much for a mere look at all datasets."""
+    make: Callable[..., Any] | None = None
+    """Makes it in memory, in place of a file: gives an object with `edge_index`, `y` and `x`, as PyG's Data."""
+    sizes: type | None = None
+    """What can be said of its size behind a colon, as synthetic:nodes=5000; `make` is given it."""
 
 
-CATALOG: dict[str, Entry] = {
-    "cs": Entry(
+OWN: tuple[DatasetEntry, ...] = (
+    DatasetEntry(
+        "digits",
+        "8-nearest-neighbour graph over scikit-learn's digits; needs no file",
+        split=(4, 2, 2, 2),
+        make=builtin.digits,
+    ),
+    DatasetEntry(
+        "synthetic",
+        "communities of a chosen size, as synthetic:nodes=5000,classes=10; needs no file",
+        make=synthetic,
+        sizes=Synthetic,
+    ),
+    DatasetEntry(
+        "reddit-shaped",
+        "made up in Reddit's size (115 million edges, 3 GB of memory), or reddit-shaped:scale=0.1; needs no file",
+        split=(21, 5, 5, 5, 5),
+        remark="made up in Reddit's size and shape: results are not Reddit-CL results",
+        costly=True,
+        make=builtin.reddit_shaped,
+        sizes=RedditShaped,
+    ),
+    DatasetEntry(
+        "cs",
         "Coauthor CS: co-authorship of computer scientists (CS-CL)",
         "pyg/CS/raw/ms_academic_cs.npz",
         read_gnn_benchmark,
         (5, 2, 2, 2, 2, 2),
         "Coauthor:CS",
     ),
-    "corafull": Entry(
+    DatasetEntry(
+        "corafull",
         "CoraFull: citations among 70 topics (CoraFull-CL)",
         "pyg/cora/raw/cora.npz",
         read_gnn_benchmark,
         CORAFULL_SPLIT,
         "CitationFull:Cora",
     ),
-    "arxiv": Entry(
+    DatasetEntry(
+        "arxiv",
         "ogbn-arxiv: citations of Arxiv papers in computer science (Arxiv-CL)",
         "pyg/ogbn_arxiv/raw",
         read_ogb,
         TWENTY_AND_FIVES,
         "OGB:ogbn-arxiv",
     ),
-    "reddit": Entry(
+    DatasetEntry(
+        "reddit",
         "Reddit: posts joined by common commenters, the 41st class dropped (Reddit-CL)",
         "pyg/Reddit/raw",
         read_reddit,
         TWENTY_AND_FIVES,
         "Reddit:",
     ),
-    "physics": Entry(
+    DatasetEntry(
+        "physics",
         "Coauthor Physics: co-authorship of physicists",
         "pyg/Physics/raw/ms_academic_phy.npz",
         read_gnn_benchmark,
         download="Coauthor:Physics",
     ),
-    "computers": Entry(
+    DatasetEntry(
+        "computers",
         "Amazon Computers: products bought together",
         "pyg/Computers/raw/amazon_electronics_computers.npz",
         read_gnn_benchmark,
         (4, 2, 2, 2),
         "Amazon:Computers",
     ),
-    "photo": Entry(
+    DatasetEntry(
+        "photo",
         "Amazon Photo: products bought together",
         "pyg/Photo/raw/amazon_electronics_photo.npz",
         read_gnn_benchmark,
         download="Amazon:Photo",
     ),
-    "dblp": Entry(
+    DatasetEntry(
+        "dblp",
         "DBLP: citations among four fields",
         "pyg/dblp/raw/dblp.npz",
         read_gnn_benchmark,
         download="CitationFull:DBLP",
     ),
-    "cora-ml": Entry(
+    DatasetEntry(
+        "cora-ml",
         "Cora-ML: citations within machine learning",
         "pyg/cora_ml/raw/cora_ml.npz",
         read_gnn_benchmark,
         download="CitationFull:Cora_ML",
     ),
-    "corafull-proxy": Entry(
+    DatasetEntry(
+        "corafull-proxy",
         "CoraFull's edges and labels with a spectral embedding in place of its features",
         "graphs/corafull-proxy.npz",
         read_plain,
@@ -107,7 +147,8 @@ CATALOG: dict[str, Entry] = {
         "they looked beyond the task, and results on them are not CoraFull-CL results",
         beyond_task=True,
     ),
-    "arxiv-structure": Entry(
+    DatasetEntry(
+        "arxiv-structure",
         "ogbn-arxiv's edges and labels with structural features in place of its own",
         "graphs/arxiv-structure.npz",
         read_plain,
@@ -115,25 +156,26 @@ CATALOG: dict[str, Entry] = {
         remark="features are structural, not ogbn-arxiv's own: results are not Arxiv-CL results",
         beyond_task=True,
     ),
-}
-
-# Made in memory: no path.
-BUILT_IN: dict[str, Entry] = {
-    "digits": Entry("8-nearest-neighbour graph over scikit-learn's digits; needs no file", split=(4, 2, 2, 2)),
-    "synthetic": Entry("communities of a chosen size, as synthetic:nodes=5000,classes=10; needs no file"),
-    "reddit-shaped": Entry(
-        "made up in Reddit's size (115 million edges, 3 GB of memory), or reddit-shaped:scale=0.1; needs no file",
-        split=(21, 5, 5, 5, 5),
-        remark="made up in Reddit's size and shape: results are not Reddit-CL results",
-        costly=True,
-    ),
-}
+)
 
 
-def built_in_kind(name: str) -> str | None:
-    """`synthetic` of `synthetic:nodes=5000`; None where no built-in graph is meant."""
+def _is_dataset(thing: object) -> bool:
+    return isinstance(thing, DatasetEntry)
+
+
+def _check(entry: DatasetEntry) -> None:
+    if not (entry.make or entry.path):
+        raise ConfigError("it says neither make= nor path=")
+
+
+CATALOG = Registry("dataset", OWN, _is_dataset, _check)
+
+
+def made_in_memory(name: str) -> DatasetEntry | None:
+    """The entry `synthetic` of `synthetic:nodes=5000`; None where the graph is not made in memory."""
     kind, colon, _ = name.partition(":")
-    return kind if kind in BUILT_IN and not (colon and kind == "digits") else None
+    entry = CATALOG.get(kind)
+    return entry if entry and entry.make and (entry.sizes or not colon) else None
 
 
 def data_root(given: Path | None = None) -> Path:
@@ -147,13 +189,13 @@ def graph_files(root: Path) -> dict[str, Path]:
     return {path.stem: path for path in sorted([*inside.glob("*.npz"), *inside.glob("*.graph")])}
 
 
-def find(name: str, root: Path) -> Entry:
+def find(name: str, root: Path) -> DatasetEntry:
     """The entry of a named graph or of a file, whether or not it is there."""
     if name in CATALOG:
         return CATALOG[name]
     files = graph_files(root)
     if name in files:
-        return Entry(f"graph file {files[name].name}", f"graphs/{files[name].name}", read_plain)
+        return DatasetEntry(name, f"graph file {files[name].name}", f"graphs/{files[name].name}", read_plain)
     if name.endswith((".npz", ".graph")) or "/" in name:
         try:
             path = Path(name).expanduser().resolve()
@@ -164,21 +206,21 @@ def find(name: str, root: Path) -> Entry:
         if not path.exists():
             raise DataError(f"The graph file {path} does not exist.")
         # An absolute path under any root is itself.
-        return Entry(f"graph file {path.name}", str(path), read_plain)
-    known = [*CATALOG, *BUILT_IN, *files]
+        return DatasetEntry(name, f"graph file {path.name}", str(path), read_plain)
+    known = [*CATALOG, *files]
     how = "A file is given by its .npz path, a folder by its own."
     raise DataError(f"Unknown dataset '{name}'.{did_you_mean(name, known)} {how}")
 
 
 def all_names(root: Path) -> list[str]:
-    """Every name that `--dataset` takes, besides paths."""
-    return list(dict.fromkeys([*BUILT_IN, *CATALOG, *graph_files(root)]))
+    """Every name that `--dataset` takes, besides paths and what installed packages offer."""
+    return list(dict.fromkeys([*CATALOG.here(), *graph_files(root)]))
 
 
 def describe(name: str, root: Path) -> dict[str, Any]:
     """A named graph as plain facts: what it is, whether it is here, where, how to get it."""
-    if (kind := built_in_kind(name)) is not None:
-        entry, here, path = BUILT_IN[kind], True, "built in"
+    if (entry := made_in_memory(name)) is not None:
+        here, path = True, "built in" if CATALOG.origin(entry.name) is None else "made in memory"
     else:
         entry = find(name, root)
         path = str(root / entry.path)
@@ -187,7 +229,7 @@ def describe(name: str, root: Path) -> dict[str, Any]:
     return facts if here else facts | {"how_to_get": how_to_get(name, entry, root)}
 
 
-def how_to_get(name: str, entry: Entry, root: Path) -> str:
+def how_to_get(name: str, entry: DatasetEntry, root: Path) -> str:
     """What to do for a graph that is not there."""
     way = f"run 'ipal data --download {name}', or " if entry.download else ""
     return (
@@ -198,8 +240,8 @@ def how_to_get(name: str, entry: Entry, root: Path) -> str:
 
 def download(name: str, root: Path) -> None:
     """Fetch a graph with PyTorch Geometric's (or OGB's) own class, which knows where it lies."""
-    if built_in_kind(name) is not None:
-        raise DataError(f"'{name}' is built in: it needs no file and no download.")
+    if made_in_memory(name) is not None:
+        raise DataError(f"'{name}' is made in memory: it needs no file and no download.")
     entry = find(name, root)
     stock, _, argument = entry.download.partition(":")
     if not stock:

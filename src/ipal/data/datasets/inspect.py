@@ -34,7 +34,7 @@ def look_at_all(root: Path) -> list[dict[str, Any]]:
     """Every dataset with a name; a damaged one is reported beside the others and does not hide them."""
     rows = []
     for name in catalog.all_names(root):
-        if name in catalog.BUILT_IN and catalog.BUILT_IN[name].costly:
+        if name in catalog.CATALOG and catalog.CATALOG[name].costly:
             later = f"The graph '{name}' is made when it is asked for: 'ipal data {name}' looks at it."
             rows.append(catalog.describe(name, root) | {"how_to_get": later})
             continue

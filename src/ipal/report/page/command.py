@@ -11,8 +11,8 @@ from ipal.config import RunConfig, Tree
 OPTIONS = ("dataset", "method", "seed", "split", "device", "threads")
 ALWAYS = ("dataset", "method", "seed", "split")
 """Options that are named even where they would be chosen anyway: a reader wants to see them."""
-FOUND = ("dataset_hash",)
-"""What the graph says by itself."""
+FOUND = ("dataset_hash", "plugins")
+"""What the graph and the plugins say by themselves."""
 
 
 def command(config: RunConfig, own_defaults: Mapping[str, Any] | None = None) -> str:
@@ -27,6 +27,8 @@ def command(config: RunConfig, own_defaults: Mapping[str, Any] | None = None) ->
             words += [f"--{option}", ",".join(map(str, value)) if isinstance(value, tuple) else str(value)]
     for name, value in changed_settings(config, own_defaults or {}):
         words += ["--set", f"{name}={as_yaml(value)}"]
+    for plugin in config.plugins:
+        words += ["--plugin", plugin] if plugin.endswith(".py") else []
     return shlex.join(words)
 
 
@@ -47,7 +49,7 @@ def default_tree(config: RunConfig, own_defaults: Mapping[str, Any]) -> dict[str
 def flat(tree: Tree) -> Iterator[tuple[str, Any]]:
     """Settings by dotted name. Only sections are opened: a value that is a mapping stays one."""
     for name, value in tree.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and name not in FOUND:
             yield from ((f"{name}.{inner}", leaf) for inner, leaf in value.items())
         else:
             yield name, value
