@@ -12,7 +12,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:  # for its name alone: it loads torch
+if TYPE_CHECKING:  # for their names alone
+    import pytest
+
     from ipal.evaluation.evaluate import Row
 
 # ---------------------------------------------------------------------- the command
@@ -97,3 +99,25 @@ def sparse_parts(prefix: str, matrix: sp.csr_array, values: str = "data") -> dic
         f"{prefix}_indptr": matrix.indptr,
         f"{prefix}_shape": np.array(matrix.shape),
     }
+
+
+# ---------------------------------------------------------------------- packages
+
+
+def install_package(
+    folder: Path, monkeypatch: "pytest.MonkeyPatch", modules: dict[str, str], entries: dict[str, dict[str, str]]
+) -> None:
+    """As pip would leave it, for the time of a test: modules, and a dist-info folder with their entry points."""
+    site = folder / "site-packages"
+    name = next(iter(modules))
+    about = site / f"{name}-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    groups = [f"[{group}]\n" + "".join(f"{key} = {value}\n" for key, value in of.items()) for group, of in entries.items()]
+    (about / "entry_points.txt").write_text("\n".join(groups))
+    for module, text in modules.items():
+        (site / f"{module}.py").write_text(text)
+        # Deleted at the end of the test, whether or not it is loaded meanwhile.
+        monkeypatch.setitem(sys.modules, module, sys)
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.syspath_prepend(site)

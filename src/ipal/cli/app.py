@@ -18,7 +18,7 @@ from ipal.config import RunConfig, Tree, override, parse_assignment, read_config
 from ipal.errors import CapacityError, ConfigError, StoreError, did_you_mean, shortened
 from ipal.runs.run_folder import RunFolder, RunStore
 from ipal.system.optional import need_extra
-from ipal.system.plugins import Registry, loaded_files, options_for
+from ipal.system.plugins import Registry, in_words, loaded_files, options_for
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -329,7 +329,7 @@ def _things(registry: Registry[Any], root: Path | None) -> list[dict[str, Any]]:
     listed = {row["name"] for row in rows}
     rows += [{"name": name} for name in registry if name not in listed]
     origins = {row["name"]: registry.origin(row["name"]) for row in rows if row["name"] in registry}
-    return [{**row, "plugin": " ".join(origins.get(row["name"]) or ())[:60]} for row in rows]
+    return [{**row, "plugin": in_words(origins.get(row["name"]))} for row in rows]
 
 
 def _runs(store: RunStore) -> list[dict[str, Any]]:

@@ -137,7 +137,7 @@ def listing(what: str, rows: list[dict[str, Any]]) -> None:
     show([row for row in rows if len(row) > 2])
     for row in rows:
         if row.get("plugin"):
-            out.print(f"{row['name']} is of {row['plugin']}", soft_wrap=True)
+            out.print(f"{row['name']} is from {row['plugin']}", soft_wrap=True)
 
 
 def _list_things(rows: list[dict[str, Any]]) -> None:

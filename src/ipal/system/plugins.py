@@ -53,50 +53,28 @@ class Registry(Mapping[str, Thing], Generic[Thing]):
 
     def here(self) -> dict[str, Thing]:
         """All that can be used without loading a package: what is its own, and what loaded files define."""
-        return self._own | self._of_files
+        return self._own | {name: place.thing for name, place in self._files.items()}
 
     def origin(self, name: str) -> Origin | None:
         """Who brings a thing; None for the package's own."""
         if name in self._own:
             return None
-        for module in loaded():
-            if name in self.defined_in(module):
-                return origin(module)
-        entry = self._entries[name]
-        return (entry.dist.name, entry.dist.version) if entry.dist else (entry.module, "")
-
-    def defined_in(self, module: ModuleType) -> dict[str, Thing]:
-        """The things that a plugin file defines; of what it imports, none."""
-        found: dict[str, Any] = {}
-        for variable, thing in vars(module).items():
-            if not self._is_defined(thing, module):
-                continue
-            place = _Place(module, variable)
-            if not isinstance(thing.name, str) or not NAME.fullmatch(thing.name):
-                raise ConfigError(
-                    f"{place} has the name {shortened(thing.name)}: use letters, digits, hyphens and underscores."
-                )
-            if thing.name in self._own or found.get(thing.name, thing) is not thing:
-                raise ConfigError(f"{place} has the name of another {self.kind}, '{thing.name}': give it its own.")
-            found[thing.name] = thing
-        return found
+        files = self._files
+        return origin(files[name].module) if name in files else _of_package(self._entries[name])
 
     def check_file(self, module: ModuleType) -> bool:
         """Refuse a plugin file with a thing that breaks the contract of its kind; whether it has any."""
-        things = self.defined_in(module)
-        for variable, thing in vars(module).items():
-            if any(thing is one for one in things.values()):
-                self._check(thing, str(_Place(module, variable)))
-        return bool(things and self._of_files)  # which looks at the names of all files
+        mine = [place for place in self._files.values() if place.module is module]
+        for place in mine:
+            self._check(place.thing, str(place))
+        return bool(mine)
 
     def __getitem__(self, name: str) -> Thing:
-        if name in self._own:
-            return self._own[name]
-        of_files = self._of_files
-        return of_files[name] if name in of_files else self._loaded(self._entries[name])
+        here = self.here() if name not in self._own else self._own
+        return here[name] if name in here else self._loaded(self._entries[name])
 
     def __contains__(self, name: object) -> bool:
-        return name in self._own or name in self._of_files or name in self._entries
+        return name in self._own or name in self._files or name in self._entries
 
     def __iter__(self) -> Iterator[str]:
         return iter([*self.here(), *self._entries])
@@ -109,17 +87,20 @@ class Registry(Mapping[str, Thing], Generic[Thing]):
         return {cast(Any, thing).name: thing for thing in self.own}
 
     @property
-    def _of_files(self) -> dict[str, Thing]:
-        found: dict[str, Thing] = {}
-        for module in loaded():
-            defined = self.defined_in(module)
-            for name in defined.keys() & found.keys():
-                variable = next(key for key, thing in vars(module).items() if thing is defined[name])
+    def _files(self) -> dict[str, "_Place"]:
+        """What loaded plugin files define; of what they import, nothing."""
+        found: dict[str, _Place] = {}
+        for place in (_Place(module, variable) for module in loaded() for variable in tuple(vars(module))):
+            if not self._is_defined(place):
+                continue
+            name = place.thing.name
+            if not isinstance(name, str) or not NAME.fullmatch(name):
                 raise ConfigError(
-                    f"{_Place(module, variable)} has the name of a {self.kind} of another plugin, '{name}': give it "
-                    "its own."
+                    f"{place} has the name {shortened(repr(name))}: use letters, digits, hyphens and underscores."
                 )
-            found |= defined
+            if name in self._own or (name in found and found[name].thing is not place.thing):
+                raise ConfigError(f"{place} has the name of another {self.kind}, '{name}': give it its own.")
+            found.setdefault(name, place)
         return found
 
     @property
@@ -128,22 +109,23 @@ class Registry(Mapping[str, Thing], Generic[Thing]):
         for entry in entry_points(group=f"ipal.{self.kind}s"):
             if entry.name in taken or found.get(entry.name, entry) != entry:
                 raise ConfigError(
-                    f"{_of_package(entry)} names a {self.kind} '{entry.name}', and there is another of that name: "
-                    "uninstall one, or rename it."
+                    f"{in_words(_of_package(entry))} names a {self.kind} '{entry.name}', and there is another of that "
+                    "name: uninstall one, or rename it."
                 )
             found[entry.name] = entry
         return found
 
-    def _is_defined(self, thing: Any, module: ModuleType) -> bool:
+    def _is_defined(self, place: "_Place") -> bool:
+        thing = place.thing
         if not self.is_one(thing) or any(thing is own for own in self.own):
             return False
-        if isinstance(thing, type | FunctionType) and thing.__module__ != module.__name__:
+        if isinstance(thing, type | FunctionType) and thing.__module__ != place.module.__name__:
             return False
         # A class without a name of its own is a base for others.
         return "name" in vars(thing) if isinstance(thing, type) else hasattr(thing, "name")
 
     def _loaded(self, entry: EntryPoint) -> Thing:
-        what = f"The {self.kind} '{entry.name}' ({entry.value}) of {_of_package(entry)}"
+        what = f"The {self.kind} '{entry.name}' ({entry.value}) of {in_words(_of_package(entry))}"
         try:
             thing = entry.load()
         except Exception as error:
@@ -256,6 +238,10 @@ class _Place:
     module: ModuleType
     variable: str
 
+    @property
+    def thing(self) -> Any:
+        return vars(self.module)[self.variable]
+
     def __str__(self) -> str:
         return f"{self.variable} ({self.module.__file__}, line {self._line})"
 
@@ -290,8 +276,15 @@ def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}{first and ': '}{first}".rstrip(".")
 
 
-def _of_package(entry: EntryPoint) -> str:
-    return f"the package {entry.dist.name} {entry.dist.version}" if entry.dist else f"the module {entry.module}"
+def in_words(origin: Origin | None) -> str | None:
+    """A plugin file, or a package with its version."""
+    if origin is None or origin[0].endswith(".py"):
+        return origin and origin[0]
+    return f"the package {' '.join(origin)}".strip()
+
+
+def _of_package(entry: EntryPoint) -> Origin:
+    return (entry.dist.name, entry.dist.version) if entry.dist else (entry.module, "")
 
 
 def _version(package: str) -> str | None:
