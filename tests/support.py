@@ -113,7 +113,9 @@ def install_package(
     about = site / f"{name}-1.0.dist-info"
     about.mkdir(parents=True)
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    groups = [f"[{group}]\n" + "".join(f"{key} = {value}\n" for key, value in of.items()) for group, of in entries.items()]
+    groups = [
+        f"[{group}]\n" + "".join(f"{key} = {value}\n" for key, value in of.items()) for group, of in entries.items()
+    ]
     (about / "entry_points.txt").write_text("\n".join(groups))
     for module, text in modules.items():
         (site / f"{module}.py").write_text(text)

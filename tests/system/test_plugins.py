@@ -166,7 +166,9 @@ def test_a_class_without_a_name_of_its_own_is_a_base(write: Write) -> None:
 
 
 def test_a_class_that_is_not_complete_says_what_it_lacks(write: Write) -> None:
-    path = write("from tests.system.test_plugins import Animal\n\n@object.__new__\nclass Fish(Animal):\n    name = 'fish'")
+    path = write(
+        "from tests.system.test_plugins import Animal\n\n@object.__new__\nclass Fish(Animal):\n    name = 'fish'"
+    )
     path.write_text(path.read_text().replace("@object.__new__\n", ""))
     with pytest.raises(ConfigError, match=r"Fish \(.*mine\.py, line 4\) is no complete animal: it lacks sound\."):
         plugins.load(path, [ANIMALS])

@@ -1,0 +1,307 @@
+"""A method and a dataset in a file outside the package, by --plugin and by an installed entry point, in every command."""
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import typer.main
+
+import ipal as library
+from ipal.bench.experiment_file import read_experiment
+from ipal.bench.jobs import Parcel, perform
+from ipal.bench.suite import prepare
+from ipal.cli import app
+from ipal.config import run_config
+from ipal.errors import ConfigError
+from ipal.runs import runner
+from ipal.runs.run_folder import RunStore
+from tests.cli.support import SMALL, assert_same_model
+from tests.snippets import in_this_process
+from tests.support import Command, Ipal, Watcher, complaint, forget_plugins, install_package
+
+TOYS = """
+from typing import ClassVar
+
+from types import SimpleNamespace
+
+import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+import ipal
+
+
+@dataclass(kw_only=True, eq=False)
+class Toy(ipal.Bare):
+    \"\"\"Fine-tuning under another name.\"\"\"
+
+    strength: float = Field(1.0, ge=0)
+    \"\"\"Of nothing.\"\"\"
+
+    name: ClassVar[str] = "toy-method"
+
+
+def make() -> SimpleNamespace:
+    random = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2, 3], 30)
+    x = (random.normal(size=(120, 6)) + y[:, None]).astype("float32")
+    edges = random.integers(0, 120, (2, 300))
+    return SimpleNamespace(x=x, edge_index=edges, y=y)
+
+
+graph = ipal.DatasetEntry("toy-graph", "Four classes that are not there.", make=make, split=(2, 2))
+"""
+ENTRIES = {"ipal.methods": {"toy-method": "toys:Toy"}, "ipal.datasets": {"toy-graph": "toys:graph"}}
+RUN = ["run", "--dataset", "toy-graph", "--method", "toy-method", "--set", "train.epochs=3"]
+EXPERIMENT = """
+kind: study
+seeds: 2
+PLUGINS
+all: {dataset: toy-graph, train.epochs: 2, toy-method.strength: 2}
+entries: {bare: , mine: {method: toy-method}}
+"""
+
+
+@dataclass
+class Door:
+    """How the toys come in: what to add to a command, and what a list says of them."""
+
+    options: tuple[str, ...]
+    origin: str
+
+
+@pytest.fixture(params=["file", "package"])
+def door(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
+    if request.param == "file":
+        yield Door(("--plugin", str(plugin_file(tmp_path))), "toys.py")
+    else:
+        install_package(tmp_path, monkeypatch, {"toys": TOYS}, ENTRIES)
+        yield Door((), "the package toys 1.0")
+
+
+@pytest.fixture(autouse=True)
+def _alone() -> Iterator[None]:
+    yield
+    forget_plugins()
+
+
+def plugin_file(folder: Path, text: str = TOYS) -> Path:
+    path = folder / "outside" / "toys.py"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def stopped(runs: Path, path: Path | None) -> Path:
+    """The run of RUN, interrupted in its second task."""
+    if path:
+        library.load_plugin(path)
+    asked = run_config({"dataset": "toy-graph", "method": "toy-method", "train": {"epochs": 3}})
+    config, graph = runner.resolve(asked)
+    folder = RunStore(runs).folder_for(config)
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(config, graph, folder, Watcher(4), checkpoint_every=2)
+    return folder.path
+
+
+def test_every_command_takes_it() -> None:
+    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+        (option,) = (one for one in command.params if "--plugin" in one.opts)
+        assert option.multiple, name
+
+
+def test_a_toy_goes_through_every_command(command: Command, door: Door, tmp_path: Path) -> None:
+    with_toys = door.options
+    run = command(*RUN, *with_toys, "--json").json
+    folder = Path(run["run"])
+    name, version = next(iter(run["plugins"].items()))
+    assert (name, len(version)) == (("toys.py", 64) if with_toys else ("toys", 3))
+    stored = command("show", folder, "--json")
+    assert stored.json == {**run, "run": str(folder.resolve())}
+    assert name in command("show", folder).out
+
+    assert_same_model(resumed(command, door, tmp_path), folder)
+
+    model = library.load_plugin(with_toys[1]) and library.load(folder / "model.safetensors") if with_toys else None
+    assert model is None or model.name == "toy-method"
+    made = command("predict", folder, "--graph", "toy-graph", "-o", "p.csv", *with_toys, "--json").json
+    assert made["method"] == "toy-method"
+    assert made["nodes"] == 120
+    for again in (
+        ("audit", folder, "--data", "toy-graph"),
+        ("export", folder, "-o", "toy.onnx", "--graphs", "1"),
+        ("report", folder, "--html", "-o", "page.html"),
+        ("profile", *RUN[1:]),
+        ("drift", "--dataset", "toy-graph", "--methods", "toy-method", "--seeds", "1", "--set", "train.epochs=1"),
+        ("data", "toy-graph"),
+        RUN,
+    ):
+        done = command(*again, *with_toys)
+        assert done.code == 0, done.err
+    page = Path("page.html").read_text()
+    assert "toy-method" in page
+    if with_toys:
+        assert "--plugin toys.py" in page
+    complaint(command("forget", folder, "--class", "1", *with_toys), "'toy-method': only the closed form")
+
+
+def resumed(command: Command, door: Door, tmp_path: Path) -> Path:
+    folder = stopped(tmp_path / "stopped", Path(door.options[1]) if door.options else None)
+    if door.options:
+        words = ("made with the plugin toys.py, which is not loaded", "--plugin toys.py")
+        complaint(command("resume", folder), *words)
+        assert "ipal_plugins.toys" not in sys.modules
+    assert command("resume", folder, *door.options).code == 0
+    return folder
+
+
+def test_lists_say_where_a_toy_comes_from(command: Command, door: Door) -> None:
+    for what, name in (("methods", "toy-method"), ("datasets", "toy-graph")):
+        done = command("list", what, *door.options)
+        assert f"{name} is from {door.origin}" in done.out
+        (row,) = (row for row in command("list", what, *door.options, "--json").json if row["name"] == name)
+        assert row["plugin"] == door.origin
+        if door.options:
+            assert row["about"]
+    assert "toys" not in sys.modules, "an installed package is loaded only when one of its names is asked for"
+
+
+def test_a_bench_in_processes_of_its_own(ipal: Ipal, tmp_path: Path) -> None:
+    plugin_file(tmp_path)
+    (tmp_path / "toys.yaml").write_text(EXPERIMENT.replace("PLUGINS", "plugins: [outside/toys.py]"))
+    ipal("bench", "toys.yaml", "--only", "mine", "--seeds", "0", check=True)
+    (result,) = (tmp_path / "runs").glob("*/result.json")
+    assert "toy-graph-toy-method-seed0" in result.parent.name
+
+
+def test_a_bench_by_both_doors(command: Command, door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ipal.bench.suite import ENGINES
+
+    monkeypatch.setitem(ENGINES, "local", in_this_process)
+    (tmp_path / "toys.yaml").write_text(EXPERIMENT.replace("PLUGINS", ""))
+    rows = command("bench", "toys.yaml", *door.options, "--json").json["toys"]
+    assert [row["label"] for row in rows] == ["bare", "mine"]
+    again = json.loads(Path("runs/benches/toys.json").read_text())["command"]
+    assert again == " ".join(["ipal bench toys.yaml", *door.options])
+    assert command("report", "--html").code == 0
+    assert "mine" in Path("report/runs.html").read_text()
+    assert command("report").code == 0
+    assert "mine" in Path("report/README.md").read_text()
+
+
+def test_a_job_names_the_plugins_that_its_process_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = plugin_file(tmp_path)
+    (tmp_path / "toys.yaml").write_text(EXPERIMENT.replace("PLUGINS", "plugins: [outside/toys.py]"))
+    suite = prepare([read_experiment(tmp_path / "toys.yaml")], tmp_path / "runs")
+    jobs = tuple(suite.jobs.values())
+    assert {job.plugins for job in jobs} == {(path,)}
+    forget_plugins()
+    ended: list[str | None] = []
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+    perform(Parcel(jobs), lambda _, reason: ended.append(reason))
+    assert ended == [None] * 4
+    path.unlink()
+    forget_plugins()
+    perform(Parcel(jobs[:1]), lambda _, reason: ended.append(reason))
+    assert f"There is no plugin file {path}" in str(ended[-1])
+
+
+# ---------------------------------------------------------------------- what is recorded
+
+
+def test_only_the_runs_that_use_a_plugin_are_those_of_its_content(command: Command, tmp_path: Path) -> None:
+    path = plugin_file(tmp_path)
+    option = ("--plugin", str(path))
+    own = ["run", *SMALL, "--method", "ncm", "--json"]
+    assert command(*own, *option).json["run"] == command(*own).json["run"]
+    first = Path(command(*RUN, *option, "--json").json["run"])
+    assert json.loads((first / "environment.json").read_text())["plugins"] == [str(path)]
+    moved = tmp_path / "elsewhere" / "toys.py"
+    moved.parent.mkdir()
+    shutil.copy(path, moved)
+    assert command(*RUN, "--plugin", moved, "--json").json["run"] == str(first)
+    plugin_file(tmp_path, TOYS + "# changed\n")
+    assert command(*RUN, *option, "--json").json["run"] != str(first)
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_file_that_has_changed_is_said_once(command: Command, tmp_path: Path) -> None:
+    path = plugin_file(tmp_path)
+    folder = stopped(tmp_path / "runs", path)
+    plugin_file(tmp_path, TOYS + "# changed\n")
+    done = command("resume", folder, "--plugin", path)
+    assert done.code == 0
+    assert done.err.count("Warning: This run was made with another version of the plugin toys.py") == 1
+
+
+def test_a_saved_model_asks_for_its_plugin(command: Command, tmp_path: Path) -> None:
+    path = plugin_file(tmp_path)
+    folder = Path(command(*RUN, "--plugin", path, "--json").json["run"])
+    forget_plugins()
+    model = folder / "model.safetensors"
+    shutil.copy(model, "copy.safetensors")
+    with pytest.raises(ConfigError, match=r"made with the plugin toys\.py.*ipal\.load_plugin\('toys\.py'\)"):
+        library.load("copy.safetensors")
+    complaint(command("predict", "copy.safetensors", "--graph", "digits", "-o", "p.csv"), "--plugin toys.py")
+    library.load_plugin(path)
+    assert library.load("copy.safetensors").name == "toy-method"
+
+
+# ---------------------------------------------------------------------- what is refused
+
+HEAD = (
+    "from typing import ClassVar\nimport ipal\nfrom pydantic.dataclasses import dataclass\nfrom pydantic import Field\n"
+)
+TAKEN = "class Mine(ipal.Bare):\n    'One.'\n    name = 'ewc'\n"
+BAD = {
+    "a syntax error": ("class Mine(:\n", "line 5, cannot be loaded: SyntaxError"),
+    "an exception": ("int('x')\n", "line 5, cannot be loaded: ValueError"),
+    "a missing library": (
+        "import no_such\n",
+        "line 5, cannot be loaded: ModuleNotFoundError: No module named 'no_such'",
+    ),
+    "a taken method": (TAKEN, "line 5) has the name of another method, 'ewc'"),
+    "a taken dataset": ("x = ipal.DatasetEntry('cs', '', make=int)\n", "line 5) has the name of another dataset, 'cs'"),
+    "a setting's name": (TAKEN.replace("ewc", "train"), "line 5) cannot be used as a method: the name 'train' is"),
+    "two of a name": ((TAKEN + TAKEN.replace("Mine", "Too")).replace("ewc", "a"), "Too (PATH, line 8) has the name of"),
+    "no method": (
+        "class Mine(ipal.Learner):\n    'One.'\n    name = 'mine'\n",
+        "line 5) is no complete method: it lacks",
+    ),
+    "a bad default": (
+        "@dataclass(kw_only=True, eq=False)\nclass Mine(ipal.Bare):\n    'One.'\n    a: float = Field(-1.0, ge=0, "
+        "validate_default=True)\n    name: ClassVar[str] = 'mine'\n",
+        "line 6) cannot be used as a method: The setting 'mine.a' cannot be -1.0",
+    ),
+    "no default": (
+        "@dataclass(kw_only=True, eq=False)\nclass Mine(ipal.Bare):\n    'One.'\n    a: float\n    name: "
+        "ClassVar[str] = 'mine'\n",
+        "line 6) cannot be used as a method: The setting 'mine.a' is missing",
+    ),
+    "a dataset of nothing": ("x = ipal.DatasetEntry('mine', '')\n", "line 5) cannot be used as a dataset: it says"),
+    "nothing": ("", "defines nothing of its own that has a name"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_plugin_is_one_sentence_with_file_and_line(what: str, command: Command, tmp_path: Path) -> None:
+    text, words = BAD[what]
+    path = plugin_file(tmp_path, HEAD + text)
+    complaint(command("list", "methods", "--plugin", path), str(path), words.replace("PATH", str(path)))
+
+
+def test_what_makes_a_dataset_must_give_a_graph(command: Command, tmp_path: Path) -> None:
+    path = plugin_file(tmp_path, HEAD + "x = ipal.DatasetEntry('mine', '', make=dict)\n")
+    complaint(command("run", "--dataset", "mine", "--plugin", path), "'mine' gave a dict", "edge_index, y and x")
+
+
+@pytest.mark.parametrize("given", ["toys.py", "{toys.py: 1}", "[3]", "[none.py]", "[bad.py]"])
+def test_an_experiment_file_with_bad_plugins(given: str, command: Command, tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("1 / 0\n")
+    (tmp_path / "toys.yaml").write_text(EXPERIMENT.replace("PLUGINS", f"plugins: {given}"))
+    complaint(command("bench", "toys.yaml"), "toys.yaml, line 4: ")
