@@ -13,6 +13,7 @@ from ipal.errors import ConfigError, DataError, IpalError, StoreError
 
 if TYPE_CHECKING:
     from ipal.data.datasets import load as load_dataset
+    from ipal.data.datasets.catalog import DatasetEntry
     from ipal.data.streams import TaskStream
     from ipal.learners import (
         EFC,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
         Learner,
         LwF,
     )
-    from ipal.data.datasets.catalog import DatasetEntry
     from ipal.learners import load_learner as load
     from ipal.runs.plugins import load_plugin
 

@@ -1,4 +1,4 @@
-"""A method and a dataset in a file outside the package, by --plugin and by an installed entry point, in every command."""
+"""A method and a dataset of a file outside the package: by --plugin and by an entry point, in every command."""
 
 import json
 import shutil
@@ -190,7 +190,7 @@ def test_a_bench_by_both_doors(command: Command, door: Door, tmp_path: Path, mon
     assert command("report", "--html").code == 0
     assert "mine" in Path("report/runs.html").read_text()
     assert command("report").code == 0
-    assert "mine" in Path("report/README.md").read_text()
+    assert "mine" in Path("report/details-toys.md").read_text()
 
 
 def test_a_job_names_the_plugins_that_its_process_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
