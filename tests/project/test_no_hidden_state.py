@@ -8,8 +8,9 @@ The rule, over the syntax tree of every module of src/ipal. Forbidden are
 - a module-level variable that holds something made to be changed: a call of a type in STATEFUL (`defaultdict()`,
   `WeakKeyDictionary()`, `ContextVar()`, `threading.local()`, …);
 - a module-level variable that holds a dict, list or set (a display, a comprehension, or a call of `dict`, `list`,
-  `set`), if any code of the package changes it by its name (an item or attribute is assigned or deleted, `+=` or `|=`, or a method
-  in CHANGING is called), or if its name is not that of a constant: upper case, with or without a leading underscore.
+  `set`), if any code of the package changes it by its name (an item or attribute is assigned or deleted, `+=` or
+  `|=`, or a method in CHANGING is called), or if its name is not that of a constant: upper
+  case, with or without a leading underscore.
   `__all__` is a constant; so is a variable annotated as `Final`, or as a `Mapping`, `Sequence` or `Set`.
 
 Class bodies count as module level: attributes of a class are shared by all its objects. There a dict, list or set may
