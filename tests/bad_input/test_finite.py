@@ -11,13 +11,14 @@ import torch
 from ipal import IPAL, ConfigError, TrainConfig
 from ipal.backend.adam import Adam
 from ipal.backend.finite import not_finite
-from ipal.bench.suite import Point, choose
+from ipal.bench.suite import choose
 from ipal.config import run_config
 from ipal.errors import IpalError, NonFiniteError
 from ipal.learners import METHODS, Learner
 from ipal.learners.state import State
 from ipal.learners.trained import TrainedLearner
 from ipal.runs import runner
+from ipal.runs.manifest import GridPoint
 from ipal.runs.run_folder import RunFolder, RunStore
 from tests.bad_input.support import GRAPH, SMALL, X, some_data
 from tests.support import Command, Watcher, complaint
@@ -191,7 +192,7 @@ def test_a_run_that_diverges_is_one_sentence_of_the_command(command: Command, tm
 
 
 def test_a_point_without_a_score_is_not_chosen() -> None:
-    points = [Point({"a": number}, (f"run{number}",)) for number in range(3)]
+    points = [GridPoint(settings={"a": number}, runs=(f"run{number}",)) for number in range(3)]
     assert choose(points, {"run0": math.nan, "run1": 50.0, "run2": 40.0}) is points[1]
     assert choose(points, {"run0": math.nan}) is None
 

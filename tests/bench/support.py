@@ -7,7 +7,7 @@ from typing import Any
 
 from ipal.bench.experiment_file import read_experiment
 from ipal.bench.jobs import Job
-from ipal.bench.suite import Bench, Row, Suite, prepare
+from ipal.bench.suite import Bench, BenchRow, Suite, prepare
 from tests.hostile_files import sound_result
 
 TINY = "synthetic:nodes=240,classes=6,features=16"
@@ -50,4 +50,4 @@ def store_result(
 class Silent:
     def started(self, job: Job) -> None: ...
     def ended(self, job: Job, reason: str | None) -> None: ...
-    def settled(self, bench: Bench, row: Row) -> None: ...
+    def settled(self, bench: Bench, row: BenchRow) -> None: ...

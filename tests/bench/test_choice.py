@@ -5,10 +5,10 @@ import json
 import pytest
 
 from ipal.bench.duration import Stopwatch
-from ipal.bench.suite import Point, choose, execute
+from ipal.bench.suite import choose, execute
 from ipal.errors import StoreError
 from ipal.runs import manifest
-from ipal.runs.manifest import Entry, Failure, Manifest, all_manifests, manifest_path, read_manifest
+from ipal.runs.manifest import Failure, GridPoint, Manifest, ManifestRow, all_manifests, manifest_path, read_manifest
 from ipal.runs.run_folder import RunStore
 from tests.bench.support import TINY, Silent, plan, store_result, write
 
@@ -36,14 +36,14 @@ def test_only_validation_scores_choose(tmp_path):
 
 
 def test_the_mean_over_seeds_decides_and_the_first_among_equals_is_taken():
-    a, b, c = (Point({"x": i}, (f"{i}-0", f"{i}-1")) for i in range(3))
+    a, b, c = (GridPoint(settings={"x": i}, runs=(f"{i}-0", f"{i}-1")) for i in range(3))
     scores = {"0-0": 10, "0-1": 90, "1-0": 60, "1-1": 60, "2-0": 60, "2-1": 60}
     assert choose([a, b, c], scores) is b
     assert choose([c, b, a], scores) is c
 
 
 def test_a_point_with_a_missing_run_cannot_be_chosen():
-    a, b = (Point({"x": i}, (f"{i}-0", f"{i}-1")) for i in range(2))
+    a, b = (GridPoint(settings={"x": i}, runs=(f"{i}-0", f"{i}-1")) for i in range(2))
     assert choose([a, b], {"0-0": 99, "1-0": 1, "1-1": 1}) is b
     assert choose([a], {"0-0": 99}) is None
 
@@ -107,14 +107,14 @@ def test_entries_left_out_stay_as_an_earlier_bench_left_them(tmp_path):
 
 
 def test_a_manifest_is_read_as_it_was_written(tmp_path):
-    entry = Entry(
+    entry = ManifestRow(
         label="no DBP",
         method="ipal",
         stores_exemplars=False,
         settings={"ipal.boundary": False, "train.epochs": 5},
         runs=("a", "b"),
         grid={"ipal.gamma": (0.1, 1)},
-        tried=(manifest.Point(settings={"ipal.gamma": 0.1}, runs=("a", "b")),),
+        tried=(manifest.GridPoint(settings={"ipal.gamma": 0.1}, runs=("a", "b")),),
         failures=(Failure(run="c", reason="the process died"),),
     )
     written = Manifest(name="t", about="é", kind="figure6", dataset="cs", seeds=(0, 3), command="x", entries=(entry,))

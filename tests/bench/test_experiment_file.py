@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
-from ipal.bench.experiment_file import Entry, read_experiment
+from ipal.bench.experiment_file import ExperimentEntry, read_experiment
 from ipal.data import datasets
 from ipal.data.graph import Graph
 from ipal.errors import ConfigError, IpalError
@@ -15,7 +15,7 @@ from ipal.system import plugins
 from tests.bench.support import HEAD, TINY, plan, write
 
 
-def only_entry(path) -> Entry:
+def only_entry(path) -> ExperimentEntry:
     (entry,) = read_experiment(path).entries
     return entry
 

@@ -17,7 +17,7 @@ from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph, checked_graph
 from ipal.data.streams import TaskStream
 from ipal.deploy.predict import neighbourhood, predict
-from ipal.deploy.serving.answers import Answer, Answerer
+from ipal.deploy.serving.answers import Answerer, Reply
 from ipal.deploy.serving.bodies import JSON, NPZ, json_body, npz_body
 from ipal.deploy.serving.limits import Limits
 from ipal.learners import IPAL, NCM, Analytic, Learner
@@ -275,7 +275,7 @@ class Held:
         self.begun, self.free, self.answered = threading.Event(), threading.Event(), 0
         answer = answerer._answer
 
-        def slow(body: bytes, kind: str) -> Answer | Exception:
+        def slow(body: bytes, kind: str) -> Reply | Exception:
             self.begun.set()
             assert self.free.wait(10)
             self.answered += 1
@@ -367,7 +367,7 @@ def test_who_left_is_not_answered(client: Client, tiny: Dataset, monkeypatch: py
     completed(call)
     assert told == []
     held.free.set()
-    assert isinstance(busy.result(10), Answer)
+    assert isinstance(busy.result(10), Reply)
     assert post(local, npz_body(tiny.graph), NPZ).status_code == 200
     assert held.answered == 2, "who left was answered"
     assert 'ipal_requests_total{path="/predict",status="gone"} 1.0' in local.get("/metrics").text

@@ -7,7 +7,7 @@ import torch
 from ipal.config import run_config
 from ipal.data.graph import Graph
 from ipal.data.streams import Answers, Exam, TaskStream
-from ipal.evaluation.class_drift import Whereabouts
+from ipal.evaluation.class_drift import ClassDrift
 from ipal.evaluation.evaluate import Cloud, Row, class_clouds, confusion, counted, evaluate, recalls
 from ipal.learners.base import Look, Remembered
 from ipal.runs import runner
@@ -55,7 +55,7 @@ def test_a_class_that_comes_again_is_scored_over_all_its_test_nodes():
 
 
 def test_a_class_that_comes_again_moves_from_where_it_was_learned_last():
-    before = Whereabouts({"a": cloud(0, 0), "b": cloud(0, 0)})
+    before = ClassDrift({"a": cloud(0, 0), "b": cloud(0, 0)})
     now = {"a": cloud(9, 0, spread=1), "b": cloud(2, 0), "c": cloud(1, 1)}
     places, moves = before.followed(now, {}, learned={"a", "c"})
     assert {name: move["shift"] for name, move in moves.items()} == {"a": 0.0, "b": 1.0, "c": 0.0}
@@ -85,7 +85,7 @@ def cloud(x: float, y: float, spread: float = 2.0) -> Cloud:
 
 
 def test_moves_are_measured_from_where_a_class_was_learned():
-    first, moves = Whereabouts({}).followed({"a": cloud(0, 0)}, {"a": Remembered(5, torch.tensor([0.0, 1.0]))})
+    first, moves = ClassDrift({}).followed({"a": cloud(0, 0)}, {"a": Remembered(5, torch.tensor([0.0, 1.0]))})
     assert moves == {"a": {"shift": 0.0, "gap": 0.5}}
     second, moves = first.followed({"a": cloud(3, 4, spread=9), "b": cloud(1, 1)}, {})
     assert moves == {"a": {"shift": 2.5, "gap": None}, "b": {"shift": 0.0, "gap": None}}, "in units of the first spread"
@@ -96,18 +96,18 @@ def test_moves_are_measured_from_where_a_class_was_learned():
 
 @pytest.mark.parametrize("there", [cloud(1, 1, spread=0), cloud(np.nan, 0)])
 def test_what_cannot_be_measured_is_none(there):
-    _, moves = Whereabouts({"a": there}).followed({"a": cloud(0, 0)}, {})
+    _, moves = ClassDrift({"a": there}).followed({"a": cloud(0, 0)}, {})
     assert moves == {"a": {"shift": None, "gap": None}}
 
 
 def test_whereabouts_survive_saving():
-    whereabouts = Whereabouts({"a": cloud(1, 2), "b": cloud(3, 4, spread=1)})
-    again = Whereabouts.of_tensors(["a", "b"], whereabouts.tensors(), torch.device("cpu"))
+    whereabouts = ClassDrift({"a": cloud(1, 2), "b": cloud(3, 4, spread=1)})
+    again = ClassDrift.of_tensors(["a", "b"], whereabouts.tensors(), torch.device("cpu"))
     assert {name: [part.tolist() for part in one] for name, one in again.clouds.items()} == {
         "a": [[1.0, 2.0], 2.0],
         "b": [[3.0, 4.0], 1.0],
     }
-    assert Whereabouts.of_tensors([], Whereabouts({}).tensors(), torch.device("cpu")).clouds == {}
+    assert ClassDrift.of_tensors([], ClassDrift({}).tensors(), torch.device("cpu")).clouds == {}
 
 
 @pytest.mark.parametrize("method", ["ipal", "bare", "analytic"])

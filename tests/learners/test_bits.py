@@ -21,7 +21,7 @@ from torch_geometric.data import Data
 from ipal.backend.operators import operators
 from ipal.data.graph import Graph
 from ipal.data.streams import TaskStream
-from ipal.evaluation.class_drift import Whereabouts
+from ipal.evaluation.class_drift import ClassDrift
 from ipal.evaluation.evaluate import Cloud
 from ipal.learners import EWC, METHODS, SLDA, Analytic, Learner
 from ipal.learners.analytic.feature_map import FeatureMap, Propagation
@@ -107,9 +107,9 @@ def test_loaded_models_merge_and_forget_to_the_bits_of_those_in_memory(sums, tin
 
 
 def test_where_classes_were_is_laid_out_as_before_it_was_saved(tmp_path):
-    places = Whereabouts({str(i): Cloud(torch.rand(7), torch.rand(())) for i in range(3)})
+    places = ClassDrift({str(i): Cloud(torch.rand(7), torch.rand(())) for i in range(3)})
     State(places.tensors(), {}).save(tmp_path / "s")
-    loaded = Whereabouts.of_tensors(["0", "1", "2"], State.load(tmp_path / "s").tensors, torch.device("cpu"))
+    loaded = ClassDrift.of_tensors(["0", "1", "2"], State.load(tmp_path / "s").tensors, torch.device("cpu"))
     for name, cloud in loaded.clouds.items():
         assert torch.equal(cloud.mean, places.clouds[name].mean)
         assert cloud.mean.data_ptr() % 64 == 0

@@ -8,9 +8,10 @@ import pytest
 
 from tests.conftest import PROJECT
 from tests.snippets import Block, Visitor, blocks
-from tests.support import write_graph
 
 BLOCKS = blocks(PROJECT / "README.md")
+TEXT = (PROJECT / "README.md").read_text(encoding="utf-8")
+NUMBER = r"\d+\.\d+ ± \d+\.\d+"
 
 
 @pytest.mark.parametrize(
@@ -18,7 +19,6 @@ BLOCKS = blocks(PROJECT / "README.md")
 )
 def test_the_commands_of_the_readme_run(block: Block, visitor: Visitor) -> None:
     """Each block in a folder of its own: the README is no story that is read from the beginning."""
-    write_graph(visitor.folder / "my-graph.npz")
     visitor.follow(block)
 
 
@@ -31,7 +31,21 @@ def test_the_python_of_the_readme_runs_and_learns(visitor: Visitor, capsys: pyte
     assert len(accuracies) == 4
     assert min(accuracies) > 0.8
     assert (visitor.folder / "digits.safetensors").exists()
-    assert "[0 1 2 3 4 5 6 8 9]" in said, "merged, and 7 forgotten"
+    assert "bytes" in said  # the memory report
+
+
+def test_the_readme_is_short() -> None:
+    assert len(TEXT.split()) < 1000
+
+
+def test_the_results_of_the_readme_are_those_of_the_results_page() -> None:
+    """Method by method, with the same columns."""
+    published = (PROJECT / "docs" / "results.md").read_text().partition("<!-- ipal report: table1 -->")[2]
+    rows = re.findall(r"^\| ([\w -]+(?: †)?) \| (.*±.*) \|$", TEXT, flags=re.MULTILINE)
+    assert len(rows) >= 5
+    for method, cells in rows:
+        line = next(line for line in published.split("\n") if line.startswith(f"| {method} |"))
+        assert set(re.findall(NUMBER, cells)) <= set(re.findall(NUMBER, line)), method
 
 
 def test_nothing_else_is_in_the_readme() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ipal.config import run_config
 from ipal.evaluation.metrics import average_forgetting, average_performance, average_performance_curve
-from ipal.runs.manifest import Entry, Manifest, Point
+from ipal.runs.manifest import GridPoint, Manifest, ManifestRow
 from ipal.runs.run_folder import RunStore
 
 CS_SPLIT = (5, 2, 2, 2, 2, 2)
@@ -81,7 +81,7 @@ def write_entry(
     forgetting: float = -10.0,
     stores: bool = False,
     **more: Any,
-) -> Entry:
+) -> ManifestRow:
     """A row with one run for each score, seeds from 0."""
     more = {"grid": {}, "tried": (), "failures": (), **more}
     options = {name: more.pop(name) for name in ("seconds", "protocol", "validation") if name in more}
@@ -89,7 +89,7 @@ def write_entry(
         write_run(runs, dataset, method, seed, six_tasks(score, forgetting), settings, stores=stores, **options)
         for seed, score in enumerate(scores)
     ]
-    return Entry(
+    return ManifestRow(
         label=label or method,
         method=method,
         stores_exemplars=stores,
@@ -100,7 +100,7 @@ def write_entry(
 
 
 def write_manifest(
-    runs: Path, name: str, entries: Sequence[Entry], kind: Any = "table1", dataset: str = "cs", seeds: int = 3
+    runs: Path, name: str, entries: Sequence[ManifestRow], kind: Any = "table1", dataset: str = "cs", seeds: int = 3
 ) -> Manifest:
     manifest = Manifest(
         name=name,
@@ -123,8 +123,8 @@ def write_grid(runs: Path, name: str, dataset: str, scores: Mapping[float, Seque
             write_run(runs, dataset, "ipal", seed, six_tasks(value), {"ipal.gamma": gamma}, validation=value)
             for seed, value in enumerate(values)
         ]
-        points.append(Point(settings={"ipal.gamma": gamma}, runs=tuple(names)))
-    entry = Entry(
+        points.append(GridPoint(settings={"ipal.gamma": gamma}, runs=tuple(names)))
+    entry = ManifestRow(
         label="ipal",
         method="ipal",
         stores_exemplars=False,

@@ -63,7 +63,7 @@ Settings = dict[str, Setting]
 
 
 @dataclass(frozen=True)
-class Entry:
+class ExperimentEntry:
     """One row to be: a method, and what differs for it."""
 
     label: str
@@ -96,9 +96,9 @@ class Experiment:
     plugins: tuple[Path, ...]
     """Files that are loaded."""
     common: Settings
-    entries: tuple[Entry, ...]
+    entries: tuple[ExperimentEntry, ...]
 
-    def config(self, entry: Entry, point: Settings, seed: int) -> RunConfig:
+    def config(self, entry: ExperimentEntry, point: Settings, seed: int) -> RunConfig:
         """The configuration of one run."""
         tree: dict[str, Any] = {"method": entry.method, "seed": seed}
         for name, setting in point.items():
@@ -109,7 +109,7 @@ class Experiment:
         return config
 
     @contextmanager
-    def blaming(self, entry: Entry, point: Settings, about: str = "") -> Iterator[None]:
+    def blaming(self, entry: ExperimentEntry, point: Settings, about: str = "") -> Iterator[None]:
         """What goes wrong inside is put to the line of the setting complained about, or to the entry's."""
         try:
             yield
@@ -205,7 +205,9 @@ def _plugins(source: "_Source", line: int, node: yaml.Node) -> tuple[Path, ...]:
         raise source.error(line, str(error)) from error
 
 
-def _entry(source: "_Source", label: str, line: int, node: yaml.Node, common: Settings, like: Entry | None) -> Entry:
+def _entry(
+    source: "_Source", label: str, line: int, node: yaml.Node, common: Settings, like: ExperimentEntry | None
+) -> ExperimentEntry:
     parts = source.mapping(node)
     _, grid = parts.pop("grid", (line, None))
     method = Setting(like.method, source.path, line) if like else common.get("method")
@@ -218,7 +220,7 @@ def _entry(source: "_Source", label: str, line: int, node: yaml.Node, common: Se
     known = [*_shared(), *_own(method.value)]
     taken_over = {name: setting for name, setting in like.fixed.items() if name not in like.grid} if like else {}
     choices = {name: source.choices(name, *at) for name, at in source.leaves(source.mapping(grid), known).items()}
-    return Entry(
+    return ExperimentEntry(
         label=label,
         line=line,
         method=method.value,

@@ -10,7 +10,7 @@ from functools import cache, reduce
 from pathlib import Path
 from typing import Any, Protocol
 
-from ipal.bench.experiment_file import Entry, Experiment, Settings, check_runs
+from ipal.bench.experiment_file import Experiment, ExperimentEntry, Settings, check_runs
 from ipal.bench.jobs import Engine, Job, pack
 from ipal.bench.local_executor import processes, run_all
 from ipal.bench.ray_executor import ray_cluster
@@ -21,30 +21,22 @@ from ipal.data.streams import TaskStream
 from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.learners import METHODS
 from ipal.runs import manifest, runner
+from ipal.runs.manifest import GridPoint
 from ipal.runs.run_folder import RunFolder
 from ipal.system.plugins import loaded_files, options_for
 
 
-@dataclass(frozen=True)
-class Point:
-    """One point of an entry's grid (where nothing is searched, the only one), and its run for every seed."""
-
-    settings: manifest.Settings
-    """What differs from the settings of all entries."""
-    runs: tuple[str, ...]
-
-
 @dataclass(eq=False)
-class Row:
+class BenchRow:
     """An entry on its way to become the row of a table."""
 
-    entry: Entry
-    points: list[Point]
+    entry: ExperimentEntry
+    points: list[GridPoint]
     is_searched: bool
     """Whether a point is to be chosen, rather than given."""
     given: manifest.Settings
     """The values of the file for what its grid is about."""
-    chosen: Point | None = None
+    chosen: GridPoint | None = None
     """When all runs have ended: the point that makes the row; None where no point has all its runs."""
     failures: dict[str, str] = field(default_factory=dict)
     """Why runs failed, by name."""
@@ -69,7 +61,7 @@ class Bench:
     dataset: str
     seeds: tuple[int, ...]
     command: str
-    rows: list[Row]
+    rows: list[BenchRow]
 
     @property
     def name(self) -> str:
@@ -78,7 +70,7 @@ class Bench:
     def folder(self, run: str) -> RunFolder:
         return RunFolder(self.runs / run)
 
-    def settle(self, row: Row, failures: Mapping[str, str]) -> None:
+    def settle(self, row: BenchRow, failures: Mapping[str, str]) -> None:
         """All runs of a row have ended: choose its point. Of the results, only validation scores are looked at."""
         row.failures = {run: failures[run] for run in sorted(row.runs & failures.keys())}
         scores = {}
@@ -107,7 +99,7 @@ class Bench:
             ),
         ).write(self.runs)
 
-    def summary(self, row: Row) -> dict[str, Any]:
+    def summary(self, row: BenchRow) -> dict[str, Any]:
         """A row as plain data; the scores are None where it has failed."""
         results = [self.folder(run).result() for run in row.chosen.runs] if row.chosen else []
         return {
@@ -141,7 +133,7 @@ class Suite:
         return max(job.config.threads for job in self.jobs.values())
 
     @property
-    def rows(self) -> Iterator[tuple[Bench, Row]]:
+    def rows(self) -> Iterator[tuple[Bench, BenchRow]]:
         return ((bench, row) for bench in self.benches for row in bench.rows)
 
     def unfinished(self) -> list[Job]:
@@ -153,10 +145,10 @@ class Watcher(Protocol):
 
     def started(self, job: Job) -> None: ...
     def ended(self, job: Job, reason: str | None) -> None: ...
-    def settled(self, bench: Bench, row: Row) -> None: ...
+    def settled(self, bench: Bench, row: BenchRow) -> None: ...
 
 
-def choose(points: Sequence[Point], scores: Mapping[str, float]) -> Point | None:
+def choose(points: Sequence[GridPoint], scores: Mapping[str, float]) -> GridPoint | None:
     """The point with the highest mean score, the first among equals, of those with a score for every run.
 
     NaN, which a damaged result may hold, is no score.
@@ -217,19 +209,19 @@ class _Resolver:
         self._load = cache(lambda name, undirected: datasets.load(name, root, undirected=undirected))
         self._tasks = cache(lambda data, *choices: len(TaskStream(data.graph, data.y, *choices)))
 
-    def row(self, file: Experiment, entry: Entry, seeds: tuple[int, ...], tune: bool) -> Row:
+    def row(self, file: Experiment, entry: ExperimentEntry, seeds: tuple[int, ...], tune: bool) -> BenchRow:
         searched = entry.searched(tune)
         points = []
         for point in entry.points(tune):
             jobs = [self._job(file, entry, point, seed) for seed in seeds]
             self.jobs |= {job.name: job for job in jobs}
             settings = _values(jobs[0].config, [*entry.fixed, *searched])
-            points.append(Point(settings, tuple(job.name for job in jobs)))
+            points.append(GridPoint(settings=settings, runs=tuple(job.name for job in jobs)))
         given = self._job(file, entry, entry.points(tune=False)[0], seeds[0])
         fixed = entry.grid.keys() & (entry.common | entry.fixed).keys()
-        return Row(entry, points, is_searched=bool(searched), given=_values(given.config, fixed))
+        return BenchRow(entry, points, is_searched=bool(searched), given=_values(given.config, fixed))
 
-    def _job(self, file: Experiment, entry: Entry, point: Settings, seed: int) -> Job:
+    def _job(self, file: Experiment, entry: ExperimentEntry, point: Settings, seed: int) -> Job:
         config = file.config(entry, point, seed)
         with file.blaming(entry, point, about="dataset"):
             data = self._load(config.dataset, config.protocol.edges == "undirected")
@@ -284,13 +276,13 @@ def _values(config: RunConfig, names: Collection[str]) -> manifest.Settings:
     return {name: reduce(lambda below, part: below[part], name.split("."), tree) for name in names}
 
 
-def _record(entry: Entry, row: Row | None, before: manifest.Entry | None) -> manifest.Entry:
+def _record(entry: ExperimentEntry, row: BenchRow | None, before: manifest.ManifestRow | None) -> manifest.ManifestRow:
     """What the manifest says of an entry: by this bench, or by an earlier one where this one leaves it out."""
     if before and before.method != entry.method:
         before = None
     if row is None and before:
         return before
-    record = manifest.Entry(
+    record = manifest.ManifestRow(
         label=entry.label,
         method=entry.method,
         stores_exemplars=METHODS.find(entry.method).stores_exemplars,
@@ -301,9 +293,9 @@ def _record(entry: Entry, row: Row | None, before: manifest.Entry | None) -> man
         return record
     # A row that is given shows its point from the start: it can be reported as far as it is done.
     point = row.chosen if row.is_searched else row.points[0]
-    tried: tuple[manifest.Point, ...] = ()
+    tried: tuple[GridPoint, ...] = ()
     if row.is_searched and (row.chosen or row.failures):
-        tried = tuple(manifest.Point(settings=point.settings, runs=point.runs) for point in row.points)
+        tried = tuple(row.points)
     elif not row.is_searched and before and before.grid == record.grid:
         # The search of an earlier bench, if it was this row's: then the row's runs are among those of the search.
         mine = any(row.runs & set(earlier.runs) for earlier in before.tried)

@@ -17,7 +17,7 @@ from ipal.runs.run_folder import RunStore
 
 if TYPE_CHECKING:
     from ipal.bench.jobs import Job
-    from ipal.bench.suite import Bench, Row, Suite
+    from ipal.bench.suite import Bench, BenchRow, Suite
 
 MOST_NAMED = 4
 """Runs under way that are shown by name."""
@@ -120,7 +120,7 @@ class _View:
         if reason is not None:
             self._say(f"failed: {job.name}: {reason}")
 
-    def settled(self, bench: "Bench", row: "Row") -> None:
+    def settled(self, bench: "Bench", row: "BenchRow") -> None:
         done = bench.summary(row)
         if row.chosen is None:
             return self._say(f"{bench.name}, {row.entry.label}: failed")

@@ -20,14 +20,14 @@ Movement = dict[str, dict[str, float | None]]
 
 
 @dataclass(frozen=True, eq=False)
-class Whereabouts:
+class ClassDrift:
     """One place per class, from the task in which it was learned last. Every change gives a new value."""
 
     clouds: Mapping[str, Cloud]
 
     def followed(
         self, now: Mapping[str, Cloud], remembered: Mapping[str, Remembered], learned: Collection[str] = ()
-    ) -> tuple["Whereabouts", Movement]:
+    ) -> tuple["ClassDrift", Movement]:
         """With the places of new classes added, and of every class: how far it has moved, and its prototype's error.
 
         `learned` are the classes just learned. One that came again has more test nodes than before, so that its place
@@ -36,7 +36,7 @@ class Whereabouts:
         shift: from where it was when learned to where it is. gap: from where it is to where it is remembered to be;
         None where nothing is remembered. Both in units of `UNIT`.
         """
-        known = Whereabouts({**now, **{name: then for name, then in self.clouds.items() if name not in learned}})
+        known = ClassDrift({**now, **{name: then for name, then in self.clouds.items() if name not in learned}})
         moves: Movement = {}
         for name, cloud in now.items():
             then = known.clouds[name]
@@ -55,7 +55,7 @@ class Whereabouts:
         return {f"whereabouts.{name}": torch.stack(part) for name, part in zip(Cloud._fields, parts, strict=True)}
 
     @classmethod
-    def of_tensors(cls, names: list[str], tensors: Mapping[str, Tensor], device: torch.device) -> "Whereabouts | None":
+    def of_tensors(cls, names: list[str], tensors: Mapping[str, Tensor], device: torch.device) -> "ClassDrift | None":
         """What `tensors` gave; None where they are not those of these classes."""
         expected = {f"whereabouts.{field}": dim for field, dim in zip(Cloud._fields, (2, 1), strict=True)}
         if not names:

@@ -36,7 +36,7 @@ class Row:
     confusion: dict[str, dict[str, int]] = field(default_factory=dict)
     """Of each class's test nodes, how many were taken for which class."""
     drift: dict[str, dict[str, float | None]] = field(default_factory=dict)
-    """How far each class has moved; nothing where features stay where they are. See whereabouts.py."""
+    """How far each class has moved; nothing where features stay where they are. See class_drift.py."""
 
 
 class Cloud(NamedTuple):

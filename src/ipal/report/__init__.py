@@ -4,8 +4,8 @@ paper.py        what the paper prints, and why we differ where that was examined
 statistics.py   mean and spread, paired intervals, ranks
 collect.py      which stored run belongs to which row
 tables.py       rows and cells; Markdown, LaTeX and CSV of them
-marks.py        how a method looks in every figure, and where labels go
+styles.py       colours and markers of methods, placement of labels
 figures.py      the figures
-pages.py        tables with captions, the folder of the report, the tables inside a page kept by hand
+build.py        tables with captions, the folder of the report, the tables inside a hand-written page
 page/           one HTML page of a run, or of several compared
 """

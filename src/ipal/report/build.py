@@ -141,7 +141,7 @@ def _seeds(*benches: Bench) -> str:
     return " or ".join(texts)
 
 
-def _block(table: tables.Table, benches: Sequence[Bench], text: str, signs: str) -> str:
+def _block(table: tables.ReportTable, benches: Sequence[Bench], text: str, signs: str) -> str:
     commands = "\n".join([*dict.fromkeys(bench.manifest.command for bench in benches), "ipal report"])
     parts = [_wrap(text), f"```console\n{commands}\n```", tables.markdown(table)]
     if signs:

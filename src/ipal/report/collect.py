@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.report import paper
-from ipal.runs.manifest import Entry, Manifest, Settings, all_manifests, manifest_path, read_manifest
+from ipal.runs.manifest import Manifest, ManifestRow, Settings, all_manifests, manifest_path, read_manifest
 from ipal.runs.run_folder import RunFolder, RunStore
 
 PROTOCOL_FIELDS = (
@@ -54,10 +54,10 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Row:
+class ReportRow:
     """One entry of a manifest with those of its runs that could be read."""
 
-    entry: Entry
+    entry: ManifestRow
     runs: tuple[Run, ...]
     is_complete: bool
 
@@ -97,7 +97,7 @@ class Bench:
     """A manifest with its rows read."""
 
     manifest: Manifest
-    rows: tuple[Row, ...]
+    rows: tuple[ReportRow, ...]
     remarks: tuple[str, ...]
 
     @property
@@ -119,16 +119,16 @@ class Bench:
         asked = {**paper.PROTOCOL, "split": paper.SPLITS.get(self.manifest.dataset)}
         return asked["split"] is not None and all(self.protocol.get(field) == asked[field] for field in asked)
 
-    def is_usual(self, row: Row) -> bool:
+    def is_usual(self, row: ReportRow) -> bool:
         return not row.runs or protocol_of(row) == self.protocol
 
-    def find(self, switch: str) -> Row | None:
+    def find(self, switch: str) -> ReportRow | None:
         """IPAL's row with this switch and runs to show."""
         rows = [row for row in self.rows if plain_name(row.entry.method) == "ipal" and row.runs]
         return next((row for row in rows if row.switch == switch), None)
 
     @property
-    def reference(self) -> Row | None:
+    def reference(self) -> ReportRow | None:
         """The row of IPAL that the others are compared with: the whole method before its variants."""
         rows = [row for row in self.rows if plain_name(row.entry.method) == "ipal"]
         return min(rows, key=lambda row: (row.switch != "", row.key != "ipal"), default=None)
@@ -148,7 +148,7 @@ def plain_name(name: str) -> str:
     return "".join(filter(str.isalnum, name.lower()))
 
 
-def protocol_of(row: Row) -> dict[str, Any]:
+def protocol_of(row: ReportRow) -> dict[str, Any]:
     protocol = row.runs[0].protocol
     return {field: protocol.get(field) for field in (*PROTOCOL_FIELDS, "split")}
 
@@ -193,7 +193,7 @@ def read_bench(manifest: Manifest, runs: Path) -> Bench:
         if missing or not entry.runs:
             remarks.append(f"{entry.label}: {missing or 'all'} of {len(manifest.seeds)} runs are not finished.")
         remarks += [f"{entry.label}: {failure.run} failed: {failure.reason}" for failure in entry.failures]
-        rows.append(Row(entry, tuple(found), is_complete={run.seed for run in found} >= set(manifest.seeds)))
+        rows.append(ReportRow(entry, tuple(found), is_complete={run.seed for run in found} >= set(manifest.seeds)))
     about_data = {run.data_remark: None for row in rows for run in row.runs if run.data_remark}
     return Bench(manifest, tuple(rows), (*about_data, *remarks, *_unequal_nodes(rows)))
 
@@ -261,7 +261,7 @@ def _machine(folder: RunFolder) -> str:
         return "unknown machine"
 
 
-def _unequal_nodes(rows: Sequence[Row]) -> list[str]:
+def _unequal_nodes(rows: Sequence[ReportRow]) -> list[str]:
     nodes: dict[int, set[str]] = {}
     for run in (run for row in rows for run in row.runs):
         nodes.setdefault(run.seed, set()).add(run.nodes)

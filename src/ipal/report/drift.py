@@ -187,13 +187,13 @@ def caption(every: Sequence[Measurement]) -> str:
     )
 
 
-def table(numbers: Mapping[str, Any]) -> tables.Table:
+def table(numbers: Mapping[str, Any]) -> tables.ReportTable:
     """Measures down, methods across."""
     names = {"average_performance": "AP, %", **MEASURES, "kl_stream": "KL, base task to last"}
     methods = numbers["methods"]
     rows = [(title, *(number(**one[key]) for one in methods.values())) for key, title in names.items()]
     columns = ("measure", *(paper.METHODS.get(name, name) for name in methods))
-    return tables.Table(columns, tuple(tuple(map(tables.Cell, row)) for row in rows))
+    return tables.ReportTable(columns, tuple(tuple(map(tables.ReportCell, row)) for row in rows))
 
 
 def verdicts(numbers: Mapping[str, Any]) -> list[str]:

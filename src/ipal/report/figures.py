@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
 from ipal.report import paper
-from ipal.report.collect import Bench, Grid, Row
+from ipal.report.collect import Bench, Grid, ReportRow
 from ipal.report.statistics import spread
 from ipal.report.styles import label_points, mark_for, spread_out
 from ipal.report.tables import pretty
@@ -207,7 +207,7 @@ def _logarithmic(axes: Axes) -> None:
     axes.xaxis.set_minor_formatter(LogFormatter())
 
 
-def _short(row: Row) -> str:
+def _short(row: ReportRow) -> str:
     """Long labels would leave the page."""
     return row.marked_title if len(row.marked_title) <= 26 else row.marked_title[:25] + "…"
 
@@ -217,5 +217,5 @@ def _seeds(bench: Bench) -> str:
     return f"{count} seeds" if count > 1 else "one seed"
 
 
-def _mean_curve(row: Row) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+def _mean_curve(row: ReportRow) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
     return np.asarray(np.mean([run.curve for run in row.runs], axis=0))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipal.report import paper
-from ipal.report.collect import Bench, Row, plain_name
+from ipal.report.collect import Bench, ReportRow, plain_name
 from ipal.report.statistics import marks, paired_interval, spread
 
 SCORES = ("AP", "AF")
@@ -18,16 +18,16 @@ NUMBER_FIELDS = ["bench", "dataset", "row", "method", "stores_exemplars", "score
 
 
 @dataclass(frozen=True)
-class Cell:
+class ReportCell:
     text: str = ""
     mark: str = ""
     """best, second or nothing."""
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[ReportCell, ...], ...]
     groups: tuple[str, ...] = ()
     """Headings over equally many columns each, after the first column."""
 
@@ -35,19 +35,21 @@ class Table:
 # ---------------------------------------------------------------------- tables
 
 
-def wide(benches: Sequence[Bench]) -> Table:
+def wide(benches: Sequence[Bench]) -> ReportTable:
     """Table 1 or 2: every method in one row, AP and AF of every dataset in columns."""
     lookup = [{row.key: row for row in bench.rows} for bench in benches]
     columns = [score_cells(bench, score) for bench in benches for score in SCORES]
     rows = []
     for key in _row_order(benches):
-        cells = [column.get(key, Cell()) for column in columns]
+        cells = [column.get(key, ReportCell()) for column in columns]
         title = next(rows_of[key].marked_title for rows_of in lookup if key in rows_of)
-        rows.append((Cell(title), *cells))
-    return Table(("method", *(ARROWS[score] for _ in benches for score in SCORES)), tuple(rows), _headings(benches))
+        rows.append((ReportCell(title), *cells))
+    return ReportTable(
+        ("method", *(ARROWS[score] for _ in benches for score in SCORES)), tuple(rows), _headings(benches)
+    )
 
 
-def score_cells(bench: Bench, score: str) -> dict[str, Cell]:
+def score_cells(bench: Bench, score: str) -> dict[str, ReportCell]:
     """One column: mean ± deviation by row, best and second marked.
 
     Joint learning bounds the others from above, so it is not ranked; nor are rows with seeds missing or of another
@@ -63,14 +65,14 @@ def score_cells(bench: Bench, score: str) -> dict[str, Cell]:
     cells = {}
     for row, mark in zip(bench.rows, marks(ranked), strict=True):
         if score == "AF" and row.is_upper_reference and row.runs:
-            cells[row.key] = Cell("–")  # trained anew on everything: no forgetting to speak of, a dash in the paper
+            cells[row.key] = ReportCell("–")  # trained anew on everything: a dash in the paper
             continue
         few = f" ({len(row.runs)}/{len(bench.manifest.seeds)})" if row.runs and not row.is_complete else ""
-        cells[row.key] = Cell(pretty(summaries[row.key]) + few, mark)
+        cells[row.key] = ReportCell(pretty(summaries[row.key]) + few, mark)
     return cells
 
 
-def details(bench: Bench) -> Table:
+def details(bench: Bench) -> ReportTable:
     """One dataset: scores, difference to IPAL, the paper's numbers where they exist, settings."""
     scores = {score: score_cells(bench, score) for score in SCORES}
     beside_paper = bench.is_comparable_to_paper
@@ -78,13 +80,15 @@ def details(bench: Bench) -> Table:
     columns += ["paper AP", "paper AF"] if beside_paper else []
     rows = []
     for row in _sorted_rows(bench):
-        printed = [Cell(pretty(score)) for score in printed_scores(bench, row)] if beside_paper else []
+        printed = [ReportCell(pretty(score)) for score in printed_scores(bench, row)] if beside_paper else []
         own = [scores[score][row.key] for score in SCORES]
-        rows.append((Cell(row.marked_title), *own, Cell(_against(bench, row)), *printed, Cell(_settings(row))))
-    return Table((*columns, "settings"), tuple(rows))
+        rows.append(
+            (ReportCell(row.marked_title), *own, ReportCell(_against(bench, row)), *printed, ReportCell(_settings(row)))
+        )
+    return ReportTable((*columns, "settings"), tuple(rows))
 
 
-def cost(bench: Bench) -> Table:
+def cost(bench: Bench) -> ReportTable:
     """Time and memory of one dataset's runs."""
     rows = []
     for row in _sorted_rows(bench):
@@ -99,8 +103,8 @@ def cost(bench: Bench) -> Table:
             size(mean["retained_bytes"]),
             "yes" if row.entry.stores_exemplars else "no",
         ]
-        rows.append((Cell(row.marked_title), *map(Cell, cells)))
-    return Table(("method", "s a run", "s an epoch", "peak memory", "retained", "stores exemplars"), tuple(rows))
+        rows.append((ReportCell(row.marked_title), *map(ReportCell, cells)))
+    return ReportTable(("method", "s a run", "s an epoch", "peak memory", "retained", "stores exemplars"), tuple(rows))
 
 
 def _shared(turns: Sequence[float]) -> str:
@@ -109,7 +113,7 @@ def _shared(turns: Sequence[float]) -> str:
     return f" ({most} runs together)" if most > 1 else ""
 
 
-def search(points: Sequence[tuple[str, Mapping[str, Any], Sequence[float]]]) -> Table:
+def search(points: Sequence[tuple[str, Mapping[str, Any], Sequence[float]]]) -> ReportTable:
     """What was tried to choose the settings of rows, by validation scores; the best of each row in bold."""
     best: dict[str, float] = {}
     for label, _, scores in points:
@@ -120,11 +124,11 @@ def search(points: Sequence[tuple[str, Mapping[str, Any], Sequence[float]]]) -> 
         summary = spread(list(scores))
         mark = "best" if summary and summary.mean == best[label] else ""
         text = ", ".join(f"`{name}={value}`" for name, value in settings.items())
-        rows.append((Cell(label), Cell(text), Cell(pretty(summary), mark)))
-    return Table(("row", "settings", "validation AP"), tuple(rows))
+        rows.append((ReportCell(label), ReportCell(text), ReportCell(pretty(summary), mark)))
+    return ReportTable(("row", "settings", "validation AP"), tuple(rows))
 
 
-def reproducibility(benches: Sequence[Bench]) -> Table:
+def reproducibility(benches: Sequence[Bench]) -> ReportTable:
     """Every number of the paper's tables beside ours, run or not, with the reason for the difference."""
     rows, order = [], list(paper.DATASETS)
     for (dataset, method), printed in sorted(paper.PRINTED.items(), key=lambda item: order.index(item[0][0])):
@@ -133,22 +137,22 @@ def reproducibility(benches: Sequence[Bench]) -> Table:
         for score, theirs in zip(SCORES, printed, strict=True):
             mine = spread(list(ours.by_seed(score).values())) if ours and theirs else None
             difference = f"{mine.mean - theirs.mean:+.2f}" if mine and theirs else ""
-            cells += [Cell(pretty(theirs)), Cell(pretty(mine)), Cell(difference)]
+            cells += [ReportCell(pretty(theirs)), ReportCell(pretty(mine)), ReportCell(difference)]
         reason = paper.WHY.get((dataset, method), paper.NOT_EXAMINED) if ours else "not run"
         title = paper.METHODS.get(method, f"IPAL with `{method}`")
-        rows.append((Cell(title), Cell(paper.DATASETS[dataset]), *cells, Cell(reason)))
+        rows.append((ReportCell(title), ReportCell(paper.DATASETS[dataset]), *cells, ReportCell(reason)))
     scores = [f"{whose}{score}" for score in SCORES for whose in ("paper ", "our ", "difference in ")]
-    return Table(("method", "dataset", *scores, "why they differ"), tuple(rows))
+    return ReportTable(("method", "dataset", *scores, "why they differ"), tuple(rows))
 
 
-def printed_scores(bench: Bench, row: Row) -> paper.Printed:
+def printed_scores(bench: Bench, row: ReportRow) -> paper.Printed:
     """What the paper prints for this row; a proxy of its graph or another protocol has nothing to be compared with."""
     if not (bench.is_comparable_to_paper and bench.is_usual(row)):
         return None, None
     return paper.PRINTED.get((bench.manifest.dataset, _paper_key(bench, row)), (None, None))
 
 
-def _paper_key(bench: Bench, row: Row) -> str:
+def _paper_key(bench: Bench, row: ReportRow) -> str:
     is_ablation = bench.manifest.kind != "table1" and plain_name(row.entry.method) == "ipal"
     return (row.switch or "ipal") if is_ablation else row.key
 
@@ -176,7 +180,7 @@ def _seconds(value: float | None) -> str:
     return "" if value is None else f"{value:#.3g}" if value < 100 else f"{value:.0f}"
 
 
-def _against(bench: Bench, row: Row) -> str:
+def _against(bench: Bench, row: ReportRow) -> str:
     if bench.reference is None:
         return ""
     if row is bench.reference:
@@ -185,7 +189,7 @@ def _against(bench: Bench, row: Row) -> str:
     return f"{interval.difference:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]" if interval else ""
 
 
-def _settings(row: Row) -> str:
+def _settings(row: ReportRow) -> str:
     """What was set, and out of how many values it was chosen."""
     chosen = {name: f" (of {len(values)})" for name, values in row.entry.grid.items()}
     return ", ".join(f"`{name}={value}`{chosen.get(name, '')}" for name, value in row.entry.settings.items())
@@ -202,12 +206,12 @@ def _row_order(benches: Sequence[Bench]) -> list[str]:
     return sorted(seen, key=lambda key: _place(seen[key]))
 
 
-def _sorted_rows(bench: Bench) -> list[Row]:
+def _sorted_rows(bench: Bench) -> list[ReportRow]:
     rows = {row.key: row for row in bench.rows}
     return [rows[key] for key in _row_order([bench])]
 
 
-def _place(row: Row) -> tuple[int, bool]:
+def _place(row: ReportRow) -> tuple[int, bool]:
     methods, name = list(paper.METHODS), plain_name(row.entry.method)
     return (methods.index(name) if name in methods else len(methods), row.key != name)
 
@@ -218,7 +222,7 @@ def _headings(benches: Sequence[Bench]) -> tuple[str, ...]:
     return tuple(bench.title if count[bench.title] == 1 else f"{bench.title}, {bench.name}" for bench in benches)
 
 
-def _ours(benches: Sequence[Bench], dataset: str, method: str) -> Row | None:
+def _ours(benches: Sequence[Bench], dataset: str, method: str) -> ReportRow | None:
     """The row that stands for a number of the paper."""
     kind = "table2" if "=" in method else "table1"
     for bench in (bench for bench in benches if (bench.manifest.kind, bench.manifest.dataset) == (kind, dataset)):
@@ -231,7 +235,7 @@ def _ours(benches: Sequence[Bench], dataset: str, method: str) -> Row | None:
 # ---------------------------------------------------------------------- formats
 
 
-def markdown(table: Table) -> str:
+def markdown(table: ReportTable) -> str:
     """A pipe table; best bold, second underlined."""
     width = (len(table.columns) - 1) // len(table.groups) if table.groups else 0
     heads = [table.columns[0]]
@@ -259,7 +263,7 @@ LATEX_SIGNS = {
 }
 
 
-def latex(table: Table, caption: str, label: str, remarks: Sequence[str] = ()) -> str:
+def latex(table: ReportTable, caption: str, label: str, remarks: Sequence[str] = ()) -> str:
     """A table for LaTeX with the packages booktabs and graphicx, shrunk where it is wider than the page."""
     styles = {"best": r"\textbf{%s}", "second": r"\underline{%s}", "": "%s"}
     lines = [
@@ -310,7 +314,7 @@ def numbers(benches: Sequence[Bench]) -> Iterator[dict[str, Any]]:
 
 
 def _statistics(
-    bench: Bench, row: Row, score: str, printed: Mapping[str, paper.Score | None]
+    bench: Bench, row: ReportRow, score: str, printed: Mapping[str, paper.Score | None]
 ) -> Iterator[tuple[str, int | str, float]]:
     by_seed = row.by_seed(score)
     for seed, value in by_seed.items():

@@ -23,8 +23,8 @@ Settings = dict[str, Any]
 """Dotted names and their values."""
 
 
-class Point(Section):
-    """One point of a grid that was searched."""
+class GridPoint(Section):
+    """One point of a row's grid (where nothing is searched, the only one), and its run for every seed."""
 
     settings: Settings
     runs: tuple[Name, ...]
@@ -38,7 +38,7 @@ class Failure(Section):
     reason: str
 
 
-class Entry(Section):
+class ManifestRow(Section):
     """One row."""
 
     label: str
@@ -50,7 +50,7 @@ class Entry(Section):
     """The row's runs, in the order of the seeds; empty while nothing is chosen."""
     grid: dict[str, tuple[Any, ...]]
     """The grid of the file."""
-    tried: tuple[Point, ...] = ()
+    tried: tuple[GridPoint, ...] = ()
     """Every point of the grid that was searched, also by an earlier bench with the same grid."""
     failures: tuple[Failure, ...] = ()
 
@@ -66,7 +66,7 @@ class Manifest(Section):
     seeds: tuple[int, ...]
     command: str
     """What to type to make these runs again."""
-    entries: tuple[Entry, ...]
+    entries: tuple[ManifestRow, ...]
 
     def write(self, runs: Path) -> Path:
         path = manifest_path(runs, self.name)

@@ -6,7 +6,7 @@ import torch
 from pydantic import ValidationError
 
 from ipal.errors import StoreError
-from ipal.evaluation.class_drift import Whereabouts
+from ipal.evaluation.class_drift import ClassDrift
 from ipal.evaluation.evaluate import Row
 from ipal.learners.state import State
 from ipal.runs import records
@@ -25,7 +25,7 @@ class Progress:
     """Time spent learning each task, evaluation not counted."""
     evaluation_seconds: float = 0.0
     peak_memory_bytes: int = 0
-    whereabouts: Whereabouts = dataclasses.field(default_factory=lambda: Whereabouts({}))
+    whereabouts: ClassDrift = dataclasses.field(default_factory=lambda: ClassDrift({}))
 
     def state(self) -> State:
         """All of it as a value."""
@@ -40,7 +40,7 @@ class Progress:
             facts = records.Progress.model_validate(state.facts)
         except (ValidationError, RecursionError) as error:
             raise StoreError(f"{source} is damaged: what it says about the progress of the run is wrong.") from error
-        whereabouts = Whereabouts.of_tensors(facts.whereabouts, state.tensors, device)
+        whereabouts = ClassDrift.of_tensors(facts.whereabouts, state.tensors, device)
         if not facts.fits(tasks, epochs) or whereabouts is None:
             raise StoreError(f"{source} does not fit this run: it is further than the run can be, or not as far.")
         rows = [Row(**row) for row in state.facts["rows"]]

@@ -19,12 +19,12 @@ Setting = bool | int | float | str
 Change = Literal["new", "updated", "unchanged"]
 
 
-class Point(NamedTuple):
+class MetricPoint(NamedTuple):
     step: int
     value: float
 
 
-Series = dict[str, list[Point]]
+Series = dict[str, list[MetricPoint]]
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def _of_result(folder: RunFolder) -> Series:
         **_by_class("recall", _recalls(folder.confusion()) or {last: result.get("per_class", {})}),
         **_by_class("drift", dict(enumerate(shifts, start=1))),
         "cost/task_seconds": _counted(timing["seconds_per_task"]),
-        **{f"cost/{name}": [Point(last, float(value))] for name, value in costs.items()},
+        **{f"cost/{name}": [MetricPoint(last, float(value))] for name, value in costs.items()},
     }
 
 
@@ -114,7 +114,8 @@ def _of_progress(progress: Mapping[str, Any]) -> Series:
 def _losses(history: list[dict[str, float]]) -> Series:
     names = dict.fromkeys(name for row in history for name in row if name not in {"task", "epoch"})
     return {
-        f"loss/{name}": [Point(step, row[name]) for step, row in enumerate(history) if name in row] for name in names
+        f"loss/{name}": [MetricPoint(step, row[name]) for step, row in enumerate(history) if name in row]
+        for name in names
     }
 
 
@@ -127,7 +128,7 @@ def _scores(rows: list[list[float]]) -> Series:
         "score/average_forgetting": _counted(map(average_forgetting, so_far)),
     }
     for task in range(len(rows)):
-        later = [Point(step, row[task]) for step, row in enumerate(rows, start=1) if task < len(row)]
+        later = [MetricPoint(step, row[task]) for step, row in enumerate(rows, start=1) if task < len(row)]
         series[f"accuracy/task_{task + 1}"] = later
     return series
 
@@ -152,12 +153,12 @@ def _by_class(group: str, after_task: Mapping[int, Mapping[str, float | None]]) 
         for name, value in values.items():
             if value is None:
                 continue
-            series.setdefault(f"{group}/class_{name}", []).append(Point(step, value))
+            series.setdefault(f"{group}/class_{name}", []).append(MetricPoint(step, value))
     return series
 
 
-def _counted(values: Any) -> list[Point]:
-    return [Point(step, float(value)) for step, value in enumerate(values, start=1)]
+def _counted(values: Any) -> list[MetricPoint]:
+    return [MetricPoint(step, float(value)) for step, value in enumerate(values, start=1)]
 
 
 # ---------------------------------------------------------------------- what stands around them

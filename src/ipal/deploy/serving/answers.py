@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class Reply:
     """What is sent back, and what is counted of it."""
 
     content: bytes
@@ -50,7 +50,7 @@ class Answerer:
         for features in (x, sp.csr_array(x)):
             self._thread.submit(predict, self._learner, Graph.of(features, Neighbours.none(2), symmetric=True)).result()
 
-    def ask(self, body: Body, kind: str) -> "Future[Answer | Exception]":
+    def ask(self, body: Body, kind: str) -> "Future[Reply | Exception]":
         """The answer to a request's body, in time, or what is wrong with it; it can be cancelled while it waits."""
         if not self._places.acquire(blocking=False):
             raise OverloadError("Too many requests are waiting for an answer: try again later.")
@@ -62,13 +62,13 @@ class Answerer:
         """Finish what is being answered, and no more."""
         self._thread.shutdown(cancel_futures=True)
 
-    def _answer(self, body: Body, kind: str) -> Answer | Exception:
+    def _answer(self, body: Body, kind: str) -> Reply | Exception:
         """Errors are given back, not raised: what was raised would keep all that was made of the body alive."""
         try:
             question = read_question(body, kind, self._limits, self._directed)
             found = predict(self._learner, question.graph, question.nodes, reject=question.reject)
             content = to_json(as_plain_data(found, probabilities=question.probabilities))
-            return Answer(content, len(found.nodes), int(found.rejected.sum()))
+            return Reply(content, len(found.nodes), int(found.rejected.sum()))
         except IpalError as error:
             return type(error)(str(error))
         except MemoryError:

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ipal._version import __version__
 from ipal.deploy.serving import schema
-from ipal.deploy.serving.answers import Answer, Answerer
+from ipal.deploy.serving.answers import Answerer, Reply
 from ipal.deploy.serving.bodies import JSON, NPZ
 from ipal.deploy.serving.limits import Limits, MalformedError, OverloadError, TooLargeError, UnexpectedError
 from ipal.deploy.serving.metrics import CONTENT_TYPE_LATEST, GONE, Metrics
@@ -111,9 +111,9 @@ class Server:
             sentence = f"The body did not arrive within {self.limits.seconds:g} seconds (--timeout)."
             raise Refusal(HTTPStatus.REQUEST_TIMEOUT, sentence, {"connection": "close"}) from error
 
-    async def _answer(self, request: Request, body: bytearray, kind: str) -> Answer | Exception:
+    async def _answer(self, request: Request, body: bytearray, kind: str) -> Reply | Exception:
         """Wait for the answer, as long as it is worth it."""
-        asked: asyncio.Future[Answer | Exception] = asyncio.wrap_future(self.answerer.ask(body, kind))
+        asked: asyncio.Future[Reply | Exception] = asyncio.wrap_future(self.answerer.ask(body, kind))
         gone: asyncio.Future[Message] = asyncio.ensure_future(request.receive())
         both: set[asyncio.Future[Any]] = {asked, gone}
         try:

@@ -6,7 +6,7 @@ One pass, no gradient. What adds up can also be merged and taken away: `merged`,
 
 Related: McDonnell et al. 2023 (RanPAC: random projections and a ridge from sums, for images), Zhuang et al. 2022
 (ACIL: recursive least squares). Here on graphs, with classes balanced, and with hops, expansion and ridge chosen by
-leave-one-out error in closed form (see self_choice.py): no validation node is looked at.
+leave-one-out error in closed form (see selection.py): no validation node is looked at.
 """
 
 import copy

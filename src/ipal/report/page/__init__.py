@@ -6,8 +6,8 @@ confusion.py   counts of confused classes -> recalls, confusion of tasks, of old
 command.py     the command that makes a run again
 parts.py       what a page is made of: numbers, tables, charts, sections
 plots.py       Plotly's charts as plain dicts; colours by name, so that the page can change its theme
-one.py         the sections of one run
-several.py     runs grouped by seed, compared within one protocol
+single.py      the sections of one run
+comparison.py  runs grouped by seed, compared within one protocol
 write.py       template + style + script + Plotly -> one file
 """
 

@@ -70,7 +70,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Exam:
+class Comparison:
     """Groups that can be compared: the same graph under the same protocol."""
 
     key: str
@@ -148,7 +148,7 @@ def _place(method: str) -> int:
     return methods.index(plain_name(method)) if plain_name(method) in methods else len(methods)
 
 
-def _exams(groups: Sequence[Group]) -> list[Exam]:
+def _exams(groups: Sequence[Group]) -> list[Comparison]:
     found: dict[str, list[Group]] = {}
     for group in groups:
         facts = group.first
@@ -167,7 +167,7 @@ def _exams(groups: Sequence[Group]) -> list[Exam]:
         title = facts.dataset
         if by_dataset[facts.config.dataset] > 1:
             title += ": " + (", ".join(f"{name} {_in_words(value)}" for name, value in odd.items()) or "another graph")
-        exams.append(Exam(f"exam{index + 1}", title, _protocol(facts), tuple(members)))
+        exams.append(Comparison(f"exam{index + 1}", title, _protocol(facts), tuple(members)))
     return exams
 
 
@@ -180,7 +180,7 @@ def _in_words(value: Any) -> str:
     return "+".join(map(str, value)) if isinstance(value, list) else value if isinstance(value, str) else as_yaml(value)
 
 
-def _clashes(exams: Sequence[Exam]) -> list[str]:
+def _clashes(exams: Sequence[Comparison]) -> list[str]:
     """One graph under several protocols: the numbers do not mean the same."""
     found = []
     for dataset in dict.fromkeys(exam.groups[0].first.config.dataset for exam in exams):
@@ -203,7 +203,7 @@ def _data_remarks(runs: Sequence[Facts]) -> list[str]:
 # ---------------------------------------------------------------------- one protocol
 
 
-def _exam_section(exam: Exam) -> Section:
+def _exam_section(exam: Comparison) -> Section:
     machines = sorted({facts.run.machine for group in exam.groups for facts in group.runs})
     protocol = ", ".join(f"{name.replace('_', ' ')} {_in_words(value)}" for name, value in exam.protocol.items())
     notes = [f"Protocol: {protocol}."]
@@ -227,7 +227,7 @@ def _exam_section(exam: Exam) -> Section:
     )
 
 
-def _comparison(exam: Exam) -> Table:
+def _comparison(exam: Comparison) -> Table:
     usual = Counter(group.seeds for group in exam.groups).most_common(1)[0][0]
     ranked = {
         score: marks(
@@ -286,7 +286,7 @@ def _seeds(seeds: Sequence[int]) -> str:
     return f"{seeds[0]} to {seeds[-1]}" if in_a_row else ", ".join(map(str, seeds))
 
 
-def _dynamics(exam: Exam) -> Chart:
+def _dynamics(exam: Comparison) -> Chart:
     names = plots.tasks(len(exam.protocol["split"]))
     bands: list[Spec] = []
     lines: list[Spec] = []
@@ -324,7 +324,7 @@ def _dynamics(exam: Exam) -> Chart:
     )
 
 
-def _matrices(exam: Exam) -> Chart:
+def _matrices(exam: Comparison) -> Chart:
     specs, rows, choices = [], [], []
     names = plots.tasks(len(exam.protocol["split"]))
     for choice, group in enumerate(exam.groups):
