@@ -6,7 +6,7 @@ INSTALLED := .venv/.installed
 # What one process has compiled the next one reads, whatever the environment says: a test starts many.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test check docs faults mutants clean
+.PHONY: run test check bits docs faults mutants clean
 
 run: $(INSTALLED)
 	$(BIN)/ipal run --dataset digits --set train.epochs=100 --html
@@ -16,8 +16,12 @@ run: $(INSTALLED)
 BITS := tests/learners/test_bits.py tests/learners/test_estimator.py tests/runs/test_resume.py
 BITS += tests/learners/test_ridge.py tests/learners/test_class_sums.py
 
-test: check
+# The checks take one core: tests that compare bits take the other meanwhile.
+test: $(INSTALLED)
+	$(MAKE) --no-print-directory --jobs 2 check bits
 	$(BIN)/pytest
+
+bits: $(INSTALLED)
 	MKL_CBWR=COMPATIBLE $(BIN)/pytest $(BITS)
 
 check: $(INSTALLED)

@@ -48,8 +48,8 @@ class Prepared:
     """The folder of a finished run."""
     bench: Path
     """Runs of a finished bench."""
-    outcomes: list[tuple[Long, Contents, Contents, set[str]]] = field(default_factory=list)
-    """Of each long command: files before, files after, and which of them vary."""
+    outcomes: dict[int, tuple[Long, Contents, Contents, set[str]]] = field(default_factory=dict)
+    """Of each long command that is tried: files before, files after, and which of them vary."""
 
 
 def why_not() -> str | None:
@@ -67,24 +67,28 @@ def why_not() -> str | None:
 
 
 def prepare(plan: Plan) -> Prepared:
-    workspace = furnish(plan.folder / "workspace")
-    (workspace / "study.yaml").write_text(STUDY)
+    workspace = plan.folder / "workspace"
     alone = plan.folder / "alone"
     alone.mkdir()
     must_succeed(command(RUN, alone, seconds=PATIENCE), "run")
     bench = plan.folder / "bench"
     bench.mkdir()
     (bench / "study.yaml").write_text(STUDY)
-    if any(number % _kinds() == 2 for number in plan.numbers):
+    wanted = {number % _kinds() for number in plan.numbers}
+    if 2 in wanted:
         must_succeed(command(BENCH, bench, seconds=PATIENCE), "bench")
     prepared = Prepared(workspace, next((alone / "runs").iterdir()), bench / "runs")
+    longs = {which: one for which, one in enumerate(possible()) if 4 + which in wanted}
+    if not longs:
+        return prepared
+    furnish(workspace)
     before = contents(workspace)
-    for one in possible():
+    for which, one in longs.items():
         places = [copied(workspace, plan.folder / f"{one.name.replace(' ', '')}-{turn}" / "work") for turn in range(2)]
         for place in places:
             must_succeed(command(one.arguments, place, seconds=PATIENCE), one.name)
         after, again = map(contents, places)
-        prepared.outcomes.append((one, before, after, varying(after, again)))
+        prepared.outcomes[which] = (one, before, after, varying(after, again))
     return prepared
 
 

@@ -30,6 +30,16 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread_elsewhere() -> "Iterator[None]":
+    """The same for the pools of others: two that spin on one core take several times as long."""
+    import sklearn.base  # noqa: F401  # brings an OpenMP of its own
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        yield
+
+
 @pytest.fixture(scope="session")
 def tiny() -> "Dataset":
     """Six classes, 240 nodes, easy to tell apart; splits as 2+2+2."""

@@ -16,6 +16,12 @@ GRAPH = "synthetic:nodes=240,classes=6,features=16"
 SMALL = ("drift", "--dataset", GRAPH, "--seeds", 2, "--set", "train.epochs=2", "--set", "ipal.k=3")
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without figures, which take longer than what is measured."""
+    monkeypatch.setattr("ipal.report.drift.write_figure", lambda stem, draw: [])
+
+
 def test_the_command_measures_and_draws(command: Command, tmp_path: Path) -> None:
     done = command(*SMALL, "--json").json
     assert list(done["methods"]) == ["pr", "pcl", "ipal"]
@@ -59,7 +65,7 @@ def test_what_was_measured_is_not_measured_again(
     assert measured == [("pcl", 2)]
 
 
-def test_the_learner_is_the_one_that_runs_measure(command: Command, tmp_path: Path) -> None:
+def test_the_learner_is_the_one_that_runs_measure(command: Command, tmp_path: Path, undrawn: None) -> None:
     options = ("--dataset", GRAPH, "--set", "train.epochs=2")
     run = command("run", *options, "--method", "pcl", "--json").json
     done = command("drift", *options, "--methods", "pcl", "--seeds", 1, "--json")
@@ -137,7 +143,7 @@ def test_what_cannot_be_measured_is_refused(
     assert not (tmp_path / "drift").exists()
 
 
-def test_a_damaged_measurement_is_named(command: Command, tmp_path: Path) -> None:
+def test_a_damaged_measurement_is_named(command: Command, tmp_path: Path, undrawn: None) -> None:
     one = ("drift", "--dataset", GRAPH, "--methods", "pcl", "--seeds", 1, "--set", "train.epochs=1")
     assert command(*one).code == 0
     path = next((tmp_path / "drift").rglob("*.json"))

@@ -2,14 +2,22 @@
 what is forked must come from a process without threads. The server's slice is in test_benchmarks.py.
 """
 
+import json
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from faults.core import Failed
+from faults.runs import must_be_equal
+from faults.workspace import GRAPH, TRAIN
+from ipal.learners.state import State
 from tests.conftest import PROJECT
+from tests.support import Command
 
 
 def run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -34,7 +42,10 @@ def test_a_slice_of_the_fault_bench_finds_nothing(tmp_path: Path, parts: tuple[s
 BAD = """
 import os, signal, sys, time
 from pathlib import Path
+from faults import core
 from faults.core import Failed, Part, Plan, run_part
+
+core.WARM = ()  # the cases need nothing of it
 
 def attempt(prepared, case):
     if case.number == 1: raise Failed("as it should")
@@ -64,55 +75,38 @@ def test_what_fails_hangs_dies_or_takes_memory_is_seen_and_can_be_repeated(tmp_p
         assert found[f"python -m faults bad --seed 7 --case {number}"].startswith(reason)
 
 
-EQUAL = """
-import json, shutil, sys
-from pathlib import Path
-import torch
-from faults.bases import make_bases
-from faults.core import Failed
-from faults.kinds import _graph
-from faults.runs import must_be_equal
-from ipal.learners.state import State
+def test_runs_that_differ_in_a_bit_are_not_taken_for_equal(command: Command, tmp_path: Path) -> None:
+    run = tmp_path / command("run", "--dataset", GRAPH, *TRAIN, "--json").json["run"]
 
-bases = make_bases(Path(sys.argv[1]) / "bases")
-run = bases.finished[0]
+    def refused(change: Callable[[Path], None]) -> str | None:
+        other = tmp_path / "other"
+        shutil.copytree(run, other)
+        change(other)
+        try:
+            must_be_equal(other, run)
+        except Failed as failure:
+            return str(failure)
+        finally:
+            shutil.rmtree(other)
+        return None
 
-def refused(change):
-    other = Path(sys.argv[1]) / "other"
-    shutil.copytree(run, other)
-    change(other)
-    try:
-        must_be_equal(other, run)
-    except Failed as failure:
-        return str(failure)
-    finally:
-        shutil.rmtree(other)
+    def model(other: Path) -> None:
+        state = State.load(other / "model.safetensors")
+        name = next(name for name, one in state.tensors.items() if one.is_floating_point() and one.numel())
+        state.tensors[name].reshape(-1)[0] += 1e-6
+        State(state.tensors, state.facts).save(other / "model.safetensors")
 
-def model(other):
-    state = State.load(other / "model.safetensors")
-    name = next(name for name, one in state.tensors.items() if one.is_floating_point() and one.numel())
-    state.tensors[name].reshape(-1)[0] += 1e-6
-    State(state.tensors, state.facts).save(other / "model.safetensors")
+    def result(other: Path) -> None:
+        content = json.loads((other / "result.json").read_text())
+        content["accuracy_matrix"][0][0] += 1e-9
+        (other / "result.json").write_text(json.dumps(content))
 
-def result(other):
-    content = json.loads((other / "result.json").read_text())
-    content["accuracy_matrix"][0][0] += 1e-9
-    (other / "result.json").write_text(json.dumps(content))
+    def timing(other: Path) -> None:
+        content = json.loads((other / "result.json").read_text())
+        content["timing"]["total_seconds"] = 99
+        (other / "result.json").write_text(json.dumps(content))
 
-def time(other):
-    content = json.loads((other / "result.json").read_text())
-    content["timing"]["total_seconds"] = 99
-    (other / "result.json").write_text(json.dumps(content))
-
-print(refused(model), refused(result), refused(time), refused(lambda other: (other / ".x").touch()), sep="\\n")
-"""
-
-
-def test_runs_that_differ_in_a_bit_are_not_taken_for_equal(tmp_path: Path) -> None:
-    done = run(tmp_path, "-c", EQUAL, str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    model, result, timing, left = done.stdout.splitlines()
-    assert model.startswith("another model: tensor ")
-    assert result == "another result: accuracy_matrix"
-    assert timing == "None"
-    assert left == "left behind: .x"
+    assert str(refused(model)).startswith("another model: tensor ")
+    assert refused(result) == "another result: accuracy_matrix"
+    assert refused(timing) is None
+    assert refused(lambda other: (other / ".x").touch()) == "left behind: .x"

@@ -72,16 +72,19 @@ def data() -> Dataset:
 
 @pytest.fixture(autouse=True)
 def no_collector() -> Iterator[None]:
-    gc.collect()
     gc.disable()
+    gc.freeze()  # what other tests have left is neither counted nor gone through
     yield
+    gc.unfreeze()
     gc.enable()
 
 
 def alive() -> "Counter[str]":
     """How many there are of everything that holds much memory."""
-    there = [kind for kind in map(type, gc.get_objects()) if issubclass(kind, KINDS)]
-    return Counter(next(kind.__name__ for kind in KINDS if issubclass(one, kind)) for one in there)
+    there: Counter[str] = Counter()
+    for one, count in Counter(map(type, gc.get_objects())).items():
+        there.update({kind.__name__: count for kind in KINDS if issubclass(one, kind)})
+    return there
 
 
 def made_run(data: Dataset, folder: Path, observer: Any = None, method: str = "ipal", **tree: Any) -> None:
