@@ -7,7 +7,7 @@ other (`partial_fit`), predicts over all classes so far (`predict`), and keeps n
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ipal._version import __version__
+from ipal._version import __version__ as __version__
 from ipal.config import EncoderConfig, ProtocolConfig, RunConfig, TrainConfig
 from ipal.errors import ConfigError, DataError, IpalError, StoreError
 
@@ -65,7 +65,6 @@ __all__ = [
     "StoreError",
     "TaskStream",
     "TrainConfig",
-    "__version__",
     "load",
     "load_dataset",
     "load_plugin",
