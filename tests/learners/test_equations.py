@@ -19,7 +19,7 @@ from ipal.data.graph import Graph, checked_graph
 from ipal.errors import DataError, NonFiniteError
 from ipal.learners import twp
 from ipal.learners.anchored import merged_pulls, quadratic_pull
-from ipal.learners.classifier import balanced_cross_entropy
+from ipal.learners.trained import balanced_cross_entropy
 from ipal.learners.efc import drifted_means, feature_consolidation, feature_matrix
 from ipal.learners.ergnn import replay_weights, strangers_nearby
 from ipal.learners.ewc import elastic_penalty, likelihood_gradient

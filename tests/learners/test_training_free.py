@@ -96,7 +96,7 @@ def test_sums_and_products_are_those_of_propagated_features(hops, tiny_stream: T
     x = propagated(task.graph, hops)
     for row, label in enumerate(learner.classes_):
         own = x[task.nodes[task.labels == label]]
-        np.testing.assert_allclose(learner.sum_[row].numpy(), own.sum(axis=0), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(learner.sums_.sum[row].numpy(), own.sum(axis=0), rtol=1e-4, atol=1e-5)
     weights = learner.mean_
     np.testing.assert_allclose(learner.products(task.graph, weights), x @ weights.numpy().T, rtol=1e-4, atol=1e-5)
 
