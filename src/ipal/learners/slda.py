@@ -37,7 +37,7 @@ class Discriminant:
     """(classes,)"""
 
 
-def discriminant(mean: Tensor, covariance: Tensor, shrinkage: float) -> Discriminant:
+def discriminant(mean: Tensor, covariance: Tensor, shrinkage: float) -> tuple[Tensor, Tensor]:
     r"""Weights and offsets of the linear discriminant of each class.
 
     .. math:: w_k = \Lambda \mu_k, \quad b_k = -\tfrac12 \mu_k \cdot \Lambda \mu_k, \quad
@@ -51,7 +51,7 @@ def discriminant(mean: Tensor, covariance: Tensor, shrinkage: float) -> Discrimi
     if failed:
         raise DataError(f"The covariance has no inverse with slda.shrinkage={shrinkage:g}: set a larger one.")
     weights = laid_out(torch.cholesky_solve(mean.T, root).T)
-    return Discriminant(weights, -0.5 * (mean * weights).sum(dim=1))
+    return weights, -0.5 * (mean * weights).sum(dim=1)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -99,7 +99,7 @@ class SLDA(TrainingFree):
                 apart = mean - (self.sums_.sum[row] - len(own) * mean) / before
                 scatter.addr_(apart, apart, alpha=before * len(own) / (before + len(own)))
         freedom = max(1, int(self.sums_.count.sum()) - len(self.sums_.count))
-        self.discriminant_ = discriminant(self.sums_.mean, scatter / freedom, self.shrinkage)
+        self.discriminant_ = Discriminant(*discriminant(self.sums_.mean, scatter / freedom, self.shrinkage))
         self.scatter_ = scatter
 
     def scores(self, graph: Graph) -> Tensor:
