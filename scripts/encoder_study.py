@@ -48,8 +48,8 @@ from ipal.learners.analytic.feature_map import FeatureMap
 from ipal.learners.analytic.learner import Analytic
 from ipal.learners.analytic.ridge import factorise, left_out_residual, leverage, ridge_weights
 from ipal.learners.analytic.selection import RIDGES, LeftOut, choose_ridge
-from ipal.learners.base import Look
 from ipal.learners.ipal import IPAL
+from ipal.learners.values import Look
 from ipal.nn.losses import unit
 from ipal.runs.runner import build_learner, resolve
 

@@ -15,11 +15,11 @@ import pytest
 import torch
 from filelock import FileLock
 
+from ipal.backend.devices import usable_device
 from ipal.backend.distributed import LOST, Team, joined
 from ipal.cli import team
 from ipal.errors import ConfigError, TeamError
 from ipal.learners import base
-from ipal.learners.base import usable_device
 from tests.support import Command
 
 PROJECT = Path(__file__).parents[2]

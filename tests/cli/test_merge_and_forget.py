@@ -238,7 +238,7 @@ def test_other_methods_can_neither_be_merged_nor_forget(
     before = Path("ipal.safetensors").read_bytes()
     for arguments in (("merge", "a.safetensors", "ipal.safetensors", "-o", "c"), ("forget", "ipal.safetensors")):
         more = ["--class", 0] if arguments[0] == "forget" else []
-        complaint(command(*arguments, *more), "method 'ipal'", "only the closed form (analytic)", "exactly")
+        complaint(command(*arguments, *more), "method 'ipal'", "only models of analytic", "exactly")
     assert Path("ipal.safetensors").read_bytes() == before
 
 

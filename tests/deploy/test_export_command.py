@@ -104,6 +104,6 @@ def test_a_file_that_says_something_else_than_the_model_is_not_kept(model: Path,
 
 def test_a_model_that_went_astray_is_not_exported(model: Path, tmp_path: Path):
     learner = NCM.load(model)
-    learner.sum_[0, 0] = float("nan")
+    learner.sums_.sum[0, 0] = float("nan")
     with pytest.raises(StoreError, match="itself gives NaN"):
         export_onnx(learner, tmp_path / "a.onnx")

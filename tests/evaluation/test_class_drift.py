@@ -9,7 +9,7 @@ from ipal.data.graph import Graph
 from ipal.data.streams import Answers, Exam, TaskStream
 from ipal.evaluation.class_drift import ClassDrift
 from ipal.evaluation.evaluate import Cloud, Row, class_clouds, confusion, counted, evaluate, recalls
-from ipal.learners.base import Look, Remembered
+from ipal.learners.values import Look, Remembered
 from ipal.runs import runner
 from ipal.runs.run_folder import RunStore
 from tests.support import Watcher

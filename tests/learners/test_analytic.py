@@ -234,10 +234,10 @@ def test_a_merged_model_goes_on_learning_and_is_saved(tmp_path):
 def test_a_merged_model_has_the_smaller_ridge_and_its_scale_whichever_comes_first():
     one = case(ridge="auto")
     a, b = (one.model("per-class", one.of(label)) for label in (0, 1))
-    a.ridge_, a.scale_, a.calibrated_ = 0.1, 5.0, 2
-    b.ridge_, b.scale_, b.calibrated_ = 0.01, 9.0, 3
+    a.ridge_, a.scale_ = 0.1, [5.0, 2]
+    b.ridge_, b.scale_ = 0.01, [9.0, 3]
     for merged in (a.merged(b), b.merged(a)):
-        assert (merged.ridge_, merged.scale_, merged.calibrated_) == (0.01, 9.0, 5)
+        assert (merged.ridge_, merged.scale_) == (0.01, [9.0, 5])
 
 
 def test_models_that_map_nodes_differently_are_not_merged():

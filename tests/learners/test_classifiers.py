@@ -9,12 +9,14 @@ import torch
 from ipal.config import TrainConfig
 from ipal.data.streams import TaskStream
 from ipal.learners import EFC, METHODS, Bare, Joint, LwF
-from ipal.learners.classifier import Classifier
 from ipal.learners.lwf import output_distillation
+from ipal.learners.trained import TrainedLearner
 from tests.learners.support import SMALL, accuracy, first_step, gradients, learn, learned, make
 
 CLASSIFIERS = pytest.mark.parametrize(
-    "method", [method for method in METHODS.values() if issubclass(method, Classifier)], ids=lambda m: m.name
+    "method",
+    [method for method in METHODS.values() if issubclass(method, TrainedLearner) and method.has_head],
+    ids=lambda m: m.name,
 )
 
 
@@ -109,7 +111,7 @@ def test_lwf_distils_nothing_at_the_first_step_and_something_later(tiny_stream: 
     whole = gradients(learner, terms["cross_entropy"])
     assert max(g.abs().max() for g in found.values()) < 1e-6 * max(g.abs().max() for g in whole.values())
     # What is left is the entropy of the softened outputs.
-    before = learner.previous_["head"](prepared.before)
+    before = prepared.before.network["head"](prepared.before.embeddings)
     assert terms["distillation"].item() == pytest.approx(output_distillation(before, before, 2.0).item())
     assert before.shape[1] == 2
     steps = learn(learner, tiny_stream.task(1)).learn(tiny_stream.task(2))

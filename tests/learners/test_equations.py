@@ -19,7 +19,6 @@ from ipal.data.graph import Graph, checked_graph
 from ipal.errors import DataError, NonFiniteError
 from ipal.learners import twp
 from ipal.learners.anchored import merged_pulls, quadratic_pull
-from ipal.learners.classifier import balanced_cross_entropy
 from ipal.learners.efc import drifted_means, feature_consolidation, feature_matrix
 from ipal.learners.ergnn import replay_weights, strangers_nearby
 from ipal.learners.ewc import elastic_penalty, likelihood_gradient
@@ -29,6 +28,7 @@ from ipal.learners.mas import length_gradient, running_mean
 from ipal.learners.polo import corrected_prototypes, density_prototype, pseudo_features
 from ipal.learners.pr import replay_cross_entropy
 from ipal.learners.slda import discriminant
+from ipal.learners.trained import balanced_cross_entropy
 from ipal.learners.training_free import propagated
 from ipal.learners.twp import attention_length, gradient_length
 from ipal.nn.encoder import GCN

@@ -126,7 +126,7 @@ def test_er_gnn_weighs_replay_by_the_numbers_of_nodes(tiny_stream: TaskStream):
     task = tiny_stream.task(1)
     terms, prepared = first_step(learner, task)
     n, kept = len(task.nodes), 10
-    now = learner.cross_entropy(learner.training_outputs(task), prepared.labels, prepared)
+    now = prepared.cross_entropy(learner.training_outputs(task), slice(None), learner.competing)
     again = learner.training_outputs(learner.buffer_)
     likelihood = again.log_softmax(dim=1)[torch.arange(10), learner.rows(learner.buffer_.labels)]
     assert terms["cross_entropy"].item() == pytest.approx(kept / (n + kept) * now.item(), rel=1e-5)

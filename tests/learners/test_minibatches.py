@@ -211,7 +211,7 @@ def test_a_class_without_a_node_in_the_batch_has_no_prototype(method: type, tiny
     task = tiny_stream.task(1)
     learner.start(task)
     prepared = learner.prepare(task)
-    here = torch.nonzero(prepared.labels == 1).flatten()
+    here = torch.nonzero(prepared.places == 1).flatten()
     batch = Batch(whole_task(Task(task.graph, task.nodes[here.numpy()], task.labels[here.numpy()]), CPU).graph, here)
     terms = learner.loss(batch, prepared)
     # As if the task had that one class: its prototype is the mean of its nodes by their own weights, and no other is

@@ -10,9 +10,9 @@ from ipal.data.graph import Graph
 from ipal.data.streams import Task, TaskStream
 from ipal.errors import DataError, NonFiniteError
 from ipal.learners import EFC, IPAL, NCM, PCL, POLO, PR
-from ipal.learners.classifier import balanced_cross_entropy
 from ipal.learners.efc import drifted_means
 from ipal.learners.polo import corrected_prototypes, density_prototype, pseudo_features
+from ipal.learners.trained import balanced_cross_entropy
 from ipal.nn import losses
 from ipal.nn.prototypes import PrototypeMemory
 from tests.learners.support import first_step, learn, learned, make
@@ -110,7 +110,7 @@ def test_polos_terms_are_its_equations_by_their_weights(tiny_stream: TaskStream)
     pseudo = pseudo_features(memory.mean, memory.variance.mean(dim=1).sqrt(), f, noise)
     replay = F.cross_entropy(learner.head_(pseudo), torch.tensor([0, 1]))
     assert terms["replay"].item() == pytest.approx(3 * replay.item(), rel=1e-4)
-    distance = torch.linalg.vector_norm(f - prepared.before, dim=1).mean()
+    distance = torch.linalg.vector_norm(f - prepared.before.embeddings, dim=1).mean()
     assert terms["distillation"].item() == pytest.approx(5 * distance.item(), rel=1e-4)
 
 
@@ -150,7 +150,7 @@ def test_efc_consolidates_in_its_feature_matrix_and_the_identity_together(tiny_s
     with torch.no_grad():
         learner.encoder_.weights[0].mul_(1.5)
     (batch,) = learner.batches(task, 0)
-    apart = learner.training_embeddings(task) - prepared.before
+    apart = learner.training_embeddings(task) - prepared.before.embeddings
     along = (apart @ learner.feature_matrix_ * apart).sum(dim=1).mean().item()
     everywhere = apart.square().sum(dim=1).mean().item()
     assert along > 0
@@ -250,7 +250,7 @@ def test_ipal_compensates_old_classes_and_pools_one_that_comes_again(tiny_stream
 def test_probabilities_are_the_softmax_of_cosines_by_temperature(method, tiny_stream: TaskStream):
     learner, graph = learned(method, tiny_stream, 1, tau=0.5), tiny_stream.exams(0)[0].graph
     scores = learner.scores(graph)
-    cosines = losses.cosine(learner.represent(graph), learner.memory_.mean if method is PCL else learner.mean_)
+    cosines = losses.cosine(learner.represent(graph), learner.memory_.mean if method is PCL else learner.sums_.mean)
     # A difference of cosines of d is odds of e^(2 d).
     odds = torch.exp(2 * (cosines[:, 0] - cosines[:, 1]))
     p = learner.probabilities(scores, graph)

@@ -96,8 +96,8 @@ def test_sums_and_products_are_those_of_propagated_features(hops, tiny_stream: T
     x = propagated(task.graph, hops)
     for row, label in enumerate(learner.classes_):
         own = x[task.nodes[task.labels == label]]
-        np.testing.assert_allclose(learner.sum_[row].numpy(), own.sum(axis=0), rtol=1e-4, atol=1e-5)
-    weights = learner.mean_
+        np.testing.assert_allclose(learner.sums_.sum[row].numpy(), own.sum(axis=0), rtol=1e-4, atol=1e-5)
+    weights = learner.sums_.mean
     np.testing.assert_allclose(learner.products(task.graph, weights), x @ weights.numpy().T, rtol=1e-4, atol=1e-5)
 
 
@@ -121,7 +121,7 @@ def test_slda_covariance_is_the_one_within_classes(tiny_stream: TaskStream):
     means = np.stack([x[y == label].mean(axis=0) for label in range(6)])
     centred = x.astype(np.float64) - means[y]
     np.testing.assert_allclose(learner.scatter_.numpy(), centred.T @ centred, rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(learner.mean_, torch.from_numpy(means), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(learner.sums_.mean, torch.from_numpy(means), rtol=1e-4, atol=1e-5)
 
 
 def test_slda_does_not_mind_where_the_features_zero_is(tiny_stream: TaskStream):
@@ -182,8 +182,8 @@ def test_where_memory_is_short_the_propagation_is_never_there_as_a_whole(
     assert all("normalised" not in vars(task.graph) for task in again)
     assert isinstance(rows, np.memmap)
     exact = not directed and not sparse
-    for name in ("sum_", "count_") if exact else ():
-        assert torch.equal(getattr(found, name), getattr(expected, name))
+    for name in ("sum", "count") if exact else ():
+        assert torch.equal(getattr(found.sums_, name), getattr(expected.sums_, name))
     for task, score in zip(tasks, scores, strict=True):
         torch.testing.assert_close(score, expected.scores(task.graph), rtol=1e-3, atol=1e-3)
 

@@ -21,8 +21,7 @@ from ipal.data.datasets import Dataset
 from ipal.data.streams import Labels, TaskStream
 from ipal.errors import ConfigError, DataError
 from ipal.evaluation.evaluate import evaluate
-from ipal.learners import METHODS
-from ipal.learners.ipal import IPAL
+from ipal.learners import METHODS, Learner
 from ipal.learners.trained import TrainedLearner
 from ipal.nn import losses
 from ipal.runs import runner
@@ -162,7 +161,7 @@ def measure(config: RunConfig, dataset: Dataset) -> tuple[dict[str, Any], dict[s
             steps += [{"task": index, **row} for row in _old_classes(old.labels, f_before, f_after)]
         if index == 0:
             at_first = now[0]
-            if isinstance(learner, IPAL):
+            if learner.hard_examples:
                 facts["hard"], hard = hard_examples(learner, at_first, task.labels)
                 arrays |= _to_draw(at_first, hard, config.seed)
     if not steps:
@@ -176,20 +175,22 @@ def measure(config: RunConfig, dataset: Dataset) -> tuple[dict[str, Any], dict[s
     return {**facts, "stream": _old_classes(tasks[0].labels, at_first, now[0])}, arrays
 
 
-def hard_examples(learner: IPAL, f: Array, labels: Labels) -> tuple[dict[str, Any], NDArray[np.bool_]]:
-    """The hard examples of the classes just learned, as IPAL chooses them, and where they and the others lie.
+def hard_examples(learner: Learner, f: Array, labels: Labels) -> tuple[dict[str, Any], NDArray[np.bool_]]:
+    """The hard examples of the classes just learned, as the method chooses them, and where they and the others lie.
 
     distance: to the class mean, in units of the class's mean. margin: cosine to the own prototype minus the best other.
     wrong: share of negative margins. lowest: share of those that margins instead of entropies would have chosen.
     """
-    cosines = losses.cosine(torch.from_numpy(f), learner.memory_.mean.double().cpu())
+    k, measure = learner.hard_examples or (0, "")
+    prototypes = torch.stack([one.mean for one in learner.remembered().values()])
+    cosines = losses.cosine(torch.from_numpy(f), prototypes.double().cpu())
     rows = learner.rows(labels).cpu()
     members = rows[None, :] == torch.arange(len(learner.labels_))[:, None]
-    nodes, _ = losses.hardest(losses.hardness(cosines.T, learner.hardness), members, learner.k)
+    nodes, _ = losses.hardest(losses.hardness(cosines.T, measure), members, k)
     hard = np.zeros(len(f), dtype=np.bool_)
     hard[nodes.numpy()] = True
     if hard.all() or len(members) < 2:
-        return {"k": learner.k}, hard  # nothing to compare with
+        return {"k": k}, hard  # nothing to compare with
     own = cosines.gather(1, rows[:, None])[:, 0]
     margin = (own - cosines.masked_fill(members.T, -torch.inf).max(dim=1).values).numpy()
     distance, lowest = np.zeros(len(f)), np.zeros(len(f), dtype=np.bool_)
@@ -199,7 +200,7 @@ def hard_examples(learner: IPAL, f: Array, labels: Labels) -> tuple[dict[str, An
         lowest[mine[np.argsort(margin[mine], kind="stable")[: hard[mine].sum()]]] = True
     of_nodes = {"distance": distance, "margin": margin, "wrong": margin < 0, "lowest": lowest}
     means = {name: (float(each[hard].mean()), float(each[~hard].mean())) for name, each in of_nodes.items()}
-    return {"k": learner.k, **means}, hard
+    return {"k": k, **means}, hard
 
 
 def principal_plane(f: Array) -> tuple[Array, float]:

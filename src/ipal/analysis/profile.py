@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
+from ipal.backend.devices import usable_device
 from ipal.config import RunConfig
 from ipal.data.datasets import Dataset
 from ipal.evaluation.evaluate import Row
-from ipal.learners.base import usable_device
 from ipal.runs import runner
 from ipal.runs.environment import PeakMemory, environment
 from ipal.runs.run_folder import RunStore

@@ -15,7 +15,6 @@ from ipal.data.datasets import Dataset
 from ipal.data.streams import Task, TaskStream
 from ipal.errors import IpalError
 from ipal.learners import Learner, load_learner
-from ipal.learners.ipal import IPAL
 from ipal.nn import losses
 from ipal.runs import runner
 from ipal.runs.run_folder import RunFolder
@@ -99,10 +98,11 @@ def _drawn(learner: Learner, task: Task, most: int, seed: int) -> tuple[NDArray[
     """Embeddings, labels and predictions of some nodes of a task, and which of them are hard examples."""
     _check_size(learner, task.graph.num_nodes)
     scores = learner.scores(learner.checked(task.graph))
-    certainty = scores if isinstance(learner, IPAL) else learner.probabilities(scores, task.graph).log()
+    number, measure = learner.hard_examples or (HARD, "entropy")
+    certainty = scores if learner.hard_examples else learner.probabilities(scores, task.graph).log()
     mine = torch.from_numpy(task.nodes).to(scores.device)
-    difficulty = losses.hardness(certainty[mine].T, _hardness(learner)).cpu().numpy()
-    chosen, hard = _choose(difficulty, task.labels, _number_of_hard(learner), most, np.random.default_rng(seed))
+    difficulty = losses.hardness(certainty[mine].T, measure).cpu().numpy()
+    chosen, hard = _choose(difficulty, task.labels, number, most, np.random.default_rng(seed))
     rows = mine[torch.from_numpy(chosen).to(mine.device)]
     f = learner.represent(task.graph)[rows].cpu().float().numpy()
     return f, task.labels[chosen].astype(str), learner.likeliest(scores[rows]).astype(str), hard
@@ -145,18 +145,11 @@ def _check_size(learner: Learner, num_nodes: int) -> None:
         )
 
 
-def _number_of_hard(learner: Learner) -> int:
-    return learner.k if isinstance(learner, IPAL) else HARD
-
-
-def _hardness(learner: Learner) -> str:
-    return learner.hardness if isinstance(learner, IPAL) else "entropy"
-
-
 def _hard_in_words(learner: Learner) -> str:
     what = {
         "entropy": "whose class is least certain (largest entropy)",
         "margin": "whose two likeliest classes are closest",
         "energy": "of the highest energy",
-    }[_hardness(learner)]
-    return f"{what}, {_number_of_hard(learner)} of each class"
+    }
+    number, measure = learner.hard_examples or (HARD, "entropy")
+    return f"{what[measure]}, {number} of each class"

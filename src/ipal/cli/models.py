@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -13,9 +13,6 @@ from ipal.cli.app import RUNS, AsJson, Runs
 from ipal.errors import ConfigError, DataError, StoreError
 from ipal.runs.run_folder import RunFolder, RunStore
 from ipal.system.files import alone_with, check_target
-
-if TYPE_CHECKING:
-    from ipal.learners import Analytic
 
 Force = Annotated[bool, typer.Option("--force", help="Let -o replace a file that exists.")]
 
@@ -43,7 +40,7 @@ def merge(
     for place, file in enumerate(files):
         if file in files[:place]:
             raise ConfigError(f"{file} is named twice: its nodes would count twice.")
-    parts = [_closed_form(file) for file in files]
+    parts = [_with_sums(file) for file in files]
     whole = parts[0]
     for part in parts[1:]:
         whole = whole.merged(part)
@@ -141,7 +138,7 @@ def forget(
     source = RunStore(runs).model_file(model)
     target = source if out is None else new_file(out, force)
     read = _stamp(source)
-    learner = _closed_form(source)
+    learner = _with_sums(source)
     before = learner.nodes_behind_class()
     if classes:
         by_name = {str(label): label for label in learner.labels_}
@@ -180,7 +177,7 @@ def forget(
         _show_change(before, after, sense, target)
 
 
-def _take_away(learner: "Analytic", path: Path, sense: str, which: str | None, directed: bool) -> None:
+def _take_away(learner: Any, path: Path, sense: str, which: str | None, directed: bool) -> None:
     from ipal.data.datasets.forget_file import read_departure
     from ipal.learners.from_pyg import departure_of
 
@@ -199,14 +196,16 @@ def _take_away(learner: "Analytic", path: Path, sense: str, which: str | None, d
     learner.forget_rows(file)
 
 
-def _closed_form(path: Path) -> "Analytic":
-    from ipal.learners import Analytic, load_learner
+def _with_sums(path: Path) -> Any:
+    """A model that can be merged and made to forget."""
+    from ipal.learners import METHODS, load_learner
 
     learner = load_learner(path)
-    if not isinstance(learner, Analytic):
+    if not learner.forgets:
+        able = ", ".join(name for name, method in METHODS.items() if method.forgets)
         raise StoreError(
-            f"{path} is a model of the method '{learner.name}': only the closed form (analytic) can be merged and made "
-            "to forget exactly."
+            f"{path} is a model of the method '{learner.name}': only models of {able} can be merged and made to forget "
+            "exactly."
         )
     return learner
 

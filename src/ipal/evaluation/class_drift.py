@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ipal.backend.finite import not_finite
 from ipal.evaluation.evaluate import Cloud
-from ipal.learners.base import Remembered
 from ipal.learners.state import laid_out
+from ipal.learners.values import Remembered
 
 UNIT = "the class's own spread when it was learned (root mean squared distance of its test nodes from their mean)"
 Movement = dict[str, dict[str, float | None]]

@@ -13,7 +13,7 @@ from torch import Tensor
 from ipal.data.graph import Graph
 from ipal.data.streams import Answers, Exam
 from ipal.evaluation.metrics import ACCURACIES
-from ipal.learners.base import Look
+from ipal.learners.values import Look
 
 Pair = tuple[Any, Any]
 """The true class of a node, and the predicted one."""

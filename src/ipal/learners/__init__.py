@@ -20,6 +20,7 @@ from ipal.learners.ncm import NCM
 from ipal.learners.pcl import PCL
 from ipal.learners.polo import POLO
 from ipal.learners.pr import PR
+from ipal.learners.saved import of_state
 from ipal.learners.slda import SLDA
 from ipal.learners.state import State
 from ipal.learners.twp import TWP
@@ -73,4 +74,4 @@ def load_learner(path: str | Path, *, device: str = "cpu") -> Learner:
             f"{path} holds a model of the method '{str(method)[:60]}', which is not known here: name the plugin that "
             "has it with --plugin, or install its package."
         )
-    return METHODS[method].of_state(state, path, device)
+    return of_state(METHODS[method], state, path, device)

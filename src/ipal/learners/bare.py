@@ -4,11 +4,20 @@ from typing import ClassVar
 
 from pydantic.dataclasses import dataclass
 
-from ipal.learners.classifier import Classifier
+from ipal.backend.batches import Batch
+from ipal.learners.trained import Competing, Lesson, TrainedLearner
+from ipal.learners.values import Terms
 
 
 @dataclass(kw_only=True, eq=False)
-class Bare(Classifier):
+class Bare(TrainedLearner[Lesson]):
     """Cross-entropy on the current task, nothing against forgetting: the lower reference."""
 
+    competing: Competing = "seen"
+
     name: ClassVar[str] = "bare"
+    recordable: ClassVar[bool] = True
+
+    def loss(self, batch: Batch, lesson: Lesson) -> Terms:
+        logits = self.head_(self.encoder_(batch.graph))
+        return {"cross_entropy": lesson.cross_entropy(logits, batch.positions, self.competing)}

@@ -5,10 +5,10 @@ A method says how it learns a task (`teach`), what it makes of a node (`represen
 """
 
 import dataclasses
-from abc import ABCMeta, abstractmethod
-from collections.abc import Callable, Iterator
-from copy import copy
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -17,69 +17,33 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, field_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from ipal.backend.distributed import team
+from ipal.backend.devices import usable_device
 from ipal.backend.finite import check_scores, check_tensors
-from ipal.config import Seed, explain, usable_number
+from ipal.config import Seed, usable_number
 from ipal.data.graph import Graph
 from ipal.data.streams import Labels, Task
 from ipal.errors import ConfigError, DataError
+from ipal.learners import saved, settings
+from ipal.learners.checks import Shapes
 from ipal.learners.draft import drafted
+from ipal.learners.facts import Facts
 from ipal.learners.from_pyg import graph_of, task_of
-from ipal.learners.saved import UNFITTED, Saved
+from ipal.learners.kept import ClassStatistics, Kept, Parameters, RandomState
+from ipal.learners.state import State, laid_out
+from ipal.learners.values import Extents, HardExamples, Look, Remembered, Terms
+from ipal.system import plugins
 from ipal.system.tracing import span
 
 if TYPE_CHECKING:  # for its name alone: importing it takes seconds
     from torch_geometric.data import Data
 
-Terms = dict[str, Tensor]
-SHARED_SETTINGS = {"seed", "device", "encoder", "train", "batch"}
-"""Fields that are the run's, not one method's own."""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Remembered:
-    """What is kept of the rows of one class, in the space of `represent`: what an audit tries to undo."""
-
-    count: int | None
-    """Training nodes behind it, where known."""
-    mean: Tensor
-    second: Callable[[], Tensor] | None = None
-    """Gives the sum of products of the class's rows, (width, width); None where it is not kept. Made when asked for:
-    those of all classes at once may not fit into memory."""
-    shared: Callable[[], Tensor] | None = None
-    """Gives such a matrix of all classes together, each with a weight of its own; None where it is not kept."""
-
-
-class Look(NamedTuple):
-    """What a learner makes of a graph."""
-
-    labels: Labels
-    """The likeliest class of every node."""
-    embeddings: Tensor | None
-    """Where every node lies, of learners that move them; None of those whose features stay where they are."""
-
-
-class _Explaining(ABCMeta):
-    """Makes a learner built by hand complain as one built from a file's settings: as a ConfigError."""
-
-    def __call__(cls, *arguments: Any, **settings: Any) -> Any:
-        if arguments:
-            raise ConfigError(f"The settings of {cls.__name__} go by name, as {cls.__name__}(seed=1).")
-        try:
-            return super().__call__(**settings)
-        except ValidationError as error:
-            raise _explained(cls, error) from error
-
-
-def _explained(learner: Any, error: ValidationError) -> ConfigError:
-    own = [f"{learner.name}.{name}" for name in learner.own_settings()]
-    return explain(error, own, prefix=f"{learner.name}.")
+UNFITTED = "This model has learned nothing yet: call partial_fit first."
 
 
 @dataclass(
     config=ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False), kw_only=True, eq=False
 )
-class Learner(Saved, metaclass=_Explaining):
+class Learner(metaclass=settings.Explaining):
     """A continual learner on graphs: `partial_fit` one task after the other, `predict` over all classes so far."""
 
     seed: Seed = 0
@@ -89,8 +53,15 @@ class Learner(Saved, metaclass=_Explaining):
 
     name: ClassVar[str]
     stores_exemplars: ClassVar[bool] = False
-    keeps: ClassVar[dict[str, str]] = {"generator": "random state"}
-    """What each group of the state's tensors is, in words."""
+    """Whether raw nodes are kept: every table marks such a method."""
+    stores_all_tasks: ClassVar[bool] = False
+    """Whether all tasks so far are kept and learned from as one."""
+    forgets: ClassVar[bool] = False
+    """Whether it has `merged`, `forget_class`, `forget_rows` and `forget_nodes`."""
+    kept: ClassVar[tuple[Kept, ...]] = (RandomState("generator", "random state"),)
+    """What a class adds to the state; `declared` has all of it."""
+    schema: ClassVar[type[Facts]] = Facts
+    """The plain data of the state: what a method adds to `Facts` are attributes of these names with an underscore."""
 
     _usable = field_validator("*")(usable_number)
 
@@ -132,16 +103,15 @@ class Learner(Saved, metaclass=_Explaining):
     def memory_report(self) -> dict[str, Any]:
         """Everything that a saved model holds, in bytes and in words; and what is kept only while learning goes on."""
         self._require_fitted()
-        sizes: dict[str, int] = {}
-        for key, tensor in self.tensors().items():
-            group = key.split(".")[0]
-            sizes[group] = sizes.get(group, 0) + tensor.numel() * tensor.element_size()
-        items = [{"kind": group, "what": self.keeps[group], "bytes": size} for group, size in sizes.items()]
-        saved = [item for item in items if item["kind"] not in self.only_while_learning]
+        sizes = {
+            kept: sum(tensor.numel() * tensor.element_size() for tensor in kept.tensors(self).values())
+            for kept in self.declared().values()
+        }
+        items = {kept: {"kind": kept.name, "what": kept.what, "bytes": size} for kept, size in sizes.items() if size}
         return {
-            "items": saved,
-            "bytes": sum(sizes.values()) - sum(sizes.get(group, 0) for group in self.only_while_learning),
-            "only_while_learning": [item for item in items if item not in saved],
+            "items": [item for kept, item in items.items() if not kept.only_while_learning],
+            "bytes": sum(size for kept, size in sizes.items() if not kept.only_while_learning),
+            "only_while_learning": [item for kept, item in items.items() if kept.only_while_learning],
             "stores_exemplars": self.stores_exemplars,
             "nodes_behind_class": self.nodes_behind_class(),
         }
@@ -186,11 +156,37 @@ class Learner(Saved, metaclass=_Explaining):
 
     def nodes_behind_class(self) -> dict[str, int]:
         """How many training nodes stand behind what is kept of each class, where it is known."""
-        return {}
+        kept = self._class_statistics
+        return {} if kept is None else dict(zip(map(str, self.labels_), kept.count.tolist(), strict=False))
 
     def remembered(self) -> dict[str, Remembered]:
         """What is kept of the rows of each class; nothing where only weights are, or the nodes themselves."""
-        return {}
+        kept, counts = self._class_statistics, self.nodes_behind_class().items()
+        means = () if kept is None else kept.mean
+        return {name: Remembered(count, mean) for (name, count), mean in zip(counts, means, strict=True)}
+
+    @property
+    def _class_statistics(self) -> ClassStatistics | None:
+        values = (kept.value(self) for kept in self.declared().values())
+        return next((value for value in values if isinstance(value, ClassStatistics)), None)
+
+    def exported(self, rows: Any) -> tuple[Any, Any]:
+        """Scores and probabilities in the words of an exported program, from the rows of `export.program`.
+
+        Rows are the nodes' features, or their embeddings where an encoder makes them.
+        """
+        raise ConfigError(f"The method '{self.name}' does not say how it is exported: define `exported`.")
+
+    @property
+    def hard_examples(self) -> HardExamples | None:
+        """How the method chooses hard examples of a class; None where it chooses none."""
+        return None
+
+    @classmethod
+    def working_memory(cls, extents: Extents) -> tuple[int, int]:
+        """Bytes that learning and predicting take about, besides graphs and weights: at once, and in pieces."""
+        columns = 12 * extents.tested_nodes * extents.classes
+        return columns + extents.operators, columns + extents.piece
 
     def choices(self) -> dict[str, Any]:
         """What the method decided by itself, and why; nothing where all is set by hand."""
@@ -218,7 +214,7 @@ class Learner(Saved, metaclass=_Explaining):
             elif not set(np.unique(task.labels).tolist()) <= set(self.labels_):
                 raise DataError("The state to go on from is not from the middle of this task: it lacks classes of it.")
             yield from self.teach(task, first_epoch)
-            check_tensors(self.tensors(), self.keeps)
+            check_tensors(self.tensors(), self.meanings())
             del self.__dict__["_before"]
         except BaseException as error:
             if self.__dict__ is draft:
@@ -297,6 +293,84 @@ class Learner(Saved, metaclass=_Explaining):
         if not self.is_fitted:
             raise ConfigError(UNFITTED)
 
+    # ------------------------------------------------------------------ state as a value
+
+    @classmethod
+    def declared(cls) -> dict[str, Kept]:
+        """All that is kept, by name: what every class of the method declares."""
+        return {kept.name: kept for base in reversed(cls.__mro__) for kept in vars(base).get("kept", ())}
+
+    @classmethod
+    def meanings(cls) -> dict[str, str]:
+        """What each group of the state's tensors is, in words."""
+        return {name: kept.what for name, kept in cls.declared().items()}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors that make the state, by name."""
+        return {name: tensor for kept in self.declared().values() for name, tensor in kept.tensors(self).items()}
+
+    def parameters(self) -> Parameters:
+        """What is trained, by name; nothing where nothing is."""
+        return {}
+
+    def facts(self) -> dict[str, Any]:
+        """The plain data of the state."""
+        own = {name: getattr(self, f"{name}_") for name in self._own_facts()}
+        always = {"method": self.name, "settings": self.settings(), "num_features": self.num_features_}
+        made_with = plugins.record(type(self), *map(type, vars(self).values()))
+        return {**always, "labels": list(self.labels_), **made_with, **own}
+
+    def load_facts(self, facts: Mapping[str, Any]) -> None:
+        """Take over what `facts` gave."""
+        self.labels_ = list(facts["labels"])
+        for name in self._own_facts():
+            setattr(self, f"{name}_", facts[name])
+
+    @classmethod
+    def _own_facts(cls) -> list[str]:
+        return [name for name in cls.schema.model_fields if name not in Facts.model_fields]
+
+    def shapes(self, facts: Mapping[str, Any]) -> Shapes:
+        """Tensors whose sizes follow from settings and facts, checked before memory is taken for them."""
+        for kept in self.declared().values():
+            yield from kept.shapes(self.sizes(facts))
+
+    def sizes(self, facts: Mapping[str, Any]) -> dict[str, int]:
+        """What the declared shapes are made of."""
+        return {"classes": len(facts["labels"]), "features": facts["num_features"]}
+
+    def renewed(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Tensors of a state that an earlier version wrote, in the form of this one."""
+        return tensors
+
+    def state(self) -> State:
+        """The learner as a value: enough to go on exactly as if never interrupted."""
+        return State({name: laid_out(tensor) for name, tensor in self.tensors().items()}, self.facts())
+
+    def restore(self, state: State, *, whole: bool = False, source: str = "The saved state") -> None:
+        """Become the learner that `state` was taken from, or stay as it is where `state` is not sound.
+
+        `whole`: a model, not a checkpoint, which may be in the middle of a task. `source` names it in complaints.
+        """
+        saved.restore(self, state, whole=whole, source=source)
+
+    def save(self, path: str | Path, *, moments: bool = False) -> None:
+        """Write the learner to one file, whole or not at all.
+
+        Without the optimiser's moments: they say much about the last task's nodes, and only who goes on training
+        exactly as if never saved needs them. Without them, the next task starts with fresh ones.
+        """
+        self._require_fitted()
+        if self.is_learning:
+            raise ConfigError("A task is being learned: a model can be saved when it is done.")
+        kept = [one.tensors(self) for one in self.declared().values() if moments or not one.only_while_learning]
+        State({name: tensor for one in kept for name, tensor in one.items()}, self.facts()).save(Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path, *, device: str = "cpu") -> Self:
+        """A learner from a file written by `save`. Nothing is unpickled."""
+        return saved.of_state(cls, State.load(Path(path)), path, device)
+
     # ------------------------------------------------------------------ settings
 
     def settings(self) -> dict[str, Any]:
@@ -305,60 +379,24 @@ class Learner(Saved, metaclass=_Explaining):
         return plain
 
     @classmethod
-    def from_settings(cls, settings: dict[str, Any]) -> Self:
+    def from_settings(cls, values: dict[str, Any]) -> Self:
         """A learner from plain data; every complaint names the setting and the closest known one."""
         try:
-            return TypeAdapter(cls).validate_python(settings)
+            return TypeAdapter(cls).validate_python(values)
         except ValidationError as error:
-            raise _explained(cls, error) from error
+            raise settings.explained(cls, error) from error
 
     @classmethod
     def own_settings(cls) -> dict[str, Any]:
         """The fields that this method adds, with their descriptions."""
-        described = cls.__pydantic_fields__  # type: ignore[attr-defined]
-        # Copies: pydantic's own record of a class is not ours to change.
-        own = {name: copy(info) for name, info in described.items() if name not in SHARED_SETTINGS}
-        for name, info in own.items():  # a field taken over from a base class has left its docstring there
-            origin = next(base for base in reversed(cls.__mro__) if name in getattr(base, "__pydantic_fields__", {}))
-            info.description = info.description or origin.__pydantic_fields__[name].description  # type: ignore[attr-defined]
-        return own
+        return settings.own_settings(cls)
 
     @classmethod
     def shared_settings(cls) -> set[str]:
         """Which of the run's settings this method uses."""
-        return SHARED_SETTINGS & cls.__pydantic_fields__.keys()  # type: ignore[attr-defined,no-any-return]
+        return settings.SHARED_SETTINGS & cls.__pydantic_fields__.keys()  # type: ignore[attr-defined,no-any-return]
 
     @classmethod
     def describe(cls) -> dict[str, Any]:
         """The method as plain facts: name, what it is, its settings."""
-        settings = [
-            {"name": name, "default": info.default, "about": info.description}
-            for name, info in cls.own_settings().items()
-        ]
-        about = (cls.__doc__ or "").strip().splitlines()[0]
-        return {
-            "name": cls.name,
-            "about": about,
-            "stores_exemplars": cls.stores_exemplars,
-            "settings": settings,
-        }
-
-
-def usable_device(name: str) -> torch.device:
-    """A device that is there, or a sentence."""
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigError(f"Unknown device '{name}': use cpu, cuda or cuda:N.") from error
-    if device.type not in {"cpu", "cuda"}:
-        raise ConfigError(f"Unknown device '{name}': use cpu, cuda or cuda:N.")
-    if device.type == "cpu":
-        return device
-    if team().size > 1 and device.index is not None:
-        raise ConfigError(f"The device '{name}' is one GPU for all processes: use --device cuda, each takes its own.")
-    number = team().local_rank if device.index is None else device.index
-    if number >= torch.cuda.device_count():
-        found = f"{torch.cuda.device_count()} CUDA device(s) found"
-        fewer = "start no more processes on a machine than it has GPUs, or " * (team().size > 1)
-        raise ConfigError(f"The device 'cuda:{number}' is not there ({found}): {fewer}use --device cpu.")
-    return torch.device("cuda", number)
+        return settings.describe(cls)

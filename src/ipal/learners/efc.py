@@ -8,9 +8,8 @@ weighted so, every class counting the same; the covariances' ridge is 0.1, which
 """
 
 import dataclasses
-from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -22,10 +21,12 @@ from ipal.config import Draws
 from ipal.data.streams import Task
 from ipal.errors import DataError
 from ipal.learners.analytic.ridge import shifted_cholesky
-from ipal.learners.base import Remembered, Terms
-from ipal.learners.checks import Shapes, check_shapes, check_symmetric, check_type, require
-from ipal.learners.classifier import Classifier, Lesson, balanced_cross_entropy
-from ipal.learners.gaussian_memory import RemembersClasses
+from ipal.learners.checks import check_shapes, check_symmetric, require
+from ipal.learners.gaussian_memory import PROTOTYPES
+from ipal.learners.kept import Kept
+from ipal.learners.trained import Lesson, TrainedLearner, balanced_cross_entropy
+from ipal.learners.values import Remembered, Terms
+from ipal.nn.prototypes import PrototypeMemory
 
 
 def feature_matrix(W: Tensor, p: Tensor) -> Tensor:
@@ -71,8 +72,17 @@ class Replay(Lesson):
     """(old classes, width, width), Cholesky factors of their covariances."""
 
 
+def check_covariance(learner: Any, covariance: Tensor, whole: bool) -> None:
+    """Refuse what is not one covariance for every prototype."""
+    width = learner.encoder.width
+    check_shapes({"covariance": covariance}, [("covariance", (len(learner.memory_), width, width))])
+    check_symmetric(covariance, "covariance")
+    _, failed = shifted_cholesky(covariance, learner.ridge)
+    require(not failed, "'covariance' holds what is no covariance")
+
+
 @dataclass(kw_only=True, eq=False)
-class EFC(RemembersClasses[Lesson], Classifier):
+class EFC(TrainedLearner[Replay]):
     """Elastic feature consolidation: drift is bounded where it matters, old classes are replayed from Gaussians."""
 
     strength: float = Field(10.0, ge=0)
@@ -86,21 +96,23 @@ class EFC(RemembersClasses[Lesson], Classifier):
     samples: Draws = 20
     """Features drawn for each old class at each step."""
 
-    competing: ClassVar[Literal["seen"]] = "seen"  # type: ignore[misc]  # no setting: the replay decides it
     name: ClassVar[str] = "efc"
     looks_back: ClassVar[bool] = True
-    keeps: ClassVar[dict[str, str]] = (
-        Classifier.keeps
-        | RemembersClasses.keeps
-        | {
-            "covariance": "per class: full covariance of its embeddings",
-            "feature_matrix": "which directions of the embeddings the outputs depend on",
-        }
+    recordable: ClassVar[bool] = True
+    kept: ClassVar[tuple[Kept, ...]] = (
+        PROTOTYPES,
+        Kept("covariance", "per class: full covariance of its embeddings", check=check_covariance),
+        Kept(
+            "feature_matrix",
+            "which directions of the embeddings the outputs depend on",
+            shape=("width", "width"),
+        ),
     )
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)
         width, device = self.encoder.width, self.generator_.device
+        self.memory_ = PrototypeMemory.empty(width, device)
         self.covariance_ = torch.zeros(0, width, width, device=device)
         self.feature_matrix_ = torch.zeros(width, width, device=device)
 
@@ -111,39 +123,38 @@ class EFC(RemembersClasses[Lesson], Classifier):
             raise DataError(f"A covariance has no square root with efc.ridge={self.ridge:g}: set a larger one.")
         return Replay(**vars(lesson), roots=roots)
 
-    def terms(self, f: Tensor, batch: Batch, prepared: Lesson) -> Terms:
-        if prepared.before is None or not len(prepared.old):
-            return super().terms(f, batch, prepared)
-        assert isinstance(prepared, Replay)
-        labels = prepared.labels[batch.positions]
+    def loss(self, batch: Batch, lesson: Replay) -> Terms:
+        f, labels = self.encoder_(batch.graph), lesson.labels[batch.positions]
         logits = self.head_(f)
-        drawn = self._draw(prepared)
+        if lesson.before is None or not len(lesson.old):
+            return {"cross_entropy": balanced_cross_entropy(logits, labels)}
+        drawn = self._draw(lesson)
         mixed = torch.cat([logits, self.head_(drawn)])
-        mixed_labels = torch.cat([labels, prepared.old.repeat_interleave(self.samples)])
+        mixed_labels = torch.cat([labels, lesson.old.repeat_interleave(self.samples)])
         eye = torch.eye(f.shape[1], device=f.device)
         metric = self.strength * self.feature_matrix_ + self.damping * eye
         return {
-            "cross_entropy": balanced_cross_entropy(logits.index_fill(1, prepared.old, -torch.inf), labels),
+            "cross_entropy": lesson.cross_entropy(logits, batch.positions, "current"),
             "replay": balanced_cross_entropy(mixed, mixed_labels),
-            "consolidation": feature_consolidation(f, self.seen_before(batch, prepared.before), metric),
+            "consolidation": feature_consolidation(f, lesson.before.of(batch), metric),
         }
 
-    def _draw(self, prepared: Replay) -> Tensor:
+    def _draw(self, lesson: Replay) -> Tensor:
         """`samples` features of each old class's Gaussian."""
-        root, mean = prepared.roots, self.memory_.mean[prepared.old]
+        root, mean = lesson.roots, self.memory_.mean[lesson.old]
         noise = torch.randn(len(mean), self.samples, mean.shape[1], generator=self.generator_, device=mean.device)
         drawn: Tensor = (mean[:, None] + noise @ root.mT).flatten(0, 1)
         return drawn
 
-    def end_task(self, task: Task, prepared: Lesson) -> None:
+    def end_task(self, task: Task, lesson: Replay) -> None:
         f = self.training_embeddings(task)
-        if prepared.before is not None and len(prepared.old):
-            mu = self.memory_.mean[prepared.old]
-            moved = drifted_means(mu, f, prepared.before, self.feature_matrix_, self.sigma)
-            self.memory_ = self.memory_.moved(prepared.old, moved)
+        if lesson.before is not None and len(lesson.old):
+            mu = self.memory_.mean[lesson.old]
+            moved = drifted_means(mu, f, lesson.before.embeddings, self.feature_matrix_, self.sigma)
+            self.memory_ = self.memory_.moved(lesson.old, moved)
         self.feature_matrix_ = feature_matrix(self.head_.weight, self.head_(f).softmax(dim=1))
-        for label in prepared.current:
-            self._remember(label[None], f[prepared.labels == label])
+        for label in lesson.current:
+            self._remember(label[None], f[lesson.labels == label])
 
     def _remember(self, row: Tensor, f: Tensor) -> None:
         """Add a class; one that was known is pooled with what is known of it, as the memory pools its means."""
@@ -168,25 +179,3 @@ class EFC(RemembersClasses[Lesson], Classifier):
         """Sum of products of a class's rows, from mean and covariance."""
         mean = self.memory_.mean[row]
         return int(self.memory_.count[row]) * (self.covariance_[row] + torch.outer(mean, mean))
-
-    def tensors(self) -> dict[str, Tensor]:
-        own = {"covariance": self.covariance_, "feature_matrix": self.feature_matrix_}
-        return super().tensors() | own
-
-    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
-        super().load_tensors(tensors)
-        device = self.generator_.device
-        self.covariance_, self.feature_matrix_ = tensors["covariance"].to(device), tensors["feature_matrix"].to(device)
-
-    def shapes(self, facts: Mapping[str, Any]) -> Shapes:
-        yield from super().shapes(facts)
-        yield "feature_matrix", (self.encoder.width, self.encoder.width)
-
-    def check(self, whole: bool) -> None:
-        super().check(whole)
-        width = self.encoder.width
-        check_shapes({"covariance": self.covariance_}, [("covariance", (len(self.memory_), width, width))])
-        check_type(torch.float32, self.covariance_, self.feature_matrix_)
-        check_symmetric(self.covariance_, "covariance")
-        _, failed = shifted_cholesky(self.covariance_, self.ridge)
-        require(not failed, "'covariance' holds what is no covariance")

@@ -21,10 +21,10 @@ from ipal.backend.batches import Batch
 from ipal.backend.operators import operators
 from ipal.config import Count
 from ipal.data.streams import Task
-from ipal.learners.base import Terms
-from ipal.learners.checks import require
-from ipal.learners.classifier import Classifier, Lesson, balanced_cross_entropy
-from ipal.learners.exemplars import disjoint_union, excerpt, task_of_tensors, task_tensors, without_edges
+from ipal.learners.exemplars import Nodes, disjoint_union, excerpt, without_edges
+from ipal.learners.kept import Kept
+from ipal.learners.trained import Competing, Lesson, TrainedLearner, balanced_cross_entropy
+from ipal.learners.values import Terms
 
 
 def strangers_nearby(f: Tensor, labels: Tensor, distance: float) -> Tensor:
@@ -64,9 +64,10 @@ class Rehearsed(Lesson):
 
 
 @dataclass(kw_only=True, eq=False)
-class ERGNN(Classifier):
+class ERGNN(TrainedLearner[Rehearsed]):
     """Experience replay: nodes of old classes are kept, without edges, and learned again."""
 
+    competing: Competing = "seen"
     budget: Count = 100
     """Nodes kept of every class."""
     choice: Literal["coverage", "mean"] = "coverage"
@@ -76,7 +77,8 @@ class ERGNN(Classifier):
 
     name: ClassVar[str] = "er-gnn"
     stores_exemplars: ClassVar[bool] = True
-    keeps: ClassVar[dict[str, str]] = Classifier.keeps | {"buffer": "nodes of old classes, without edges"}
+    recordable: ClassVar[bool] = True
+    kept: ClassVar[tuple[Kept, ...]] = (Nodes("buffer", "nodes of old classes, without edges"),)
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)
@@ -86,22 +88,24 @@ class ERGNN(Classifier):
         kept = self.rows(np.zeros(0) if self.buffer_ is None else self.buffer_.labels)
         return Rehearsed(**vars(super().prepare(task)), kept=kept)
 
-    def terms(self, f: Tensor, batch: Batch, prepared: Lesson) -> Terms:
-        terms = super().terms(f, batch, prepared)
+    def loss(self, batch: Batch, lesson: Rehearsed) -> Terms:
+        logits = self.head_(self.encoder_(batch.graph))
+        cross_entropy = lesson.cross_entropy(logits, batch.positions, self.competing)
         if self.buffer_ is None:
-            return terms
-        assert isinstance(prepared, Rehearsed)
-        now, again = replay_weights(len(prepared.labels), len(self.buffer_.nodes))
-        logits = self.head_(self.encoder_(operators(self.buffer_, self.generator_.device)))
-        replay = balanced_cross_entropy(logits, prepared.kept)
-        return {"cross_entropy": now * terms["cross_entropy"], "replay": again * replay}
+            return {"cross_entropy": cross_entropy}
+        now, again = replay_weights(len(lesson.labels), len(self.buffer_.nodes))
+        replayed = self.head_(self.encoder_(operators(self.buffer_, self.generator_.device)))
+        return {
+            "cross_entropy": now * cross_entropy,
+            "replay": again * balanced_cross_entropy(replayed, lesson.kept),
+        }
 
-    def end_task(self, task: Task, prepared: Lesson) -> None:
+    def end_task(self, task: Task, lesson: Rehearsed) -> None:
         f = self.training_embeddings(task)
         chosen = []
-        crowd = strangers_nearby(f, prepared.labels, self.distance) if self.choice == "coverage" else None
-        for label in prepared.current:
-            own = torch.nonzero(prepared.labels == label)[:, 0]
+        crowd = strangers_nearby(f, lesson.labels, self.distance) if self.choice == "coverage" else None
+        for label in lesson.current:
+            own = torch.nonzero(lesson.labels == label)[:, 0]
             far = torch.linalg.vector_norm(f[own] - f[own].mean(dim=0), dim=1)
             order = far.argsort(stable=True)
             if crowd is not None:
@@ -113,18 +117,3 @@ class ERGNN(Classifier):
             others = np.flatnonzero(~np.isin(self.buffer_.labels, kept.labels))
             kept = disjoint_union(excerpt(self.buffer_, others, hops=0), kept)
         self.buffer_ = kept
-
-    def tensors(self) -> dict[str, Tensor]:
-        buffer = self.buffer_
-        kept = {} if buffer is None else task_tensors(buffer, self.rows(buffer.labels), "buffer")
-        return super().tensors() | kept
-
-    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
-        super().load_tensors(tensors)
-        if "buffer.labels" in tensors:
-            self.buffer_ = task_of_tensors(tensors, "buffer", self.classes_, self.num_features_)
-
-    def check(self, whole: bool) -> None:
-        super().check(whole)
-        kept = [] if self.buffer_ is None else self.buffer_.labels.tolist()
-        require(not whole or set(kept) == set(self.labels_), "it does not keep nodes of every class")

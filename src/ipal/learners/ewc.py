@@ -7,6 +7,7 @@ another quantity; `fisher: batch` gives it. Differences from the paper: the pull
 sum, which is the same function up to a constant.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import torch
@@ -15,9 +16,13 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from ipal.backend.batches import Batch
 from ipal.data.streams import Task
-from ipal.learners.anchored import AnchoredLearner, Parameters, quadratic_pull
-from ipal.learners.classifier import Lesson
+from ipal.learners import anchored
+from ipal.learners.anchored import quadratic_pull
+from ipal.learners.kept import Kept, Parameters
+from ipal.learners.trained import Competing, Lesson, TrainedLearner
+from ipal.learners.values import Terms
 from ipal.nn.per_node_gradients import network_importance
 
 
@@ -32,7 +37,7 @@ def likelihood_gradient(logits: Tensor, labels: Tensor) -> Tensor:
     return F.one_hot(labels, logits.shape[1]) - logits.softmax(dim=1)
 
 
-def elastic_penalty(theta: Parameters, fisher: Parameters, anchor: Parameters) -> Tensor:
+def elastic_penalty(theta: Mapping[str, Tensor], fisher: Parameters, anchor: Parameters) -> Tensor:
     r"""Pull of every parameter to its old value, by its Fisher information.
 
     .. math:: \frac{1}{2} \sum_i F_i (\theta_i - \theta^*_i)^2
@@ -43,25 +48,44 @@ def elastic_penalty(theta: Parameters, fisher: Parameters, anchor: Parameters) -
 
 
 @dataclass(kw_only=True, eq=False)
-class EWC(AnchoredLearner):
+class EWC(TrainedLearner[Lesson]):
     """Elastic weight consolidation: important parameters stay near their old values, by Fisher information."""
 
+    competing: Competing = "seen"
     strength: float = Field(1e4, ge=0)
     """Weight of the penalty, the paper's lambda."""
     fisher: Literal["per-node", "batch"] = "per-node"
     """Mean of squared gradients of single nodes, or the squared gradient of the mean (as widely used)."""
 
     name: ClassVar[str] = "ewc"
+    looks_at_whole_tasks: ClassVar[bool] = True
+    recordable: ClassVar[bool] = True
+    kept: ClassVar[tuple[Kept, ...]] = anchored.KEPT
 
-    def pull(self) -> Tensor:
-        return self.strength * elastic_penalty(dict(self.network_.named_parameters()), self.importance_, self.anchor_)
+    def initialise(self, num_features: int) -> None:
+        super().initialise(num_features)
+        self.importance_: Parameters = {}
+        self.anchor_: Parameters = {}
 
-    def importance(self, task: Task, prepared: Lesson) -> Parameters:
+    def loss(self, batch: Batch, lesson: Lesson) -> Terms:
+        logits = self.head_(self.encoder_(batch.graph))
+        terms = {"cross_entropy": lesson.cross_entropy(logits, batch.positions, self.competing)}
+        if self.importance_:
+            theta = dict(self.network_.named_parameters())
+            terms["pull"] = self.strength * elastic_penalty(theta, self.importance_, self.anchor_)
+        return terms
+
+    def end_task(self, task: Task, lesson: Lesson) -> None:
+        new, theta = self._importance(task, lesson), anchored.copied(self.parameters())
+        self.anchor_ = anchored.merged_pulls(self.importance_, self.anchor_, new, theta)
+        self.importance_ = {name: value + self.importance_.get(name, 0) for name, value in new.items()}
+
+    def _importance(self, task: Task, lesson: Lesson) -> Parameters:
         if self.fisher == "batch":
             with torch.enable_grad():
-                mean = F.cross_entropy(self.training_outputs(task), prepared.labels)
+                mean = F.cross_entropy(self.training_outputs(task), lesson.labels)
                 gradients = torch.autograd.grad(mean, list(self.network_.parameters()))
             names = [name for name, _ in self.network_.named_parameters()]
             return {name: gradient.square() for name, gradient in zip(names, gradients, strict=True)}
-        output_gradient = likelihood_gradient(self.training_outputs(task), prepared.labels)
+        output_gradient = likelihood_gradient(self.training_outputs(task), lesson.labels)
         return network_importance(self.network_, task, output_gradient, torch.square)

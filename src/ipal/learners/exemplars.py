@@ -1,6 +1,7 @@
 """Raw nodes that a method keeps, as a value: only methods that store exemplars come here, and all of them do."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from ipal.data.csr import Neighbours
 from ipal.data.graph import Graph
 from ipal.data.streams import Labels, Task
 from ipal.learners.checks import require
+from ipal.learners.kept import Kept
 
 
 def disjoint_union(a: Task, b: Task) -> Task:
@@ -44,6 +46,37 @@ def without_edges(task: Task) -> Task:
     """The same nodes, each alone with its self-loop."""
     alone = Graph.of(task.graph.x, Neighbours.none(task.graph.num_nodes), symmetric=True)
     return Task(alone, task.nodes, task.labels)
+
+
+@dataclass(frozen=True, eq=False)
+class Nodes(Kept):
+    """Nodes with their labels and graph: a task or None, or a list of tasks."""
+
+    even_while_learning: bool = False
+    """Whether nodes of every class are kept in the middle of a task, too."""
+
+    def tensors(self, learner: Any) -> dict[str, Tensor]:
+        tasks, several = self.value(learner), isinstance(self.value(learner), list)
+        tensors: dict[str, Tensor] = {}
+        for index, task in enumerate(tasks if several else [tasks] if tasks else []):
+            group = f"{self.name}.{index}" if several else self.name
+            tensors |= task_tensors(task, learner.rows(task.labels), group)
+        return tensors
+
+    def restore(self, learner: Any, tensors: Mapping[str, Tensor]) -> None:
+        several = isinstance(self.value(learner), list)
+        number = sum(self.owns(name) and name.endswith(".labels") for name in tensors)
+        groups = [f"{self.name}.{index}" if several else self.name for index in range(number)]
+        tasks = [task_of_tensors(tensors, group, learner.classes_, learner.num_features_) for group in groups]
+        setattr(learner, self.attribute or f"{self.name}_", tasks if several else tasks[0] if tasks else None)
+
+    def check_restored(self, learner: Any, whole: bool) -> None:
+        value = self.value(learner)
+        if isinstance(value, list):
+            require(not whole or bool(value), "it keeps no node")
+        elif whole or self.even_while_learning:
+            labels = [] if value is None else value.labels.tolist()
+            require(set(labels) == set(learner.labels_), "it does not keep nodes of every class")
 
 
 def task_tensors(task: Task, rows: Tensor, group: str) -> dict[str, Tensor]:

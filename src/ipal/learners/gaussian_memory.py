@@ -1,51 +1,72 @@
-"""Methods that remember a class as a Gaussian over embeddings."""
+"""A Gaussian over embeddings for every class: how methods with prototypes learn, keep and check them."""
 
-from typing import ClassVar
+import dataclasses
+from typing import Any
 
+import numpy as np
 import torch
-from pydantic.dataclasses import dataclass
+import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
-from ipal.learners.base import Remembered
-from ipal.learners.checks import check_counts, check_shapes, check_type, require
-from ipal.learners.trained import Prepared, TrainedLearner
-from ipal.nn.prototypes import PrototypeMemory
+from ipal.learners.checks import check_counts, check_shapes, require
+from ipal.learners.kept import Kept
+from ipal.learners.trained import Lesson
+from ipal.nn.prototypes import PrototypeMemory, weighted_mean, weighted_variance
 
 
-@dataclass(kw_only=True, eq=False)
-class RemembersClasses(TrainedLearner[Prepared]):
-    """A trained learner with a memory of prototypes."""
+def check_prototypes(learner: Any, memory: PrototypeMemory, whole: bool) -> None:
+    """Refuse what is not one Gaussian for every class that was learned."""
+    parts, known, width = vars(memory), memory.count.numel(), learner.encoder.width
+    fits = known == len(learner.labels_) if whole else known <= len(learner.labels_)
+    require(fits, "it has not one prototype for every class")
+    check_shapes(parts, [("mean", (known, width)), ("variance", (known, width)), ("count", (known,))])
+    check_counts(memory.count, "prototypes.count")
+    require((memory.variance >= 0).all(), "a variance is negative")
 
-    keeps: ClassVar[dict[str, str]] = TrainedLearner.keeps | {
-        "prototypes": "per class: mean and variance of its embeddings, number of nodes behind them",
-    }
 
-    def initialise(self, num_features: int) -> None:
-        super().initialise(num_features)
-        self.memory_ = PrototypeMemory.empty(self.encoder.width, self.generator_.device)
+PROTOTYPES = Kept(
+    "prototypes",
+    "per class: mean and variance of its embeddings, number of nodes behind them",
+    attribute="memory_",
+    check=check_prototypes,
+)
 
-    def nodes_behind_class(self) -> dict[str, int]:
-        counts = self.memory_.count.tolist()
-        return {str(label): count for label, count in zip(self.labels_, counts, strict=False)}
 
-    def remembered(self) -> dict[str, Remembered]:
-        counts = self.nodes_behind_class().items()
-        return {name: Remembered(n, mean) for (name, n), mean in zip(counts, self.memory_.mean, strict=True)}
+@dataclasses.dataclass(frozen=True, eq=False)
+class Episode(Lesson):
+    """What the steps of one task need where nodes are compared with prototypes."""
 
-    def tensors(self) -> dict[str, Tensor]:
-        return super().tensors() | self.memory_.tensors("prototypes")
+    places: Tensor
+    """Class of each training node, as a place in `current`."""
+    members: Tensor
+    """(current classes x training nodes), which node is of which class."""
+    weights: Tensor
+    """(current classes x training nodes), each node's share in its class's prototype (Eq. 3)."""
 
-    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
-        super().load_tensors(tensors)
-        self.memory_ = PrototypeMemory.of_tensors(tensors, "prototypes", self.generator_.device)
+    @classmethod
+    def of(cls, lesson: Lesson, importance: NDArray[np.float64]) -> "Episode":
+        """`importance` says how much each training node weighs in its class's prototype."""
+        members = lesson.labels[None, :] == lesson.current[:, None]
+        weights = members * torch.from_numpy(importance).to(lesson.labels.device)
+        shares = (weights / weights.sum(dim=1, keepdim=True)).float()
+        places = torch.searchsorted(lesson.current, lesson.labels)
+        return cls(**vars(lesson), places=places, members=members, weights=shares)
 
-    def check(self, whole: bool) -> None:
-        super().check(whole)
-        parts, known = self.memory_.tensors("prototypes"), self.memory_.count.numel()
-        fits = known == len(self.labels_) if whole else known <= len(self.labels_)
-        require(fits, "it has not one prototype for every class")
-        check_shapes(parts, ((f"prototypes.{name}", (known, self.encoder.width)) for name in ("mean", "variance")))
-        check_shapes(parts, [("prototypes.count", (known,))])
-        check_type(torch.float32, self.memory_.mean, self.memory_.variance)
-        check_counts(self.memory_.count, "prototypes.count")
-        require((self.memory_.variance >= 0).all(), "a variance is negative")
+    def shares(self, here: Tensor | slice) -> tuple[Tensor, Tensor | None]:
+        """Weights of the nodes `here` alone, and which prototypes, current and old, have no node to be made of.
+
+        In a mini-batch a class's prototype is the mean of those of its nodes that are there; of all nodes none is
+        absent, and nothing is said.
+        """
+        if isinstance(here, slice):
+            return self.weights, None
+        weights = self.weights[:, here]
+        total = weights.sum(dim=1, keepdim=True)
+        return weights / total.clamp_min(torch.finfo(total.dtype).tiny), F.pad(total[:, 0] == 0, (0, len(self.old)))
+
+    def learned(self, memory: PrototypeMemory, f: Tensor) -> PrototypeMemory:
+        """A memory with the current classes added, from the embeddings of all training nodes."""
+        mean = weighted_mean(f, self.weights)
+        variance = weighted_variance(f, mean, self.weights)
+        return memory.learned(self.current, mean, variance, self.members.sum(dim=1))

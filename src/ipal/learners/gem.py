@@ -18,12 +18,14 @@ from pydantic.dataclasses import dataclass
 from scipy.optimize import nnls
 from torch import Tensor
 
+from ipal.backend.batches import Batch
 from ipal.backend.operators import operators
 from ipal.config import Count, Hops
 from ipal.data.streams import Task
-from ipal.learners.checks import require
-from ipal.learners.classifier import Classifier, Lesson, balanced_cross_entropy
-from ipal.learners.exemplars import excerpt, task_of_tensors, task_tensors
+from ipal.learners.exemplars import Nodes, excerpt
+from ipal.learners.kept import Kept
+from ipal.learners.trained import Competing, Lesson, TrainedLearner, balanced_cross_entropy
+from ipal.learners.values import Terms
 
 
 def dual_solution(K: NDArray[np.float64], q: NDArray[np.float64], margin: float) -> NDArray[np.float64]:
@@ -62,9 +64,10 @@ def projected_gradient(g: Tensor, G: Tensor, margin: float) -> Tensor:
 
 
 @dataclass(kw_only=True, eq=False)
-class GEM(Classifier):
+class GEM(TrainedLearner[Lesson]):
     """Gradient episodic memory: steps that would harm stored nodes of old tasks are turned away."""
 
+    competing: Competing = "seen"
     memory: Count = 100
     """Nodes kept of every task."""
     hops: Hops = 1
@@ -74,14 +77,17 @@ class GEM(Classifier):
 
     name: ClassVar[str] = "gem"
     stores_exemplars: ClassVar[bool] = True
-    recordable: ClassVar[bool] = False  # the quadratic programme is solved on the processor
-    keeps: ClassVar[dict[str, str]] = Classifier.keeps | {"memory": "nodes of old tasks and their surroundings"}
+    kept: ClassVar[tuple[Kept, ...]] = (Nodes("memory", "nodes of old tasks and their surroundings", "memories_"),)
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)
         self.memories_: list[Task] = []
 
-    def adjust_gradients(self, prepared: Lesson) -> None:
+    def loss(self, batch: Batch, lesson: Lesson) -> Terms:
+        logits = self.head_(self.encoder_(batch.graph))
+        return {"cross_entropy": lesson.cross_entropy(logits, batch.positions, self.competing)}
+
+    def adjust_gradients(self, lesson: Lesson) -> None:
         if not self.memories_:
             return
         parameters = list(self.network_.parameters())
@@ -105,23 +111,6 @@ class GEM(Classifier):
             logits = logits.masked_fill(others, -torch.inf)
         return balanced_cross_entropy(logits, labels)
 
-    def end_task(self, task: Task, prepared: Lesson) -> None:
+    def end_task(self, task: Task, lesson: Lesson) -> None:
         order = torch.randperm(len(task.nodes), generator=self.generator_, device=self.generator_.device)
         self.memories_.append(excerpt(task, order[: self.memory].cpu().numpy(), self.hops))
-
-    def tensors(self) -> dict[str, Tensor]:
-        tensors = super().tensors()
-        for index, memory in enumerate(self.memories_):
-            tensors |= task_tensors(memory, self.rows(memory.labels), f"memory.{index}")
-        return tensors
-
-    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
-        super().load_tensors(tensors)
-        number = sum(name.startswith("memory.") and name.endswith(".labels") for name in tensors)
-        self.memories_ = [
-            task_of_tensors(tensors, f"memory.{index}", self.classes_, self.num_features_) for index in range(number)
-        ]
-
-    def check(self, whole: bool) -> None:
-        super().check(whole)
-        require(not whole or bool(self.memories_), "it keeps no node")

@@ -12,11 +12,9 @@ The paper is silent on the number of epochs and on a last ReLU: both were chosen
 A class that comes again in a later task is learned as a current class and pooled with what was known of it.
 """
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
@@ -26,17 +24,21 @@ from ipal.config import Count, Draws
 from ipal.data.centrality import node_weights
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
-from ipal.learners.base import Terms
-from ipal.learners.prototypical import Episode, PrototypicalLearner
+from ipal.learners.gaussian_memory import PROTOTYPES, Episode
+from ipal.learners.kept import Kept
+from ipal.learners.trained import TrainedLearner
 from ipal.learners.truncated_beta import TruncatedBeta
+from ipal.learners.values import HardExamples, Terms
 from ipal.nn import losses
-from ipal.nn.prototypes import weighted_mean
+from ipal.nn.prototypes import PrototypeMemory, weighted_mean
 
 
 @dataclass(kw_only=True, eq=False)
-class IPAL(PrototypicalLearner):
+class IPAL(TrainedLearner[Episode]):
     """Prototype contrast with affinity distillation, boundary perception and topology-weighted prototypes."""
 
+    tau: float = Field(0.07, gt=0)
+    """Temperature of the contrast."""
     gamma: float = Field(0.4, ge=0)
     """Weight of the distillation (Eq. 13); the paper's grid is 0.1 to 1.0."""
     distillation: Literal["ipad", "ipad-printed", "fd", "none"] = "ipad"
@@ -51,8 +53,6 @@ class IPAL(PrototypicalLearner):
     """Samples from old classes' Gaussians as negatives."""
     compensation: Literal["softmax", "printed", "none"] = "softmax"
     """How old prototypes follow the drift of the current nodes (Eq. 11, 12)."""
-    tau: float = Field(0.07, gt=0)
-    """Temperature of the contrast."""
     alpha: float = Field(0.85, ge=0, lt=1)
     """Damping of PageRank (Eq. 3)."""
     beta: float = 0.1
@@ -63,23 +63,32 @@ class IPAL(PrototypicalLearner):
     """Training nodes mixed with old prototypes at each step (the paper's |S_t|)."""
 
     name: ClassVar[str] = "ipal"
+    has_head: ClassVar[bool] = False
     looks_back: ClassVar[bool] = True
+    recordable: ClassVar[bool] = True
+    kept: ClassVar[tuple[Kept, ...]] = (PROTOTYPES,)
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)
+        self.memory_ = PrototypeMemory.empty(self.encoder.width, self.generator_.device)
         self._mixing = TruncatedBeta(9.0, 21.0, 0.4, self.generator_.device)
 
-    def importance(self, graph: Graph) -> NDArray[np.float64]:
-        return node_weights(graph, self.node_weights, self.alpha)
+    @property
+    def hard_examples(self) -> HardExamples:
+        return HardExamples(self.k, self.hardness)
 
-    def loss(self, batch: Batch, prepared: Episode) -> Terms:
+    def prepare(self, task: Task) -> Episode:
+        weights = node_weights(task.graph, self.node_weights, self.alpha)
+        return Episode.of(super().prepare(task), weights[task.nodes])
+
+    def loss(self, batch: Batch, lesson: Episode) -> Terms:
         """Eq. 13: the contrast of Eq. 10 and gamma times the distillation."""
         here = batch.positions
-        labels, members = prepared.labels[here], prepared.members[:, here]
+        labels, members = lesson.places[here], lesson.members[:, here]
         f = self.encoder_(batch.graph)
         directions = losses.unit(f)
-        offline = self.memory_.mean[prepared.old]
-        weights, absent = prepared.shares(here)
+        offline = self.memory_.mean[lesson.old]
+        weights, absent = lesson.shares(here)
         mu = losses.unit(torch.cat([weighted_mean(f, weights), offline]))
         hard = hard_labels = replayed = None
         if self.boundary:
@@ -88,12 +97,12 @@ class IPAL(PrototypicalLearner):
                 affinity.masked_fill_(absent[:, None], -torch.inf)
             nodes, hard_labels = losses.hardest(losses.hardness(affinity, self.hardness), members, self.k)
             hard = directions.index_select(0, nodes)
-        if self.replay and len(prepared.old):
-            replayed = losses.unit(self.memory_.sample(prepared.old, self.k, self.generator_))
+        if self.replay and len(lesson.old):
+            replayed = losses.unit(self.memory_.sample(lesson.old, self.k, self.generator_))
         contrast = losses.prototype_contrast(directions, labels, mu, self.tau, hard, hard_labels, replayed, absent)
         terms = {"contrast": contrast}
-        if prepared.before is not None and len(prepared.old) and self.distillation != "none":
-            terms["distillation"] = self.gamma * self._distill(f, self.seen_before(batch, prepared.before), offline)
+        if lesson.before is not None and len(lesson.old) and self.distillation != "none":
+            terms["distillation"] = self.gamma * self._distill(f, lesson.before.of(batch), offline)
         return terms
 
     def _distill(self, f: Tensor, before: Tensor, mu: Tensor) -> Tensor:
@@ -107,13 +116,24 @@ class IPAL(PrototypicalLearner):
         distil = losses.affinity_distillation_printed if printed else losses.affinity_distillation
         return distil(now, before, losses.keep_consistent(before))
 
-    def end_task(self, task: Task, prepared: Episode) -> None:
+    def end_task(self, task: Task, lesson: Episode) -> None:
         """Compensate old prototypes, then remember the new classes."""
-        if prepared.before is not None and len(prepared.old) and self.compensation != "none":
-            f = self.training_embeddings(task)
-            printed = self.compensation == "printed"
-            proximity = losses.proximity_printed if printed else losses.proximity_softmax
-            mu = self.memory_.mean[prepared.old]
-            w = proximity(prepared.before, mu)
-            self.memory_ = self.memory_.moved(prepared.old, losses.compensate(mu, f, prepared.before, w, self.beta))
-        super().end_task(task, prepared)
+        f = self.training_embeddings(task)
+        if lesson.before is not None and len(lesson.old) and self.compensation != "none":
+            before = lesson.before.embeddings
+            proximity = losses.proximity_printed if self.compensation == "printed" else losses.proximity_softmax
+            mu = self.memory_.mean[lesson.old]
+            moved = losses.compensate(mu, f, before, proximity(before, mu), self.beta)
+            self.memory_ = self.memory_.moved(lesson.old, moved)
+        self.memory_ = lesson.learned(self.memory_, f)
+
+    def scores_of(self, f: Tensor) -> Tensor:
+        """Cosine to every stored prototype."""
+        return losses.cosine(f, self.memory_.mean)
+
+    def probabilities(self, scores: Tensor, graph: Graph) -> Tensor:
+        return (scores / self.tau).softmax(dim=-1)
+
+    def exported(self, rows: Any) -> tuple[Any, Any]:
+        scores = rows.unit() @ losses.unit(self.memory_.mean).T
+        return scores, (scores / self.tau).softmax()

@@ -13,8 +13,8 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from ipal.backend.batches import Batch
-from ipal.learners.base import Terms
-from ipal.learners.classifier import Classifier, Lesson
+from ipal.learners.trained import Competing, Lesson, TrainedLearner
+from ipal.learners.values import Terms
 
 
 def output_distillation(logits: Tensor, before: Tensor, T: float) -> Tensor:
@@ -30,9 +30,10 @@ def output_distillation(logits: Tensor, before: Tensor, T: float) -> Tensor:
 
 
 @dataclass(kw_only=True, eq=False)
-class LwF(Classifier):
+class LwF(TrainedLearner[Lesson]):
     """Distillation of the previous network's softened outputs on the current nodes."""
 
+    competing: Competing = "seen"
     strength: float = Field(1.0, ge=0)
     """Weight of the distillation, the paper's lambda_o."""
     softening: float = Field(2.0, gt=0)
@@ -40,11 +41,13 @@ class LwF(Classifier):
 
     name: ClassVar[str] = "lwf"
     looks_back: ClassVar[bool] = True
+    recordable: ClassVar[bool] = True
 
-    def terms(self, f: Tensor, batch: Batch, prepared: Lesson) -> Terms:
-        terms = super().terms(f, batch, prepared)
-        if self.previous_ is not None and prepared.before is not None:
-            before = self.previous_["head"](self.seen_before(batch, prepared.before))
+    def loss(self, batch: Batch, lesson: Lesson) -> Terms:
+        f = self.encoder_(batch.graph)
+        terms = {"cross_entropy": lesson.cross_entropy(self.head_(f), batch.positions, self.competing)}
+        if lesson.before is not None:
+            before = lesson.before.network["head"](lesson.before.of(batch))
             now = self.head_(f)[:, : before.shape[1]]
             terms["distillation"] = self.strength * output_distillation(now, before, self.softening)
         return terms

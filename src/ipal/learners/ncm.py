@@ -16,7 +16,7 @@ from torch import Tensor
 from ipal.backend.finite import check_scores
 from ipal.data.graph import Features, Graph
 from ipal.data.streams import Task
-from ipal.learners.training_free import TrainingFree, propagated
+from ipal.learners.training_free import TrainingFree, propagated, spread
 from ipal.nn import losses
 
 
@@ -37,8 +37,8 @@ class NCM(TrainingFree):
     def scores(self, graph: Graph) -> Tensor:
         """Cosines times the node's own length, or distances less it: the same order of classes, without that length."""
         if self.nearness == "distance":
-            return 2 * self.products(graph, self.mean_) - self.mean_.square().sum(dim=1)
-        return self.products(graph, losses.unit(self.mean_))
+            return 2 * self.products(graph, self.sums_.mean) - self.sums_.mean.square().sum(dim=1)
+        return self.products(graph, losses.unit(self.sums_.mean))
 
     def probabilities(self, scores: Tensor, graph: Graph) -> Tensor:
         if self.nearness == "cosine":
@@ -46,6 +46,15 @@ class NCM(TrainingFree):
             check_scores(lengths)
             scores = scores / lengths
         return (scores / self.tau).softmax(dim=-1)
+
+    def exported(self, rows: Any) -> tuple[Any, Any]:
+        mean = self.sums_.mean
+        if self.nearness == "distance":
+            scores = spread(rows @ mean.T, self.hops) * 2 - mean.square().sum(dim=1)
+            return scores, (scores / self.tau).softmax()
+        scores = spread(rows @ losses.unit(mean).T, self.hops)
+        cosines = scores / spread(rows, self.hops).lengths()
+        return scores, (cosines / self.tau).softmax()
 
 
 def _lengths(x: Features) -> NDArray[Any]:

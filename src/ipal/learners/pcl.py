@@ -4,28 +4,62 @@ Song, Li, Guan & Kong 2025 (the IPAL paper), Eq. 2; after the prototypical netwo
 Differences from the paper: products are cosines, as everywhere here. Old prototypes are negatives and never move.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from pydantic import Field
 from pydantic.dataclasses import dataclass
+from torch import Tensor
 
 from ipal.backend.batches import Batch
-from ipal.learners.base import Terms
-from ipal.learners.prototypical import Episode, PrototypicalLearner
+from ipal.data.graph import Graph
+from ipal.data.streams import Task
+from ipal.learners.gaussian_memory import PROTOTYPES, Episode
+from ipal.learners.kept import Kept
+from ipal.learners.trained import TrainedLearner
+from ipal.learners.values import Terms
 from ipal.nn import losses
-from ipal.nn.prototypes import weighted_mean
+from ipal.nn.prototypes import PrototypeMemory, weighted_mean
 
 
 @dataclass(kw_only=True, eq=False)
-class PCL(PrototypicalLearner):
+class PCL(TrainedLearner[Episode]):
     """Prototype contrast alone: nodes against their own, the other current and the stored prototypes."""
 
-    name: ClassVar[str] = "pcl"
+    tau: float = Field(0.07, gt=0)
+    """Temperature of the contrast."""
 
-    def loss(self, batch: Batch, prepared: Episode) -> Terms:
+    name: ClassVar[str] = "pcl"
+    has_head: ClassVar[bool] = False
+    recordable: ClassVar[bool] = True
+    kept: ClassVar[tuple[Kept, ...]] = (PROTOTYPES,)
+
+    def initialise(self, num_features: int) -> None:
+        super().initialise(num_features)
+        self.memory_ = PrototypeMemory.empty(self.encoder.width, self.generator_.device)
+
+    def prepare(self, task: Task) -> Episode:
+        return Episode.of(super().prepare(task), np.ones(len(task.nodes)))
+
+    def loss(self, batch: Batch, lesson: Episode) -> Terms:
         """Eq. 2."""
         f = self.encoder_(batch.graph)
-        weights, absent = prepared.shares(batch.positions)
-        mu = losses.unit(torch.cat([weighted_mean(f, weights), self.memory_.mean[prepared.old]]))
-        labels = prepared.labels[batch.positions]
+        weights, absent = lesson.shares(batch.positions)
+        mu = losses.unit(torch.cat([weighted_mean(f, weights), self.memory_.mean[lesson.old]]))
+        labels = lesson.places[batch.positions]
         return {"contrast": losses.prototype_contrast(losses.unit(f), labels, mu, self.tau, absent=absent)}
+
+    def end_task(self, task: Task, lesson: Episode) -> None:
+        self.memory_ = lesson.learned(self.memory_, self.training_embeddings(task))
+
+    def scores_of(self, f: Tensor) -> Tensor:
+        """Cosine to every stored prototype."""
+        return losses.cosine(f, self.memory_.mean)
+
+    def probabilities(self, scores: Tensor, graph: Graph) -> Tensor:
+        return (scores / self.tau).softmax(dim=-1)
+
+    def exported(self, rows: Any) -> tuple[Any, Any]:
+        scores = rows.unit() @ losses.unit(self.memory_.mean).T
+        return scores, (scores / self.tau).softmax()

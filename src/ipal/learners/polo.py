@@ -16,10 +16,12 @@ from torch import Tensor
 
 from ipal.backend.batches import Batch
 from ipal.data.streams import Task
-from ipal.learners.base import Terms
-from ipal.learners.classifier import Classifier, Lesson
-from ipal.learners.gaussian_memory import RemembersClasses
+from ipal.learners.gaussian_memory import PROTOTYPES
+from ipal.learners.kept import Kept
+from ipal.learners.trained import Competing, Lesson, TrainedLearner
+from ipal.learners.values import Terms
 from ipal.nn import losses
+from ipal.nn.prototypes import PrototypeMemory
 
 
 def density_prototype(f: Tensor) -> tuple[Tensor, Tensor]:
@@ -76,9 +78,10 @@ def pseudo_features(mu: Tensor, radius: Tensor, f: Tensor, noise: Tensor) -> Ten
 
 
 @dataclass(kw_only=True, eq=False)
-class POLO(RemembersClasses[Lesson], Classifier):
+class POLO(TrainedLearner[Lesson]):
     """Prototypes reinforced by density, corrected by topology, replayed by adaptive augmentation."""
 
+    competing: Competing = "seen"
     replay_strength: float = Field(10.0, ge=0)
     """Weight of the cross-entropy on pseudo features."""
     kappa: float = Field(10.0, ge=0)
@@ -89,27 +92,31 @@ class POLO(RemembersClasses[Lesson], Classifier):
     name: ClassVar[str] = "polo"
     temperature: ClassVar[float | None] = 0.1
     looks_back: ClassVar[bool] = True
-    keeps: ClassVar[dict[str, str]] = Classifier.keeps | RemembersClasses.keeps
+    recordable: ClassVar[bool] = True
+    kept: ClassVar[tuple[Kept, ...]] = (PROTOTYPES,)
 
-    def terms(self, f: Tensor, batch: Batch, prepared: Lesson) -> Terms:
-        terms = super().terms(f, batch, prepared)
-        if prepared.before is not None and len(prepared.old):
-            mu, radius = self.memory_.mean[prepared.old], self.memory_.variance[prepared.old].mean(dim=1).sqrt()
+    def initialise(self, num_features: int) -> None:
+        super().initialise(num_features)
+        self.memory_ = PrototypeMemory.empty(self.encoder.width, self.generator_.device)
+
+    def loss(self, batch: Batch, lesson: Lesson) -> Terms:
+        f = self.encoder_(batch.graph)
+        terms = {"cross_entropy": lesson.cross_entropy(self.head_(f), batch.positions, self.competing)}
+        if lesson.before is not None and len(lesson.old):
+            mu, radius = self.memory_.mean[lesson.old], self.memory_.variance[lesson.old].mean(dim=1).sqrt()
             noise = torch.randn(mu.shape, generator=self.generator_, device=mu.device)
             pseudo = pseudo_features(mu, radius, f.detach(), noise)
-            terms["replay"] = self.replay_strength * F.cross_entropy(self.head_(pseudo), prepared.old)
-            terms["distillation"] = self.kappa * losses.feature_distillation(
-                f, self.seen_before(batch, prepared.before)
-            )
+            terms["replay"] = self.replay_strength * F.cross_entropy(self.head_(pseudo), lesson.old)
+            terms["distillation"] = self.kappa * losses.feature_distillation(f, lesson.before.of(batch))
         return terms
 
-    def end_task(self, task: Task, prepared: Lesson) -> None:
+    def end_task(self, task: Task, lesson: Lesson) -> None:
         f = self.training_embeddings(task)
-        if prepared.before is not None and len(prepared.old):
-            moved = corrected_prototypes(self.memory_.mean[prepared.old], f, prepared.before, self.rho)
-            self.memory_ = self.memory_.moved(prepared.old, moved)
-        own = [f[prepared.labels == label] for label in prepared.current]
+        if lesson.before is not None and len(lesson.old):
+            moved = corrected_prototypes(self.memory_.mean[lesson.old], f, lesson.before.embeddings, self.rho)
+            self.memory_ = self.memory_.moved(lesson.old, moved)
+        own = [f[lesson.labels == label] for label in lesson.current]
         mean, radius = (torch.stack(parts) for parts in zip(*map(density_prototype, own), strict=True))
         count = torch.tensor([len(nodes) for nodes in own], device=f.device)
         variance = radius.square()[:, None].expand_as(mean)
-        self.memory_ = self.memory_.learned(prepared.current, mean, variance, count)
+        self.memory_ = self.memory_.learned(lesson.current, mean, variance, count)

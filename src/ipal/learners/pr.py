@@ -13,10 +13,11 @@ from torch import Tensor
 from ipal.backend.batches import Batch
 from ipal.config import Draws
 from ipal.data.streams import Task
-from ipal.learners.base import Terms
-from ipal.learners.classifier import Classifier, Lesson
-from ipal.learners.gaussian_memory import RemembersClasses
-from ipal.nn.prototypes import weighted_mean, weighted_variance
+from ipal.learners.gaussian_memory import PROTOTYPES
+from ipal.learners.kept import Kept
+from ipal.learners.trained import Competing, Lesson, TrainedLearner
+from ipal.learners.values import Terms
+from ipal.nn.prototypes import PrototypeMemory, weighted_mean, weighted_variance
 
 
 def replay_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -30,27 +31,34 @@ def replay_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 @dataclass(kw_only=True, eq=False)
-class PR(RemembersClasses[Lesson], Classifier):
+class PR(TrainedLearner[Lesson]):
     """Conventional prototype replay: cross-entropy on nodes and on samples of old classes' Gaussians."""
 
+    competing: Competing = "seen"
     samples: Draws = 10
     """Features drawn for each old class at each step."""
 
     name: ClassVar[str] = "pr"
-    keeps: ClassVar[dict[str, str]] = Classifier.keeps | RemembersClasses.keeps
+    recordable: ClassVar[bool] = True
+    kept: ClassVar[tuple[Kept, ...]] = (PROTOTYPES,)
 
-    def terms(self, f: Tensor, batch: Batch, prepared: Lesson) -> Terms:
-        terms = super().terms(f, batch, prepared)
-        if len(prepared.old):
-            drawn = self.memory_.sample(prepared.old, self.samples, self.generator_)
-            labels = prepared.old.repeat_interleave(self.samples)
+    def initialise(self, num_features: int) -> None:
+        super().initialise(num_features)
+        self.memory_ = PrototypeMemory.empty(self.encoder.width, self.generator_.device)
+
+    def loss(self, batch: Batch, lesson: Lesson) -> Terms:
+        logits = self.head_(self.encoder_(batch.graph))
+        terms = {"cross_entropy": lesson.cross_entropy(logits, batch.positions, self.competing)}
+        if len(lesson.old):
+            drawn = self.memory_.sample(lesson.old, self.samples, self.generator_)
+            labels = lesson.old.repeat_interleave(self.samples)
             terms["replay"] = replay_cross_entropy(self.head_(drawn), labels)
         return terms
 
-    def end_task(self, task: Task, prepared: Lesson) -> None:
-        members = (prepared.labels[None, :] == prepared.current[:, None]).float()
+    def end_task(self, task: Task, lesson: Lesson) -> None:
+        members = (lesson.labels[None, :] == lesson.current[:, None]).float()
         weights = members / members.sum(dim=1, keepdim=True)
         f = self.training_embeddings(task)
         mean = weighted_mean(f, weights)
         count = members.sum(dim=1).long()
-        self.memory_ = self.memory_.learned(prepared.current, mean, weighted_variance(f, mean, weights), count)
+        self.memory_ = self.memory_.learned(lesson.current, mean, weighted_variance(f, mean, weights), count)

@@ -6,7 +6,6 @@ propagated over the graph instead of a network's; the covariance is exact, from 
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,11 +19,22 @@ from ipal.data.graph import Graph, some_features
 from ipal.data.streams import Task
 from ipal.errors import DataError
 from ipal.learners.analytic.ridge import mean_diagonal, shifted_cholesky
-from ipal.learners.base import Remembered
-from ipal.learners.checks import Shapes, check_symmetric, check_type
+from ipal.learners.checks import check_symmetric
+from ipal.learners.kept import Kept
 from ipal.learners.state import laid_out
-from ipal.learners.training_free import TrainingFree, dense, propagated
+from ipal.learners.training_free import TrainingFree, dense, propagated, spread
+from ipal.learners.values import Extents, Remembered
 from ipal.system import free_memory
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Discriminant:
+    """A linear function of features for every class."""
+
+    weights: Tensor
+    """(classes, features)"""
+    offsets: Tensor
+    """(classes,)"""
 
 
 def discriminant(mean: Tensor, covariance: Tensor, shrinkage: float) -> tuple[Tensor, Tensor]:
@@ -52,10 +62,19 @@ class SLDA(TrainingFree):
     """Share of the identity in the covariance, the paper's epsilon."""
 
     name: ClassVar[str] = "slda"
-    keeps: ClassVar[dict[str, str]] = TrainingFree.keeps | {
-        "scatter": "sum of products of features within classes, one matrix for all",
-        "discriminant": "weights and offset of every class",
-    }
+    kept: ClassVar[tuple[Kept, ...]] = (
+        Kept(
+            "scatter",
+            "sum of products of features within classes, one matrix for all",
+            shape=("features", "features"),
+            check=lambda learner, scatter, whole: check_symmetric(scatter, "scatter"),
+        ),
+        Kept(
+            "discriminant",
+            "weights and offset of every class",
+            shape={"weights": ("classes", "features"), "offsets": ("classes",)},
+        ),
+    )
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)
@@ -63,7 +82,7 @@ class SLDA(TrainingFree):
         if device.type == "cpu":
             free_memory.need(8 * num_features**2, f"The covariance of {num_features} features", "use fewer features")
         self.scatter_ = torch.zeros(num_features, num_features, device=device)
-        self.weights_, self.offsets_ = torch.zeros(0, num_features, device=device), torch.zeros(0, device=device)
+        self.discriminant_ = Discriminant(torch.zeros(0, num_features, device=device), torch.zeros(0, device=device))
 
     def absorb(self, task: Task, rows: NDArray[Any]) -> None:
         """Scatter around the class means, and between the parts of a class that comes again."""
@@ -75,16 +94,27 @@ class SLDA(TrainingFree):
             for begin in range(0, len(own), 4096):
                 part = dense(x[own[begin : begin + 4096]]).to(scatter.device) - mean
                 scatter.addmm_(part.T, part)
-            before = int(self.count_[row]) - len(own)
+            before = int(self.sums_.count[row]) - len(own)
             if before:
-                apart = mean - (self.sum_[row] - len(own) * mean) / before
+                apart = mean - (self.sums_.sum[row] - len(own) * mean) / before
                 scatter.addr_(apart, apart, alpha=before * len(own) / (before + len(own)))
-        freedom = max(1, int(self.count_.sum()) - len(self.count_))
-        self.weights_, self.offsets_ = discriminant(self.mean_, scatter / freedom, self.shrinkage)
+        freedom = max(1, int(self.sums_.count.sum()) - len(self.sums_.count))
+        self.discriminant_ = Discriminant(*discriminant(self.sums_.mean, scatter / freedom, self.shrinkage))
         self.scatter_ = scatter
 
     def scores(self, graph: Graph) -> Tensor:
-        return self.products(graph, self.weights_) + self.offsets_
+        return self.products(graph, self.discriminant_.weights) + self.discriminant_.offsets
+
+    def exported(self, rows: Any) -> tuple[Any, Any]:
+        scores = spread(rows @ self.discriminant_.weights.T, self.hops) + self.discriminant_.offsets
+        return scores, scores.softmax()
+
+    @classmethod
+    def working_memory(cls, extents: Extents) -> tuple[int, int]:
+        at_once, in_pieces = super().working_memory(extents)
+        covariance = 24 * extents.features**2  # and its factor
+        rows = 4 * extents.features * (extents.tested_nodes + 2 * extents.task_nodes)  # propagated
+        return at_once + rows + covariance, in_pieces + covariance
 
     def remembered(self) -> dict[str, Remembered]:
         kept = super().remembered()
@@ -92,27 +122,4 @@ class SLDA(TrainingFree):
 
     def _products(self) -> Tensor:
         """Sum of products of all rows: what scatters around the class means, and the means."""
-        return self.scatter_ + self.sum_.T @ self.mean_
-
-    def tensors(self) -> dict[str, Tensor]:
-        own = {"discriminant.weights": self.weights_, "discriminant.offsets": self.offsets_}
-        return super().tensors() | {"scatter": self.scatter_} | own
-
-    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
-        super().load_tensors(tensors)
-        device = self.generator_.device
-        self.scatter_ = tensors["scatter"].to(device)
-        self.weights_ = tensors["discriminant.weights"].to(device)
-        self.offsets_ = tensors["discriminant.offsets"].to(device)
-
-    def shapes(self, facts: Mapping[str, Any]) -> Shapes:
-        yield from super().shapes(facts)
-        classes, width = len(facts["labels"]), facts["num_features"]
-        yield "scatter", (width, width)
-        yield "discriminant.weights", (classes, width)
-        yield "discriminant.offsets", (classes,)
-
-    def check(self, whole: bool) -> None:
-        super().check(whole)
-        check_type(torch.float32, self.scatter_, self.weights_, self.offsets_)
-        check_symmetric(self.scatter_, "scatter")
+        return self.scatter_ + self.sums_.sum.T @ self.sums_.mean

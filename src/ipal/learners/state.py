@@ -45,7 +45,11 @@ class State:
 
     def save(self, path: Path) -> None:
         """Equal states give equal bytes."""
-        tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in self.tensors.items()}
+        tensors: dict[str, Tensor] = {}
+        for name, tensor in self.tensors.items():
+            tensors[name] = tensor.detach().contiguous().cpu()
+            if any(one.data_ptr() == tensors[name].data_ptr() for one in list(tensors.values())[:-1]):
+                tensors[name] = tensors[name].clone()  # the library saves no memory under two names
         facts = json.dumps(self.facts)
         metadata = {"format": FORMAT, "facts": facts, "checksum": _checksum(tensors, facts)}
         content = safetensors.torch.save(tensors)

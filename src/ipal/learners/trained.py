@@ -4,20 +4,22 @@ Such a method says what it adds through hooks:
 
     begin_task(task)          its state changes once, when a task starts
     prepare(task)             what follows from its state and the task alone, and is not kept
-    loss(batch, prepared)     named terms; their sum is minimised; only here is the network in training mode
-    adjust_gradients(prepared)  a last look at the gradients before a step
-    end_task(task, prepared)  its state changes once, when a task is learned
+    loss(batch, lesson)       named terms; their sum is minimised; only here is the network in training mode
+    adjust_gradients(lesson)  changes the gradients before a step
+    end_task(task, lesson)    its state changes once, when a task is learned
 """
 
 import copy
+import dataclasses
 import hashlib
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
 from functools import partial
-from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar, cast
 
 import torch
+import torch.nn.functional as F
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
@@ -26,44 +28,111 @@ from ipal.backend.batches import Batch, sampled, whole_task
 from ipal.backend.cuda_graphs import Recorded, Recordings, can_record
 from ipal.backend.distributed import team
 from ipal.backend.finite import check_tensors, check_terms, read_terms
+from ipal.backend.operators import operators
 from ipal.config import EncoderConfig, Sampling, TrainConfig
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.errors import ConfigError
-from ipal.learners.base import Learner, Look, Terms
-from ipal.learners.checks import Shapes, check_shapes, require
+from ipal.learners.base import Learner
+from ipal.learners.checks import Shapes
 from ipal.learners.facts import Facts, TrainedFacts
+from ipal.learners.kept import Kept, Parameters
+from ipal.learners.network_state import Frozen, Moments, Part
+from ipal.learners.values import Look, Terms
 from ipal.nn.embed import embeddings
 from ipal.nn.encoder import GCN, layer_sizes
+from ipal.nn.head import Head
+from ipal.nn.losses import unit
 from ipal.system.tracing import is_listening, span, spanned
 
-Prepared = TypeVar("Prepared")
+Competing = Annotated[
+    Literal["seen", "current"],
+    Field(description="Which classes' outputs the cross-entropy of current nodes sets against each other."),
+]
+
+
+def balanced_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy in which every class that is present counts the same, whatever its number of nodes."""
+    classes = torch.arange(logits.shape[1], device=labels.device)
+    weight = (labels[:, None] == classes).sum(dim=0).to(logits.dtype).clamp_min(1).reciprocal()
+    return F.cross_entropy(logits, labels, weight=weight)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Before:
+    """The network as it was before the task."""
+
+    network: nn.ModuleDict
+    embeddings: Tensor
+    """Of all training nodes of the task, on their whole graph."""
+
+    def of(self, batch: Batch) -> Tensor:
+        """Embeddings of a batch's nodes.
+
+        In a mini-batch both networks see the same sample: what differs is what was learned, not what was drawn.
+        """
+        if isinstance(batch.positions, slice):
+            return self.embeddings
+        with torch.no_grad():
+            embeddings: Tensor = self.network["encoder"](batch.graph)
+        return embeddings
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Lesson:
+    """What the steps of one task need, all of it derived from the state and the task."""
+
+    labels: Tensor
+    """Class of each training node, as its place in `classes_`."""
+    current: Tensor
+    """Classes being learned."""
+    old: Tensor
+    """Known classes that are not being learned."""
+    before: Before | None
+    """The network before the task; None at the first task, and where the method does not look back."""
+
+    def cross_entropy(self, logits: Tensor, here: Tensor | slice, competing: str = "seen") -> Tensor:
+        """Class-balanced cross-entropy of the training nodes `here`: over all classes seen, or the current ones."""
+        if competing == "current":
+            logits = logits.index_fill(1, self.old, -torch.inf)
+        return balanced_cross_entropy(logits, self.labels[here])
+
+
+Prepared = TypeVar("Prepared", bound=Lesson)
 
 
 @dataclass(kw_only=True, eq=False)
 class TrainedLearner(Learner, Generic[Prepared]):
-    """A learner with an encoder that is trained by steps."""
+    """A learner with an encoder that is trained by steps, and a head over all classes unless it needs none."""
 
-    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    encoder: EncoderConfig = dataclasses.field(default_factory=EncoderConfig)
     """The network that makes embeddings."""
-    train: TrainConfig = field(default_factory=TrainConfig)
+    train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
     """The optimisation."""
     batch: Literal["full"] | Sampling = "full"
     """full: the whole task is one batch. Or mini-batches, as {nodes: 2000, fanouts: [10, 25]}."""
 
-    keeps: ClassVar[dict[str, str]] = Learner.keeps | {
-        "encoder": "encoder weights",
-        "optimizer": "optimiser moments",
-        "previous": "network as it was before the task, only while a task is being learned",
-    }
-    only_while_learning: ClassVar[frozenset[str]] = frozenset({"optimizer", "previous"})
+    kept: ClassVar[tuple[Kept, ...]] = (
+        Part("encoder", "encoder weights"),
+        Part("head", "classifier weights"),
+        Moments("optimizer", "optimiser moments", only_while_learning=True),
+        Frozen(
+            "previous",
+            "network as it was before the task, only while a task is being learned",
+            only_while_learning=True,
+        ),
+    )
     schema: ClassVar[type[Facts]] = TrainedFacts
+    has_head: ClassVar[bool] = True
+    """Whether classes are scored by a head, which grows with them; else `scores_of` says how."""
+    temperature: ClassVar[float | None] = None
+    """Of the head: cosines divided by it; None for a linear head."""
     looks_back: ClassVar[bool] = False
-    """Whether a frozen copy of the network is at hand while a later task is learned."""
+    """Whether the network before the task is at hand (`lesson.before`) while a later task is learned."""
     looks_at_whole_tasks: ClassVar[bool] = False
     """Whether the end of a task is computed on its graph as a whole, whatever the batches are."""
-    recordable: ClassVar[bool] = True
-    """Whether a step never waits for what it computed: only then can a GPU repeat it by itself."""
+    recordable: ClassVar[bool] = False
+    """Whether a step never waits for what it computed, as `.item()` does: only then can a GPU repeat it by itself."""
 
     def __post_init__(self) -> None:
         if self.batch != "full" and len(self.batch.fanouts) != self.encoder.layers:
@@ -78,18 +147,23 @@ class TrainedLearner(Learner, Generic[Prepared]):
     def begin_task(self, task: Task) -> None:
         """Change the state once, when a task starts."""
 
-    @abstractmethod
     def prepare(self, task: Task) -> Prepared:
-        """What the steps of this task need and what follows from state and task alone."""
+        """What the steps of this task need and what follows from state and task alone; a method may add to it."""
+        labels = self.rows(task.labels)
+        current = torch.unique(labels)
+        known = torch.arange(len(self.labels_), device=labels.device)
+        network = self.previous_
+        before = None if network is None else Before(network, self.training_embeddings(task, network))
+        return cast(Prepared, Lesson(labels, current, known[~torch.isin(known, current)], before))
 
     @abstractmethod
-    def loss(self, batch: Batch, prepared: Prepared) -> Terms:
+    def loss(self, batch: Batch, lesson: Prepared) -> Terms:
         """Named terms whose sum is minimised."""
 
-    def adjust_gradients(self, prepared: Prepared) -> None:
+    def adjust_gradients(self, lesson: Prepared) -> None:
         """Change the gradients of the parameters, between the backward pass and the step."""
 
-    def end_task(self, task: Task, prepared: Prepared) -> None:
+    def end_task(self, task: Task, lesson: Prepared) -> None:
         """Change the state once, when a task is learned."""
 
     # ------------------------------------------------------------------ network and optimiser
@@ -106,12 +180,22 @@ class TrainedLearner(Learner, Generic[Prepared]):
         """Fresh weights and a fresh optimiser."""
         self.network_ = nn.ModuleDict({"encoder": GCN(self.num_features_, self.encoder, self.generator_)}).eval()
         self.renew_optimizer()
+        if self.has_head:
+            self.network_["head"] = Head(self.encoder.width, self.temperature).eval()
 
     @spanned("optimiser")
     def renew_optimizer(self) -> None:
         """An optimiser of all parameters there are, without moments."""
         rate = self.learning_rate_ or self.train.lr_base
         self.optimizer_ = Adam(self.network_.parameters(), rate, self.train.weight_decay)
+
+    def grow_head(self, num_classes: int, generator: torch.Generator) -> None:
+        """Rows for so many more classes, trained from here on."""
+        rate = self.learning_rate_ or self.train.lr_base  # not the rate that the optimiser began with
+        self.optimizer_.add_param_group({"params": self.head_.grow(num_classes, generator), "lr": rate})
+
+    def parameters(self) -> Parameters:
+        return {name: parameter.detach() for name, parameter in self.network_.named_parameters()}
 
     # ------------------------------------------------------------------ the one training loop
 
@@ -121,15 +205,15 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     def teach(self, task: Task, first_epoch: int) -> Iterator[Terms]:
         with span("preparation"):
-            prepared = self.prepare(task)
+            lesson = self.prepare(task)
         recorded: Recorded | None = None
         unread: list[Terms] = []
         try:
             for epoch in range(first_epoch, self.epochs):
                 if recorded is None and self._is_repetitive:
                     (batch,) = self.batches(task, epoch)
-                    recorded = self._recordings.record(partial(self._step, batch, prepared), self.generator_)
-                terms = recorded() if recorded else self._epoch(task, epoch, prepared)
+                    recorded = self._recordings.record(partial(self._step, batch, lesson), self.generator_)
+                terms = recorded() if recorded else self._epoch(task, epoch, lesson)
                 unread.append(terms)
                 yield terms
         finally:
@@ -139,9 +223,9 @@ class TrainedLearner(Learner, Generic[Prepared]):
         team().broadcast_tensors(list(self.network_.parameters()))
         # Before anything is remembered of it. Whoever reads the terms meanwhile finds the same, earlier.
         check_terms(read_terms(unread), first_epoch, self.epochs)
-        check_tensors(dict(self.network_.named_parameters()), self.keeps, f"epoch {self.epochs} of {self.epochs}")
+        check_tensors(self.parameters(), self.meanings(), f"epoch {self.epochs} of {self.epochs}")
         with torch.no_grad(), span("end of task"):
-            self.end_task(task, prepared)
+            self.end_task(task, lesson)
         self.previous_ = None
 
     @property
@@ -154,35 +238,35 @@ class TrainedLearner(Learner, Generic[Prepared]):
         # What is made at a first step, as the optimiser's moments, is no part of the next.
         return self._has_stepped and all(parameter in self.optimizer_.state for parameter in self.network_.parameters())
 
-    def _epoch(self, task: Task, epoch: int, prepared: Prepared) -> Terms:
+    def _epoch(self, task: Task, epoch: int, lesson: Prepared) -> Terms:
         """All steps of an epoch; terms are means over its steps."""
-        steps = [self._step(batch, prepared) for batch in self.batches(task, epoch)]
+        steps = [self._step(batch, lesson) for batch in self.batches(task, epoch)]
         if len(steps) == 1:
             return steps[0]
         names = dict.fromkeys(name for terms in steps for name in terms)
         return {name: torch.stack([terms[name] for terms in steps if name in terms]).mean() for name in names}
 
-    def _step(self, batch: Batch, prepared: Prepared) -> Terms:
+    def _step(self, batch: Batch, lesson: Prepared) -> Terms:
         """One step of the optimiser."""
         if self.generator_.device.type == "cuda":
             team().barrier()  # GPUs would wait forever for one that is gone
-        terms = self._training_loss(batch, prepared)
+        terms = self._training_loss(batch, lesson)
         self.optimizer_.zero_grad()
         with span("backward"):
             torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
         with span("adjusting gradients"):
-            self.adjust_gradients(prepared)
+            self.adjust_gradients(lesson)
         with span("optimiser"):
             self.optimizer_.step()
         self._has_stepped = True
         return {name: term.detach() for name, term in terms.items()}
 
     @spanned("loss")
-    def _training_loss(self, batch: Batch, prepared: Prepared) -> Terms:
+    def _training_loss(self, batch: Batch, lesson: Prepared) -> Terms:
         """The loss in training mode, which is left even when the loss is interrupted."""
         self.network_.train()
         try:
-            return self.loss(batch, prepared)
+            return self.loss(batch, lesson)
         finally:
             self.network_.eval()
 
@@ -205,6 +289,8 @@ class TrainedLearner(Learner, Generic[Prepared]):
         if self.train.moments == "reset":
             self.renew_optimizer()
         self.begin_task(task)
+        if self.has_head and len(self.labels_) > self.head_.num_classes:
+            self.grow_head(len(self.labels_) - self.head_.num_classes, self.generator_)
         for group in self.optimizer_.param_groups:
             group["lr"] = self.learning_rate_
 
@@ -215,15 +301,28 @@ class TrainedLearner(Learner, Generic[Prepared]):
         return cast(GCN, self.network_["encoder"])
 
     @property
+    def head_(self) -> Head:
+        return cast(Head, self.network_["head"])
+
+    @property
     def reach(self) -> int:
         return self.encoder.layers
 
     def represent(self, graph: Graph) -> Tensor:
         return embeddings(self.encoder_, graph, self.generator_.device)
 
-    @abstractmethod
     def scores_of(self, f: Tensor) -> Tensor:
-        """Nodes x known classes from the nodes' embeddings, higher is likelier."""
+        """Nodes x known classes from the nodes' embeddings, higher is likelier: by the head, if there is one."""
+        scores: Tensor = self.head_(f)
+        return scores
+
+    def exported(self, rows: Any) -> tuple[Any, Any]:
+        head = self.head_
+        if head.temperature is None:
+            scores = rows @ head.weight.T + head.bias
+        else:
+            scores = rows.unit() @ unit(head.weight).T / head.temperature
+        return scores, scores.softmax()
 
     def scores(self, graph: Graph) -> Tensor:
         return self.scores_of(self.represent(graph))
@@ -237,42 +336,12 @@ class TrainedLearner(Learner, Generic[Prepared]):
         """Embeddings of a task's training nodes, without gradient; by the network itself or by another."""
         return embeddings(cast(GCN, (network or self.network_)["encoder"]), task, self.generator_.device)
 
-    def seen_before(self, batch: Batch, whole: Tensor) -> Tensor:
-        """Embeddings of a batch's nodes by the previous network; `whole` are those of all training nodes.
-
-        In a mini-batch both networks look at the same sample: what differs is what was learned, not what was drawn.
-        """
-        if isinstance(batch.positions, slice):
-            return whole
-        assert self.previous_ is not None, "there was a network before"
-        with torch.no_grad():
-            embeddings: Tensor = self.previous_["encoder"](batch.graph)
-        return embeddings
+    def training_outputs(self, task: Task) -> Tensor:
+        """Outputs of the head for a task's training nodes."""
+        outputs: Tensor = self.head_(self.encoder_(operators(task, self.generator_.device)))
+        return outputs
 
     # ------------------------------------------------------------------ state as a value
-
-    def tensors(self) -> dict[str, Tensor]:
-        tensors = {name: parameter.detach() for name, parameter in self.network_.named_parameters()}
-        for name, parameter in self.network_.named_parameters():
-            for key, value in self.optimizer_.state.get(parameter, {}).items():
-                tensors[f"optimizer.{name}.{key}"] = value
-        if self.previous_ is not None:
-            tensors |= dict(self.previous_.named_parameters(prefix="previous"))
-        return super().tensors() | tensors
-
-    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
-        device = self.generator_.device
-        check_shapes(tensors, ((name, tuple(weight.shape)) for name, weight in self.network_.named_parameters()))
-        self.previous_ = None
-        if any(key.startswith("previous.") for key in tensors):
-            self.previous_ = self.frozen_network({k[9:]: v for k, v in tensors.items() if k.startswith("previous.")})
-        for name, parameter in self.network_.named_parameters():
-            parameter.data.copy_(tensors[name])
-            prefix = f"optimizer.{name}."
-            moments = {key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)}
-            if moments:
-                self.optimizer_.state[parameter] = {k: v.clone().to(device) for k, v in moments.items()}
-        super().load_tensors(tensors)
 
     def shapes(self, facts: Mapping[str, Any]) -> Shapes:
         yield from super().shapes(facts)
@@ -280,30 +349,10 @@ class TrainedLearner(Learner, Generic[Prepared]):
             yield f"encoder.weights.{layer}", (fan_in, fan_out)
             yield f"encoder.biases.{layer}", (fan_out,)
 
-    def check(self, whole: bool) -> None:
-        super().check(whole)
-        require(not whole or self.previous_ is None, "it stopped in the middle of a task")
-        for parameter, moments in self.optimizer_.state.items():
-            sizes = {"step": (), "exp_avg": tuple(parameter.shape), "exp_avg_sq": tuple(parameter.shape)}
-            holds = sizes == {name: tuple(moment.shape) for name, moment in moments.items()}
-            holds = holds and all(moment.dtype == parameter.dtype for moment in moments.values())
-            require(
-                holds and moments["step"] >= 0 and (moments["exp_avg_sq"] >= 0).all(),
-                "its optimiser's moments are not those of its weights",
-            )
-
-    def frozen_network(self, tensors: Mapping[str, Tensor]) -> nn.ModuleDict:
-        """A network with these weights, not to be trained."""
-        network = copy.deepcopy(self.network_).requires_grad_(False)
-        for name, parameter in network.named_parameters():
-            parameter.copy_(tensors[name])
-        return network
-
-    def facts(self) -> dict[str, Any]:
-        return {**super().facts(), "learning_rate": self.learning_rate_}
+    def sizes(self, facts: Mapping[str, Any]) -> dict[str, int]:
+        return {**super().sizes(facts), "width": self.encoder.width}
 
     def load_facts(self, facts: Mapping[str, Any]) -> None:
         super().load_facts(facts)
-        self.learning_rate_ = facts["learning_rate"]
         for group in self.optimizer_.param_groups:
             group["lr"] = self.learning_rate_

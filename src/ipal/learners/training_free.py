@@ -1,7 +1,8 @@
 """Methods that train nothing: class statistics of features that were propagated over the graph."""
 
+import dataclasses
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,8 +17,10 @@ from ipal.data.graph import Features, Graph
 from ipal.data.streams import Task
 from ipal.errors import NonFiniteError
 from ipal.learners.analytic.ridge import SUMS
-from ipal.learners.base import Learner, Remembered, Terms
-from ipal.learners.checks import Shapes, check_counts, check_type
+from ipal.learners.base import Learner
+from ipal.learners.checks import check_counts
+from ipal.learners.kept import Kept
+from ipal.learners.values import Terms
 from ipal.nn.embed import fits
 from ipal.system import memory_budget
 from ipal.system.tracing import spanned
@@ -51,6 +54,30 @@ def _propagated(graph: Graph, hops: int) -> Features:
     return found
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class FeatureSums:
+    """Sums of propagated features, by class, in the order in which classes came."""
+
+    sum: Tensor
+    """(classes, features)"""
+    count: Tensor
+    """(classes,), the number of training nodes behind each."""
+
+    @classmethod
+    def empty(cls, num_features: int, device: torch.device) -> "FeatureSums":
+        return cls(torch.zeros(0, num_features, device=device), torch.zeros(0, dtype=torch.int64, device=device))
+
+    @property
+    def mean(self) -> Tensor:
+        """(classes, features)"""
+        return self.sum / self.count[:, None]
+
+    def plus(self, sums: Tensor, counts: Tensor) -> "FeatureSums":
+        """With more nodes of all classes known by now."""
+        more, pad = len(sums) - len(self.sum), torch.nn.functional.pad
+        return FeatureSums(pad(self.sum, (0, 0, 0, more)) + sums, pad(self.count, (0, more)) + counts)
+
+
 @dataclass(kw_only=True, eq=False)
 class TrainingFree(Learner):
     """Sums over propagated features, one row a class; one pass, no network, no order of classes."""
@@ -58,15 +85,18 @@ class TrainingFree(Learner):
     hops: Hops = 2
     """How many times features are propagated."""
 
-    keeps: ClassVar[dict[str, str]] = Learner.keeps | {
-        "sums": "per class: sum of its propagated features, number of nodes behind it",
-    }
+    kept: ClassVar[tuple[Kept, ...]] = (
+        Kept(
+            "sums",
+            "per class: sum of its propagated features, number of nodes behind it",
+            shape={"sum": ("classes", "features"), "count": ("classes",)},
+            check=lambda learner, sums, whole: check_counts(sums.count, "sums.count"),
+        ),
+    )
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)
-        device = self.generator_.device
-        self.sum_ = torch.zeros(0, num_features, device=device)
-        self.count_ = torch.zeros(0, dtype=torch.int64, device=device)
+        self.sums_ = FeatureSums.empty(num_features, self.generator_.device)
 
     def teach(self, task: Task, first_epoch: int) -> Iterator[Terms]:
         self._take_in(task)
@@ -77,27 +107,20 @@ class TrainingFree(Learner):
         rows = self.rows(task.labels).cpu().numpy()
         ones = np.ones(len(rows), dtype=np.float32)
         members = sp.csr_array((ones, (task.nodes, rows)), shape=(task.graph.num_nodes, len(self.labels_))).toarray()
-        more, device = len(self.labels_) - len(self.sum_), self.generator_.device
         # M (A^h X) as (M A^h) X: to propagate members is a matter of classes, not of features.
         with np.errstate(over="ignore", invalid="ignore"):  # what is too large is refused with a sentence
             sums = (task.graph.x.T @ _along(task.graph, members, self.hops, turned=True)).T
             squares = np.square(sums).sum(axis=1)
         if not np.isfinite(squares).all():
             raise NonFiniteError(f"{SUMS} are NaN, infinite or too large to be squared")
-        sums = torch.from_numpy(np.ascontiguousarray(sums, dtype=np.float32)).to(device)
-        self.sum_ = torch.nn.functional.pad(self.sum_, (0, 0, 0, more)) + sums
-        counts = torch.from_numpy(np.bincount(rows, minlength=len(self.labels_))).to(device)
-        self.count_ = torch.nn.functional.pad(self.count_, (0, more)) + counts
+        counts = np.bincount(rows, minlength=len(self.labels_))
+        added = (np.ascontiguousarray(sums, dtype=np.float32), counts)
+        self.sums_ = self.sums_.plus(*(torch.from_numpy(part).to(self.generator_.device) for part in added))
         self.absorb(task, rows)
 
     @abstractmethod
     def absorb(self, task: Task, rows: NDArray[Any]) -> None:
         """Take in what more a method keeps of a task; `rows` are its labels in the learner's own numbers."""
-
-    @property
-    def mean_(self) -> Tensor:
-        """(classes, features)"""
-        return self.sum_ / self.count_[:, None]
 
     @property
     def reach(self) -> int:
@@ -111,31 +134,6 @@ class TrainingFree(Learner):
         with np.errstate(over="ignore", invalid="ignore"):  # scores that are no numbers are refused as such
             products = _along(graph, graph.x @ weights.T.cpu().numpy(), self.hops)
         return torch.from_numpy(np.ascontiguousarray(products)).to(weights.device)
-
-    def nodes_behind_class(self) -> dict[str, int]:
-        return dict(zip(map(str, self.labels_), self.count_.tolist(), strict=True))
-
-    def remembered(self) -> dict[str, Remembered]:
-        counts = self.nodes_behind_class().items()
-        return {name: Remembered(n, mean) for (name, n), mean in zip(counts, self.mean_, strict=True)}
-
-    def tensors(self) -> dict[str, Tensor]:
-        return super().tensors() | {"sums.sum": self.sum_, "sums.count": self.count_}
-
-    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
-        super().load_tensors(tensors)
-        device = self.generator_.device
-        self.sum_, self.count_ = tensors["sums.sum"].to(device), tensors["sums.count"].to(device)
-
-    def shapes(self, facts: Mapping[str, Any]) -> Shapes:
-        yield from super().shapes(facts)
-        yield "sums.sum", (len(facts["labels"]), facts["num_features"])
-        yield "sums.count", (len(facts["labels"]),)
-
-    def check(self, whole: bool) -> None:
-        super().check(whole)
-        check_type(torch.float32, self.sum_)
-        check_counts(self.count_, "sums.count")
 
 
 @spanned("propagation")
@@ -158,6 +156,13 @@ def _in_pieces(graph: Graph, columns: NDArray[Any], *, turned: bool) -> NDArray[
         else:
             found[begin:end] = rows @ columns
     return found
+
+
+def spread(rows: Any, hops: int) -> Any:
+    """Rows of an exported program, so many hops over the graph."""
+    for _ in range(hops):
+        rows = rows.spread()
+    return rows
 
 
 def dense(x: Features) -> Tensor:

@@ -25,9 +25,11 @@ from ipal.backend.neighbor_sampling import compact
 from ipal.backend.operators import SparseMatrix, operators
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
-from ipal.learners.anchored import AnchoredLearner, Parameters, quadratic_pull
-from ipal.learners.base import Terms
-from ipal.learners.classifier import Lesson
+from ipal.learners import anchored
+from ipal.learners.anchored import quadratic_pull
+from ipal.learners.kept import Kept, Parameters
+from ipal.learners.trained import Competing, Lesson, TrainedLearner
+from ipal.learners.values import Terms
 from ipal.nn.per_node_gradients import whole_propagation
 
 # Numbers in the largest array of one chunk of edges.
@@ -62,9 +64,10 @@ def gradient_length(gradients: list[Tensor]) -> Tensor:
 
 
 @dataclass(kw_only=True, eq=False)
-class TWP(AnchoredLearner):
+class TWP(TrainedLearner[Lesson]):
     """Topology-aware weight preserving: importance for the loss and for the attention between neighbours."""
 
+    competing: Competing = "seen"
     loss_strength: float = Field(1e4, ge=0)
     """Weight of the importance for the loss, the paper's lambda_l."""
     topology_strength: float = Field(1e4, ge=0)
@@ -73,12 +76,21 @@ class TWP(AnchoredLearner):
     """Weight of the L1 norm of the current importance for the loss."""
 
     name: ClassVar[str] = "twp"
+    looks_at_whole_tasks: ClassVar[bool] = True
+    recordable: ClassVar[bool] = True
+    kept: ClassVar[tuple[Kept, ...]] = anchored.KEPT
 
-    def pull(self) -> Tensor:
-        return quadratic_pull(dict(self.network_.named_parameters()), self.importance_, self.anchor_)
+    def initialise(self, num_features: int) -> None:
+        super().initialise(num_features)
+        self.importance_: Parameters = {}
+        self.anchor_: Parameters = {}
 
-    def loss(self, batch: Batch, prepared: Lesson) -> Terms:
-        terms = super().loss(batch, prepared)
+    def loss(self, batch: Batch, lesson: Lesson) -> Terms:
+        logits = self.head_(self.encoder_(batch.graph))
+        terms = {"cross_entropy": lesson.cross_entropy(logits, batch.positions, self.competing)}
+        if self.importance_:
+            theta = dict(self.network_.named_parameters())
+            terms["pull"] = quadratic_pull(theta, self.importance_, self.anchor_)
         if self.beta:
             parameters = list(self.network_.parameters())
             gradients = torch.autograd.grad(
@@ -87,10 +99,15 @@ class TWP(AnchoredLearner):
             terms["minimal"] = self.beta * gradient_length(list(gradients))
         return terms
 
+    def end_task(self, task: Task, lesson: Lesson) -> None:
+        new, theta = self._importance(task, lesson), anchored.copied(self.parameters())
+        self.anchor_ = anchored.merged_pulls(self.importance_, self.anchor_, new, theta)
+        self.importance_ = {name: value + self.importance_.get(name, 0) for name, value in new.items()}
+
     @torch.enable_grad()
-    def importance(self, task: Task, prepared: Lesson) -> Parameters:
+    def _importance(self, task: Task, lesson: Lesson) -> Parameters:
         named = dict(self.network_.named_parameters())
-        loss = self.cross_entropy(self.training_outputs(task), prepared.labels, prepared)
+        loss = lesson.cross_entropy(self.training_outputs(task), slice(None), self.competing)
         by_loss = torch.autograd.grad(loss, list(named.values()), allow_unused=True, materialize_grads=True)
         encoder = self.encoder_
         h = encoder.first_layer(operators(task.graph, self.generator_.device))

@@ -1,7 +1,6 @@
 """What a learner remembers of a class: a Gaussian over embeddings. An immutable value; no node survives in it."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -48,15 +47,6 @@ class PrototypeMemory:
             torch.zeros(0, width, device=device),
             torch.zeros(0, dtype=torch.int64, device=device),
         )
-
-    @classmethod
-    def of_tensors(cls, tensors: Mapping[str, Tensor], group: str, device: torch.device) -> "PrototypeMemory":
-        """What `tensors` gave."""
-        return cls(*(tensors[f"{group}.{f.name}"].to(device) for f in fields(cls)))
-
-    def tensors(self, group: str) -> dict[str, Tensor]:
-        """By name, to be saved."""
-        return {f"{group}.{f.name}": getattr(self, f.name) for f in fields(self)}
 
     def __len__(self) -> int:
         return len(self.mean)

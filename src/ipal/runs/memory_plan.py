@@ -21,8 +21,8 @@ from ipal.data.graph import Graph
 from ipal.data.streams import TaskStream
 from ipal.errors import CapacityError, shortened
 from ipal.learners import METHODS
-from ipal.learners.joint import Joint
 from ipal.learners.trained import TrainedLearner
+from ipal.learners.values import Extents
 from ipal.nn.embed import operators_bytes
 from ipal.system.memory_budget import Budget
 
@@ -53,7 +53,7 @@ def ways(config: RunConfig, dataset: Dataset, stream: TaskStream, limit: int | N
     if config.protocol.test_graph == "seen":
         tested = whole(graph)
         copies = copies.plus(tested)
-    if issubclass(method, Joint):  # keeps all tasks as one, and copies that where it is saved
+    if method.stores_all_tasks:  # keeps all tasks as one, and copies that where it is saved
         task = together
         copies = copies.plus(together, together, together, together)
     kept = BASE + held_bytes(graph) + copies.copy
@@ -64,7 +64,16 @@ def ways(config: RunConfig, dataset: Dataset, stream: TaskStream, limit: int | N
         return Way("chunked", config, needed, Budget(None if limit is None else max(0, limit - needed)))
 
     if not issubclass(method, TrainedLearner):
-        at_once, in_pieces = _without_training(config, graph, task, tested)
+        at_once, in_pieces = method.working_memory(
+            Extents(
+                features=graph.num_features,
+                classes=sum(config.split or ()),
+                task_nodes=task.nodes,
+                tested_nodes=tested.nodes,
+                operators=tested.operators,
+                piece=min(tested.operators, PIECE),
+            )
+        )
         return [Way("full", config, kept + at_once, Budget()), chunked(config, kept + in_pieces)]
     hidden = 4 * (config.encoder.hidden + config.encoder.width)
     weights = 20 * graph.num_features * config.encoder.hidden
@@ -83,20 +92,6 @@ def ways(config: RunConfig, dataset: Dataset, stream: TaskStream, limit: int | N
     found.append(Way("sampled", lean, evaluated + max(tested.operators, step), Budget()))
     found.append(chunked(lean, evaluated + max(min(tested.operators, PIECE), step)))
     return found
-
-
-def _without_training(config: RunConfig, graph: Graph, task: "Extent", tested: "Extent") -> tuple[int, int]:
-    """What a method without training takes besides the graphs: at once, and in pieces."""
-    if config.method == "analytic":
-        rows, sums = 4 * tested.nodes * min(graph.num_features, 1024), int(2.5 * GIB)
-        return 2 * rows + sums, rows // 4 + sums
-    columns = 12 * tested.nodes * sum(config.split or ())
-    pieces = min(tested.operators, PIECE)
-    if config.method == "slda":  # the covariance and its factor; propagated features, and those of the training nodes
-        covariance = 24 * graph.num_features**2
-        rows = 4 * graph.num_features * (tested.nodes + 2 * task.nodes)
-        return columns + tested.operators + rows + covariance, columns + pieces + covariance
-    return columns + tested.operators, columns + pieces
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from ipal.backend.devices import usable_device
 from ipal.backend.distributed import team
 from ipal.backend.finite import check_tensors, check_terms, not_finite, read_terms
 from ipal.config import EncoderConfig, RunConfig, TrainConfig
@@ -23,9 +24,10 @@ from ipal.evaluation.class_drift import UNIT
 from ipal.evaluation.evaluate import Row, evaluate
 from ipal.evaluation.metrics import average_forgetting, average_performance, average_performance_curve, matrix_of_rows
 from ipal.learners import METHODS, Learner
-from ipal.learners.base import SHARED_SETTINGS, Terms, usable_device
+from ipal.learners.settings import SHARED_SETTINGS
 from ipal.learners.state import State
 from ipal.learners.trained import TrainedLearner
+from ipal.learners.values import Terms
 from ipal.runs.cadence import Cadence
 from ipal.runs.environment import PeakMemory, environment
 from ipal.runs.memory_plan import explained, is_out_of_memory

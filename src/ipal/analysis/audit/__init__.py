@@ -21,7 +21,7 @@ from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph, Nodes
 from ipal.data.streams import TRAIN, TaskStream
 from ipal.learners import Learner
-from ipal.learners.base import Remembered
+from ipal.learners.values import Remembered
 
 __all__ = ["Evidence", "View", "as_taught", "audit", "whole"]
 

@@ -11,7 +11,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
-from ipal.learners.base import Remembered
+from ipal.learners.values import Remembered
 
 TURNS = 200
 MOST_WORK = 2e11

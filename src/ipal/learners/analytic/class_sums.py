@@ -112,6 +112,11 @@ class Sums:
     def width(self) -> int:
         return self.total.shape[1]
 
+    @property
+    def mean(self) -> Tensor:
+        """(classes, width)"""
+        return self.total / self.count.clamp_min(1)[:, None]
+
     def grown(self, classes: int) -> Self:
         """With room for more classes, empty ones."""
         more = classes - len(self.count)
@@ -176,7 +181,7 @@ class Sums:
         Source: weighted least squares with weights 1 / n_c, as King & Zeng 2001, "Logistic Regression in Rare Events
         Data", Sec. 4, weigh classes.
         """
-        return self.balanced_gram(), (self.total / self.count.clamp_min(1)[:, None]).T
+        return self.balanced_gram(), self.mean.T
 
     def balanced_gram(self) -> Tensor:
         """Its lower half."""

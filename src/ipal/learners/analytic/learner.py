@@ -10,9 +10,9 @@ leave-one-out error in closed form (see selection.py): no validation node is loo
 """
 
 import copy
-import dataclasses
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
@@ -31,11 +31,13 @@ from ipal.learners.analytic.class_sums import SUMS, PerClassSums, Rows, Sums, mi
 from ipal.learners.analytic.feature_map import FeatureMap, Propagation, pieces
 from ipal.learners.analytic.ridge import factorise, ridge_weights
 from ipal.learners.analytic.selection import HOPS, LeftOut, choose_features, choose_ridge
-from ipal.learners.base import Learner, Remembered, Terms
-from ipal.learners.checks import Shapes, check_counts, check_type
+from ipal.learners.base import Learner
+from ipal.learners.checks import Shapes, check_counts
 from ipal.learners.facts import Facts, SumsFacts
 from ipal.learners.from_pyg import departure_of
+from ipal.learners.kept import Kept
 from ipal.learners.state import laid_out
+from ipal.learners.values import Extents, Remembered, Terms
 from ipal.system.tracing import spanned
 
 if TYPE_CHECKING:  # for its name alone: importing it takes seconds
@@ -70,11 +72,16 @@ class Analytic(Learner):
     """Features wider than this are projected to so many columns before they are propagated."""
 
     name: ClassVar[str] = "analytic"
+    forgets: ClassVar[bool] = True
     schema: ClassVar[type[Facts]] = SumsFacts
-    keeps: ClassVar[dict[str, str]] = Learner.keeps | {
-        "sums": "per class: number of nodes and sum of their rows; sums of products of rows",
-        "weights": "weights of every class, solved from the sums",
-    }
+    kept: ClassVar[tuple[Kept, ...]] = (
+        Kept(
+            "sums",
+            "per class: number of nodes and sum of their rows; sums of products of rows",
+            check=lambda learner, sums, whole: check_counts(sums.count, "sums.count"),
+        ),
+        Kept("weights", "weights of every class, solved from the sums"),
+    )
 
     # ------------------------------------------------------------------ learning
 
@@ -83,7 +90,7 @@ class Analytic(Learner):
         self.features_: FeatureMap | None = None
         self.sums_: Sums
         self.ridge_ = FIRST_RIDGE if self.ridge == "auto" else self.ridge
-        self.scale_, self.calibrated_ = 1.0, 0
+        self.scale_: list[float] = [1.0, 0]  # of scores before the softmax, and how many classes it was found with
         self.choices_: dict[str, Any] = {}
 
     def start(self, task: Task) -> None:
@@ -112,7 +119,7 @@ class Analytic(Learner):
         options = self._options(self.num_features_, len(self.labels_), len(task.nodes))
         found = choose_features(task, self.rows(task.labels), propagation, options, self.generator_)
         choice = team().broadcast(lambda: found)  # all found the same but for rounding
-        self.choices_ = {**dataclasses.asdict(choice), "ridge": []}
+        self.choices_ = {**asdict(choice), "ridge": []}
         self._use(tuple(choice.hops), choice.expansion)
 
     def _use(self, hops: tuple[int, ...], expansion: int) -> None:
@@ -170,9 +177,9 @@ class Analytic(Learner):
         if judges is not None:
             # Each task shows its own classes only: all of them so far have a say, by their number.
             more = len(torch.unique(judges.labels))
-            logs = self.calibrated_ * math.log(self.scale_) + more * math.log(judges.best_scale(factor, cross))
-            self.calibrated_ += more
-            self.scale_ = math.exp(logs / self.calibrated_)
+            scale, classes = self.scale_
+            logs = classes * math.log(scale) + more * math.log(judges.best_scale(factor, cross))
+            self.scale_ = [math.exp(logs / (classes + more)), classes + more]
 
     # ------------------------------------------------------------------ prediction
 
@@ -205,7 +212,28 @@ class Analytic(Learner):
         return scores, self.probabilities(scores, graph)
 
     def probabilities(self, scores: Tensor, graph: Graph) -> Tensor:
-        return (self.scale_ * scores).softmax(dim=-1)
+        return (self.scale_[0] * scores).softmax(dim=-1)
+
+    def exported(self, rows: Any) -> tuple[Any, Any]:
+        features, weights, propagation = self._map, self.weights_, self._map.propagation
+        hop = rows.within_one().unit()
+        if propagation.columns < propagation.num_features:
+            hop = hop @ propagation.projection
+        hops = [hop]
+        for _ in range(max(features.hops)):
+            hops.append(hops[-1].spread())
+        first, *others = (hops[number].unit() for number in features.hops)
+        rows = first.beside(*others)
+        if features.expansion:
+            rows = (rows @ features.directions).relu()
+            weights = weights * (2 / features.expansion) ** 0.5
+        scores = rows @ weights
+        return scores, (scores * self.scale_[0]).softmax()
+
+    @classmethod
+    def working_memory(cls, extents: Extents) -> tuple[int, int]:
+        rows, sums = 4 * extents.tested_nodes * min(extents.features, 1024), int(2.5 * GIB)
+        return 2 * rows + sums, rows // 4 + sums
 
     # ------------------------------------------------------------------ what sums allow
 
@@ -229,8 +257,8 @@ class Analytic(Learner):
         theirs = other.sums_.of_tensors(other.sums_.tensors(), self.sums_.count.device)
         both.sums_ = self.sums_.merged(theirs, places, len(both.labels_), both._names)
         # No row is at hand to choose by; more classes favour the smaller ridge.
-        both.ridge_, both.scale_ = min((self.ridge_, self.scale_), (other.ridge_, other.scale_))
-        both.calibrated_ = self.calibrated_ + other.calibrated_
+        both.ridge_, (scale, _) = min((self.ridge_, self.scale_), (other.ridge_, other.scale_))
+        both.scale_ = [scale, self.scale_[1] + other.scale_[1]]
         both.choices_ = {**self.choices_, "merged": True}
         both._solve()
         return both
@@ -335,18 +363,11 @@ class Analytic(Learner):
 
     # ------------------------------------------------------------------ state as a value
 
-    def nodes_behind_class(self) -> dict[str, int]:
-        return dict(zip(self._names, self.sums_.count.tolist(), strict=True))
-
     def remembered(self) -> dict[str, Remembered]:
-        kept = {}
-        for c, (name, count) in enumerate(self.nodes_behind_class().items()):
-            mean, sums = self.sums_.total[c] / max(1, count), self.sums_
-            if isinstance(sums, PerClassSums):
-                kept[name] = Remembered(count, mean, second=partial(sums.class_gram, c))
-            else:
-                kept[name] = Remembered(count, mean, shared=partial(mirrored, sums.gram))
-        return kept
+        sums, kept = self.sums_, super().remembered()
+        if isinstance(sums, PerClassSums):
+            return {n: replace(one, second=partial(sums.class_gram, c)) for c, (n, one) in enumerate(kept.items())}
+        return {name: replace(one, shared=partial(mirrored, sums.gram)) for name, one in kept.items()}
 
     def choices(self) -> dict[str, Any]:
         return self.choices_
@@ -355,28 +376,16 @@ class Analytic(Learner):
         # scikit-learn's own way asks that a parameter is the very object that was given: a checked tuple is a copy.
         return type(self)(**self.get_params())
 
-    def tensors(self) -> dict[str, Tensor]:
-        sums = {f"sums.{name}": tensor for name, tensor in self.sums_.tensors().items()}
-        return super().tensors() | sums | {"weights": self.weights_}
-
-    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
-        super().load_tensors(tensors)
-        parts = {name[5:]: tensor for name, tensor in tensors.items() if name.startswith("sums.")}
-        self.sums_ = SUMS[self.sums].of_tensors(parts, self.generator_.device)
-        self.weights_ = tensors["weights"].to(self.generator_.device)
-
-    def facts(self) -> dict[str, Any]:
+    @property
+    def map_(self) -> dict[str, Any]:
+        """What the feature map is made from, as plain data."""
         found = self._map
-        mapped = {"hops": list(found.hops), "expansion": found.expansion, "fingerprint": found.fingerprint}
-        own = {"map": mapped, "ridge": self.ridge_, "scale": [self.scale_, self.calibrated_], "choices": self.choices_}
-        return {**super().facts(), **own}
+        return {"hops": list(found.hops), "expansion": found.expansion, "fingerprint": found.fingerprint}
 
-    def load_facts(self, facts: Mapping[str, Any]) -> None:
-        super().load_facts(facts)
-        self.ridge_, self.choices_ = facts["ridge"], facts["choices"]
-        self.scale_, self.calibrated_ = facts["scale"]
-        self._use(tuple(facts["map"]["hops"]), facts["map"]["expansion"])
-        if self._map.fingerprint != facts["map"]["fingerprint"]:
+    @map_.setter
+    def map_(self, facts: Mapping[str, Any]) -> None:
+        self._use(tuple(facts["hops"]), facts["expansion"])
+        if self._map.fingerprint != facts["fingerprint"]:
             raise StoreError(
                 "This installation draws other random directions than the one that made the model: "
                 "use the version of numpy that it was made with."
@@ -394,8 +403,3 @@ class Analytic(Learner):
         width = mapped["expansion"] or min(facts["num_features"], self.sketch) * len(mapped["hops"])
         yield from [("sums.count", (classes,)), ("sums.total", (classes, width)), ("weights", (width, classes))]
         yield "sums.gram", SUMS[self.sums].saved_shape(width, classes)
-
-    def check(self, whole: bool) -> None:
-        super().check(whole)
-        check_counts(self.sums_.count, "sums.count")
-        check_type(torch.float64, self.sums_.total, self.sums_.gram, self.weights_)
