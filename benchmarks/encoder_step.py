@@ -18,7 +18,7 @@ from torch_geometric.nn import GCNConv
 from ipal.backend.operators import operators
 from ipal.config import EncoderConfig
 from ipal.data.datasets import Dataset, load
-from ipal.nn.encoder import GCN
+from ipal.nn.encoders import GCN
 
 ROUNDING = 1e-4
 

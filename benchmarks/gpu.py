@@ -28,7 +28,7 @@ import torch
 from timing import begin, cs, describe
 from torch import Tensor
 
-from ipal.backend.operators import SparseMatrix
+from ipal.backend.sparse import SparseMatrix
 from ipal.bench.interleave import Member, run_fleet
 from ipal.config import override, run_config
 from ipal.data.datasets import Dataset, load

@@ -19,10 +19,11 @@ from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
 from ipal.backend.neighbor_sampling import Sampler, compact, prefetched
-from ipal.backend.operators import SampledOperators, SparseMatrix, SparsePair
+from ipal.backend.operators import Block, Features, Operators
+from ipal.backend.sparse import SparseMatrix, SparsePair
 from ipal.config import EncoderConfig, Sampling
 from ipal.data.datasets import Dataset, load
-from ipal.nn.encoder import GCN
+from ipal.nn.encoders import GCN
 
 ROUNDING = 1e-3
 
@@ -101,8 +102,9 @@ def edges(matrix: SparseMatrix, rows: Tensor, columns: Tensor) -> tuple[Tensor, 
 
 
 def ours(network: GCN, batch: Sampled, x: Tensor) -> Tensor:
-    spread = batch.outer.matmul(x)
-    graph = SampledOperators(spread, (SparsePair(batch.inner, batch.inner.transposed()),))
+    features = Features(None, {"symmetric": batch.outer.matmul(x)})
+    inner = Block({"symmetric": SparsePair(batch.inner, batch.inner.transposed())})
+    graph = Operators(features, (Block({}), inner))
     return F.cross_entropy(network(graph), batch.labels)
 
 

@@ -14,7 +14,8 @@ import torch
 from timing import WIDTH, begin, cs, describe, difference, interleaved, options, ratio
 from torch import Tensor
 
-from ipal.backend.operators import DENSE_PER_SPARSE, SparseMatrix, SparsePair
+from ipal.backend.operators import DENSE_PER_SPARSE
+from ipal.backend.sparse import SparseMatrix, SparsePair
 
 ROUNDING = 1e-5
 CPU = torch.device("cpu")

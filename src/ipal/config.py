@@ -106,17 +106,26 @@ class ProtocolConfig(Section):
     """Share of each class's nodes kept for choosing settings; the rest is for the test."""
 
 
-class EncoderConfig(Section):
-    """The graph convolutional network that turns nodes into embeddings."""
+Activation = Literal["relu", "elu", "leaky_relu", "tanh"]
 
+
+class EncoderConfig(Section):
+    """The network that turns nodes into embeddings."""
+
+    kind: str = "gcn"
+    """Which network: gcn, linear, sage, gat, gin or skip, or one of a plugin."""
     layers: int = Field(2, ge=2, le=MOST_LAYERS)
-    """Number of graph convolutions."""
+    """Number of graph layers."""
     hidden: int = Field(128, ge=1, le=MOST_WIDTH)
     """Width of the inner layers."""
     width: int = Field(128, ge=1, le=MOST_WIDTH)
     """Width of the embeddings."""
-    last_activation: Literal["none", "relu"] = "none"
-    """Whether the embeddings themselves pass a ReLU."""
+    activation: Activation = "relu"
+    """Between layers (the linear encoder has none)."""
+    last_activation: Literal["none"] | Activation = "none"
+    """Of the embeddings themselves."""
+    heads: int = Field(4, ge=1, le=MOST_WIDTH)
+    """Attention heads of every layer, where the network has any (gat); widths are divided among them."""
     dropout: float = Field(0.0, ge=0, lt=1)
     """Share of hidden activations that are zeroed in a training step."""
 
@@ -202,6 +211,9 @@ def explain(
 ) -> ConfigError:
     """The first complaint of pydantic as one sentence in the user's words."""
     first = error.errors()[0]
+    own = first.get("ctx", {}).get("error")
+    if isinstance(own, ConfigError):
+        return own
     if isinstance(first["input"], dict):
         # Where a section was given for what may be one, what is wrong inside it says more than that it might be a word.
         inside = [one for one in error.errors() if len(_keys(one["loc"])) > len(_keys(first["loc"]))]

@@ -15,14 +15,15 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from ipal.backend import cuda_kernels, propagate
 from ipal.backend.neighbor_sampling import Sampler
-from ipal.backend.operators import Cut, Operators, SparseMatrix, SparsePair, operators, row_starts, sparse_matmul
+from ipal.backend.operators import Operators, operators
+from ipal.backend.sparse import Cut, SparseMatrix, SparsePair, row_starts, sparse_matmul
 from ipal.config import EncoderConfig
 from ipal.data import csr
 from ipal.data.graph import Features, Graph, checked_graph
 from ipal.data.streams import Task, TaskStream
 from ipal.errors import CapacityError
 from ipal.nn import embed, per_node_gradients
-from ipal.nn.encoder import GCN
+from ipal.nn.encoders import GCN
 
 CPU = torch.device("cpu")
 
@@ -235,7 +236,7 @@ def ring(x: Features, *, undirected: bool = True) -> Graph:
 
 
 def first_layer(made: Operators, weight: Tensor, bias: Tensor) -> np.ndarray:
-    return made.first_layer(weight, bias).numpy()
+    return made.first.aggregated(weight).add_(bias).numpy()
 
 
 def expected_first_layer(graph: Graph, weight: Tensor, bias: Tensor) -> np.ndarray:
@@ -246,25 +247,23 @@ def expected_first_layer(graph: Graph, weight: Tensor, bias: Tensor) -> np.ndarr
 def test_dense_features_are_propagated_once() -> None:
     graph = ring(np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32))
     made = operators(graph, CPU)
-    assert isinstance(made.features, Tensor)
-    np.testing.assert_allclose(made.features.numpy(), graph.normalised.toarray() @ graph.x, rtol=1e-5, atol=1e-6)
+    (features,) = made.features.aggregated.values()
+    np.testing.assert_allclose(features.numpy(), graph.normalised.toarray() @ graph.x, rtol=1e-5, atol=1e-6)
 
 
 def test_very_sparse_features_stay_sparse() -> None:
     graph = ring(random_matrix(20, 400, 0.005))
     made = operators(graph, CPU)
-    assert isinstance(made.features, SparsePair)
+    assert isinstance(made.features.x, SparsePair)
     # Untouched: propagating them beforehand would fill them up.
-    assert len(made.features.matrix.values) == graph.x.nnz
+    assert len(made.features.x.matrix.values) == graph.x.nnz
 
 
 def test_sparse_features_that_are_nearly_dense_are_made_dense() -> None:
     graph = ring(random_matrix(20, 30, 0.5))
     made = operators(graph, CPU)
-    assert isinstance(made.features, Tensor)
-    np.testing.assert_allclose(
-        made.features.numpy(), graph.normalised.toarray() @ graph.x.toarray(), rtol=1e-5, atol=1e-6
-    )
+    (features,) = made.features.aggregated.values()
+    np.testing.assert_allclose(features.numpy(), graph.normalised.toarray() @ graph.x.toarray(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("undirected", [True, False])
@@ -287,18 +286,20 @@ def test_the_first_layer_is_the_same_in_every_form(x: Features, undirected: bool
 
 def test_only_an_undirected_graph_is_its_own_transpose() -> None:
     x = np.ones((5, 1), dtype=np.float32)
-    undirected, directed = operators(ring(x), CPU).propagation, operators(ring(x, undirected=False), CPU).propagation
-    assert undirected.transpose is undirected.matrix
-    assert directed.transpose is not directed.matrix
+    needs = ("symmetric", "sum", "mean")
+    undirected, directed = (operators(ring(x, undirected=way), CPU, needs).blocks[0] for way in (True, False))
+    assert all(undirected.aggregation[n].transpose is undirected.aggregation[n].matrix for n in ("symmetric", "sum"))
+    assert undirected.aggregation["mean"].transpose is not undirected.aggregation["mean"].matrix
+    assert all(pair.transpose is not pair.matrix for pair in directed.aggregation.values())
 
 
 def test_a_task_reads_out_its_training_nodes_in_order(tiny_stream: TaskStream) -> None:
     task = tiny_stream.task(1)
     shuffled = Task(task.graph, task.nodes[::-1].copy(), task.labels[::-1].copy())
     hidden = torch.randn(task.graph.num_nodes, 3, generator=torch.Generator().manual_seed(0))
-    everywhere = sparse_matmul(operators(task.graph, CPU).readout, hidden)
+    everywhere = sparse_matmul(operators(task.graph, CPU).blocks[-1].aggregation["symmetric"], hidden)
     for some in (task, shuffled):
-        there = sparse_matmul(operators(some, CPU).readout, hidden)
+        there = sparse_matmul(operators(some, CPU).blocks[-1].aggregation["symmetric"], hidden)
         torch.testing.assert_close(there, everywhere[torch.from_numpy(some.nodes)])
 
 
@@ -307,7 +308,7 @@ def test_operators_are_made_once_and_shared_between_a_task_and_its_graph(tiny_st
     made = operators(task, CPU)
     assert operators(task, CPU) is made
     assert made.features is operators(task.graph, CPU).features
-    assert made.propagation is operators(task.graph, CPU).propagation
+    assert made.blocks[0] is operators(task.graph, CPU).blocks[0]
 
 
 def test_operators_are_let_go_with_their_graph_and_task() -> None:

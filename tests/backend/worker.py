@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from ipal.data.datasets import load
 from ipal.data.graph import Graph
 from ipal.data.streams import Task, TaskStream, default_split
 from ipal.learners import METHODS
-from ipal.nn.encoder import GCN
+from ipal.nn.encoders import ENCODERS
 from ipal.runs import runner
 from ipal.runs.run_folder import RunStore
 from ipal.runs.runner import Silent
@@ -39,7 +40,9 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     # Not IPAL: its distillation is a norm, which has no direction where nothing has changed yet but by rounding.
     "pcl, all in one batch": ("pcl", {"batch": EVERYTHING}),
     "lwf": ("lwf", {}),
+    "pcl with attention, all in one batch": ("pcl", {"batch": EVERYTHING, "encoder": EncoderConfig(kind="gat")}),
     "ewc": ("ewc", {"fisher": "batch"}),
+    "mas with sage": ("mas", {"encoder": EncoderConfig(kind="sage", hidden=16, width=8)}),
     "twp": ("twp", {}),
     "gem": ("gem", {}),
     "er-gnn": ("er-gnn", {}),
@@ -67,18 +70,19 @@ def graph_of(kind: str) -> Graph:
     return Graph(x, random.integers(0, 23, (2, 90)))
 
 
-def derivatives(kind: str) -> list[Tensor]:
+def derivatives(features: str, kind: str) -> list[Tensor]:
     """Embeddings of a network of three layers, first and second derivatives of what follows from them."""
-    graph = graph_of(kind)
+    graph = graph_of(features)
     generator = torch.Generator().manual_seed(0)
-    encoder = GCN(graph.num_features, EncoderConfig(layers=3, hidden=6, width=4, dropout=0.2), generator).train()
+    config = EncoderConfig(kind=kind, layers=3, hidden=6, width=4, dropout=0.2, heads=2)
+    encoder = ENCODERS[kind](graph.num_features, config, generator).train()
     task = Task(graph, np.array([1, 2, 5, 11, 20]), np.zeros(5))
-    f = encoder(operators(task, CPU))
-    again = encoder(operators(graph, CPU))
+    f = encoder(operators(task, CPU, encoder.needs))
+    again = encoder(operators(graph, CPU, encoder.needs))
     parameters = list(encoder.parameters())
     first = torch.autograd.grad(f.square().sum() + again.sin().sum(), parameters, create_graph=True)
     second = torch.autograd.grad(sum(gradient.square().sum() for gradient in first), parameters)
-    layer = encoder.first_layer(operators(graph, CPU))
+    layer = encoder.first_layer(operators(graph, CPU, encoder.needs))
     return [f, again, layer, *first, *second, torch.rand(3, generator=generator)]
 
 
@@ -114,11 +118,12 @@ def is_alike(tensors: dict[str, Tensor]) -> bool:
 
 
 def compare(found: dict[str, Any]) -> None:
-    for kind in ("dense", "sparse"):
-        together = derivatives(kind)
+    for case in product(("dense", "sparse"), ENCODERS):
+        together = derivatives(*case)
         with alone():
-            reference = derivatives(kind)
-        found["derivatives"][kind] = [apart(a.detach(), b.detach()) for a, b in zip(together, reference, strict=True)]
+            reference = derivatives(*case)
+        pairs = zip(together, reference, strict=True)
+        found["derivatives"][" ".join(case)] = [apart(a.detach(), b.detach()) for a, b in pairs]
     for title, (name, settings) in CASES.items():
         state, said = learned(name, settings)
         with alone():

@@ -123,7 +123,7 @@ def test_features_begin_where_torch_begins_its_own_memory():
     rooms = [memory_budget.Budget().room((n, 3), np.float32) for n in range(4, 20)]
     assert {room.ctypes.data % 64 for room in rooms} == {0}
     for graph in graphs:
-        features = operators(graph, cpu).features
+        features = operators(graph, cpu).features.aggregated["symmetric"]
         assert isinstance(features, Tensor)
         assert features.data_ptr() % 64 == 0
         np.testing.assert_allclose(features.numpy(), graph.x)  # no edge: each node is its own mean
@@ -135,7 +135,7 @@ def test_features_begin_where_torch_begins_its_own_memory():
 def test_features_made_in_pieces_are_those_made_at_once(tiny_stream: TaskStream, monkeypatch):
     graph = tiny_stream.task(0).graph
     monkeypatch.setattr("ipal.backend.operators.VALUES_AT_ONCE", 160)
-    in_pieces = operators(graph, torch.device("cpu")).features
+    in_pieces = operators(graph, torch.device("cpu")).features.aggregated["symmetric"]
     assert np.array_equal(in_pieces.numpy(), graph.normalised @ graph.x)
 
 

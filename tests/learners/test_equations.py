@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.autograd import gradcheck
 
-from ipal.backend.operators import GraphOperators, SparsePair
+from ipal.backend.operators import Operators
 from ipal.config import EncoderConfig
 from ipal.data.graph import Graph, checked_graph
 from ipal.errors import DataError, NonFiniteError
@@ -31,8 +31,9 @@ from ipal.learners.slda import discriminant
 from ipal.learners.trained import balanced_cross_entropy
 from ipal.learners.training_free import propagated
 from ipal.learners.twp import attention_length, gradient_length
-from ipal.nn.encoder import GCN
+from ipal.nn.encoders import GCN
 from ipal.nn.head import Head
+from tests.nn.support import double_operators
 
 CPU = torch.device("cpu")
 LN3 = math.log(3)
@@ -314,19 +315,14 @@ def test_gradient_length_by_hand() -> None:
     close(gradient_length([torch.tensor([[1.0, -2.0]]), torch.tensor([3.0, 0.0])]), 6.0)
 
 
-def small_network(some: Graph, layers: int) -> tuple[nn.ModuleDict, GraphOperators]:
+def small_network(some: Graph, layers: int) -> tuple[nn.ModuleDict, Operators]:
     """A network and a graph in float64, two blocks in the head."""
     generator = torch.Generator().manual_seed(0)
     encoder = GCN(some.num_features, EncoderConfig(layers=layers, hidden=4, width=3), generator)
     head = Head(3)
     for _ in range(2):
         head.grow(2, generator)
-    propagation = SparsePair.of(some.normalised.astype(np.float64), CPU, symmetric=True)
-    if isinstance(some.x, sp.csr_array):
-        features: SparsePair | Tensor = SparsePair.of(some.x.astype(np.float64), CPU)
-    else:
-        features = torch.from_numpy(some.normalised.astype(np.float64) @ some.x.astype(np.float64))
-    made = GraphOperators(features, propagation, SparsePair.of(some.normalised[[4, 1, 2, 0]].astype(np.float64), CPU))
+    made = double_operators(some, [4, 1, 2, 0], keep_sparse=isinstance(some.x, sp.csr_array))
     return nn.ModuleDict({"encoder": encoder, "head": head}).double(), made
 
 

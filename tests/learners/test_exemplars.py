@@ -180,9 +180,9 @@ def test_a_disjoint_union_computes_what_its_parts_compute(forms: tuple[str, str]
     both = disjoint_union(*parts)
     assert both.labels.tolist() == ["c", "a", "b"] * 2
     assert both.nodes.tolist() == [7, 2, 5, 17, 12, 15]
-    weight, bias = torch.tensor([[1.0, -1.0], [0.5, 2.0]]), torch.tensor([0.1, 0.2])
-    hidden = operators(both.graph, CPU).first_layer(weight, bias)
-    apart = torch.cat([operators(part.graph, CPU).first_layer(weight, bias) for part in parts])
+    weight = torch.tensor([[1.0, -1.0], [0.5, 2.0]])
+    hidden = operators(both.graph, CPU).first.aggregated(weight)
+    apart = torch.cat([operators(part.graph, CPU).first.aggregated(weight) for part in parts])
     torch.testing.assert_close(hidden, apart)
 
 

@@ -24,7 +24,7 @@ from ipal.learners import IPAL, METHODS, PCL
 from ipal.learners.state import State
 from ipal.learners.trained import TrainedLearner
 from ipal.nn import embed, losses
-from ipal.nn.encoder import GCN
+from ipal.nn.encoders import GCN
 from ipal.system import memory_budget
 from tests.learners.support import gradients, learn, make
 

@@ -10,12 +10,13 @@ from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
 from torch_geometric.nn import GCNConv
 
-from ipal.backend.operators import GraphOperators, SparsePair, operators
+from ipal.backend.operators import Operators, operators
 from ipal.config import EncoderConfig
 from ipal.data.csr import Neighbours, normalised_adjacency
 from ipal.data.graph import Features, Graph, checked_graph
 from ipal.data.streams import TaskStream
-from ipal.nn.encoder import GCN
+from ipal.nn.encoders import GCN
+from tests.nn.support import double_operators
 
 CPU = torch.device("cpu")
 
@@ -88,7 +89,7 @@ def test_gcn_is_decided_by_the_generator() -> None:
 # ------------------------------------------------------------------ dropout
 
 
-def passing_through(dropout: float, layers: int) -> tuple[GCN, GraphOperators]:
+def passing_through(dropout: float, layers: int) -> tuple[GCN, Operators]:
     """An encoder that hands on one feature of ones in 50 columns, and 400 nodes without edges: dropout alone shows."""
     network = encoder(1, layers=layers, hidden=50, width=50, dropout=dropout)
     with torch.no_grad():
@@ -148,9 +149,7 @@ def sparse_features(n: int, width: int, per_node: int) -> sp.csr_array:
 @pytest.mark.parametrize("undirected", [True, False])
 def test_gcn_has_the_right_gradient_with_sparse_features(undirected: bool) -> None:
     some = graph(sparse_features(6, 8, 2), random_edges(6, 8), undirected=undirected)
-    propagation = SparsePair.of(some.normalised.astype(np.float64), CPU, symmetric=undirected)
-    rows = SparsePair.of(some.normalised[[4, 1, 2]].astype(np.float64), CPU)
-    made = GraphOperators(SparsePair.of(some.x.astype(np.float64), CPU), propagation, rows)
+    made = double_operators(some, [4, 1, 2], keep_sparse=True)
     network = encoder(8, layers=3, hidden=4, width=3).double()
     # Finite differences change the parameters in place, so the network sees them without being handed them.
     assert gradcheck(lambda *_: network(made), tuple(network.parameters()))
@@ -158,8 +157,7 @@ def test_gcn_has_the_right_gradient_with_sparse_features(undirected: bool) -> No
 
 def test_gcn_has_the_right_first_and_second_derivatives_with_dropout() -> None:
     some = graph(dense_features(6, 3), random_edges(6, 8), undirected=False)
-    propagation = SparsePair.of(some.normalised.astype(np.float64), CPU)
-    made = GraphOperators(torch.from_numpy(some.x).double(), propagation, propagation)
+    made = double_operators(some)
     network = encoder(3, layers=3, hidden=4, width=3, dropout=0.4).double().train()
 
     def embeddings(*_: Tensor) -> Tensor:

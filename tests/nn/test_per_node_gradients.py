@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ipal.backend.operators import SparseMatrix, operators
+from ipal.backend.operators import operators
+from ipal.backend.sparse import SparseMatrix
 from ipal.config import EncoderConfig
 from ipal.data.graph import Features, Graph, checked_graph
 from ipal.data.streams import Task
 from ipal.nn import per_node_gradients
-from ipal.nn.encoder import GCN
+from ipal.nn.encoders import GCN
 from ipal.nn.head import Head
 from ipal.nn.per_node_gradients import network_importance
 

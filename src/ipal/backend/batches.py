@@ -1,6 +1,6 @@
 """What one step of training learns from: a whole task at once, or some of its nodes with a sample around them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -9,10 +9,12 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from ipal.backend.attention import Edges
 from ipal.backend.distributed import team
-from ipal.backend.neighbor_sampling import Sampler, compact, prefetched
-from ipal.backend.operators import Operators, SampledOperators, SparsePair, operators, read_only
-from ipal.backend.partition import by_seeds
+from ipal.backend.neighbor_sampling import Fanout, Sampler, compact, prefetched
+from ipal.backend.operators import Block, Features, Need, Operators, norms, operators
+from ipal.backend.partition import ALONE, Layout, by_seeds
+from ipal.backend.sparse import SparseMatrix, SparsePair, read_only
 from ipal.config import Sampling
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
@@ -30,13 +32,15 @@ class Batch:
 
 
 @spanned("preparation")
-def whole_task(task: Task, device: torch.device) -> Batch:
-    """All training nodes of a task, with all edges."""
-    return Batch(operators(task, device), slice(None))
+def whole_task(task: Task, device: torch.device, needs: Sequence[Need] = ("symmetric",)) -> Batch:
+    """All training nodes of a task, with all edges; `needs` are those of the encoder."""
+    return Batch(operators(task, device, needs), slice(None))
 
 
 @spanned("sampling")
-def sampled(task: Task, sampling: Sampling, seed: int, device: torch.device) -> Iterator[Batch]:
+def sampled(
+    task: Task, sampling: Sampling, seed: int, device: torch.device, needs: Sequence[Need] = ("symmetric",)
+) -> Iterator[Batch]:
     """One epoch: every training node once, in random order; the same seed gives the same batches.
 
     They are made ahead in another thread, one after the other, so that each draws what it would draw anyway. In a
@@ -53,41 +57,73 @@ def sampled(task: Task, sampling: Sampling, seed: int, device: torch.device) -> 
     nodes = torch.from_numpy(task.nodes).to(device)
     # On a GPU the other thread works on this one's stream, so that a batch is ready when it is used.
     stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
-    return prefetched([partial(_around, task.graph, nodes, here, sampling, generator, stream) for here in places])
+    make = partial(_around, task.graph, nodes, sampling, needs, generator, stream)
+    return prefetched([partial(make, here) for here in places])
 
 
 @spanned("sampling")
 def _around(
     graph: Graph,
     nodes: Tensor,
-    here: Tensor | slice,
     sampling: Sampling,
+    needs: Sequence[Need],
     generator: torch.Generator,
     stream: torch.cuda.Stream | None,
+    here: Tensor | slice,
 ) -> Batch:
     """A batch of the training nodes `here`, with one sampled step outwards for every layer."""
     with nullcontext() if stream is None else torch.cuda.stream(stream):
-        return _sample(graph, nodes, here, sampling, generator)
+        seeds = nodes[here]
+        read = team().share(len(seeds))
+        made = around(graph, read.of(seeds), sampling.fanouts, needs, generator, by_seeds(read))
+        return Batch(made, here)
 
 
-def _sample(graph: Graph, nodes: Tensor, here: Tensor | slice, sampling: Sampling, generator: torch.Generator) -> Batch:
-    neighbours = Sampler.of(graph, generator.device)
-    seeds = nodes[here]
-    read = team().share(len(seeds))
-    layout = by_seeds(read)
-    rows, blocks = read.of(seeds), []
-    for fanout in sampling.fanouts[:-1]:
-        rows, matrix = compact(neighbours.rows(rows, fanout, generator))
-        blocks.append(SparsePair(matrix, matrix.transposed()))
-    outermost = neighbours.rows(rows, sampling.fanouts[-1], generator)
-    if not isinstance(graph.x, sp.csr_array):
-        # Nothing is learned about features: their part of the first layer is the same whatever the weights are.
-        spread = outermost.matmul(_features(graph, generator.device))
-        return Batch(SampledOperators(spread, tuple(blocks[::-1]), layout=layout), here)
-    columns, matrix = compact(outermost)
-    x = SparsePair.of(graph.x[columns.cpu().numpy()], generator.device)
-    through = (SparsePair(matrix, matrix.transposed()), *blocks[::-1])
-    return Batch(SampledOperators(x, through, layout=layout), here)
+def around(
+    graph: Graph,
+    rows: Tensor,
+    fanouts: Sequence[Fanout],
+    needs: Sequence[Need],
+    generator: torch.Generator,
+    layout: Layout = ALONE,
+) -> Operators:
+    """What embeds some nodes, with a sample of the edges around them: a fan-out a layer, from these nodes outwards."""
+    neighbours, device = Sampler.of(graph, generator.device), generator.device
+    blocks = []
+    for fanout in fanouts[:-1]:
+        columns, matrix = compact(neighbours.rows(rows, fanout, generator))
+        blocks.append(_block(neighbours, rows, matrix, needs))
+        rows = columns
+    outermost = neighbours.rows(rows, fanouts[-1], generator)
+    if isinstance(graph.x, sp.csr_array):
+        columns, matrix = compact(outermost)
+        features = Features(SparsePair.of(graph.x[columns.cpu().numpy()], device), {})
+        blocks.append(_block(neighbours, rows, matrix, needs))
+        return Operators(features, tuple(blocks[::-1]), layout)
+    # Nothing is learned about features: their sums are the same whatever the weights are.
+    whole, read = _features(graph, device), None
+    sums = {norm: neighbours.with_norm(outermost, rows, norm).matmul(whole) for norm in norms(needs)}
+    first = Block({})
+    if "attention" in needs:
+        columns, matrix = compact(outermost)
+        first, read = _block(neighbours, rows, matrix, ("attention",)), whole[columns]
+    own = whole[rows] if "own" in needs else None
+    return Operators(Features(read, sums, own), (first, *blocks[::-1]), layout)
+
+
+def _block(neighbours: Sampler, rows: Tensor, matrix: SparseMatrix, needs: Sequence[Need]) -> Block:
+    """One sampled step; the first entry of every row is the node itself."""
+    made = [(norm, neighbours.with_norm(matrix, rows, norm)) for norm in norms(needs)]
+    pairs = {norm: SparsePair(some, some.transposed()) for norm, some in made}
+    if not {"own", "attention"} & set(needs):
+        return Block(pairs)
+    starts = matrix.indptr[:-1]
+    one_each = torch.arange(len(rows) + 1, device=starts.device, dtype=starts.dtype)
+    itself = SparseMatrix(
+        one_each, matrix.indices[starts], torch.ones(len(rows), device=starts.device), (len(rows), matrix.shape[1])
+    )
+    edges = Edges.of(matrix) if "attention" in needs else None
+    return Block(pairs, SparsePair(itself, itself.transposed()), edges)
 
 
 def _features(graph: Graph, device: torch.device) -> Tensor:

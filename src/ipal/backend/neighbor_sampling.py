@@ -1,19 +1,20 @@
 """Mini-batches of a graph: a uniform sample of every node's neighbours, in vectorised tensor operations.
 
-A layer of a graph convolution is a sum over neighbours. Of a node with d neighbours k are drawn, without replacement,
-and their part of the sum is multiplied by d / k: right in the mean, whatever is drawn. The node itself, and all
-neighbours of a node that has no more than k, are always there.
+A layer of a graph network is a sum or a mean over neighbours. Of a node with d neighbours k are drawn, without
+replacement, and a sum over them is multiplied by d / k: right in the mean, as is their mean, whatever is drawn. The
+node itself, and all neighbours of a node that has no more than k, are always there.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
 
-from ipal.backend.operators import SparseMatrix, read_only, row_starts
+from ipal.backend.sparse import SparseMatrix, read_only, row_starts
+from ipal.data.csr import Norm
 from ipal.data.graph import Graph
 from ipal.system.tracing import span
 
@@ -69,6 +70,18 @@ class Sampler:
         values[itself] = scale.square()
         values[others] = (scale * (degree / kept.clamp_min(1)))[owner] * self.scale[neighbour]
         return SparseMatrix(row_starts(ends, len(columns)), columns, values, (len(nodes), len(self.scale)))
+
+    def with_norm(self, rows: SparseMatrix, nodes: Tensor, norm: Norm) -> SparseMatrix:
+        """Sampled rows of `nodes` with the values of another sum over neighbours: the node itself is no part of it."""
+        if norm == "symmetric":
+            return rows
+        kept = rows.indptr.diff() - 1
+        weight = 1 / kept.clamp_min(1)
+        if norm == "sum":
+            weight = (self.indptr[nodes + 1] - self.indptr[nodes]) * weight
+        values = weight.float().repeat_interleave(kept + 1, output_size=len(rows.indices))
+        values[rows.indptr[:-1]] = 0
+        return replace(rows, values=values)
 
     def _all(self, start: Tensor, degree: Tensor) -> tuple[Tensor, Tensor]:
         """Places of all edges of the rows, row by row, and how many each row has."""

@@ -1,15 +1,14 @@
-"""Sparse products that are fast in both directions, and the plan of a graph's first layer.
+"""What an encoder needs of a graph: the edges of every layer, and features in the form that its first layer uses.
 
-Autograd's own backward of a sparse product transposes the matrix at every step. Here a matrix travels with
-its transpose (itself, where it is symmetric), so that a backward is just another product. The same pair
-serves the propagation matrix and bag-of-words features, which are never made dense.
+Encoders are written against `LayerInput` alone. Here it has tensors behind it, with gradients, of a whole graph or of
+a sample; `nn.embed` gives the rows of a graph in pieces, and `deploy.export` writes down what is done as ONNX.
 """
 
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,10 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ipal.backend.cuda_kernels import sums_of_rows
-from ipal.backend.distributed import team
+from ipal.backend.attention import Edges, attention
+from ipal.backend.distributed import Share, team
 from ipal.backend.partition import ALONE, Layout, by_rows
-from ipal.data.csr import check_entries
+from ipal.backend.sparse import SparseMatrix, SparsePair, sparse_matmul
+from ipal.data.csr import Norm
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.system.tracing import spanned
@@ -29,235 +29,211 @@ from ipal.system.tracing import spanned
 DENSE_PER_SPARSE = 8
 VALUES_AT_ONCE = 2**24
 
+Need = Norm | Literal["own", "attention"]
+"""What an encoder may need of a graph: sums over neighbours, a node's own values, attention over its edges."""
+
 
 @dataclass(frozen=True, eq=False)
-class SparseMatrix:
-    """A matrix in CSR form on a device."""
+class Block:
+    """The edges of one layer: from the nodes whose values it reads to those that it computes."""
 
-    indptr: Tensor
-    indices: Tensor
+    aggregation: Mapping[Norm, SparsePair]
+    own: SparsePair | None = None
+    """Picks the nodes that are computed among those that are read; None where they are the same."""
+    edges: Edges | None = None
+    """For attention: a node's own loop among them."""
+
+
+class LayerInput(ABC):
+    """What a layer is computed from: the values of nodes, and how they reach those that are computed.
+
+    Layers are written with these three alone, each of which multiplies values with the layer's weights, in whichever
+    order is cheapest.
+    """
+
+    @abstractmethod
+    def aggregated(self, weight: Tensor, norm: Norm = "symmetric") -> Tensor:
+        """Values of a node's neighbours added up, times `weight`."""
+
+    @abstractmethod
+    def own(self, weight: Tensor) -> Tensor:
+        """A node's own values times `weight`; not to be changed in place."""
+
+    @abstractmethod
+    def attended(self, weight: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        """Values times `weight`, averaged over a node and its neighbours by attention (see `attention`)."""
+
+
+@dataclass(frozen=True, eq=False)
+class TensorInput(LayerInput):
+    """Values as tensors, with gradients: of a whole graph, or of a sample; with a team, of this process's part."""
+
+    block: Block
+    layout: Layout
+
+    @abstractmethod
+    def projected(self, weight: Tensor) -> Tensor:
+        """Values of all nodes that are read (of those that are here), times `weight`."""
+
+    def attended(self, weight: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        assert self.block.edges is not None, "the encoder says that it needs them"
+        z = self.projected(weight)
+        everywhere = self.layout.everywhere(z)
+        own = z if self.block.own is None else sparse_matmul(self.block.own, everywhere)
+        return attention(self.block.edges, everywhere, own, query, key)
+
+
+@dataclass(frozen=True, eq=False)
+class Hidden(TensorInput):
+    """What the layer before has computed."""
+
     values: Tensor
-    shape: tuple[int, int]
-    cut: "Cut | None" = None
-    """How long rows are cut into parts; None where they are added up as they are."""
 
-    @classmethod
-    def of(cls, matrix: sp.csr_array, device: torch.device) -> "SparseMatrix":
-        check_entries(int(matrix.indptr[-1]))
-        indptr, indices, values = (
-            torch.from_numpy(part).to(device)
-            for part in (matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32), matrix.data)
-        )
-        rows, columns = matrix.shape
-        cut = Cut.of(matrix.indptr, device) if device.type == "cuda" else None
-        return cls(indptr, indices, values, (rows, columns), cut)
+    def projected(self, weight: Tensor) -> Tensor:
+        return self.values @ weight
 
-    def matmul(self, dense: Tensor) -> Tensor:
-        """The product with a dense matrix, outside autograd: a row of it is a weighted bag of rows.
+    @cached_property
+    def _everywhere(self) -> Tensor:
+        return self.layout.everywhere(self.values)
 
-        Bags are added up in a fixed order, whatever the number of threads, so that the same product gives the same
-        bits. On a CPU that is up to twice as fast as torch's product of CSR matrices; on a GPU about as fast, where
-        long rows are cut into parts (benchmarks/).
-        """
-        if self.cut is None:
-            return bags(dense, self.indices, self.indptr, self.values)
-        parts = bags(dense, self.indices, self.cut.parts, self.values)
-        return bags(parts, self.cut.order, self.cut.rows)
+    def aggregated(self, weight: Tensor, norm: Norm = "symmetric") -> Tensor:
+        return sparse_matmul(self.block.aggregation[norm], self._everywhere) @ weight
 
-    def transposed(self) -> "SparseMatrix":
-        """The transpose, entries of a row in the order of the columns they came from: a fixed order."""
-        rows, columns = self.shape
-        order = torch.argsort(self.indices, stable=True)
-        counts = torch.bincount(self.indices, minlength=columns)
-        indptr = torch.nn.functional.pad(counts.cumsum(0), (1, 0)).to(self.indptr.dtype)
-        lengths = self.indptr.diff()
-        row = torch.arange(rows, device=lengths.device, dtype=self.indices.dtype).repeat_interleave(
-            lengths, output_size=len(self.indices)
-        )
-        return SparseMatrix(indptr, row[order], self.values[order], (columns, rows))
-
-
-def row_starts(ends: Tensor, entries: int) -> Tensor:
-    """Where rows begin that end at `ends`, in 32 bits; `entries` is the last of them, without asking the device."""
-    check_entries(entries)
-    return torch.nn.functional.pad(ends, (1, 0)).int()
-
-
-def read_only(array: NDArray[Any]) -> Tensor:
-    """The same memory as a tensor that nobody writes to: so it may be mapped from a file for reading alone."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(array)
-
-
-def bags(rows: Tensor, indices: Tensor, indptr: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Sums of rows, each from `indptr[i]` to `indptr[i + 1]` in `indices`, added up in a fixed order.
-
-    Both are 32-bit numbers: the kernel reads them so, and an embedding bag asks that both are of one kind.
-    """
-    found = sums_of_rows(rows, indices, indptr, weights) if rows.is_cuda else None
-    if found is not None:
-        return found
-    return torch.nn.functional.embedding_bag(
-        indices, rows, indptr, mode="sum", per_sample_weights=weights, include_last_offset=True
-    )
+    def own(self, weight: Tensor) -> Tensor:
+        own = self.values if self.block.own is None else sparse_matmul(self.block.own, self._everywhere)
+        return own @ weight
 
 
 @dataclass(frozen=True, eq=False)
-class Cut:
-    """Rows of a matrix in parts of bounded length: on a GPU one thread adds up one part of one column.
+class Features:
+    """The features of nodes in the forms in which a first layer uses them, none of which ever changes."""
 
-    Otherwise the longest row would decide how long a product takes.
-    """
-
-    parts: Tensor
-    """Where each part begins, and the end."""
-    rows: Tensor
-    """The first part of each row, and the end."""
-    order: Tensor
-    """0, 1, … as many as there are parts."""
-
-    LENGTH: ClassVar[int] = 128
-
-    @classmethod
-    def of(cls, indptr: NDArray[Any], device: torch.device) -> "Cut | None":
-        """None where no row is long."""
-        check_entries(int(indptr[-1]))
-        lengths = np.diff(indptr)
-        if not len(lengths) or lengths.max() <= 2 * cls.LENGTH:
-            return None
-        number = -(-lengths // cls.LENGTH)
-        first = np.concatenate([[0], np.cumsum(number)])
-        within = np.arange(first[-1]) - np.repeat(first[:-1], number)
-        begins = np.append(np.repeat(indptr[:-1], number) + cls.LENGTH * within, indptr[-1])
-        made = (torch.from_numpy(part.astype(np.int32)).to(device) for part in (begins, first, np.arange(first[-1])))
-        return cls(*made)
+    x: SparsePair | Tensor | None
+    """Of all nodes that are read; None where the others suffice."""
+    aggregated: Mapping[Norm, Tensor]
+    """Added up over neighbours, where that is dense: nothing is learned about it."""
+    own: Tensor | None = None
+    """Of the nodes that are computed, where these are fewer than those read."""
 
 
 @dataclass(frozen=True, eq=False)
-class SparsePair:
-    """A sparse matrix together with its transpose."""
+class FirstInput(TensorInput):
+    """What the first layer is computed from: features."""
 
-    matrix: SparseMatrix
-    transpose: SparseMatrix
+    features: Features
+    _products: dict[int, Tensor] = field(default_factory=dict)
+    """Of the weights by their identity: a layer may use one twice."""
 
-    @property
-    def T(self) -> "SparsePair":  # noqa: N802
-        return SparsePair(self.transpose, self.matrix)
+    def projected(self, weight: Tensor) -> Tensor:
+        x = self.features.x
+        assert x is not None, "the encoder says that it needs them"
+        if id(weight) not in self._products:
+            self._products[id(weight)] = x @ weight if isinstance(x, Tensor) else sparse_matmul(x, weight)
+        return self._products[id(weight)]
 
-    @classmethod
-    def of(cls, matrix: sp.csr_array, device: torch.device, *, symmetric: bool = False) -> "SparsePair":
-        forward = SparseMatrix.of(matrix, device)
-        return cls(forward, forward if symmetric else SparseMatrix.of(matrix.T.tocsr(), device))
+    def aggregated(self, weight: Tensor, norm: Norm = "symmetric") -> Tensor:
+        if norm in self.features.aggregated:
+            return self.features.aggregated[norm] @ weight
+        return sparse_matmul(self.block.aggregation[norm], self.layout.everywhere(self.projected(weight)))
 
-
-class _SparseMatmul(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, dense: Tensor, pair: SparsePair) -> Tensor:
-        ctx.pair = pair
-        return pair.matrix.matmul(dense.detach())
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        # Through `apply` again, so that second derivatives exist too.
-        return sparse_matmul(ctx.pair.T, grads[0].contiguous()), None
-
-
-def sparse_matmul(pair: SparsePair, dense: Tensor) -> Tensor:
-    """`pair.matrix @ dense`, with a backward that uses the stored transpose."""
-    return cast(Tensor, _SparseMatmul.apply(dense, pair))  # type: ignore[no-untyped-call]
+    def own(self, weight: Tensor) -> Tensor:
+        if self.features.own is not None:
+            return self.features.own @ weight
+        z = self.projected(weight)
+        return z if self.block.own is None else sparse_matmul(self.block.own, z)
 
 
 @dataclass(frozen=True, eq=False)
-class Operators(ABC):
+class Operators:
     """What an encoder needs of the nodes that it is to embed, ready on a device."""
 
-    features: SparsePair | Tensor
-    """X while it is sparse; propagation times X, computed once, where that is dense."""
-    layout: Layout = field(default=ALONE, kw_only=True)
+    features: Features
+    blocks: tuple[Block, ...]
+    """One a layer from the first on; where there are fewer than layers, the last but one is repeated."""
+    layout: Layout = ALONE
     """Which of the nodes these are, where several processes share them."""
 
-    def first_layer(self, weight: Tensor, bias: Tensor) -> Tensor:
-        """Propagation times X times `weight`, in whichever order is cheapest, plus `bias`."""
-        if isinstance(self.features, Tensor):
-            return (self.features @ weight).add_(bias)
-        return sparse_matmul(self.first, self.layout.everywhere(sparse_matmul(self.features, weight))).add_(bias)
-
     @property
-    @abstractmethod
-    def first(self) -> SparsePair:
-        """What carries X over the graph in the first layer."""
+    def first(self) -> FirstInput:
+        """What the first layer is computed from."""
+        return FirstInput(self.blocks[0], self.layout, self.features)
 
-    @abstractmethod
-    def later(self, layers: int) -> Sequence[SparsePair]:
-        """What carries values over the graph in each of so many later layers."""
-
-
-@dataclass(frozen=True, eq=False)
-class GraphOperators(Operators):
-    """Of a whole graph; of a process's own rows of it, where several share one."""
-
-    propagation: SparsePair
-    """D^-1/2 (A + I) D^-1/2."""
-    readout: SparsePair
-    """The rows of the propagation at which embeddings are wanted: all of them, or the training nodes'."""
-
-    @property
-    def first(self) -> SparsePair:
-        return self.propagation
-
-    def later(self, layers: int) -> Sequence[SparsePair]:
-        return [self.propagation] * (layers - 1) + [self.readout]
+    def later(self, layers: int) -> Sequence[Block]:
+        """The edges of each of so many later layers."""
+        missing = layers + 1 - len(self.blocks)
+        return (*self.blocks[1:-1], *self.blocks[-2:-1] * missing, self.blocks[-1])
 
 
-@dataclass(frozen=True, eq=False)
-class SampledOperators(Operators):
-    """Of some nodes with a sample of their neighbourhood: every layer has its own."""
-
-    blocks: tuple[SparsePair, ...]
-
-    @property
-    def first(self) -> SparsePair:
-        return self.blocks[0]
-
-    def later(self, layers: int) -> Sequence[SparsePair]:
-        return self.blocks[len(self.blocks) - layers :]
-
-
-def operators(of: Graph | Task, device: torch.device) -> GraphOperators:
+def operators(of: Graph | Task, device: torch.device, needs: Sequence[Need] = ("symmetric",)) -> Operators:
     """The operators of a graph, or of a task (which gives the embeddings of its training nodes alone).
 
-    Made once, and kept as long as the graph or task lives.
+    `needs` are those of the encoder. Made once, and kept as long as the graph or task lives.
     """
-    if isinstance(of, Graph):
-        return of.derived("operators", device, lambda: _graph_operators(of, device))
-    return of.derived("operators", device, lambda: _task_operators(of, device))
+    make = _graph_operators if isinstance(of, Graph) else _task_operators
+    return of.derived("operators", (device, *needs), partial(make, of, device, needs))  # type: ignore[arg-type]
 
 
-def _task_operators(task: Task, device: torch.device) -> GraphOperators:
+def _task_operators(task: Task, device: torch.device, needs: Sequence[Need]) -> Operators:
     nodes, read = team().share(task.graph.num_nodes), team().share(len(task.nodes))
-    rows = SparsePair.of(task.graph.normalised[read.of(task.nodes)], device)
-    return replace(operators(task.graph, device), readout=rows, layout=by_rows(nodes, read))
+    whole = operators(task.graph, device, needs)
+    readout = _block(task.graph, device, needs, read.of(task.nodes))
+    return Operators(whole.features, (whole.blocks[0], readout), by_rows(nodes, read))
+
+
+def norms(needs: Sequence[Need]) -> list[Norm]:
+    """The sums over neighbours among what an encoder needs."""
+    return [need for need in needs if need != "own" and need != "attention"]
+
+
+def _block(graph: Graph, device: torch.device, needs: Sequence[Need], rows: NDArray[np.int64] | Share) -> Block:
+    """The edges to some nodes: a process's own rows of the graph, or those of chosen nodes."""
+
+    def some(matrix: sp.csr_array) -> sp.csr_array:
+        return rows.of(matrix) if isinstance(rows, Share) else matrix[rows]
+
+    is_whole = isinstance(rows, Share) and rows.is_all
+    aggregation = {
+        norm: SparsePair.of(
+            some(graph.aggregation(norm)), device, symmetric=is_whole and norm != "mean" and graph.symmetric
+        )
+        for norm in norms(needs)
+    }
+    edges = Edges.of(SparseMatrix.of(some(graph.normalised), device)) if "attention" in needs else None
+    if isinstance(rows, Share) or not {"own", "attention"} & set(needs):
+        return Block(aggregation, None, edges)
+    entries = (np.ones(len(rows), dtype=np.float32), rows, np.arange(len(rows) + 1))
+    own = sp.csr_array(entries, shape=(len(rows), graph.num_nodes))
+    return Block(aggregation, SparsePair.of(own, device), edges)
 
 
 @spanned("operators")
-def _graph_operators(graph: Graph, device: torch.device) -> GraphOperators:
+def _graph_operators(graph: Graph, device: torch.device, needs: Sequence[Need]) -> Operators:
     """Choose the form of the first layer by counting multiply-adds per output column.
 
-    The propagated features never change while a task is learned, so they can be computed once: always right
+    The aggregated features never change while a task is learned, so they can be computed once: always right
     for dense features, and for sparse ones that are dense enough. Bag-of-words features stay sparse, where
-    X W and then the propagation cost nnz(X) + nnz(A).
+    X W and then the aggregation cost nnz(X) + nnz(A).
     """
-    nodes = team().share(graph.num_nodes)
-    a, x, layout = graph.normalised, graph.x, by_rows(nodes, nodes)
-    own = nodes.of(a)
-    propagation = SparsePair.of(own, device, symmetric=nodes.is_all and graph.symmetric)
-    if isinstance(x, sp.csr_array) and (x.nnz + a.nnz) * DENSE_PER_SPARSE <= x.shape[0] * x.shape[1]:
-        return GraphOperators(SparsePair.of(nodes.of(x), device), propagation, propagation, layout=layout)
-    # In torch's own memory: the bits of a product may depend on where NumPy's happens to begin.
-    features = torch.empty(own.shape[0], x.shape[1])
+    nodes, x = team().share(graph.num_nodes), graph.x
+    block = _block(graph, device, needs, nodes)
+    entries = graph.num_edges + graph.num_nodes
+    if isinstance(x, sp.csr_array) and (x.nnz + entries) * DENSE_PER_SPARSE <= x.shape[0] * x.shape[1]:
+        features = Features(SparsePair.of(nodes.of(x), device), {})
+    else:
+        aggregated = {norm: _product(nodes.of(graph.aggregation(norm)), x).to(device) for norm in norms(needs)}
+        raw = None
+        if {"own", "attention"} & set(needs):
+            own = nodes.of(x)
+            raw = torch.tensor(own.toarray() if isinstance(own, sp.csr_array) else own, device=device)
+        features = Features(raw, aggregated)
+    return Operators(features, (block, block), by_rows(nodes, nodes))
+
+
+def _product(matrix: sp.csr_array, x: Any) -> Tensor:
+    """In torch's own memory: the bits of a product may depend on where NumPy's happens to begin."""
+    found = torch.empty(matrix.shape[0], x.shape[1])
     step = max(1, VALUES_AT_ONCE // x.shape[1])
-    for begin in range(0, own.shape[0], step):
-        some = own[begin : begin + step] @ x
-        features.numpy()[begin : begin + step] = some.toarray() if isinstance(some, sp.csr_array) else some
-    return GraphOperators(features.to(device), propagation, propagation, layout=layout)
+    for begin in range(0, matrix.shape[0], step):
+        some = matrix[begin : begin + step] @ x
+        found.numpy()[begin : begin + step] = some.toarray() if isinstance(some, sp.csr_array) else some
+    return found

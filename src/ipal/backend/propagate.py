@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ipal.backend.operators import Cut, SparseMatrix, bags
+from ipal.backend.sparse import Cut, SparseMatrix, bags
 from ipal.data.csr import MOST_ENTRIES, Neighbours
 from ipal.data.graph import Graph
 

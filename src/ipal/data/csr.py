@@ -7,7 +7,7 @@ than itself.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,6 +22,8 @@ MOST_ENTRIES = int(np.iinfo(np.int32).max)
 """Entries of a sparse matrix whose row starts are 32-bit numbers."""
 
 Ends = NDArray[np.int64]
+Norm = Literal["symmetric", "mean", "sum"]
+"""How values of in-neighbours are added up: scaled by both degrees (and the node's own too), averaged, or plainly."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,6 +185,18 @@ def normalised_adjacency(neighbours: Neighbours, begin: int, end: int) -> sp.csr
     scale = neighbours.scale
     rows.data = np.repeat(scale[begin:end], np.diff(rows.indptr)) * scale[rows.indices]
     return rows
+
+
+def aggregation_rows(neighbours: Neighbours, norm: Norm, begin: int, end: int) -> sp.csr_array:
+    r"""Some rows of the matrix that gathers values from in-neighbours.
+
+    .. math:: \hat A = D^{-1/2} (A + I) D^{-1/2}, \quad D_{in}^{-1} A, \quad A
+    """
+    if norm == "symmetric":
+        return normalised_adjacency(neighbours, begin, end)
+    lengths = np.diff(neighbours.indptr[begin : end + 1])
+    scale = 1 / lengths.clip(min=1) if norm == "mean" else np.ones(end - begin)
+    return neighbours.matrix(begin, end, np.repeat(scale.astype(np.float32), lengths))
 
 
 def _drop_loops_and_repeats(keys: NDArray[np.int64], n: int) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ipal.data.csr import Neighbours, normalised_adjacency, smallest
+from ipal.data.csr import Neighbours, Norm, aggregation_rows, smallest
 from ipal.data.derived import Derives
 from ipal.errors import DataError
 from ipal.system import memory_budget
@@ -103,15 +103,19 @@ class Graph(Derives):
         values = np.empty(self.num_edges + self.num_nodes, dtype=np.float32)
         indices = np.empty(self.num_edges + self.num_nodes, dtype=np.int32)
         for begin, end in self.neighbours.chunks():
-            rows = self.propagation_rows(begin, end)
+            rows = self.aggregation_rows(begin, end)
             at = slice(self.indptr[begin] + begin, self.indptr[end] + end)
             values[at], indices[at] = rows.data, rows.indices
         indptr = smallest(self.indptr + np.arange(self.num_nodes + 1))
         return sp.csr_array((values, indices, indptr), shape=(self.num_nodes, self.num_nodes))
 
-    def propagation_rows(self, begin: int, end: int) -> sp.csr_array:
-        """These rows of `normalised`, without making the others."""
-        return normalised_adjacency(self.neighbours, begin, end)
+    def aggregation(self, norm: Norm) -> sp.csr_array:
+        """The matrix that gathers values from in-neighbours."""
+        return self.normalised if norm == "symmetric" else self.aggregation_rows(0, self.num_nodes, norm)
+
+    def aggregation_rows(self, begin: int, end: int, norm: Norm = "symmetric") -> sp.csr_array:
+        """These rows of `aggregation`, without making the others."""
+        return aggregation_rows(self.neighbours, norm, begin, end)
 
     def induced(self, nodes: Nodes) -> "Graph":
         """The subgraph on `nodes`, which are numbered anew in the order given."""

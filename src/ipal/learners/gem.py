@@ -103,7 +103,7 @@ class GEM(TrainedLearner[Lesson]):
             p.grad = part.reshape(p.shape)
 
     def _loss_on(self, memory: Task) -> Tensor:
-        logits = self.head_(self.encoder_(operators(memory, self.generator_.device)))
+        logits = self.head_(self.encoder_(operators(memory, self.generator_.device, self.encoder_.needs)))
         labels = self.rows(memory.labels)
         if self.competing == "current":
             others = torch.ones(logits.shape[1], dtype=torch.bool, device=logits.device)

@@ -40,7 +40,7 @@ from ipal.learners.kept import Kept, Parameters
 from ipal.learners.network_state import Frozen, Moments, Part
 from ipal.learners.values import Look, Terms
 from ipal.nn.embed import embeddings
-from ipal.nn.encoder import GCN, layer_sizes
+from ipal.nn.encoders import ENCODERS, Encoder
 from ipal.nn.head import Head
 from ipal.nn.losses import unit
 from ipal.system.tracing import is_listening, span, spanned
@@ -135,6 +135,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
     """Whether a step never waits for what it computed, as `.item()` does: only then can a GPU repeat it by itself."""
 
     def __post_init__(self) -> None:
+        ENCODERS.find(self.encoder.kind).check(self.encoder)
         if self.batch != "full" and len(self.batch.fanouts) != self.encoder.layers:
             raise ConfigError(
                 f"protocol.batch.fanouts names {len(self.batch.fanouts)} fan-out(s) for {self.encoder.layers} layers: "
@@ -178,7 +179,8 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     def renew_network(self) -> None:
         """Fresh weights and a fresh optimiser."""
-        self.network_ = nn.ModuleDict({"encoder": GCN(self.num_features_, self.encoder, self.generator_)}).eval()
+        encoder = ENCODERS.find(self.encoder.kind)(self.num_features_, self.encoder, self.generator_)
+        self.network_ = nn.ModuleDict({"encoder": encoder}).eval()
         self.renew_optimizer()
         if self.has_head:
             self.network_["head"] = Head(self.encoder.width, self.temperature).eval()
@@ -273,8 +275,8 @@ class TrainedLearner(Learner, Generic[Prepared]):
     def batches(self, task: Task, epoch: int) -> Iterable[Batch]:
         """One epoch of a task."""
         if self.batch == "full":
-            return [whole_task(task, self.generator_.device)]
-        return sampled(task, self.batch, self._sampling_seed(epoch), self.generator_.device)
+            return [whole_task(task, self.generator_.device, self.encoder_.needs)]
+        return sampled(task, self.batch, self._sampling_seed(epoch), self.generator_.device, self.encoder_.needs)
 
     def _sampling_seed(self, epoch: int) -> int:
         """Follows from the state between two epochs, and leaves it as it is: batches do not change other draws."""
@@ -297,8 +299,8 @@ class TrainedLearner(Learner, Generic[Prepared]):
     # ------------------------------------------------------------------ embeddings
 
     @property
-    def encoder_(self) -> GCN:
-        return cast(GCN, self.network_["encoder"])
+    def encoder_(self) -> Encoder:
+        return cast(Encoder, self.network_["encoder"])
 
     @property
     def head_(self) -> Head:
@@ -334,20 +336,20 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     def training_embeddings(self, task: Task, network: nn.ModuleDict | None = None) -> Tensor:
         """Embeddings of a task's training nodes, without gradient; by the network itself or by another."""
-        return embeddings(cast(GCN, (network or self.network_)["encoder"]), task, self.generator_.device)
+        return embeddings(cast(Encoder, (network or self.network_)["encoder"]), task, self.generator_.device)
 
     def training_outputs(self, task: Task) -> Tensor:
         """Outputs of the head for a task's training nodes."""
-        outputs: Tensor = self.head_(self.encoder_(operators(task, self.generator_.device)))
+        outputs: Tensor = self.head_(self.encoder_(operators(task, self.generator_.device, self.encoder_.needs)))
         return outputs
 
     # ------------------------------------------------------------------ state as a value
 
     def shapes(self, facts: Mapping[str, Any]) -> Shapes:
         yield from super().shapes(facts)
-        for layer, (fan_in, fan_out) in enumerate(layer_sizes(facts["num_features"], self.encoder)):
-            yield f"encoder.weights.{layer}", (fan_in, fan_out)
-            yield f"encoder.biases.{layer}", (fan_out,)
+        layers = ENCODERS.find(self.encoder.kind).all_shapes(facts["num_features"], self.encoder)
+        for number, layer in enumerate(layers):
+            yield from ((f"encoder.{name}.{number}", shape) for name, shape in layer.items())
 
     def sizes(self, facts: Mapping[str, Any]) -> dict[str, int]:
         return {**super().sizes(facts), "width": self.encoder.width}

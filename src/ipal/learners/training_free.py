@@ -150,7 +150,7 @@ def _along(graph: Graph, columns: Features, hops: int, *, turned: bool = False) 
 def _in_pieces(graph: Graph, columns: NDArray[Any], *, turned: bool) -> NDArray[Any]:
     found = np.zeros_like(columns)
     for begin, end in graph.neighbours.chunks():
-        rows = graph.propagation_rows(begin, end)
+        rows = graph.aggregation_rows(begin, end)
         if turned:
             found += rows.T @ columns[begin:end]
         else:

@@ -4,11 +4,11 @@ Liu, Yang & Wang 2021, "Overcoming Catastrophic Forgetting in Graph Neural Netwo
 A parameter matters by how strongly the loss, and how strongly the attention between neighbours, depend on it; the
 loss keeps such parameters near their old values, and keeps the importance for the loss itself small.
 
-Readings: the attention of a network without attention is the softmax over a node's neighbours (itself among them)
-of h_i . tanh(h_j), h the output of the first layer; its squared length is averaged over nodes, as the loss is, so that
-both importances are independent of the number of nodes; importances are absolute gradients; the last term is the L1
-norm of the loss's gradient, differentiated a second time. A public benchmark's variant applies the gradient of
-the loss twice and detaches that term, which then has no effect on training.
+Readings: attention is the softmax over a node's neighbours (itself among them) of h_i . tanh(h_j), h the output of the
+first layer, whatever the encoder; its squared length is averaged over nodes, as the loss is, so that both importances
+are independent of the number of nodes; importances are absolute gradients; the last term is the L1 norm of the loss's
+gradient, differentiated a second time. A public benchmark's variant applies the gradient of the loss twice and
+detaches that term, which then has no effect on training.
 """
 
 from itertools import pairwise
@@ -22,7 +22,8 @@ from torch import Tensor
 
 from ipal.backend.batches import Batch
 from ipal.backend.neighbor_sampling import compact
-from ipal.backend.operators import SparseMatrix, operators
+from ipal.backend.operators import operators
+from ipal.backend.sparse import SparseMatrix
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.learners import anchored
@@ -110,11 +111,17 @@ class TWP(TrainedLearner[Lesson]):
         loss = lesson.cross_entropy(self.training_outputs(task), slice(None), self.competing)
         by_loss = torch.autograd.grad(loss, list(named.values()), allow_unused=True, materialize_grads=True)
         encoder = self.encoder_
-        h = encoder.first_layer(operators(task.graph, self.generator_.device))
-        first = [encoder.weights[0], encoder.biases[0]]
-        by_topology = torch.autograd.grad(h, first, grad_outputs=_attention_gradient(h.detach(), task.graph))
+        h = encoder.first_layer(operators(task.graph, self.generator_.device, encoder.needs))
+        first = {f"encoder.{name}.0": parameter for name, parameter in encoder.layers()[0].items()}
+        by_topology = torch.autograd.grad(
+            h,
+            list(first.values()),
+            grad_outputs=_attention_gradient(h.detach(), task.graph),
+            allow_unused=True,
+            materialize_grads=True,
+        )
         importance = {name: self.loss_strength * gradient.abs() for name, gradient in zip(named, by_loss, strict=True)}
-        for name, gradient in zip(("encoder.weights.0", "encoder.biases.0"), by_topology, strict=True):
+        for name, gradient in zip(first, by_topology, strict=True):
             importance[name] = importance[name] + self.topology_strength * gradient.abs()
         return importance
 

@@ -4,45 +4,97 @@ In pieces, neither the propagation matrix nor the propagated features are ever t
 multiplied some rows at a time, and every layer's values are gathered from the rows of the graph, wherever these lie.
 """
 
+from dataclasses import dataclass
+
 import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from ipal.backend.attention import Edges, attention
 from ipal.backend.distributed import team
-from ipal.backend.operators import SparseMatrix, operators
-from ipal.data.csr import EDGES_AT_ONCE, MOST_ENTRIES
+from ipal.backend.operators import LayerInput, operators
+from ipal.backend.sparse import SparseMatrix
+from ipal.data.csr import EDGES_AT_ONCE, MOST_ENTRIES, Norm
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
-from ipal.nn.encoder import GCN
+from ipal.nn.encoders import Encoder
 from ipal.system import memory_budget
 from ipal.system.tracing import spanned
 
 VALUES_AT_ONCE = 2**24
 
 
-def embeddings(encoder: GCN, of: Graph | Task, device: torch.device) -> Tensor:
+def embeddings(encoder: Encoder, of: Graph | Task, device: torch.device) -> Tensor:
     """Of all nodes of a graph, or of a task's training nodes, in their order."""
     with torch.no_grad():
         graph = of.graph if isinstance(of, Task) else of
         # Several processes share a graph: each has but a part of it.
         if team().size > 1 or fits(graph):
-            found: Tensor = encoder(operators(of, device))
+            found: Tensor = encoder(operators(of, device, encoder.needs))
             return found
         everywhere = by_layers(encoder, graph, device)
         return everywhere[torch.from_numpy(of.nodes).to(device)] if isinstance(of, Task) else everywhere
 
 
 @spanned("encoder")
-def by_layers(encoder: GCN, graph: Graph, device: torch.device) -> Tensor:
+def by_layers(encoder: Encoder, graph: Graph, device: torch.device) -> Tensor:
     """One layer after the other, in pieces."""
-    hidden = _projected(graph, encoder.weights[0])
-    for layer, (weight, bias) in enumerate(zip(encoder.weights, encoder.biases, strict=True)):
-        if layer:
-            hidden = _in_place(hidden, weight)
-        hidden = _spread(graph, hidden, bias, device)
-        if layer < len(encoder.weights) - 1 or encoder.last_relu:
-            hidden.relu_()
+    hidden = None
+    for number, parameters in enumerate(encoder.layers()):
+        found, products = None, dict[int, Tensor]()
+        for begin, end in graph.neighbours.chunks(EDGES_AT_ONCE):
+            piece = encoder.computed(number, Piece(graph, hidden, begin, end, device, products), parameters)
+            found = piece.new_empty(graph.num_nodes, piece.shape[1]) if found is None else found
+            found[begin:end] = piece
+        hidden = found
+    assert hidden is not None, "a graph has nodes"
     return hidden
+
+
+@dataclass(frozen=True, eq=False)
+class Piece(LayerInput):
+    """What some nodes of a graph are computed from: the values of all nodes, and these nodes' rows of the graph."""
+
+    graph: Graph
+    values: Tensor | None
+    """Of the layer before; None where they are features."""
+    begin: int
+    end: int
+    device: torch.device
+    products: dict[int, Tensor]
+    """Values times weights by the identity of the weights, shared by all pieces of a layer."""
+
+    def aggregated(self, weight: Tensor, norm: Norm = "symmetric") -> Tensor:
+        rows = SparseMatrix.of(self.graph.aggregation_rows(self.begin, self.end, norm), self.device)
+        return rows.matmul(self._projected(weight)) if self.values is None else rows.matmul(self.values) @ weight
+
+    def own(self, weight: Tensor) -> Tensor:
+        if id(weight) in self.products:
+            return self.products[id(weight)][self.begin : self.end]
+        return self._product(self.begin, self.end, weight)
+
+    def attended(self, weight: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        rows = SparseMatrix.of(self.graph.aggregation_rows(self.begin, self.end), self.device)
+        z = self._projected(weight)
+        return attention(Edges.of(rows, gradients=False), z, z[self.begin : self.end], query, key)
+
+    def _projected(self, weight: Tensor) -> Tensor:
+        """The values of all nodes times the weights."""
+        if id(weight) not in self.products:
+            nodes = self.graph.num_nodes
+            self.products[id(weight)] = found = torch.empty(nodes, weight.shape[1], device=self.device)
+            step = max(1, VALUES_AT_ONCE // weight.shape[0])
+            for begin in range(0, nodes, step):
+                found[begin : begin + step] = self._product(begin, begin + step, weight)
+        return self.products[id(weight)]
+
+    def _product(self, begin: int, end: int, weight: Tensor) -> Tensor:
+        if self.values is not None:
+            return self.values[begin:end] @ weight
+        some = self.graph.x[begin:end]
+        if isinstance(some, sp.csr_array):
+            return SparseMatrix.of(some, self.device).matmul(weight.detach())
+        return torch.tensor(some, device=self.device) @ weight
 
 
 def fits(graph: Graph) -> bool:
@@ -67,34 +119,3 @@ def operators_bytes(graph: Graph, nodes: int | None = None, edges: int | None = 
     x = graph.x
     values = 4 * x.nnz // max(1, graph.num_nodes) if isinstance(x, sp.csr_array) else graph.num_features
     return 8 * entries * (1 + ways) + 4 * nodes * int(values)
-
-
-def _projected(graph: Graph, weight: Tensor) -> Tensor:
-    """X times the weights, X read some rows at a time."""
-    x, device = graph.x, weight.device
-    found = torch.empty(graph.num_nodes, weight.shape[1], device=device)
-    step = max(1, VALUES_AT_ONCE // graph.num_features)
-    for begin in range(0, graph.num_nodes, step):
-        some = x[begin : begin + step]
-        if isinstance(some, sp.csr_array):
-            found[begin : begin + step] = SparseMatrix.of(some, device).matmul(weight.detach())
-        else:
-            found[begin : begin + step] = torch.tensor(some, device=device) @ weight
-    return found
-
-
-def _in_place(hidden: Tensor, weight: Tensor) -> Tensor:
-    """Rows times the weights: where the width stays, into the same memory."""
-    out = hidden if weight.shape[0] == weight.shape[1] else hidden.new_empty(len(hidden), weight.shape[1])
-    step = max(1, VALUES_AT_ONCE // weight.shape[0])
-    for begin in range(0, len(hidden), step):
-        out[begin : begin + step] = hidden[begin : begin + step] @ weight
-    return out
-
-
-def _spread(graph: Graph, hidden: Tensor, bias: Tensor, device: torch.device) -> Tensor:
-    found = torch.empty_like(hidden)
-    for begin, end in graph.neighbours.chunks(EDGES_AT_ONCE):
-        rows = SparseMatrix.of(graph.propagation_rows(begin, end), device)
-        found[begin:end] = rows.matmul(hidden)
-    return found.add_(bias)

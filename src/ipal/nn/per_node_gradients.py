@@ -1,4 +1,7 @@
-"""How much each parameter of an encoder matters to single nodes: exact per-node gradients, many nodes at a time.
+"""How much each parameter of an encoder matters to single nodes: exact per-node gradients.
+
+Of graph convolutions many nodes at a time; of other encoders one node after the other, each with the part of the graph
+that it depends on.
 
 A gradient of one node's output reaches the weights only through that node's neighbourhood. So the backward pass
 is done on rows (anchor, node): one for every node in the anchor's neighbourhood, where "anchor" is the node whose
@@ -9,6 +12,7 @@ network's device, every sum in a fixed order.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import cast
 
@@ -17,12 +21,15 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
-from ipal.backend.operators import SparseMatrix, bags, operators, row_starts
+from ipal.backend.batches import around
+from ipal.backend.neighbor_sampling import Fanout
+from ipal.backend.operators import operators
 from ipal.backend.partition import ALONE
+from ipal.backend.sparse import SparseMatrix, SparsePair, bags, row_starts
 from ipal.data.csr import check_entries
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
-from ipal.nn.encoder import GCN
+from ipal.nn.encoders import GCN, Encoder
 from ipal.nn.head import Head
 
 Size = Callable[[Tensor], Tensor]
@@ -50,29 +57,47 @@ def network_importance(network: nn.ModuleDict, task: Task, output_gradient: Tens
     squared length of the output the importance of MAS.
     """
     head = cast(Head, network["head"])
-    f = network["encoder"](operators(task, output_gradient.device))
+    encoder = cast(Encoder, network["encoder"])
+    f = encoder(operators(task, output_gradient.device, encoder.needs))
     importance = {}
     ends = np.cumsum([len(block) for block in head.weights])
     for index, (block, end) in enumerate(zip(head.weights, ends, strict=True)):
         g = output_gradient[:, end - len(block) : end]
         importance[f"head.weights.{index}"] = size(g).T @ size(f) / len(f)
         importance[f"head.biases.{index}"] = size(g).mean(dim=0)
-    encoder = encoder_importance(cast(GCN, network["encoder"]), task, output_gradient @ head.weight, size)
-    named = {f"encoder.{name}": value for name, value in encoder.items()} | importance
+    found = encoder_importance(encoder, task, output_gradient @ head.weight, size)
+    named = {f"encoder.{name}": value for name, value in found.items()} | importance
     return {name: named[name] for name, _ in network.named_parameters()}
 
 
-@torch.no_grad()
-def encoder_importance(encoder: GCN, task: Task, g: Tensor, size: Size) -> dict[str, Tensor]:
-    r"""Mean over a task's training nodes of the size of each node's own gradient, for every encoder parameter.
+def encoder_importance(encoder: Encoder, task: Task, g: Tensor, size: Size) -> dict[str, Tensor]:
+    """Mean over a task's training nodes of the size of each node's own gradient, for every encoder parameter.
 
     `g` (training nodes x width) is the derivative of each node's scalar with respect to its embedding.
     """
-    a, inputs, active = _layer_inputs(encoder, task, g.device)
+    return (_of_convolutions if isinstance(encoder, GCN) else _node_by_node)(encoder, task, g, size)
+
+
+@torch.enable_grad()
+def _node_by_node(encoder: Encoder, task: Task, g: Tensor, size: Size) -> dict[str, Tensor]:
+    named = dict(encoder.named_parameters())
+    total = [torch.zeros_like(parameter) for parameter in named.values()]
+    generator = torch.Generator(g.device)  # from which nothing is drawn
+    fanouts: list[Fanout] = ["all"] * encoder.num_layers
+    for node, gradient in zip(torch.from_numpy(task.nodes).to(g.device)[:, None], g, strict=True):
+        (f,) = encoder(around(task.graph, node, fanouts, encoder.needs, generator))
+        found = torch.autograd.grad(f @ gradient, list(named.values()), allow_unused=True, materialize_grads=True)
+        for sums, part in zip(total, found, strict=True):
+            sums += size(part)
+    return {name: sums / len(g) for name, sums in zip(named, total, strict=True)}
+
+
+@torch.no_grad()
+def _of_convolutions(encoder: Encoder, task: Task, g: Tensor, size: Size) -> dict[str, Tensor]:
+    a, inputs, slopes = _layer_inputs(encoder, task, g.device)
     nodes = torch.from_numpy(task.nodes).to(g.device)
     total = {name: torch.zeros_like(p) for name, p in encoder.named_parameters()}
-    if encoder.last_relu:
-        g = g * active[-1][nodes]
+    g = slopes[-1].at(nodes, g)
     for anchors in _chunks(a, inputs[0], encoder, nodes):
         # Rows begin as the anchors themselves, and widen by one step of the graph with every layer.
         rows, delta = Rows.of(nodes[anchors]), g[anchors]
@@ -86,7 +111,7 @@ def encoder_importance(encoder: GCN, task: Task, g: Tensor, size: Size) -> dict[
                 _add_size_of_sparse(weight, x, further, spread.matmul(delta), size)
             if layer:
                 rows, spread = rows.widened(a)
-                delta = spread.matmul(delta @ encoder.weights[layer].T) * active[layer - 1][rows.node]
+                delta = slopes[layer - 1].at(rows.node, spread.matmul(delta @ encoder.weights[layer].T))
     return {name: value / len(nodes) for name, value in total.items()}
 
 
@@ -132,31 +157,60 @@ class Rows:
 def whole_propagation(graph: Graph, device: torch.device) -> SparseMatrix:
     """D^-1/2 (A + I) D^-1/2 of all nodes, also where several processes share them."""
     ready = operators(graph, device)
-    return ready.propagation.matrix if ready.layout is ALONE else SparseMatrix.of(graph.normalised, device)
+    is_here = ready.layout is ALONE
+    return ready.blocks[0].aggregation["symmetric"].matrix if is_here else SparseMatrix.of(graph.normalised, device)
 
 
-def _layer_inputs(encoder: GCN, task: Task, device: torch.device) -> tuple[SparseMatrix, list[Input], list[Tensor]]:
-    """The propagation, what each layer multiplies with its weights, and where a ReLU after it lets pass.
+@dataclass(frozen=True, eq=False)
+class Slope:
+    """The derivative of what follows a layer, for every node."""
+
+    values: Tensor | None
+    """None where it is one."""
+
+    @classmethod
+    @torch.enable_grad()
+    def of(cls, activated: Callable[[Tensor], Tensor], hidden: Tensor) -> tuple["Slope", Tensor]:
+        """And what follows the layer."""
+        hidden = hidden.detach().requires_grad_()
+        after = activated(hidden * 1)  # a copy, as it may be changed in place
+        (slope,) = torch.autograd.grad(after.sum(), hidden)
+        if bool((slope == 1).all()):
+            return cls(None), after.detach()
+        # A ReLU lets pass or not: one byte tells it.
+        return cls(slope.bool() if bool(((slope == 0) | (slope == 1)).all()) else slope), after.detach()
+
+    def at(self, nodes: Tensor, gradients: Tensor) -> Tensor:
+        """Gradients before the activation, from those after it."""
+        return gradients if self.values is None else gradients * self.values[nodes]
+
+
+def _layer_inputs(encoder: Encoder, task: Task, device: torch.device) -> tuple[SparseMatrix, list[Input], list[Slope]]:
+    """The propagation, what each layer multiplies with its weights, and the slopes of the activations after them.
 
     For every node. Of the first layer it may be the sparse features, which are not carried over the graph yet.
     """
     graph = task.graph
     ready, a = operators(graph, device), whole_propagation(graph, device)
-    if isinstance(ready.features, Tensor):
-        inputs: list[Input] = [ready.layout.complete(ready.features)]
+    features = ready.features.aggregated.get("symmetric")
+    if features is not None:
+        inputs: list[Input] = [ready.layout.complete(features)]
     else:
-        inputs = [ready.features.matrix if ready.layout is ALONE else SparseMatrix.of(graph.x, device)]
-    hidden = encoder.first_layer(ready)
-    active = [hidden > 0]
-    for weight, bias in zip(encoder.weights[1:], encoder.biases[1:], strict=True):
-        carried = a.matmul(hidden.relu())
-        hidden = carried @ weight + bias
-        inputs.append(carried)
-        active.append(hidden > 0)
-    return a, inputs, active
+        x = ready.features.x
+        inputs = [x.matrix if isinstance(x, SparsePair) and ready.layout is ALONE else SparseMatrix.of(graph.x, device)]
+    hidden, slopes = encoder.first_layer(ready), []
+    for number, p in enumerate(encoder.layers()):
+        if number:
+            carried = a.matmul(hidden)
+            inputs.append(carried)
+            hidden = carried @ p["weights"] + p["biases"]
+        activated = partial(encoder.activated, p=p, is_last=number == encoder.num_layers - 1)
+        slope, hidden = Slope.of(activated, hidden)
+        slopes.append(slope)
+    return a, inputs, slopes
 
 
-def _chunks(a: SparseMatrix, x: Input, encoder: GCN, nodes: Tensor) -> Iterator[Tensor]:
+def _chunks(a: SparseMatrix, x: Input, encoder: Encoder, nodes: Tensor) -> Iterator[Tensor]:
     """Places of training nodes, similar ones together, cut so that the arrays of a chunk stay small."""
     numbers = _numbers_of_anchors(a, x, encoder)[nodes]
     order = numbers.argsort(descending=True, stable=True)
@@ -168,7 +222,7 @@ def _chunks(a: SparseMatrix, x: Input, encoder: GCN, nodes: Tensor) -> Iterator[
         begin = end
 
 
-def _numbers_of_anchors(a: SparseMatrix, x: Input, encoder: GCN) -> Tensor:
+def _numbers_of_anchors(a: SparseMatrix, x: Input, encoder: Encoder) -> Tensor:
     """How large the arrays of each node may become, were it an anchor."""
     shapes: list[torch.Size] = [weight.shape for weight in encoder.weights]
     widths, sizes = [shape[1] for shape in shapes], [shape.numel() for shape in shapes]

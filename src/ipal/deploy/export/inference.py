@@ -3,14 +3,17 @@
 Whether it says the same as the learner's own `scores` and `probabilities` is checked whenever a model is exported.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, cast
 
 from torch import Tensor
 
+from ipal.backend.operators import LayerInput
+from ipal.data.csr import Norm
 from ipal.deploy.export.program import Rows
 from ipal.learners import Learner
 from ipal.learners.trained import TrainedLearner
-from ipal.nn.encoder import GCN
+from ipal.nn.encoders import Encoder
 
 
 class Answer(NamedTuple):
@@ -26,16 +29,31 @@ def answer(learner: Learner, nodes: Rows) -> Answer:
     return Answer(*learner.exported(rows))
 
 
-def _encoded(encoder: GCN, nodes: Rows) -> Rows:
-    """Embeddings, as `GCN.forward` makes them."""
-    last = len(encoder.weights) - 1
-    for layer, (weight, bias) in enumerate(zip(encoder.weights, encoder.biases, strict=True)):
-        nodes = _convolved(nodes, weight) + bias
-        if layer < last or encoder.last_relu:
-            nodes = nodes.relu()
+def _encoded(encoder: Encoder, nodes: Rows) -> Rows:
+    """Embeddings, by the encoder's own layers."""
+    for number, parameters in enumerate(encoder.layers()):
+        nodes = cast(Rows, encoder.computed(number, RowsInput(nodes), parameters))
     return nodes
 
 
-def _convolved(nodes: Rows, weight: Tensor) -> Rows:
-    """Over the graph and through the weights; the way over the graph is taken where rows are narrower."""
-    return nodes.spread() @ weight if weight.shape[0] < weight.shape[1] else (nodes @ weight).spread()
+@dataclass(frozen=True)
+class RowsInput(LayerInput):
+    """Rows of a program in the place of tensors: what a layer does with them is written down."""
+
+    rows: Rows
+
+    def aggregated(self, weight: Tensor, norm: Norm = "symmetric") -> Tensor:
+        # The way over the graph is taken where rows are narrower.
+        if weight.shape[0] < weight.shape[1]:
+            return cast(Tensor, self.rows.spread(norm) @ weight)
+        return cast(Tensor, (self.rows @ weight).spread(norm))
+
+    def own(self, weight: Tensor) -> Tensor:
+        return cast(Tensor, self.rows @ weight)
+
+    def attended(self, weight: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        first, *others = (
+            (self.rows @ part).attended(q, k)
+            for part, q, k in zip(weight.chunk(len(query), dim=1), query, key, strict=True)
+        )
+        return cast(Tensor, first.beside(*others))

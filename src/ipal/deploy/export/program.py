@@ -2,17 +2,26 @@
 
     rows @ W    rows + b    rows * c    rows / c    rows.relu()    rows.unit()    rows.spread()    …
 
+Rows can stand in the place of tensors in a layer of an encoder: what torch's functions and operators would compute is
+written down then (`FUNCTIONS` has those that are known).
+
 Edges are read inside the graph as the library reads them: self-loops and repeats removed, then every node with its
 own loop, scaled by the roots of the in-degrees.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
+
+from ipal.backend.attention import SLOPE
+from ipal.data.csr import Norm
+from ipal.errors import ConfigError
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto
@@ -25,11 +34,14 @@ COLUMNS_AT_ONCE = 128
 
 
 class Edges(NamedTuple):
-    """Names of what `spread` needs, one entry an edge, loops among them; and of one scale a node."""
+    """Names of the ends of edges, and of the number of edges that each node has."""
 
     source: str
+    """(edges,)"""
     target: str
-    scale: str
+    """(edges, 1)"""
+    degree: str
+    """(nodes, 1)"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,17 +55,28 @@ class Rows:
     def __matmul__(self, weights: Tensor | NDArray[Any]) -> "Rows":
         return self._made("MatMul", self.program.constant(weights), width=int(weights.shape[1]))
 
-    def __add__(self, other: Tensor) -> "Rows":
-        return self._made("Add", self.program.constant(other))
+    def __add__(self, other: "Tensor | Rows") -> "Rows":
+        return self._made("Add", self._operand(other))
 
-    def __sub__(self, other: Tensor) -> "Rows":
-        return self._made("Sub", self.program.constant(other))
+    add_ = __add__
 
-    def __mul__(self, other: float) -> "Rows":
-        return self._made("Mul", self.program.constant(other))
+    def __sub__(self, other: "Tensor | Rows") -> "Rows":
+        return self._made("Sub", self._operand(other))
+
+    def __mul__(self, other: "float | Tensor | Rows") -> "Rows":
+        return self._made("Mul", self._operand(other))
 
     def __truediv__(self, other: "float | Rows") -> "Rows":
-        return self._made("Div", other.name if isinstance(other, Rows) else self.program.constant(other))
+        return self._made("Div", self._operand(other))
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> "Rows":
+        if function.__name__ not in FUNCTIONS:
+            raise ConfigError(f"The export knows no torch function '{function.__name__}', which the encoder uses.")
+        return FUNCTIONS[function.__name__](*args, **(kwargs or {}))
+
+    def _operand(self, other: "float | Tensor | Rows") -> str:
+        return other.name if isinstance(other, Rows) else self.program.constant(other)
 
     def relu(self) -> "Rows":
         return self._made("Relu")
@@ -83,11 +106,34 @@ class Rows:
         width = self.width + sum(other.width for other in others)
         return self._made("Concat", *(other.name for other in others), axis=1, width=width)
 
-    def spread(self) -> "Rows":
-        """One hop over the graph, D^-1/2 (A + I) D^-1/2 times the rows."""
-        edges = self.program.edges
-        parts = [part._along(edges) for part in self._made("Mul", edges.scale)._columns()]
-        return parts[0].beside(*parts[1:])._made("Mul", edges.scale)
+    def normalised(self, shape: Any, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> "Rows":
+        """A layer norm of every row."""
+        operands = self.program.constant(weight), self.program.constant(bias)
+        return self._made("LayerNormalization", *operands, epsilon=eps)
+
+    def spread(self, norm: Norm = "symmetric") -> "Rows":
+        """One hop over the graph: sums over neighbours."""
+        program = self.program
+        if norm != "symmetric":
+            sums = self._summed(program.edges)
+            return sums._made("Div", program.edges.degree) if norm == "mean" else sums
+        scale = program.scale
+        return self._made("Mul", scale)._summed(program.loops)._made("Mul", scale)
+
+    def attended(self, query: Tensor, key: Tensor) -> "Rows":
+        """Means over a node and its neighbours, by one head of attention."""
+        edges = self.program.loops
+        target = self.program.op("Squeeze", edges.target, self.program.whole([1]))
+        to, by = (self @ a[:, None] for a in (query, key))
+        e = (to._picked(target) + by._picked(edges.source))._made("LeakyRelu", alpha=SLOPE)
+        highest = self.program.op("ScatterND", to._filled(-np.inf), edges.target, e.name, reduction="max")
+        top = Rows(self.program, highest, 1)._picked(target)
+        raised = (e - top)._made("Exp")
+        return self._along(edges, raised) / raised._scattered(edges, to)
+
+    def _summed(self, edges: Edges) -> "Rows":
+        parts = [part._along(edges) for part in self._columns()]
+        return parts[0].beside(*parts[1:])
 
     def _columns(self) -> list["Rows"]:
         """Cut into parts that are not wide."""
@@ -97,12 +143,21 @@ class Rows:
         names = self.program.several("Split", self.name, self.program.whole(widths), results=len(widths), axis=1)
         return [Rows(self.program, name, width) for name, width in zip(names, widths, strict=True)]
 
-    def _along(self, edges: Edges) -> "Rows":
-        """Every node's sum over the sources of its edges."""
-        program = self.program
-        nothing = program.filled(program.op("Shape", self.name), 0.0)
-        sent = program.op("Gather", self.name, edges.source, axis=0)
-        return Rows(program, program.op("ScatterND", nothing, edges.target, sent, reduction="add"), self.width)
+    def _along(self, edges: Edges, weight: "Rows | None" = None) -> "Rows":
+        """Every node's sum over the sources of its edges, each edge with a weight of its own or none."""
+        sent = self._picked(edges.source)
+        return (sent if weight is None else sent * weight)._scattered(edges, self)
+
+    def _picked(self, places: str) -> "Rows":
+        return Rows(self.program, self.program.op("Gather", self.name, places, axis=0), self.width)
+
+    def _scattered(self, edges: Edges, like: "Rows") -> "Rows":
+        """Sums of one row an edge at the edges' targets; `like` has a row for every node."""
+        added = self.program.op("ScatterND", like._filled(0.0), edges.target, self.name, reduction="add")
+        return Rows(self.program, added, self.width)
+
+    def _filled(self, value: float) -> str:
+        return self.program.filled(self.program.op("Shape", self.name), value)
 
     def _made(self, kind: str, *inputs: str, width: int | None = None, **attributes: Any) -> "Rows":
         name = self.program.op(kind, self.name, *inputs, **attributes)
@@ -162,7 +217,7 @@ class Program:
         return self.op("ConstantOfShape", shape, value=from_array(np.array([value], dtype=np.float32)))
 
     @cached_property
-    def edges(self) -> Edges:
+    def loops(self) -> Edges:
         """`edge_index` as the library reads it, a loop at every node added."""
         zero, one, first, second = (self.whole(value) for value in (0, 1, [0], [1]))
         n = self.op("Gather", self.op("Shape", "x"), zero, axis=0)
@@ -177,8 +232,24 @@ class Program:
         target = self.op("Unsqueeze", self.op("Div", pairs, n), second)
         nothing = self.filled(self.op("Unsqueeze", n, first), 0.0)
         degree = self.op("ScatterND", nothing, target, self.filled(self.op("Shape", pairs), 1.0), reduction="add")
-        scale = self.op("Unsqueeze", self.op("Reciprocal", self.op("Sqrt", degree)), second)
-        return Edges(self.op("Mod", pairs, n), target, scale)
+        return Edges(self.op("Mod", pairs, n), target, self.op("Unsqueeze", degree, second))
+
+    @cached_property
+    def scale(self) -> str:
+        """1 / sqrt(number of a node's edges, its loop among them)."""
+        return self.op("Reciprocal", self.op("Sqrt", self.loops.degree))
+
+    @cached_property
+    def edges(self) -> Edges:
+        """Without the loops; a node without an edge is said to have one, so that its number can be divided by."""
+        source, target, degree = self.loops
+        both = self.op("Concat", self.op("Unsqueeze", source, self.whole([1])), target, axis=1)
+        apart = self.op("Not", self.op("Equal", source, self.op("Squeeze", target, self.whole([1]))))
+        source, target = self.several(
+            "Split", self.op("Compress", both, apart, axis=0), self.whole([1, 1]), results=2, axis=1
+        )
+        degree = self.op("Max", self.op("Sub", degree, self.constant(1.0)), self.constant(1.0))
+        return Edges(self.op("Squeeze", source, self.whole([1])), target, degree)
 
     def _each_once(self, numbers: str) -> str:
         """Numbers from zero on, sorted, repeats removed. (`Unique` does it too, several times slower.)"""
@@ -215,3 +286,15 @@ class Program:
         )
         helper.set_model_props(made, about)
         return made
+
+
+FUNCTIONS: Mapping[str, Callable[..., Rows]] = MappingProxyType(
+    {
+        "relu_": Rows.relu,
+        "elu_": lambda rows: rows._made("Elu"),
+        "leaky_relu_": lambda rows: rows._made("LeakyRelu", alpha=0.01),
+        "tanh_": lambda rows: rows._made("Tanh"),
+        "layer_norm": Rows.normalised,
+    }
+)
+"""Of torch, by name: what they become when an encoder uses them on rows."""

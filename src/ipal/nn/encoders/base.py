@@ -1,0 +1,134 @@
+"""What all encoders share: parameters, the order of layers, activations, dropout. Knows no classes, tasks or heads."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, pairwise, repeat
+from types import MappingProxyType
+from typing import ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from ipal.backend.operators import Hidden, LayerInput, Need, Operators
+from ipal.backend.partition import ALONE, Layout
+from ipal.config import EncoderConfig
+from ipal.system import free_memory
+from ipal.system.tracing import spanned
+
+Parameters = Mapping[str, Tensor]
+"""Those of one layer, by their names."""
+Shapes = dict[str, tuple[int, ...]]
+
+ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = MappingProxyType(
+    {
+        "none": lambda values: values,
+        "relu": torch.relu_,
+        "elu": nn.functional.elu_,
+        "leaky_relu": nn.functional.leaky_relu_,
+        "tanh": torch.tanh_,
+    }
+)
+"""In place."""
+
+
+class Encoder(nn.Module, ABC):
+    """Graph layers one after the other, an activation after each, no classifier head.
+
+    A subclass says which parameters a layer has (`shapes`), how they start (`start`), and what a layer computes from a
+    `LayerInput` (`layer`); whole graphs, samples, graphs in pieces, several processes and exported files follow from
+    that. In training mode dropout may zero a share of the inputs of every layer but the first, the others scaled up to
+    the same mean.
+    """
+
+    weights: nn.ParameterList
+    name: ClassVar[str]
+    needs: ClassVar[Sequence[Need]]
+    """What its layers use of a graph."""
+
+    def __init__(self, num_features: int, config: EncoderConfig, generator: torch.Generator) -> None:
+        super().__init__()
+        self.check(config)
+        layers = list(self.all_shapes(num_features, config))
+        if generator.device.type == "cpu":
+            weights = sum(torch.Size(shape).numel() for layer in layers for shape in layer.values())
+            free_memory.need(
+                16 * weights,  # four bytes each, with gradients and the optimiser's two moments
+                f"A network for {num_features} features with {config.layers} layers (hidden {config.hidden})",
+                "use fewer features, or a smaller encoder.hidden",
+            )
+        self.activation, self.last_activation = config.activation, config.last_activation
+        self.dropout = config.dropout
+        self.generator = generator
+        self.num_layers = config.layers
+        for name in layers[0]:
+            self.register_module(name, nn.ParameterList())
+        for shapes in layers:
+            for name, shape in shapes.items():
+                parameter = self.start(name, torch.zeros(shape, device=generator.device), generator)
+                cast(nn.ParameterList, self.get_submodule(name)).append(nn.Parameter(parameter))
+
+    # ------------------------------------------------------------------ what an encoder says
+
+    @classmethod
+    @abstractmethod
+    def shapes(cls, fan_in: int, fan_out: int, config: EncoderConfig, *, is_last: bool) -> Shapes:
+        """The parameters of one layer; `weights` (fan in x …) are those that its inputs are multiplied with first."""
+
+    @staticmethod
+    def start(name: str, zeros: Tensor, generator: torch.Generator) -> Tensor:
+        """What a parameter starts with: matrices as in Glorot & Bengio 2010, all else at zero."""
+        return nn.init.xavier_uniform_(zeros, generator=generator) if zeros.dim() == 2 else zeros
+
+    @abstractmethod
+    def layer(self, seen: LayerInput, p: Parameters) -> Tensor:
+        """One layer, before its activation."""
+
+    def activated(self, values: Tensor, p: Parameters, *, is_last: bool) -> Tensor:
+        """What a layer hands on; may change `values` in place."""
+        return ACTIVATIONS[self.last_activation if is_last else self.activation](values)
+
+    @classmethod
+    def check(cls, config: EncoderConfig) -> None:
+        """Refuse settings that do not fit the network, with a ConfigError."""
+
+    # ------------------------------------------------------------------ what follows
+
+    @classmethod
+    def all_shapes(cls, num_features: int, config: EncoderConfig) -> Iterator[Shapes]:
+        """The parameters of every layer."""
+        widths = chain([num_features], repeat(config.hidden, config.layers - 1), [config.width])
+        for number, (fan_in, fan_out) in enumerate(pairwise(widths), start=1):
+            yield cls.shapes(fan_in, fan_out, config, is_last=number == config.layers)
+
+    def layers(self, layout: Layout = ALONE) -> list[Parameters]:
+        """The parameters of every layer."""
+        names, parameters = zip(*self.named_parameters(), strict=True)
+        found: list[dict[str, Tensor]] = [{} for _ in range(self.num_layers)]
+        for name, parameter in zip(names, layout.copied(*parameters), strict=True):
+            kind, _, number = name.rpartition(".")
+            found[int(number)][kind] = parameter
+        return [*found]
+
+    def computed(self, number: int, seen: LayerInput, p: Parameters) -> Tensor:
+        """What a layer hands on, by its number and with its parameters."""
+        return self.activated(self.layer(seen, p), p, is_last=number == self.num_layers - 1)
+
+    @spanned("encoder")
+    def forward(self, graph: Operators) -> Tensor:
+        """Embeddings of the nodes at which `graph` reads out: all of them, or a task's training nodes."""
+        first, *later = self.layers(graph.layout)
+        hidden = self.computed(0, graph.first, first)
+        for number, (block, p) in enumerate(zip(graph.later(len(later)), later, strict=True), start=1):
+            if self.training and self.dropout:
+                hidden = hidden * self._factors(hidden, graph.layout)
+            hidden = self.computed(number, Hidden(block, graph.layout, hidden), p)
+        return graph.layout.complete(hidden)
+
+    def first_layer(self, graph: Operators) -> Tensor:
+        """What the first layer gives for every node of a graph, before its activation."""
+        return graph.layout.complete(self.layer(graph.first, self.layers(graph.layout)[0]))
+
+    def _factors(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """Of dropout: zeros, and what keeps the mean as it was."""
+        kept = 1 - self.dropout
+        return layout.uniform(hidden, self.generator).lt_(kept).div_(kept)
