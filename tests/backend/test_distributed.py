@@ -20,6 +20,7 @@ from ipal.backend.distributed import LOST, Team, joined
 from ipal.cli import team
 from ipal.errors import ConfigError, TeamError
 from ipal.learners import base
+from ipal.nn.encoders import ENCODERS
 from tests.support import Command
 
 PROJECT = Path(__file__).parents[2]
@@ -75,11 +76,15 @@ def matrix(result: dict[str, Any]) -> Any:
     return np.array(result["accuracy_matrix"], dtype=float)
 
 
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_embeddings_and_their_derivatives_are_those_of_one_process(found: dict[str, Any], kind: str) -> None:
+@pytest.mark.parametrize("kind", ENCODERS)
+@pytest.mark.parametrize("features", ["dense", "sparse"])
+def test_embeddings_and_their_derivatives_are_those_of_one_process(
+    found: dict[str, Any], features: str, kind: str
+) -> None:
     # In this order: embeddings, gradients, gradients of gradients, what a generator draws afterwards.
-    assert max(found["derivatives"][kind]) < 1e-5
-    assert found["derivatives"][kind][-1] == 0
+    apart = found["derivatives"][f"{features} {kind}"]
+    assert max(apart) < 1e-5
+    assert apart[-1] == 0
 
 
 def test_every_method_learns_the_same_as_in_one_process(found: dict[str, Any]) -> None:

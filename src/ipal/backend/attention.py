@@ -74,9 +74,11 @@ class _Weighted(torch.autograd.Function):
             assert edges.transpose is not None, "edges were made for gradients"
             matrix = edges.transpose
             weights = weights.index_select(0, matrix.values)
-        by_head = zip(weights.T.contiguous(), values.view(len(values), heads, values.shape[1] // heads).unbind(1), strict=True)
+        by_head = zip(
+            weights.T.contiguous(), values.view(len(values), heads, values.shape[1] // heads).unbind(1), strict=True
+        )
         sums = [replace(matrix, values=weight).matmul(value.contiguous()) for weight, value in by_head]
-        return torch.stack(sums, dim=1).flatten(1)
+        return torch.cat(sums, dim=1)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
