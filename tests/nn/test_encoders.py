@@ -25,7 +25,7 @@ from ipal.data.streams import Task, TaskStream
 from ipal.deploy.export import onnx_model
 from ipal.deploy.export.check import random_graphs
 from ipal.errors import ConfigError
-from ipal.learners import EWC, IPAL, LEARNERS, TWP
+from ipal.learners import EWC, IPAL, METHODS, TWP
 from ipal.nn import embed
 from ipal.nn.encoders import ENCODERS, Encoder
 from ipal.nn.head import Head
@@ -425,7 +425,7 @@ def test_anchored_methods_keep_an_importance_of_every_parameter(
 @pytest.mark.parametrize("method", ["pcl", "lwf", "mas", "gem", "er-gnn", "efc", "polo", "joint"])
 def test_methods_learn_with_every_encoder(method: str, kind: str, tiny_stream: TaskStream) -> None:
     config = EncoderConfig(kind=kind, hidden=8, width=4)
-    learner = learn(make(LEARNERS[method], epochs=1, encoder=config), tiny_stream.task(0), tiny_stream.task(1))
+    learner = learn(make(METHODS[method], epochs=1, encoder=config), tiny_stream.task(0), tiny_stream.task(1))
     assert learner.scores(tiny_stream.task(1).graph).isfinite().all()
 
 
