@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         LwF,
     )
     from ipal.learners import load_learner as load
+    from ipal.nn.encoders import Encoder
     from ipal.runs.plugins import load_plugin
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "ConfigError",
     "DataError",
     "DatasetEntry",
+    "Encoder",
     "EncoderConfig",
     "IpalError",
     "Joint",
@@ -75,6 +77,7 @@ _LAZY = {
     "load": ("ipal.learners", "load_learner"),
     "load_dataset": ("ipal.data.datasets", "load"),
     "load_plugin": ("ipal.runs.plugins", "load_plugin"),
+    "Encoder": ("ipal.nn.encoders", "Encoder"),
     "DatasetEntry": ("ipal.data.datasets.catalog", "DatasetEntry"),
     "TaskStream": ("ipal.data.streams", "TaskStream"),
 }

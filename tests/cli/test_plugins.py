@@ -33,6 +33,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 import ipal
+from ipal.nn.encoders import GCN
 
 
 @dataclass(kw_only=True, eq=False)
@@ -45,6 +46,12 @@ class Toy(ipal.Bare):
     name: ClassVar[str] = "toy-method"
 
 
+class ToyEncoder(GCN):
+    \"\"\"Convolutions under another name.\"\"\"
+
+    name = "toy-encoder"
+
+
 def make() -> SimpleNamespace:
     random = np.random.default_rng(0)
     y = np.repeat([0, 1, 2, 3], 30)
@@ -55,8 +62,22 @@ def make() -> SimpleNamespace:
 
 graph = ipal.DatasetEntry("toy-graph", "Four classes that are not there.", make=make, split=(2, 2))
 """
-ENTRIES = {"ipal.methods": {"toy-method": "toys:Toy"}, "ipal.datasets": {"toy-graph": "toys:graph"}}
-RUN = ["run", "--dataset", "toy-graph", "--method", "toy-method", "--set", "train.epochs=3"]
+ENTRIES = {
+    "ipal.methods": {"toy-method": "toys:Toy"},
+    "ipal.encoders": {"toy-encoder": "toys:ToyEncoder"},
+    "ipal.datasets": {"toy-graph": "toys:graph"},
+}
+RUN = [
+    "run",
+    "--dataset",
+    "toy-graph",
+    "--method",
+    "toy-method",
+    "--set",
+    "train.epochs=3",
+    "--set",
+    "encoder.kind=toy-encoder",
+]
 EXPERIMENT = """
 kind: study
 seeds: 2
@@ -100,7 +121,8 @@ def stopped(runs: Path, path: Path | None) -> Path:
     """The run of RUN, interrupted in its second task."""
     if path:
         library.load_plugin(path)
-    asked = run_config({"dataset": "toy-graph", "method": "toy-method", "train": {"epochs": 3}})
+    settings = {"train": {"epochs": 3}, "encoder": {"kind": "toy-encoder"}}
+    asked = run_config({"dataset": "toy-graph", "method": "toy-method", **settings})
     config, graph = runner.resolve(asked)
     folder = RunStore(runs).folder_for(config)
     with pytest.raises(KeyboardInterrupt):
@@ -160,7 +182,7 @@ def resumed(command: Command, door: Door, tmp_path: Path) -> Path:
 
 
 def test_lists_say_where_a_toy_comes_from(command: Command, door: Door) -> None:
-    for what, name in (("methods", "toy-method"), ("datasets", "toy-graph")):
+    for what, name in (("methods", "toy-method"), ("encoders", "toy-encoder"), ("datasets", "toy-graph")):
         done = command("list", what, *door.options)
         assert f"{name} is from {door.origin}" in done.out
         (row,) = (row for row in command("list", what, *door.options, "--json").json if row["name"] == name)

@@ -200,12 +200,12 @@ def show(
 
 @app.command(name="list")
 def list_things(
-    what: Annotated[str, typer.Argument(help="methods, datasets or runs.")],
+    what: Annotated[str, typer.Argument(help="methods, encoders, datasets or runs.")],
     runs: Runs = RUNS,
     root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the datasets, the methods with their settings, or the runs."""
+    """List the methods with their settings, the encoders, the datasets, or the runs."""
     from ipal.runs.plugins import REGISTRIES
 
     registries = {f"{registry.kind}s": registry for registry in REGISTRIES}

@@ -7,6 +7,7 @@ A method says how it learns a task (`teach`), what it makes of a node (`represen
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -15,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import ConfigDict, TypeAdapter, ValidationError, field_validator
 from pydantic.dataclasses import dataclass
-from torch import Tensor
+from torch import Tensor, nn
 
 from ipal.backend.devices import usable_device
 from ipal.backend.finite import check_scores, check_tensors
@@ -317,7 +318,9 @@ class Learner(metaclass=settings.Explaining):
         """The plain data of the state."""
         own = {name: getattr(self, f"{name}_") for name in self._own_facts()}
         always = {"method": self.name, "settings": self.settings(), "num_features": self.num_features_}
-        made_with = plugins.record(type(self), *map(type, vars(self).values()))
+        values = vars(self).values()
+        parts = chain(values, *(value.modules() for value in values if isinstance(value, nn.Module)))
+        made_with = plugins.record(type(self), *map(type, parts))
         return {**always, "labels": list(self.labels_), **made_with, **own}
 
     def load_facts(self, facts: Mapping[str, Any]) -> None:

@@ -1,7 +1,8 @@
 """The networks that turn nodes into embeddings. To add one: a file here, a line in ENCODERS."""
 
-from typing import Any
+import torch
 
+from ipal.config import EncoderConfig
 from ipal.nn.encoders.base import Encoder
 from ipal.nn.encoders.gat import GAT
 from ipal.nn.encoders.gcn import GCN
@@ -14,8 +15,13 @@ from ipal.system.plugins import Registry
 __all__ = ["ENCODERS", "GAT", "GCN", "GIN", "SAGE", "Encoder", "Linear", "Skip"]
 
 
-def _is_encoder(thing: Any) -> bool:
-    return isinstance(thing, type) and issubclass(thing, Encoder)
+def _check(encoder: type[Encoder]) -> None:
+    encoder(3, EncoderConfig(hidden=4, width=4, heads=1), torch.Generator()).describe()
 
 
-ENCODERS: Registry[type[Encoder]] = Registry("encoder", (GCN, Linear, SAGE, GAT, GIN, Skip), _is_encoder)
+ENCODERS: Registry[type[Encoder]] = Registry(
+    "encoder",
+    own=(GCN, Linear, SAGE, GAT, GIN, Skip),
+    is_one=lambda thing: isinstance(thing, type) and issubclass(thing, Encoder),
+    check=_check,
+)

@@ -91,6 +91,11 @@ class Encoder(nn.Module, ABC):
     def check(cls, config: EncoderConfig) -> None:
         """Refuse settings that do not fit the network, with a ConfigError."""
 
+    @classmethod
+    def describe(cls) -> dict[str, str]:
+        """The encoder as plain facts."""
+        return {"name": cls.name, "about": (cls.__doc__ or "").strip().splitlines()[0]}
+
     # ------------------------------------------------------------------ what follows
 
     @classmethod
