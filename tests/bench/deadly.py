@@ -22,11 +22,11 @@ class Deadly(Job):
     """Only processes that have loaded this module: `ray` spares those on the way."""
 
     def __reduce__(self) -> Any:
-        return _arrive, tuple(vars(self).values())
+        return _arrive, (dict(vars(self)),)
 
 
-def _arrive(*facts: Any) -> Job:
-    job = Deadly(*facts)
+def _arrive(facts: dict[str, Any]) -> Job:
+    job = Deadly(**facts)
     if job.where in sys.modules:
         _die(job.graves, job.deaths)
     return job

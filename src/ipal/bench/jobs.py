@@ -9,7 +9,7 @@ import os
 import traceback
 from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -38,7 +38,7 @@ class Job:
     """Resolved."""
     runs: Path
     data_root: Path
-    plugins: tuple[Path, ...] = ()
+    plugins: tuple[Path, ...] = field(default=(), kw_only=True)
     """Plugin files to load first."""
 
     @property

@@ -229,7 +229,7 @@ class _Resolver:
             config, _ = runner.resolve(config, dataset=data)
         with file.blaming(entry, point, about="split"):
             self._tasks(data, config.split, config.protocol, seed)
-        return Job(config, self.runs, self.root, loaded_files())
+        return Job(config, self.runs, self.root, plugins=loaded_files())
 
 
 ENGINES: dict[str, Callable[[str | None], Engine]] = {"local": processes, "ray": ray_cluster}
