@@ -168,7 +168,7 @@ def test_a_toy_goes_through_every_command(command: Command, door: Door, tmp_path
     assert "toy-method" in page
     if with_toys:
         assert "--plugin toys.py" in page
-    complaint(command("forget", folder, "--class", "1", *with_toys), "'toy-method': only the closed form")
+    complaint(command("forget", folder, "--class", "1", *with_toys), "'toy-method': only models of analytic")
 
 
 def resumed(command: Command, door: Door, tmp_path: Path) -> Path:

@@ -13,7 +13,7 @@ import ipal
 from ipal import ConfigError, StoreError, TaskStream
 from ipal.backend.batches import Batch
 from ipal.data.streams import Task
-from ipal.learners import METHODS, Analytic, Learner
+from ipal.learners import METHODS, Analytic, Bare, Learner
 from ipal.learners.kept import Kept, PerParameter
 from ipal.learners.saved import of_state
 from ipal.learners.state import State
@@ -91,8 +91,18 @@ def test_steps_are_recorded_only_where_a_method_says_so() -> None:
     assert not Plain.recordable
     assert not Plain.stores_exemplars
 
+    class Other(Bare):
+        def loss(self, batch: Batch, lesson: Lesson) -> dict[str, Tensor]:
+            return super().loss(batch, lesson)
 
-@pytest.mark.parametrize("tasks", [1, 2, 3])
+    class Renamed(Bare):
+        name = "renamed"
+
+    assert not Other.recordable, "another loss"
+    assert Renamed.recordable
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
 def test_declared_values_are_saved_restored_and_counted(tasks: int, tiny_stream: TaskStream, tmp_path: Path) -> None:
     learner = learned(Plain, tiny_stream, tasks)
     learner.save(tmp_path / "m", moments=True)

@@ -134,6 +134,11 @@ class TrainedLearner(Learner, Generic[Prepared]):
     recordable: ClassVar[bool] = False
     """Whether a step never waits for what it computed, as `.item()` does: only then can a GPU repeat it by itself."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if {"loss", "adjust_gradients", "prepare"} & vars(cls).keys() and "recordable" not in vars(cls):
+            cls.recordable = False  # another step: whether it can be recorded is to be said anew
+
     def __post_init__(self) -> None:
         ENCODERS.find(self.encoder.kind).check(self.encoder)
         if self.batch != "full" and len(self.batch.fanouts) != self.encoder.layers:
