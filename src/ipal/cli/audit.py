@@ -93,7 +93,7 @@ def _show(found: dict[str, Any]) -> None:
         _show_inputs(found["data"]["inputs"])
         _show_attempts(found["data"])
     else:
-        _say("With --data GRAPH it is also measured whether nodes of a graph stand in the model or can be had back.")
+        _say("With --data GRAPH, the model is also searched for nodes of a graph, and rows are reconstructed.")
 
 
 def _show_classes(found: dict[str, Any]) -> None:
@@ -102,8 +102,8 @@ def _show_classes(found: dict[str, Any]) -> None:
         return
     fewest = min(counts, key=counts.__getitem__)
     _say(
-        f"{sum(counts.values())} training nodes stand behind {_many(len(counts), 'class')}; the fewest, "
-        f"{counts[fewest]}, behind class {fewest}."
+        f"{sum(counts.values())} training nodes in {_many(len(counts), 'class')}; the fewest, "
+        f"{counts[fewest]}, in class {fewest}."
     )
     if not flagged:
         _say("No class is flagged for its number of nodes alone.")
@@ -140,9 +140,9 @@ def _show_search(data: dict[str, Any]) -> None:
 
 def _show_inputs(inputs: dict[str, Any]) -> None:
     if "skipped" in inputs:
-        _say(f"Which features occur in the nodes learned last was not looked for: {inputs['skipped']}.")
+        _say(f"Which features occur in the nodes learned last was not examined: {inputs['skipped']}.")
         return
-    title = f"Which {inputs['occurring']} of {inputs['features']} features occur in the nodes learned last, told by"
+    title = f"Which {inputs['occurring']} of {inputs['features']} features occur in the nodes learned last, by"
     table = Table("length of a feature's row in", title=title, title_justify="left")
     table.add_column("AUC", justify="right")
     for name, auc in inputs["auc"].items():
@@ -153,7 +153,7 @@ def _show_inputs(inputs: dict[str, Any]) -> None:
 def _show_attempts(data: dict[str, Any]) -> None:
     classes, shared = data["attempts"]["classes"], data["attempts"].get("shared_matrix")
     if classes:
-        table = Table(title="Rows of the smallest classes, had back from what is kept", title_justify="left")
+        table = Table(title="Rows of the smallest classes, reconstructed from what is kept", title_justify="left")
         table.add_column("class")
         for column in ("nodes\ntaught", "compared", "cosine\nto mean", "best", "tells who\ntaught (AUC)"):
             table.add_column(column, justify="right")

@@ -93,7 +93,7 @@ def _closer(folder: RunFolder, root: Path | None, nodes: bool, search: bool) -> 
 
     read_facts(folder)  # errors of the folder come before heavy imports
     if not folder.model.exists():
-        return {"remarks": ["The model was not looked into: model.safetensors is missing from the run's folder."]}
+        return {"remarks": ["The model was not examined: model.safetensors is missing from the run's folder."]}
     from ipal.analysis.run_view import look_closely
 
     return look_closely(folder, root, nodes=nodes, search=search)

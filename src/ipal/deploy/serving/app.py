@@ -193,7 +193,7 @@ class Guard:
                 if seen.status == GONE:
                     await refusal(OverloadError("The server is stopping.")).response()(scope, receive, sent)
             except Exception:
-                log.exception("An error that nobody has thought of")
+                log.exception("Unexpected error")
                 if seen.status == GONE:
                     await refusal(UnexpectedError()).response()(scope, receive, sent)
 

@@ -69,7 +69,7 @@ _GRAPH: dict[str, Any] = {
     "additionalProperties": False,
     "properties": {
         "x": {
-            "description": "Features, a list a node; or a sparse table by its rows (CSR).",
+            "description": "Features, one list per node; or a sparse CSR table.",
             "oneOf": [
                 {"type": "array", "items": {"type": "array", "items": {"type": "number"}}},
                 {
