@@ -14,7 +14,7 @@ from ipal.errors import ConfigError, DataError, StoreError
 from ipal.runs.run_folder import RunFolder, RunStore
 from ipal.system.files import alone_with, check_target
 
-Force = Annotated[bool, typer.Option("--force", help="Let -o replace a file that exists.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 
 
 def merge(
