@@ -191,7 +191,7 @@ def test_another_methods_settings_are_refused() -> None:
 
 
 def test_settings_under_the_word_settings_are_refused_and_the_place_is_named() -> None:
-    assert "stand under 'ipal'" in complaint(BASE | {"settings": {"gamma": 1}})
+    assert "are under 'ipal'" in complaint(BASE | {"settings": {"gamma": 1}})
 
 
 def test_a_methods_settings_must_be_settings() -> None:

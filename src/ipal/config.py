@@ -1,7 +1,7 @@
-"""The full description of a run: frozen, complete, hashable. Knows no method and no file format of others.
+"""The full configuration of a run: frozen, complete, hashable. Independent of methods.
 
 A configuration is built in layers, each holding only what differs from the one below: defaults, a YAML
-file, command-line options, `--set a.b=c`. The method's own settings stand under the method's name.
+file, command-line options, `--set a.b=c`. The method's own settings are under the method's name.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ else:
 
 Tree = dict[str, Any]
 
-# What no run has had use for, and what a machine cannot do: said where it is typed, not after hours.
+# Limits beyond any useful run, checked where a setting is read.
 MOST_LAYERS, MOST_WIDTH, MOST_THREADS, MOST_EPOCHS, MOST_TASKS, MOST_PARTS = 256, 2**17, 1024, 10**9, 4096, 8
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
@@ -36,18 +36,18 @@ Hops = Annotated[int, Field(ge=0, le=MOST_LAYERS)]
 Label = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 SMALLEST, LARGEST = 2.0**-126, (2 - 2.0**-23) * 2.0**127
-"""Of the numbers that 32 bits hold in full."""
+"""Smallest and largest normal float32 numbers."""
 
 
 def usable_number(value: Any) -> Any:
-    """A setting that is no number, or one to compute with: in 32 bits it becomes neither infinite nor zero."""
+    """Refuse a float that becomes infinite or zero in float32."""
     if isinstance(value, float) and value and not SMALLEST <= abs(value) <= LARGEST:
         raise ValueError("it is too large or too small to compute with")
     return value
 
 
 class _Explaining(ModelMetaclass):
-    """Makes a section built by hand complain in the words of a file's: as a ConfigError."""
+    """Turns pydantic's ValidationError of a section into a ConfigError."""
 
     def __call__(self, *arguments: Any, **settings: Any) -> Any:
         try:
@@ -58,7 +58,7 @@ class _Explaining(ModelMetaclass):
 
 
 class Section(BaseModel, metaclass=_Explaining):
-    """A group of settings: unknown names are refused, values are checked, nothing changes afterwards."""
+    """A frozen group of settings: unknown names are refused and values are checked."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
@@ -66,12 +66,12 @@ class Section(BaseModel, metaclass=_Explaining):
 
 
 class Sampling(Section):
-    """Training in mini-batches: some training nodes a step, each with a sample of its neighbourhood."""
+    """Mini-batches: some training nodes per step, each with a sample of its neighbourhood."""
 
     nodes: Count = 2000
     """Training nodes of one step."""
     fanouts: tuple[Count | Literal["all"], ...] = Field((10, 25), max_length=MOST_LAYERS)
-    """Most neighbours followed from a node, one number a layer, from the training nodes outwards; all for every one."""
+    """Most neighbours sampled per node, one number per layer, from the training nodes outwards; or all."""
 
 
 def batch_in_words(batch: Any) -> str:
@@ -99,7 +99,7 @@ class ProtocolConfig(Section):
     small_classes: Literal["error", "drop"] = "error"
     """What to do with a class that cannot give every part of the split at least one node."""
     edges: Literal["undirected", "directed"] = "undirected"
-    """undirected: every edge is made to run both ways. directed: as in the file."""
+    """undirected: every edge is added in both directions. directed: as in the file."""
     train_share: float = Field(0.6, gt=0, lt=1)
     """Share of each class's nodes that are labelled for training."""
     validation_share: float = Field(0.2, gt=0, lt=1)
@@ -142,7 +142,7 @@ class TrainConfig(Section):
     weight_decay: float = Field(0.0, ge=0)
     """L2 penalty inside Adam."""
     moments: Literal["keep", "reset"] = "keep"
-    """keep: one Adam through the whole stream. reset: its moments start anew with every task."""
+    """keep: one Adam for the whole stream. reset: its moments are reset at every task."""
 
 
 class RunConfig(Section):
@@ -161,7 +161,7 @@ class RunConfig(Section):
     device: str = "cpu"
     """cpu, cuda or cuda:N."""
     threads: int = Field(1, ge=1, le=MOST_THREADS)
-    """CPU threads; part of the configuration because sums in another order round differently."""
+    """CPU threads; part of the configuration because the order of sums changes the rounding."""
     protocol: ProtocolConfig = ProtocolConfig()
     encoder: EncoderConfig = EncoderConfig()
     train: TrainConfig = TrainConfig()
@@ -184,14 +184,11 @@ class RunConfig(Section):
 
 
 def run_config(tree: Mapping[str, Any], methods_settings: Iterable[str] = ()) -> RunConfig:
-    """A configuration from plain data. Every complaint names the dotted setting and the closest known name.
-
-    Names of the methods' own settings, where the caller knows them, are suggested as well.
-    """
+    """A configuration from plain data. Errors name the dotted setting and the closest known name."""
     method = tree.get("method", RunConfig.model_fields["method"].default)
     renamed = {"settings" if key == method else key: value for key, value in tree.items()}
     if "settings" in tree:
-        raise ConfigError(f"Unknown setting 'settings': the method's settings stand under '{method}'.")
+        raise ConfigError(f"Unknown setting 'settings': the method's settings are under '{method}'.")
     try:
         return RunConfig.model_validate(renamed)
     except ValidationError as error:
@@ -209,13 +206,13 @@ def explain(
     prefix: str = "",
     renamed: Mapping[str, str] | None = None,
 ) -> ConfigError:
-    """The first complaint of pydantic as one sentence in the user's words."""
+    """The first error of pydantic as one sentence."""
     first = error.errors()[0]
     own = first.get("ctx", {}).get("error")
     if isinstance(own, ConfigError):
         return own
     if isinstance(first["input"], dict):
-        # Where a section was given for what may be one, what is wrong inside it says more than that it might be a word.
+        # For a section in a union, the error inside it is more helpful than that another branch was possible.
         inside = [one for one in error.errors() if len(_keys(one["loc"])) > len(_keys(first["loc"]))]
         first = inside[0] if inside else first
     parts = _keys(first["loc"])
@@ -224,7 +221,7 @@ def explain(
         return ConfigError(f"Unknown setting '{path}'.{did_you_mean(path, known)}", path)
     if first["type"] == "missing":
         return ConfigError(f"The setting '{path}' is missing.", path)
-    # Where a setting may be one of several kinds, each says what it would have taken.
+    # For a union, the messages of all branches.
     same = [one["msg"] for one in error.errors() if _keys(one["loc"])[: len(parts)] == parts]
     said = [message.removeprefix("Value error, ") for message in same]
     problem = ", or ".join(message[0].lower() + message[1:] for message in said)
@@ -234,13 +231,13 @@ def explain(
 
 
 def _keys(location: tuple[int | str, ...]) -> list[str]:
-    """The names on the way to a setting. Branches of a union (`class_order`) appear as type names, and are left out."""
+    """The dotted path of a setting; type names of union branches (`class_order`) are left out."""
     branches = {section.__name__ for section in Section.__subclasses__()}
     return [str(part) for part in location if str(part).replace("_", "").isalnum() and part not in branches]
 
 
 def known_settings(model: type[BaseModel], prefix: str = "") -> list[str]:
-    """Dotted names of all fields, sections opened."""
+    """Dotted names of all fields, also within sections."""
     names = []
     for name, field in model.model_fields.items():
         kinds = (
@@ -255,7 +252,7 @@ def known_settings(model: type[BaseModel], prefix: str = "") -> list[str]:
 
 
 def override(tree: Mapping[str, Any], other: Mapping[str, Any]) -> Tree:
-    """`tree` with the leaves of `other` put over it."""
+    """`tree` with the leaves of `other` in place of its own."""
     merged = dict(tree)
     for key, value in other.items():
         below = merged.get(key)
@@ -285,7 +282,7 @@ def nested(path: str, value: Any) -> Tree:
 
 @contextmanager
 def complaining(path: Path) -> Iterator[None]:
-    """What is wrong with a configuration file, as a sentence about it."""
+    """Turn an error of reading a configuration file into a ConfigError."""
     try:
         yield
     except FileNotFoundError as error:
@@ -299,18 +296,18 @@ def complaining(path: Path) -> Iterator[None]:
 
 
 def read_config_node(path: Path) -> yaml.Node | None:
-    """The nodes of a configuration file, or a sentence."""
+    """The YAML nodes of a configuration file."""
     with complaining(path):
         return read_yaml_node(path)
 
 
 def read_config_file(path: Path) -> Tree:
-    """The settings of a YAML file; a file that is none gets a clear error."""
+    """The settings of a YAML file."""
     with complaining(path):
         tree = yaml_value(read_yaml_node(path))
     if tree is None:
         return {}
     if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
         raise ConfigError(f"The configuration file {path} must hold settings as 'name: value' lines.")
-    # A stored run's config.yaml says in which format its folder is written; as settings it is the same.
+    # The format version in a stored run's config.yaml is no setting.
     return {key: value for key, value in tree.items() if key != "format"}

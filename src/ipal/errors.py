@@ -1,13 +1,13 @@
-"""What can go wrong through no fault of the program.
+"""Errors that a user can correct.
 
 IpalError            one sentence: what is wrong, what to do; the command ends with exit code 2
 ├── ConfigError      an option, a setting or a configuration file
 ├── DataError        a graph, its labels or its split
 ├── StoreError       a run folder or a saved model
-├── NonFiniteError   what is computed has become NaN or infinite
-├── CapacityError    memory: too little of it
-├── ClusterError     other machines, or the way to them
-└── TeamError        another process of the same run is gone; exit code 1
+├── NonFiniteError   NaN or infinite values during a computation
+├── CapacityError    too little memory
+├── ClusterError     a cluster that cannot be reached or used
+└── TeamError        another process of the same run has stopped; exit code 1
 
 IgnoredInput         a warning: a part of the input is not used
 """
@@ -24,7 +24,7 @@ MOST_WORD, MOST_MESSAGE, MOST_VALUE, MOST_NAME = 240, 1200, 120, 80
 
 
 def visible(text: str) -> str:
-    """Text with every character that does not print as itself (control, escape, half a surrogate) written out."""
+    """Text with every character that is not printable (control, escape, lone surrogate) escaped."""
     if text.isprintable():
         return text
     return "".join(
@@ -33,18 +33,18 @@ def visible(text: str) -> str:
 
 
 def shortened(value: object, most: int = MOST_VALUE) -> str:
-    """What a user typed or a file holds, as a message shows it: on one line, the middle of what is long left out."""
+    """A user's value as a message shows it: on one line, the middle of long ones left out."""
     try:
         text = visible(value if isinstance(value, str) else repr(value))
-    except (ValueError, RecursionError):  # a number of thousands of digits, a list inside lists without end
+    except (ValueError, RecursionError):  # a number of thousands of digits, an endlessly nested list
         text = f"this {type(value).__name__}"
     return text if len(text) <= most else f"{text[: most // 2]}…{text[-(most // 2 - 1) :]}"
 
 
 class IpalError(Exception):
-    """Something the user can put right. The message says what is wrong and what to do.
+    """An error the user can correct. The message says what is wrong and what to do.
 
-    It is one line of bounded length, whatever was typed or read: long words in it, as paths, are shortened first.
+    It is one line of bounded length: long words in it, as paths, are shortened first.
     """
 
     exit_code: ClassVar[int] = 2
@@ -60,7 +60,7 @@ class ConfigError(IpalError, ValueError):
     def __init__(self, message: str, setting: str | None = None) -> None:
         super().__init__(message)
         self.setting = setting
-        """The dotted name of the setting complained about, so that its place in a file can be found."""
+        """The dotted name of the wrong setting, so that its line in a file can be found."""
 
 
 class DataError(IpalError):
@@ -72,7 +72,7 @@ class StoreError(IpalError):
 
 
 class NonFiniteError(IpalError):
-    """What is computed has become NaN or infinite: nothing that is made of it would mean anything."""
+    """A computation has given NaN or infinite values."""
 
     def __init__(self, what: str, place: str = "") -> None:
         at = f" in {place}" if place else ""
@@ -84,20 +84,20 @@ class NonFiniteError(IpalError):
         return NonFiniteError, (self.what, self.place)
 
     def within(self, place: str) -> "NonFiniteError":
-        """The same, with what the place is a part of."""
+        """The same error, with the place that contains its place."""
         return NonFiniteError(self.what, ", ".join(filter(None, [place, self.place])))
 
 
 class CapacityError(IpalError):
-    """There is too little memory for what is asked for."""
+    """There is too little memory."""
 
 
 class ClusterError(IpalError):
-    """Other machines cannot be reached, or cannot do what is asked of them."""
+    """A cluster cannot be reached or used."""
 
 
 class TeamError(IpalError):
-    """Another process of the same run is gone: nothing is wrong with what was asked for."""
+    """Another process of the same run has stopped."""
 
     exit_code: ClassVar[int] = 1
 
@@ -106,9 +106,9 @@ class IgnoredInput(UserWarning):
     """A part of the input is not used: what is learned and predicted does not depend on it."""
 
 
-@cache  # Python itself would say it again after every `catch_warnings`, as in most libraries
+@cache  # Python would repeat it after every `catch_warnings`
 def say_ignored(what: str) -> None:
-    """Warn about a part of the input that is not used, once in a process."""
+    """Warn about an unused part of the input, once per process."""
     message = f"Not used: {what}; every edge counts the same, whatever its weight, attributes or type."
     warnings.warn(message, IgnoredInput, stacklevel=2)
 

@@ -36,7 +36,7 @@ def test_ended_in_the_middle_it_leaves_no_process_and_goes_on_where_it_was(comma
     # Ctrl-C reaches the whole group; a killed parent can tell nobody.
     code, said = end_in_the_middle(tmp_path, lambda process: os.killpg(process.pid, signal.SIGINT))
     assert code == 130
-    assert "The same command goes on" in said
+    assert "Start the same command again" in said
     assert "Traceback" not in said
     done = finished(tmp_path / "runs")
     assert len(done) == 1

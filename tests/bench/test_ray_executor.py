@@ -141,7 +141,7 @@ def test_without_an_address_ray_is_started_for_the_command_and_ends_with_it(tmp_
     os.killpg(process.pid, signal.SIGINT)
     out, said = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "The same command goes on" in said
+    assert "Start the same command again" in said
     assert "Traceback" not in said
     assert out == ""
     assert len(family) > 4  # Ray is a family of processes

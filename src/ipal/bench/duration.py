@@ -1,4 +1,4 @@
-"""How long a run will take, from runs like it that are finished. No torch here."""
+"""Estimates the duration of a run from similar finished runs. No torch here."""
 
 import statistics
 from collections import defaultdict
@@ -11,28 +11,28 @@ from ipal.runs.run_folder import RunStore
 
 
 class Estimate(NamedTuple):
-    """Seconds, and from how many finished runs they are."""
+    """Seconds, and the number of finished runs behind them."""
 
     seconds: float
     runs: int
 
 
 class _Finished(NamedTuple):
-    """What a finished run says about time, in seconds."""
+    """Times of a finished run, in seconds."""
 
     config: RunConfig
     learning: float
     evaluation: float
 
     def scaled_to(self, config: RunConfig) -> float:
-        """Of a run like this one, with other numbers of epochs and tasks."""
+        """Estimate for a similar run with other numbers of epochs and tasks."""
         epochs = max(1, config.train.epochs) / max(1, self.config.train.epochs)
         tasks = len(config.split or ()) / max(1, len(self.config.split or ()))
         return (self.learning * epochs + self.evaluation) * tasks
 
 
 class Stopwatch:
-    """Knows how long the finished runs took."""
+    """Durations of the finished runs."""
 
     def __init__(self, store: RunStore) -> None:
         self._finished: dict[Hashable, list[_Finished]] = defaultdict(list)
@@ -43,7 +43,7 @@ class Stopwatch:
                 config, timing = folder.config(), folder.result()["timing"]
                 evaluation = float(timing["evaluation_seconds"])
                 learning = float(timing["total_seconds"]) - evaluation
-            except (StoreError, KeyError):  # a damaged run says nothing about time
+            except (StoreError, KeyError):  # a damaged run has no time
                 continue
             self._finished[_alike(config)].append(_Finished(config, learning, evaluation))
 
@@ -59,6 +59,6 @@ class Stopwatch:
 
 
 def _alike(config: RunConfig) -> Hashable:
-    """What two runs must have in common for one to say how long the other takes."""
+    """What two runs must share for an estimate."""
     sizes = (config.encoder.model_dump_json(), str(config.protocol.batch))
     return config.dataset_hash, config.method, config.device.partition(":")[0], *sizes

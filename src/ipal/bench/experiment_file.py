@@ -1,4 +1,4 @@
-"""Experiment files: which methods with which settings make the rows of a table. Read and checked, nothing run.
+"""Experiment files: which methods with which settings make the rows of a table. Reads and checks them.
 
 A file holds only what differs from the defaults:
 
@@ -10,13 +10,11 @@ A file holds only what differs from the defaults:
     entries:
       ewc:                        # a label; the method, where none is given
         ewc.strength: 100         # the value chosen
-        grid:                     # what it was chosen from; searched where nothing is chosen, or to `tune` anew
+        grid:                     # candidates; searched if no value is given, or with --tune
           ewc.strength: [1, 10, 100]
 
-`like: table1-cs.yaml` takes over the entries, grids and settings of another file beside it, but no value that was
-chosen from a grid: a choice is one dataset's.
-
-Every complaint names the file and the line.
+`like: table1-cs.yaml` takes over the entries, grids and settings of another file in the same folder, but no value
+chosen from a grid, because choices depend on the dataset. Errors name the file and the line.
 """
 
 import itertools
@@ -40,7 +38,7 @@ from ipal.system.files import is_file
 
 PARTS = ("about", "like", "kind", "seeds", "plugins", "all", "entries")
 MOST_SEEDS, MOST_RUNS = 1000, 10_000
-"""Of one file; a run takes seconds at least."""
+"""Most runs of one file."""
 NULL = "tag:yaml.org,2002:null"
 ELSEWHERE = {
     "seed": "the seeds stand at the top of the file, as 'seeds: 5'",
@@ -51,7 +49,7 @@ ELSEWHERE = {
 
 @dataclass(frozen=True)
 class Setting:
-    """A value, and where it stands."""
+    """A value, and its line."""
 
     value: Any
     path: Path
@@ -64,18 +62,18 @@ Settings = dict[str, Setting]
 
 @dataclass(frozen=True)
 class ExperimentEntry:
-    """One row to be: a method, and what differs for it."""
+    """One row of the table: a method and its settings."""
 
     label: str
     line: int
     method: str
     common: Settings
-    """What the file says for all entries, as far as it concerns this method."""
+    """The settings of all entries that apply to this method."""
     fixed: Settings
     grid: dict[str, list[Setting]]
 
     def searched(self, tune: bool) -> dict[str, list[Setting]]:
-        """What of the grid is to be searched: only what the file leaves open, unless all is tuned anew."""
+        """The part of the grid to search: settings without a value, or all with `tune`."""
         return {name: values for name, values in self.grid.items() if tune or name not in self.common | self.fixed}
 
     def points(self, tune: bool) -> list[Settings]:
@@ -87,7 +85,7 @@ class ExperimentEntry:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A file, checked as far as is possible without its dataset."""
+    """A file, checked as far as possible without its dataset."""
 
     path: Path
     about: str
@@ -110,12 +108,12 @@ class Experiment:
 
     @contextmanager
     def blaming(self, entry: ExperimentEntry, point: Settings, about: str = "") -> Iterator[None]:
-        """What goes wrong inside is put to the line of the setting complained about, or to the entry's."""
+        """Add the line of the wrong setting, or of the entry, to an error."""
         try:
             yield
         except IpalError as error:
             name = getattr(error, "setting", None) or about
-            # A complaint may reach inside a value, as `protocol.class_order.2`.
+            # An error may be inside a value, as `protocol.class_order.2`.
             while name and name not in point:
                 name = name.rpartition(".")[0]
             path, line = (point[name].path, point[name].line) if name else (self.path, entry.line)
@@ -123,10 +121,7 @@ class Experiment:
 
 
 def read_experiment(path: Path, takers: tuple[Path, ...] = ()) -> Experiment:
-    """The plan in a file. All its names and values are checked, also those of grids.
-
-    `takers` are the files that take this one over: none of them can be taken over in turn.
-    """
+    """Read an experiment file and check names and values. `takers` are the files that include this one by `like`."""
     source = _Source(path)
     node = read_config_node(path)
     if node is not None and not isinstance(node, yaml.MappingNode):
@@ -177,7 +172,7 @@ def read_experiment(path: Path, takers: tuple[Path, ...] = ()) -> Experiment:
 
 
 def check_runs(experiment: Experiment, seeds: int) -> None:
-    """Refuse a file of more runs than anybody means, before they are listed."""
+    """Refuse a file with too many runs before they are listed."""
     runs = seeds * sum(math.prod(map(len, entry.grid.values())) for entry in experiment.entries)
     if runs > MOST_RUNS:
         raise ConfigError(
@@ -251,12 +246,12 @@ def _own(method: str) -> list[str]:
 
 
 Place = tuple[int, yaml.Node]
-"""A line, and what stands there."""
+"""A line and its content."""
 
 
 @dataclass(frozen=True)
 class _Source:
-    """Reads the nodes of a YAML file, which know their lines."""
+    """Reads the nodes of a YAML file, with their lines."""
 
     path: Path
 
@@ -268,7 +263,7 @@ class _Source:
             return yaml_value(node)
 
     def mapping(self, node: yaml.Node | None) -> dict[str, Place]:
-        """The names in a node. Of a name given twice YAML keeps the last; here it is refused."""
+        """The keys of a node; repeated keys are refused."""
         if node is None or node.tag == NULL:
             return {}
         if not isinstance(node, yaml.MappingNode):
@@ -284,7 +279,7 @@ class _Source:
         return places
 
     def leaves(self, places: dict[str, Place], known: Collection[str], prefix: str = "") -> dict[str, Place]:
-        """All settings below, by dotted name, whether written nested or dotted."""
+        """All settings below by dotted name, written nested or dotted."""
         found: dict[str, Place] = {}
         for key, (line, node) in places.items():
             name = prefix + key

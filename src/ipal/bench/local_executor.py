@@ -1,7 +1,4 @@
-"""The engine that is always there: parcels side by side in processes of this machine.
-
-Each is performed in a process of its own: one that dies takes nothing else with it.
-"""
+"""The local executor: parcels in parallel processes of this machine. If one dies, the others continue."""
 
 import multiprocessing
 import multiprocessing.connection
@@ -20,14 +17,14 @@ from ipal.errors import ConfigError
 
 
 def processes(address: str | None = None) -> Engine:
-    """The engine that needs nobody else."""
+    """The local executor."""
     if address is not None:
         raise ConfigError("--address names a Ray cluster: add --engine ray, or leave it out.")
     return run_all
 
 
 def room(jobs: Iterable[Job]) -> int:
-    """How many parcels this machine takes at a time: those on its GPUs one each, others by their threads."""
+    """How many parcels run at a time: one per GPU, or cores divided by threads."""
     jobs = list(jobs)
     if jobs and all(job.on_gpu for job in jobs):
         return len({job.config.device for job in jobs})
@@ -80,7 +77,7 @@ class _Crew:
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         worker = None
         while True:
-            if worker and self._pending.empty():  # nothing to do for now: give its memory back
+            if worker and self._pending.empty():  # idle: free its memory
                 self._dismiss(worker)
                 worker = None
             parcel = self._pending.get()
@@ -132,10 +129,10 @@ class _Crew:
 
 
 class _Worker:
-    """A process that performs one parcel after the other, and keeps the graph in between."""
+    """A process that runs one parcel after the other and keeps the graph in between."""
 
     def __init__(self) -> None:
-        # spawn: a forked copy of a process with threads of its own can hang.
+        # spawn: a forked process with threads can hang.
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
@@ -144,7 +141,7 @@ class _Worker:
         self.died = False
 
     def perform(self, parcel: Parcel) -> Iterator[tuple[int, str | None]]:
-        """The place of every job, and what went wrong with it, as they end; fewer where the process dies."""
+        """Index and error of every job, as they end; fewer if the process dies."""
         try:
             self.pipe.send(parcel)
             while outcome := self.pipe.recv():
@@ -155,7 +152,7 @@ class _Worker:
 
     @property
     def cause(self) -> str:
-        """What the process died of."""
+        """Why the process died."""
         code = self.process.exitcode
         with suppress(ValueError):
             if code is not None and code < 0:

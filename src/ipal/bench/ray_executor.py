@@ -1,12 +1,12 @@
-"""The engine for more than one machine: parcels spread over a Ray cluster.
+"""The Ray executor: parcels on the machines of a cluster.
 
 Every machine of the cluster needs the same version of ipal, and must see the run folder and the graphs under the
 same paths as this one (a shared file system); that the run folder really is shared is checked before any run. Ray
-hands out CPUs (the threads of a run) and GPUs (one for a parcel). Without an address a Ray of this machine is started,
-and ended afterwards.
+assigns CPUs (the threads of a run) and GPUs (one per parcel). Without an address a local Ray is started and stopped
+afterwards.
 
-The conversation with Ray is held in a process of its own. It can be given up when it takes too long, what Ray
-prints does not get between the results, and a cluster that breaks down does not take this process with it.
+A separate process talks to Ray: it can be ended on a timeout, its output stays apart, and a failing cluster does not
+end this process.
 """
 
 import functools
@@ -37,24 +37,24 @@ from ipal.errors import ClusterError, ConfigError, IpalError
 from ipal.system.files import make_folder, write_atomically
 
 KNOCK_SECONDS = 3.0
-"""For somebody to answer at an address."""
+"""Seconds to connect to an address."""
 CONNECT_SECONDS = 30.0
-"""For Ray to be connected to."""
+"""Seconds for Ray to connect."""
 START_SECONDS = 60.0
-"""For a Ray of our own to be started."""
+"""Seconds to start a local Ray."""
 LEAVE_SECONDS = 10.0
-"""For Ray to be left, and to be ended where it was started for us."""
+"""Seconds to disconnect, and to stop a local Ray."""
 LOOK_SECONDS = 0.5
-"""Between two looks whether somebody still waits for the results."""
+"""Seconds between two checks whether results are still wanted."""
 SEEN_SECONDS = 2.0
-"""For a new file to be seen on another machine: network file systems may take their time."""
+"""Seconds for a new file to appear on another machine of a network file system."""
 
 Pipe = multiprocessing.connection.Connection
 STARTED, ENDED, REFUSED = "started", "ended", "refused"
 
 
 def ray_cluster(address: str | None = None) -> Engine:
-    """The engine that spreads parcels over the Ray cluster at `address` (default: RAY_ADDRESS, or a Ray of our own)."""
+    """The engine that spreads parcels over the Ray cluster at `address` (default: RAY_ADDRESS, or a local Ray)."""
     if importlib.util.find_spec("ray") is None:
         raise ConfigError("--engine ray needs Ray, which is not installed: pip install 'ipal[ray]'")
     address = address or os.environ.get("RAY_ADDRESS") or "local"
@@ -63,7 +63,7 @@ def ray_cluster(address: str | None = None) -> Engine:
 
 
 def _knock(address: str) -> None:
-    """Refuse an address where nobody answers. Ray itself would try for two minutes."""
+    """Refuse an address that does not answer; Ray itself would try for two minutes."""
     if address in {"local", "auto"}:
         return
     if "://" in address:
@@ -114,14 +114,14 @@ def run_all(
 
 
 def _everywhere(parcel: Parcel) -> Parcel:
-    """The parcel with paths that mean the same in another folder."""
+    """The parcel with absolute paths."""
     jobs = (replace(job, runs=job.runs.absolute(), data_root=job.data_root.absolute()) for job in parcel.jobs)
     return replace(parcel, jobs=tuple(jobs))
 
 
 @contextmanager
 def _shared_file(folder: Path) -> Iterator[Path]:
-    """A file that every machine must see, for as long as it is needed."""
+    """A temporary file that every machine must see."""
     make_folder(folder)
     token = folder.absolute() / f".shared-{uuid.uuid4().hex}"
     write_atomically(token, token.name)
@@ -132,7 +132,7 @@ def _shared_file(folder: Path) -> Iterator[Path]:
 
 
 class _Speaker:
-    """The process that speaks with Ray, as seen from this one."""
+    """The process that talks to Ray."""
 
     def __init__(self, task: tuple[Any, ...]) -> None:
         context = multiprocessing.get_context("spawn")
@@ -146,7 +146,7 @@ class _Speaker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._pipe.close()  # which tells the process to come to an end
+        self._pipe.close()  # which ends the process
         self._process.join(LEAVE_SECONDS)
         self._process.kill()
         self._process.join()
@@ -154,7 +154,7 @@ class _Speaker:
     def wait_for_connection(self, address: str) -> None:
         patience = START_SECONDS if address == "local" else CONNECT_SECONDS
         if not self._pipe.poll(patience):
-            self._process.kill()  # it would not hear that nobody waits
+            self._process.kill()  # it does not react
             raise _unreachable(address, f"no answer within {patience:.0f} seconds")
         self.hear()
 
@@ -173,7 +173,7 @@ class _Speaker:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Ctrl-C is this process's to handle, not that of those started here."""
+    """Only this process handles Ctrl-C, not its children."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -192,7 +192,7 @@ def _speak(pipe: "Pipe[Any, Any]", parcels: list[Parcel], size: int | None, addr
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(nowhere, stream)
-    with suppress(BrokenPipeError):  # nobody waits for the rest
+    with suppress(BrokenPipeError):  # the rest is not wanted
         try:
             ray = _connect(address, parcels, size)
             try:
@@ -204,7 +204,7 @@ def _speak(pipe: "Pipe[Any, Any]", parcels: list[Parcel], size: int | None, addr
         except ClusterError as error:
             pipe.send((REFUSED, str(error), None))
         finally:
-            ticket.token.unlink(missing_ok=True)  # where nobody else is left to do it
+            ticket.token.unlink(missing_ok=True)  # if no other process is left to do it
 
 
 def _connect(address: str, parcels: list[Parcel], size: int | None) -> Any:
@@ -232,7 +232,7 @@ def _connect(address: str, parcels: list[Parcel], size: int | None) -> Any:
 
 
 class _Rounds:
-    """Parcels on their way through a cluster."""
+    """Parcels that run on a cluster."""
 
     def __init__(self, ray: Any, parcels: list[Parcel], size: int | None, ticket: "_Ticket") -> None:
         self._ray, self._size, self._ticket = ray, size, ticket
@@ -247,7 +247,7 @@ class _Rounds:
             self._require_machine(parcel)
 
     def _require_machine(self, parcel: Parcel) -> None:
-        """Ray would wait for a machine that may never come."""
+        """Refuse resources that no machine has; Ray would wait forever."""
         needed = {"CPU": parcel.threads, "GPU": int(parcel.on_gpu)}
         if not any(all(machine.get(kind, 0) >= count for kind, count in needed.items()) for machine in self._machines):
             gpu = " and a GPU" if parcel.on_gpu else ""
@@ -257,7 +257,7 @@ class _Rounds:
             )
 
     def messages(self, is_waited_for: Callable[[], bool]) -> Iterator[tuple[str, str, str | None]]:
-        """All that happens, until all is done, or nobody waits for it any more."""
+        """Yield events until all is done or results are no longer wanted."""
         try:
             while (self._pending or self._later or self._under_way) and is_waited_for():
                 self._submit()
@@ -287,7 +287,7 @@ class _Rounds:
             self._under_way[task.remote(parcel, self._ticket)] = Attempt(parcel)
 
     def _advance(self, stream: Any) -> Iterator[tuple[str, str, str | None]]:
-        """The next thing that a parcel says."""
+        """The next event of a parcel."""
         from ray.exceptions import RayError, RayTaskError
 
         attempt = self._under_way[stream]
@@ -316,7 +316,7 @@ class _Rounds:
 
 
 def _explain(error: Any) -> ClusterError:
-    """Why the work itself, not a run, went wrong on some machine."""
+    """Why a worker, not a run, failed."""
     if isinstance(error.cause, IpalError):
         return ClusterError(str(error.cause))
     last = str(error).strip().splitlines()[-1]
@@ -335,7 +335,7 @@ def _cause(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class _Ticket:
-    """What a process of the cluster must know of the command it works for."""
+    """What a worker must know of the command."""
 
     token: Path
     version: str

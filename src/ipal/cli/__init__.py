@@ -32,8 +32,8 @@ UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 def main() -> None:
-    """Run the command; what the user can put right is one sentence on stderr and exit code 2."""
-    # Before torch is loaded: threads that wait shall sleep. Spinning, two runs of two threads on two cores were
+    """Run the command; an error the user can correct is one sentence on stderr, with exit code 2."""
+    # Before torch is loaded: waiting threads sleep. Spinning, two runs of two threads on two cores were
     # measured to slow each other down thirtyfold.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     _occupy_closed_streams()
@@ -43,7 +43,7 @@ def main() -> None:
         sys.stdout.flush()
     except IpalError as error:
         _end(error)
-    except BrokenPipeError:  # whoever read the output has seen enough
+    except BrokenPipeError:  # the reader of the output has closed it
         _drop_output()
         sys.exit(1)
     except OSError as error:
@@ -82,7 +82,7 @@ def _explained(error: OSError) -> IpalError:
 
 
 def _occupy_closed_streams() -> None:
-    """A stream that was closed (>&-) must not become the next file that is opened, nor stop the command."""
+    """Open os.devnull for a closed stream (>&-), so that the next opened file does not take its place."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             handle = os.open(os.devnull, os.O_RDWR)
@@ -94,6 +94,6 @@ def _occupy_closed_streams() -> None:
 
 
 def _drop_output() -> None:
-    """What is still in the buffer cannot be written: Python would complain of it once more at its end."""
+    """Drop what is still in the buffer, so that Python does not report it again at exit."""
     with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

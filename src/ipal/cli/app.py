@@ -1,6 +1,6 @@
-"""The commands: each parses, calls one function of the library, and says where things went.
+"""The commands: each parses its options, calls one function of the library and prints the result.
 
-Heavy imports stand inside the commands, so that help answers at once.
+Heavy imports are inside the commands, so that --help is quick.
 """
 
 import functools
@@ -92,19 +92,19 @@ DataRoot = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Plain JSON on stdout, for scripts.")]
 CheckpointEvery = Annotated[
     int | None,
-    typer.Option(min=1, max=10**9, help="Epochs between two checkpoints; default: as often as costs little."),
+    typer.Option(min=1, max=10**9, help="Epochs between two checkpoints; default: so that they take little time."),
 ]
 MemoryLimit = Annotated[
     str | None,
-    typer.Option(help="Main memory to keep to, as 8GB: chooses full graphs, sampled batches or pieces by itself."),
+    typer.Option(help="Limit of main memory, as 8GB: chooses full graphs, sampled batches or pieces automatically."),
 ]
-Html = Annotated[bool, typer.Option("--html", help="Write the run's page as well, to look at in a browser.")]
+Html = Annotated[bool, typer.Option("--html", help="Also write an HTML page of the run.")]
 RUNS = Path("runs")
 
 # What makes a run.
 DatasetName = Annotated[str | None, typer.Option("--dataset", help="Name of a graph, or the path of an .npz file.")]
-Method = Annotated[str | None, typer.Option(help="Learner: see 'ipal list methods'.")]
-Seed = Annotated[int | None, typer.Option(min=0, help="Decides split, weights and every draw.")]
+Method = Annotated[str | None, typer.Option(help="Name of a method: see 'ipal list methods'.")]
+Seed = Annotated[int | None, typer.Option(min=0, help="Random seed: split of nodes, initial weights, all samples.")]
 Split = Annotated[str | None, typer.Option(help="Classes per task, as 5,2,2.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Any setting by its dotted name, as ipal.gamma=0.7.")]
 ConfigFile = Annotated[Path | None, typer.Option(help="YAML file with settings.")]
@@ -129,7 +129,7 @@ def run(
     html: Html = False,
     as_json: AsJson = False,
 ) -> None:
-    """Learn a stream of tasks and show the accuracy matrix. A finished run is shown, a broken one resumed."""
+    """Learn a stream of tasks and show the accuracy matrix. A finished run is shown, an interrupted one resumed."""
     wanted = wanted_run(
         config, settings, dataset=dataset, method=method, seed=seed, split=split, device=device, threads=threads
     )
@@ -164,7 +164,7 @@ def resume(
     memory_limit: MemoryLimit = None,
     as_json: AsJson = False,
 ) -> None:
-    """Go on with an interrupted run, to the same numbers as if it had never stopped."""
+    """Continue an interrupted run; the result is the same as without the interruption."""
     folder = broadcast(lambda: RunStore(runs).find(name))
     config = broadcast(folder.config)
     if broadcast(lambda: folder.is_finished):
@@ -190,7 +190,7 @@ def show(
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Show a finished run: accuracy matrix, AP, AF, time, memory, what was retained."""
+    """Show a finished run: accuracy matrix, AP, AF, time, memory, what is stored."""
     folder = RunStore(runs).find(name)
     folder.config()
     if not folder.is_finished:
@@ -220,17 +220,17 @@ def list_things(
 
 @app.command()
 def data(
-    names: Annotated[list[str] | None, typer.Argument(help="Datasets to look at; default all.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Names of datasets; default all.")] = None,
     root: DataRoot = None,
     download: Annotated[bool, typer.Option("--download", help="Fetch the named datasets first.")] = False,
     convert: Annotated[
-        bool, typer.Option("--convert", help="Write the named dataset as a folder (-o) that is mapped, not read.")
+        bool, typer.Option("--convert", help="Write the named dataset as a memory-mapped folder (-o).")
     ] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder for --convert, as NAME.graph.")] = None,
-    directed: Annotated[bool, typer.Option("--directed", help="Convert edges as they are, not both ways.")] = False,
+    directed: Annotated[bool, typer.Option("--directed", help="With --convert: keep the direction of edges.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Which datasets are here, where, with statistics and hashes; what to do for those that are not."""
+    """Show which datasets are available, with statistics and hashes, and how to get the others."""
     from ipal.data.datasets import catalog, inspect
 
     folder = catalog.data_root(root)
@@ -253,7 +253,7 @@ def data(
 
 
 def wanted_run(config: Path | None, settings: list[str] | None, *, split: str | None, **options: Any) -> RunConfig:
-    """The run that a file and options describe together: an option goes before the file, --set before both."""
+    """The configuration of a run: --set overrides options, which override the file."""
     tree: Tree = read_config_file(config) if config else {}
     options["split"] = _parse_split(split)
     tree = override(tree, {name: value for name, value in options.items() if value is not None})
@@ -269,7 +269,7 @@ def wanted_run(config: Path | None, settings: list[str] | None, *, split: str | 
 
 
 def within_limit(config: RunConfig, graph: Any, limit: str | None) -> tuple[RunConfig, AbstractContextManager[None]]:
-    """A run as it keeps to a limit of memory, and what to run it in."""
+    """The configuration that fits a memory limit, and the context manager to run it in."""
     if limit is None:
         return config, nullcontext()
     from ipal.runs import memory_plan, runner
@@ -338,7 +338,7 @@ def _runs(store: RunStore) -> list[dict[str, Any]]:
         status = folder.status
         try:
             result = folder.result() if folder.is_finished else {}
-        except StoreError:  # one damaged run must not hide the others
+        except StoreError:  # one damaged run does not hide the others
             status, result = "damaged", {}
         scores = {key: result.get(key) for key in ("average_performance", "average_forgetting")}
         exemplars = result.get("retained", {}).get("stores_exemplars")

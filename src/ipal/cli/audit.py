@@ -1,4 +1,4 @@
-"""`ipal audit`: what a saved model keeps of the nodes it was taught, and what of them can be had back from it."""
+"""`ipal audit`: what a saved model keeps of its training nodes, and what can be reconstructed from it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,23 +21,25 @@ UNKNOWN_GRAPHS = (
 )
 
 SHOWN = 10
-"""Classes named one by one, at most."""
+"""Most classes that are listed by name."""
 
 
 def audit(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Model file, run folder, or (part of) a run's name.")],
     data: Annotated[
         str | None,
-        typer.Option("--data", metavar="GRAPH", help="Look for nodes of this graph: a name, or an .npz file."),
+        typer.Option(
+            "--data", metavar="GRAPH", help="Search the model for nodes of this graph: a name, or an .npz file."
+        ),
     ] = None,
     runs: Runs = RUNS,
     root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a model keeps, which classes are so small that this reveals them, and what can be had back.
+    """Show what a model keeps, which small classes that reveals, and what can be reconstructed from it.
 
-    With --data: whether a row of the graph stands anywhere in the model, and
-    how well rows of the smallest classes can be reconstructed from it.
+    With --data: whether a feature row of the graph is in the model, and
+    how well rows of the smallest classes can be reconstructed.
     """
     path = RunStore(runs).model_file(model)
     folder = RunFolder.of_model(path)
@@ -55,7 +57,7 @@ def audit(
 
 
 def _evidence(name: str, root: Path | None, learner: "Learner", folder: RunFolder | None) -> "Evidence":
-    """The graph, cut into tasks as the run did where the model is one's."""
+    """The graph, divided into tasks as in the run that made the model, if a run did."""
     from ipal.analysis import audit as library
     from ipal.data import datasets
 
@@ -67,7 +69,7 @@ def _evidence(name: str, root: Path | None, learner: "Learner", folder: RunFolde
         return library.whole(dataset)
     taught = library.as_taught(dataset, config)
     counts = learner.nodes_behind_class()
-    # A run's model may have been made to forget since.
+    # The run's model may have forgotten classes since.
     return taught if not counts or counts == taught.nodes_behind_class() else library.whole(dataset)
 
 
@@ -91,7 +93,7 @@ def _show(found: dict[str, Any]) -> None:
         _show_inputs(found["data"]["inputs"])
         _show_attempts(found["data"])
     else:
-        _say("With --data GRAPH it is also measured whether nodes of a graph stand in the model or can be had back.")
+        _say("With --data GRAPH, the model is also searched for nodes of a graph, and rows are reconstructed.")
 
 
 def _show_classes(found: dict[str, Any]) -> None:
@@ -100,8 +102,8 @@ def _show_classes(found: dict[str, Any]) -> None:
         return
     fewest = min(counts, key=counts.__getitem__)
     _say(
-        f"{sum(counts.values())} training nodes stand behind {_many(len(counts), 'class')}; the fewest, "
-        f"{counts[fewest]}, behind class {fewest}."
+        f"{sum(counts.values())} training nodes in {_many(len(counts), 'class')}; the fewest, "
+        f"{counts[fewest]}, in class {fewest}."
     )
     if not flagged:
         _say("No class is flagged for its number of nodes alone.")
@@ -138,9 +140,9 @@ def _show_search(data: dict[str, Any]) -> None:
 
 def _show_inputs(inputs: dict[str, Any]) -> None:
     if "skipped" in inputs:
-        _say(f"Which features occur in the nodes learned last was not looked for: {inputs['skipped']}.")
+        _say(f"Which features occur in the nodes learned last was not examined: {inputs['skipped']}.")
         return
-    title = f"Which {inputs['occurring']} of {inputs['features']} features occur in the nodes learned last, told by"
+    title = f"Which {inputs['occurring']} of {inputs['features']} features occur in the nodes learned last, by"
     table = Table("length of a feature's row in", title=title, title_justify="left")
     table.add_column("AUC", justify="right")
     for name, auc in inputs["auc"].items():
@@ -151,7 +153,7 @@ def _show_inputs(inputs: dict[str, Any]) -> None:
 def _show_attempts(data: dict[str, Any]) -> None:
     classes, shared = data["attempts"]["classes"], data["attempts"].get("shared_matrix")
     if classes:
-        table = Table(title="Rows of the smallest classes, had back from what is kept", title_justify="left")
+        table = Table(title="Rows of the smallest classes, reconstructed from what is kept", title_justify="left")
         table.add_column("class")
         for column in ("nodes\ntaught", "compared", "cosine\nto mean", "best", "tells who\ntaught (AUC)"):
             table.add_column(column, justify="right")

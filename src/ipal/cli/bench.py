@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ipal.bench.suite import Bench, BenchRow, Suite
 
 MOST_NAMED = 4
-"""Runs under way that are shown by name."""
+"""Most running runs that are shown by name."""
 
 
 def bench(
@@ -32,11 +32,9 @@ def bench(
         typer.Option(min=1, max=1024, help="Processes at a time; default: cores divided by the threads of a run."),
     ] = None,
     tune: Annotated[
-        bool, typer.Option("--tune", help="Search every grid, also where the file holds a choice.")
+        bool, typer.Option("--tune", help="Search every grid, also if the file fixes its settings.")
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be run, and how long it may take.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and the estimated time.")] = False,
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="LABEL", help="This entry only; may be repeated.")
     ] = None,
@@ -47,12 +45,12 @@ def bench(
         typer.Option(
             "--address",
             metavar="HOST:PORT",
-            help="Head of the Ray cluster, or auto; default RAY_ADDRESS, or a Ray of our own.",
+            help="Head of the Ray cluster, or auto; default RAY_ADDRESS, or a new local Ray.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run the methods, seeds and grids of experiment files side by side. Again: what is finished is not repeated."""
+    """Run the methods, seeds and grids of experiment files in parallel. Finished runs are not repeated."""
     from ipal.bench.experiment_file import read_experiment
     from ipal.bench.suite import execute, make_engine, prepare
 
@@ -65,7 +63,7 @@ def bench(
         with _View(suite) as view:
             execute(suite, jobs, view, performer)
     except KeyboardInterrupt:
-        render.note("Interrupted; nothing saved is lost. The same command goes on.")
+        render.note("Interrupted; saved work is kept. Start the same command again to continue.")
         raise typer.Exit(130) from None
     finished = {bench.name: [bench.summary(row) for row in bench.rows] for bench in suite.benches}
     if as_json:
@@ -73,7 +71,7 @@ def bench(
     else:
         for done in suite.benches:
             _show_rows(done, finished[done.name])
-        render.out.print("'ipal report' makes tables and figures of it.")
+        render.out.print("'ipal report' makes tables and figures from these runs.")
     for done, row in suite.rows:
         if row.differs:
             render.note(f"{done.experiment.path}, {row.entry.label}: the search chose {_settings(row.differs)}")
@@ -84,7 +82,7 @@ def bench(
 
 
 class _View:
-    """Watches a suite: runs as a bar, with those under way; every row that is done as a line."""
+    """Shows a suite: a progress bar of runs, and a line for each finished row."""
 
     def __init__(self, suite: "Suite") -> None:
         self._running: dict[str, None] = {}
@@ -97,7 +95,7 @@ class _View:
             TimeRemainingColumn(),
             TextColumn("{task.fields[now]}", style="dim", markup=False),
             console=render.err,
-            # Runs differ: the speed is that of the last hour, not of the last half minute.
+            # Durations differ between runs: estimate the speed over the last hour.
             speed_estimate_period=3600,
         )
         total = len(suite.jobs)
@@ -160,7 +158,7 @@ def _show_plan(suite: "Suite", store: RunStore, jobs: int | None) -> None:
                 unknown[f"{row.entry.method} on {bench.dataset}"] = None
         render.out.print(table)
     for what in unknown:
-        render.out.print(f"No estimate: no finished run of {what} is like it.", soft_wrap=True)
+        render.out.print(f"No estimate: there is no similar finished run of {what}.", soft_wrap=True)
     known = [estimate.seconds for estimate in left.values() if estimate]
     most = max(sum(known) / size, max(known, default=0.0))
     time = f"about {_duration(most)} on this machine"
@@ -199,7 +197,7 @@ def _show_failures(failures: dict[str, str]) -> None:
     for run, reason in failures.items():
         table.add_row(run, reason)
     render.err.print(table)
-    render.note("The same command tries these again; what is finished is kept.")
+    render.note("Start the same command again to retry these; finished runs are kept.")
 
 
 def _settings(settings: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ OUT = Path("drift")
 
 def drift(
     dataset: Annotated[str, typer.Option(help="Name of a graph, or the path of an .npz file.")],
-    methods: Annotated[str, typer.Option(help="Learners with an encoder, with commas.")] = "pr,pcl,ipal",
+    methods: Annotated[str, typer.Option(help="Methods with an encoder, separated by commas.")] = "pr,pcl,ipal",
     seeds: Annotated[int, typer.Option(min=1, max=1000, help="How many seeds: 0, 1, 2, …")] = 5,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Any setting by its dotted name, as train.epochs=50.")
@@ -31,7 +31,7 @@ def drift(
     root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the drift of old classes' features (Theorem 1, Figures 1 and 5). What was measured is not repeated."""
+    """Measure the drift of old classes' features (Theorem 1, Figures 1 and 5). Measured values are kept."""
     tree: Tree = {"dataset": dataset}
     for assignment in settings or []:
         tree = override(tree, parse_assignment(assignment))
@@ -47,7 +47,7 @@ def drift(
         measuring = measure_all(configs, graph, out)
         paths = list(track(measuring, "measuring", len(configs), console=render.err, transient=True))
     except KeyboardInterrupt:
-        render.note("Interrupted; what was measured is kept. The same command goes on.")
+        render.note("Interrupted; finished measurements are kept. Start the same command again to continue.")
         raise typer.Exit(130) from None
     numbers, written = make_report(paths, out, shlex.join(["ipal", *sys.argv[1:]]))
     for config, path in zip(configs, paths, strict=True):

@@ -25,9 +25,9 @@ def export(
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Write a model as one ONNX file that takes graphs of any size, checked against the model on random graphs.
+    """Write a model as one ONNX file for graphs of any size, checked against the model on random graphs.
 
-    The file takes features and edges, and gives scores, probabilities and the
+    Inputs are features and edges; outputs are scores, probabilities and the
     predicted class of every node. Needs the extra onnx.
     """
     target = new_file(out, force)
@@ -74,4 +74,4 @@ def _show(made: "Exported", method: str, classes: int) -> None:
         f"(allowed {made.tolerance:.0e}), probabilities by {apart.probabilities:.1e}",
     )
     render.out.print(facts)
-    render.out.print(f"file     {made.path}", soft_wrap=True)  # a path is never cut
+    render.out.print(f"file     {made.path}", soft_wrap=True)  # paths are not truncated

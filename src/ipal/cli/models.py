@@ -1,4 +1,4 @@
-"""`ipal merge` and `ipal forget`: what the closed form's sums allow, for saved models."""
+"""`ipal merge` and `ipal forget`: operations on saved models of the method analytic (the closed form)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from ipal.errors import ConfigError, DataError, StoreError
 from ipal.runs.run_folder import RunFolder, RunStore
 from ipal.system.files import alone_with, check_target
 
-Force = Annotated[bool, typer.Option("--force", help="Let -o replace a file that exists.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 
 
 def merge(
@@ -27,11 +27,11 @@ def merge(
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Add up models of the method analytic that learned apart: the model that learned all they learned.
+    """Merge models of the method analytic into the model that learned all their nodes.
 
     They need the same settings and seed. Classes may differ; classes that
-    several have learned need analytic.sums=per-class. Exact, but for a ridge
-    that was chosen (analytic.ridge=auto): the smallest of theirs is kept.
+    several models know need analytic.sums=per-class. Exact, except for an
+    automatic ridge (analytic.ridge=auto): the smallest one is kept.
     """
     if len(models) < 2:
         raise ConfigError("Name at least two models to merge: ipal merge A B -o C")
@@ -108,7 +108,7 @@ def forget(
         typer.Option(
             "--which",
             metavar="NODES",
-            help="Numbers of the nodes in GRAPH, as 3,17,25, or a file with one a line; in place of its array forget.",
+            help="Numbers of the nodes in GRAPH, as 3,17,25, or a file with one per line; replaces its array forget.",
         ),
     ] = None,
     directed: Annotated[
@@ -121,12 +121,12 @@ def forget(
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Make a model of the method analytic forget, exactly: --class, --rows or --nodes say in which sense.
+    """Make a model of the method analytic forget, exactly, in the sense of --class, --rows or --nodes.
 
     GRAPH is the whole graph that the nodes were learned in (in a run with
     isolated tasks, their task's): an .npz file with edge_index, y and x, and
-    one True or False a node in forget (those to go) and train (those that
-    taught; default all).
+    boolean arrays forget (nodes to forget) and train (training nodes;
+    default all).
 
     Hops, expansion, ridge and calibration stay as they were chosen. The file
     of the model is replaced; copies of it and merged models are not.
@@ -153,7 +153,7 @@ def forget(
         if out is not None:
             new_file(out, force)  # another process may have made it meanwhile
         if target == source and _stamp(source) != read:
-            # Writing now would bring back what somebody else has just made it forget.
+            # Writing now would undo what another process has just made the model forget.
             raise StoreError(
                 f"{source} was changed by another process meanwhile: nothing was written, repeat the command."
             )
@@ -211,7 +211,7 @@ def _with_sums(path: Path) -> Any:
 
 
 def new_file(path: Path, force: bool) -> Path:
-    """Refused before anything is computed, not after."""
+    """Check the output path before anything is computed."""
     check_target(path)
     if path.is_dir():
         raise StoreError(f"{path} is a folder: give -o the name of a file.")
@@ -226,7 +226,7 @@ def new_file(path: Path, force: bool) -> Path:
 
 @contextmanager
 def _only_writer(model: Path) -> Iterator[None]:
-    """Between the last check and the end of writing nobody else writes this model: no command, and not its run."""
+    """Hold the lock of a model file between the last check and the end of writing."""
     folder = RunFolder.of_model(model)
     lock = model.with_name(f".{model.name}.lock")
     with alone_with(model, lock) if folder is None else folder.locked():

@@ -1,4 +1,4 @@
-"""`ipal predict`: the classes of a graph's nodes, as a saved model sees them."""
+"""`ipal predict`: the classes of a graph's nodes, by a saved model."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Directed = Annotated[
     bool | None,
-    typer.Option("--directed/--undirected", help="Take edges one way, or both ways; default: as the model's run did."),
+    typer.Option("--directed/--undirected", help="Directed or undirected edges; default: as in the model's run."),
 ]
 
 
@@ -29,14 +29,12 @@ def predict(
     out: Annotated[Path, typer.Option("--out", "-o", help="CSV file for the predictions.")],
     reject: Annotated[
         float,
-        typer.Option(
-            "--reject", metavar="P", help="A node whose largest probability is below this is none of the known classes."
-        ),
+        typer.Option("--reject", metavar="P", help="Reject nodes whose largest probability is below this."),
     ] = 0.0,
     nodes: Annotated[
         str | None,
         typer.Option(
-            "--nodes", metavar="NODES", help="Only these nodes: numbers, as 3,17,25, or a file with one a line."
+            "--nodes", metavar="NODES", help="Only these nodes: numbers, as 3,17,25, or a file with one per line."
         ),
     ] = None,
     directed: Directed = None,
@@ -46,13 +44,13 @@ def predict(
     root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
-    """Predict the classes of a graph's nodes: a CSV file with a row a node, and how many nodes of each class there are.
+    """Predict the classes of a graph's nodes: a CSV file with one row per node, and the number of nodes of each class.
 
     Columns: node, predicted (empty where rejected), confidence (the largest
     probability), rejected, and p(CLASS) for every class the model knows.
 
-    Probabilities are a softmax over the known classes: they add up to one for
-    a node of any other class, too. Only those of the method analytic are
+    Probabilities are a softmax over the known classes: they add up to one
+    also for a node of another class. Only those of the method analytic are
     calibrated.
     """
     target = new_file(out, force)
@@ -88,7 +86,7 @@ def predict(
 
 
 def is_directed(run: RunFolder | None, said: bool | None) -> bool:
-    """Whether edges lead one way: as said, or as in the run that made the model, or not."""
+    """Whether edges are directed: as given, or as in the run that made the model; else not."""
     if said is not None:
         return said
     return run is not None and run.config().protocol.edges == "directed"

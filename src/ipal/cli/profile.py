@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 OUT = Path("profile")
 BESIDE_TASKS = 54
-"""Characters that the other columns of the table take, at most."""
+"""Most characters of the other columns of the table."""
 COLUMN = 10
-"""Characters of one more column, at most."""
+"""Most characters of one more column."""
 
 
 def profile(
@@ -50,12 +50,12 @@ def profile(
     checkpoint_every: CheckpointEvery = None,
     memory_limit: MemoryLimit = None,
     undisturbed: Annotated[
-        bool, typer.Option("--undisturbed", help="Make the run once more without timing its parts, for comparison.")
+        bool, typer.Option("--undisturbed", help="Run once more without timing its parts, for comparison.")
     ] = False,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the figure and the numbers.")] = OUT,
     as_json: AsJson = False,
 ) -> None:
-    """Show where the time and memory of a run go, by task and part. Takes the options of 'ipal run'; keeps no run."""
+    """Show where the time and memory of a run go, by task and part. Takes the options of 'ipal run'; stores no run."""
     wanted = wanted_run(
         config, settings, dataset=dataset, method=method, seed=seed, split=split, device=device, threads=threads
     )
@@ -68,7 +68,7 @@ def profile(
         with _Bar(out) as bar:
             found = made(wanted, bar, root, fit, checkpoint_every=checkpoint_every, undisturbed=undisturbed)
     except KeyboardInterrupt:
-        render.note("Interrupted; a run that is not complete has no profile.")
+        render.note("Interrupted; an incomplete run has no profile.")
         raise typer.Exit(130) from None
     written = report.write(found, out)
     if as_json:
@@ -81,8 +81,8 @@ def profile(
 
 
 class _Bar(render.ProgressBar):
-    """Makes the folder when the run is known to be possible: before, there is nothing to put there; after, the run
-    would be lost if it cannot be made."""
+    """Makes the folder when the run starts: not for a run that cannot start, and not after it, when the run would be
+    lost if the folder cannot be made."""
 
     def __init__(self, out: Path) -> None:
         super().__init__("to be profiled")

@@ -1,4 +1,4 @@
-"""What the command shows to a person. Results go to stdout, everything else to stderr."""
+"""Printed output. Results go to stdout, everything else to stderr."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class PlainConsole(Console):
-    """Shows text as it is: names that users gave or files hold are no markup, and no commands to the terminal."""
+    """Prints text literally: no markup and no terminal escapes in names from users or files."""
 
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
@@ -46,7 +46,7 @@ def note(message: str) -> None:
 
 @contextmanager
 def plain_warnings() -> Iterator[None]:
-    """Warnings are sentences on stderr, without the line of code that gave them."""
+    """Print warnings on stderr as sentences, without the source line."""
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
         note(f"Warning: {message}")
@@ -57,7 +57,7 @@ def plain_warnings() -> Iterator[None]:
 
 
 class ProgressBar:
-    """Watches a run: epochs as a bar, the accuracy after every task as a line."""
+    """Shows a run: a progress bar of epochs, and a line with the accuracy after every task."""
 
     def __init__(self, title: str) -> None:
         self._title = title
@@ -79,7 +79,7 @@ class ProgressBar:
             self._bar.stop()
 
     def started(self, tasks: int, epochs: int, done: int) -> None:
-        # Only now is the run known to be possible: before, an error is to stand alone.
+        # Only now, so that an error before the start is printed alone.
         note(f"run {self._title}")
         self._bar.start()
         self._tasks = tasks
@@ -95,7 +95,7 @@ class ProgressBar:
 
 
 def result(content: dict[str, Any], folder: Path) -> None:
-    """Accuracy matrix, scores, cost, what was retained, where it lies."""
+    """Accuracy matrix, scores, cost, retained memory, folder."""
     protocol = content["protocol"]
     table = Table(title="Accuracy (%) on each task, after learning each task", title_justify="left")
     table.add_column("after", justify="right")
@@ -192,12 +192,12 @@ def survey(rows: list[dict[str, Any]], root: Path) -> None:
 
 
 def peak_memory(count: float, runs: int) -> str:
-    """Of a process; where several runs took turns in it, it is theirs together."""
+    """Peak memory of a process, shared by all runs that took turns in it."""
     return size(count) + (f" (of {runs} runs that took turns in one process)" if runs > 1 else "")
 
 
 def size(count: float) -> str:
-    """Bytes for people."""
+    """Bytes in readable units."""
     for unit in ("B", "kB", "MB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

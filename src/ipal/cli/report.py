@@ -1,4 +1,4 @@
-"""`ipal report`: tables, figures and pages from what has been run."""
+"""`ipal report`: tables, figures and pages from stored runs."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,9 +20,7 @@ def report(
             metavar="[NAME]", help="Benches; with --html also runs: path, name or part of one. Default all."
         ),
     ] = None,
-    html: Annotated[
-        bool, typer.Option("--html", help="One page to look at in a browser: of a run, or of many.")
-    ] = False,
+    html: Annotated[bool, typer.Option("--html", help="One HTML page: of a run, or comparing many.")] = False,
     runs: Runs = RUNS,
     out: Annotated[
         Path | None,
@@ -35,7 +33,7 @@ def report(
     ] = None,
     into: Annotated[
         Path | None,
-        typer.Option(help="Renew the tables in this page: those between <!-- ipal report: KEY --> and <!-- end -->."),
+        typer.Option(help="Update the tables in this page: those between <!-- ipal report: KEY --> and <!-- end -->."),
     ] = None,
     figures_for: Annotated[
         list[str] | None,
@@ -45,11 +43,11 @@ def report(
         bool, typer.Option("--no-nodes", help="With --html: leave out the 2-d view, which shows nodes.")
     ] = False,
     search: Annotated[
-        bool, typer.Option("--audit", help="With --html: also look for the graph's nodes in the model; takes longer.")
+        bool, typer.Option("--audit", help="With --html: also search the model for nodes of the graph; slower.")
     ] = False,
     root: DataRoot = None,
 ) -> None:
-    """Make the paper's tables and figures from stored runs, with the paper's numbers beside; or a page (--html)."""
+    """Make tables and figures from stored runs, with the paper's numbers; or an HTML page (--html)."""
     if html:
         if into or figures_for:
             raise ConfigError(
@@ -57,7 +55,7 @@ def report(
             )
         return write_page(names or [], runs, out, root, nodes=not no_nodes, search=search)
     if no_nodes or search or root:
-        raise ConfigError("--no-nodes, --audit and --data-root are for a page: say --html as well.")
+        raise ConfigError("--no-nodes, --audit and --data-root are for a page: add --html.")
     from ipal.report.build import make_report
 
     written = make_report(runs, out or OUT, names or [], into, figures_for or [])
@@ -73,7 +71,7 @@ def write_page(
     nodes: bool = True,
     search: bool = False,
 ) -> None:
-    """Write the page of these runs, and say where it is."""
+    """Write the page of these runs and print its path."""
     from ipal.report.page import choose, default_path, make_page
     from ipal.report.page.write import check_path
 
@@ -84,18 +82,18 @@ def write_page(
     if len(chosen.folders) == 1:
         closer = _closer(chosen.folders[0], root, nodes, search)
     elif search:
-        raise ConfigError("--audit looks into the model of one run: name a single one.")
+        raise ConfigError("--audit examines the model of one run: name a single run.")
     make_page(chosen.folders, path, closer, labels=chosen.labels, remarks=chosen.remarks)
     render.note(f"Open {path} in a browser.")
 
 
 def _closer(folder: RunFolder, root: Path | None, nodes: bool, search: bool) -> dict[str, Any]:
-    """What only the model and its graph can tell; a run that was copied without its model is shown without."""
+    """What the page shows of model and graph; None for a run folder without its model."""
     from ipal.report.page.facts import read_facts
 
-    read_facts(folder)  # what is wrong with the folder is said before anything heavy is loaded
+    read_facts(folder)  # errors of the folder come before heavy imports
     if not folder.model.exists():
-        return {"remarks": ["The model was not looked into: model.safetensors is missing from the run's folder."]}
+        return {"remarks": ["The model was not examined: model.safetensors is missing from the run's folder."]}
     from ipal.analysis.run_view import look_closely
 
     return look_closely(folder, root, nodes=nodes, search=search)

@@ -19,26 +19,25 @@ TOKEN = "IPAL_TOKEN"
 def serve(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Model file, run folder, or (part of) a run's name.")],
     host: Annotated[
-        str, typer.Option(help="Address to listen on; any but this machine's own needs a token.")
+        str, typer.Option(help="Address to listen on; all but loopback addresses need a token.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any that is free.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any free one.")] = 8000,
     token_file: Annotated[
-        Path | None, typer.Option(help=f"File with a token that all requests but /health must carry; or set {TOKEN}.")
+        Path | None, typer.Option(help=f"File with the token for all requests but /health; or set {TOKEN}.")
     ] = None,
-    max_bytes: Annotated[str, typer.Option(help="Largest body of a request, also when unpacked.")] = "64MB",
-    max_nodes: Annotated[int, typer.Option(min=1, max=2**31, help="Nodes of a request, at most.")] = 20_000,
-    max_edges: Annotated[int, typer.Option(min=0, max=2**40, help="Edges of a request, at most.")] = 1_000_000,
+    max_bytes: Annotated[str, typer.Option(help="Most bytes of a request body, also after decompression.")] = "64MB",
+    max_nodes: Annotated[int, typer.Option(min=1, max=2**31, help="Most nodes of a request.")] = 20_000,
+    max_edges: Annotated[int, typer.Option(min=0, max=2**40, help="Most edges of a request.")] = 1_000_000,
     timeout: Annotated[
-        float, typer.Option(min=0.1, max=86_400, help="Seconds for a body to arrive; and again for its answer.")
+        float,
+        typer.Option(min=0.1, max=86_400, help="Timeout in seconds for receiving a body, and again for answering it."),
     ] = 30.0,
-    queue: Annotated[
-        int, typer.Option(min=0, max=10**6, help="Requests that may wait while one is being answered.")
-    ] = 16,
-    threads: Annotated[int, typer.Option(min=1, max=1024, help="CPU threads that answer a request.")] = 1,
+    queue: Annotated[int, typer.Option(min=0, max=10**6, help="Most requests in the queue.")] = 16,
+    threads: Annotated[int, typer.Option(min=1, max=1024, help="CPU threads per request.")] = 1,
     directed: Directed = None,
     runs: Runs = RUNS,
 ) -> None:
-    """Answer predictions over HTTP until stopped. A request carries a graph, as JSON or .npz; the model keeps none.
+    """Serve predictions over HTTP until stopped. A request holds a graph as JSON or .npz; none is stored.
 
     POST /predict, GET /memory, /health, /metrics; /docs describes them. Needs
     pip install 'ipal[serve]'.
@@ -77,7 +76,7 @@ def serve(
         directed=is_directed(RunFolder.of_model(path), directed),
         started=started,
     )
-    render.note("Stopped: what was being answered is answered.")
+    render.note("Stopped; the requests being processed were answered.")
 
 
 def _token(file: Path | None) -> str | None:

@@ -19,8 +19,8 @@ def track(
 ) -> None:
     """Show runs in TensorBoard or MLflow: settings, losses, accuracies, AP, AF, recall of classes, time, memory.
 
-    Runs may be finished or under way. To track a run once more brings what is
-    new, and doubles nothing. Needs the extra tensorboard or mlflow.
+    Runs may be finished or running. Tracking a run again adds only what is
+    new. Needs the extra tensorboard or mlflow.
     """
     from ipal.trackers import TRACKERS, read
 

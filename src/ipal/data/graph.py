@@ -36,7 +36,7 @@ class Graph(Derives):
 
     @classmethod
     def of(cls, x: Features, neighbours: Neighbours, *, symmetric: bool | None = None) -> "Graph":
-        """Who knows that every edge runs both ways says so: it is not looked up then."""
+        """Pass symmetric=True if every edge is in both directions, to skip the check."""
         graph = cls.__new__(cls)
         graph._take(x, neighbours, symmetric)
         return graph

@@ -1,9 +1,8 @@
-"""A saved model put to work: the class of every node, how sure the model is, and which nodes are none of its classes.
+"""Predictions of a saved model: classes, probabilities, and rejection of nodes of unknown classes.
 
-A prediction needs less than the whole graph, but not much less than people think: of a model that reaches L hops,
-the features of all nodes within L hops, the edges among them, and how many in-neighbours each of them has in the whole
-graph. The last is easily forgotten: nodes at the border of what was cut out have lost neighbours, and would be weighted
-as if they had few. `neighbourhood` cuts out exactly that.
+A prediction by a model of L hops needs the features of all nodes within L hops, the edges among them, and their
+in-degrees in the whole graph: nodes at the border of a subgraph have lost neighbours, and would be weighted wrongly.
+`neighbourhood` returns exactly that.
 """
 
 import csv
@@ -25,7 +24,7 @@ from ipal.learners import Learner
 from ipal.learners.from_pyg import graph_of
 from ipal.system.files import written_whole
 
-if TYPE_CHECKING:  # for its name alone: importing it takes seconds
+if TYPE_CHECKING:  # for annotations only: importing it takes seconds
     from torch_geometric.data import Data
 
 __all__ = ["Neighbourhood", "Predictions", "neighbourhood", "predict", "write_csv"]
@@ -35,23 +34,22 @@ ROWS_AT_ONCE = 4096
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What a model makes of some nodes.
+    """Predictions for some nodes.
 
-    A probability is a softmax over the classes the model knows. It says which of these classes is likelier than the
-    others, and adds up to one for a node of a class that the model never saw, too. Only the closed form (`analytic`)
-    fits its scale to nodes that it left out; of other methods it is no frequency of being right.
+    Probabilities are a softmax over the known classes; they add up to one also for a node of an unknown class. Only
+    those of the method `analytic` are calibrated.
     """
 
     classes: Labels
     """In the order in which they were learned."""
     nodes: Nodes
-    """As numbered in the graph that was asked about."""
+    """Node numbers in the graph."""
     best: NDArray[np.int64]
-    """The likeliest class of each of these nodes: its place in `classes`."""
+    """The most probable class of each node, as an index into `classes`."""
     probabilities: NDArray[np.float32]
     """(nodes, classes)"""
     rejected: NDArray[np.bool_]
-    """Which nodes are said to be of none of the known classes."""
+    """Which nodes are rejected as of no known class."""
 
     @property
     def confidence(self) -> NDArray[np.float32]:
@@ -60,12 +58,12 @@ class Predictions:
 
     @property
     def labels(self) -> list[Any]:
-        """The likeliest class of each node, in the user's own terms; None where it was rejected."""
+        """The label of the most probable class of each node; None if rejected."""
         names = self.classes[self.best].tolist()
         return [None if rejected else name for name, rejected in zip(names, self.rejected.tolist(), strict=True)]
 
     def counts(self) -> dict[str, int]:
-        """How many nodes are said to be of each class."""
+        """Number of nodes predicted as each class."""
         counts = np.bincount(self.best[~self.rejected], minlength=len(self.classes))
         return dict(zip(map(str, self.classes.tolist()), counts.tolist(), strict=True))
 
@@ -73,9 +71,9 @@ class Predictions:
 def predict(
     learner: Learner, graph: "Graph | Data", nodes: Iterable[int] | None = None, *, reject: float = 0.0
 ) -> Predictions:
-    """Classes of all nodes of a graph, or of `nodes` alone, for which no more than their neighbourhood is computed.
+    """Predict all nodes of a graph, or `nodes` alone, for which only their neighbourhood is computed.
 
-    A node whose largest probability is below `reject` is said to be of none of the known classes.
+    Nodes whose largest probability is below `reject` are rejected.
     """
     if not 0 <= reject <= 1:
         raise ConfigError(f"A node is rejected below a probability of 0 to 1, not {reject}.")
@@ -101,9 +99,9 @@ def predict(
 def _checked_nodes(nodes: Iterable[int], n: int) -> Nodes:
     numbers = np.asarray(nodes if isinstance(nodes, np.ndarray) else list(nodes))
     if numbers.ndim != 1 or not len(numbers):
-        raise DataError("Say for which nodes, as a list of at least one number.")
+        raise DataError("Give the nodes as a list of at least one number.")
     if not np.issubdtype(numbers.dtype, np.integer):
-        raise DataError(f"Nodes are said by whole numbers, not by {numbers.dtype}.")
+        raise DataError(f"Nodes are whole numbers, not {numbers.dtype}.")
     for wrong in (numbers.min(), numbers.max()):
         if not 0 <= wrong < n:
             raise DataError(f"There is no node {wrong}: the nodes are 0 to {n - 1}.")
@@ -119,21 +117,21 @@ def _checked_nodes(nodes: Iterable[int], n: int) -> Nodes:
 
 @dataclass(frozen=True, eq=False)
 class Neighbourhood:
-    """A part of a graph, enough to predict some nodes of it as in the whole."""
+    """A subgraph that gives the same predictions for some nodes as the whole graph."""
 
     graph: Graph
-    """Its `neighbours.degree` are those of the whole graph."""
+    """Its `neighbours.degree` is that of the whole graph."""
     nodes: Nodes
-    """The nodes asked for, as numbered in `graph`."""
+    """The predicted nodes, as numbered in `graph`."""
     origin: Nodes
-    """What every node of `graph` is in the whole one; ascending."""
+    """Number of every node of `graph` in the whole graph; ascending."""
 
 
 def neighbourhood(graph: Graph, nodes: Iterable[int], hops: int) -> Neighbourhood:
-    """All that predictions for `nodes` by a model that reaches so many hops depend on (see `Learner.reach`).
+    """The subgraph that predictions for `nodes` by a model of `hops` hops depend on (see `Learner.reach`).
 
-    That is: nodes from which an edge leads to one of `nodes` in at most `hops` steps, the edges among them, and their
-    numbers of in-neighbours in the whole graph, which `degree` keeps.
+    Nodes with a path of at most `hops` edges to one of `nodes`, the edges among them, and their in-degrees in the whole
+    graph, as `degree`.
     """
     asked = _checked_nodes(nodes, graph.num_nodes)
     reached = np.zeros(graph.num_nodes, dtype=bool)
@@ -152,7 +150,7 @@ def neighbourhood(graph: Graph, nodes: Iterable[int], hops: int) -> Neighbourhoo
 
 
 def _pointing_to(neighbours: Neighbours, nodes: Nodes) -> NDArray[np.int32]:
-    """In-neighbours of some nodes, one after the other: only their rows are looked at."""
+    """In-neighbours of some nodes, concatenated; reads only their rows."""
     begins = neighbours.indptr[nodes]
     sizes = neighbours.indptr[nodes + 1] - begins
     ends = np.cumsum(sizes)
@@ -164,9 +162,9 @@ def _pointing_to(neighbours: Neighbours, nodes: Nodes) -> NDArray[np.int32]:
 
 
 def write_csv(predictions: Predictions, path: Path) -> None:
-    """A row a node: node, predicted (empty where rejected), confidence, rejected, and `p(CLASS)` for every class.
+    """Write a CSV file: node, predicted (empty if rejected), confidence, rejected, and `p(CLASS)` for every class.
 
-    Written some rows at a time; the file appears whole or not at all.
+    Written in blocks of rows, atomically.
     """
     with written_whole(path) as file:
         for text in _table(predictions):

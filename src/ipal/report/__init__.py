@@ -1,7 +1,7 @@
 """Tables, figures and pages made from stored runs. No torch: a report can be made anywhere.
 
 paper.py        what the paper prints, and why we differ where that was examined
-statistics.py   mean and spread, paired intervals, ranks
+statistics.py   mean and standard deviation, paired intervals, ranks
 collect.py      which stored run belongs to which row
 tables.py       rows and cells; Markdown, LaTeX and CSV of them
 styles.py       colours and markers of methods, placement of labels

@@ -38,10 +38,10 @@ MEASURES = {
     "kl_ridge_0.1": "KL, ridge 0.1",
 }
 COMPARED = ("kl", "squared_shift", "trace", "relative_shift", "kl_ridge_0.01", "kl_ridge_0.1")
-"""Theorem 1 is about the first; its proof about the next two; the others say what hangs on scale and ridge."""
+"""The first is that of Theorem 1, the next two are in its proof; the others show the effect of scale and ridge."""
 CLASS_MARKERS = "osDPXp*hd8"  # no triangles: those are hard examples
 POINTS = 900
-"""Nodes drawn in a panel of Figure 1, at most."""
+"""Most nodes in a panel of Figure 1."""
 HALO = [withStroke(linewidth=2.5, foreground="white")]
 
 
@@ -172,7 +172,7 @@ def _compare(every: Sequence[Measurement], measure: str) -> dict[str, Any]:
 
 
 def caption(every: Sequence[Measurement]) -> str:
-    """What was measured, and what must be known to compare."""
+    """Caption: what was measured, and how."""
     config, ridge = every[0].facts["config"], every[0].facts["ridge"]
     train = {json.dumps(one.facts["config"]["train"], sort_keys=True) for one in every}
     rates = f"{config['train']['epochs']} epochs a task, rate {config['train']['lr_base']:g}, later tasks "
@@ -197,7 +197,7 @@ def table(numbers: Mapping[str, Any]) -> tables.ReportTable:
 
 
 def verdicts(numbers: Mapping[str, Any]) -> list[str]:
-    """A plain sentence for each quantity that PCL is said to have lower than PR."""
+    """One sentence for each quantity that should be lower for PCL than for PR."""
     lines = []
     for row in numbers["comparison"]:
         share = f"PCL is lower in {100 * row['pcl_lower_share']:.0f} % of classes and tasks"
@@ -252,7 +252,7 @@ def _csv(rows: Iterator[dict[str, Any]]) -> str:
 
 
 def kl_curves(every: Sequence[Measurement]) -> Figure:
-    """The KL of each task's step against the task, one line a method."""
+    """KL of each task's step by task, one line per method."""
     figure = Figure(figsize=(5.4, 3.6), dpi=DPI, layout="constrained")
     axes = figure.subplots()
     methods = list(dict.fromkeys(one.method for one in every))

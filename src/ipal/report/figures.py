@@ -1,4 +1,4 @@
-"""The figures of a report, for print and without colour vision; the same input gives the same bytes."""
+"""The figures of a report, readable in grey and by colour-blind readers; equal input gives equal bytes."""
 
 import io
 import textwrap
@@ -38,7 +38,7 @@ HEAT_MAPS = {
 
 
 def write_figure(stem: Path, draw: Callable[[], Figure | None]) -> list[Path]:
-    """Draw in our style, whatever the user's is, and write SVG and PNG; nothing where there is nothing to draw."""
+    """Draw in our style, whatever the user's settings, and write SVG and PNG, if there is anything to draw."""
     with matplotlib.style.context(["default", STYLE]):
         figure = draw()
         if figure is None:
@@ -208,7 +208,7 @@ def _logarithmic(axes: Axes) -> None:
 
 
 def _short(row: ReportRow) -> str:
-    """Long labels would leave the page."""
+    """A label shortened to fit."""
     return row.marked_title if len(row.marked_title) <= 26 else row.marked_title[:25] + "…"
 
 

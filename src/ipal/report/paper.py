@@ -1,4 +1,4 @@
-"""What the paper prints (Tables 1 and 2), under the names of our datasets and methods. Data, no logic to speak of."""
+"""What the paper prints (Tables 1 and 2), under the names of our datasets and methods. Data only."""
 
 from typing import NamedTuple
 

@@ -104,7 +104,7 @@ def task_columns(tasks: int, most: int) -> dict[str, OfTasks]:
 
 
 def background(profile: Mapping[str, Any]) -> list[Line]:
-    """What other threads did meanwhile: no part of the whole, as nobody waited for it."""
+    """Time of other threads, which is not part of the total."""
     every = profile["background"]
     return [
         _line([row for row in every if row["part"][0] == name], name, suffix=" (background)")
@@ -134,7 +134,7 @@ def _line(rows: Sequence[Mapping[str, Any]], name: str, is_inside: bool = False,
 
 
 def notes(profile: Mapping[str, Any]) -> list[str]:
-    """What a reader must know to read the numbers rightly."""
+    """Notes on the numbers."""
     said = []
     if profile["device"] != "cpu":
         said.append(

@@ -43,7 +43,7 @@ def paired_interval(values: Mapping[int, float], reference: Mapping[int, float])
 
 
 def marks(values: Sequence[float | None]) -> list[str]:
-    """`best`, `second` or nothing for each value; None takes no part. What prints the same, ranks the same."""
+    """`best`, `second` or nothing for each value; None is not ranked. Values that print the same rank the same."""
     rounded = [None if value is None else round(value, 2) for value in values]
     top = sorted({value for value in rounded if value is not None}, reverse=True)[:2]
     names = dict(zip(top, ("best", "second"), strict=False))

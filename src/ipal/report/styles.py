@@ -1,4 +1,4 @@
-"""How a method looks in every figure, told apart without colour, and where labels go so that none hides another."""
+"""Colours and markers of methods, distinct without colour, and placement of labels without overlap."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,8 +10,7 @@ from ipal.report import paper
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito's palette, which the common kinds of colour blindness can tell apart, without its yellow (too pale on
-# white); black is kept for IPAL.
+# Okabe and Ito's palette for colour-blind readers, without its yellow (too pale on white); black is for IPAL.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7")
 DASHES = ("--", ":", "-.", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 MARKERS = "osD^vPX<>hp8dH"
@@ -40,10 +39,9 @@ def mark_for(key: str, others: Sequence[str]) -> Mark:
 
 
 def spread_out(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Places at least `gap` apart, within bounds, as near as can be (least squares) to the wanted ones.
+    """Positions at least `gap` apart, within bounds, nearest to the wanted ones (least squares).
 
-    Without the gaps between them the sorted places must only not decrease: isotonic regression, by pooling
-    neighbours that are in the wrong order.
+    After subtracting the gaps this is isotonic regression, by pooling adjacent violators.
     """
     order = np.argsort(wanted, kind="stable")
     blocks: list[list[float]] = []
@@ -100,7 +98,7 @@ def _free_place(
             inside = box[0] > frame[0] and box[1] > frame[1] and box[2] < frame[2] and box[3] < frame[3]
             if inside and not any(_overlap(box, other) for other in taken):
                 return left, bottom, distance
-    return x + 7 * pixels, y, 0.0  # no room at all: beside its point, over others
+    return x + 7 * pixels, y, 0.0  # no free place: overlap
 
 
 def _overlap(one: Box, other: Box) -> bool:

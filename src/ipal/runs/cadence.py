@@ -1,4 +1,4 @@
-"""How often a run stops to look at itself: each look makes a GPU wait, each checkpoint takes time."""
+"""When to read losses from the GPU, which waits for them, and when to write checkpoints."""
 
 import time
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ class Cadence:
         return time.perf_counter() - self._last > self._company * max(1.0, self._cost / self.SHARE)
 
     def is_look_due(self) -> bool:
-        """Whether somebody may want to see what became of the last epochs."""
+        """Whether the progress bar is due for an update."""
         return time.perf_counter() - self._looked > self._company * self.LOOK_EVERY
 
     def looked(self) -> None:
@@ -29,7 +29,7 @@ class Cadence:
 
     @contextmanager
     def paid(self) -> Iterator[None]:
-        """Around the writing of a checkpoint."""
+        """Context manager around the writing of a checkpoint."""
         begin = time.perf_counter()
         yield
         self._last = time.perf_counter()

@@ -19,7 +19,7 @@ PACKAGES = ["ipal", "torch", "torch-geometric", "numpy", "scipy", "scikit-learn"
 
 
 def environment(config: RunConfig, command: list[str]) -> dict[str, Any]:
-    """All that a reader of the numbers may want to know of the machine and the software."""
+    """Versions and machine, stored with the run."""
     on_gpu = config.device.startswith("cuda") and torch.cuda.is_available()
     return {
         "python": platform.python_version(),
@@ -38,10 +38,10 @@ def environment(config: RunConfig, command: list[str]) -> dict[str, Any]:
 
 
 class PeakMemory:
-    """The most memory this process has held since the object was made (where Linux lets it be reset)."""
+    """Peak memory of this process since the object was made (if Linux lets the peak be reset)."""
 
     def __init__(self) -> None:
-        # Where it cannot be reset, the peak of the whole process is reported, which is never too small.
+        # Otherwise the peak of the whole process, which is never too small.
         with suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")
 
@@ -70,7 +70,7 @@ def _version(package: str) -> str | None:
 
 @cache
 def _git_commit() -> str | None:
-    """The commit of this package's own checkout; None where it was installed from a package."""
+    """The commit of the checkout; None for an installed package."""
     here = Path(__file__).parent
     git = ["git", "-C", str(here)]
     try:

@@ -1,7 +1,6 @@
-"""What `ipal bench` leaves for `ipal report`: which runs make which row, in RUNS/benches/<name>.json.
+"""The manifest of a bench, RUNS/benches/<name>.json: which run folder belongs to which row. No torch here.
 
-No torch here: manifests can be read anywhere. A manifest holds names of run folders, never scores: those are
-read from the folders, which stay the only source of numbers.
+It holds names of run folders, never scores: those are read from the folders.
 """
 
 import json
@@ -32,7 +31,7 @@ class GridPoint(Section):
 
 
 class Failure(Section):
-    """A run that did not come to its end, and why."""
+    """A failed run, and why."""
 
     run: Name
     reason: str
@@ -45,7 +44,7 @@ class ManifestRow(Section):
     method: str
     stores_exemplars: bool
     settings: Settings
-    """What this row differs in from the settings of all rows: fixed by the file, or chosen from the grid."""
+    """Settings of this row alone: fixed by the file, or chosen from the grid."""
     runs: tuple[Name, ...] = ()
     """The row's runs, in the order of the seeds; empty while nothing is chosen."""
     grid: dict[str, tuple[Any, ...]]
@@ -65,7 +64,7 @@ class Manifest(Section):
     dataset: str
     seeds: tuple[int, ...]
     command: str
-    """What to type to make these runs again."""
+    """The command that makes these runs again."""
     entries: tuple[ManifestRow, ...]
 
     def write(self, runs: Path) -> Path:
@@ -80,7 +79,7 @@ def manifest_path(runs: Path, name: str) -> Path:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The manifest in a file, or a sentence about what is wrong with it."""
+    """Read a manifest."""
     again = "run 'ipal bench' again with its experiment file: finished runs are not repeated"
     try:
         content = read_json(path)

@@ -1,4 +1,4 @@
-"""Arrays in .npy and .npz files from anywhere: nothing is unpickled, and nothing taken in before its size is known."""
+"""Arrays in untrusted .npy and .npz files: nothing is unpickled, and sizes are checked before reading."""
 
 import io
 import math
@@ -18,7 +18,7 @@ from ipal.system.files import open_plain
 MOST_MEMBERS = 64
 MOST_HEADER = 2**12
 MOST_DEFLATED = 1040
-"""Deflate packs no byte into less than a part in so many: who claims more lies about the size."""
+"""The highest compression ratio of deflate: a file that claims more has a wrong size."""
 PIECE = 2**20
 MAGIC = b"\x93NUMPY"
 HEADER = re.compile(
@@ -28,22 +28,22 @@ HEADER = re.compile(
 
 
 class MalformedError(DataError):
-    """What was sent or read is no JSON, no .npz file, or no HTTP."""
+    """The input is no JSON, no .npz file, or no HTTP."""
 
 
 class TooLargeError(DataError):
-    """More was sent than is taken on."""
+    """The input is too large."""
 
 
 class Header(NamedTuple):
-    """What an array says of itself."""
+    """The header of an .npy array."""
 
     dtype: "np.dtype[Any]"
     fortran: bool
     """Whether columns come first."""
     shape: tuple[int, ...]
     begin: int
-    """Where the numbers begin."""
+    """Offset of the data."""
 
     @property
     def bytes(self) -> int:
@@ -51,10 +51,7 @@ class Header(NamedTuple):
 
 
 def read_header(file: BinaryIO) -> Header:
-    """The header of an array; a ValueError where it is none.
-
-    Not by numpy, which would have Python's own parser look at it: that is for headers one trusts.
-    """
+    """The header of an array, or a ValueError. numpy's reader uses Python's parser: not for untrusted files."""
     start = file.read(8)
     width = {b"\1": 2, b"\2": 4, b"\3": 4}.get(start[6:7], 0)
     length = file.read(width)
@@ -80,9 +77,9 @@ def read_npz(
     unreadable: str,
     kinds: Collection[str] = "fiub",
 ) -> dict[str, NDArray[Any]]:
-    """The `wanted` arrays of an .npz file. `allow` is asked first, with their bytes as packed and as unpacked.
+    """The `wanted` arrays of an .npz file. `allow` is called first, with their compressed and uncompressed bytes.
 
-    `unreadable` is what to say of a file that is damaged or something else; `kinds` are numpy's of what is taken.
+    `unreadable` is the message for a damaged or other file; `kinds` are the accepted numpy kinds.
     """
     try:
         with zipfile.ZipFile(file) as archive:
@@ -132,21 +129,21 @@ def _member(
                 raise MalformedError(unreadable)
             room[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
             done += len(piece)
-        member.read(1)  # at the end the checksum is compared
+        member.read(1)  # compares the checksum at the end
     array = values.reshape(header.shape, order="F" if header.fortran else "C")
-    # Numbers in this machine's own order, rows first.
+    # Native byte order, C order.
     return np.ascontiguousarray(array, dtype=header.dtype.newbyteorder("=")).reshape(header.shape)
 
 
 def npz_of(content: bytes | bytearray) -> BinaryIO:
-    """An .npz file that came as bytes, its number of arrays bounded before a list of them is made."""
+    """An .npz file from bytes; its number of arrays is checked before they are listed."""
     if content.count(b"PK\x01\x02") > MOST_MEMBERS:
         raise MalformedError(f"The .npz file holds more than {MOST_MEMBERS} arrays.")
     return io.BytesIO(content)
 
 
 def mapped(path: Path) -> NDArray[Any]:
-    """The array of an .npy file, mapped and not read; a ValueError where the file is none or has another length."""
+    """The memory-mapped array of an .npy file; a ValueError if the file is none or has another length."""
     with open_plain(path) as file:
         header = read_header(file)
         length = file.seek(0, io.SEEK_END)
@@ -155,6 +152,6 @@ def mapped(path: Path) -> NDArray[Any]:
         if header.bytes != length - header.begin:
             raise ValueError("the file is cut short, or longer than its array")
         order: Any = "F" if header.fortran else "C"
-        if not header.bytes:  # nothing can be mapped
+        if not header.bytes:  # an empty file cannot be mapped
             return np.empty(header.shape, header.dtype, order=order)
         return np.memmap(file, header.dtype, "r", offset=header.begin, shape=header.shape, order=order)

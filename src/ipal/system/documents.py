@@ -1,7 +1,6 @@
-"""YAML and JSON from anywhere: what is too long, too deep or says a name twice is refused before it costs much.
+"""Untrusted YAML and JSON: documents that are too long, nested too deeply or repeat a key are refused early.
 
-Every file of settings and every stored record is read here. What is wrong is a `DocumentError`, whose text goes into
-the sentence of whoever knows what the file is for.
+All files of settings and stored records are read here. A `DocumentError` is part of the caller's error message.
 """
 
 import json
@@ -17,40 +16,40 @@ from ipal.errors import shortened
 from ipal.system.files import read_bounded
 
 MOST_YAML = 2**17
-"""Bytes of a file of settings: YAML is slow to read, and a thousand settings take less."""
+"""Most bytes of a file of settings: YAML is slow to parse."""
 MOST_JSON = 2**25
 MOST_DEPTH = 32
-"""Levels of lists and names inside each other, in YAML; in JSON, pydantic's own limit of 200 holds."""
+"""Most levels of nesting in YAML; pydantic limits JSON to 200."""
 MOST_NODES = 20_000
-"""Values of a YAML document, those that are repeated by aliases counted each time."""
+"""Most values of a YAML document; aliases count each time."""
 MOST_DIGITS = 40
 
 
 class Record(BaseModel):
-    """A part of a file: numbers are finite numbers, never words that look like one."""
+    """A part of a file; numbers are finite, and strings are not converted to numbers."""
 
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 
 
 class DocumentError(ValueError):
-    """Why a document cannot be read: words to stand behind its name."""
+    """Why a document cannot be read: words that follow its name."""
 
     def __init__(self, problem: str, mark: yaml.Mark | None = None) -> None:
         super().__init__(problem)
         self.place = f", line {mark.line + 1}" if mark else ""
-        """What to put behind the name of the file, where the line is known."""
+        """The line, if known, to follow the file's name."""
 
 
 # ---------------------------------------------------------------------- JSON
 
 
 def read_json(path: Path, most: int = MOST_JSON) -> Any:
-    """What a JSON file holds."""
+    """The content of a JSON file."""
     return parse_json(read_bounded(path, most), most)
 
 
 def parse_json(content: bytes | str, most: int = MOST_JSON) -> Any:
-    """What a JSON text says: at most `most` long, no name twice in an object, no NaN, no number of endless digits."""
+    """The value of a JSON text: at most `most` long, no repeated key, no NaN, no number with thousands of digits."""
     if len(content) > most:
         raise DocumentError(f"is longer than {most} bytes")
     try:
@@ -83,7 +82,7 @@ def _whole(text: str) -> int:
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain data only: a date is text, and a number has few digits."""
+    """Plain data only: dates stay text, and numbers have few digits."""
 
     def construct_number(self, node: yaml.ScalarNode) -> int:
         if len(node.value) > MOST_DIGITS:
@@ -100,17 +99,17 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def read_yaml_node(path: Path) -> yaml.Node | None:
-    """The nodes of a YAML file, which know their lines; None of an empty one."""
+    """The nodes of a YAML file, with their lines; None for an empty file."""
     return compose_yaml(read_bounded(path, MOST_YAML).decode())
 
 
 def parse_yaml(text: str) -> Any:
-    """What a YAML text says."""
+    """The value of a YAML text."""
     return yaml_value(compose_yaml(text))
 
 
 def compose_yaml(text: str) -> yaml.Node | None:
-    """The nodes of a YAML text, within the limits above. Names that are there twice are left to `yaml_value`."""
+    """The nodes of a YAML text, within the limits above. `yaml_value` checks for repeated keys."""
     if len(text) > MOST_YAML:
         raise DocumentError(f"is longer than {MOST_YAML} bytes")
     too_many = DocumentError(f"holds more than {MOST_NODES} values, those that aliases repeat counted")
@@ -129,7 +128,7 @@ def compose_yaml(text: str) -> yaml.Node | None:
 
 
 def yaml_value(node: yaml.Node | None) -> Any:
-    """What composed nodes say; a name that is there twice is refused."""
+    """The value of composed nodes; repeated keys are refused."""
     if node is None:
         return None
     for one in _all_nodes(node):
@@ -144,12 +143,12 @@ def yaml_value(node: yaml.Node | None) -> Any:
         raise
     except yaml.YAMLError as error:
         raise DocumentError("holds something other than plain data", getattr(error, "problem_mark", None)) from error
-    except (ValueError, LookupError, AttributeError, TypeError) as error:  # of a value that its tag does not fit
+    except (ValueError, LookupError, AttributeError, TypeError) as error:  # a value that does not fit its tag
         raise DocumentError("holds a value that is not what its tag says", node.start_mark) from error
 
 
 def _all_nodes(node: yaml.Node | None) -> Iterator[yaml.Node]:
-    """Every node, repeated ones each time; not by recursion, which the document could exhaust."""
+    """Every node, aliased ones each time, without recursion."""
     waiting = [(node, 1)] if node is not None else []
     while waiting:
         one, depth = waiting.pop()

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and files that are read: plain ones, of a bounded length."""
+"""Atomic writes, locks, and bounded reads of regular files."""
 
 import errno
 import os
@@ -30,7 +30,7 @@ STREAMS = ("/dev/std", "/dev/fd/", "/proc/")
 
 
 def open_plain(path: Path) -> BinaryIO:
-    """A file to be read. A pipe, a device or a folder is an OSError: none of them is waited for."""
+    """Open a regular file for reading. A pipe, a device or a folder is an OSError."""
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     kind = os.fstat(handle).st_mode
     if not stat.S_ISREG(kind):
@@ -41,13 +41,13 @@ def open_plain(path: Path) -> BinaryIO:
 
 
 def read_bounded(path: Path, most: int) -> bytes:
-    """All of a file that has at most so many bytes; of a longer one, one byte more than that."""
+    """The content of a file of at most `most` bytes; of a longer one, one byte more."""
     with open_plain(path) as file:
         return file.read(most + 1)
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is such a file; a name that no file can have is none."""
+    """Whether there is such a file; False for an impossible name."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -55,14 +55,14 @@ def is_file(path: Path) -> bool:
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Write all of a file: a reader sees the old one or the new one, never a part."""
+    """Write a file atomically: a reader sees the old content or the new one, never a part."""
     with written_whole(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[BinaryIO]:
-    """A file to be written bit by bit: aside, flushed to the disk, and renamed once all went well."""
+    """A temporary file to write to, flushed to disk and renamed on success."""
     with aside(path) as temporary:
         with open(temporary, "wb") as file:
             yield file
@@ -74,10 +74,10 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def aside(path: Path, ending: str = "", *, folder: bool = False) -> Iterator[Path]:
-    """A new file (or folder) beside `path`, to be renamed when it is whole; whatever is not renamed is removed.
+    """A temporary file (or folder) in the folder of `path`, to be renamed when complete; otherwise it is removed.
 
-    Its name is its own, so that two writers cannot meet. It is locked as long as its writer lives: what a killed
-    writer of the same file left behind is known by that, and removed when it is a day old.
+    Its name is unique, and it is locked as long as its writer lives. Files left by killed writers of the same target
+    have no lock and are removed when they are a day old.
     """
     check_target(path)
     sweep(path.parent, path.name, older_than=DAY)
@@ -96,9 +96,9 @@ def aside(path: Path, ending: str = "", *, folder: bool = False) -> Iterator[Pat
 
 
 def sweep(folder: Path, target: str | None = None, *, older_than: float = 0.0) -> None:
-    """Remove what killed writers left in a folder: of all files, or of `target` alone.
+    """Remove temporary files of killed writers in a folder: of all files, or of `target` alone.
 
-    Nothing is removed that a living process writes (on Windows, where that cannot be seen: nothing younger than a day).
+    Files of living processes stay (on Windows, where locks cannot be checked: files younger than a day).
     """
     try:
         names = os.listdir(folder)
@@ -130,13 +130,13 @@ def _is_left_over(path: Path, older_than: float) -> bool:
 
 @contextmanager
 def _held(path: Path) -> Iterator[None]:
-    """Keep a file or folder locked: it belongs to a living process."""
+    """Lock a file or folder for the life of this process."""
     if not fcntl:
         yield
         return
     handle = os.open(path, os.O_RDONLY)
     try:
-        with suppress(OSError):  # where the file system knows no locks, nothing is taken for left over either
+        with suppress(OSError):  # without locks in the file system, nothing is removed either
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
@@ -152,10 +152,10 @@ def _remove(path: Path) -> None:
 
 
 def check_target(path: Path) -> None:
-    """Refuse to put a file in the place of a device, a pipe or a socket, or of a link to one."""
+    """Refuse to replace a device, a pipe or a socket, or a link to one."""
     try:
         mode = path.stat().st_mode
-    except OSError:  # nothing is there, or writing will say what is wrong
+    except OSError:  # it does not exist, or writing will report the error
         return
     is_stream = os.path.abspath(path).startswith(STREAMS)
     if is_stream or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
@@ -169,7 +169,7 @@ def create(path: Path) -> int:
 
 @contextmanager
 def alone_with(path: Path, lock: Path) -> Iterator[None]:
-    """Nobody else works on `path` meanwhile. The lock goes with the process, even if it is killed; its file stays."""
+    """Hold the lock of `path`. It ends with the process, even if that is killed; the lock file stays."""
     held = FileLock(lock, timeout=0)
     try:
         held.acquire()
@@ -196,12 +196,12 @@ def explain_write_failure(path: Path, error: OSError) -> StoreError:
             f"No room on the disk to write {path}: free some space, then repeat the command; "
             "what was saved before is whole."
         )
-    reason = error.strerror or str(error) or type(error).__name__  # libraries raise some without a reason of the system
+    reason = error.strerror or str(error) or type(error).__name__  # libraries raise some without errno
     return StoreError(f"Cannot write {path} ({reason}): choose another folder (--runs, -o) or fix it.")
 
 
 def _flush_folder(folder: Path) -> None:
-    """Make the rename itself survive a power cut (where the system lets a folder be opened)."""
+    """Flush the folder, so that the rename survives a power failure."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:

@@ -1,4 +1,4 @@
-"""How much memory there is, asked before much of it is taken: a system that lends more than it has ends in a kill."""
+"""Available memory, checked before large allocations: a system that overcommits would kill the process."""
 
 import os
 from pathlib import Path
@@ -7,13 +7,13 @@ from ipal.errors import CapacityError
 
 
 def available() -> int | None:
-    """Bytes that this process can still take: of the machine, its control group and its own limit; None if unknown."""
+    """Bytes this process can still allocate: by machine, control group and ulimit; None if unknown."""
     known = [bytes for bytes in (_of_machine(), _of_group(), _of_process()) if bytes is not None]
     return max(0, min(known)) if known else None
 
 
 def need(bytes: float, what: str, instead: str) -> None:
-    """Refuse what takes more memory than there is, before it is taken."""
+    """Raise an error if an allocation would not fit."""
     there = available()
     if there is not None and bytes > there:
         raise CapacityError(f"{what} takes about {_size(bytes)} of memory, and {_size(there)} are free: {instead}.")
@@ -25,7 +25,7 @@ def _of_machine() -> int | None:
 
 
 def _of_group() -> int | None:
-    """Of a container: its limit, less what it holds and cannot give back."""
+    """Of a control group: its limit less its non-reclaimable memory."""
     root = Path("/sys/fs/cgroup")
     most, held = _lines(root / "memory.max"), _lines(root / "memory.current")
     if not most or not held or not most[0].isdecimal():
@@ -35,7 +35,7 @@ def _of_group() -> int | None:
 
 
 def _of_process() -> int | None:
-    """Of `ulimit -v`, which counts addresses."""
+    """Of `ulimit -v`, which limits the address space."""
     try:
         import resource
     except ImportError:  # Windows

@@ -1,4 +1,4 @@
-"""How much memory may be taken by what could as well lie in a file. Set for a run as a whole, where it is started."""
+"""The memory budget of a run: what does not fit goes to temporary files."""
 
 import tempfile
 import weakref
@@ -13,15 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 ALIGNED = 64
-"""Bytes: arrays begin at a multiple of it, as torch's do. The bits of a product may depend on it."""
+"""Alignment of arrays in bytes, as torch's: the bits of a product may depend on it."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Bytes of main memory for what a run could do without; None for as many as there are.
+    """Bytes of main memory for optional data; None for no limit.
 
-    Half of them are for arrays that may as well lie in a file, as copies of features, a quarter for what could be made
-    in pieces (see `exact.fits`).
+    Half is for arrays that can also be in a file, as copies of features; a quarter for what can also be computed in
+    pieces (see `nn.embed`).
     """
 
     bytes: int | None = None
@@ -32,11 +32,11 @@ class Budget:
 
     @property
     def taken(self) -> int:
-        """Bytes of the arrays in memory that are still there."""
+        """Bytes of the live arrays in memory."""
         return self._held["bytes"]
 
     def admits(self, owner: object, size: int) -> bool:
-        """Whether what `owner` keeps, with what others keep, takes a quarter at most; if so, it counts from now on."""
+        """Whether the data of `owner` fits a quarter of the budget with that of others; if so, it is counted."""
         if self.bytes is None:
             return True
         others = sum(held for other, held in self._admitted.items() if other is not owner)
@@ -46,7 +46,7 @@ class Budget:
         return True
 
     def room(self, shape: tuple[int, int], dtype: type) -> NDArray[Any]:
-        """An array to be filled: in memory while there is room, else in a temporary file."""
+        """An empty array: in memory if it fits, else in a temporary file."""
         size = shape[0] * shape[1] * np.dtype(dtype).itemsize
         if size == 0 or self.bytes is None or self.taken + size <= self.bytes // 2:
             memory = np.empty(size + ALIGNED, np.uint8)
@@ -55,7 +55,7 @@ class Budget:
             self._held.update(bytes=size)
             weakref.finalize(memory, self._held.subtract, {"bytes": size})
             return array
-        # The file has no name: it goes when the last user does.
+        # The file is unlinked: it is freed with its last user.
         with tempfile.TemporaryFile() as file:
             return np.memmap(file, dtype, "w+", shape=shape)
 
@@ -69,7 +69,7 @@ def current() -> Budget:
 
 @contextmanager
 def limited(budget: Budget) -> Iterator[None]:
-    """Everything inside keeps to this budget."""
+    """Use this budget inside the context."""
     token = _current.set(budget)
     try:
         yield

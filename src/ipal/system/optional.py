@@ -1,4 +1,4 @@
-"""Libraries that only some commands need, and that a plain installation leaves out."""
+"""Optional libraries, which only some commands need."""
 
 from importlib.util import find_spec
 
@@ -6,7 +6,7 @@ from ipal.errors import ConfigError
 
 
 def need_extra(extra: str, *modules: str) -> None:
-    """Refuse in one sentence where a module of an extra is not installed; nothing is imported."""
+    """Raise an error if a module of an extra is not installed; nothing is imported."""
     missing = [name for name in modules if find_spec(name) is None]
     if missing:
         raise ConfigError(f"This needs {' and '.join(missing)}, which is not installed: pip install 'ipal[{extra}]'.")

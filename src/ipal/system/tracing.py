@@ -1,11 +1,10 @@
-"""Named spans of a run: a recorder that listens learns where time and memory go; without one a span costs next to
-nothing.
+"""Named spans of a run, for time and memory by part; without a recorder a span costs almost nothing.
 
     with span("encoder"):
         ...
 
-Spans nest. Time counts for the innermost span alone, so that all parts of a run add up to its whole, to the
-nanosecond. What another thread does meanwhile is told apart: it takes time, but nobody waits for it.
+Spans nest. Time counts for the innermost span only, so that all parts of a run add up to its total. The time of other
+threads is recorded separately.
 """
 
 import threading
@@ -21,21 +20,21 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Path = tuple[str, ...]
-"""Names of the spans around a moment, the outermost first; of all spans there are, none is ()."""
+"""Names of the open spans, the outermost first; () outside of all."""
 Gauge = Callable[[], int]
-"""The highest value since it was asked last."""
+"""Returns the highest value since the last call."""
 
 _recorder: "Recorder | None" = None
 _SILENCE = nullcontext()
 
 
 def span(name: str) -> AbstractContextManager[None]:
-    """Around a part of a run. Not around a `yield`: what the caller does then is no part of it."""
+    """Context manager for a part of a run. Not around a `yield`, which would include the caller's time."""
     return _SILENCE if _recorder is None else _recorder.span(name)
 
 
 def spanned(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """The same around every call of a function. Not of a generator: its call ends before its work begins."""
+    """Decorator: a span around every call of a function (not of a generator)."""
 
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)
@@ -55,10 +54,10 @@ def is_listening() -> bool:
 
 @dataclass
 class Account:
-    """What was booked on one part."""
+    """Time and peaks of one part."""
 
     nanoseconds: int = 0
-    """Own time: without that of spans inside."""
+    """Own time, without inner spans."""
     times: int = 0
     """How often the part was entered."""
     peaks: dict[str, int] = field(default_factory=dict)
@@ -70,25 +69,25 @@ Ledger = defaultdict[Path, Account]
 
 @dataclass
 class Lap:
-    """A stretch of a run."""
+    """A section of a run, for instance a task."""
 
     parts: Ledger = field(default_factory=lambda: defaultdict(Account))
     background: Ledger = field(default_factory=lambda: defaultdict(Account))
     """The same, of other threads."""
     recording: int = 0
-    """Nanoseconds that the recorder itself took: they are on no part's account."""
+    """Nanoseconds of the recorder itself, counted for no part."""
 
     @property
     def nanoseconds(self) -> int:
-        """All of it, as a clock on the wall says."""
+        """Wall-clock time."""
         return self.recording + sum(account.nanoseconds for account in self.parts.values())
 
 
 class Recorder:
-    """Books time, and peaks of gauges, on the spans that are open in the thread that listens, lap by lap."""
+    """Records time and peaks of gauges by span, lap by lap, for the thread that started it."""
 
     def __init__(self, gauges: Mapping[str, Gauge] | None = None, settle: Callable[[], None] | None = None) -> None:
-        """`settle` is called at both ends of a span: it waits for what was started and runs elsewhere, as on a GPU."""
+        """`settle` is called at both ends of a span, to wait for asynchronous work, as on a GPU."""
         self.laps = [Lap()]
         self._gauges = gauges or {}
         self._settle = settle
@@ -99,7 +98,7 @@ class Recorder:
 
     @contextmanager
     def listening(self) -> Iterator["Recorder"]:
-        """From here on, spans are recorded; there is one recorder at a time."""
+        """Start recording; one recorder at a time."""
         global _recorder
         if _recorder is not None:
             raise RuntimeError("Another recorder is listening.")
@@ -115,7 +114,7 @@ class Recorder:
             self._open = []
 
     def next_lap(self) -> None:
-        """What comes next is booked on a new lap; open spans stay open."""
+        """Begin a new lap; open spans stay open."""
         self._book()
         self.laps.append(Lap())
 
@@ -132,10 +131,10 @@ class Recorder:
             yield
         finally:
             self._book()
-            del self._open[depth:]  # also what was left open inside
+            del self._open[depth:]  # also inner spans that were left open
 
     def _book(self) -> None:
-        """Put what has happened since the last time on the account of the innermost span."""
+        """Add the time since the last call to the innermost span."""
         if not self._open:
             return
         if self._settle:
@@ -151,7 +150,7 @@ class Recorder:
 
     @contextmanager
     def _in_background(self, name: str) -> Iterator[None]:
-        outer: tuple[Path, int] | None = getattr(self._elsewhere, "open", None)  # where, and time of spans inside
+        outer: tuple[Path, int] | None = getattr(self._elsewhere, "open", None)  # span, and time of inner spans
         path = (*outer[0], name) if outer else (name,)
         self._elsewhere.open = (path, 0)
         begin = perf_counter_ns()

@@ -1,6 +1,6 @@
-"""Runs shown in other tools. They read what the store writes; no method and no run knows of them.
+"""Export of stored runs to experiment trackers. They only read run folders.
 
-    record.py       a run folder as every tracker takes it
+    record.py       the common input: a run folder as plain data
     tensorboard.py, mlflow.py   one tool each
 
 To add one: a file here, a line in TRACKERS.
@@ -16,12 +16,12 @@ __all__ = ["TRACKERS", "Record", "Tracked", "Tracker", "read"]
 
 
 class Tracker(NamedTuple):
-    """A tool that shows runs."""
+    """An experiment tracker."""
 
     track: Callable[[Record, str], Tracked]
-    """Bring a record to a folder or an address."""
+    """Write a record to a folder or a server."""
     how_to_look: Callable[[str], str]
-    """What to do to see what is there."""
+    """How to view the result."""
 
 
 TRACKERS = {

@@ -1,7 +1,6 @@
-"""Runs for MLflow: one there for each here, known by the hash of its configuration.
+"""Runs for MLflow, identified by the hash of their configuration.
 
-Its small package (mlflow-skinny) reaches folders and servers; a database needs the whole of MLflow. Nothing but the
-address that is given is talked to: MLflow's own reports to its makers are switched off.
+mlflow-skinny writes to folders and servers; a database needs the full package. MLflow's telemetry is switched off.
 """
 
 import math
@@ -30,15 +29,15 @@ ENVIRONMENT = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 UNLESS_SET = {
-    "MLFLOW_ALLOW_FILE_STORE": "true",  # else folders, though supported, are refused
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # else a server that is not there is tried for minutes
+    "MLFLOW_ALLOW_FILE_STORE": "true",  # otherwise folders are refused
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # otherwise a missing server is retried for minutes
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
 }
 METRICS_AT_ONCE = 1000
 OTHERS_AT_ONCE = 100
-"""Most that one request may carry."""
+"""Most entries of one request."""
 LONGEST = 5000
-"""Of a tag or a parameter, in characters."""
+"""Most characters of a tag or a parameter."""
 
 Item = TypeVar("Item")
 Numbers = dict[str, dict[int, float]]
@@ -46,7 +45,7 @@ Numbers = dict[str, dict[int, float]]
 
 
 def track(record: Record, address: str) -> Tracked:
-    """Bring a run to MLflow: what is there already is not written again, and what has changed is made anew."""
+    """Write a run to MLflow: existing numbers are not repeated, and a changed run is replaced."""
     need_extra("mlflow", "mlflow")
     uri = _uri(address)
     os.environ.update(ENVIRONMENT)
@@ -74,7 +73,7 @@ def how_to_look(address: str) -> str:
 def _uri(address: str) -> str:
     """A folder may be given as a plain path."""
     scheme, separator, _ = address.partition(":")
-    # A letter before a colon is a drive.
+    # A drive letter on Windows.
     if not separator or len(scheme) == 1:
         return Path(address).resolve().as_uri()
     if scheme.partition("+")[0] in DATABASES:
@@ -101,7 +100,7 @@ def _brought(client: "MlflowClient", record: Record) -> tuple[str, Change]:
     here = {_name(name): dict(points) for name, points in record.series.items()}
     there = {} if known is None else _metrics(client, known)
     if known is not None and not _is_beginning(there, here):
-        client.delete_run(known.info.run_id)  # made anew here: the numbers there are of the run before
+        client.delete_run(known.info.run_id)  # the run was repeated: MLflow has the old numbers
         known, there = None, {}
     missing = [
         (name, step, value)
@@ -125,7 +124,7 @@ def _known(client: "MlflowClient", record: Record) -> "Run | None":
 
 
 def _metrics(client: "MlflowClient", run: "Run") -> Numbers:
-    """All that a run has there."""
+    """All numbers of a run in MLflow."""
     return {
         name: {metric.step: metric.value for metric in client.get_metric_history(run.info.run_id, name)}
         for name in run.data.metrics
@@ -133,7 +132,7 @@ def _metrics(client: "MlflowClient", run: "Run") -> Numbers:
 
 
 def _is_beginning(there: Numbers, here: Numbers) -> bool:
-    """Whether every number there is also here."""
+    """Whether MLflow has no other numbers than the run."""
     return all(
         step in here.get(name, {}) and _same(value, here[name][step])
         for name, values in there.items()
@@ -153,7 +152,7 @@ def _created(client: "MlflowClient", record: Record) -> str:
 
 
 def _log(client: "MlflowClient", run_id: str, record: Record, numbers: Sequence[tuple[str, int, float]]) -> None:
-    """Settings and facts once more, which changes nothing, and these numbers."""
+    """Write settings and facts (idempotent), and these numbers."""
     from mlflow.entities import Metric, Param, RunTag
 
     for settings in _parts(list(record.settings.items()), OTHERS_AT_ONCE):
@@ -176,7 +175,7 @@ def _parts(items: Sequence[Item], most: int) -> Iterator[Sequence[Item]]:
 
 
 def _name(name: str) -> str:
-    """As MLflow allows them."""
+    """Names as MLflow allows them."""
     return re.sub(r"[^\w\-. :/]", "_", name)
 
 

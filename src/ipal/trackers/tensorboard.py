@@ -1,6 +1,6 @@
-"""Runs for TensorBoard: a folder for each, with one file of events that is replaced as a whole.
+"""Runs for TensorBoard: one folder per run, with one event file that is replaced.
 
-Written by TensorBoard's own package; neither TensorFlow nor torch is needed.
+Written by TensorBoard's own package, without TensorFlow or torch.
 """
 
 import io

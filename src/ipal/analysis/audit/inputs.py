@@ -1,6 +1,6 @@
-"""Which input features (words, of a bag of words) occur in the nodes learned last, as the first layer tells.
+"""Which input features (words of a bag of words) occur in the nodes learned last, inferred from the first layer.
 
-A feature that no node has gives its row of the first layer no gradient: its moments stay zero.
+A feature that no node has gives its row of the first layer no gradient, so that its moments stay zero.
 """
 
 from collections.abc import Mapping
@@ -25,9 +25,9 @@ def occurring(x: Features) -> NDArray[np.bool_]:
 
 
 def inputs_told(tensors: Mapping[str, Tensor], occurs: NDArray[np.bool_]) -> dict[str, Any]:
-    """How surely the length of a feature's row in the first layer, or in its moments, tells that the feature occurs.
+    """AUC of telling from the norm of a feature's row, in the first layer or its moments, whether the feature occurs.
 
-    An AUC for each: 1 is certainty, 0.5 is guessing.
+    1 is certainty, 0.5 is guessing.
     """
     first = {
         name: tensor.detach().cpu().double().norm(dim=1).numpy()

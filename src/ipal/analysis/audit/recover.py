@@ -1,6 +1,6 @@
-"""How much of the rows behind a class can be had back from what is kept of it: attempts, measured against the truth.
+"""Reconstruction attacks: attempts to recover rows of a class from what is kept of it, compared with the truth.
 
-An attempt that fails proves nothing: a better one may succeed. One that succeeds is a fact.
+A failed attempt proves nothing: a better one may succeed.
 """
 
 from dataclasses import dataclass
@@ -15,31 +15,31 @@ from ipal.learners.values import Remembered
 
 TURNS = 200
 MOST_WORK = 2e11
-"""Multiplications that one attempt may take: some twenty seconds of one core."""
+"""Most multiplications of one attempt: some twenty seconds of one core."""
 RECOVERED = 0.99
-"""A cosine from which on a row counts as had back."""
+"""Cosine from which a row counts as recovered."""
 
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """The truth that attempts are measured against: rows of a class, and rows that did not teach it."""
+    """The truth for an attempt: training rows of a class, and other rows."""
 
     members: Tensor
-    """(nodes, width): of the nodes that taught where that is known, else of all nodes of the class."""
+    """(nodes, width): of the training nodes if known, else of all nodes of the class."""
     untaught: Tensor
-    """Of nodes of the same class that did not teach; none where that is not known."""
+    """Of other nodes of the same class; empty if not known."""
     others: Tensor
     """Of nodes of other classes."""
 
 
 def from_mean(mean: Tensor, known: Known) -> dict[str, float]:
-    """How near the class mean is to the rows: all that a prototype reveals of them."""
+    """Similarity of the class mean to the rows: what a prototype reveals."""
     cosines = _unit(known.members) @ _unit(mean.double()[None])[0]
     return {"mean_cosine": float(cosines.mean()), "best_cosine": float(cosines.max())}
 
 
 def from_matrix(kept: Remembered, known: Known, seed: int = 0) -> dict[str, Any]:
-    """What the matrix of products of a class reveals: who is in its span, and the rows themselves."""
+    """What the second-moment matrix of a class reveals: membership in its span, and the rows themselves."""
     assert kept.second is not None
     width, count = kept.mean.shape[0], kept.count
     if count is None or count >= width:
@@ -51,7 +51,7 @@ def from_matrix(kept: Remembered, known: Known, seed: int = 0) -> dict[str, Any]
 
 
 def from_shared_matrix(matrix: Tensor, count: int, known: Known, seed: int = 0) -> dict[str, Any]:
-    """What one matrix of all classes reveals: who is in its span."""
+    """What one matrix of all classes reveals: membership in its span."""
     width = matrix.shape[0]
     if count >= width:
         return {"skipped": f"{count} nodes are not fewer than the width {width}: every row lies in the matrix's span"}
@@ -64,7 +64,7 @@ def from_shared_matrix(matrix: Tensor, count: int, known: Known, seed: int = 0) 
 def factored(matrix: Tensor, rank: int, seed: int) -> tuple[Tensor, Tensor]:
     """Directions (rows) and sizes of a sum of so many products: `directions.T @ diag(sizes) @ directions` is the sum.
 
-    From products with random vectors, as the rank is known: a matter of width^2 x rank, not width^3.
+    Randomised, as the rank is known: width^2 x rank operations instead of width^3.
     """
     G = matrix.double()
     generator = torch.Generator().manual_seed(seed)
@@ -76,9 +76,9 @@ def factored(matrix: Tensor, rank: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def span_test(directions: Tensor, known: Known) -> dict[str, float | None]:
-    """Share of a row's squared length inside the span, and how well it tells who taught from who did not.
+    """Share of a row's squared norm inside the span, and its AUC for telling training rows from others.
 
-    The AUC is the chance that a row that taught lies deeper in the span than one that did not: 1 is certainty.
+    1 is certainty, 0.5 is guessing.
     """
     members, untaught, others = (_inside(rows, directions) for rows in (known.members, known.untaught, known.others))
     return {
@@ -91,10 +91,10 @@ def span_test(directions: Tensor, known: Known) -> dict[str, float | None]:
 
 
 def unrotated(factor: Tensor, n: int, seed: int) -> Tensor:
-    """`n` rows without a negative value that have the same sum of products as the rows of `factor`, sought by turns.
+    """`n` nonnegative rows with the same second-moment matrix as the rows of `factor`, by alternating projections.
 
-    The products give the rows up to a rotation, and that they are not negative leaves few rotations. In turns: what is
-    negative is mirrored, then the nearest rotation of the factor is taken.
+    The matrix gives the rows up to a rotation, and nonnegativity leaves few rotations. Alternates between reflecting
+    negative values and taking the nearest rotation of the factor.
     """
     generator = torch.Generator().manual_seed(seed)
     rotation = torch.randn(n, len(factor), generator=generator, dtype=factor.dtype).to(factor.device)
@@ -105,7 +105,7 @@ def unrotated(factor: Tensor, n: int, seed: int) -> Tensor:
 
 
 def _rows(directions: Tensor, sizes: Tensor, n: int, known: Known, seed: int) -> dict[str, Any]:
-    """Rows sought from the matrix, each true one compared with the most similar of them."""
+    """Reconstruct rows from the matrix and compare each true row with the most similar one."""
     width = directions.shape[1]
     if float(known.members.min()) < 0:
         return {"skipped": "rows have negative values: what singles out the right rotation is missing"}

@@ -1,7 +1,7 @@
-"""Does a row of the data stand anywhere in a model's tensors? Looked for in ways that scale to large states.
+"""Searches a model's tensors for rows of the data, in ways that scale to large states.
 
-Two ways. Every row is compared with all rows and columns of equal length, also of tables kept sparse, up to a factor:
-a row that was scaled is still the row. Some rows are looked for at every place of every tensor, read from end to end.
+Every row is compared with all rows and columns of equal length, also of sparse tables, up to a scale. Some rows are
+searched for at every offset of every tensor.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,11 +16,11 @@ from torch import Tensor
 from ipal.data.graph import Features
 
 SAME = 1e-5
-"""How far two rows of length one may lie apart to be called the same: more than rounding, less than chance."""
+"""Largest distance of two unit rows that count as equal: more than rounding, less than chance."""
 ENOUGH_VALUES = 4
-"""A row with fewer values that are not zero is found by chance."""
+"""Rows with fewer nonzero values are found by chance."""
 VALUES_AT_ONCE = 2**16
-"""So few that they stay in the cache while one row after the other is looked for."""
+"""Values per block, few enough to stay in the cache during the search."""
 ROWS_AT_ONCE = 4096
 
 
@@ -30,9 +30,9 @@ class Found:
 
     looked_for: int
     too_plain: int
-    """Rows with too few values to be told from chance: not looked for."""
+    """Rows with too few nonzero values, which are not searched for."""
     everywhere: int
-    """So many of the rows were looked for at every place of every tensor."""
+    """Number of rows searched for at every offset of every tensor."""
     nodes: set[int]
     where: set[str]
 
@@ -44,9 +44,9 @@ def stored_rows(
     derived: Mapping[str, Tensor] | None = None,
     seed: int = 0,
 ) -> Found:
-    """Rows that stand in the tensors; `everywhere` of them are looked for at every place.
+    """Find rows in the tensors, `everywhere` of them at every offset.
 
-    `derived` are tables that follow from the tensors at once, as the whole of a matrix of which a half is stored.
+    `derived` are tables that follow from the tensors, as a full matrix of which half is stored.
     """
     values = np.diff(rows.indptr) if isinstance(rows, sp.csr_array) else np.count_nonzero(rows, axis=1)
     telling = np.flatnonzero(values >= ENOUGH_VALUES)
@@ -69,7 +69,7 @@ def stored_rows(
 
 
 class _Directions:
-    """Rows scaled to length one, found again by a few random projections of them."""
+    """Unit rows, indexed by a few random projections."""
 
     def __init__(self, rows: Features, chosen: NDArray[np.int64], seed: int) -> None:
         drawn = np.random.default_rng(seed).standard_normal((rows.shape[1], 4))
@@ -80,7 +80,7 @@ class _Directions:
         self._nodes, self._shadows = chosen[order], shadow[order]
 
     def found_in(self, table: Features) -> set[int]:
-        """Which of the rows are, up to a factor, a row of the table."""
+        """Which of the rows are, up to a scale, rows of the table."""
         shadows = self._shadow(table)
         found: set[int] = set()
         for sign in (1, -1):
@@ -109,7 +109,7 @@ class _Directions:
 
 
 def _tables(arrays: Mapping[str, NDArray[Any]], width: int) -> Iterator[tuple[str, Features]]:
-    """Whatever can be read as rows of this width."""
+    """Everything that can be read as rows of this width."""
     for name, array in arrays.items():
         if array.ndim and array.shape[-1] == width:
             yield name, array.reshape(-1, width)
@@ -122,7 +122,7 @@ def _tables(arrays: Mapping[str, NDArray[Any]], width: int) -> Iterator[tuple[st
 
 
 def _standing_in(sought: Mapping[int, NDArray[np.float64]], values: NDArray[Any]) -> set[int]:
-    """Which rows stand anywhere in a list of numbers, one number after the other."""
+    """Which rows occur at any offset of a vector."""
     by_size = {node: np.argsort(-np.abs(row))[:64] for node, row in sought.items()}  # the largest are the rarest
     found: set[int] = set()
     for begin in range(0, len(values), VALUES_AT_ONCE):

@@ -1,15 +1,15 @@
 """Predictions over HTTP.
 
-limits.py       how much a request may ask for, and what a refused one is told
-archives.py     .npz files from anywhere: sizes are checked before anything is unpacked
-bodies.py       from the bytes of a request to a question, and back
-answers.py      a model that answers one question at a time, in a thread of its own
-metrics.py      what Prometheus is told
-schema.py       what each route takes and gives, for its description
-page.py         that description, as a page that needs no network
-app.py          routes, and who may use them
-connections.py  connections that dawdle are cut off
-server.py       listening, and stopping gracefully
+limits.py       limits of a request, and the errors beyond them
+archives.py     untrusted .npz files: sizes are checked before anything is unpacked
+bodies.py       request bodies, read and written
+answers.py      the thread that predicts, one request at a time
+metrics.py      metrics for Prometheus
+schema.py       inputs and outputs of each route, for OpenAPI
+page.py         that description as an HTML page without scripts
+app.py          routes and access
+connections.py  closes slow connections (slow-loris protection)
+server.py       listening and graceful shutdown
 
-Whoever asks questions (bodies.py) needs none of the libraries of the extra `serve`.
+bodies.py works without the libraries of the extra `serve`, for clients.
 """

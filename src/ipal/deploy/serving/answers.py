@@ -1,4 +1,4 @@
-"""A model that answers one question at a time, in a thread of its own, while a few others wait."""
+"""A thread that predicts, one request at a time, with a bounded queue."""
 
 import logging
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,7 +21,7 @@ from ipal.errors import DataError, IpalError
 from ipal.learners import Learner
 
 DIGITS = 6
-"""Of a probability, in an answer."""
+"""Decimals of a probability in a response."""
 Body = bytes | bytearray
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Reply:
-    """What is sent back, and what is counted of it."""
+    """A response body, and its counts for the metrics."""
 
     content: bytes
     nodes: int
@@ -37,7 +37,7 @@ class Reply:
 
 
 class Answerer:
-    """Answers questions in the order in which they come; even their reading costs time here, not where others wait."""
+    """Parses and answers requests in order, in one thread."""
 
     def __init__(self, learner: Learner, limits: Limits, threads: int = 1, directed: bool = False) -> None:
         self._learner, self._limits, self._directed = learner, limits, directed
@@ -45,13 +45,13 @@ class Answerer:
         self._places = BoundedSemaphore(1 + limits.waiting)
 
     def warm_up(self) -> None:
-        """Answer two small questions, so that the first that comes from outside finds all libraries loaded."""
+        """Make two small predictions, so that all libraries are loaded before the first request."""
         x = np.ones((2, self._learner.num_features_), dtype=np.float32)
         for features in (x, sp.csr_array(x)):
             self._thread.submit(predict, self._learner, Graph.of(features, Neighbours.none(2), symmetric=True)).result()
 
     def ask(self, body: Body, kind: str) -> "Future[Reply | Exception]":
-        """The answer to a request's body, in time, or what is wrong with it; it can be cancelled while it waits."""
+        """A future of the reply or error for a request body; it can be cancelled while it is queued."""
         if not self._places.acquire(blocking=False):
             raise OverloadError("Too many requests are waiting for an answer: try again later.")
         answer = self._thread.submit(partial(self._answer, body, kind))
@@ -59,11 +59,11 @@ class Answerer:
         return answer
 
     def close(self) -> None:
-        """Finish what is being answered, and no more."""
+        """Finish the current request and cancel the others."""
         self._thread.shutdown(cancel_futures=True)
 
     def _answer(self, body: Body, kind: str) -> Reply | Exception:
-        """Errors are given back, not raised: what was raised would keep all that was made of the body alive."""
+        """Errors are returned, not raised: a traceback would keep the request's data alive."""
         try:
             question = read_question(body, kind, self._limits, self._directed)
             found = predict(self._learner, question.graph, question.nodes, reject=question.reject)
@@ -76,12 +76,12 @@ class Answerer:
         except RecursionError:
             return DataError("The body is nested too deeply to be a graph.")
         except Exception:
-            log.exception("An error that nobody has thought of")
+            log.exception("Unexpected error")
             return UnexpectedError()
 
 
 def as_plain_data(found: Predictions, *, probabilities: bool) -> dict[str, Any]:
-    """Predictions as they are sent: a rejected node's class is null."""
+    """Predictions as JSON data; the class of a rejected node is null."""
     content = {
         "classes": found.classes.tolist(),
         "nodes": found.nodes.tolist(),

@@ -1,4 +1,4 @@
-"""The routes, and who may use them. Whatever is wrong with a request is one sentence: {"error": …}."""
+"""Routes and access. Every error is one sentence: {"error": …}."""
 
 import asyncio
 import hmac
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class Refusal(Exception):  # noqa: N818
-    """A request that is not taken on, for a reason that HTTP has a number for."""
+    """A refused request, with its HTTP status."""
 
     def __init__(self, status: HTTPStatus, sentence: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(sentence)
@@ -46,7 +46,7 @@ class Refusal(Exception):  # noqa: N818
 
 
 def refusal(error: Exception) -> Refusal:
-    """What a request is told about an error."""
+    """The response to an error."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, OverloadError):
@@ -62,7 +62,7 @@ def refusal(error: Exception) -> Refusal:
 
 
 class Server:
-    """A model, and everything that its requests share."""
+    """A model, and what its requests share."""
 
     def __init__(self, learner: Learner, limits: Limits, threads: int = 1, directed: bool = False) -> None:
         self.limits = limits
@@ -83,17 +83,17 @@ class Server:
 
     @contextmanager
     def _room(self) -> Iterator[bytearray]:
-        """Where a body is kept until it is answered."""
+        """A buffer for a body until it is answered."""
         body = bytearray()
         try:
             yield body
         finally:
             self._held -= len(body)
-            with suppress(BufferError):  # an answer that came too late may still look at it
+            with suppress(BufferError):  # a late prediction may still use it
                 body.clear()
 
     async def _receive(self, request: Request, body: bytearray) -> None:
-        """The whole body, and no more of it than is allowed, in no more time than is allowed."""
+        """Read the whole body within the limits of size and time."""
         most = self.limits.bytes
         too_large = f"The body is larger than the {most} bytes that are taken (--max-bytes)."
         if _declared_length(request) > most:
@@ -112,7 +112,7 @@ class Server:
             raise Refusal(HTTPStatus.REQUEST_TIMEOUT, sentence, {"connection": "close"}) from error
 
     async def _answer(self, request: Request, body: bytearray, kind: str) -> Reply | Exception:
-        """Wait for the answer, as long as it is worth it."""
+        """Wait for the answer until the timeout or until the client disconnects."""
         asked: asyncio.Future[Reply | Exception] = asyncio.wrap_future(self.answerer.ask(body, kind))
         gone: asyncio.Future[Message] = asyncio.ensure_future(request.receive())
         both: set[asyncio.Future[Any]] = {asked, gone}
@@ -133,7 +133,7 @@ class Server:
 
 
 def facts(learner: Learner) -> dict[str, Any]:
-    """What a model is, what it takes, and what it keeps."""
+    """Method, classes, inputs and memory of a model."""
     return {
         "method": learner.name,
         "classes": learner.classes_.tolist(),
@@ -151,7 +151,7 @@ def _declared_length(request: Request) -> int:
 
 
 def _kind(request: Request) -> str:
-    """What the body is said to be."""
+    """The content type of the body."""
     said = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if said not in KINDS:
         sentence = f"Send the graph as {JSON} or {NPZ}, and say so in the header Content-Type."
@@ -163,7 +163,7 @@ def _kind(request: Request) -> str:
 
 
 class Guard:
-    """In front of all routes: who may come in, what is counted, and that no error leaves but as a sentence."""
+    """Middleware: access, metrics, and errors as one sentence."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, token: str | None, hosts: Collection[str] | None) -> None:
         self._app, self._metrics = app, metrics
@@ -176,7 +176,7 @@ class Guard:
             return
         with self._metrics.watched(scope["path"]) as seen:
 
-            async def told(message: Message) -> None:
+            async def sent(message: Message) -> None:
                 if message["type"] == "http.response.start":
                     seen.status = str(message["status"])
                     message = {**message, "headers": [*message.get("headers", []), *ALWAYS]}
@@ -184,26 +184,26 @@ class Guard:
 
             try:
                 self._check(scope)
-                await self._app(scope, receive, told)
+                await self._app(scope, receive, sent)
             except ClientDisconnect:
                 return
             except Refusal as refused:
-                await refused.response()(scope, receive, told)
-            except asyncio.CancelledError:  # the server stops, and has waited long enough
+                await refused.response()(scope, receive, sent)
+            except asyncio.CancelledError:  # shutdown after the grace period
                 if seen.status == GONE:
-                    await refusal(OverloadError("The server is stopping.")).response()(scope, receive, told)
+                    await refusal(OverloadError("The server is stopping.")).response()(scope, receive, sent)
             except Exception:
-                log.exception("An error that nobody has thought of")
+                log.exception("Unexpected error")
                 if seen.status == GONE:
-                    await refusal(UnexpectedError()).response()(scope, receive, told)
+                    await refusal(UnexpectedError()).response()(scope, receive, sent)
 
     def _check(self, scope: Scope) -> None:
         headers = dict(scope["headers"])
         if b"transfer-encoding" in headers and (b"content-length" in headers or scope["http_version"] == "1.0"):
-            # A proxy in front may have read the other of the two, and taken what follows for another's request.
+            # Against request smuggling: a proxy may have used the other header.
             sentence = "The length of the body is said in two ways: send Content-Length or Transfer-Encoding, not both."
             raise Refusal(HTTPStatus.BAD_REQUEST, sentence, {"connection": "close"})
-        # A page in a browser on this machine can give its own name this machine's address: but not send another Host.
+        # Against DNS rebinding by a page in a browser on this machine.
         if self._hosts is not None and b"host" in headers and _host_name(headers[b"host"]) not in self._hosts:
             raise Refusal(HTTPStatus.BAD_REQUEST, "The header Host names another machine than this server listens on.")
         if self._token is None or scope["path"] == OPEN_TO_ALL:
@@ -228,10 +228,10 @@ def make_app(
     threads: int = 1,
     directed: bool = False,
 ) -> FastAPI:
-    """The application; its `state.server` is to be closed in the end.
+    """The application; close its `state.server` at the end.
 
-    With a token, everything but /health wants it. `hosts` are the names by which requests may call this machine, None
-    for any. Where a request does not say whether its edges lead one way, `directed` does.
+    With a token, every route but /health requires it. `hosts` are the allowed Host headers, None for any. `directed` is
+    the default for requests without that option.
     """
     server = Server(learner, limits or Limits(), threads, directed)
     app = FastAPI(

@@ -14,7 +14,7 @@ UNREADABLE = "The body is no readable .npz file: it is damaged, cut short or som
 def read_arrays(
     content: bytes | bytearray, wanted: Collection[str], ignored: Collection[str], most: int
 ) -> dict[str, NDArray[Any]]:
-    """The `wanted` arrays of numbers in an .npz file, which take at most so many bytes; others are errors."""
+    """The `wanted` arrays of an .npz file, of at most so many bytes; other arrays are errors."""
 
     def is_wanted(name: str) -> bool:
         if name not in wanted and name not in ignored:

@@ -1,6 +1,6 @@
-"""From the bytes of a request to a question, and from a graph to the bytes that ask about it.
+"""Request bodies: parsing on the server, and writing for clients.
 
-JSON and .npz say the same with the same names; only sparse features are `x: {indices, indptr, values, shape}` in JSON,
+JSON and .npz have the same names; only sparse features are `x: {indices, indptr, values, shape}` in JSON,
 and four arrays `x_indices`, … in an .npz file, as in the graph files that `ipal run` reads.
 """
 
@@ -27,30 +27,30 @@ JSON, NPZ = "application/json", "application/x-npz"
 OPTIONS = ("nodes", "degree", "reject", "directed", "probabilities")
 SPARSE_KEYS = tuple(name.removeprefix("x_") for name in SPARSE)
 OF_GRAPH_FILES = ("y", "train", "forget")
-"""Arrays that .npz files of graphs hold for other purposes: not looked at."""
+"""Arrays of graph files that are ignored."""
 OBJECTS, QUOTES, OTHER_LISTS = 2, 64, 16
-"""Of these a valid JSON request has no more: of lists, one a row of features besides."""
+"""Most of these characters in a valid JSON request; of lists, one more per row of features."""
 MOST_NEIGHBOURS = 2**31
 MOSTLY_ZERO = 16
-"""Dense features of which less than one in so many is not zero are quicker as sparse ones."""
+"""Dense features with fewer than one nonzero in so many are converted to sparse ones, which is faster."""
 
 Parts = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """What a request asks."""
+    """A parsed request."""
 
     graph: Graph
     nodes: Nodes | None
     """None for all."""
     reject: float
     probabilities: bool
-    """Whether the answer is to hold those of all classes."""
+    """Whether the response includes the probabilities of all classes."""
 
 
 def read_question(body: bytes | bytearray, kind: str, limits: Limits, directed: bool = False) -> Question:
-    """The question in a body, whose kind is JSON or NPZ; `directed` where it does not say."""
+    """Parse a body of content type JSON or NPZ; `directed` is the default."""
     parts = _json_parts(body, limits) if kind == JSON else _npz_parts(body, limits)
     x, edges = _features(parts, limits), _edges(parts, limits)
     graph = checked_graph(x, edges, undirected=not _flag(parts, "directed", directed))
@@ -66,7 +66,7 @@ def read_question(body: bytes | bytearray, kind: str, limits: Limits, directed: 
 
 
 def _json_parts(body: bytes | bytearray, limits: Limits) -> Parts:
-    # Counted before Python makes an object of each.
+    # Counted before parsing makes an object of each.
     if body.count(b"[") > limits.nodes + OTHER_LISTS:
         raise TooLargeError(f"The body holds more lists than a graph of {limits.nodes} nodes (--max-nodes) takes.")
     if body.count(b"{") > OBJECTS or body.count(b'"') > QUOTES:
@@ -110,7 +110,7 @@ def _list(value: Any, name: str) -> list[Any]:
 
 
 def _numbers(values: list[Any], name: str) -> NDArray[np.float32]:
-    """A list of numbers. Not by numpy itself, which would also take strings, and make all of them as long as one."""
+    """A list of numbers. numpy itself would also accept strings."""
     try:
         return np.asarray(array("f", values))
     except (TypeError, OverflowError) as error:
@@ -118,7 +118,7 @@ def _numbers(values: list[Any], name: str) -> NDArray[np.float32]:
 
 
 def _whole_numbers(values: list[Any], name: str) -> NDArray[np.int64]:
-    if not set(map(type, values)) <= {int}:  # True is 1 to Python
+    if not set(map(type, values)) <= {int}:  # bool is a subclass of int
         raise DataError(f"{name} must hold whole numbers only.")
     try:
         return np.asarray(array("q", values), dtype=np.int64)
@@ -156,7 +156,7 @@ def _features(parts: Parts, limits: Limits) -> Features:
         x = parts["x"]
         if x.ndim == 2:
             _check_nodes(len(x), limits)
-        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+        with np.errstate(over="ignore"):  # overflows become infinite, which is refused
             x = np.ascontiguousarray(x, dtype=np.float32)
         return sp.csr_array(x) if x.ndim == 2 and MOSTLY_ZERO * np.count_nonzero(x) < x.size else x
     if not sparse:

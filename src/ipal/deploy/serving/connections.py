@@ -1,8 +1,8 @@
-"""What every connection of the server keeps to: time limits, answers to half-closed clients, no ambiguous headers,
-and answers that reach clients that are still sending.
+"""Closes slow connections (slow-loris protection), answers half-closed clients, refuses ambiguous headers, and reads
+what a client still sends after its answer.
 
-uvicorn has no documented way to say this, so its own class for connections is extended. Where that class is not as it
-is known here, `connection_class` returns None, and the server goes without (see `http_server`).
+uvicorn has no public interface for this, so its connection class is extended. If that class has changed,
+`connection_class` returns None, and the server works without it (see `http_server`).
 """
 
 import asyncio
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 NOT_HTTP = "This is no HTTP request that can be read."
 FOLDED = re.compile(rb"\n[ \t][^\n]*")
-"""A header that goes on in the next line: a server and a proxy in front of it may read it differently."""
+"""A folded header: server and proxy may read it differently."""
 END_OF_HEADER = re.compile(rb"\n\r?\n")
 LINGER = 5.0
-"""Seconds for which a client may go on sending after the last answer."""
+"""Seconds that a client may keep sending after the last answer."""
 METHODS = (
     "connection_made",
     "connection_lost",
@@ -33,7 +33,7 @@ METHODS = (
     "handle_events",
     "on_response_complete",
 )
-"""Of uvicorn's class: extended or called here."""
+"""Methods of uvicorn's class that are extended or called here."""
 OF_CONNECTION = ("conn", "cycle", "transport")
 OF_REQUEST = ("more_body", "response_complete", "disconnected", "message_event")
 """Attributes that its classes set: read or set here."""
@@ -61,7 +61,7 @@ def known_protocol() -> "type[H11Protocol] | None":
 
 
 def connection_class(limits: Limits, count_malformed: Callable[[], None]) -> "type[H11Protocol] | None":
-    """What uvicorn makes of every connection; None where it cannot be extended.
+    """The connection class for uvicorn; None if it cannot be extended.
 
     A header has to arrive within `limits.seconds`. A body, its answer and the reading of the answer take three times as
     long at most: the application itself refuses a late body or answer, if the client still listens.
@@ -80,7 +80,7 @@ def connection_class(limits: Limits, count_malformed: Callable[[], None]) -> "ty
         _timed: object = None
         """The request that the deadline is for."""
         _has_ended = False
-        """The client sends no more; it may still read."""
+        """The client has closed its sending side."""
         _thrown_away: int | None = None
         """Bytes that came after the last answer; None before it."""
 
@@ -115,7 +115,7 @@ def connection_class(limits: Limits, count_malformed: Callable[[], None]) -> "ty
             return self._is_answering()
 
         def handle_events(self) -> None:
-            if self._is_closing():  # refused: what comes after the refusal is not looked at
+            if self._is_closing():  # refused: the rest is ignored
                 return
             if self.conn.their_state is h11.IDLE:
                 header = END_OF_HEADER.split(self.conn.trailing_data[0].lstrip(b"\r\n"), maxsplit=1)[0]
@@ -153,7 +153,7 @@ def connection_class(limits: Limits, count_malformed: Callable[[], None]) -> "ty
             return self._thrown_away is not None or self._transport.is_closing()
 
         def _close(self) -> None:
-            """At once where the client has no more to send; otherwise when it closes its side, too."""
+            """Close at once if the client sends no more, else when it closes its side."""
             if self._is_closing():
                 return
             if self._has_ended or self.conn.their_state is h11.MUST_CLOSE:
@@ -162,7 +162,7 @@ def connection_class(limits: Limits, count_malformed: Callable[[], None]) -> "ty
             if self._deadline is not None:
                 self._set_deadline(min(LINGER, self._deadline.when() - asyncio.get_running_loop().time()))
             self._thrown_away = 0
-            if self.cycle is not None and not self.cycle.response_complete:  # it is answered: nobody waits for its body
+            if self.cycle is not None and not self.cycle.response_complete:  # it is answered: its body is not needed
                 self.cycle.disconnected = True
                 self.cycle.message_event.set()
             self._transport.resume_reading()

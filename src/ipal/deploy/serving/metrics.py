@@ -1,4 +1,4 @@
-"""What Prometheus is told. Labels come from fixed sets, whatever is asked for: memory stays flat."""
+"""Metrics for Prometheus. Labels come from fixed sets, so that memory is bounded."""
 
 import time
 from collections.abc import Iterator
@@ -11,13 +11,13 @@ from prometheus_client.process_collector import ProcessCollector
 __all__ = ["CONTENT_TYPE_LATEST", "Metrics", "Seen"]
 
 GONE = "gone"
-"""In place of the status of a request whose sender left before the answer."""
+"""Status of a request whose client disconnected before the answer."""
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 @dataclass
 class Seen:
-    """What became of one request."""
+    """The outcome of one request."""
 
     status: str = GONE
 
@@ -40,7 +40,7 @@ class Metrics:
 
     @contextmanager
     def watched(self, path: str) -> Iterator[Seen]:
-        """Count and time a request; its status is to be filled in."""
+        """Count and time a request; the caller sets its status."""
         seen, start = Seen(), time.perf_counter()
         known = path if path in self._paths else "other"
         self._inside.inc()
@@ -52,7 +52,7 @@ class Metrics:
             self._seconds.labels(known).observe(time.perf_counter() - start)
 
     def malformed(self) -> None:
-        """Count what came in place of a request."""
+        """Count an invalid request."""
         self._requests.labels("other", "400").inc()
 
     def predicted(self, nodes: int, rejected: int) -> None:

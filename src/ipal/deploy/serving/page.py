@@ -1,4 +1,4 @@
-"""An OpenAPI description as a page that loads nothing: no script, no style sheet, no font, from nowhere."""
+"""An OpenAPI description as one HTML page without scripts or external resources."""
 
 from collections.abc import Mapping, Sequence
 from html import escape

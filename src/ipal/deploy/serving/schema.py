@@ -1,4 +1,4 @@
-"""What each route takes and gives, in the words of OpenAPI."""
+"""Inputs and outputs of each route, for OpenAPI."""
 
 from typing import Any
 
@@ -8,31 +8,29 @@ from ipal.deploy.serving.bodies import JSON, NPZ
 
 
 class Error(BaseModel):
-    """Every answer but a good one."""
+    """An error response."""
 
     error: str = Field(description="What is wrong, and what to do.")
 
 
 class Answer(BaseModel):
-    """Predictions, node by node."""
+    """Predictions by node."""
 
     classes: list[int | str] = Field(
         description="All classes the model knows, in the order in which they were learned."
     )
     nodes: list[int] = Field(description="The nodes that were predicted, as numbered in the request.")
-    predicted: list[int | str | None] = Field(
-        description="The likeliest class of each; null for none of the known ones."
-    )
-    confidence: list[float] = Field(description="The probability of each node's likeliest class, to six decimals.")
+    predicted: list[int | str | None] = Field(description="The most probable class of each node; null if rejected.")
+    confidence: list[float] = Field(description="The largest probability of each node, to six decimals.")
     probabilities: list[list[float]] = Field(
         default=[],
-        description="Of every class, in the order of classes, a list a node: a softmax over the known classes, which "
-        "adds up to one for a node of any other class, too. Left out where the request says so.",
+        description="One list per node, in the order of classes: a softmax over the known classes; adds up to one "
+        "also for a node of another class. Left out if the request says so.",
     )
 
 
 class Memory(BaseModel, extra="allow"):
-    """What a model is, what it takes, and everything that it keeps."""
+    """Method, classes, inputs and memory of a model."""
 
     method: str
     classes: list[int | str]
@@ -49,7 +47,7 @@ class Health(BaseModel):
 
 
 def about(facts: dict[str, Any]) -> str:
-    """The model in a few sentences."""
+    """A description of the model."""
     hops = facts["hops"]
     needed = (
         "Send whole graphs."
@@ -71,7 +69,7 @@ _GRAPH: dict[str, Any] = {
     "additionalProperties": False,
     "properties": {
         "x": {
-            "description": "Features, a list a node; or a sparse table by its rows (CSR).",
+            "description": "Features, one list per node; or a sparse CSR table.",
             "oneOf": [
                 {"type": "array", "items": {"type": "array", "items": {"type": "number"}}},
                 {

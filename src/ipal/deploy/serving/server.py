@@ -1,4 +1,4 @@
-"""Listening on an address, and stopping gracefully."""
+"""Listening on an address, and graceful shutdown."""
 
 import ipaddress
 import logging
@@ -20,14 +20,14 @@ from ipal.learners import Learner
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 KEEP_ALIVE = 5
-"""Seconds for which a connection without a request is kept."""
+"""Seconds until an idle connection is closed."""
 SHORTEST_TOKEN = 16
 
 log = logging.getLogger(__name__)
 
 
 def is_local(host: str) -> bool:
-    """Whether an address can be reached from this machine only."""
+    """Whether an address is reachable from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -35,7 +35,7 @@ def is_local(host: str) -> bool:
 
 
 def check_access(host: str, token: str | None) -> None:
-    """An address that others can reach is served with a token only."""
+    """Require a token for an address that others can reach."""
     if token is None and not is_local(host):
         raise ConfigError(
             f"{host} can be reached from other machines: give a token with --token-file or IPAL_TOKEN, or serve on "
@@ -57,7 +57,7 @@ def listen(host: str, port: int) -> socket.socket:
             f"There is no address '{host}': give --host an IP address or a name of this machine."
         ) from error
     except OSError as error:
-        # Where it happened is said by asyncio in many words; here only why.
+        # asyncio also says where; here only why.
         why = os.strerror(error.errno) if error.errno else str(error)
         raise ConfigError(
             f"Cannot listen on {host} port {port} ({why}): give another --port (0 is any free one) or --host."
@@ -65,7 +65,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Says when it listens; ends without raising again the signal that ended it."""
+    """Calls back when it listens; does not raise the signal that ended it again."""
 
     def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
         super().__init__(config)
@@ -99,14 +99,11 @@ def serve(
     directed: bool = False,
     started: Callable[[str], None] = print,
 ) -> None:
-    """Answer requests until a signal to stop; then finish what is being answered. `started` is told the address.
-
-    `directed`: whether edges lead one way where a request does not say.
-    """
+    """Serve until a signal, then finish the current requests. `started` gets the address; `directed` is a default."""
     limits = limits or Limits()
     check_access(host, token)
     with listen(host, port) as listener:
-        # A token keeps strangers out; without one, pages of other sites in this machine's browsers must be.
+        # Without a token, pages of other sites in a browser on this machine must be kept out.
         hosts = None if token is not None else {*LOCAL_NAMES, _in_url(host)}
         app = make_app(learner, limits, token=token, hosts=hosts, threads=threads, directed=directed)
         answerer = app.state.server.answerer
@@ -119,7 +116,7 @@ def serve(
 
 
 def http_server(app: FastAPI, started: Callable[[], None] = lambda: None) -> uvicorn.Server:
-    """What carries an application of `make_app` to the network; ends when its `should_exit` is set, or by a signal."""
+    """The HTTP server of an application of `make_app`; ends by `should_exit` or a signal."""
     server = app.state.server
     connection = connection_class(server.limits, server.metrics.malformed)
     if connection is None:

@@ -54,7 +54,7 @@ ENOUGH_ROWS = 32
 
 @dataclass(kw_only=True, eq=False)
 class Analytic(Learner):
-    """Class-balanced ridge regression on propagated features, from sums: one pass, exact in any order."""
+    """The closed form: class-balanced ridge regression on propagated features, from sums, exact in any order."""
 
     hops: Literal["auto"] | Annotated[tuple[Hops, ...], Field(min_length=1, max_length=MOST_LAYERS)] = "auto"
     """How often features are propagated; several stand side by side. auto: chosen on the first task."""

@@ -12,7 +12,7 @@ from ipal.runs.run_folder import RunFolder, RunStore
 
 @dataclass
 class Chosen:
-    """Runs, what benches call them, and what could not be taken."""
+    """Runs, their labels in benches, and remarks on those left out."""
 
     folders: list[RunFolder] = field(default_factory=list)
     labels: dict[str, str] = field(default_factory=dict)
@@ -24,7 +24,7 @@ class Chosen:
             self.folders.append(folder)
 
     def add_if_readable(self, folder: RunFolder) -> None:
-        """One of many: if it cannot be read, that is said, and the others are shown."""
+        """A run that cannot be read becomes a remark; the others are shown."""
         try:
             read_facts(folder)
         except IpalError as error:

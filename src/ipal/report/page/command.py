@@ -10,7 +10,7 @@ from ipal.config import RunConfig, Tree
 
 OPTIONS = ("dataset", "method", "seed", "split", "device", "threads")
 ALWAYS = ("dataset", "method", "seed", "split")
-"""Options that are named even where they would be chosen anyway: a reader wants to see them."""
+"""Options that are shown even at their defaults."""
 FOUND = ("dataset_hash", "plugins")
 """What the graph and the plugins say by themselves."""
 
@@ -18,7 +18,7 @@ FOUND = ("dataset_hash", "plugins")
 def command(config: RunConfig, own_defaults: Mapping[str, Any] | None = None) -> str:
     """`ipal run …` with what differs from the defaults.
 
-    Only a method knows the defaults of its own settings; without them, all of those settings are named.
+    Without the defaults of the method, all of its settings are named.
     """
     words = ["ipal", "run"]
     for option in OPTIONS:

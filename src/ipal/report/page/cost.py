@@ -20,7 +20,7 @@ from ipal.report.page.parts import (
 )
 from ipal.report.tables import size
 
-NOT_AUDITED = "The model itself was not looked into for this page: 'ipal audit RUN' says what can be had back from it."
+NOT_AUDITED = "The model was not audited for this page: 'ipal audit RUN' shows what can be reconstructed from it."
 
 
 # ---------------------------------------------------------------------- what is retained
@@ -94,7 +94,7 @@ def _audit_tables(audit: Mapping[str, Any]) -> list[Table]:
             "tells who taught (AUC)",
             "rebuilt %",
         )
-        caption = "Rows of the smallest classes, had back from what is kept (cosine 1 is the row itself)"
+        caption = "Rows of the smallest classes, reconstructed from what is kept (cosine 1 is the row itself)"
         tables.append(Table(caption, columns, tuple(_attempt(name, one) for name, one in classes.items())))
     return tables
 
@@ -121,8 +121,8 @@ def _audit_words(audit: Mapping[str, Any]) -> list[str]:
     if counts:
         fewest = min(counts, key=counts.__getitem__)
         said.append(
-            f"{sum(counts.values())} training nodes stand behind {plural(len(counts), 'class')}; the fewest, "
-            f"{counts[fewest]}, behind class {fewest}."
+            f"{sum(counts.values())} training nodes in {plural(len(counts), 'class')}; the fewest, "
+            f"{counts[fewest]}, in class {fewest}."
         )
         if not audit["flagged"]:
             said.append("No class is flagged for its number of nodes alone.")

@@ -26,7 +26,7 @@ class History:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything a page may tell of one run."""
+    """Everything a page may show of one run."""
 
     name: str
     config: RunConfig
@@ -39,7 +39,7 @@ class Facts:
     drift: Drift | None
     """None of methods that train no network, and in runs of versions that did not measure it."""
     closer: Mapping[str, Any] = field(default_factory=dict)
-    """What `ipal.analysis.run_view.look_closely` found; empty where nobody looked."""
+    """The result of `ipal.analysis.run_view.look_closely`; empty if it was not called."""
 
     @property
     def method(self) -> str:
@@ -55,7 +55,7 @@ class Facts:
 
     @property
     def classes(self) -> list[list[str]]:
-        """Names of the classes that each task was the first to bring; empty lists where nothing says them."""
+        """Names of the classes that are new in each task; empty lists if not known."""
         if "classes" in self.run.protocol:
             return _new_classes(self.run.protocol["classes"])
         names = iter(self.confusion.classes if self.confusion else ())
@@ -63,7 +63,7 @@ class Facts:
 
     @property
     def new(self) -> list[int]:
-        """How many classes each task was the first to bring."""
+        """Number of new classes of each task."""
         return _new_sizes(self.run.protocol)
 
     @property
@@ -100,12 +100,12 @@ def _new_sizes(protocol: Mapping[str, Any]) -> list[int]:
 
 
 def dataset_title(name: str) -> str:
-    """`CS-CL` for the paper's graphs; a graph in a file is called as the file is."""
+    """`CS-CL` for the paper's graphs; for others the name of the file."""
     return paper.DATASETS.get(name, Path(name).name if name.endswith((".npz", ".graph")) else name)
 
 
 def read_facts(folder: RunFolder, closer: Mapping[str, Any] | None = None) -> Facts:
-    """The facts of a finished run, or a sentence about what is wrong with its folder."""
+    """Read the facts of a finished run."""
     config = folder.config()
     if not folder.is_finished:
         raise ConfigError(f"{folder.path.name} is not finished: 'ipal resume {folder.path.name}' goes on with it.")
@@ -135,7 +135,7 @@ def _damaged(path: Path) -> StoreError:
 
 
 def _environment(folder: RunFolder) -> dict[str, Any]:
-    """Versions and machine. Where the user's files lie is nobody's business: a page may be passed on."""
+    """Versions and machine, without paths of the user: a page may be shared."""
     known = folder.environment() if (folder.path / "environment.json").exists() else {}
     return {name: value for name, value in known.items() if name not in {"data_root", "command"}}
 

@@ -13,7 +13,7 @@ Spec = dict[str, Any]
 MANY_ROWS = 100
 LONG_WORD = 24
 LONG_TEXT = 36
-"""Letters of a word, and of a text, that a narrow column has no room for."""
+"""Characters of a word, and of a text, that do not fit a narrow column."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Cell:
 
     @property
     def kind(self) -> str:
-        """How it is set: numbers to the right, sentences wide, hashes cut anywhere, where other words stay whole."""
+        """CSS class: numbers right-aligned, long texts wide, hashes breakable."""
         if self.is_number:
             return "number"
         if any(len(word) > LONG_WORD for word in self.text.split()):
@@ -54,7 +54,7 @@ class Table:
 
     @property
     def is_long(self) -> bool:
-        """Whether the page is slow with all rows in it: then they are put there when somebody opens the table."""
+        """Whether the rows are added only when the table is opened, because they are many."""
         return len(self.rows) > MANY_ROWS
 
     def is_number(self, column: int) -> bool:
@@ -100,7 +100,7 @@ class Fact:
     note: str
     unit: str = ""
     tone: str = ""
-    """good or warn, where it is one or the other."""
+    """good, warn or nothing."""
 
 
 @dataclass(frozen=True)
@@ -115,12 +115,12 @@ class Section:
     charts: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
     tables_first: bool = False
-    """Tables stand after the charts, unless they say more."""
+    """Whether tables come before the charts."""
     notes: tuple[str, ...] = ()
     codes: tuple[tuple[str, str], ...] = ()
     """A title and lines to copy."""
     folded: tuple[tuple[str, str], ...] = ()
-    """A title and lines behind it, shown on request."""
+    """A title and lines, collapsed."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Page:
     download: Any = field(repr=False)
     """Everything known, as plain data."""
     name: str
-    """What downloads are called after."""
+    """Prefix of file names of downloads."""
 
 
 # ---------------------------------------------------------------------- numbers as text

@@ -11,11 +11,11 @@ from typing import Any
 from ipal.report.page.parts import Spec
 
 SERIES = 8
-"""Colours that can be told apart; then they come again with another sign."""
+"""Number of distinct colours; then they repeat with another marker."""
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "pentagon", "hexagon", "triangle-down", "hourglass")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SHORT = 16
-"""Letters of a name that fit beside an axis."""
+"""Characters of a name that fit at an axis."""
 LABELLED_CELLS = 144
 """Cells of a heat map that have room for their number."""
 
@@ -23,7 +23,7 @@ Values = Sequence[float | None]
 
 
 def plain(text: Any) -> str:
-    """A text that Plotly shows as it is."""
+    """A text escaped for Plotly."""
     return html.escape(str(text), quote=False)
 
 
@@ -39,7 +39,7 @@ def tasks(count: int) -> list[str]:
 
 
 def named_axis(title: str, names: Sequence[str], **more: Any) -> Spec:
-    """An axis of names; long ones are cut beside it, and whole where the pointer is."""
+    """An axis of names; long ones are shortened, and complete on hover."""
     axis: Spec = {"type": "category", "title": {"text": title}, "categoryorder": "array", **more}
     axis["categoryarray"] = [plain(name) for name in names]
     if any(len(name) > SHORT for name in names):
@@ -124,7 +124,7 @@ def line(
 
 
 def band(x: Sequence[Any], low: Sequence[float], high: Sequence[float], line_: Mapping[str, Any]) -> Spec:
-    """The area around a line, drawn with it and hidden with it."""
+    """The band around a line, shown and hidden with it."""
     return {
         "type": "scatter",
         "mode": "lines",

@@ -30,7 +30,7 @@ def one_run(facts: Facts) -> Page:
 
 
 def headline(facts: Facts) -> list[Fact]:
-    """The numbers to take home."""
+    """The headline numbers."""
     free = facts.is_exemplar_free
     stores = facts.result["retained"]["stores_exemplars"]
     why = (

@@ -1,4 +1,4 @@
-"""Sections on what goes on inside: loss terms, classes on a plane, drift."""
+"""Sections on training: loss terms, classes in two dimensions, drift."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -66,7 +66,7 @@ def _losses_chart(history: History) -> Chart:
 
 
 def plane_section(facts: Facts) -> Section:
-    """Classes in two dimensions, where somebody looked at the nodes."""
+    """Classes in two dimensions, if nodes were projected."""
     title = "Classes on a plane"
     plane = facts.closer.get("plane")
     if not plane or not any(facts.classes):

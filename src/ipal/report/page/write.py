@@ -1,4 +1,4 @@
-"""Template, style, script and Plotly, put together as one file that needs nothing else."""
+"""Template, style, script and Plotly as one self-contained file."""
 
 import base64
 import hashlib
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 SEVERAL = Path("report") / "runs.html"
 UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-"""What could end a script, or be taken for markup; in JSON it may be written so."""
+"""Characters that could end a script or be read as markup, with their JSON escapes."""
 
 
 def default_path(folders: Sequence[RunFolder]) -> Path:
-    """Where a page goes that nobody named: one run's into its folder."""
+    """Default path of a page: of one run, its folder."""
     return folders[0].path / "report.html" if len(folders) == 1 else SEVERAL
 
 
@@ -55,7 +55,7 @@ def make_page(
 
 
 def check_path(path: Path) -> None:
-    """Before any work: whether a page can be written there."""
+    """Check before any work that the page can be written."""
     need_extra("html", "plotly", "jinja2")
     check_target(path)
     if path.is_dir():
@@ -79,7 +79,7 @@ def render(page: Page) -> str:
 
 
 def as_script(content: Any) -> str:
-    """JSON that can stand inside a script element, whatever the data hold."""
+    """JSON escaped for a script element."""
     text = json.dumps(_finite(content), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for sign, written in UNSAFE.items():
         text = text.replace(sign, written)
@@ -96,7 +96,7 @@ def _finite(content: Any) -> Any:
 
 
 def _policy(scripts: Sequence[str]) -> str:
-    """Only these scripts run, nothing is loaded, nothing is sent."""
+    """Content security policy: only these scripts run, nothing is loaded or sent."""
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
     return (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
