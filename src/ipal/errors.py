@@ -16,7 +16,6 @@ import re
 import warnings
 from collections.abc import Iterable
 from difflib import get_close_matches
-from functools import cache
 from typing import Any, ClassVar
 
 MOST_WORD, MOST_MESSAGE, MOST_VALUE, MOST_NAME = 240, 1200, 120, 80
@@ -106,9 +105,8 @@ class IgnoredInput(UserWarning):
     """A part of the input is not used: what is learned and predicted does not depend on it."""
 
 
-@cache  # Python would repeat it after every `catch_warnings`
 def say_ignored(what: str) -> None:
-    """Warn about an unused part of the input, once per process."""
+    """Warn about an unused part of the input; as of every warning, Python shows the first one of its text."""
     message = f"Not used: {what}; every edge counts the same, whatever its weight, attributes or type."
     warnings.warn(message, IgnoredInput, stacklevel=2)
 

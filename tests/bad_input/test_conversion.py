@@ -1,5 +1,6 @@
 """What is passed in place of a `Data`, or in it: read for what it means, or refused with the line that converts it."""
 
+import os
 import subprocess
 import sys
 import warnings
@@ -24,17 +25,13 @@ from torch_geometric.utils import (
 import ipal
 from ipal import IPAL, NCM, Analytic, DataError, TrainConfig
 from ipal.deploy import predict
-from ipal.errors import IgnoredInput, say_ignored
+from ipal.errors import IgnoredInput
 from ipal.learners.from_pyg import graph_of, task_of
 from tests.bad_input.support import E, X, Y, one, some_data
+from tests.conftest import PROJECT
 
 N = len(X)
 DATASET = ipal.load_dataset("synthetic:nodes=60,classes=3,features=4")
-
-
-@pytest.fixture(autouse=True)
-def _nothing_said_yet() -> None:
-    say_ignored.cache_clear()
 
 
 def expected() -> np.ndarray:
@@ -135,24 +132,36 @@ NOT_USED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", NOT_USED)
-def test_what_is_said_about_edges_and_not_used_is_warned_about_once(name: str) -> None:
+def test_what_is_said_about_edges_and_not_used_is_warned_about(name: str) -> None:
     data = some_data(**NOT_USED[name])
-
-    def use() -> NCM:
-        learner = NCM().partial_fit(data)
-        for _ in range(3):
-            with warnings.catch_warnings():  # after which Python forgets what it has warned about
-                pass
-            learner.predict(data)
-            learner.embed(data)
-        return learner
-
     with pytest.warns(IgnoredInput) as found:
-        learner = use()
+        learner = NCM().partial_fit(data)
     assert [str(warning.message) for warning in found] == [
         f"Not used: {name}; every edge counts the same, whatever its weight, attributes or type."
     ]
-    assert np.array_equal(learner.predict_proba(data), learner.predict_proba(some_data()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IgnoredInput)
+        assert np.array_equal(learner.predict_proba(data), learner.predict_proba(some_data()))
+
+
+def test_a_process_warns_once(tmp_path: Path) -> None:
+    np.savez(tmp_path / "weighted.npz", edge_index=E, x=X, y=Y, edge_weight=np.ones(E.shape[1]), edge_attr=np.ones(3))
+    code = (
+        "import ipal\n"
+        "from tests.bad_input.test_conversion import NOT_USED, some_data\n"
+        "for turn in range(3):\n"
+        "    ipal.load_dataset('weighted.npz')\n"
+        "    for parts in NOT_USED.values():\n"
+        "        ipal.NCM().partial_fit(some_data(**parts)).predict(some_data(**parts))\n"
+    )
+    where = {"PYTHONPATH": os.pathsep.join([str(PROJECT), *sys.path])}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env={**os.environ, **where}
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line.partition("Not used: ")[2] for line in done.stderr.splitlines() if "Not used: " in line]
+    in_file = [f"the array {name} of {tmp_path / 'weighted.npz'}" for name in ("edge_weight", "edge_attr")]
+    assert [line.partition(";")[0] for line in lines] == [*in_file, *NOT_USED]
 
 
 def test_weights_that_are_all_one_say_nothing_and_nothing_is_said() -> None:
@@ -160,12 +169,11 @@ def test_weights_that_are_all_one_say_nothing_and_nothing_is_said() -> None:
     graph_of(some_data(edge_weight=None, edge_attr=None))
 
 
-def test_weights_in_a_file_are_warned_about_once(tmp_path: Path) -> None:
+def test_weights_in_a_file_are_warned_about(tmp_path: Path) -> None:
     path = tmp_path / "weighted.npz"
     np.savez(path, edge_index=E, x=X, y=Y, edge_weight=np.ones(E.shape[1]), edge_attr=np.ones(3))
     with pytest.warns(IgnoredInput) as found:
         ipal.load_dataset(str(path))
-    ipal.load_dataset(str(path))  # a second warning would be an error here
     assert [str(warning.message).partition(";")[0] for warning in found] == [
         f"Not used: the array {name} of {path}" for name in ("edge_weight", "edge_attr")
     ]

@@ -5,7 +5,6 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,18 +103,15 @@ def _policy(scripts: Sequence[str]) -> str:
     )
 
 
-@cache
 def _static(name: str) -> str:
     return (files("ipal.report.page") / "static" / name).read_text(encoding="utf-8")
 
 
-@cache
 def _plotly() -> str:
     # The hash of a script is that of its text as a browser reads it, with plain line ends.
     return (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8").replace("\r\n", "\n")
 
 
-@cache
 def _template() -> "Template":
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
