@@ -35,6 +35,7 @@ from ipal.data.datasets import Dataset, load
 from ipal.data.graph import Graph
 from ipal.learners.trained import TrainedLearner
 from ipal.runs import runner
+from ipal.runs.resolved import Resolver
 from ipal.runs.run_folder import RunStore
 from ipal.runs.runner import Silent
 
@@ -45,9 +46,8 @@ MOST_GROWTH = 1.1
 """Memory after a run, at most, in units of that after the third: by then all libraries are loaded."""
 
 
-def resolved(dataset: Dataset, **tree: Any) -> Any:
-    config, _ = runner.resolve(run_config(override({"dataset": dataset.name, "device": "cuda"}, tree)), dataset=dataset)
-    return config
+def resolved(dataset: Dataset, **tree: Any) -> runner.Resolved:
+    return runner.resolve(run_config(override({"dataset": dataset.name, "device": "cuda"}, tree)), dataset=dataset)
 
 
 def anew(dataset: Dataset) -> Dataset:
@@ -57,11 +57,11 @@ def anew(dataset: Dataset) -> Dataset:
 
 def one(dataset: Dataset, **tree: Any) -> tuple[dict[str, Any], float]:
     """The result of a run, and its seconds from reading the tasks to the stored result."""
-    config, dataset = resolved(dataset, **tree), anew(dataset)
+    run = resolved(anew(dataset), **tree)
     with tempfile.TemporaryDirectory() as folder:
         torch.cuda.synchronize()
         start = time.perf_counter()
-        result = runner.run(config, dataset, RunStore(Path(folder)).folder_for(config), Silent())
+        result = runner.run(run, RunStore(Path(folder)).folder_for(run.config), Silent())
         return result, time.perf_counter() - start
 
 
@@ -108,13 +108,13 @@ def stream(data: Dataset, repeats: int, epochs: int) -> None:
 
 def grid(data: Dataset, epochs: int, gammas: tuple[float, ...], seeds: range, compared: int) -> None:
     print(f"\nGrid of {len(gammas)} gammas x {len(seeds)} seeds, {epochs} epochs a task, in one process")
-    configs = [
-        resolved(data, seed=seed, train={"epochs": epochs}, ipal={"gamma": gamma}) for gamma in gammas for seed in seeds
-    ]
-    data = anew(data)
+    data, resolver = anew(data), Resolver()
+    common = {"dataset": data.name, "device": "cuda", "train": {"epochs": epochs}}
+    configs = [run_config({**common, "seed": seed, "ipal": {"gamma": gamma}}) for gamma in gammas for seed in seeds]
+    runs = [resolver.resolve(config, data) for config in configs]
     failures: list[BaseException] = []
     with tempfile.TemporaryDirectory() as folder:
-        members = [Member(config, data, RunStore(Path(folder)).folder_for(config)) for config in configs]
+        members = [Member(run, RunStore(Path(folder)).folder_for(run.config)) for run in runs]
         start = time.perf_counter()
         run_fleet(members, lambda _, error: failures.append(error) if error else None)
         seconds = time.perf_counter() - start
@@ -154,9 +154,9 @@ def memory(data: Dataset, runs: int, epochs: int) -> bool:
     used = []
     gc.disable()
     for seed in range(runs):
-        config = resolved(data, seed=seed, train={"epochs": epochs})
+        run = resolved(data, seed=seed, train={"epochs": epochs})
         with tempfile.TemporaryDirectory() as folder:
-            runner.run(config, data, RunStore(Path(folder)).folder_for(config), Silent())
+            runner.run(run, RunStore(Path(folder)).folder_for(run.config), Silent())
         torch.cuda.synchronize()
         free, total = torch.cuda.mem_get_info()
         used.append(total - free)

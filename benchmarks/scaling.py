@@ -117,12 +117,12 @@ def one_run(shape: Shape, settings: dict[str, Any], threads: int) -> tuple[dict[
     """The result of a run; and the directed edges of its graph, and the time from the graph to the stored result."""
     split = [shape.classes // shape.tasks] * shape.tasks
     tree = override({"dataset": shape.dataset, "split": split, "threads": threads}, settings)
-    config, dataset = runner.resolve(run_config(tree))
+    resolved = runner.resolve(run_config(tree))
     with tempfile.TemporaryDirectory() as folder:
         wall, processor = time.perf_counter(), time.process_time()
-        result = runner.run(config, dataset, RunStore(Path(folder)).folder_for(config), Silent())
+        result = runner.run(resolved, RunStore(Path(folder)).folder_for(resolved.config), Silent())
         wall, processor = time.perf_counter() - wall, time.process_time() - processor
-    return result, {"edges": dataset.graph.num_edges, "wall_seconds": wall, "processor_seconds": processor}
+    return result, {"edges": resolved.dataset.graph.num_edges, "wall_seconds": wall, "processor_seconds": processor}
 
 
 def measured(direction: str, shape: Shape, settings: dict[str, Any], threads: int) -> Cost:

@@ -113,12 +113,12 @@ def _make_models(folder: Path) -> None:
     graph = str(folder / "dense.npz")
     for name in METHODS:
         own = {"analytic": {"expansion": 8, "hops": [1], "sums": "per-class"}} if name == "analytic" else {}
-        config, dataset = runner.resolve(run_config({"dataset": graph, "method": name, **small, **own}))
-        finished = RunStore(folder / "finished").folder_for(config)
-        runner.run(config, dataset, finished, Nobody(), checkpoint_every=1)
+        resolved = runner.resolve(run_config({"dataset": graph, "method": name, **small, **own}))
+        finished = RunStore(folder / "finished").folder_for(resolved.config)
+        runner.run(resolved, finished, Nobody(), checkpoint_every=1)
         if name in {"ipal", "ewc", "er-gnn", "slda", "gem"}:
-            interrupted = RunStore(folder / "interrupted").folder_for(config)
-            epochs = runner.run_by_epochs(config, dataset, interrupted, Nobody(), checkpoint_every=1)
+            interrupted = RunStore(folder / "interrupted").folder_for(resolved.config)
+            epochs = runner.run_by_epochs(resolved, interrupted, Nobody(), checkpoint_every=1)
             for _ in range(3 if name != "slda" else 1):
                 next(epochs, None)
             epochs.close()

@@ -36,7 +36,7 @@ class Prepared:
     """What all cases share."""
 
     folder: Path
-    runs: list[tuple[Any, Any]]
+    runs: list[Any]
     """Configuration and graph of every variant."""
 
 
@@ -51,7 +51,7 @@ def prepare(plan: Plan) -> Prepared:
     wanted = [{"method": name} for name in METHODS] + list(VARIANTS.values())
     trees = [{"dataset": GRAPH, "threads": 1, "seed": plan.seed, **SMALL, **tree} for tree in wanted]
     runs = [runner.resolve(run_config(tree), dataset=dataset) for tree in trees]
-    environment(runs[0][0], [])  # asks git, once for all
+    environment(runs[0].config, [])  # asks git, once for all
     return Prepared(plan.folder, runs)
 
 
@@ -92,8 +92,8 @@ def _run(prepared: Prepared, which: int, store: Path) -> None:
     from ipal.runs import runner
     from ipal.runs.run_folder import RunStore
 
-    config, dataset = prepared.runs[which]
-    runner.run(config, dataset, RunStore(store).folder_for(config), Nobody(), checkpoint_every=1)
+    resolved = prepared.runs[which]
+    runner.run(resolved, RunStore(store).folder_for(resolved.config), Nobody(), checkpoint_every=1)
 
 
 class Nobody:
@@ -101,6 +101,7 @@ class Nobody:
 
     def started(self, tasks: int, epochs: int, done: int) -> None: ...
     def epoch(self, task: int, terms: dict[str, float]) -> None: ...
+    def learned(self, *_: object) -> None: ...
     def task(self, index: int, row: Any) -> None: ...
 
 

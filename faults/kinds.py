@@ -64,8 +64,7 @@ def graph_folders(bases: Bases, case: Case) -> None:
         path.write_bytes(changed_array(draw, np.load(path)))
     else:
         path.write_bytes(as_json(changed_tree(draw, json.loads(path.read_text()))))
-    config, dataset = runner.resolve(run_config({"dataset": str(folder), "method": "slda"}))
-    stream = runner.stream_of(config, dataset)
+    stream = runner.resolve(run_config({"dataset": str(folder), "method": "slda"})).stream
     for index in range(len(stream)):
         stream.task(index)
 
@@ -100,8 +99,8 @@ def checkpoints(bases: Bases, case: Case) -> None:
     sound = one_of(case.random, bases.interrupted)
     folder = RunFolder(Path(shutil.copytree(sound, case.folder / sound.name)))
     must_refuse = _write_state(bases, case, sound / "checkpoint.safetensors", folder.checkpoint)
-    config, dataset = runner.resolve(folder.config())
-    epochs = runner.run_by_epochs(config, dataset, folder, Nobody())
+    resolved = runner.resolve(folder.config())
+    epochs = runner.run_by_epochs(resolved, folder, Nobody())
     next(epochs, None)
     epochs.close()
     if must_refuse:

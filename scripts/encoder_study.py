@@ -37,12 +37,10 @@ from torch import Tensor
 
 from ipal.backend.operators import operators
 from ipal.bench.experiment_file import read_experiment
-from ipal.config import RunConfig
-from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph
 from ipal.data.streams import Exam, Task, TaskStream
 from ipal.evaluation.evaluate import evaluate
-from ipal.evaluation.metrics import average_forgetting, average_performance
+from ipal.evaluation.metrics import Scores, average_forgetting, average_performance
 from ipal.learners.analytic.class_sums import SUMS, Rows, mirrored
 from ipal.learners.analytic.feature_map import FeatureMap
 from ipal.learners.analytic.learner import Analytic
@@ -51,7 +49,7 @@ from ipal.learners.analytic.selection import RIDGES, LeftOut, choose_ridge
 from ipal.learners.ipal import IPAL
 from ipal.learners.values import Look
 from ipal.nn.losses import unit
-from ipal.runs.runner import build_learner, resolve
+from ipal.runs.resolved import Resolved, Resolver
 
 TEST_GRAPHS = ("isolated", "seen")
 Record = dict[str, Any]
@@ -140,7 +138,8 @@ class Adapted(Played):
         self.weights = ridge_weights(factorise(gram, ridge), cross)
 
     def look(self, graph: Graph) -> Look:
-        return Look(self.now.likeliest(with_one(self.now, graph).double() @ self.weights), None)
+        scores = with_one(self.now, graph).double() @ self.weights
+        return Look(self.now.likeliest(scores), None, scores)
 
 
 def drift_map(old: Tensor, new: Tensor, keep: bool) -> Tensor:
@@ -167,11 +166,13 @@ def measure(student: Any, tasks: list[Task], exams: dict[str, list[list[Exam]]],
             pass
         for test_graph, M in matrices.items():
             M[index, : index + 1] = evaluate(student, exams[test_graph][index], accuracy).row.test
-    return [{"test_graph": g, "AP": average_performance(M), "AF": average_forgetting(M)} for g, M in matrices.items()]
+    scores = {test_graph: Scores(M) for test_graph, M in matrices.items()}
+    return [{"test_graph": g, "AP": average_performance(s), "AF": average_forgetting(s)} for g, s in scores.items()]
 
 
-def study(config: RunConfig, dataset: Dataset) -> Iterator[tuple[str, list[Record]]]:
+def study(run: Resolved) -> Iterator[tuple[str, list[Record]]]:
     """All variants for one seed. Graphs are made once, and keep what was propagated over them."""
+    config, dataset = run.config, run.dataset
     protocols = [config.protocol.model_copy(update={"test_graph": test_graph}) for test_graph in TEST_GRAPHS]
     streams = [TaskStream(dataset.graph, dataset.y, config.split, protocol, config.seed) for protocol in protocols]
     tasks = [streams[0].task(index) for index in range(len(streams[0]))]
@@ -183,11 +184,11 @@ def study(config: RunConfig, dataset: Dataset) -> Iterator[tuple[str, list[Recor
     chosen = {name: plain.choices()[name] for name in ("hops", "expansion")}
     yield "propagated", [score | chosen for score in scores]
 
-    ipal, states = build_learner(config), []
+    ipal, states = run.learner(), []
     for task in tasks:
         for _ in ipal.learn(task):
             pass
-        states.append(build_learner(config))
+        states.append(run.learner())
         states[-1].restore(ipal.state())
     yield "ipal", measure(Played(states), *given)
     for carry in ("ignored", "to zero", "to identity", "exact"):
@@ -229,14 +230,14 @@ def main() -> None:
     file = read_experiment(Path(__file__).parents[1] / "experiments" / f"table1-{options.dataset}.yaml")
     entry = next(entry for entry in file.entries if entry.label == "ipal")
     stored = options.json.read_text().splitlines() if options.json and options.json.exists() else []
-    records, dataset = [json.loads(line) for line in stored], None
+    records, resolver = [json.loads(line) for line in stored], Resolver()
     for seed in map(int, options.seeds.split(",")):
         config = file.config(entry, entry.points(tune=False)[0], seed)
         train = config.train if options.epochs is None else config.train.model_copy(update={"epochs": options.epochs})
-        config, dataset = resolve(config.model_copy(update={"device": options.device, "train": train}), dataset=dataset)
+        run = resolver.resolve(config.model_copy(update={"device": options.device, "train": train}))
         torch.set_num_threads(config.threads)
         whose = {"dataset": options.dataset, "epochs": train.epochs}
-        for variant, scores in study(config, dataset):
+        for variant, scores in study(run):
             for score in scores:
                 records.append({**whose, "seed": seed, "variant": variant, **score})
                 print(json.dumps(records[-1]), flush=True)

@@ -41,7 +41,7 @@ import yaml
 from mutant_operators import Mutant, code_of, mutants_of
 from mutant_tests import BUILD, PYTEST, ROOT, SOURCE, hash_of, reach_of_tests, say, side_by_side
 
-CORE = "nn/losses.py nn/prototypes.py nn/head.py evaluation/*.py data/streams.py runs/run_folder.py learners/**/*.py"
+CORE = "nn/losses.py nn/prototypes.py nn/head.py evaluation/*.py data/streams/*.py runs/run_folder.py learners/**/*.py"
 MARK = 0.9
 Run = Callable[[Mutant | None, list[str]], str]
 """Runs tests with a mutant, or with nothing changed, until one fails; which one."""

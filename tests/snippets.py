@@ -33,7 +33,7 @@ from ipal.cli import app
 from ipal.cli.app import wanted_run
 from ipal.config import RunConfig
 from ipal.data.datasets import catalog
-from ipal.runs import runner
+from ipal.runs.resolved import check_settings
 from tests.support import Outcome
 
 PROJECT = Path(__file__).parents[1]
@@ -220,7 +220,7 @@ def _resolve_ipal(arguments: list[str], place: str) -> None:
     if "settings" in given:
         names = RunConfig.model_fields.keys() & given.keys() - {"settings", "split", "seed", "protocol"}
         config = wanted_run(None, list(given["settings"] or []), split=None, **{one: given[one] for one in names})
-        runner.build_learner(config)
+        check_settings(config)
 
 
 def parsed(arguments: list[str]) -> tuple[str, dict[str, Any]]:

@@ -64,6 +64,7 @@ class Watcher:
         self.left = stop_after
 
     def started(self, tasks: int, epochs: int, done: int) -> None: ...
+    def learned(self, *_: object) -> None: ...
 
     def epoch(self, task: int, terms: dict[str, float]) -> None:
         if self.left is not None:

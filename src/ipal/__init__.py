@@ -14,7 +14,8 @@ from ipal.errors import ConfigError, DataError, IpalError, StoreError
 if TYPE_CHECKING:
     from ipal.data.datasets import load as load_dataset
     from ipal.data.datasets.catalog import DatasetEntry
-    from ipal.data.streams import TaskStream
+    from ipal.data.streams import Answers, Exam, Stream, Task, TaskStream
+    from ipal.evaluation.metrics import Accuracy, Metric, Scores
     from ipal.learners import (
         EFC,
         ERGNN,
@@ -51,20 +52,27 @@ __all__ = [
     "PR",
     "SLDA",
     "TWP",
+    "Accuracy",
     "Analytic",
+    "Answers",
     "Bare",
     "ConfigError",
     "DataError",
     "DatasetEntry",
     "Encoder",
     "EncoderConfig",
+    "Exam",
     "IpalError",
     "Joint",
     "Learner",
     "LwF",
+    "Metric",
     "ProtocolConfig",
     "RunConfig",
+    "Scores",
     "StoreError",
+    "Stream",
+    "Task",
     "TaskStream",
     "TrainConfig",
     "load",
@@ -79,7 +87,8 @@ _LAZY = {
     "load_plugin": ("ipal.runs.plugins", "load_plugin"),
     "Encoder": ("ipal.nn.encoders", "Encoder"),
     "DatasetEntry": ("ipal.data.datasets.catalog", "DatasetEntry"),
-    "TaskStream": ("ipal.data.streams", "TaskStream"),
+    **{name: ("ipal.data.streams", name) for name in ("Answers", "Exam", "Stream", "Task", "TaskStream")},
+    **{name: ("ipal.evaluation.metrics", name) for name in ("Accuracy", "Metric", "Scores")},
 }
 
 

@@ -10,10 +10,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from ipal.errors import ConfigError, did_you_mean, shortened
 from ipal.system.documents import DocumentError, parse_yaml, read_yaml_node, yaml_value
@@ -62,7 +71,39 @@ class Section(BaseModel, metaclass=_Explaining):
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
+    added: ClassVar[frozenset[str]] = frozenset()
+    """Settings of later versions: left out at their defaults, so that configurations keep their digests."""
+
     _usable = field_validator("*")(usable_number)
+
+    @model_serializer(mode="wrap")
+    def _serialised(self, plain: SerializerFunctionWrapHandler) -> Any:
+        tree = plain(self)
+        kept = {name for name in self.added if getattr(self, name) != type(self).model_fields[name].default}
+        return {name: value for name, value in tree.items() if name not in self.added - kept}
+
+
+class StreamConfig(Section):
+    """Which stream, by its name, and the stream's own settings beside it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str = "class-incremental"
+    """Name of the stream."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, given: Any) -> Any:
+        return {"name": given} if isinstance(given, str) else given
+
+    @model_serializer(mode="wrap")
+    def _serialised(self, plain: SerializerFunctionWrapHandler) -> Any:
+        return {"name": self.name, **self.settings} if self.settings else self.name
+
+    @property
+    def settings(self) -> Tree:
+        """The stream's own settings, as far as they are given."""
+        return self.model_extra or {}
 
 
 class Sampling(Section):
@@ -84,13 +125,18 @@ def batch_in_words(batch: Any) -> str:
 class ProtocolConfig(Section):
     """How a graph becomes tasks, and how predictions are scored."""
 
+    added = frozenset({"stream"})
+
+    stream: StreamConfig = StreamConfig()
+    """class-incremental, task-incremental (the task is known at test time), or another stream's name; one with settings
+    of its own as {name: NAME, setting: value}."""
     train_graph: Literal["isolated", "seen"] = "isolated"
     """isolated: the current task's nodes only. seen: all nodes seen so far pass messages (not exemplar-free)."""
     test_graph: Literal["isolated", "seen"] = "isolated"
     """isolated: each task is tested on its own subgraph. seen: on the union of all seen nodes and edges."""
     visibility: Literal["transductive", "inductive"] = "transductive"
     """inductive: validation and test nodes, with their edges, are absent while training."""
-    accuracy: Literal["balanced", "micro"] = "balanced"
+    accuracy: str = "balanced"
     """balanced: mean of per-class accuracy over the task's classes. micro: share of nodes."""
     batch: Literal["full"] | Sampling = "full"
     """full: the whole task graph is one batch. Or mini-batches, as {nodes: 2000, fanouts: [10, 25]}."""

@@ -52,8 +52,8 @@ def test_what_was_measured_is_not_measured_again(
     files = {path: path.read_bytes() for path in (tmp_path / "drift").rglob("*") if path.is_file()}
     measured = []
 
-    def refuse(config: Any, dataset: Any) -> Any:
-        measured.append((config.method, config.seed))
+    def refuse(run: Any) -> Any:
+        measured.append((run.config.method, run.config.seed))
         raise KeyboardInterrupt
 
     monkeypatch.setattr("ipal.analysis.feature_drift.measure", refuse)
@@ -87,21 +87,21 @@ def test_without_steps_nothing_drifts(command: Command) -> None:
 
 def test_a_base_task_of_one_class_has_no_boundary() -> None:
     tree = {"dataset": GRAPH, "split": [1, 5], "train": {"epochs": 1}}
-    (config,), dataset = plan(tree, ["ipal"], 1, None)
-    facts, arrays = measure(config, dataset)
+    (run,) = plan(tree, ["ipal"], 1, None)
+    facts, arrays = measure(run)
     assert facts["hard"] == {"k": 10}
     assert arrays["shown_hard"].sum() == 10
 
 
 def test_settings_of_a_method_are_for_it_alone() -> None:
-    configs, _ = plan({"dataset": GRAPH, "pr": {"samples": 3}}, ["pr", "pcl"], 2, None)
-    assert [(config.method, config.seed) for config in configs] == [("pr", 0), ("pr", 1), ("pcl", 0), ("pcl", 1)]
-    assert [config.settings.get("samples") for config in configs] == [3, 3, None, None]
+    runs = plan({"dataset": GRAPH, "pr": {"samples": 3}}, ["pr", "pcl"], 2, None)
+    assert [(run.config.method, run.config.seed) for run in runs] == [("pr", 0), ("pr", 1), ("pcl", 0), ("pcl", 1)]
+    assert [run.config.settings.get("samples") for run in runs] == [3, 3, None, None]
 
 
 def test_hard_examples_lie_outside_and_have_low_margins() -> None:
-    (config,), dataset = plan({"dataset": GRAPH, "ipal": {"k": 4}}, ["ipal"], 1, None)
-    facts, arrays = measure(config, dataset)
+    (run,) = plan({"dataset": GRAPH, "ipal": {"k": 4}}, ["ipal"], 1, None)
+    facts, arrays = measure(run)
     assert arrays["shown_hard"].sum() == 2 * 4
     assert facts["hard"]["distance"][0] > facts["hard"]["distance"][1]
     assert facts["hard"]["margin"][0] < facts["hard"]["margin"][1]

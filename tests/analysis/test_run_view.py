@@ -16,9 +16,9 @@ TINY = "synthetic:nodes=240,classes=6,features=16,signal=3,seed=1"
 def finished(tmp_path_factory):
     def run(method: str) -> RunFolder:
         own = {"analytic": {"memory": 0.008}} if method == "analytic" else {"train": {"epochs": 10}}
-        config, dataset = runner.resolve(run_config({"dataset": TINY, "method": method, **own}))
-        folder = RunStore(tmp_path_factory.mktemp("runs")).folder_for(config)
-        runner.run(config, dataset, folder, Watcher())
+        resolved = runner.resolve(run_config({"dataset": TINY, "method": method, **own}))
+        folder = RunStore(tmp_path_factory.mktemp("runs")).folder_for(resolved.config)
+        runner.run(resolved, folder, Watcher())
         return folder
 
     return run
@@ -58,7 +58,7 @@ def test_without_its_graph_a_run_is_shown_without_nodes(finished, monkeypatch):
     def gone(*_: object) -> None:
         raise run_view.IpalError("The graph is not here: fetch it.")
 
-    monkeypatch.setattr(runner, "resolve", gone)
+    monkeypatch.setattr(run_view, "resolve", gone)
     closer = run_view.look_closely(folder)
     assert "plane" not in closer
     assert closer["remarks"] == ["Nodes cannot be shown without the graph. The graph is not here: fetch it."]

@@ -147,8 +147,8 @@ def compare(found: dict[str, Any]) -> None:
 
 
 def whole_run(arguments: dict[str, Any], runs: Path) -> None:
-    config, dataset = runner.resolve(run_config(arguments))
-    runner.run(config, dataset, RunStore(runs).folder_for(config), Silent(), checkpoint_every=1)
+    resolved = runner.resolve(run_config(arguments))
+    runner.run(resolved, RunStore(runs).folder_for(resolved.config), Silent(), checkpoint_every=1)
 
 
 def main(out: Path, arguments: dict[str, Any], runs: Path) -> None:

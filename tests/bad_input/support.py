@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
-from ipal.config import RunConfig, run_config
-from ipal.data.datasets import Dataset
+from ipal.config import run_config
 from ipal.runs import runner
 from ipal.runs.run_folder import RunFolder, RunStore
 from tests.support import Command, Watcher, complaint
@@ -47,15 +46,15 @@ def some_data(**changes: Any) -> Data:
     return data
 
 
-def wanted() -> tuple[RunConfig, Dataset]:
+def wanted() -> runner.Resolved:
     return runner.resolve(run_config({"dataset": GRAPH, "threads": 1, "train": {"epochs": 4, "lr_base": 0.01}}))
 
 
 def learn(runs: Path, stop_after: int | None = None) -> RunFolder:
-    config, dataset = wanted()
-    folder = RunStore(runs).folder_for(config)
+    resolved = wanted()
+    folder = RunStore(runs).folder_for(resolved.config)
     try:
-        runner.run(config, dataset, folder, Watcher(stop_after), checkpoint_every=2)
+        runner.run(resolved, folder, Watcher(stop_after), checkpoint_every=2)
     except KeyboardInterrupt:
         assert stop_after is not None
     return folder

@@ -88,18 +88,18 @@ def test_a_run_makes_as_many_writes_as_the_tests_below_think(tmp_path: Path, mon
 def test_a_full_disk_loses_nothing(
     tmp_path: Path, finished_once: Path, monkeypatch: pytest.MonkeyPatch, function: str, after: int
 ) -> None:
-    config, dataset = wanted()
-    folder = RunStore(tmp_path).folder_for(config)
+    resolved = wanted()
+    folder = RunStore(tmp_path).folder_for(resolved.config)
     with monkeypatch.context() as full:
         fill_disk(full, function, after)
         with pytest.raises(StoreError, match=r"No room on the disk.*free some space.*what was saved before is whole"):
-            runner.run(config, dataset, folder, Watcher(), checkpoint_every=2)
+            runner.run(resolved, folder, Watcher(), checkpoint_every=2)
     assert not folder.is_finished
     assert not list(folder.path.glob(".*.*")), "a half-written file was left behind"
     assert folder.checkpoint.exists() == (after > 2)
     if folder.checkpoint.exists():
         State.load(folder.checkpoint)
-    result = runner.run(config, dataset, folder, Watcher(), checkpoint_every=2)
+    result = runner.run(resolved, folder, Watcher(), checkpoint_every=2)
     expected = json.loads((finished_once / "result.json").read_text())
     for part in ("accuracy_matrix", "average_performance", "per_class", "validation", "protocol", "retained"):
         assert json.loads(json.dumps(result[part])) == expected[part]

@@ -135,10 +135,10 @@ TREE = {"dataset": GRAPH, "threads": 1, "train": {"epochs": 4, "lr_next": 1e38}}
 
 def started(runs: Path, checkpoint_every: int | None, **tree: Any) -> tuple[RunFolder, str]:
     """A run that is stopped: its folder, and the sentence."""
-    config, dataset = runner.resolve(run_config({**TREE, **tree}))
-    folder = RunStore(runs).folder_for(config)
+    resolved = runner.resolve(run_config({**TREE, **tree}))
+    folder = RunStore(runs).folder_for(resolved.config)
     with pytest.raises(NonFiniteError) as stopped:
-        runner.run(config, dataset, folder, Watcher(), checkpoint_every=checkpoint_every)
+        runner.run(resolved, folder, Watcher(), checkpoint_every=checkpoint_every)
     return folder, str(stopped.value)
 
 

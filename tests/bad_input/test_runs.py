@@ -184,20 +184,20 @@ def test_a_damaged_checkpoint_is_refused_by_run_as_well(command: Command, interr
 def test_the_checkpoint_of_another_run_is_refused(
     command: Command, interrupted: Path, tmp_path: Path, other: dict[str, Any]
 ) -> None:
-    config, dataset = runner.resolve(run_config({"dataset": GRAPH, "threads": 1, **other}))
-    folder = RunStore(tmp_path / "elsewhere").folder_for(config)
+    resolved = runner.resolve(run_config({"dataset": GRAPH, "threads": 1, **other}))
+    folder = RunStore(tmp_path / "elsewhere").folder_for(resolved.config)
     with pytest.raises(KeyboardInterrupt):
-        runner.run(config, dataset, folder, Watcher(3), checkpoint_every=1)
+        runner.run(resolved, folder, Watcher(3), checkpoint_every=1)
     shutil.copy(folder.checkpoint, interrupted / "checkpoint.safetensors")
     complaint(command("resume", interrupted.name), "does not fit")
 
 
 def test_a_run_whose_graph_has_changed_or_gone_is_refused(command: Command, tmp_path: Path) -> None:
     path = write_graph(tmp_path / "mine.npz")
-    config, dataset = runner.resolve(run_config({"dataset": str(path), "threads": 1}))
-    folder = RunStore(tmp_path / "runs").folder_for(config)
+    resolved = runner.resolve(run_config({"dataset": str(path), "threads": 1}))
+    folder = RunStore(tmp_path / "runs").folder_for(resolved.config)
     with pytest.raises(KeyboardInterrupt):
-        runner.run(config, dataset, folder, Watcher(3), checkpoint_every=1)
+        runner.run(resolved, folder, Watcher(3), checkpoint_every=1)
     before = contents(folder.path)
     write_graph(path, x=X)
     complaint(command("resume", "mine"), "mine.npz", "content has changed")

@@ -9,13 +9,14 @@ import torch
 
 from ipal.bench import interleave
 from ipal.bench.interleave import Member, run_fleet
-from ipal.config import run_config
+from ipal.config import RunConfig, run_config
 from ipal.data.datasets import Dataset, load
 from ipal.errors import DataError
 from ipal.learners import METHODS
 from ipal.learners.trained import TrainedLearner
 from ipal.runs import runner
 from ipal.runs.environment import PeakMemory
+from ipal.runs.resolved import Resolver
 from ipal.runs.run_folder import RunStore
 from ipal.runs.runner import Silent
 from tests.support import Command
@@ -33,18 +34,18 @@ def data() -> Dataset:
     return load(NAME)
 
 
-def config_of(data: Dataset, **tree: Any) -> Any:
-    return runner.resolve(run_config({"dataset": NAME, "train": {"epochs": 4}, **tree}), dataset=data)[0]
+def config_of(**tree: Any) -> RunConfig:
+    return run_config({"dataset": NAME, "train": {"epochs": 4}, **tree})
 
 
 def member(data: Dataset, folder: Path, **tree: Any) -> Member:
-    config = config_of(data, **tree)
-    return Member(config, data, RunStore(folder).folder_for(config))
+    resolved = runner.resolve(config_of(**tree), dataset=data)
+    return Member(resolved, RunStore(folder).folder_for(resolved.config))
 
 
 def alone(data: Dataset, folder: Path, **tree: Any) -> Any:
     one = member(data, folder, **tree)
-    return runner.run(one.config, data, one.folder, Silent())["accuracy_matrix"]
+    return runner.run(one.resolved, one.folder, Silent())["accuracy_matrix"]
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -89,9 +90,10 @@ def test_a_run_that_fails_takes_no_other_with_it(
 
 
 def test_runs_on_one_graph_share_its_tasks(data: Dataset) -> None:
-    one, other = (runner.stream_of(config_of(data, method=name), data) for name in ("ipal", "ewc"))
+    resolver = Resolver()
+    one, other = (resolver.resolve(config_of(method=name), data).stream for name in ("ipal", "ewc"))
     assert one is other
-    elsewhere = runner.stream_of(config_of(data, seed=1), data)
+    elsewhere = resolver.resolve(config_of(seed=1), data).stream
     assert elsewhere is not one
     assert elsewhere.task(1).graph is one.task(1).graph  # all nodes of a task, whichever are for training
 

@@ -9,11 +9,10 @@ from ipal.bench import jobs as module
 from ipal.bench.jobs import MOST_TOGETHER, Parcel, pack, split
 from ipal.bench.local_executor import room, run_all
 from ipal.bench.suite import execute
-from ipal.data.datasets import load
 from ipal.runs import runner
 from ipal.runs.run_folder import RunFolder
 from tests.bench.deadly import Deadly, Trap
-from tests.bench.support import TINY, Silent, plan, write
+from tests.bench.support import Silent, plan, write
 from tests.support import Watcher as Watching
 
 
@@ -95,7 +94,7 @@ def test_runs_made_together_are_told_one_by_one_and_fail_one_by_one(tmp_path, mo
     assert bad.folder.path.joinpath("log.txt").read_text().count("failed") == 1
     assert not ended[quick.name][1]  # it was told while the slow one was under way
     alone = RunFolder(tmp_path / "alone")
-    result = runner.run(quick.config, load(TINY), alone, Watching())
+    result = runner.run(runner.resolve(quick.config), alone, Watching())
     assert quick.folder.result()["accuracy_matrix"] == result["accuracy_matrix"]
     histories = [(folder.path / "history.csv").read_text() for folder in (quick.folder, alone)]
     assert histories[0] == histories[1]

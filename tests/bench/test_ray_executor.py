@@ -17,7 +17,6 @@ from ipal.bench import ray_executor
 from ipal.bench.experiment_file import read_experiment
 from ipal.bench.jobs import Parcel
 from ipal.bench.suite import execute, make_engine, prepare
-from ipal.data.datasets import load
 from ipal.errors import ConfigError
 from ipal.runs import runner
 from ipal.runs.manifest import manifest_path
@@ -76,7 +75,7 @@ def test_a_cluster_gives_the_same_results_even_if_its_processes_die(address, tmp
     file = read_experiment(write(tmp_path, entries, SLOW))
     alone, spread = (prepare([file], tmp_path / name) for name in ("alone", "spread"))
     for job in alone.jobs.values():
-        runner.run(job.config, load(job.config.dataset), job.folder, Watcher())
+        runner.run(runner.resolve(job.config), job.folder, Watcher())
     execute(alone, 1, Silent())
 
     graves = tmp_path / "graves"

@@ -26,9 +26,9 @@ DRAWN = "html[data-drawn=all]"
 def one_run(tiny: Dataset, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The address of the page of a real run, its nodes and audit included."""
     runs = tmp_path_factory.mktemp("runs")
-    config, dataset = runner.resolve(run_config({"dataset": tiny.name, "train": {"epochs": 3}}), dataset=tiny)
-    folder = RunStore(runs).folder_for(config)
-    runner.run(config, dataset, folder, Watcher())
+    resolved = runner.resolve(run_config({"dataset": tiny.name, "train": {"epochs": 3}}), dataset=tiny)
+    folder = RunStore(runs).folder_for(resolved.config)
+    runner.run(resolved, folder, Watcher())
     return make_page([folder], folder.path / "report.html", look_closely(folder)).as_uri()
 
 

@@ -35,8 +35,8 @@ def assert_same_model(one: Path, other: Path) -> None:
 def interrupted_run(runs: Path, dataset: str = GRAPH, after: int = 4, root: Path | None = None) -> Path:
     """A run like SMALL that was stopped in its second task."""
     asked = run_config({"dataset": dataset, "threads": 1, "train": {"epochs": 3}})
-    config, graph = runner.resolve(asked, root)
-    folder = RunStore(runs).folder_for(config)
+    resolved = runner.resolve(asked, root)
+    folder = RunStore(runs).folder_for(resolved.config)
     with pytest.raises(KeyboardInterrupt):
-        runner.run(config, graph, folder, Watcher(after), checkpoint_every=2, data_root=root)
+        runner.run(resolved, folder, Watcher(after), checkpoint_every=2, data_root=root)
     return folder.path

@@ -60,29 +60,51 @@ def make() -> SimpleNamespace:
     return SimpleNamespace(x=x, edge_index=edges, y=y)
 
 
+class Halves(ipal.TaskStream):
+    \"\"\"Every task again at the end, with the same nodes.\"\"\"
+
+    name = "toy-stream"
+
+    class Settings(ipal.Stream.Settings):
+        again: int = Field(1, ge=0)
+        \"\"\"How often.\"\"\"
+
+    @classmethod
+    def of(cls, dataset, config):
+        stream = super().of(dataset, config.model_copy(update={"split": (2, 2)}))
+        stream.classes = stream.classes * (1 + cls.Settings(**config.protocol.stream.settings).again)
+        return stream
+
+    def task(self, index):
+        return super().task(index % 2)
+
+    def exams(self, learned):
+        first = super().exams(min(learned, 1))
+        return [first[index % 2] for index in range(learned + 1)]
+
+
+def worst_task(scores):
+    \"\"\"Lowest accuracy of a task at the end.\"\"\"
+    return scores.test[-1].min()
+
+
+worst = ipal.Metric("worst", worst_task)
 graph = ipal.DatasetEntry("toy-graph", "Four classes that are not there.", make=make, split=(2, 2))
 """
 ENTRIES = {
     "ipal.methods": {"toy-method": "toys:Toy"},
     "ipal.encoders": {"toy-encoder": "toys:ToyEncoder"},
     "ipal.datasets": {"toy-graph": "toys:graph"},
+    "ipal.streams": {"toy-stream": "toys:Halves"},
+    "ipal.metrics": {"worst_task": "toys:worst"},
 }
-RUN = [
-    "run",
-    "--dataset",
-    "toy-graph",
-    "--method",
-    "toy-method",
-    "--set",
-    "train.epochs=3",
-    "--set",
-    "encoder.kind=toy-encoder",
-]
+SET = ("--set", "train.epochs=3", "--set", "encoder.kind=toy-encoder", "--set", "protocol.stream=toy-stream")
+RUN = ["run", "--dataset", "toy-graph", "--method", "toy-method", *SET]
 EXPERIMENT = """
 kind: study
 seeds: 2
 PLUGINS
-all: {dataset: toy-graph, train.epochs: 2, toy-method.strength: 2}
+all: {dataset: toy-graph, train.epochs: 2, toy-method.strength: 2, protocol.stream: {name: toy-stream, again: 1}}
 entries: {bare: , mine: {method: toy-method}}
 """
 
@@ -118,15 +140,16 @@ def plugin_file(folder: Path, text: str = TOYS) -> Path:
 
 
 def stopped(runs: Path, path: Path | None) -> Path:
-    """The run of RUN, interrupted in its second task."""
+    """The run of RUN, interrupted in its third task, which was tested before it was learned."""
     if path:
         library.load_plugin(path)
     settings = {"train": {"epochs": 3}, "encoder": {"kind": "toy-encoder"}}
-    asked = run_config({"dataset": "toy-graph", "method": "toy-method", **settings})
-    config, graph = runner.resolve(asked)
-    folder = RunStore(runs).folder_for(config)
+    protocol = {"stream": {"name": "toy-stream", "again": 1}}
+    asked = run_config({"dataset": "toy-graph", "method": "toy-method", "protocol": protocol, **settings})
+    resolved = runner.resolve(asked)
+    folder = RunStore(runs).folder_for(resolved.config)
     with pytest.raises(KeyboardInterrupt):
-        runner.run(config, graph, folder, Watcher(4), checkpoint_every=2)
+        runner.run(resolved, folder, Watcher(7), checkpoint_every=2)
     return folder.path
 
 
@@ -145,6 +168,11 @@ def test_a_toy_goes_through_every_command(command: Command, door: Door, tmp_path
     stored = command("show", folder, "--json")
     assert stored.json == {**run, "run": str(folder.resolve())}
     assert name in command("show", folder).out
+    assert run["protocol"]["stream"] == {"name": "toy-stream", "again": 1}
+    assert [one is None for one in run["before_learning"]] == [True, True, False, False]
+    assert run["metrics"]["forward_transfer"] is not None
+    assert run["metrics"]["worst_task"] == min(run["accuracy_matrix"][-1])
+    assert "Lowest accuracy of a task at the end" in command("show", folder, *with_toys).out
 
     assert_same_model(resumed(command, door, tmp_path), folder)
 
@@ -166,6 +194,7 @@ def test_a_toy_goes_through_every_command(command: Command, door: Door, tmp_path
         assert done.code == 0, done.err
     page = Path("page.html").read_text()
     assert "toy-method" in page
+    assert "Lowest accuracy of a task at the end" in page
     if with_toys:
         assert "--plugin toys.py" in page
     complaint(command("forget", folder, "--class", "1", *with_toys), "'toy-method': only models of analytic")
@@ -182,7 +211,14 @@ def resumed(command: Command, door: Door, tmp_path: Path) -> Path:
 
 
 def test_lists_say_where_a_toy_comes_from(command: Command, door: Door) -> None:
-    for what, name in (("methods", "toy-method"), ("encoders", "toy-encoder"), ("datasets", "toy-graph")):
+    names = {
+        "methods": "toy-method",
+        "encoders": "toy-encoder",
+        "streams": "toy-stream",
+        "metrics": "worst_task",
+        "datasets": "toy-graph",
+    }
+    for what, name in names.items():
         done = command("list", what, *door.options)
         assert f"{name} is from {door.origin}" in done.out
         (row,) = (row for row in command("list", what, *door.options, "--json").json if row["name"] == name)
@@ -211,8 +247,9 @@ def test_a_bench_by_both_doors(command: Command, door: Door, tmp_path: Path, mon
     assert again == " ".join(["ipal bench toys.yaml", *door.options])
     assert command("report", "--html").code == 0
     assert "mine" in Path("report/runs.html").read_text()
-    assert command("report").code == 0
+    assert command("report", *door.options).code == 0
     assert "mine" in Path("report/details-toys.md").read_text()
+    assert "worst ↑" in Path("report/metrics-toys.md").read_text()
 
 
 def test_a_job_names_the_plugins_that_its_process_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,6 +341,14 @@ BAD = {
         "@dataclass(kw_only=True, eq=False)\nclass Mine(ipal.Bare):\n    'One.'\n    a: float\n    name: "
         "ClassVar[str] = 'mine'\n",
         "line 6) cannot be used as a method: The setting 'mine.a' is missing",
+    ),
+    "a bad metric": (
+        "def mine(scores):\n    return scores.tset\nx = ipal.Metric('mine', mine)\n",
+        "line 7) cannot be used as a metric: AttributeError",
+    ),
+    "no stream": (
+        "class Mine(ipal.Stream):\n    name = 'm'\n",
+        "line 5) is no complete stream: it lacks exams, of, task",
     ),
     "a dataset of nothing": ("x = ipal.DatasetEntry('mine', '')\n", "line 5) cannot be used as a dataset: it says"),
     "nothing": ("", "defines nothing of its own that has a name"),

@@ -21,8 +21,8 @@ from ipal.data.streams import (
     cut_classes,
     default_split,
     order_classes,
-    shorten,
 )
+from ipal.data.streams.splits import shorten
 from ipal.errors import DataError
 from ipal.learners import IPAL
 
@@ -88,7 +88,7 @@ def test_an_isolated_task_keeps_only_edges_among_its_own_classes(tiny_stream: Ta
 
 
 def test_the_training_view_has_no_place_for_other_labels():
-    assert [field.name for field in dataclasses.fields(Task)] == ["graph", "nodes", "labels"]
+    assert [field.name for field in dataclasses.fields(Task)] == ["graph", "nodes", "labels", "origin"]
 
 
 def learned_state(stream: TaskStream, tasks: int) -> dict[str, torch.Tensor]:

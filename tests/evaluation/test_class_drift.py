@@ -31,7 +31,7 @@ class Shown:
     """A learner that gives what is written on the nodes: the class it takes them for, and where they lie."""
 
     def look(self, graph: Graph) -> Look:
-        return Look(graph.x[:, 0].astype(np.int64), torch.from_numpy(graph.x[:, 1:]))
+        return Look(graph.x[:, 0].astype(np.int64), torch.from_numpy(graph.x[:, 1:]), torch.zeros(len(graph.x), 0))
 
 
 def exam(labels: list[int], taken_for: list[int], places: list[float]) -> Exam:
@@ -112,7 +112,7 @@ def test_whereabouts_survive_saving():
 
 @pytest.mark.parametrize("method", ["ipal", "bare", "analytic"])
 def test_a_run_stores_what_stands_behind_its_numbers(method, tmp_path):
-    config, dataset = runner.resolve(
+    resolved = runner.resolve(
         run_config(
             {
                 "dataset": "synthetic:nodes=240,classes=6,features=16,signal=3,seed=1",
@@ -121,8 +121,8 @@ def test_a_run_stores_what_stands_behind_its_numbers(method, tmp_path):
             }
         )
     )
-    folder = RunStore(tmp_path).folder_for(config)
-    result = runner.run(config, dataset, folder, Watcher())
+    folder = RunStore(tmp_path).folder_for(resolved.config)
+    result = runner.run(resolved, folder, Watcher())
     confused = folder.confusion()
     assert confused["classes"] == ["0", "1", "2", "3", "4", "5"]
     assert len(confused["after_task"]) == 3

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ipal.evaluation import metrics
+from ipal.evaluation.metrics import Before, Scores
 
 NAN = float("nan")
 
@@ -16,13 +17,13 @@ MATRIX = np.array([[90.0, NAN, NAN], [60.0, 80.0, NAN], [30.0, 50.0, 100.0]])
 
 def test_average_performance_by_hand() -> None:
     # The last row: (30 + 50 + 100) / 3. The last column or the diagonal would give 100 and 90.
-    assert metrics.average_performance(MATRIX) == pytest.approx(60)
+    assert metrics.average_performance(Scores(MATRIX)) == pytest.approx(60)
 
 
 def test_average_forgetting_by_hand() -> None:
     # Last row minus diagonal, without the last task: ((30 - 90) + (50 - 80)) / 2. Forgetting is negative, and the
     # task just learned, which cannot have been forgotten, is not averaged in (that would be -30).
-    assert metrics.average_forgetting(MATRIX) == pytest.approx(-45)
+    assert metrics.average_forgetting(Scores(MATRIX)) == pytest.approx(-45)
 
 
 def test_average_performance_curve_by_hand() -> None:
@@ -31,16 +32,67 @@ def test_average_performance_curve_by_hand() -> None:
 
 def test_what_stands_above_the_diagonal_is_never_read() -> None:
     other = np.where(np.isnan(MATRIX), -1e9, MATRIX)
-    assert metrics.average_performance(other) == metrics.average_performance(MATRIX)
-    assert metrics.average_forgetting(other) == metrics.average_forgetting(MATRIX)
+    assert metrics.average_performance(Scores(other)) == metrics.average_performance(Scores(MATRIX))
+    assert metrics.average_forgetting(Scores(other)) == metrics.average_forgetting(Scores(MATRIX))
     assert metrics.average_performance_curve(other) == metrics.average_performance_curve(MATRIX)
 
 
 def test_one_task_has_a_performance_and_no_forgetting() -> None:
     one = np.array([[70.0]])
-    assert metrics.average_performance(one) == 70
-    assert metrics.average_forgetting(one) == 0
+    assert metrics.average_performance(Scores(one)) == 70
+    assert metrics.average_forgetting(Scores(one)) == 0
     assert metrics.average_performance_curve(one) == [70]
+
+
+def test_learning_accuracy_by_hand() -> None:
+    # The diagonal: (90 + 80 + 100) / 3.
+    assert metrics.learning_accuracy(Scores(MATRIX)) == pytest.approx(90)
+
+
+def test_backward_transfer_by_hand() -> None:
+    assert metrics.backward_transfer(Scores(MATRIX)) == pytest.approx(((30 - 90) + (50 - 80)) / 2)
+    assert metrics.backward_transfer(Scores(np.array([[70.0]]))) is None
+
+
+def test_macro_f1_by_hand() -> None:
+    # a: 3 of 4 right and 1 of b taken for it, F1 = 6 / (6 + 1 + 1). b: 1 of 2 right, 1 of a taken for it: 2 / (2 + 2).
+    # c: none of its 2 nodes right, nothing taken for it: 0. d is only ever a wrong answer and is no class of the mean.
+    # e has no test node.
+    found = {"a": {"a": 3, "b": 1}, "b": {"a": 1, "b": 1}, "c": {"d": 2}, "e": {"e": 0}}
+    assert metrics.macro_f1(Scores(MATRIX, confusion=found)) == pytest.approx(100 * (6 / 8 + 2 / 4 + 0) / 3)
+    assert metrics.macro_f1(Scores(MATRIX)) is None
+
+
+def test_forward_transfer_by_hand() -> None:
+    # Tasks 2 and 4 were tested before they were learned, among 4 and 5 classes: ((40 - 25) + (10 - 20)) / 2.
+    before = [None, Before(40.0, 25.0), None, Before(10.0, 20.0)]
+    assert metrics.forward_transfer(Scores(MATRIX, before=before)) == pytest.approx(2.5)
+    assert metrics.forward_transfer(Scores(MATRIX, before=[None, None, None])) is None
+
+
+def test_a_metric_that_is_no_number_is_not_defined() -> None:
+    def odd(scores: Scores) -> float:
+        """Infinite."""
+        return float("inf")
+
+    assert metrics.Metric("odd", odd)(Scores(MATRIX)) is None
+    assert (metrics.Metric("odd", odd).name, metrics.Metric("odd", odd).about) == ("odd", "Infinite")
+
+
+def test_stored_scores_are_those_after_each_task() -> None:
+    rows = [[None if np.isnan(value) else value for value in row] for row in MATRIX.tolist()]
+    result = {
+        "accuracy_matrix": rows,
+        "validation": {},
+        "before_learning": [None, {"accuracy": 9.0, "chance": 4.0}, None],
+    }
+    confusion = {"classes": ["7", "8"], "after_task": [[(0, 0, 2)], [(0, 1, 2)], [(0, 0, 1), (1, 0, 5)]]}
+    first, second, third = metrics.stored_scores(result, confusion)
+    assert (first.test.tolist(), first.validation, list(first.before)) == ([[90.0]], None, [None])
+    assert second.confusion == {"7": {"8": 2}}
+    assert third.confusion == {"7": {"7": 1}, "8": {"7": 5}}
+    assert metrics.measured(third)["forward_transfer"] == 5.0
+    assert [one.confusion for one in metrics.stored_scores(result, None)] == [None] * 3
 
 
 def lower(rows: list[list[float]]) -> NDArray[np.float64]:
@@ -58,13 +110,13 @@ triangles = st.integers(1, 6).flatmap(
 @given(st.lists(percent, min_size=1, max_size=6))
 def test_average_forgetting_is_zero_where_every_column_is_constant(accuracies: list[float]) -> None:
     constant = lower([accuracies[:t] for t in range(1, len(accuracies) + 1)])
-    assert metrics.average_forgetting(constant) == 0
+    assert metrics.average_forgetting(Scores(constant)) == 0
 
 
 @settings(deadline=None, max_examples=50)
 @given(triangles)
 def test_average_performance_lies_between_the_worst_and_the_best_of_the_last_row(rows: tuple[list[float], ...]) -> None:
-    performance = metrics.average_performance(lower(list(rows)))
+    performance = metrics.average_performance(Scores(lower(list(rows))))
     assert min(rows[-1]) - 1e-9 <= performance <= max(rows[-1]) + 1e-9
 
 

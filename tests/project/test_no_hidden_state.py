@@ -44,7 +44,6 @@ ALLOWED = {
     "runs/environment.py:_git_commit",
     "runs/environment.py:_processor",
     "runs/environment.py:_version",
-    "runs/runner.py:_streams",
     "system/memory_budget.py:_current",
     "system/tracing.py:global _recorder",
 }

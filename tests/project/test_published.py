@@ -16,8 +16,8 @@ def cs(real_data, tmp_path_factory):
 
     def run(method: str = "ipal", train: dict | None = None, **settings: object) -> dict:
         tree = {"dataset": "cs", "method": method, "train": train or {}, method: settings}
-        config, graph = runner.resolve(run_config(tree), real_data)
-        return runner.run(config, graph, RunStore(runs).folder_for(config), Stop())
+        resolved = runner.resolve(run_config(tree), real_data)
+        return runner.run(resolved, RunStore(runs).folder_for(resolved.config), Stop())
 
     return run
 

@@ -28,10 +28,10 @@ def test_every_script_can_be_imported(path: Path, monkeypatch: pytest.MonkeyPatc
 def test_the_study_of_encoders_scores_every_variant(monkeypatch: pytest.MonkeyPatch) -> None:
     script = imported(PROJECT / "scripts" / "encoder_study.py", monkeypatch)
     monkeypatch.setattr("ipal.learners.analytic.learner.EXPANSIONS", (64,))
-    config, dataset = runner.resolve(
+    resolved = runner.resolve(
         run_config({"dataset": "synthetic:nodes=120,classes=4,features=16,signal=3,seed=1", "train": {"epochs": 2}})
     )
-    found = dict(script["study"](config, dataset))
+    found = dict(script["study"](resolved))
     records = [{"variant": name, "seed": 0, **score} for name, scores in found.items() for score in scores]
     adapted = [f"adapted, {carry}" for carry in ("ignored", "to zero", "to identity", "exact")]
     assert list(found) == ["propagated", "ipal", *adapted, "frozen, linear", "frozen", "propagated+frozen"]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ipal.config import run_config
-from ipal.evaluation.metrics import average_forgetting, average_performance, average_performance_curve
+from ipal.evaluation.metrics import Scores, average_forgetting, average_performance, average_performance_curve
 from ipal.runs.manifest import GridPoint, Manifest, ManifestRow
 from ipal.runs.run_folder import RunStore
 
@@ -34,13 +34,13 @@ def write_run(
     full = np.full((size, size), np.nan)
     for index, row in enumerate(matrix):
         full[index, : len(row)] = row
-    performance = average_performance(full)
+    performance = average_performance(Scores(full))
     result = {
         "method": method,
         "dataset": dataset,
         "seed": seed,
         "average_performance": performance,
-        "average_forgetting": average_forgetting(full),
+        "average_forgetting": average_forgetting(Scores(full)),
         "average_performance_curve": average_performance_curve(full),
         "accuracy_matrix": [[None if np.isnan(value) else value for value in row] for row in full.tolist()],
         "validation": {"average_performance": performance if validation is None else validation},

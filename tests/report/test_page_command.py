@@ -129,14 +129,14 @@ def test_the_command_makes_the_same_run(
     tree: dict[str, Any] = {"dataset": TINY}
     for name, value in way.items():
         tree = override(tree, nested(name, value))
-    config, _ = runner.resolve(run_config(tree))
+    config = runner.resolve(run_config(tree)).config
     method = METHODS.find(config.method)
     plain = method.from_settings({}).settings()
     defaults = {name: plain[name] for name in method.own_settings()} if knows_defaults else None
     words = shlex.split(reproducing(config, defaults))
     reached: list[str] = []
     commands = sys.modules["ipal.cli.app"]  # under this name the package has the application itself
-    monkeypatch.setattr(commands, "_execute", lambda complete, graph, folder, *_: reached.append(folder.path.name))
+    monkeypatch.setattr(commands, "_execute", lambda resolved, folder, *_: reached.append(folder.path.name))
     assert command(*words[1:]).code == 0
     assert reached == [RunStore(Path("runs")).folder_for(config).path.name]
     if knows_defaults:

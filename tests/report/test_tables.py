@@ -115,7 +115,10 @@ def test_csv_holds_every_number_in_full(runs):
     for seed, name in enumerate(ipal.runs):
         result = json.loads((runs / name / "result.json").read_text())
         found = {row["score"]: float(row["value"]) for row in rows if (row["row"], row["seed"]) == ("IPAL", str(seed))}
-        assert found == {"AP": result["average_performance"], "AF": result["average_forgetting"]}
+        diagonal = [row[task] for task, row in enumerate(result["accuracy_matrix"])]
+        performance, forgetting = result["average_performance"], result["average_forgetting"]
+        assert found.pop("LA") == pytest.approx(sum(diagonal) / len(diagonal))
+        assert found == {"AP": performance, "AF": forgetting, "BWT": forgetting}
     ewc = {row["statistic"]: float(row["value"]) for row in rows if row["row"] == "EWC" and row["score"] == "AP"}
     assert ewc["mean"] == pytest.approx(50.0)
     assert ewc["deviation"] == pytest.approx(2.0)

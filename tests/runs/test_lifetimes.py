@@ -89,8 +89,8 @@ def alive() -> "Counter[str]":
 
 def made_run(data: Dataset, folder: Path, observer: Any = None, method: str = "ipal", **tree: Any) -> None:
     tree = {"dataset": NAME, "method": method, "train": {"epochs": 3}, method: QUICK.get(method, {}), **tree}
-    config, _ = runner.resolve(run_config(tree), dataset=data)
-    runner.run(config, data, RunStore(folder).folder_for(config), observer or Silent(), checkpoint_every=1)
+    resolved = runner.resolve(run_config(tree), dataset=data)
+    runner.run(resolved, RunStore(folder).folder_for(resolved.config), observer or Silent(), checkpoint_every=1)
 
 
 def test_what_is_held_is_counted(data: Dataset) -> None:
@@ -132,11 +132,11 @@ def test_nothing_of_a_failed_run_stays(
 
     monkeypatch.setattr(IPAL, "end_task", fails)
     monkeypatch.setattr(interleave, "LANES", 2)
-    configs = [
-        runner.resolve(run_config({"dataset": NAME, "seed": seed, "train": {"epochs": 3}}), dataset=data)[0]
+    runs = [
+        runner.resolve(run_config({"dataset": NAME, "seed": seed, "train": {"epochs": 3}}), dataset=data)
         for seed in range(4)
     ]
-    members = [Member(config, data, RunStore(tmp_path).folder_for(config)) for config in configs]
+    members = [Member(one, RunStore(tmp_path).folder_for(one.config)) for one in runs]
     failed = []
     before = alive()
     run_fleet(members, lambda place, error: failed.append((place, type(error))))
@@ -254,8 +254,8 @@ def test_a_step_that_cannot_be_recorded_leaves_nothing(monkeypatch: pytest.Monke
 
 def test_without_a_way_to_clear_workspaces_no_step_is_recorded(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = IPAL(train={"epochs": 1})  # type: ignore[arg-type]
-    config, _ = runner.resolve(run_config({"dataset": NAME}), dataset=data)
-    for _ in learner.learn(runner.stream_of(config, data).task(0)):
+    resolved = runner.resolve(run_config({"dataset": NAME}), dataset=data)
+    for _ in learner.learn(resolved.stream.task(0)):
         pass
     monkeypatch.setattr(learner, "generator_", SimpleNamespace(device=torch.device("cuda")))
     monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)

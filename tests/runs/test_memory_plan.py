@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from ipal.config import RunConfig, Sampling, run_config
+from ipal.config import Sampling, run_config
 from ipal.data import datasets
 from ipal.data.graph import Graph
-from ipal.data.streams import TaskStream
 from ipal.errors import CapacityError
 from ipal.learners import IPAL
-from ipal.runs import memory_plan, runner
+from ipal.runs import memory_plan
+from ipal.runs.resolved import Resolved, resolve
 from ipal.system.memory_budget import Budget
 
 GRAPH = "synthetic:nodes=40000,classes=6,features=100,degree=150"
@@ -28,9 +28,8 @@ def large() -> datasets.Dataset:
     return datasets.load(GRAPH)
 
 
-def resolved(large: datasets.Dataset, **tree: Any) -> tuple[RunConfig, TaskStream]:
-    config, _ = runner.resolve(run_config({"dataset": GRAPH, **tree}), dataset=large)
-    return config, runner.stream_of(config, large)
+def resolved(large: datasets.Dataset, **tree: Any) -> Resolved:
+    return resolve(run_config({"dataset": GRAPH, **tree}), dataset=large)
 
 
 @pytest.mark.parametrize(
@@ -48,67 +47,65 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 
 def test_the_fastest_way_that_fits_is_taken(large: datasets.Dataset) -> None:
     narrow = {"hidden": 16, "width": 16}
-    config, stream = resolved(large, protocol={"train_graph": "seen", "test_graph": "seen"}, encoder=narrow)
-    full, sampled, chunked = memory_plan.ways(config, large, stream)
+    config = resolved(large, protocol={"train_graph": "seen", "test_graph": "seen"}, encoder=narrow)
+    full, sampled, chunked = memory_plan.ways(config)
     assert full.bytes > sampled.bytes > chunked.bytes
     for way in (full, sampled, chunked):
-        found = memory_plan.fitted(config, large, stream, way.bytes)
+        found = memory_plan.fitted(config, way.bytes)
         assert found.name == way.name
         assert found.config.protocol.batch == ("full" if way is full else Sampling())
         assert found.budget == Budget(0 if way is chunked else None)
     # What the limit leaves is for arrays that could lie in files, and for what could be made in pieces.
-    assert memory_plan.ways(config, large, stream, chunked.bytes + 1000)[-1].budget == Budget(1000)
+    assert memory_plan.ways(config, chunked.bytes + 1000)[-1].budget == Budget(1000)
     with pytest.raises(CapacityError, match="even chunked"):
-        memory_plan.fitted(config, large, stream, chunked.bytes - 1)
+        memory_plan.fitted(config, chunked.bytes - 1)
 
 
 def test_batches_that_were_asked_for_stay(large: datasets.Dataset) -> None:
     mine = {"nodes": 50, "fanouts": [3, 3]}
-    config, stream = resolved(large, protocol={"batch": mine})
-    names = [way.name for way in memory_plan.ways(config, large, stream)]
+    config = resolved(large, protocol={"batch": mine})
+    names = [way.name for way in memory_plan.ways(config)]
     assert names == ["sampled", "chunked"]
-    assert memory_plan.fitted(config, large, stream, 2**40).config == config
+    assert memory_plan.fitted(config, 2**40).config == config.config
 
 
 @pytest.mark.parametrize("method", ["analytic", "ncm"])
 def test_what_has_no_batches_is_full_or_chunked(large: datasets.Dataset, method: str) -> None:
-    config, stream = resolved(large, method=method)
-    full, chunked = memory_plan.ways(config, large, stream)
-    assert (full.config, chunked.config) == (config, config)
+    config = resolved(large, method=method)
+    full, chunked = memory_plan.ways(config)
+    assert (full.config, chunked.config) == (config.config, config.config)
     assert full.bytes > chunked.bytes
 
 
 @pytest.mark.parametrize("method", ["ewc", "mas", "twp"])
 def test_what_looks_at_whole_tasks_says_so_beforehand(large: datasets.Dataset, method: str) -> None:
     small = {"batch": {"nodes": 50, "fanouts": [3, 3]}}
-    config, stream = resolved(large, method=method, protocol=small)
-    plain, _ = resolved(large, method="bare", protocol=small)
-    least, enough = (memory_plan.ways(one, large, stream)[-1].bytes for one in (plain, config))
-    _, together = memory_plan.task_extents(large.graph, stream)
+    config = resolved(large, method=method, protocol=small)
+    plain = resolved(large, method="bare", protocol=small)
+    least, enough = (memory_plan.ways(one)[-1].bytes for one in (plain, config))
+    _, together = memory_plan.task_extents(large.graph, config.stream)
     assert enough - memory_plan.BASE > together.operators
-    assert memory_plan.fitted(plain, large, stream, least).name == "chunked"
+    assert memory_plan.fitted(plain, least).name == "chunked"
     with pytest.raises(CapacityError, match="even chunked"):
-        memory_plan.fitted(config, large, stream, least)
+        memory_plan.fitted(config, least)
 
 
 def test_all_tasks_kept_as_one_are_counted(large: datasets.Dataset) -> None:
-    config, stream = resolved(large, method="joint")
-    plain, _ = resolved(large, method="bare")
-    _, together = memory_plan.task_extents(large.graph, stream)
-    for joint, bare in zip(
-        memory_plan.ways(config, large, stream), memory_plan.ways(plain, large, stream), strict=True
-    ):
+    config = resolved(large, method="joint")
+    plain = resolved(large, method="bare")
+    _, together = memory_plan.task_extents(large.graph, config.stream)
+    for joint, bare in zip(memory_plan.ways(config), memory_plan.ways(plain), strict=True):
         assert joint.bytes - bare.bytes >= 4 * (together.copy - together.dense)
 
 
 def test_a_covariance_is_counted(large: datasets.Dataset) -> None:
     wide = dataclasses.replace(large, graph=Graph.of(np.zeros((40000, 9000), np.float32), large.graph.neighbours))
-    config, stream = resolved(wide, method="slda")
-    assert all(way.bytes > memory_plan.BASE + 4 * 9000**2 for way in memory_plan.ways(config, wide, stream))
+    config = resolved(wide, method="slda")
+    assert all(way.bytes > memory_plan.BASE + 4 * 9000**2 for way in memory_plan.ways(config))
 
 
 def test_the_largest_task_is_the_one_with_most_edges(large: datasets.Dataset) -> None:
-    _, stream = resolved(large)
+    stream = resolved(large).stream
     sizes = [(task.graph.num_nodes, task.graph.num_edges) for task in map(stream.task, range(len(stream)))]
     most = max(sizes, key=sum)
     largest, together = memory_plan.task_extents(large.graph, stream)
@@ -131,12 +128,12 @@ def test_missing_memory_is_known_by_its_errors(error: Exception) -> None:
 
 
 def test_out_of_memory_is_answered_with_what_would_fit(large: datasets.Dataset) -> None:
-    config, stream = resolved(large, protocol={"train_graph": "seen"})
-    assert "--set protocol.batch.nodes=2000" in str(memory_plan.explained(config, large, stream))
-    config, stream = resolved(large, protocol={"batch": {"nodes": 1000}})
-    assert "--set protocol.batch.nodes=500" in str(memory_plan.explained(config, large, stream))
-    config, stream = resolved(large, method="analytic")
-    assert "--set analytic.expansion=" in str(memory_plan.explained(config, large, stream))
+    config = resolved(large, protocol={"train_graph": "seen"})
+    assert "--set protocol.batch.nodes=2000" in str(memory_plan.explained(config))
+    config = resolved(large, protocol={"batch": {"nodes": 1000}})
+    assert "--set protocol.batch.nodes=500" in str(memory_plan.explained(config))
+    config = resolved(large, method="analytic")
+    assert "--set analytic.expansion=" in str(memory_plan.explained(config))
 
 
 def test_out_of_memory_is_one_sentence_of_a_command(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,8 @@ class Stop:
     def started(self, tasks: int, epochs: int, done: int) -> None:
         self.done = done
 
+    def learned(self, *_: object) -> None: ...
+
     def task(self, index: int, row: Row) -> None:
         if index + 1 == self.tasks:
             raise KeyboardInterrupt
@@ -49,9 +51,9 @@ def tiny_config(method: str = "ipal", **changes: object) -> RunConfig:
 
 
 def run(config: RunConfig, runs: Path, observer: Stop | None = None) -> RunFolder:
-    complete, dataset = runner.resolve(config)
-    folder = RunStore(runs).folder_for(complete)
-    runner.run(complete, dataset, folder, observer or Stop(), checkpoint_every=3)
+    resolved = runner.resolve(config)
+    folder = RunStore(runs).folder_for(resolved.config)
+    runner.run(resolved, folder, observer or Stop(), checkpoint_every=3)
     return folder
 
 
@@ -195,13 +197,13 @@ def test_another_seed_gives_other_numbers(tmp_path):
 
 
 def test_a_graph_that_changed_since_is_not_resumed(tmp_path):
-    complete, _ = runner.resolve(tiny_config())
-    changed = complete.model_copy(update={"dataset": TINY + ",seed=9"})
+    resolved = runner.resolve(tiny_config())
+    changed = resolved.config.model_copy(update={"dataset": TINY + ",seed=9"})
     with pytest.raises(StoreError, match="has changed"):
         runner.resolve(changed)
 
 
 def test_a_run_too_short_for_a_checkpoint_knows_its_peak_memory(tmp_path: Path) -> None:
-    complete, dataset = runner.resolve(tiny_config(train={"epochs": 1}))
-    folder = RunStore(tmp_path).folder_for(complete)
-    assert runner.run(complete, dataset, folder, Stop(), checkpoint_every=1000)["peak_memory_bytes"] > 10**7
+    resolved = runner.resolve(tiny_config(train={"epochs": 1}))
+    folder = RunStore(tmp_path).folder_for(resolved.config)
+    assert runner.run(resolved, folder, Stop(), checkpoint_every=1000)["peak_memory_bytes"] > 10**7

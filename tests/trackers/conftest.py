@@ -21,12 +21,12 @@ SMALL = {
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunFolder]:
     """The same run of three tasks twice: finished, and interrupted in its second task."""
-    config, dataset = runner.resolve(run_config(SMALL))
+    resolved = runner.resolve(run_config(SMALL))
     folders = {}
     for name, stop in (("finished", None), ("unfinished", 5)):
-        folders[name] = RunStore(tmp_path_factory.mktemp(name)).folder_for(config)
+        folders[name] = RunStore(tmp_path_factory.mktemp(name)).folder_for(resolved.config)
         with suppress(KeyboardInterrupt):
-            runner.run(config, dataset, folders[name], Watcher(stop), checkpoint_every=1)
+            runner.run(resolved, folders[name], Watcher(stop), checkpoint_every=1)
     assert folders["finished"].is_finished
     assert folders["unfinished"].status == "resumable"
     return folders

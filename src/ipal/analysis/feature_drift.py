@@ -7,6 +7,7 @@ A measurement is two files: arrays to draw (NAME.npz), then numbers (NAME.json),
 
 import io
 import json
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,15 +17,14 @@ import torch
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from ipal.config import RunConfig, Tree, run_config
-from ipal.data.datasets import Dataset
-from ipal.data.streams import Labels, TaskStream
+from ipal.config import Tree, run_config
+from ipal.data.streams import Labels, Task
 from ipal.errors import ConfigError, DataError
-from ipal.evaluation.evaluate import evaluate
 from ipal.learners import METHODS, Learner
 from ipal.learners.trained import TrainedLearner
 from ipal.nn import losses
 from ipal.runs import runner
+from ipal.runs.resolved import Resolved, Resolver
 from ipal.runs.run_folder import RunStore
 from ipal.system.files import make_folder, write_atomically
 
@@ -100,39 +100,33 @@ def class_drift(before: Array, after: Array) -> dict[str, float] | None:
 # ---------------------------------------------------------------------- measurements
 
 
-def plan(
-    tree: Mapping[str, Any], methods: Sequence[str], seeds: int, root: Path | None
-) -> tuple[list[RunConfig], Dataset]:
-    """The configurations to measure, complete, and their graph. Settings under a method's name are its alone."""
+def plan(tree: Mapping[str, Any], methods: Sequence[str], seeds: int, root: Path | None) -> list[Resolved]:
+    """The runs to measure. Settings under a method's name are its alone."""
     for method in methods:
         if not issubclass(METHODS.find(method), TrainedLearner):
             raise ConfigError(f"'{method}' trains no encoder: its features stay where they are, so nothing can drift.")
-    configs: list[RunConfig] = []
-    dataset: Dataset | None = None
+    runs, resolver = list[Resolved](), Resolver(root)
     for method in dict.fromkeys(methods):
         mine: Tree = {key: value for key, value in tree.items() if key == method or key not in methods}
-        for seed in range(seeds):
-            config = run_config({**mine, "method": method, "seed": seed})
-            config, dataset = runner.resolve(config, root, dataset=dataset)
-            configs.append(config)
-    if dataset is None:
+        runs += [resolver.resolve(run_config({**mine, "method": method, "seed": seed})) for seed in range(seeds)]
+    if not runs:
         raise ConfigError("There is nothing to measure: name at least one method, as --methods pr,pcl.")
-    if len(configs[0].split or ()) < 2:
+    if len(runs[0].stream) < 2:
         raise ConfigError(
-            f"All classes of '{dataset.name}' are learned in one task: with no later task there is no drift. "
+            f"All classes of '{runs[0].dataset.name}' are learned in one task: with no later task there is no drift. "
             "Take a split of several tasks, for example --set split=[4,2]."
         )
-    return configs, dataset
+    return runs
 
 
-def measure_all(configs: Sequence[RunConfig], dataset: Dataset, out: Path) -> Iterator[Path]:
+def measure_all(runs: Sequence[Resolved], out: Path) -> Iterator[Path]:
     """The file of every measurement, made where it is not there yet."""
     folder = out / "measurements"
     make_folder(folder)
-    for config in configs:
-        path = folder / f"{RunStore(folder).folder_for(config).path.name}.json"
+    for run in runs:
+        path = folder / f"{RunStore(folder).folder_for(run.config).path.name}.json"
         if not (path.exists() and path.with_suffix(".npz").exists()):
-            facts, arrays = measure(config, dataset)
+            facts, arrays = measure(run)
             content = io.BytesIO()
             np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
             write_atomically(path.with_suffix(".npz"), content.getvalue())
@@ -140,39 +134,52 @@ def measure_all(configs: Sequence[RunConfig], dataset: Dataset, out: Path) -> It
         yield path
 
 
-def measure(config: RunConfig, dataset: Dataset) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Learn the stream of one run, and measure every old class at every task: numbers, and arrays to draw."""
-    torch.set_num_threads(config.threads)
-    learner = runner.build_learner(config)
-    assert isinstance(learner, TrainedLearner), "the configuration was not planned"
-    assert config.split is not None, "the configuration was not planned"
-    stream = TaskStream(dataset.graph, dataset.y, config.split, config.protocol, config.seed)
-    tasks = [stream.task(index) for index in range(len(stream))]
-    at_first: Array = np.zeros(0)
-    now: list[Array] = []
-    steps: list[dict[str, Any]] = []
-    facts: dict[str, Any] = {"config": config.to_tree(), "ridge": RIDGE}
-    arrays: dict[str, NDArray[Any]] = {}
-    for index, task in enumerate(tasks):
-        for _ in learner.learn(task):
-            pass
-        before, now = now, [_embeddings(learner, old) for old in tasks[: index + 1]]
-        for old, f_before, f_after in zip(tasks[:index], before, now[:index], strict=True):
-            steps += [{"task": index, **row} for row in _old_classes(old.labels, f_before, f_after)]
-        if index == 0:
-            at_first = now[0]
-            if learner.hard_examples:
-                facts["hard"], hard = hard_examples(learner, at_first, task.labels)
-                arrays |= _to_draw(at_first, hard, config.seed)
-    if not steps:
+def measure(run: Resolved) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Make a run in a temporary folder, and measure every old class at every task: numbers, and arrays to draw."""
+    drift = _Drift(run.config.seed)
+    with tempfile.TemporaryDirectory(prefix="ipal-drift-") as aside:
+        result = runner.run(run, RunStore(Path(aside)).folder_for(run.config), drift)
+    if not drift.steps:
         raise DataError("No old class has two training nodes with different features: there is no drift to measure.")
-    plane, facts["plane_share"] = principal_plane(at_first)
-    centre = at_first.mean(axis=0)
-    arrays |= {"labels": tasks[0].labels, "plane_before": (at_first - centre) @ plane}
-    arrays["plane_after"] = (now[0] - centre) @ plane
-    scores = evaluate(learner, stream.exams(len(stream) - 1), config.protocol.accuracy).row.test
-    facts |= {"average_performance": float(np.mean(scores)), "steps": steps}
-    return {**facts, "stream": _old_classes(tasks[0].labels, at_first, now[0])}, arrays
+    first, last, labels = drift.at_first, drift.now[0], drift.tasks[0].labels
+    plane, share = principal_plane(first)
+    centre = first.mean(axis=0)
+    facts = {
+        "config": run.config.to_tree(),
+        "ridge": RIDGE,
+        **drift.facts,
+        "plane_share": share,
+        "average_performance": result["average_performance"],
+        "steps": drift.steps,
+        "stream": _old_classes(labels, first, last),
+    }
+    planes = {"plane_before": (first - centre) @ plane, "plane_after": (last - centre) @ plane}
+    return facts, {**drift.arrays, "labels": labels, **planes}
+
+
+class _Drift(runner.Silent):
+    """Embeds the training nodes of all tasks so far once more after every task."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.tasks: list[Task] = []
+        self.at_first: Array = np.zeros(0)
+        self.now: list[Array] = []
+        self.steps: list[dict[str, Any]] = []
+        self.facts: dict[str, Any] = {}
+        self.arrays: dict[str, NDArray[Any]] = {}
+
+    def learned(self, index: int, task: Task, learner: Learner) -> None:
+        assert isinstance(learner, TrainedLearner), "the run was not planned"
+        self.tasks.append(task)
+        before, self.now = self.now, [_embeddings(learner, old) for old in self.tasks]
+        for old, f_before, f_after in zip(self.tasks, before, self.now, strict=False):
+            self.steps += [{"task": index, **row} for row in _old_classes(old.labels, f_before, f_after)]
+        if index == 0:
+            self.at_first = self.now[0]
+            if isinstance(learner, IPAL):
+                self.facts["hard"], hard = hard_examples(learner, self.at_first, task.labels)
+                self.arrays |= _to_draw(self.at_first, hard, self.seed)
 
 
 def hard_examples(learner: Learner, f: Array, labels: Labels) -> tuple[dict[str, Any], NDArray[np.bool_]]:

@@ -18,12 +18,13 @@ import torch
 
 from ipal.backend.devices import usable_device
 from ipal.config import RunConfig
-from ipal.data.datasets import Dataset
+from ipal.data.streams import Task
 from ipal.evaluation.evaluate import Row
+from ipal.learners import Learner
 from ipal.runs import runner
 from ipal.runs.environment import PeakMemory, environment
 from ipal.runs.run_folder import RunStore
-from ipal.runs.runner import Observer, Silent
+from ipal.runs.runner import Observer, Resolved, Silent
 from ipal.system.tracing import Account, Gauge, Lap, Recorder, span
 from ipal.system.tracing import Path as Part
 
@@ -31,11 +32,11 @@ START, END, OTHER, RECORDING = "start", "end", "other", "recording"
 TRANSPARENT = "loss"
 """What happens inside this part stands beside it: a loss calls the encoder, and is not meant to include it."""
 
-Fit = Callable[[RunConfig, Dataset], tuple[RunConfig, AbstractContextManager[None]]]
+Fit = Callable[[Resolved], tuple[Resolved, AbstractContextManager[None]]]
 
 
-def as_it_is(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, AbstractContextManager[None]]:
-    return config, nullcontext()
+def as_it_is(resolved: Resolved) -> tuple[Resolved, AbstractContextManager[None]]:
+    return resolved, nullcontext()
 
 
 def profile(
@@ -140,11 +141,11 @@ def _made(
 ) -> tuple[RunConfig, Mapping[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="ipal-profile-") as aside:
         with span("reading the graph"):
-            config, dataset = runner.resolve(wanted, root)
-        config, within = fit(config, dataset)
-        folder = RunStore(Path(aside)).folder_for(config)
+            resolved = runner.resolve(wanted, root)
+        resolved, within = fit(resolved)
+        folder = RunStore(Path(aside)).folder_for(resolved.config)
         with within:
-            return config, runner.run(config, dataset, folder, observer, checkpoint_every=checkpoint_every)
+            return resolved.config, runner.run(resolved, folder, observer, checkpoint_every=checkpoint_every)
 
 
 class _Laps:
@@ -161,6 +162,9 @@ class _Laps:
 
     def epoch(self, task: int, terms: dict[str, float]) -> None:
         self._observer.epoch(task, terms)
+
+    def learned(self, index: int, task: Task, learner: Learner) -> None:
+        self._observer.learned(index, task, learner)
 
     def task(self, index: int, row: Row) -> None:
         self._observer.task(index, row)

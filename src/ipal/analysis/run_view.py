@@ -11,12 +11,11 @@ import torch
 from numpy.typing import NDArray
 
 from ipal.analysis.audit import as_taught, audit
-from ipal.data.datasets import Dataset
-from ipal.data.streams import Task, TaskStream
+from ipal.data.streams import Stream, Task
 from ipal.errors import IpalError
 from ipal.learners import Learner, load_learner
 from ipal.nn import losses
-from ipal.runs import runner
+from ipal.runs.resolved import Resolved, resolve
 from ipal.runs.run_folder import RunFolder
 
 SHOWN = 1200
@@ -41,17 +40,16 @@ def look_closely(
     # What a reader of the run's command takes for granted; only the method knows.
     defaults = {name: plain[name] for name in type(learner).own_settings()}
     closer: dict[str, Any] = {"defaults": defaults, "remarks": []}
-    dataset: Dataset | None = None
+    resolved: Resolved | None = None
     if nodes or search:
         try:
-            config, dataset = runner.resolve(folder.config(), root or folder.data_root())
+            resolved = resolve(folder.config(), root or folder.data_root())
         except IpalError as error:
             closer["remarks"].append(f"Nodes cannot be shown without the graph. {error}")
-    evidence = as_taught(dataset, config) if dataset is not None and search else None
-    closer["audit"] = audit(learner, evidence)
-    if dataset is not None and nodes:
+    closer["audit"] = audit(learner, as_taught(resolved) if resolved and search else None)
+    if resolved and nodes:
         try:
-            closer["plane"] = plane(learner, runner.stream_of(config, dataset), config.seed)
+            closer["plane"] = plane(learner, resolved.stream, resolved.config.seed)
         except _NotDrawnError as reason:
             closer["remarks"].append(str(reason))
     return closer
@@ -61,7 +59,7 @@ class _NotDrawnError(Exception):
     """Why there is no view of the nodes, as a sentence."""
 
 
-def plane(learner: Learner, stream: TaskStream, seed: int) -> dict[str, Any]:
+def plane(learner: Learner, stream: Stream, seed: int) -> dict[str, Any]:
     """Training nodes of every class, embedded on their own tasks' graphs as learned from, and prototypes, in 2-d."""
     names = np.array(list(dict.fromkeys(str(label) for classes in stream.classes for label in classes)))
     most = max(2 * HARD, SHOWN // len(names))

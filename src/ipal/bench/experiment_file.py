@@ -28,11 +28,12 @@ from typing import Any, get_args
 import yaml
 
 from ipal.config import RunConfig, complaining, known_settings, nested, override, read_config_node, run_config
+from ipal.data.streams import STREAMS
 from ipal.errors import ConfigError, IpalError, did_you_mean, shortened
 from ipal.learners import METHODS
 from ipal.runs.manifest import Kind
 from ipal.runs.plugins import load_plugin
-from ipal.runs.runner import build_learner
+from ipal.runs.resolved import check_settings
 from ipal.system.documents import yaml_value
 from ipal.system.files import is_file
 
@@ -103,7 +104,7 @@ class Experiment:
             tree = override(tree, nested(name, setting.value))
         with self.blaming(entry, point):
             config = run_config(tree)
-            build_learner(config)
+            check_settings(config)
         return config
 
     @contextmanager
@@ -238,7 +239,9 @@ def _seeds(source: "_Source", line: int, node: yaml.Node) -> tuple[int, ...]:
 
 def _shared() -> list[str]:
     """Names of the settings that every method has and an entry may change."""
-    return [name for name in known_settings(RunConfig) if name not in {"settings", *ELSEWHERE}]
+    streams = [f"protocol.stream.{name}" for kind in STREAMS.values() for name in known_settings(kind.Settings)]
+    known = [*known_settings(RunConfig), "protocol.stream", *streams]
+    return [name for name in known if name not in {"settings", *ELSEWHERE}]
 
 
 def _own(method: str) -> list[str]:

@@ -13,10 +13,9 @@ from typing import Any, cast
 
 import torch
 
-from ipal.config import RunConfig
-from ipal.data.datasets import Dataset
 from ipal.runs import runner
 from ipal.runs.environment import PeakMemory
+from ipal.runs.resolved import Resolved
 from ipal.runs.run_folder import RunFolder
 
 Ended = Callable[[int, BaseException | None], None]
@@ -26,9 +25,7 @@ Ended = Callable[[int, BaseException | None], None]
 class Member:
     """One run of a fleet."""
 
-    config: RunConfig
-    """Resolved."""
-    dataset: Dataset
+    resolved: Resolved
     folder: RunFolder
     data_root: Path | None = None
 
@@ -69,8 +66,7 @@ class _Lane:
             self._index, member = self._waiting.popleft()
             self._member = member
             self._run = runner.run_by_epochs(
-                member.config,
-                member.dataset,
+                member.resolved,
                 member.folder,
                 runner.Silent(),
                 data_root=member.data_root,
@@ -79,14 +75,14 @@ class _Lane:
 
     @property
     def epochs_of_a_task(self) -> int:
-        return self._member.config.train.epochs if self._member else 0
+        return self._member.resolved.config.train.epochs if self._member else 0
 
     def advance(self, epochs: int) -> bool:
         """Some epochs further, with the next run where one has ended; whether anything is left to do."""
         turns = iter(range(epochs))
         while self._member is not None:
             try:
-                with self._stream(self._member.config.device):
+                with self._stream(self._member.resolved.config.device):
                     for _ in turns:
                         next(self._run)
                 return True

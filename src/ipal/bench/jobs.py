@@ -160,20 +160,20 @@ def perform(parcel: Parcel, ended: Callable[[int, str | None], None]) -> None:
     os.environ["OMP_NUM_THREADS"] = str(parcel.threads)
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
     from ipal.bench.interleave import Member, run_fleet
-    from ipal.runs import runner
     from ipal.runs.plugins import load_plugin
+    from ipal.runs.resolved import Resolver
 
-    members: dict[int, Member] = {}
+    members, resolver = dict[int, Member](), Resolver()
     for place, job in enumerate(parcel.jobs):
         try:
             for plugin in job.plugins:
                 load_plugin(plugin)
             graph = _graph(job.config.dataset, job.data_root, job.config.protocol.edges == "undirected")
-            config, _ = runner.resolve(job.config, dataset=graph)
+            resolved = resolver.resolve(job.config, graph)
         except Exception as error:
             ended(place, _reason(error, job.folder))
         else:
-            members[place] = Member(config, graph, job.folder, job.data_root)
+            members[place] = Member(resolved, job.folder, job.data_root)
     places = list(members)
 
     def member_ended(number: int, error: BaseException | None) -> None:

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from functools import cache, reduce
+from functools import reduce
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,13 +15,12 @@ from ipal.bench.jobs import Engine, Job, pack
 from ipal.bench.local_executor import processes, run_all
 from ipal.bench.ray_executor import ray_cluster
 from ipal.config import RunConfig
-from ipal.data import datasets
 from ipal.data.datasets.catalog import data_root
-from ipal.data.streams import TaskStream
 from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.learners import METHODS
-from ipal.runs import manifest, runner
+from ipal.runs import manifest
 from ipal.runs.manifest import GridPoint
+from ipal.runs.resolved import Resolver
 from ipal.runs.run_folder import RunFolder
 from ipal.system.plugins import loaded_files, options_for
 
@@ -110,6 +109,7 @@ class Bench:
             "runs": list(row.chosen.runs) if row.chosen else [],
             "average_performance": spread([result["average_performance"] for result in results]),
             "average_forgetting": spread([result["average_forgetting"] for result in results]),
+            "metrics": {name: spread(values) for name, values in _by_metric(results).items()},
             "validation": spread([result["validation"]["average_performance"] for result in results]),
             "seconds": statistics.fmean(result["timing"]["total_seconds"] for result in results) if results else None,
             "peak_memory_bytes": max((result["peak_memory_bytes"] for result in results), default=None),
@@ -201,13 +201,12 @@ def prepare(
 
 
 class _Resolver:
-    """From settings to full configurations; every graph is read once."""
+    """From the entries of files to runs."""
 
     def __init__(self, runs: Path, root: Path) -> None:
         self.runs, self.root = runs, root
         self.jobs: dict[str, Job] = {}
-        self._load = cache(lambda name, undirected: datasets.load(name, root, undirected=undirected))
-        self._tasks = cache(lambda data, *choices: len(TaskStream(data.graph, data.y, *choices)))
+        self._resolver = Resolver(root)
 
     def row(self, file: Experiment, entry: ExperimentEntry, seeds: tuple[int, ...], tune: bool) -> BenchRow:
         searched = entry.searched(tune)
@@ -224,12 +223,11 @@ class _Resolver:
     def _job(self, file: Experiment, entry: ExperimentEntry, point: Settings, seed: int) -> Job:
         config = file.config(entry, point, seed)
         with file.blaming(entry, point, about="dataset"):
-            data = self._load(config.dataset, config.protocol.edges == "undirected")
-        with file.blaming(entry, point):
-            config, _ = runner.resolve(config, dataset=data)
+            data = self._resolver.dataset(config)
         with file.blaming(entry, point, about="split"):
-            self._tasks(data, config.split, config.protocol, seed)
-        return Job(config, self.runs, self.root, plugins=loaded_files())
+            self._resolver.stream(config, data)
+        with file.blaming(entry, point):
+            return Job(self._resolver.resolve(config).config, self.runs, self.root, plugins=loaded_files())
 
 
 ENGINES: dict[str, Callable[[str | None], Engine]] = {"local": processes, "ray": ray_cluster}
@@ -271,9 +269,21 @@ def execute(suite: Suite, size: int | None, watcher: Watcher, engine: Engine = r
             settle()
 
 
+def _by_metric(results: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """The values of every metric that is defined in all results."""
+    names = results[0]["metrics"] if results else {}
+    values = {name: [result["metrics"].get(name) for result in results] for name in names}
+    return {name: found for name, found in values.items() if None not in found}
+
+
 def _values(config: RunConfig, names: Collection[str]) -> manifest.Settings:
-    tree = config.to_tree()
-    return {name: reduce(lambda below, part: below[part], name.split("."), tree) for name in names}
+    tree, stream = config.to_tree(), config.protocol.stream
+    values = {"protocol.stream": stream.name, "protocol.stream.name": stream.name}
+    values |= {f"protocol.stream.{name}": value for name, value in stream.settings.items()}
+    return {
+        name: values[name] if name in values else reduce(lambda below, part: below[part], name.split("."), tree)
+        for name in names
+    }
 
 
 def _record(entry: ExperimentEntry, row: BenchRow | None, before: manifest.ManifestRow | None) -> manifest.ManifestRow:

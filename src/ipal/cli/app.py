@@ -7,8 +7,9 @@ import functools
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +20,9 @@ from ipal.errors import CapacityError, ConfigError, StoreError, did_you_mean, sh
 from ipal.runs.run_folder import RunFolder, RunStore
 from ipal.system.optional import need_extra
 from ipal.system.plugins import Registry, in_words, loaded_files, options_for
+
+if TYPE_CHECKING:
+    from ipal.runs.resolved import Resolved
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -139,16 +143,15 @@ def run(
 
     if html:
         need_extra("html", "plotly", "jinja2")  # now, not after hours of learning
-    complete, graph = runner.resolve(wanted, root)
-    complete, within = within_limit(complete, graph, memory_limit)
-    folder = RunStore(runs).folder_for(complete)
+    resolved, within = within_limit(runner.resolve(wanted, root), memory_limit)
+    folder = RunStore(runs).folder_for(resolved.config)
     if broadcast(lambda: folder.is_finished):
         _show_finished(folder, as_json)
     else:
         if folder.checkpoint.exists():
             render.note(f"This run was interrupted before; resuming {folder.path.name}")
         with within:
-            _execute(complete, graph, folder, checkpoint_every, as_json, data_root(root))
+            _execute(resolved, folder, checkpoint_every, as_json, data_root(root))
     if html:
         from ipal.cli.report import write_page
 
@@ -174,14 +177,14 @@ def resume(
     from ipal.runs import runner
 
     known_root = root or broadcast(folder.data_root)
-    complete, graph = runner.resolve(config, known_root)
-    fitting, within = within_limit(complete, graph, memory_limit)
-    if fitting != complete:
+    resolved = runner.resolve(config, known_root)
+    fitting, within = within_limit(resolved, memory_limit)
+    if fitting.config != resolved.config:
         raise CapacityError(
             "This run was started on full graphs, which the limit leaves no room for: start a run with --memory-limit."
         )
     with within:
-        _execute(complete, graph, folder, checkpoint_every, as_json, data_root(known_root))
+        _execute(resolved, folder, checkpoint_every, as_json, data_root(known_root))
 
 
 @app.command()
@@ -200,12 +203,12 @@ def show(
 
 @app.command(name="list")
 def list_things(
-    what: Annotated[str, typer.Argument(help="methods, encoders, datasets or runs.")],
+    what: Annotated[str, typer.Argument(help="methods, encoders, streams, metrics, scores, datasets or runs.")],
     runs: Runs = RUNS,
     root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the methods with their settings, the encoders, the datasets, or the runs."""
+    """List what there is of one kind, methods with their settings, or the runs."""
     from ipal.runs.plugins import REGISTRIES
 
     registries = {f"{registry.kind}s": registry for registry in REGISTRIES}
@@ -268,26 +271,24 @@ def wanted_run(config: Path | None, settings: list[str] | None, *, split: str | 
     return run_config(tree, own)
 
 
-def within_limit(config: RunConfig, graph: Any, limit: str | None) -> tuple[RunConfig, AbstractContextManager[None]]:
-    """The configuration that fits a memory limit, and the context manager to run it in."""
+def within_limit(resolved: "Resolved", limit: str | None) -> tuple["Resolved", AbstractContextManager[None]]:
+    """The run that fits a memory limit, and the context manager to run it in."""
     if limit is None:
-        return config, nullcontext()
-    from ipal.runs import memory_plan, runner
+        return resolved, nullcontext()
+    from ipal.runs import memory_plan
     from ipal.system import memory_budget
 
-    way = memory_plan.fitted(config, graph, runner.stream_of(config, graph), memory_plan.parse_bytes(limit))
+    way = memory_plan.fitted(resolved, memory_plan.parse_bytes(limit))
     render.note(f"Within {limit}: {way.name}, which takes about {way.bytes / memory_plan.GIB:.1f} GiB")
-    return way.config, memory_budget.limited(way.budget)
+    return replace(resolved, config=way.config), memory_budget.limited(way.budget)
 
 
-def _execute(
-    config: Any, graph: Any, folder: RunFolder, checkpoint_every: int | None, as_json: bool, root: Path
-) -> None:
+def _execute(resolved: "Resolved", folder: RunFolder, checkpoint_every: int | None, as_json: bool, root: Path) -> None:
     from ipal.runs import runner
 
     try:
         with render.ProgressBar(title=folder.path.name) as bar:
-            result = runner.run(config, graph, folder, bar, checkpoint_every=checkpoint_every, data_root=root)
+            result = runner.run(resolved, folder, bar, checkpoint_every=checkpoint_every, data_root=root)
     except KeyboardInterrupt:
         options = options_for(loaded_files())
         render.note(f"Interrupted; nothing saved is lost. Go on with: ipal resume {folder.path}{options}")
@@ -325,11 +326,18 @@ def _things(registry: Registry[Any], root: Path | None) -> list[dict[str, Any]]:
 
         rows = [describe(name, data_root(root)) for name in all_names(data_root(root))]
     else:
-        rows = [thing.describe() for thing in registry.here().values()]
+        rows = [_described(thing) for thing in registry.here().values()]
     listed = {row["name"] for row in rows}
     rows += [{"name": name} for name in registry if name not in listed]
     origins = {row["name"]: registry.origin(row["name"]) for row in rows if row["name"] in registry}
     return [{**row, "plugin": in_words(origins.get(row["name"]))} for row in rows]
+
+
+def _described(thing: Any) -> dict[str, Any]:
+    if hasattr(thing, "own_settings"):
+        return dict(thing.describe())
+    about = getattr(thing, "about", "") or (thing.__doc__ or "").strip().partition("\n")[0]
+    return {"name": thing.name, "about": about}
 
 
 def _runs(store: RunStore) -> list[dict[str, Any]]:

@@ -60,6 +60,7 @@ def _evidence(name: str, root: Path | None, learner: "Learner", folder: RunFolde
     """The graph, divided into tasks as in the run that made the model, if a run did."""
     from ipal.analysis import audit as library
     from ipal.data import datasets
+    from ipal.runs.resolved import resolve
 
     if folder is None:
         return library.whole(datasets.load(name, root))
@@ -67,7 +68,7 @@ def _evidence(name: str, root: Path | None, learner: "Learner", folder: RunFolde
     dataset = datasets.load(name, root or folder.data_root(), undirected=config.protocol.edges == "undirected")
     if dataset.hash != config.dataset_hash:
         return library.whole(dataset)
-    taught = library.as_taught(dataset, config)
+    taught = library.as_taught(resolve(config, dataset=dataset))
     counts = learner.nodes_behind_class()
     # The run's model may have forgotten classes since.
     return taught if not counts or counts == taught.nodes_behind_class() else library.whole(dataset)

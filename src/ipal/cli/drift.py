@@ -42,16 +42,16 @@ def drift(
     from ipal.report.drift import about_hard, make_report, read_measurement, table, verdicts
     from ipal.runs.run_folder import RunStore
 
-    configs, graph = plan(tree, [name for part in methods.split(",") if (name := part.strip())], seeds, root)
+    planned = plan(tree, [name for part in methods.split(",") if (name := part.strip())], seeds, root)
     try:
-        measuring = measure_all(configs, graph, out)
-        paths = list(track(measuring, "measuring", len(configs), console=render.err, transient=True))
+        measuring = measure_all(planned, out)
+        paths = list(track(measuring, "measuring", len(planned), console=render.err, transient=True))
     except KeyboardInterrupt:
         render.note("Interrupted; finished measurements are kept. Start the same command again to continue.")
         raise typer.Exit(130) from None
     numbers, written = make_report(paths, out, shlex.join(["ipal", *sys.argv[1:]]))
-    for config, path in zip(configs, paths, strict=True):
-        folder = RunStore(runs).folder_for(config)
+    for run, path in zip(planned, paths, strict=True):
+        folder = RunStore(runs).folder_for(run.config)
         if folder.is_finished:
             gap = folder.result()["average_performance"] - read_measurement(path).facts["average_performance"]
             if abs(gap) > 1e-6:
@@ -60,9 +60,8 @@ def drift(
         render.as_json({**numbers, "files": list(map(str, written))})
         return
     cells = table(numbers)
-    shown = Table(
-        cells.columns[0], title=f"Drift on {graph.name}: mean over old classes and tasks", title_justify="left"
-    )
+    title = f"Drift on {planned[0].dataset.name}: mean over old classes and tasks"
+    shown = Table(cells.columns[0], title=title, title_justify="left")
     for column in cells.columns[1:]:
         shown.add_column(column, justify="right")
     for row in cells.rows:

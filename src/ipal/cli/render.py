@@ -89,13 +89,17 @@ class ProgressBar:
         values = "  ".join(f"{name} {value:.3f}" for name, value in terms.items())
         self._bar.update(self._id, advance=1, description=f"task {task + 1}/{self._tasks}", terms=values)
 
+    def learned(self, *_: object) -> None: ...
+
     def task(self, index: int, row: "Row") -> None:
         performance = sum(row.test) / len(row.test)
         self._bar.console.print(f"task {index + 1}/{self._tasks} learned, AP so far {performance:.2f} %")
 
 
 def result(content: dict[str, Any], folder: Path) -> None:
-    """Accuracy matrix, scores, cost, retained memory, folder."""
+    """Accuracy matrix, metrics, cost, retained memory, folder."""
+    from ipal.evaluation.metrics import metric_named
+
     protocol = content["protocol"]
     table = Table(title="Accuracy (%) on each task, after learning each task", title_justify="left")
     table.add_column("after", justify="right")
@@ -109,8 +113,10 @@ def result(content: dict[str, Any], folder: Path) -> None:
     out.print(table)
     kept, timing = content["retained"], content["timing"]
     facts = Table.grid(padding=(0, 2))
-    facts.add_row("AP", f"{content['average_performance']:.2f} %   (mean accuracy over tasks at the end)")
-    facts.add_row("AF", f"{content['average_forgetting']:.2f} %   (change since each task was learned)")
+    for name, value in content["metrics"].items():
+        metric = metric_named(name)
+        if value is not None:
+            facts.add_row(metric.title, f"{value:.2f} {metric.unit}" + f"   ({metric.about})" * bool(metric.about))
     facts.add_row("time", f"{timing['total_seconds']:.1f} s, of which {timing['evaluation_seconds']:.1f} s evaluation")
     facts.add_row("peak memory", peak_memory(content["peak_memory_bytes"], timing.get("runs_taking_turns", 1)))
     facts.add_row("retained", f"{size(kept['bytes'])}: " + "; ".join(_kept(item) for item in kept["items"]))
@@ -118,7 +124,10 @@ def result(content: dict[str, Any], folder: Path) -> None:
     facts.add_row("", f"{exemplars}; {len(kept['nodes_behind_class'])} classes remembered")
     graphs = f"train {protocol['train_graph']}, test {protocol['test_graph']}"
     batch = f", {batch_in_words(protocol['batch'])}" if protocol["batch"] != "full" else ""
-    facts.add_row("protocol", f"{graphs}, {protocol['visibility']}, {protocol['accuracy']} accuracy{batch}")
+    facts.add_row(
+        "protocol",
+        f"{protocol.get('stream', '')}, {graphs}, {protocol['visibility']}, {protocol['accuracy']} accuracy{batch}",
+    )
     if content.get("plugins"):
         facts.add_row("plugins", ", ".join(content["plugins"]))
     if content["data"]["remark"]:

@@ -1,7 +1,7 @@
 """Fills one row of the accuracy matrix. The only place where a learner meets labels it was not taught."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ipal.data.graph import Graph
-from ipal.data.streams import Answers, Exam
-from ipal.evaluation.metrics import ACCURACIES
+from ipal.data.streams import Answers, Exam, Labels
+from ipal.evaluation.metrics import ACCURACIES, Before
 from ipal.learners.values import Look
 
 Pair = tuple[Any, Any]
@@ -20,8 +20,10 @@ Pair = tuple[Any, Any]
 
 
 class Predictor(Protocol):
-    """All that evaluation knows of a learner: a graph in, labels out; no task identity."""
+    """All that evaluation knows of a learner: a graph in, labels and scores of its classes out; no task identity."""
 
+    @property
+    def classes_(self) -> Labels: ...
     def look(self, graph: Graph) -> Look: ...
 
 
@@ -61,7 +63,7 @@ class Evaluation(NamedTuple):
 
 def evaluate(learner: Predictor, exams: list[Exam], accuracy: str) -> Evaluation:
     """Score a learner on the exams of all tasks so far; exams on one graph share what it makes of it."""
-    score = ACCURACIES[accuracy]
+    score = ACCURACIES.find(accuracy).function
     looks: dict[int, Look] = {}
     validation, test_scores = list[float](), list[float]()
     pairs, clouds = Counter[Pair](), dict[str, Cloud]()
@@ -70,9 +72,10 @@ def evaluate(learner: Predictor, exams: list[Exam], accuracy: str) -> Evaluation
         key = id(exam.graph)
         if key not in looks:
             looks[key] = learner.look(exam.graph)
-        predicted, embeddings = looks[key]
-        test = predicted[exam.test.nodes]
-        validation.append(score(predicted[exam.validation.nodes], exam.validation.labels))
+        embeddings = looks[key].embeddings
+        test = predictions(learner, looks[key], exam.test, exam.classes)
+        on_validation = predictions(learner, looks[key], exam.validation, exam.classes)
+        validation.append(score(on_validation, exam.validation.labels))
         test_scores.append(score(test, exam.test.labels))
         here = counted(test, exam.test.labels)
         if embeddings is not None:
@@ -85,6 +88,23 @@ def evaluate(learner: Predictor, exams: list[Exam], accuracy: str) -> Evaluation
         if last[key] == number:  # embeddings of a large graph are large
             del looks[key]
     return Evaluation(Row(validation, test_scores, recalls(pairs), confusion(pairs)), clouds)
+
+
+def predictions(learner: Predictor, look: Look, asked: Answers, among: Sequence[int] | None) -> Labels:
+    """The likeliest class of some nodes: of all classes known, or of those in `among`."""
+    if among is None:
+        return look.labels[asked.nodes]
+    place = {label: number for number, label in enumerate(learner.classes_.tolist())}
+    columns = [place[label] for label in among]
+    scores = look.scores[torch.from_numpy(asked.nodes).to(look.scores.device)][:, columns]
+    labels: Labels = np.asarray(among)[scores.argmax(dim=-1).cpu().numpy()]
+    return labels
+
+
+def evaluate_before(learner: Predictor, exam: Exam, accuracy: str) -> Before:
+    """The test of a task that is not learned yet, all of whose classes are known."""
+    row = evaluate(learner, [exam], accuracy).row
+    return Before(row.test[0], 100.0 / len(learner.classes_ if exam.classes is None else exam.classes))
 
 
 def counted(predicted: NDArray[np.generic], truth: NDArray[np.generic]) -> Counter[Pair]:

@@ -1,61 +1,242 @@
-"""Numbers made from predictions and from the accuracy matrix. NumPy only."""
+"""Numbers made from predictions and from the accuracy matrix. NumPy only.
 
-from collections.abc import Sequence
+`ACCURACIES` says what one entry of the matrix is, `METRICS` what is made of a whole run. A metric is one function of
+`Scores` and one line in `METRICS`: results, tables, pages and trackers then show it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ipal.system.plugins import Registry
+
 Matrix = NDArray[np.float64]
+Labels = NDArray[np.generic]
+Confusion = Mapping[str, Mapping[str, int]]
+"""Of each class's test nodes, how many were predicted as which class."""
 
 
-def per_class_recall(predicted: NDArray[np.generic], truth: NDArray[np.generic]) -> dict[object, float]:
+class Before(NamedTuple):
+    """The test of a task before it was learned, in percent."""
+
+    accuracy: float
+    chance: float
+    """Of a guess among the classes to choose from."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """What a run has measured when its last task, so far, was learned: the argument of every metric."""
+
+    test: Matrix
+    """Accuracy in percent on task i (column) after task t (row); NaN above the diagonal."""
+    validation: Matrix | None = None
+    """The same on validation nodes."""
+    confusion: Confusion | None = None
+    """After the last task; None where it was not stored."""
+    before: Sequence[Before | None] = ()
+    """By task, from the first on; None where it has a class that was not known yet."""
+
+
+# ---------------------------------------------------------------------- one entry of the matrix
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How the predictions on one task become a number."""
+
+    name: str
+    function: Callable[[Labels, Labels], float]
+    """Predicted labels and true ones in, percent out."""
+    about: str
+
+
+def per_class_recall(predicted: Labels, truth: Labels) -> dict[object, float]:
     """Percent of each class's nodes that are predicted as that class."""
     return {label.item(): 100.0 * float(np.mean(predicted[truth == label] == label)) for label in np.unique(truth)}
 
 
-def balanced_accuracy(predicted: NDArray[np.generic], truth: NDArray[np.generic]) -> float:
+def balanced_accuracy(predicted: Labels, truth: Labels) -> float:
     """Mean over the classes present in `truth` of per-class accuracy, in percent."""
     return float(np.mean(list(per_class_recall(predicted, truth).values())))
 
 
-def micro_accuracy(predicted: NDArray[np.generic], truth: NDArray[np.generic]) -> float:
+def micro_accuracy(predicted: Labels, truth: Labels) -> float:
     """Percent of all nodes that are predicted right."""
     return 100.0 * float(np.mean(predicted == truth))
 
 
-ACCURACIES = {"balanced": balanced_accuracy, "micro": micro_accuracy}
+ACCURACIES: Registry[Accuracy] = Registry(
+    "score",
+    (
+        Accuracy("balanced", balanced_accuracy, "mean of the recalls of the task's classes"),
+        Accuracy("micro", micro_accuracy, "share of the task's nodes that are predicted right"),
+    ),
+    lambda thing: isinstance(thing, Accuracy),
+)
 
 
-def matrix_of_rows(rows: Sequence[Sequence[float]]) -> Matrix:
+def matrix_of_rows(rows: Sequence[Sequence[float | None]]) -> Matrix:
     """The accuracy matrix from what was measured after each task; NaN where nothing was."""
     matrix = np.full((len(rows), len(rows)), np.nan)
     for index, row in enumerate(rows):
-        matrix[index, : len(row)] = row
+        matrix[index, : len(row)] = [np.nan if value is None else value for value in row]
     return matrix
 
 
-def average_performance(M: Matrix) -> float:
-    r"""AP after the last task of the lower-triangular accuracy matrix `M`.
+# ---------------------------------------------------------------------- a whole run
+
+
+class Metric:
+    """A number of a whole run. Its name and what it is in words are those of the function."""
+
+    def __init__(
+        self, title: str, function: Callable[[Scores], float | None], *, unit: str = "%", higher_is_better: bool = True
+    ) -> None:
+        self.title, self.function, self.unit, self.higher_is_better = title, function, unit, higher_is_better
+        self.name = function.__name__
+        self.about = (function.__doc__ or "").strip().partition("\n")[0].rstrip(".")
+
+    def __call__(self, scores: Scores) -> float | None:
+        value = self.function(scores)
+        return None if value is None or not np.isfinite(value) else float(value)
+
+
+def average_performance(scores: Scores) -> float:
+    r"""Mean accuracy over tasks at the end.
 
     .. math:: \mathrm{AP}_t = \frac{1}{t} \sum_{i=1}^{t} M_{t,i}
 
     Source: the IPAL paper, Eq. 24 (appendix B.2), left half. Entries above the diagonal are never read.
     """
-    return float(np.mean(M[-1]))
+    return float(np.mean(scores.test[-1]))
 
 
-def average_forgetting(M: Matrix) -> float:
-    r"""AF after the last task: how far old tasks fell since they were learned. Negative means forgetting.
+def average_forgetting(scores: Scores) -> float:
+    r"""Mean change of earlier tasks since each was learned; negative means forgetting.
 
     .. math:: \mathrm{AF}_t = \frac{1}{t-1} \sum_{i=1}^{t-1} (M_{t,i} - M_{i,i})
 
     Source: the IPAL paper, Eq. 24 (appendix B.2), right half. With one task nothing can be forgotten: 0.
     """
+    M = scores.test
     if len(M) == 1:
         return 0.0
     return float(np.mean(M[-1, :-1] - np.diagonal(M)[:-1]))
 
 
+def macro_f1(scores: Scores) -> float | None:
+    r"""Mean over all classes of the F1 score at the end.
+
+    .. math:: \frac{1}{C} \sum_{c=1}^{C} \frac{2 \, \mathrm{TP}_c}{2 \, \mathrm{TP}_c + \mathrm{FP}_c + \mathrm{FN}_c}
+
+    Source: Opitz and Burst, Macro F1 and Macro F1 (arXiv 1911.03347), the averaged F1. Over the classes with test
+    nodes, all tasks together; None of runs that did not store which class was taken for which.
+    """
+    counts = scores.confusion or {}
+    predicted = Counter[str]()
+    for found in counts.values():
+        predicted.update(found)
+    sizes = {name: total for name, found in counts.items() if (total := sum(found.values()))}
+    f1 = [2 * counts[name].get(name, 0) / (total + predicted[name]) for name, total in sizes.items()]
+    return 100.0 * float(np.mean(f1)) if f1 else None
+
+
+def learning_accuracy(scores: Scores) -> float:
+    r"""Mean accuracy on each task just after it was learned.
+
+    .. math:: \mathrm{LA} = \frac{1}{N} \sum_{i=1}^{N} M_{i,i}
+
+    Source: Riemer et al., Learning to Learn without Forgetting by Maximizing Transfer and Minimizing Interference
+    (ICLR 2019). The diagonal of the accuracy matrix.
+    """
+    return float(np.mean(np.diagonal(scores.test)))
+
+
+def backward_transfer(scores: Scores) -> float | None:
+    r"""Mean effect of later tasks on earlier ones.
+
+    .. math:: \mathrm{BWT} = \frac{1}{N-1} \sum_{i=1}^{N-1} (R_{N,i} - R_{i,i})
+
+    Source: Lopez-Paz and Ranzato, Gradient Episodic Memory for Continual Learning (NeurIPS 2017). The same number as
+    AF, which the IPAL paper defines with this sign; None with one task.
+    """
+    return average_forgetting(scores) if len(scores.test) > 1 else None
+
+
+def forward_transfer(scores: Scores) -> float | None:
+    r"""Mean accuracy above chance on tasks not learned yet, of classes known already.
+
+    .. math:: \mathrm{FWT} = \frac{1}{|K|} \sum_{i \in K} (R_{i-1,i} - b_i)
+
+    Source: Lopez-Paz and Ranzato, Gradient Episodic Memory for Continual Learning (NeurIPS 2017), with the chance of a
+    guess as b. K are the tasks all of whose classes came before. A class cannot be predicted before it is known: where
+    every task brings classes of its own, K is empty and there is no FWT (None).
+    """
+    known = [one.accuracy - one.chance for one in scores.before if one is not None]
+    return float(np.mean(known)) if known else None
+
+
+METRICS: Registry[Metric] = Registry(
+    "metric",
+    (
+        Metric("AP", average_performance),
+        Metric("AF", average_forgetting),
+        Metric("macro-F1", macro_f1),
+        Metric("LA", learning_accuracy),
+        Metric("BWT", backward_transfer),
+        Metric("FWT", forward_transfer),
+    ),
+    lambda thing: isinstance(thing, Metric),
+    check=lambda metric: metric(Scores(np.array([[50.0, np.nan], [40.0, 60.0]]), confusion={"a": {"a": 1}})),
+)
+"""All metrics by name. A new one is a function and a line in this tuple."""
+
+
+def measured(scores: Scores, metrics: Mapping[str, Metric] = METRICS) -> dict[str, float | None]:
+    """Every metric by name; None where one is not defined."""
+    return {name: metric(scores) for name, metric in metrics.items()}
+
+
+def metric_named(name: str) -> Metric:
+    """A metric; of one that is not known here, as of a plugin that is not loaded, only the name."""
+    return METRICS[name] if name in METRICS else Metric(name, _unknown, unit="")
+
+
+def _unknown(scores: Scores) -> None:
+    return None
+
+
+def titled(values: Mapping[str, float | None]) -> dict[str, float]:
+    """Values of metrics by title, as tables show them."""
+    return {metric_named(name).title: value for name, value in values.items() if value is not None}
+
+
+def is_higher_better(title: str) -> bool:
+    return all(metric.higher_is_better for metric in METRICS.values() if metric.title == title)
+
+
 def average_performance_curve(M: Matrix) -> list[float]:
     """AP after each task, AP_1 to AP_N (Eq. 24): the curve of the paper's Figure 4."""
-    return [average_performance(M[:t, :t]) for t in range(1, len(M) + 1)]
+    return [average_performance(Scores(M[:t, :t])) for t in range(1, len(M) + 1)]
+
+
+def stored_scores(result: Mapping[str, Any], confusion: Mapping[str, Any] | None) -> list[Scores]:
+    """After each task of a finished run: what its result.json and confusion.json hold."""
+    test = matrix_of_rows(result["accuracy_matrix"])
+    validation = matrix_of_rows(result["validation"].get("accuracy_matrix", []))
+    before = [None if one is None else Before(**one) for one in result.get("before_learning", [])]
+    found = []
+    for t in range(1, len(test) + 1):
+        counts: dict[str, dict[str, int]] | None = None
+        if confusion is not None and len(confusion["after_task"]) == len(test):
+            names, counts = confusion["classes"], {}
+            for true, predicted, count in confusion["after_task"][t - 1]:
+                counts.setdefault(names[true], {})[names[predicted]] = count
+        own = validation[:t, :t] if len(validation) else None
+        found.append(Scores(test[:t, :t], own, counts, before[:t]))
+    return found

@@ -263,7 +263,8 @@ class Learner(metaclass=settings.Explaining):
     def look(self, graph: Graph) -> Look:
         """Labels of all nodes, and where they lie; the one way from a graph to labels."""
         with torch.no_grad():
-            return Look(self.likeliest(self.scores(self.checked(graph))), None)
+            scores = self.scores(self.checked(graph))
+            return Look(self.likeliest(scores), None, scores)
 
     def likeliest(self, scores: Tensor) -> Labels:
         """The label with the highest score, row by row."""

@@ -337,7 +337,8 @@ class TrainedLearner(Learner, Generic[Prepared]):
     def look(self, graph: Graph) -> Look:
         with torch.no_grad():
             f = self.represent(self.checked(graph))
-            return Look(self.likeliest(self.scores_of(f)), f)
+            scores = self.scores_of(f)
+            return Look(self.likeliest(scores), f, scores)
 
     def training_embeddings(self, task: Task, network: nn.ModuleDict | None = None) -> Tensor:
         """Embeddings of a task's training nodes, without gradient; by the network itself or by another."""

@@ -56,3 +56,5 @@ class Look(NamedTuple):
     """The likeliest class of every node."""
     embeddings: Tensor | None
     """Where every node lies, of learners that move them; None of those whose features stay where they are."""
+    scores: Tensor
+    """Nodes x known classes, higher is likelier."""

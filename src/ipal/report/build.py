@@ -74,6 +74,8 @@ def blocks(benches: Sequence[Bench], runs: Path) -> dict[str, str]:
         beside = "AP against IPAL: mean of the differences at equal seeds, with Student's 95 % interval."
         text = f"{bench.title}. {caption([bench])} {beside}"
         texts[bench.name] = _block(tables.details(bench), [bench], text, legend([bench]))
+        text = f"{bench.title}: all metrics of a run. {caption([bench])}"
+        texts[f"{bench.name}.metrics"] = _block(tables.metrics(bench), [bench], text, legend([bench]))
         machines = "; ".join(sorted({run.machine for row in bench.rows for run in row.runs}))
         text = f"{bench.title}: time and memory of a run, mean over {_seeds(bench)}. Measured on: {machines}."
         texts[f"{bench.name}.cost"] = _block(tables.cost(bench), [bench], text, legend([bench], ranked=False))
@@ -168,7 +170,7 @@ def _write_tables(out: Path, benches: Sequence[Bench], texts: Mapping[str, str])
             contents[f"{kind}.tex"] = tables.latex(tables.wide(chosen), text, f"tab:{kind}", remarks(chosen))
             contents[f"{kind}.csv"] = tables.to_csv(tables.numbers(chosen))
     for bench in benches:
-        files = {"details": bench.name, "cost": f"{bench.name}.cost", "search": f"{bench.name}.search"}
+        files = {"details": bench.name, **{what: f"{bench.name}.{what}" for what in ("metrics", "cost", "search")}}
         contents |= {f"{what}-{bench.name}.md": texts[key] + "\n" for what, key in files.items() if key in texts}
     contents["REPRODUCIBILITY.md"] = f"# The paper's numbers and ours\n\n{texts['reproducibility']}\n"
     for name, content in contents.items():

@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ipal.config import StreamConfig
 from ipal.errors import ConfigError, StoreError, did_you_mean
+from ipal.evaluation.metrics import titled
 from ipal.report import paper
 from ipal.runs.manifest import Manifest, ManifestRow, Settings, all_manifests, manifest_path, read_manifest
 from ipal.runs.run_folder import RunFolder, RunStore
 
 PROTOCOL_FIELDS = (
+    "stream",
     "train_graph",
     "test_graph",
     "visibility",
@@ -35,7 +38,7 @@ class Run:
 
     seed: int
     scores: dict[str, float]
-    """AP and AF."""
+    """Metrics by title, as AP; those that are not defined are left out."""
     curve: NDArray[np.float64]
     matrix: NDArray[np.float64]
     """NaN above the diagonal."""
@@ -86,7 +89,7 @@ class ReportRow:
         return ",".join(f"{name}={value}" for name, value in sorted(fixed.items()))
 
     def by_seed(self, score: str) -> dict[int, float]:
-        return {run.seed: run.scores[score] for run in self.runs}
+        return {run.seed: run.scores[score] for run in self.runs if score in run.scores}
 
     def over_runs(self, field: str) -> list[float]:
         return [getattr(run, field) for run in self.runs]
@@ -107,6 +110,11 @@ class Bench:
     @property
     def title(self) -> str:
         return paper.DATASETS.get(self.manifest.dataset, self.manifest.dataset)
+
+    @property
+    def scores(self) -> list[str]:
+        """Titles of the metrics that its runs have."""
+        return list(dict.fromkeys(score for row in self.rows for run in row.runs for score in run.scores))
 
     @property
     def protocol(self) -> dict[str, Any]:
@@ -237,11 +245,11 @@ def read_run(folder: RunFolder) -> Run:
     protocol, timing = result["protocol"], result["timing"]
     return Run(
         seed=int(result["seed"]),
-        scores={"AP": float(result["average_performance"]), "AF": float(result["average_forgetting"])},
+        scores=titled(result["metrics"]),
         curve=np.array(result["average_performance_curve"], dtype=np.float64),
         matrix=np.array(result["accuracy_matrix"], dtype=np.float64),
-        protocol={**protocol, "split": list(protocol["split"])},
-        nodes=f"{result['data']['hash']} {protocol['split_hash']}",
+        protocol={"stream": StreamConfig().name, **protocol, "split": list(protocol["split"])},
+        nodes=f"{result['data']['hash']} {protocol.get('split_hash', '')}",
         seconds=float(timing["total_seconds"]),
         seconds_per_epoch=float(np.mean(timing["seconds_per_epoch"])),
         peak_bytes=float(result["peak_memory_bytes"]),

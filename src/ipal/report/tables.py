@@ -8,12 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ipal.evaluation.metrics import is_higher_better
 from ipal.report import paper
 from ipal.report.collect import Bench, ReportRow, plain_name
 from ipal.report.statistics import marks, paired_interval, spread
 
 SCORES = ("AP", "AF")
-ARROWS = {"AP": "AP ↑", "AF": "AF ↑"}
+"""Of the paper's tables."""
+NOT_OF_JOINT = ("AF", "BWT")
 NUMBER_FIELDS = ["bench", "dataset", "row", "method", "stores_exemplars", "score", "statistic", "seed", "value"]
 
 
@@ -45,7 +47,7 @@ def wide(benches: Sequence[Bench]) -> ReportTable:
         title = next(rows_of[key].marked_title for rows_of in lookup if key in rows_of)
         rows.append((ReportCell(title), *cells))
     return ReportTable(
-        ("method", *(ARROWS[score] for _ in benches for score in SCORES)), tuple(rows), _headings(benches)
+        ("method", *(arrowed(score) for _ in benches for score in SCORES)), tuple(rows), _headings(benches)
     )
 
 
@@ -56,15 +58,16 @@ def score_cells(bench: Bench, score: str) -> dict[str, ReportCell]:
     protocol, whose numbers do not mean the same.
     """
     summaries = {row.key: spread(list(row.by_seed(score).values())) for row in bench.rows}
+    sign = 1 if is_higher_better(score) else -1
     ranked = [
-        summary.mean
+        sign * summary.mean
         if (summary := summaries[row.key]) and row.is_complete and not row.is_upper_reference and bench.is_usual(row)
         else None
         for row in bench.rows
     ]
     cells = {}
     for row, mark in zip(bench.rows, marks(ranked), strict=True):
-        if score == "AF" and row.is_upper_reference and row.runs:
+        if score in NOT_OF_JOINT and row.is_upper_reference and row.runs:
             cells[row.key] = ReportCell("–")  # trained anew on everything: a dash in the paper
             continue
         few = f" ({len(row.runs)}/{len(bench.manifest.seeds)})" if row.runs and not row.is_complete else ""
@@ -72,11 +75,23 @@ def score_cells(bench: Bench, score: str) -> dict[str, ReportCell]:
     return cells
 
 
+def arrowed(score: str) -> str:
+    """A score with the direction in which it is better."""
+    return f"{score} {'↑' if is_higher_better(score) else '↓'}"
+
+
+def metrics(bench: Bench) -> ReportTable:
+    """One dataset: every metric that its runs have."""
+    columns = [score_cells(bench, score) for score in bench.scores]
+    rows = ((ReportCell(row.marked_title), *(column[row.key] for column in columns)) for row in _sorted_rows(bench))
+    return ReportTable(("method", *map(arrowed, bench.scores)), tuple(rows))
+
+
 def details(bench: Bench) -> ReportTable:
     """One dataset: scores, difference to IPAL, the paper's numbers where they exist, settings."""
     scores = {score: score_cells(bench, score) for score in SCORES}
     beside_paper = bench.is_comparable_to_paper
-    columns = ["method", *ARROWS.values(), "AP against IPAL [95 %]"]
+    columns = ["method", *map(arrowed, SCORES), "AP against IPAL [95 %]"]
     columns += ["paper AP", "paper AF"] if beside_paper else []
     rows = []
     for row in _sorted_rows(bench):
@@ -298,7 +313,7 @@ def numbers(benches: Sequence[Bench]) -> Iterator[dict[str, Any]]:
     for bench in benches:
         for row in _sorted_rows(bench):
             printed = dict(zip(SCORES, printed_scores(bench, row), strict=True))
-            for score in SCORES:
+            for score in bench.scores:
                 for statistic, seed, value in _statistics(bench, row, score, printed):
                     yield {
                         "bench": bench.name,

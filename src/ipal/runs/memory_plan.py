@@ -16,14 +16,13 @@ import scipy.sparse as sp
 import torch
 
 from ipal.config import RunConfig, Sampling
-from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph
-from ipal.data.streams import TaskStream
+from ipal.data.streams import Stream
 from ipal.errors import CapacityError, shortened
-from ipal.learners import METHODS
 from ipal.learners.trained import TrainedLearner
 from ipal.learners.values import Extents
 from ipal.nn.embed import operators_bytes
+from ipal.runs.resolved import Resolved
 from ipal.system.memory_budget import Budget
 
 GIB = 2**30
@@ -44,10 +43,13 @@ class Way:
     budget: Budget
 
 
-def ways(config: RunConfig, dataset: Dataset, stream: TaskStream, limit: int | None = None) -> list[Way]:
+def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
     """The ways that a method has, the fastest first."""
-    method, graph = METHODS.find(config.method), dataset.graph
-    task, together = task_extents(graph, stream)
+    config, method, graph = resolved.config, resolved.method, resolved.dataset.graph
+    if config.protocol.train_graph == "seen":  # all nodes so far pass messages: in the end the whole graph
+        task = together = whole(graph)
+    else:
+        task, together = task_extents(graph, resolved.stream)
     # Graphs of tasks stay: every one of them is tested on again.
     tested, copies = together, together
     if config.protocol.test_graph == "seen":
@@ -133,23 +135,10 @@ def held_bytes(graph: Graph) -> int:
     return sum(part.nbytes for part in [*parts, graph.indices, graph.indptr] if not isinstance(part, np.memmap))
 
 
-def task_extents(graph: Graph, stream: TaskStream) -> tuple[Extent, Extent]:
-    """Of the task whose graph has most edges, and of the graphs of all tasks together.
-
-    Where all nodes seen so far pass messages, that is the last one, and the whole graph.
-    """
-    if stream.protocol.train_graph == "seen":
-        return whole(graph), whole(graph)
-    nodes = np.bincount(stream.task_of[stream.task_of >= 0], minlength=len(stream))
-    edges = np.zeros(len(stream), dtype=np.int64)
-    for begin, end in graph.neighbours.chunks():
-        own = np.repeat(stream.task_of[begin:end], np.diff(graph.indptr[begin : end + 1]))
-        other = stream.task_of[graph.indices[graph.indptr[begin] : graph.indptr[end]]]
-        inside = own[(own == other) & (own >= 0)]
-        edges += np.bincount(inside, minlength=len(stream))
-    index = int(np.argmax(edges + nodes))
-    largest = extent(graph, int(nodes[index]), int(edges[index]))
-    return largest, extent(graph, int(nodes.sum()), int(edges.sum()))
+def task_extents(graph: Graph, stream: Stream) -> tuple[Extent, Extent]:
+    """Of the task with the largest graph, and of the graphs of all tasks together."""
+    sizes = stream.sizes()
+    return extent(graph, *max(sizes, key=sum)), extent(graph, *map(sum, zip(*sizes, strict=True)))
 
 
 def batch_bytes(batch: Sampling, task: Extent, graph: Graph, hidden: int) -> int:
@@ -163,14 +152,15 @@ def batch_bytes(batch: Sampling, task: Extent, graph: Graph, hidden: int) -> int
     return 2 * (rows * (4 * graph.num_features + 4 * hidden) + 40 * entries)
 
 
-def fitted(config: RunConfig, dataset: Dataset, stream: TaskStream, limit: int) -> Way:
+def fitted(resolved: Resolved, limit: int) -> Way:
     """The fastest way that keeps to a limit."""
-    known = ways(config, dataset, stream, limit)
+    known = ways(resolved, limit)
     for way in known:
         if way.bytes <= limit:
             return way
     least = min(known, key=lambda way: way.bytes)
-    mapped = "" if held_bytes(dataset.graph) < BASE else ", or map the graph from files ('ipal data --convert')"
+    is_large = held_bytes(resolved.dataset.graph) >= BASE
+    mapped = ", or map the graph from files ('ipal data --convert')" if is_large else ""
     raise CapacityError(
         f"This run takes about {least.bytes / GIB:.1f} GiB even {least.name}, more than the limit of "
         f"{limit / GIB:.1f} GiB: raise --memory-limit{mapped}."
@@ -185,9 +175,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
 
 
-def explained(config: RunConfig, dataset: Dataset, stream: TaskStream) -> CapacityError:
+def explained(resolved: Resolved) -> CapacityError:
     """What to do where memory has run out: what takes less, and how much."""
-    known = ways(config, dataset, stream)
+    known, config = ways(resolved), resolved.config
     first, rest = known[0], known[1:]
     tries = {
         "sampled": f"mini-batches about {{}} GiB (--set protocol.batch.nodes={Sampling().nodes})",

@@ -6,11 +6,13 @@ from typing import Any
 
 from ipal.config import RunConfig
 from ipal.data.datasets.catalog import CATALOG
+from ipal.data.streams import STREAMS
+from ipal.evaluation.metrics import ACCURACIES, METRICS
 from ipal.learners import METHODS
 from ipal.nn.encoders import ENCODERS
 from ipal.system import plugins
 
-REGISTRIES: tuple[plugins.Registry[Any], ...] = (METHODS, ENCODERS, CATALOG)
+REGISTRIES: tuple[plugins.Registry[Any], ...] = (METHODS, ENCODERS, STREAMS, METRICS, ACCURACIES, CATALOG)
 
 
 def load_plugin(path: str | Path) -> ModuleType:
@@ -20,7 +22,12 @@ def load_plugin(path: str | Path) -> ModuleType:
 
 def plugins_of(config: RunConfig) -> dict[str, str]:
     """The plugins that bring what a run names: files with their SHA-256, packages with their versions."""
-    dataset = config.dataset.partition(":")[0]
-    named = ((METHODS, config.method), (ENCODERS, config.encoder.kind), (CATALOG, dataset))
+    named: tuple[tuple[plugins.Registry[Any], str], ...] = (
+        (METHODS, config.method),
+        (ENCODERS, config.encoder.kind),
+        (STREAMS, config.protocol.stream.name),
+        (ACCURACIES, config.protocol.accuracy),
+        (CATALOG, config.dataset.partition(":")[0]),
+    )
     origins = [registry.origin(name) for registry, name in named if name in registry]
     return dict(filter(None, origins))

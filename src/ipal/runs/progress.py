@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from ipal.errors import StoreError
 from ipal.evaluation.class_drift import ClassDrift
 from ipal.evaluation.evaluate import Row
+from ipal.evaluation.metrics import Before
 from ipal.learners.state import State
 from ipal.runs import records
 from ipal.runs.run_folder import History
@@ -23,6 +24,8 @@ class Progress:
     history: History = dataclasses.field(default_factory=list)
     seconds: list[float] = dataclasses.field(default_factory=list)
     """Time spent learning each task, evaluation not counted."""
+    before: list[Before | None] = dataclasses.field(default_factory=list)
+    """Tests of tasks before they were learned; None where that was not possible."""
     evaluation_seconds: float = 0.0
     peak_memory_bytes: int = 0
     whereabouts: ClassDrift = dataclasses.field(default_factory=lambda: ClassDrift({}))
@@ -30,7 +33,12 @@ class Progress:
     def state(self) -> State:
         """All of it as a value."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        facts = {**fields, "rows": [vars(row) for row in self.rows], "whereabouts": list(self.whereabouts.clouds)}
+        facts = {
+            **fields,
+            "rows": [vars(row) for row in self.rows],
+            "before": [one and one._asdict() for one in self.before],
+            "whereabouts": list(self.whereabouts.clouds),
+        }
         return State(self.whereabouts.tensors(), facts)
 
     @classmethod
@@ -44,4 +52,5 @@ class Progress:
         if not facts.fits(tasks, epochs) or whereabouts is None:
             raise StoreError(f"{source} does not fit this run: it is further than the run can be, or not as far.")
         rows = [Row(**row) for row in state.facts["rows"]]
-        return cls(**{**state.facts, "rows": rows, "whereabouts": whereabouts})
+        before = [one and Before(**one) for one in state.facts.get("before", [None] * len(facts.seconds))]
+        return cls(**{**state.facts, "rows": rows, "before": before, "whereabouts": whereabouts})

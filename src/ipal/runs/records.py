@@ -23,8 +23,9 @@ class Batch(Record):
 
 
 class Protocol(Record):
+    stream: str | dict[str, Any] = "class-incremental"
     split: list[Annotated[int, Field(ge=1)]] = Field(min_length=1)
-    split_hash: str
+    split_hash: str = ""
     batch: Literal["full"] | Batch
     train_graph: str
     test_graph: str
@@ -63,6 +64,14 @@ class Retained(Record):
 
 class Validation(Record):
     average_performance: float
+    accuracy_matrix: list[list[float | None]] = Field(default_factory=list)
+
+
+class Before(Record):
+    """The test of a task before it was learned."""
+
+    accuracy: float
+    chance: float
 
 
 class Result(Record):
@@ -74,6 +83,9 @@ class Result(Record):
     average_performance: float
     average_forgetting: float
     average_performance_curve: list[float]
+    metrics: dict[str, float | None] = Field(default_factory=dict)
+    """By name; runs of early versions do not have them, and get them when they are read."""
+    before_learning: list[Before | None] = Field(default_factory=list)
     accuracy_matrix: list[list[float | None]]
     """Row by row, after each task; nothing above the diagonal."""
     per_class: dict[str, float] = Field(default_factory=dict)
@@ -182,6 +194,7 @@ class Progress(Record):
     seconds: list[Seconds]
     evaluation_seconds: Seconds
     peak_memory_bytes: int = Field(ge=0)
+    before: list[Before | None] = Field(default_factory=list)
     whereabouts: list[str] = Field(default_factory=list)
 
     @model_validator(mode="after")

@@ -107,7 +107,15 @@ class RunFolder:
         return Path(known) if known else None
 
     def result(self) -> dict[str, Any]:
-        return self._record("result.json", Result)
+        """What result.json holds; metrics that it does not have are computed from what is stored."""
+        result = self._record("result.json", Result)
+        from ipal.evaluation.metrics import METRICS, measured, stored_scores  # NumPy: help is shown without it
+
+        metrics, known = METRICS.here(), result.setdefault("metrics", {})
+        if not metrics.keys() <= known.keys():
+            stored = {name: result[name] for name in metrics if name in result} | known
+            result["metrics"] = measured(stored_scores(result, self.confusion())[-1], metrics) | stored
+        return result
 
     def confusion(self) -> dict[str, Any] | None:
         """Which classes were taken for which; None of runs that were made before this was stored."""

@@ -3,9 +3,9 @@
 import dataclasses
 import sys
 import time
-import weakref
 from collections.abc import Generator
 from contextlib import nullcontext
+from copy import copy
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,29 +15,32 @@ import torch
 from ipal.backend.devices import usable_device
 from ipal.backend.distributed import team
 from ipal.backend.finite import check_tensors, check_terms, not_finite, read_terms
-from ipal.config import EncoderConfig, RunConfig, TrainConfig
-from ipal.data import datasets
-from ipal.data.datasets import Dataset
-from ipal.data.streams import TaskStream, assign_parts, default_split
-from ipal.errors import ConfigError, NonFiniteError, StoreError, did_you_mean
+from ipal.config import RunConfig
+from ipal.data.streams import Stream, Task
+from ipal.errors import ConfigError, NonFiniteError, StoreError
 from ipal.evaluation.class_drift import UNIT
-from ipal.evaluation.evaluate import Row, evaluate
-from ipal.evaluation.metrics import average_forgetting, average_performance, average_performance_curve, matrix_of_rows
-from ipal.learners import METHODS, Learner
-from ipal.learners.settings import SHARED_SETTINGS
+from ipal.evaluation.evaluate import Row, evaluate, evaluate_before
+from ipal.evaluation.metrics import (
+    Scores,
+    average_forgetting,
+    average_performance,
+    average_performance_curve,
+    matrix_of_rows,
+    measured,
+)
+from ipal.learners import Learner
 from ipal.learners.state import State
 from ipal.learners.trained import TrainedLearner
 from ipal.learners.values import Terms
 from ipal.runs.cadence import Cadence
 from ipal.runs.environment import PeakMemory, environment
 from ipal.runs.memory_plan import explained, is_out_of_memory
-from ipal.runs.plugins import plugins_of
 from ipal.runs.progress import Progress
+from ipal.runs.resolved import Resolved, resolve
 from ipal.runs.run_folder import RunFolder
-from ipal.system import plugins
 from ipal.system.tracing import span, spanned
 
-UNUSED = {"encoder": EncoderConfig(), "train": TrainConfig()}
+__all__ = ["Observer", "Resolved", "Silent", "resolve", "run", "run_by_epochs"]
 
 
 class Observer(Protocol):
@@ -45,6 +48,9 @@ class Observer(Protocol):
 
     def started(self, tasks: int, epochs: int, done: int) -> None: ...
     def epoch(self, task: int, terms: dict[str, float]) -> None: ...
+    def learned(self, index: int, task: Task, learner: Learner) -> None:
+        """A task is learned, and not tested yet."""
+
     def task(self, index: int, row: Row) -> None: ...
 
 
@@ -53,56 +59,12 @@ class Silent:
 
     def started(self, *_: object) -> None: ...
     def epoch(self, *_: object) -> None: ...
+    def learned(self, index: int, task: Task, learner: Learner) -> None: ...
     def task(self, *_: object) -> None: ...
 
 
-def resolve(
-    config: RunConfig, data_root: Path | None = None, *, dataset: Dataset | None = None
-) -> tuple[RunConfig, Dataset]:
-    """Fill in what only the data and the method know, so that the configuration's hash covers all of it.
-
-    Who resolves many runs on one graph reads it once and hands it in as `dataset`.
-    """
-    plugins.require(config.plugins, "This run")
-    method = METHODS.find(config.method)
-    learner = build_learner(config)
-    usable_device(config.device)
-    if dataset is None:
-        dataset = datasets.load(config.dataset, data_root, undirected=config.protocol.edges == "undirected")
-    if config.dataset_hash not in (None, dataset.hash):
-        raise StoreError(
-            f"The graph '{config.dataset}' is not the one this run was started on: its content has changed."
-        )
-    own = learner.settings()
-    part, _ = assign_parts(dataset.y, config.protocol, config.seed)
-    num_kept = len(np.unique(dataset.y[part >= 0]))
-    complete = config.model_copy(
-        update={
-            "dataset": dataset.name,
-            "dataset_hash": dataset.hash,
-            "split": config.split or dataset.split or default_split(num_kept),
-            "plugins": config.plugins or plugins_of(config),
-            "settings": {name: own[name] for name in method.own_settings()},
-            # What a method does not use must not make two runs of one.
-            **{name: default for name, default in UNUSED.items() if name not in method.shared_settings()},
-        }
-    )
-    return complete, dataset
-
-
-def build_learner(config: RunConfig) -> Learner:
-    own = [f"{config.method}.{name}" for name in METHODS.find(config.method).own_settings()]
-    for path in (f"{config.method}.{name}" for name in config.settings):
-        if path not in own:
-            raise ConfigError(f"Unknown setting '{path}'.{did_you_mean(path, own)}")
-    known = {"batch": config.protocol.batch, **{name: getattr(config, name) for name in SHARED_SETTINGS - {"batch"}}}
-    shared = {name: known[name] for name in METHODS.find(config.method).shared_settings()}
-    return METHODS.find(config.method).from_settings({**config.settings, **shared})
-
-
 def run(
-    config: RunConfig,
-    dataset: Dataset,
+    resolved: Resolved,
     folder: RunFolder,
     observer: Observer,
     *,
@@ -110,7 +72,7 @@ def run(
     data_root: Path | None = None,
 ) -> dict[str, Any]:
     """Learn the whole stream, from a checkpoint where there is one; returns the result, which is also stored."""
-    epochs = run_by_epochs(config, dataset, folder, observer, checkpoint_every=checkpoint_every, data_root=data_root)
+    epochs = run_by_epochs(resolved, folder, observer, checkpoint_every=checkpoint_every, data_root=data_root)
     while True:
         try:
             next(epochs)
@@ -120,8 +82,7 @@ def run(
 
 
 def run_by_epochs(
-    config: RunConfig,
-    dataset: Dataset,
+    resolved: Resolved,
     folder: RunFolder,
     observer: Observer,
     *,
@@ -135,10 +96,11 @@ def run_by_epochs(
     Runs that take turns share one `memory`: what their process holds is all of theirs together.
     Without `checkpoint_every` (epochs), checkpoints are as frequent as costs a small share of the time.
     """
+    config = resolved.config
+    stream = copy(resolved.stream)  # the graphs that it keeps go with the run
     torch.set_num_threads(config.threads)
     memory = memory or PeakMemory()
-    learner = build_learner(config)
-    stream = stream_of(config, dataset)
+    learner = resolved.learner()
     us = team()
     _check_team(config)
     # Of several processes only rank 0 reads and writes the folder.
@@ -156,15 +118,15 @@ def run_by_epochs(
         watch = _Watch(learner, progress, folder, observer, memory, Cadence(checkpoint_every, company))
         try:
             for index in range(progress.task, len(stream)):
-                yield from _learn_task(stream, index, watch)
+                yield from _learn_task(stream, index, watch, config.protocol.accuracy)
         except NonFiniteError as error:
             raise error.within(f"task {progress.task + 1} of {len(stream)}") from error
         except (MemoryError, RuntimeError) as error:
             if is_out_of_memory(error):
-                raise explained(config, dataset, stream) from error
+                raise explained(resolved) from error
             raise
         progress.peak_memory_bytes = max(progress.peak_memory_bytes, memory.bytes())
-        result = _result(config, dataset, stream, learner, progress)
+        result = _result(resolved, learner, progress)
         result["timing"]["runs_taking_turns"] = company
         if us.is_main:
             folder.write_history(progress.history)
@@ -186,21 +148,6 @@ def _check_team(config: RunConfig) -> None:
         )
     if team().size > 1 and config.device.startswith("cuda"):
         torch.cuda.set_device(usable_device(config.device))
-
-
-_streams: "weakref.WeakKeyDictionary[Dataset, weakref.WeakValueDictionary[str, TaskStream]]"
-_streams = weakref.WeakKeyDictionary()
-
-
-def stream_of(config: RunConfig, dataset: Dataset) -> TaskStream:
-    """The tasks of a resolved run. Runs that are under way and differ in the method alone share them."""
-    assert config.split is not None, "the configuration has not been resolved"
-    key = f"{config.split} {config.protocol.model_dump_json(exclude={'batch'})} {config.seed}"
-    known = _streams.setdefault(dataset, weakref.WeakValueDictionary())
-    stream = known.get(key)
-    if stream is None:
-        stream = known[key] = TaskStream(dataset.graph, dataset.y, config.split, config.protocol, config.seed)
-    return stream
 
 
 @dataclasses.dataclass
@@ -245,8 +192,11 @@ class _Watch:
             _checkpoint(self.learner, self.progress, self.folder, self.memory)
 
 
-def _learn_task(stream: TaskStream, index: int, watch: _Watch) -> Generator[None, None, None]:
+def _learn_task(stream: Stream, index: int, watch: _Watch, accuracy: str) -> Generator[None, None, None]:
     progress, learner = watch.progress, watch.learner
+    if len(progress.before) == index:
+        known = index > 0 and stream.is_known_before(index)
+        progress.before.append(evaluate_before(learner, stream.exams(index)[-1], accuracy) if known else None)
     if len(progress.seconds) == index:
         progress.seconds.append(0.0)
     clock = time.perf_counter()
@@ -259,9 +209,10 @@ def _learn_task(stream: TaskStream, index: int, watch: _Watch) -> Generator[None
         clock = time.perf_counter()
     watch.look()
     progress.seconds[index] += time.perf_counter() - clock
+    watch.observer.learned(index, task, learner)
     clock = time.perf_counter()
     with span("evaluation"):
-        row, clouds = evaluate(learner, stream.exams(index), stream.protocol.accuracy)
+        row, clouds = evaluate(learner, stream.exams(index), accuracy)
         if clouds:
             learned = set(map(str, np.unique(task.labels).tolist()))
             progress.whereabouts, moves = progress.whereabouts.followed(clouds, learner.remembered(), learned)
@@ -306,32 +257,32 @@ def _restore(learner: Learner, state: State, folder: RunFolder, tasks: int) -> P
     return progress
 
 
-def _result(
-    config: RunConfig, dataset: Dataset, stream: TaskStream, learner: Learner, progress: Progress
-) -> dict[str, Any]:
+def _result(resolved: Resolved, learner: Learner, progress: Progress) -> dict[str, Any]:
+    config, dataset = resolved.config, resolved.dataset
     test = matrix_of_rows([row.test for row in progress.rows])
     validation = matrix_of_rows([row.validation for row in progress.rows])
+    scores = Scores(test, validation, progress.rows[-1].confusion, progress.before)
     epochs = max(1, learner.epochs)
     return {
         "method": config.method,
         "dataset": config.dataset,
         "seed": config.seed,
-        "average_performance": average_performance(test),
-        "average_forgetting": average_forgetting(test),
+        "average_performance": average_performance(scores),
+        "average_forgetting": average_forgetting(scores),
         "average_performance_curve": average_performance_curve(test),
+        "metrics": measured(scores),
+        "before_learning": [one and one._asdict() for one in progress.before],
         "accuracy_matrix": _triangle(test),
         "per_class": progress.rows[-1].per_class,
         "validation": {
-            "average_performance": average_performance(validation),
-            "average_forgetting": average_forgetting(validation),
+            "average_performance": average_performance(Scores(validation)),
+            "average_forgetting": average_forgetting(Scores(validation)),
             "accuracy_matrix": _triangle(validation),
         },
         "protocol": {
+            **resolved.stream.describe(),
             **config.protocol.model_dump(mode="json"),
             "split": list(config.split or ()),
-            "split_hash": stream.split_hash,
-            "classes": stream.classes,
-            "dropped_classes": stream.dropped,
             "exemplar_free": not learner.stores_exemplars and config.protocol.train_graph == "isolated",
         },
         "data": {
@@ -353,7 +304,7 @@ def _result(
     }
 
 
-def _confusion(stream: TaskStream, rows: list[Row]) -> dict[str, Any]:
+def _confusion(stream: Stream, rows: list[Row]) -> dict[str, Any]:
     """Which classes were taken for which, after every task: [true, predicted, nodes], by their places in `classes`."""
     names = list(dict.fromkeys(str(label) for classes in stream.classes for label in classes))
     place = {name: number for number, name in enumerate(names)}

@@ -1,13 +1,13 @@
 """A run folder as every tracker takes it: settings, facts, and numbers over steps. Finished or not; no torch."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from ipal.errors import StoreError
-from ipal.evaluation.metrics import average_forgetting, average_performance, matrix_of_rows
+from ipal.evaluation.metrics import Before, Scores, matrix_of_rows, measured, stored_scores
 from ipal.runs.records import Progress
 from ipal.runs.run_folder import RunFolder
 from ipal.system.documents import parse_json
@@ -79,7 +79,7 @@ def read(folder: RunFolder) -> Record:
 
 
 def _of_result(folder: RunFolder) -> Series:
-    result, drift = folder.result(), folder.drift()
+    result, drift, confusion = folder.result(), folder.drift(), folder.confusion()
     rows = [[score for score in row if score is not None] for row in result["accuracy_matrix"]]
     moved = [] if drift is None else drift["after_task"]
     shifts = [{name: one["shift"] for name, one in after.items()} for after in moved]
@@ -93,8 +93,9 @@ def _of_result(folder: RunFolder) -> Series:
     }
     return {
         **_losses(folder.history()),
-        **_scores(rows),
-        **_by_class("recall", _recalls(folder.confusion()) or {last: result.get("per_class", {})}),
+        **_accuracies(rows),
+        **_metrics([measured(scores) for scores in stored_scores(result, confusion)[:-1]] + [result["metrics"]]),
+        **_by_class("recall", _recalls(confusion) or {last: result.get("per_class", {})}),
         **_by_class("drift", dict(enumerate(shifts, start=1))),
         "cost/task_seconds": _counted(timing["seconds_per_task"]),
         **{f"cost/{name}": [MetricPoint(last, float(value))] for name, value in costs.items()},
@@ -103,9 +104,16 @@ def _of_result(folder: RunFolder) -> Series:
 
 def _of_progress(progress: Mapping[str, Any]) -> Series:
     rows = progress.get("rows", [])
+    before = [one and Before(**one) for one in progress.get("before", [])]
+    test, validation = (matrix_of_rows([row[part] for row in rows]) for part in ("test", "validation"))
+    so_far = [
+        Scores(test[:t, :t], validation[:t, :t], row.get("confusion"), before[:t])
+        for t, row in enumerate(rows, start=1)
+    ]
     return {
         **_losses(progress.get("history", [])),
-        **_scores([row["test"] for row in rows]),
+        **_accuracies([row["test"] for row in rows]),
+        **_metrics(map(measured, so_far)),
         **_by_class("recall", {step: row["per_class"] for step, row in enumerate(rows, start=1)}),
         "cost/task_seconds": _counted(progress.get("seconds", [])[: len(rows)]),
     }
@@ -119,17 +127,23 @@ def _losses(history: list[dict[str, float]]) -> Series:
     }
 
 
-def _scores(rows: list[list[float]]) -> Series:
-    """Accuracy on each task, AP and AF, after each task."""
-    matrix = matrix_of_rows(rows)
-    so_far = [matrix[:t, :t] for t in range(1, len(rows) + 1)]
-    series = {
-        "score/average_performance": _counted(map(average_performance, so_far)),
-        "score/average_forgetting": _counted(map(average_forgetting, so_far)),
+def _accuracies(rows: list[list[float]]) -> Series:
+    """On each task, after each task."""
+    return {
+        f"accuracy/task_{task + 1}": [
+            MetricPoint(t, row[task]) for t, row in enumerate(rows, start=1) if task < len(row)
+        ]
+        for task in range(len(rows))
     }
-    for task in range(len(rows)):
-        later = [MetricPoint(step, row[task]) for step, row in enumerate(rows, start=1) if task < len(row)]
-        series[f"accuracy/task_{task + 1}"] = later
+
+
+def _metrics(after_task: Iterable[Mapping[str, float | None]]) -> Series:
+    """Every metric after each task, as far as it is defined."""
+    series: Series = {}
+    for step, values in enumerate(after_task, start=1):
+        for name, value in values.items():
+            if value is not None:
+                series.setdefault(f"score/{name}", []).append(MetricPoint(step, value))
     return series
 
 

@@ -16,12 +16,11 @@ from torch import Tensor
 from ipal.analysis.audit.inputs import inputs_told, occurring
 from ipal.analysis.audit.recover import Known, from_matrix, from_mean, from_shared_matrix
 from ipal.analysis.audit.search import Found, stored_rows
-from ipal.config import RunConfig
 from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph, Nodes
-from ipal.data.streams import TRAIN, TaskStream
 from ipal.learners import Learner
 from ipal.learners.values import Remembered
+from ipal.runs.resolved import Resolved
 
 __all__ = ["Evidence", "View", "as_taught", "audit", "whole"]
 
@@ -72,22 +71,15 @@ def whole(dataset: Dataset) -> Evidence:
     return Evidence(dataset, (View(dataset.graph, np.arange(dataset.graph.num_nodes), dataset.y, None),))
 
 
-def as_taught(dataset: Dataset, config: RunConfig) -> Evidence:
+def as_taught(resolved: Resolved) -> Evidence:
     """The graphs of a run's tasks as they were learned from, so that rows are those that went into the model."""
-    assert config.split is not None, "the configuration has not been resolved"
-    stream = TaskStream(dataset.graph, dataset.y, config.split, config.protocol, config.seed)
     views = []
-    for index in range(len(stream)):
-        task = stream.task(index)
-        seen = (stream.task_of >= 0) & (stream.task_of <= index)
-        there = seen if config.protocol.train_graph == "seen" else stream.task_of == index
-        if config.protocol.visibility == "inductive":
-            there = there & (stream.part == TRAIN)
-        numbers = np.flatnonzero(there)  # what the nodes of the task's graph are in the whole one
-        assert len(numbers) == task.graph.num_nodes
-        mine = np.flatnonzero(stream.task_of[numbers] == index)
-        views.append(View(task.graph, mine, dataset.y[numbers[mine]], np.isin(mine, task.nodes)))
-    return Evidence(dataset, tuple(views))
+    for index, classes in enumerate(resolved.stream.classes):
+        task = resolved.stream.task(index)
+        y = resolved.dataset.y[task.origin]
+        mine = np.flatnonzero(np.isin(y, classes))
+        views.append(View(task.graph, mine, y[mine], np.isin(mine, task.nodes)))
+    return Evidence(resolved.dataset, tuple(views))
 
 
 def audit(learner: Learner, evidence: Evidence | None = None) -> dict[str, Any]:

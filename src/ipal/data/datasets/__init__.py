@@ -1,46 +1,18 @@
 """From a name or a path to one labelled graph, with a record of what was done to it."""
 
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import issparse
 
+from ipal.data.dataset import Dataset
 from ipal.data.datasets import catalog, folders, structural
 from ipal.data.datasets.readers import RawGraph, read_plain, read_unlabelled
 from ipal.data.datasets.synthetic import parse_size
-from ipal.data.graph import Graph, checked_graph, content_hash, whole_labels
+from ipal.data.graph import Graph, checked_graph, whole_labels
 from ipal.errors import DataError, StoreError
 
 __all__ = ["Dataset", "convert", "load", "load_graph"]
-
-
-@dataclass(frozen=True, eq=False)
-class Dataset:
-    """A labelled graph, checked, and what its record must say."""
-
-    name: str
-    graph: Graph
-    y: NDArray[np.int64]
-    split: tuple[int, ...] | None
-    """Classes per task where the benchmark says so; None leaves it to `ipal.TaskStream`, or to --split."""
-    preprocessing: str
-    remark: str
-    """What a result on this graph must say about itself; empty where nothing."""
-    beyond_task: bool
-    """Whether the features of a node were made by looking at nodes of other tasks."""
-    known_hash: str = ""
-    """As a graph folder says it: computed when the folder was written, and verified at its first use."""
-
-    @cached_property
-    def hash(self) -> str:
-        return self.known_hash or content_hash(self.graph, self.y)
-
-    @property
-    def num_classes(self) -> int:
-        return len(np.unique(self.y))
 
 
 def load(name: str, root: Path | None = None, *, undirected: bool = True) -> Dataset:

@@ -33,7 +33,7 @@ from ipal.report.page.parts import (
 )
 from ipal.report.page.scores import matrix_spec
 from ipal.report.statistics import marks, spread
-from ipal.report.tables import pretty, size
+from ipal.report.tables import SCORES, arrowed, pretty, size
 
 EXEMPLARS = "† stores raw nodes of earlier tasks."
 
@@ -66,7 +66,7 @@ class Group:
         return f"{self.label}\u00a0†" if self.stores_exemplars else self.label
 
     def scores(self, score: str) -> list[float]:
-        return [facts.run.scores[score] for facts in self.runs]
+        return [facts.run.scores[score] for facts in self.runs if score in facts.run.scores]
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def _exam_section(exam: Comparison) -> Section:
             + EXEMPLARS
             * any(group.stores_exemplars for group in exam.groups)
         ),
-        tables=(_comparison(exam),),
+        tables=(_comparison(exam), _metrics(exam)),
         tables_first=True,
         charts=(_dynamics(exam), _matrices(exam)),
         notes=tuple(notes),
@@ -236,7 +236,7 @@ def _comparison(exam: Comparison) -> Table:
                 for group in exam.groups
             ]
         )
-        for score in ("AP", "AF")
+        for score in SCORES
     }
     # A lone row is neither best nor worst.
     is_contest = sum(group.seeds == usual and not group.is_upper_reference for group in exam.groups) > 1
@@ -246,7 +246,7 @@ def _comparison(exam: Comparison) -> Table:
             Cell("–", None)
             if score == "AF" and group.is_upper_reference
             else _spread(group.scores(score), ranked[score][index] if is_contest else "")
-            for score in ("AP", "AF")
+            for score in SCORES
         ]
         free = group.first.is_exemplar_free
         rows.append(
@@ -264,9 +264,18 @@ def _comparison(exam: Comparison) -> Table:
     return Table(f"Comparison on {exam.title}", columns, tuple(rows))
 
 
+def _metrics(exam: Comparison) -> Table:
+    """The metrics that the comparison does not have."""
+    found = (score for group in exam.groups for facts in group.runs for score in facts.run.scores)
+    titles = [title for title in dict.fromkeys(found) if title not in SCORES]
+    rows = ((words(group.title), *(_spread(group.scores(title), "") for title in titles)) for group in exam.groups)
+    return Table(f"Further metrics on {exam.title}", ("method", *map(arrowed, titles)), tuple(rows))
+
+
 def _spread(values: Sequence[float], mark: str) -> Cell:
     summary = spread(values)
-    assert summary is not None
+    if summary is None:
+        return Cell("–", None)
     return Cell(signless(pretty(summary)), summary.mean, mark, deviation=summary.deviation)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from ipal.evaluation.metrics import ACCURACIES, metric_named
 from ipal.report.page import plots
 from ipal.report.page.confusion import Hits, hits, mixing, task_counts, task_of_place
 from ipal.report.page.facts import Facts
@@ -18,17 +19,27 @@ NO_CONFUSION = (
 
 
 def accuracy_section(facts: Facts) -> Section:
-    how = (
-        "mean of the recalls of the task's classes"
-        if facts.run.protocol["accuracy"] == "balanced"
-        else "share of the task's nodes that are predicted right"
-    )
+    name = facts.run.protocol["accuracy"]
+    how = ACCURACIES[name].about if name in ACCURACIES else name
+    among = {
+        "class-incremental": "over all classes seen so far; nobody tells the model the task",
+        "task-incremental": "over the classes of the node's own task, which is known",
+    }.get(str(facts.run.protocol["stream"]), f"stream {facts.run.protocol['stream']}")
     return Section(
         "accuracy",
         "Accuracy",
-        lead=f"On test nodes, over all classes seen so far; nobody tells the model the task. A task's accuracy: {how}.",
+        lead=f"On test nodes, {among}. A task's accuracy: {how}.",
         charts=(matrix_chart(facts), _curve_chart(facts)),
+        tables=(_metrics_table(facts),),
     )
+
+
+def _metrics_table(facts: Facts) -> Table:
+    rows = []
+    for name, value in facts.result["metrics"].items():
+        metric = metric_named(name)
+        rows.append((words(metric.title), number(value), words(metric.unit), words(metric.about)))
+    return Table("Metrics of the whole run", ("metric", "value", "unit", "meaning"), tuple(rows))
 
 
 def matrix_chart(facts: Facts) -> Chart:

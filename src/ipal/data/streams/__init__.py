@@ -1,0 +1,36 @@
+"""Streams: from one labelled graph to a sequence of tasks and their exams. One file each; `STREAMS` knows all."""
+
+from typing import Any
+
+from ipal.data.streams.base import Answers, Exam, Labels, Stream, Task
+from ipal.data.streams.class_incremental import TaskStream
+from ipal.data.streams.splits import TEST, TRAIN, VALIDATION, assign_parts, cut_classes, default_split, order_classes
+from ipal.data.streams.task_incremental import TaskIncremental
+from ipal.system.plugins import Registry
+
+__all__ = [
+    "STREAMS",
+    "TEST",
+    "TRAIN",
+    "VALIDATION",
+    "Answers",
+    "Exam",
+    "Labels",
+    "Stream",
+    "Task",
+    "TaskStream",
+    "assign_parts",
+    "cut_classes",
+    "default_split",
+    "order_classes",
+]
+
+
+def is_stream(thing: Any) -> bool:
+    return isinstance(thing, type) and issubclass(thing, Stream)
+
+
+STREAMS: Registry[type[Stream]] = Registry(
+    "stream", (TaskStream, TaskIncremental), is_stream, lambda kind: kind.Settings()
+)
+"""All streams by name. A new one is a file and its class in this tuple."""

@@ -1,0 +1,93 @@
+"""What every stream gives: tasks for the learner, exams for the evaluator, and facts for the record.
+
+What a learner may see (`Task`: a graph and its *training* labels) and what only the evaluator sees (`Exam`)
+are two types: no validation or test label can reach a learner, because a task has no place to carry it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipal.config import RunConfig, Section
+from ipal.data.dataset import Dataset
+from ipal.data.derived import Derives
+from ipal.data.graph import Graph, Nodes
+
+Labels = NDArray[np.generic]
+
+
+@dataclass(frozen=True, eq=False)
+class Task(Derives):
+    """What a learner is handed: a graph, the nodes whose labels count, and those labels alone."""
+
+    graph: Graph
+    nodes: Nodes
+    """Training nodes, as numbered in `graph`."""
+    labels: Labels
+    """One label per training node, in the user's own terms."""
+    origin: Nodes | None = None
+    """Number of each node of `graph` in the dataset's graph; None where there is no dataset."""
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """Nodes to be predicted, and the truth."""
+
+    nodes: Nodes
+    labels: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Exam:
+    """The test of one task: the evaluator's alone."""
+
+    graph: Graph
+    validation: Answers
+    test: Answers
+    classes: tuple[int, ...] | None = None
+    """The classes to choose from; None for all that the learner knows."""
+
+
+class Stream(ABC):
+    """A sequence of tasks. A subclass with a `name` is a stream: `protocol.stream` chooses it by that name."""
+
+    name: ClassVar[str]
+
+    class Settings(Section):
+        """Settings of its own, which stand under `protocol.stream` beside the name."""
+
+    classes: Sequence[Sequence[int]]
+    """The labels of each task. A class may be in several tasks."""
+
+    @classmethod
+    @abstractmethod
+    def of(cls, dataset: Dataset, config: RunConfig) -> Self:
+        """The stream of a run. What the configuration leaves open, as `split`, is decided here."""
+
+    @abstractmethod
+    def task(self, index: int) -> Task:
+        """What is learned as number `index`."""
+
+    @abstractmethod
+    def exams(self, learned: int) -> list[Exam]:
+        """The tests of tasks 0 to `learned`, as they are after task `learned`. Exams may share a graph."""
+
+    def __len__(self) -> int:
+        return len(self.classes)
+
+    def describe(self) -> dict[str, Any]:
+        """Plain facts for the record of a run."""
+        return {"stream": self.name, "classes": [list(map(int, task)) for task in self.classes]}
+
+    def sizes(self) -> list[tuple[int, int]]:
+        """Nodes and edges of each task's graph, for estimates of memory."""
+        graphs = (self.task(index).graph for index in range(len(self)))
+        return [(graph.num_nodes, graph.num_edges) for graph in graphs]
+
+    def is_known_before(self, index: int) -> bool:
+        """Whether every class of a task is in an earlier one."""
+        return set(self.classes[index]) <= {label for task in self.classes[:index] for label in task}

@@ -1,0 +1,111 @@
+"""Class-incremental, as in the paper: each task brings classes of its own."""
+
+import hashlib
+import weakref
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipal.config import ProtocolConfig, RunConfig
+from ipal.data.dataset import Dataset
+from ipal.data.graph import Graph, Nodes
+from ipal.data.streams.base import Answers, Exam, Stream, Task
+from ipal.data.streams.splits import TEST, TRAIN, VALIDATION, assign_parts, cut_classes, default_split, order_classes
+
+
+class TaskStream(Stream):
+    """A graph cut by classes into tasks. Graphs of tasks are made when asked for, and kept.
+
+    `split` says how many classes each task brings; None (as `Dataset.split` where no benchmark fixes one) leaves it to
+    `default_split`.
+    """
+
+    name = "class-incremental"
+
+    def __init__(
+        self,
+        graph: Graph,
+        y: NDArray[np.int64],
+        split: tuple[int, ...] | None,
+        protocol: ProtocolConfig,
+        seed: int,
+    ) -> None:
+        self.protocol = protocol
+        self.graph = graph
+        self.y = y
+        self.part, self.dropped = assign_parts(y, protocol, seed)
+        order = order_classes(y[self.part >= 0], protocol, seed)
+        self.classes = cut_classes(order, default_split(len(order)) if split is None else split)
+        self.task_of = np.full(len(y), -1, dtype=np.int64)
+        for index, classes in enumerate(self.classes):
+            self.task_of[np.isin(y, classes)] = index
+        self.task_of[self.part < 0] = -1
+        self._graphs: dict[tuple[int, bool, bool], tuple[Graph, Nodes]] = {}
+
+    @classmethod
+    def of(cls, dataset: Dataset, config: RunConfig) -> Self:
+        return cls(dataset.graph, dataset.y, config.split or dataset.split, config.protocol, config.seed)
+
+    @property
+    def split_hash(self) -> str:
+        """Identifies which node is in which task and part."""
+        return hashlib.sha256(self.task_of.tobytes() + self.part.astype(np.int64).tobytes()).hexdigest()
+
+    def task(self, index: int) -> Task:
+        everything = self.protocol.visibility == "transductive"
+        graph, nodes = self._graph_on(index, self.protocol.train_graph == "seen", everything)
+        mine = np.flatnonzero((self.task_of[nodes] == index) & (self.part[nodes] == TRAIN))
+        return Task(graph=graph, nodes=mine, labels=self.y[nodes[mine]], origin=nodes)
+
+    def exams(self, learned: int) -> list[Exam]:
+        seen = self.protocol.test_graph == "seen"
+        exams = []
+        for index in range(learned + 1):
+            graph, nodes = self._graph_on(learned if seen else index, seen, True)
+            part = np.where(self.task_of[nodes] == index, self.part[nodes], -1)
+            validation, test = np.flatnonzero(part == VALIDATION), np.flatnonzero(part == TEST)
+            y = self.y[nodes]
+            exams.append(Exam(graph, Answers(validation, y[validation]), Answers(test, y[test])))
+        return exams
+
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), "dropped_classes": self.dropped, "split_hash": self.split_hash}
+
+    def sizes(self) -> list[tuple[int, int]]:
+        """Nodes and edges of each task's own graph, counted without making it."""
+        nodes = np.bincount(self.task_of[self.task_of >= 0], minlength=len(self))
+        edges = np.zeros(len(self), dtype=np.int64)
+        for begin, end in self.graph.neighbours.chunks():
+            own = np.repeat(self.task_of[begin:end], np.diff(self.graph.indptr[begin : end + 1]))
+            other = self.task_of[self.graph.indices[self.graph.indptr[begin] : self.graph.indptr[end]]]
+            edges += np.bincount(own[(own == other) & (own >= 0)], minlength=len(self))
+        return list(zip(nodes.tolist(), edges.tolist(), strict=True))
+
+    def _graph_on(self, index: int, with_earlier: bool, with_unlabelled: bool) -> tuple[Graph, Nodes]:
+        """The subgraph of a task, and which nodes of the whole graph its nodes are; kept while it may be needed."""
+        key = (index, with_earlier, with_unlabelled)
+        if key not in self._graphs:
+            # A task's own graph comes back at every later exam, a union of seen tasks only while it is the newest.
+            self._graphs = {old: graph for old, graph in self._graphs.items() if not old[1] or old[0] == index}
+            self._graphs[key] = self._induce(*key)
+        return self._graphs[key]
+
+    def _induce(self, index: int, with_earlier: bool, with_unlabelled: bool) -> tuple[Graph, Nodes]:
+        chosen = self.task_of == index
+        if with_earlier:
+            chosen = (self.task_of >= 0) & (self.task_of <= index)
+        if not with_unlabelled:
+            chosen = chosen & (self.part == TRAIN)
+        nodes = np.flatnonzero(chosen)
+        return _part(self.graph, nodes), nodes
+
+
+def _part(graph: Graph, nodes: Nodes) -> Graph:
+    """The subgraph on some nodes: one and the same for all streams of a graph, as those of other seeds."""
+    known = graph.derived("parts", None, weakref.WeakValueDictionary[bytes, Graph])
+    key = hashlib.sha256(nodes.tobytes()).digest()
+    part = known.get(key)
+    if part is None:
+        part = known[key] = graph.induced(nodes)
+    return part

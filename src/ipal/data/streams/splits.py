@@ -1,0 +1,76 @@
+"""How classes are ordered and cut into tasks, and the nodes of each class into training, validation and test."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipal.config import ProtocolConfig
+from ipal.errors import DataError
+
+TRAIN, VALIDATION, TEST = 0, 1, 2
+
+
+def default_split(num_classes: int) -> tuple[int, ...]:
+    """Steps of two classes after a larger base: a third of the classes counted in steps (10 is 4+2+2+2)."""
+    steps = num_classes // 3
+    if steps == 0:
+        return (1,) * num_classes
+    return (num_classes - 2 * steps,) + (2,) * steps
+
+
+def order_classes(y: NDArray[np.int64], protocol: ProtocolConfig, seed: int) -> list[int]:
+    """The labels in the order in which they are to be learned."""
+    labels: list[int] = np.unique(y).tolist()
+    if protocol.class_order == "label":
+        return labels
+    if protocol.class_order == "shuffled":
+        return [int(label) for label in np.random.default_rng([seed, 1]).permutation(labels)]
+    if sorted(protocol.class_order) != labels:
+        raise DataError(f"protocol.class_order must name each of the {len(labels)} classes once: {shorten(labels)}.")
+    return list(protocol.class_order)
+
+
+def cut_classes(order: list[int], split: tuple[int, ...]) -> list[list[int]]:
+    """Consecutive groups of the sizes of `split`."""
+    if not split or any(size < 1 for size in split) or sum(split) != len(order):
+        sizes = "+".join(map(str, split))
+        raise DataError(
+            f"The split {sizes or '(none)'} adds up to {sum(split)} classes, but the graph has {len(order)}: "
+            f"pass --split with sizes that add up to {len(order)}, for example "
+            f"{','.join(map(str, default_split(len(order))))}."
+        )
+    ends = np.cumsum(split)
+    return [order[end - size : end] for size, end in zip(split, ends, strict=True)]
+
+
+def assign_parts(y: NDArray[np.int64], protocol: ProtocolConfig, seed: int) -> tuple[NDArray[np.int8], list[int]]:
+    """Train, validation or test for every node, class by class and seeded; -1 for nodes of dropped classes."""
+    test_share = 1 - protocol.train_share - protocol.validation_share
+    if test_share <= 0:
+        raise DataError("protocol.train_share and protocol.validation_share leave nothing for the test.")
+    part = np.full(len(y), -1, dtype=np.int8)
+    random = np.random.default_rng([seed, 0])
+    dropped = []
+    for label in np.unique(y):
+        members = random.permutation(np.flatnonzero(y == label))
+        validation = max(1, round(protocol.validation_share * len(members)))
+        test = max(1, round(test_share * len(members)))
+        if validation + test >= len(members):
+            dropped.append(int(label))
+            continue
+        part[members] = TRAIN
+        part[members[:validation]] = VALIDATION
+        part[members[validation : validation + test]] = TEST
+    if dropped and protocol.small_classes == "error":
+        sizes = ", ".join(f"{label} ({np.sum(y == label)} node(s))" for label in dropped[:5])
+        raise DataError(
+            f"Too small to split into training, validation and test nodes: class {sizes}. "
+            "Add nodes, or leave such classes out with --set protocol.small_classes=drop."
+        )
+    if len(dropped) == len(np.unique(y)):
+        raise DataError("No class is large enough to split: each needs at least three nodes.")
+    return part, dropped
+
+
+def shorten(values: list[int], most: int = 12) -> str:
+    text = ", ".join(map(str, values[:most]))
+    return text + (", …" if len(values) > most else "")

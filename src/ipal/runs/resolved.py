@@ -1,0 +1,121 @@
+"""From a configuration to one value with all that it means: what run, bench, drift, audit and memory plan share."""
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from ipal.backend.devices import usable_device
+from ipal.config import EncoderConfig, RunConfig, StreamConfig, TrainConfig, Tree, explain, known_settings
+from ipal.data import datasets
+from ipal.data.datasets import Dataset
+from ipal.data.streams import STREAMS, Stream
+from ipal.errors import ConfigError, StoreError, did_you_mean, shortened
+from ipal.evaluation.metrics import ACCURACIES
+from ipal.learners import METHODS, Learner
+from ipal.learners.settings import SHARED_SETTINGS
+from ipal.runs.plugins import plugins_of
+from ipal.system import plugins
+
+UNUSED = {"encoder": EncoderConfig(), "train": TrainConfig()}
+
+
+@dataclass(frozen=True, eq=False)
+class Resolved:
+    """A run that can be made."""
+
+    config: RunConfig
+    """Complete: what only the data, the stream and the method know is filled in, so that its hash covers all of it."""
+    dataset: Dataset
+    stream: Stream
+    method: type[Learner]
+
+    def learner(self) -> Learner:
+        """One that has learned nothing yet."""
+        return self.method.from_settings(_settings(self.config, self.method))
+
+
+def resolve(config: RunConfig, data_root: Path | None = None, *, dataset: Dataset | None = None) -> Resolved:
+    """One run; a graph that was read already may be handed in."""
+    return Resolver(data_root).resolve(config, dataset)
+
+
+class Resolver:
+    """Resolves many runs: every graph is read once, and runs that differ in the method alone share a stream."""
+
+    def __init__(self, data_root: Path | None = None) -> None:
+        self._root = data_root
+        self._datasets: dict[Hashable, Dataset] = {}
+        self._streams: dict[Hashable, Stream] = {}
+
+    def resolve(self, config: RunConfig, dataset: Dataset | None = None) -> Resolved:
+        plugins.require(config.plugins, "This run")
+        config = check_settings(config)
+        usable_device(config.device)
+        dataset = dataset or self.dataset(config)
+        if config.dataset_hash not in (None, dataset.hash):
+            raise StoreError(
+                f"The graph '{config.dataset}' is not the one this run was started on: its content has changed."
+            )
+        stream = self.stream(config, dataset)
+        found = {
+            "dataset": dataset.name,
+            "dataset_hash": dataset.hash,
+            "split": tuple(map(len, stream.classes)),
+            "plugins": config.plugins or plugins_of(config),
+        }
+        return Resolved(config.model_copy(update=found), dataset, stream, METHODS.find(config.method))
+
+    def dataset(self, config: RunConfig) -> Dataset:
+        key = config.dataset, config.protocol.edges
+        if key not in self._datasets:
+            undirected = config.protocol.edges == "undirected"
+            self._datasets[key] = datasets.load(config.dataset, self._root, undirected=undirected)
+        return self._datasets[key]
+
+    def stream(self, config: RunConfig, dataset: Dataset) -> Stream:
+        split = config.split or dataset.split
+        key = dataset.hash, split, config.protocol.model_dump_json(exclude={"batch"}), config.seed
+        if key not in self._streams:
+            self._streams[key] = STREAMS.find(config.protocol.stream.name).of(dataset, config)
+        return self._streams[key]
+
+
+def check_settings(config: RunConfig) -> RunConfig:
+    """With all settings of its method and its stream, checked; no graph is read."""
+    protocol = config.protocol
+    _check_known(protocol.accuracy, ACCURACIES, "protocol.accuracy")
+    _check_known(protocol.stream.name, STREAMS, "protocol.stream")
+    kind = STREAMS[protocol.stream.name].Settings
+    try:
+        own = kind.model_validate(protocol.stream.settings).model_dump(mode="json")
+    except ValidationError as error:
+        known = [f"protocol.stream.{name}" for name in known_settings(kind)]
+        raise explain(error, known, prefix="protocol.stream.") from error
+    method = METHODS.find(config.method)
+    settings = method.from_settings(_settings(config, method)).settings()
+    return config.model_copy(
+        update={
+            "protocol": protocol.model_copy(update={"stream": StreamConfig(name=protocol.stream.name, **own)}),
+            "settings": {name: settings[name] for name in method.own_settings()},
+            # What a method does not use must not make two runs of one.
+            **{name: default for name, default in UNUSED.items() if name not in method.shared_settings()},
+        }
+    )
+
+
+def _settings(config: RunConfig, method: type[Learner]) -> Tree:
+    """What a configuration says about the learner."""
+    own = [f"{config.method}.{name}" for name in method.own_settings()]
+    for path in (f"{config.method}.{name}" for name in config.settings):
+        if path not in own:
+            raise ConfigError(f"Unknown setting '{path}'.{did_you_mean(path, own)}")
+    known = {"batch": config.protocol.batch, **{name: getattr(config, name) for name in SHARED_SETTINGS - {"batch"}}}
+    return {**config.settings, **{name: known[name] for name in method.shared_settings()}}
+
+
+def _check_known(name: str, known: Iterable[str], setting: str) -> None:
+    if name not in known:
+        names = " or ".join(f"'{one}'" for one in known)
+        raise ConfigError(f"The setting '{setting}' cannot be '{shortened(name)}': input should be {names}.", setting)

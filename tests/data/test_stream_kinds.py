@@ -1,0 +1,95 @@
+"""Streams as a kind of thing: what each gives, and task-incremental beside class-incremental."""
+
+import numpy as np
+import pytest
+import torch
+
+from ipal.config import ProtocolConfig, run_config
+from ipal.data.datasets import Dataset
+from ipal.data.graph import Graph
+from ipal.data.streams import STREAMS, Answers, Exam, TaskStream
+from ipal.data.streams.task_incremental import TaskIncremental
+from ipal.errors import ConfigError
+from ipal.evaluation.evaluate import evaluate, evaluate_before
+from ipal.learners.base import Look
+from ipal.runs import runner
+
+
+@pytest.mark.parametrize("train_graph", ["isolated", "seen"])
+@pytest.mark.parametrize("visibility", ["transductive", "inductive"])
+def test_the_nodes_of_a_task_carry_their_original_numbers(tiny: Dataset, train_graph: str, visibility: str) -> None:
+    stream = TaskStream(
+        tiny.graph, tiny.y, (2, 2, 2), ProtocolConfig(train_graph=train_graph, visibility=visibility), seed=0
+    )
+    for index in range(len(stream)):
+        task = stream.task(index)
+        assert task.origin is not None
+        np.testing.assert_array_equal(tiny.graph.x[task.origin], task.graph.x)
+        np.testing.assert_array_equal(tiny.y[task.origin[task.nodes]], task.labels)
+
+
+def test_task_incremental_has_the_same_tasks_and_exams_with_candidates(tiny: Dataset) -> None:
+    one, other = (kind(tiny.graph, tiny.y, (2, 2, 2), ProtocolConfig(), 0) for kind in (TaskStream, TaskIncremental))
+    assert one.split_hash == other.split_hash
+    for index in range(3):
+        np.testing.assert_array_equal(one.task(index).nodes, other.task(index).nodes)
+    assert [exam.classes for exam in one.exams(2)] == [None] * 3
+    assert [exam.classes for exam in other.exams(2)] == [(0, 1), (2, 3), (4, 5)]
+
+
+class Scored:
+    """A learner whose scores of classes 5, 7 and 9 are the features of the nodes."""
+
+    classes_ = np.array([5, 7, 9])
+
+    def look(self, graph: Graph) -> Look:
+        scores = torch.from_numpy(graph.x)
+        return Look(self.classes_[scores.argmax(dim=1).numpy()], None, scores)
+
+
+def test_only_the_candidates_compete_by_hand() -> None:
+    x = np.array([[1, 9, 3], [8, 9, 7], [2, 1, 3]], dtype=np.float32)
+    graph, answers = Graph(x, np.zeros((2, 0), dtype=np.int64)), Answers(np.array([0, 1, 2]), np.array([9, 9, 9]))
+    open_exam, closed = Exam(graph, answers, answers), Exam(graph, answers, answers, classes=(9, 5))
+    assert evaluate(Scored(), [open_exam], "micro").row.confusion == {"9": {"7": 2, "9": 1}}
+    row = evaluate(Scored(), [closed], "micro").row
+    assert row.confusion == {"9": {"5": 1, "9": 2}}
+    assert row.validation == row.test == pytest.approx([200 / 3])
+    # Before a task is learned, chance is that of a guess among the candidates.
+    assert evaluate_before(Scored(), closed, "micro") == pytest.approx((200 / 3, 50))
+    assert evaluate_before(Scored(), open_exam, "micro").chance == pytest.approx(100 / 3)
+
+
+def test_a_class_is_known_before_where_an_earlier_task_has_it(tiny_stream: TaskStream) -> None:
+    tiny_stream.classes = [[0, 1], [2], [1, 2]]
+    assert [tiny_stream.is_known_before(index) for index in range(3)] == [False, False, True]
+
+
+def test_sizes_are_those_of_the_graphs_of_tasks(tiny_stream: TaskStream) -> None:
+    graphs = [tiny_stream.task(index).graph for index in range(len(tiny_stream))]
+    assert tiny_stream.sizes() == [(graph.num_nodes, graph.num_edges) for graph in graphs]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "words"),
+    [
+        ({"stream": "time"}, ["'protocol.stream' cannot be 'time'", "'class-incremental' or 'task-incremental'"]),
+        ({"stream": {"name": "task-incremental", "sigma": 2}}, ["'protocol.stream.sigma'"]),
+        ({"stream": 3}, ["'protocol.stream' cannot be 3"]),
+        ({"accuracy": "best"}, ["'protocol.accuracy' cannot be 'best'", "'balanced' or 'micro'"]),
+    ],
+)
+def test_a_stream_that_is_none_gets_a_sentence(protocol: dict[str, object], words: list[str]) -> None:
+    with pytest.raises(ConfigError) as said:
+        runner.resolve(run_config({"dataset": "digits", "protocol": protocol}))
+    assert all(word in str(said.value) for word in words)
+
+
+def test_the_default_stream_leaves_digests_as_they_were() -> None:
+    plain = run_config({"dataset": "digits"})
+    assert "stream" not in plain.to_tree()["protocol"]
+    assert run_config({"dataset": "digits", "protocol": {"stream": "class-incremental"}}).digest == plain.digest
+    assert run_config({"dataset": "digits", "protocol": {"stream": "task-incremental"}}).digest != plain.digest
+    for name in STREAMS:
+        config = run_config({"dataset": "digits", "protocol": {"stream": name}})
+        assert run_config(config.to_tree()) == config
