@@ -48,7 +48,8 @@ class Registry(Mapping[str, Thing], Generic[Thing]):
     def find(self, name: str) -> Thing:
         """What has this name, or a sentence."""
         if name not in self:
-            raise ConfigError(f"Unknown {self.kind} '{shortened(name)}'.{did_you_mean(name, self)}")
+            near = did_you_mean(name, self)
+            raise ConfigError(f"Unknown {self.kind} '{shortened(name)}'.{near} One of your own needs --plugin FILE.py.")
         return self[name]
 
     def here(self) -> dict[str, Thing]:
@@ -74,7 +75,10 @@ class Registry(Mapping[str, Thing], Generic[Thing]):
         return here[name] if name in here else self._loaded(self._entries[name])
 
     def __contains__(self, name: object) -> bool:
-        return name in self._own or name in self._files or name in self._entries
+        if name in self._own or name in self._files:
+            return True
+        # To look for packages takes milliseconds: paths, which may be asked for often, are none of their names.
+        return isinstance(name, str) and bool(NAME.fullmatch(name)) and name in self._entries
 
     def __iter__(self) -> Iterator[str]:
         return iter([*self.here(), *self._entries])
