@@ -134,9 +134,6 @@ def make_report(paths: Sequence[Path], out: Path, command: str) -> tuple[dict[st
     return numbers, [*(out / name for name in texts), *images]
 
 
-# ---------------------------------------------------------------------- numbers
-
-
 def summary(every: Sequence[Measurement]) -> dict[str, Any]:
     """Mean over old classes and tasks within a seed, then mean and deviation over seeds; PR against PCL."""
     methods: dict[str, Any] = {}
@@ -246,9 +243,6 @@ def _csv(rows: Iterator[dict[str, Any]]) -> str:
     writer.writeheader()
     writer.writerows(listed)
     return text.getvalue()
-
-
-# ---------------------------------------------------------------------- figures
 
 
 def kl_curves(every: Sequence[Measurement]) -> Figure:

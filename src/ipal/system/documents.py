@@ -40,9 +40,6 @@ class DocumentError(ValueError):
         """The line, if known, to follow the file's name."""
 
 
-# ---------------------------------------------------------------------- JSON
-
-
 def read_json(path: Path, most: int = MOST_JSON) -> Any:
     """The content of a JSON file."""
     return parse_json(read_bounded(path, most), most)
@@ -76,9 +73,6 @@ def _whole(text: str) -> int:
     if len(text) > MOST_DIGITS:
         raise DocumentError(f"holds a number of {len(text)} digits")
     return int(text)
-
-
-# ---------------------------------------------------------------------- YAML
 
 
 class _Loader(yaml.SafeLoader):

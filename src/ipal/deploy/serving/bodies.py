@@ -62,9 +62,6 @@ def read_question(body: bytes | bytearray, kind: str, limits: Limits, directed: 
     )
 
 
-# ---------------------------------------------------------------------- JSON
-
-
 def _json_parts(body: bytes | bytearray, limits: Limits) -> Parts:
     # Counted before parsing makes an object of each.
     if body.count(b"[") > limits.nodes + OTHER_LISTS:
@@ -138,14 +135,8 @@ def _table(rows: Any, limits: Limits) -> NDArray[np.float32]:
     return found
 
 
-# ---------------------------------------------------------------------- .npz
-
-
 def _npz_parts(body: bytes | bytearray, limits: Limits) -> Parts:
     return dict(read_arrays(body, ("x", "edge_index", *SPARSE, *OPTIONS), OF_GRAPH_FILES, limits.bytes))
-
-
-# ---------------------------------------------------------------------- both
 
 
 def _features(parts: Parts, limits: Limits) -> Features:
@@ -229,9 +220,6 @@ def _flag(parts: Parts, name: str, default: bool) -> bool:
     if not isinstance(single, bool):
         raise DataError(f"{name} must be true or false.")
     return single
-
-
-# ---------------------------------------------------------------------- asking
 
 
 def npz_body(graph: Graph, nodes: Iterable[int] | None = None, **options: Any) -> bytes:

@@ -23,9 +23,6 @@ from ipal.report.tables import size
 NOT_AUDITED = "The model was not audited for this page: 'ipal audit RUN' shows what can be reconstructed from it."
 
 
-# ---------------------------------------------------------------------- what is retained
-
-
 def retained_section(facts: Facts) -> Section:
     """What is kept after learning, and what that says of single nodes."""
     audit = facts.closer.get("audit")
@@ -132,9 +129,6 @@ def _audit_words(audit: Mapping[str, Any]) -> list[str]:
         verdict = f"{plural(found['found'], 'node')} found, in {where}" if found["found"] else "none found"
         said.append(f"Rows of {what} were looked for in the model ({plural(found['looked_for'], 'node')}): {verdict}.")
     return said
-
-
-# ---------------------------------------------------------------------- time and memory
 
 
 def cost_section(facts: Facts) -> Section:

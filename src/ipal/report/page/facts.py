@@ -127,9 +127,6 @@ def read_facts(folder: RunFolder, closer: Mapping[str, Any] | None = None) -> Fa
     )
 
 
-# ---------------------------------------------------------------------- files
-
-
 def _damaged(path: Path) -> StoreError:
     return StoreError(f"{path} is damaged: restore the file, or delete the run's folder and run again.")
 

@@ -138,9 +138,6 @@ class Page:
     """Prefix of file names of downloads."""
 
 
-# ---------------------------------------------------------------------- numbers as text
-
-
 def words(text: Any) -> Cell:
     return Cell(str(text), str(text))
 

@@ -35,9 +35,6 @@ def tasks(count: int) -> list[str]:
     return [f"task {index + 1}" for index in range(count)]
 
 
-# ---------------------------------------------------------------------- axes
-
-
 def named_axis(title: str, names: Sequence[str], **more: Any) -> Spec:
     """An axis of names; long ones are shortened, and complete on hover."""
     axis: Spec = {"type": "category", "title": {"text": title}, "categoryorder": "array", **more}
@@ -52,9 +49,6 @@ def percent_axis(title: str, values: Values = (0,)) -> Spec:
     """From a round number below the lowest value to 100."""
     lowest = min((value for value in values if value is not None), default=0)
     return {"title": {"text": title}, "range": [max(0, (lowest - 4) // 10 * 10), 102], "ticksuffix": " %"}
-
-
-# ---------------------------------------------------------------------- kinds of charts
 
 
 def heat_map(

@@ -10,8 +10,6 @@ from ipal.report.page.parts import Chart, Picker, Section, Spec, Table, count, n
 from ipal.report.statistics import spread
 from ipal.runs.records import Drift
 
-# ---------------------------------------------------------------------- losses
-
 
 def losses_section(facts: Facts) -> Section:
     """The named loss terms, epoch by epoch."""
@@ -60,9 +58,6 @@ def _losses_chart(history: History) -> Chart:
         Table("Loss terms by epoch", ("epoch", "learning", *history.terms), rows),
         picker=Picker("Scale", ("linear", "logarithmic"), scales),
     )
-
-
-# ---------------------------------------------------------------------- plane
 
 
 def plane_section(facts: Facts) -> Section:
@@ -142,9 +137,6 @@ def _plane_rows(points: Mapping[str, Sequence[Any]]) -> tuple[Any, ...]:
         (words(name), words(predicted), words("yes" if hard else "no"), number(x, 3), number(y, 3))
         for name, predicted, hard, x, y in zip(*columns, strict=True)
     )
-
-
-# ---------------------------------------------------------------------- drift
 
 
 def drift_section(facts: Facts) -> Section:
