@@ -177,7 +177,7 @@ class _Drift(runner.Silent):
             self.steps += [{"task": index, **row} for row in _old_classes(old.labels, f_before, f_after)]
         if index == 0:
             self.at_first = self.now[0]
-            if isinstance(learner, IPAL):
+            if learner.hard_examples:
                 self.facts["hard"], hard = hard_examples(learner, self.at_first, task.labels)
                 self.arrays |= _to_draw(self.at_first, hard, self.seed)
 
