@@ -219,7 +219,6 @@ def test_a_methods_settings_must_be_settings() -> None:
         ({"train": 5}, ["'train'", "5"]),
         ({"train": None}, ["'train'", "None"]),
         ({"encoder": {"layers": 1}}, ["'encoder.layers'", "greater than or equal to 2"]),
-        ({"protocol": {"accuracy": "macro"}}, ["'protocol.accuracy'", "'macro'", "'balanced' or 'micro'"]),
         ({"protocol": {"class_order": "random"}}, ["'protocol.class_order'", "'random'", "'label' or 'shuffled'"]),
         ({"protocol": {"train_share": 1.5}}, ["'protocol.train_share'", "less than 1"]),
         ({"seed": -1}, ["'seed'", "-1"]),

@@ -17,6 +17,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    SerializationInfo,
     SerializerFunctionWrapHandler,
     ValidationError,
     field_validator,
@@ -77,10 +78,11 @@ class Section(BaseModel, metaclass=_Explaining):
     _usable = field_validator("*")(usable_number)
 
     @model_serializer(mode="wrap")
-    def _serialised(self, plain: SerializerFunctionWrapHandler) -> Any:
-        tree = plain(self)
-        kept = {name for name in self.added if getattr(self, name) != type(self).model_fields[name].default}
-        return {name: value for name, value in tree.items() if name not in self.added - kept}
+    def _serialised(self, plain: SerializerFunctionWrapHandler, info: SerializationInfo) -> Any:
+        fields = type(self).model_fields
+        at_default = {name for name in self.added if getattr(self, name) == fields[name].default}
+        left_out = set() if info.context == "all" else at_default
+        return {name: value for name, value in plain(self).items() if name not in left_out}
 
 
 class StreamConfig(Section):
@@ -97,7 +99,7 @@ class StreamConfig(Section):
         return {"name": given} if isinstance(given, str) else given
 
     @model_serializer(mode="wrap")
-    def _serialised(self, plain: SerializerFunctionWrapHandler) -> Any:
+    def _serialised(self, plain: SerializerFunctionWrapHandler, info: SerializationInfo) -> Any:
         return {"name": self.name, **self.settings} if self.settings else self.name
 
     @property
@@ -158,6 +160,8 @@ Activation = Literal["relu", "elu", "leaky_relu", "tanh"]
 class EncoderConfig(Section):
     """The network that turns nodes into embeddings."""
 
+    added = frozenset({"kind", "activation", "heads"})
+
     kind: str = "gcn"
     """Which network: gcn, linear, sage, gat, gin or skip, or one of a plugin."""
     layers: int = Field(2, ge=2, le=MOST_LAYERS)
@@ -194,6 +198,8 @@ class TrainConfig(Section):
 class RunConfig(Section):
     """Everything that decides the numbers of a run."""
 
+    added = frozenset({"plugins"})
+
     dataset: str = Field(max_length=4096)
     """Name of a graph, or the path of an .npz file."""
     dataset_hash: str | None = None
@@ -216,11 +222,11 @@ class RunConfig(Section):
     settings: Tree = {}
     """The method's own settings (under the method's name in files and on the command line)."""
 
-    def to_tree(self) -> Tree:
-        """Plain data, the method's settings under its name: what config.yaml holds."""
-        tree: Tree = self.model_dump(mode="json")
+    def to_tree(self, *, full: bool = False) -> Tree:
+        """Plain data, the method's settings under its name: what config.yaml holds; with `full`, all defaults, too."""
+        tree: Tree = self.model_dump(mode="json", context="all" if full else None)
         tree[self.method] = tree.pop("settings")
-        return {name: value for name, value in tree.items() if name != "plugins" or value}
+        return tree
 
     @property
     def digest(self) -> str:

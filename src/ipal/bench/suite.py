@@ -277,7 +277,7 @@ def _by_metric(results: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
 
 
 def _values(config: RunConfig, names: Collection[str]) -> manifest.Settings:
-    tree, stream = config.to_tree(), config.protocol.stream
+    tree, stream = config.to_tree(full=True), config.protocol.stream
     values = {"protocol.stream": stream.name, "protocol.stream.name": stream.name}
     values |= {f"protocol.stream.{name}": value for name, value in stream.settings.items()}
     return {

@@ -134,7 +134,7 @@ def macro_f1(scores: Scores) -> float | None:
 
     .. math:: \frac{1}{C} \sum_{c=1}^{C} \frac{2 \, \mathrm{TP}_c}{2 \, \mathrm{TP}_c + \mathrm{FP}_c + \mathrm{FN}_c}
 
-    Source: Opitz and Burst, Macro F1 and Macro F1 (arXiv 1911.03347), the averaged F1. Over the classes with test
+    Source: Opitz and Burst 2019, Macro F1 and Macro F1 (arXiv 1911.03347), the averaged F1. Over the classes with test
     nodes, all tasks together; None of runs that did not store which class was taken for which.
     """
     counts = scores.confusion or {}
@@ -151,8 +151,8 @@ def learning_accuracy(scores: Scores) -> float:
 
     .. math:: \mathrm{LA} = \frac{1}{N} \sum_{i=1}^{N} M_{i,i}
 
-    Source: Riemer et al., Learning to Learn without Forgetting by Maximizing Transfer and Minimizing Interference
-    (ICLR 2019). The diagonal of the accuracy matrix.
+    Source: Riemer et al. 2019, Learning to Learn without Forgetting by Maximizing Transfer and Minimizing Interference
+    (ICLR). The diagonal of the accuracy matrix.
     """
     return float(np.mean(np.diagonal(scores.test)))
 
@@ -162,7 +162,7 @@ def backward_transfer(scores: Scores) -> float | None:
 
     .. math:: \mathrm{BWT} = \frac{1}{N-1} \sum_{i=1}^{N-1} (R_{N,i} - R_{i,i})
 
-    Source: Lopez-Paz and Ranzato, Gradient Episodic Memory for Continual Learning (NeurIPS 2017). The same number as
+    Source: Lopez-Paz and Ranzato 2017, Gradient Episodic Memory for Continual Learning (NeurIPS). The same number as
     AF, which the IPAL paper defines with this sign; None with one task.
     """
     return average_forgetting(scores) if len(scores.test) > 1 else None
@@ -173,7 +173,7 @@ def forward_transfer(scores: Scores) -> float | None:
 
     .. math:: \mathrm{FWT} = \frac{1}{|K|} \sum_{i \in K} (R_{i-1,i} - b_i)
 
-    Source: Lopez-Paz and Ranzato, Gradient Episodic Memory for Continual Learning (NeurIPS 2017), with the chance of a
+    Source: Lopez-Paz and Ranzato 2017, Gradient Episodic Memory for Continual Learning (NeurIPS), with the chance of a
     guess as b. K are the tasks all of whose classes came before. A class cannot be predicted before it is known: where
     every task brings classes of its own, K is empty and there is no FWT (None).
     """

@@ -69,7 +69,7 @@ def read(folder: RunFolder) -> Record:
         finished=folder.is_finished,
         began=began,
         ended=ended,
-        settings=dict(_flat(config.to_tree())),
+        settings=dict(_flat(config.to_tree(full=True))),
         facts={name: str(value) for name, value in _flat(environment)},
         series={name: points for name, points in series.items() if points},
     )

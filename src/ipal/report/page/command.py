@@ -42,7 +42,7 @@ def changed_settings(config: RunConfig, own_defaults: Mapping[str, Any]) -> Iter
 
 def default_tree(config: RunConfig, own_defaults: Mapping[str, Any]) -> dict[str, Any]:
     """The default of every setting that has one, by its dotted name."""
-    plain = RunConfig(dataset=config.dataset, method=config.method, settings=dict(own_defaults)).to_tree()
+    plain = RunConfig(dataset=config.dataset, method=config.method, settings=dict(own_defaults)).to_tree(full=True)
     return dict(flat(plain))
 
 
