@@ -158,6 +158,8 @@ Activation = Literal["relu", "elu", "leaky_relu", "tanh"]
 class EncoderConfig(Section):
     """The network that turns nodes into embeddings."""
 
+    added = frozenset({"kind", "activation", "heads"})
+
     kind: str = "gcn"
     """Which network: gcn, linear, sage, gat, gin or skip, or one of a plugin."""
     layers: int = Field(2, ge=2, le=MOST_LAYERS)
@@ -194,6 +196,8 @@ class TrainConfig(Section):
 class RunConfig(Section):
     """Everything that decides the numbers of a run."""
 
+    added = frozenset({"plugins"})
+
     dataset: str = Field(max_length=4096)
     """Name of a graph, or the path of an .npz file."""
     dataset_hash: str | None = None
@@ -220,7 +224,7 @@ class RunConfig(Section):
         """Plain data, the method's settings under its name: what config.yaml holds."""
         tree: Tree = self.model_dump(mode="json")
         tree[self.method] = tree.pop("settings")
-        return {name: value for name, value in tree.items() if name != "plugins" or value}
+        return tree
 
     @property
     def digest(self) -> str:
