@@ -219,6 +219,7 @@ def test_a_methods_settings_must_be_settings() -> None:
         ({"train": 5}, ["'train'", "5"]),
         ({"train": None}, ["'train'", "None"]),
         ({"encoder": {"layers": 1}}, ["'encoder.layers'", "greater than or equal to 2"]),
+        ({"protocol": {"test_graph": "all"}}, ["'protocol.test_graph'", "'all'", "'isolated' or 'seen'"]),
         ({"protocol": {"class_order": "random"}}, ["'protocol.class_order'", "'random'", "'label' or 'shuffled'"]),
         ({"protocol": {"train_share": 1.5}}, ["'protocol.train_share'", "less than 1"]),
         ({"seed": -1}, ["'seed'", "-1"]),
@@ -373,3 +374,11 @@ def test_a_setting_of_several_kinds_says_what_each_would_take_and_others_stay_ou
     with pytest.raises(ConfigError) as refused:
         run_config({"dataset": "digits", "train": {"epochs": -1, "lr_base": -1}})
     assert str(refused.value).endswith("'train.epochs' cannot be -1: input should be greater than or equal to 0.")
+
+
+def test_settings_of_later_versions_leave_the_digests_of_earlier_runs_as_they_were() -> None:
+    """Computed before encoders, streams and plugins could be chosen; stored runs are known by it."""
+    assert run_config({"dataset": "digits", "method": "ewc"}).digest == "bac640874c2457c8"
+    later = {"encoder": {"kind": "sage"}, "protocol": {"stream": "task-incremental"}, "plugins": {"mine.py": "0"}}
+    digests = {run_config({"dataset": "digits", "method": "ewc", name: value}).digest for name, value in later.items()}
+    assert len(digests | {"bac640874c2457c8"}) == 4

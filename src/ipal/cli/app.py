@@ -209,12 +209,7 @@ def list_things(
     as_json: AsJson = False,
 ) -> None:
     """List what there is of one kind, methods with their settings, or the runs."""
-    from ipal.runs.plugins import REGISTRIES
-
-    registries = {f"{registry.kind}s": registry for registry in REGISTRIES}
-    if what not in {"runs", *registries}:
-        raise ConfigError(f"'{what}' cannot be listed.{did_you_mean(what, ['runs', *registries])}")
-    rows = _runs(RunStore(runs)) if what == "runs" else _things(registries[what], root)
+    rows = _runs(RunStore(runs)) if what == "runs" else _things(_registry(what), root)
     if as_json:
         render.as_json(rows)
     else:
@@ -317,6 +312,19 @@ def _parse_split(text: str | None) -> list[int] | None:
         return [int(part) for part in text.split(",")]
     except ValueError as error:
         raise ConfigError(f"--split takes whole numbers with commas, as 5,2,2; got '{shortened(text)}'.") from error
+
+
+def _registry(what: str) -> Registry[Any]:
+    if what == "datasets":  # at once: the others load torch
+        from ipal.data.datasets.catalog import CATALOG
+
+        return CATALOG
+    from ipal.runs.plugins import REGISTRIES
+
+    registries = {f"{registry.kind}s": registry for registry in REGISTRIES}
+    if what not in registries:
+        raise ConfigError(f"'{what}' cannot be listed.{did_you_mean(what, ['runs', *registries])}")
+    return registries[what]
 
 
 def _things(registry: Registry[Any], root: Path | None) -> list[dict[str, Any]]:

@@ -124,10 +124,8 @@ def result(content: dict[str, Any], folder: Path) -> None:
     facts.add_row("", f"{exemplars}; {len(kept['nodes_behind_class'])} classes remembered")
     graphs = f"train {protocol['train_graph']}, test {protocol['test_graph']}"
     batch = f", {batch_in_words(protocol['batch'])}" if protocol["batch"] != "full" else ""
-    facts.add_row(
-        "protocol",
-        f"{protocol.get('stream', '')}, {graphs}, {protocol['visibility']}, {protocol['accuracy']} accuracy{batch}",
-    )
+    graphs = f"{protocol.get('stream', 'class-incremental')}, {graphs}, {protocol['visibility']}"
+    facts.add_row("protocol", f"{graphs}, {protocol['accuracy']} accuracy{batch}")
     if content.get("plugins"):
         facts.add_row("plugins", ", ".join(content["plugins"]))
     if content["data"]["remark"]:
