@@ -393,13 +393,14 @@ def test_importances_are_those_of_one_backward_pass_a_node(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_export_and_resumption_are_those_of_the_encoder(kind: str, tiny_stream: TaskStream) -> None:
+def test_export_and_resumption_are_those_of_the_encoder(kind: str, tiny_stream: TaskStream, tmp_path: Path) -> None:
     options = {"encoder": EncoderConfig(kind=kind, hidden=16, width=8, activation="elu", dropout=0.2)}
     learner = learn(make(IPAL, epochs=3, **options), tiny_stream.task(0))
     file = session(onnx_model(learner))
     for x, edges in random_graphs(14, 16, seed=6):
         assert_the_same(learner, file, x, edges)
-    again = IPAL.of_state(learner.state(), Path("here"), "cpu")
+    learner.save(tmp_path / "model.safetensors", moments=True)
+    again = IPAL.load(tmp_path / "model.safetensors")
     for one in (learner, again):
         learn(one, tiny_stream.task(1))
     assert learner.encoder_.name == again.encoder_.name == kind

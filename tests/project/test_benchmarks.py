@@ -65,6 +65,15 @@ def test_encoder_and_stock_layers_compute_the_same(lines: str) -> None:
         assert float(gradients) < 1e-5
 
 
+@pytest.mark.parametrize("lines", ["encoders.py"], indirect=True)
+def test_every_encoder_and_stock_layers_compute_the_same(lines: str) -> None:
+    assert re.findall(r"^(\w+), (?:CS|Arxiv)-sized", lines, re.MULTILINE) == ["gcn", "linear", "sage", "gin", "gat"] * 2
+    assert len(ratios(lines)) == 10
+    for loss, gradients in re.findall(r"relative difference: loss (\S+), gradients (\S+)", lines):
+        assert float(loss) < 1e-6
+        assert float(gradients) < 1e-5
+
+
 @pytest.mark.parametrize("lines", ["ipal_step.py"], indirect=True)
 def test_ipal_step_goes_through_the_whole_stream(lines: str) -> None:
     assert re.findall(r"task (\d)", lines) == ["0", "1", "2", "3", "4", "5"]

@@ -6,7 +6,7 @@ a sample; `nn.embed` gives the rows of a graph in pieces, and `deploy.export` wr
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Literal
 
@@ -52,12 +52,12 @@ class LayerInput(ABC):
     """
 
     @abstractmethod
-    def aggregated(self, weight: Tensor, norm: Norm = "symmetric") -> Tensor:
-        """Values of a node's neighbours added up, times `weight`."""
+    def aggregated(self, weight: Tensor, norm: Norm = "symmetric", own: Tensor | None = None) -> Tensor:
+        """Values of a node's neighbours added up, `own` times its own values among them, times `weight`."""
 
     @abstractmethod
     def own(self, weight: Tensor) -> Tensor:
-        """A node's own values times `weight`; not to be changed in place."""
+        """A node's own values times `weight`."""
 
     @abstractmethod
     def attended(self, weight: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -96,12 +96,16 @@ class Hidden(TensorInput):
     def _everywhere(self) -> Tensor:
         return self.layout.everywhere(self.values)
 
-    def aggregated(self, weight: Tensor, norm: Norm = "symmetric") -> Tensor:
-        return sparse_matmul(self.block.aggregation[norm], self._everywhere) @ weight
+    def aggregated(self, weight: Tensor, norm: Norm = "symmetric", own: Tensor | None = None) -> Tensor:
+        sums = sparse_matmul(self.block.aggregation[norm], self._everywhere)
+        return (sums if own is None else sums.add_(self._own * own)) @ weight
 
     def own(self, weight: Tensor) -> Tensor:
-        own = self.values if self.block.own is None else sparse_matmul(self.block.own, self._everywhere)
-        return own @ weight
+        return self._own @ weight
+
+    @property
+    def _own(self) -> Tensor:
+        return self.values if self.block.own is None else sparse_matmul(self.block.own, self._everywhere)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,25 +125,30 @@ class FirstInput(TensorInput):
     """What the first layer is computed from: features."""
 
     features: Features
-    _products: dict[int, Tensor] = field(default_factory=dict)
-    """Of the weights by their identity: a layer may use one twice."""
 
     def projected(self, weight: Tensor) -> Tensor:
         x = self.features.x
         assert x is not None, "the encoder says that it needs them"
-        if id(weight) not in self._products:
-            self._products[id(weight)] = x @ weight if isinstance(x, Tensor) else sparse_matmul(x, weight)
-        return self._products[id(weight)]
+        return x @ weight if isinstance(x, Tensor) else sparse_matmul(x, weight)
 
-    def aggregated(self, weight: Tensor, norm: Norm = "symmetric") -> Tensor:
+    def aggregated(self, weight: Tensor, norm: Norm = "symmetric", own: Tensor | None = None) -> Tensor:
         if norm in self.features.aggregated:
-            return self.features.aggregated[norm] @ weight
-        return sparse_matmul(self.block.aggregation[norm], self.layout.everywhere(self.projected(weight)))
+            sums = self.features.aggregated[norm]
+            return (sums if own is None else sums + self._own * own) @ weight
+        z = self.projected(weight)
+        sums = sparse_matmul(self.block.aggregation[norm], self.layout.everywhere(z))
+        return sums if own is None else sums.add_(self._picked(z) * own)
 
     def own(self, weight: Tensor) -> Tensor:
-        if self.features.own is not None:
-            return self.features.own @ weight
-        z = self.projected(weight)
+        return self._picked(self.projected(weight)) if self.features.own is None else self.features.own @ weight
+
+    @property
+    def _own(self) -> Tensor:
+        own = self.features.x if self.features.own is None else self.features.own
+        assert isinstance(own, Tensor), "features that are added up beforehand are dense"
+        return own
+
+    def _picked(self, z: Tensor) -> Tensor:
         return z if self.block.own is None else sparse_matmul(self.block.own, z)
 
 

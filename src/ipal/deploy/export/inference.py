@@ -42,11 +42,12 @@ class RowsInput(LayerInput):
 
     rows: Rows
 
-    def aggregated(self, weight: Tensor, norm: Norm = "symmetric") -> Tensor:
+    def aggregated(self, weight: Tensor, norm: Norm = "symmetric", own: Tensor | None = None) -> Tensor:
         # The way over the graph is taken where rows are narrower.
-        if weight.shape[0] < weight.shape[1]:
-            return cast(Tensor, self.rows.spread(norm) @ weight)
-        return cast(Tensor, (self.rows @ weight).spread(norm))
+        narrow = weight.shape[0] < weight.shape[1]
+        z = self.rows if narrow else self.rows @ weight
+        sums = z.spread(norm) if own is None else z.spread(norm) + z * own
+        return cast(Tensor, sums @ weight if narrow else sums)
 
     def own(self, weight: Tensor) -> Tensor:
         return cast(Tensor, self.rows @ weight)

@@ -26,6 +26,5 @@ class GIN(Encoder):
         return inner | {"epsilons": (1,), "outer_weights": (fan_out, fan_out), "outer_biases": (fan_out,)}
 
     def layer(self, seen: LayerInput, p: Parameters) -> Tensor:
-        own = seen.own(p["weights"]) * (p["epsilons"] + 1)
-        inner = seen.aggregated(p["weights"], "sum").add_(own).add_(p["biases"])
+        inner = seen.aggregated(p["weights"], "sum", own=p["epsilons"] + 1).add_(p["biases"])
         return (ACTIVATIONS[self.activation](inner) @ p["outer_weights"]).add_(p["outer_biases"])

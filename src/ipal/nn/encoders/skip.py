@@ -14,7 +14,7 @@ class Skip(Encoder):
 
     .. math:: H^{(l+1)} = \sigma\big(\mathrm{LN}(\hat A H^{(l)} W^{(l)} + H^{(l)} R^{(l)} + b^{(l)})\big)
 
-    Source: Luo, Shi & Wu 2024, "Classic GNNs are Strong Baselines", the convolution with residual connections and
+    Source: Luo et al. 2024, "Classic GNNs are Strong Baselines", the convolution with residual connections and
     normalisation; here a layer norm (Ba et al. 2016), and none after the last layer.
     """
 
