@@ -1,7 +1,5 @@
 """Bare: plain fine-tuning, the lower reference. Nothing is done against forgetting."""
 
-from typing import ClassVar
-
 from pydantic.dataclasses import dataclass
 
 from ipal.backend.batches import Batch
@@ -15,8 +13,8 @@ class Bare(TrainedLearner[Lesson]):
 
     competing: Competing = "seen"
 
-    name: ClassVar[str] = "bare"
-    recordable: ClassVar[bool] = True
+    name = "bare"
+    recordable = True
 
     def loss(self, batch: Batch, lesson: Lesson) -> Terms:
         logits = self.head_(self.encoder_(batch.graph))

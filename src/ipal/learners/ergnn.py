@@ -9,7 +9,7 @@ class's mean; the choice by influence functions is not offered.
 """
 
 import dataclasses
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -22,7 +22,6 @@ from ipal.backend.operators import operators
 from ipal.config import Count
 from ipal.data.streams import Task
 from ipal.learners.exemplars import Nodes, disjoint_union, excerpt, without_edges
-from ipal.learners.kept import Kept
 from ipal.learners.trained import Competing, Lesson, TrainedLearner, balanced_cross_entropy
 from ipal.learners.values import Terms
 
@@ -75,10 +74,10 @@ class ERGNN(TrainedLearner[Rehearsed]):
     distance: float = Field(0.5, gt=0)
     """What is nearby, in mean distances between training nodes (coverage)."""
 
-    name: ClassVar[str] = "er-gnn"
-    stores_exemplars: ClassVar[bool] = True
-    recordable: ClassVar[bool] = True
-    kept: ClassVar[tuple[Kept, ...]] = (Nodes("buffer", "nodes of old classes, without edges"),)
+    name = "er-gnn"
+    stores_exemplars = True
+    recordable = True
+    kept = (Nodes("buffer", "nodes of old classes, without edges"),)
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)

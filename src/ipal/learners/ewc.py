@@ -8,7 +8,7 @@ sum, which is the same function up to a constant.
 """
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +20,7 @@ from ipal.backend.batches import Batch
 from ipal.data.streams import Task
 from ipal.learners import anchored
 from ipal.learners.anchored import quadratic_pull
-from ipal.learners.kept import Kept, Parameters
+from ipal.learners.kept import Parameters
 from ipal.learners.trained import Competing, Lesson, TrainedLearner
 from ipal.learners.values import Terms
 from ipal.nn.per_node_gradients import network_importance
@@ -57,10 +57,10 @@ class EWC(TrainedLearner[Lesson]):
     fisher: Literal["per-node", "batch"] = "per-node"
     """Mean of squared gradients of single nodes, or the squared gradient of the mean (as widely used)."""
 
-    name: ClassVar[str] = "ewc"
-    looks_at_whole_tasks: ClassVar[bool] = True
-    recordable: ClassVar[bool] = True
-    kept: ClassVar[tuple[Kept, ...]] = anchored.KEPT
+    name = "ewc"
+    looks_at_whole_tasks = True
+    recordable = True
+    kept = anchored.KEPT
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)
@@ -76,7 +76,7 @@ class EWC(TrainedLearner[Lesson]):
         return terms
 
     def end_task(self, task: Task, lesson: Lesson) -> None:
-        new, theta = self._importance(task, lesson), anchored.copied(self.parameters())
+        new, theta = self._importance(task, lesson), self.parameters()
         self.anchor_ = anchored.merged_pulls(self.importance_, self.anchor_, new, theta)
         self.importance_ = {name: value + self.importance_.get(name, 0) for name, value in new.items()}
 

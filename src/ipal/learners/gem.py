@@ -8,8 +8,6 @@ is class-balanced as everywhere here; Adam takes the step where the paper has SG
 the step, that disagrees with no memory. The quadratic programme is solved as non-negative least squares, which it is.
 """
 
-from typing import ClassVar
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -23,7 +21,6 @@ from ipal.backend.operators import operators
 from ipal.config import Count, Hops
 from ipal.data.streams import Task
 from ipal.learners.exemplars import Nodes, excerpt
-from ipal.learners.kept import Kept
 from ipal.learners.trained import Competing, Lesson, TrainedLearner, balanced_cross_entropy
 from ipal.learners.values import Terms
 
@@ -75,9 +72,9 @@ class GEM(TrainedLearner[Lesson]):
     margin: float = Field(0.5, ge=0)
     """Least share of every memory's gradient, once one is needed."""
 
-    name: ClassVar[str] = "gem"
-    stores_exemplars: ClassVar[bool] = True
-    kept: ClassVar[tuple[Kept, ...]] = (Nodes("memory", "nodes of old tasks and their surroundings", "memories_"),)
+    name = "gem"
+    stores_exemplars = True
+    kept = (Nodes("memory", "nodes of old tasks and their surroundings", "memories_"),)
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)

@@ -12,7 +12,7 @@ The paper is silent on the number of epochs and on a last ReLU: both were chosen
 A class that comes again in a later task is learned as a current class and pooled with what was known of it.
 """
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
@@ -25,7 +25,6 @@ from ipal.data.centrality import node_weights
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.learners.gaussian_memory import PROTOTYPES, Episode
-from ipal.learners.kept import Kept
 from ipal.learners.trained import TrainedLearner
 from ipal.learners.truncated_beta import TruncatedBeta
 from ipal.learners.values import HardExamples, Terms
@@ -62,11 +61,11 @@ class IPAL(TrainedLearner[Episode]):
     subset: Count = 100
     """Training nodes mixed with old prototypes at each step (the paper's |S_t|)."""
 
-    name: ClassVar[str] = "ipal"
-    has_head: ClassVar[bool] = False
-    looks_back: ClassVar[bool] = True
-    recordable: ClassVar[bool] = True
-    kept: ClassVar[tuple[Kept, ...]] = (PROTOTYPES,)
+    name = "ipal"
+    has_head = False
+    looks_back = True
+    recordable = True
+    kept = (PROTOTYPES,)
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)

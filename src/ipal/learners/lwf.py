@@ -6,8 +6,6 @@ of the new rows. Widely used graph code adds a Kullback-Leibler divergence scale
 it is the paper's cross-entropy.
 """
 
-from typing import ClassVar
-
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
@@ -39,9 +37,9 @@ class LwF(TrainedLearner[Lesson]):
     softening: float = Field(2.0, gt=0)
     """Temperature of the softened outputs, the paper's T."""
 
-    name: ClassVar[str] = "lwf"
-    looks_back: ClassVar[bool] = True
-    recordable: ClassVar[bool] = True
+    name = "lwf"
+    looks_back = True
+    recordable = True
 
     def loss(self, batch: Batch, lesson: Lesson) -> Terms:
         f = self.encoder_(batch.graph)

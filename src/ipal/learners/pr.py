@@ -4,8 +4,6 @@ Song, Li, Guan & Kong 2025 (the IPAL paper), Eq. 1: cross-entropy on current nod
 Gaussians of old classes. Differences from the paper: it names no number of draws; `samples` a class and step.
 """
 
-from typing import ClassVar
-
 import torch.nn.functional as F
 from pydantic.dataclasses import dataclass
 from torch import Tensor
@@ -14,7 +12,6 @@ from ipal.backend.batches import Batch
 from ipal.config import Draws
 from ipal.data.streams import Task
 from ipal.learners.gaussian_memory import PROTOTYPES
-from ipal.learners.kept import Kept
 from ipal.learners.trained import Competing, Lesson, TrainedLearner
 from ipal.learners.values import Terms
 from ipal.nn.prototypes import PrototypeMemory, weighted_mean, weighted_variance
@@ -38,9 +35,9 @@ class PR(TrainedLearner[Lesson]):
     samples: Draws = 10
     """Features drawn for each old class at each step."""
 
-    name: ClassVar[str] = "pr"
-    recordable: ClassVar[bool] = True
-    kept: ClassVar[tuple[Kept, ...]] = (PROTOTYPES,)
+    name = "pr"
+    recordable = True
+    kept = (PROTOTYPES,)
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)

@@ -202,7 +202,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
         self.optimizer_.add_param_group({"params": self.head_.grow(num_classes, generator), "lr": rate})
 
     def parameters(self) -> Parameters:
-        return {name: parameter.detach() for name, parameter in self.network_.named_parameters()}
+        return {name: parameter.detach().clone() for name, parameter in self.network_.named_parameters()}
 
     # ------------------------------------------------------------------ the one training loop
 
