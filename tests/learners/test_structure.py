@@ -76,9 +76,6 @@ class Plain(TrainedLearner[Lesson]):
         self.parts_: list[Tensor] = []
         self.start_: dict[str, Tensor] = {}
 
-    def loss(self, batch: Batch, lesson: Lesson) -> dict[str, Tensor]:
-        return {"cross_entropy": lesson.cross_entropy(self.head_(self.encoder_(batch.graph)), batch.positions)}
-
     def end_task(self, task: Task, lesson: Lesson) -> None:
         mean = self.training_embeddings(task).mean(dim=0)
         self.newest_ = mean if self.parts_ else None

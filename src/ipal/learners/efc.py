@@ -9,7 +9,7 @@ weighted so, every class counting the same; the covariances' ridge is 0.1, which
 
 import dataclasses
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -96,6 +96,7 @@ class EFC(TrainedLearner[Replay]):
     samples: Draws = 20
     """Features drawn for each old class at each step."""
 
+    competing: ClassVar[Literal["seen"]] = "seen"  # type: ignore[misc]  # no setting: the replay decides it
     name = "efc"
     looks_back = True
     recordable = True

@@ -21,7 +21,7 @@ from ipal.data.streams import Task
 from ipal.learners import anchored
 from ipal.learners.anchored import quadratic_pull
 from ipal.learners.kept import Parameters
-from ipal.learners.trained import Competing, Lesson, TrainedLearner
+from ipal.learners.trained import Lesson, TrainedLearner
 from ipal.learners.values import Terms
 from ipal.nn.per_node_gradients import network_importance
 
@@ -51,7 +51,6 @@ def elastic_penalty(theta: Mapping[str, Tensor], fisher: Parameters, anchor: Par
 class EWC(TrainedLearner[Lesson]):
     """Elastic weight consolidation: important parameters stay near their old values, by Fisher information."""
 
-    competing: Competing = "seen"
     strength: float = Field(1e4, ge=0)
     """Weight of the penalty, the paper's lambda."""
     fisher: Literal["per-node", "batch"] = "per-node"
@@ -64,12 +63,10 @@ class EWC(TrainedLearner[Lesson]):
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)
-        self.importance_: Parameters = {}
-        self.anchor_: Parameters = {}
+        self.importance_, self.anchor_ = Parameters(), Parameters()
 
     def loss(self, batch: Batch, lesson: Lesson) -> Terms:
-        logits = self.head_(self.encoder_(batch.graph))
-        terms = {"cross_entropy": lesson.cross_entropy(logits, batch.positions, self.competing)}
+        terms = super().loss(batch, lesson)
         if self.importance_:
             theta = dict(self.network_.named_parameters())
             terms["pull"] = self.strength * elastic_penalty(theta, self.importance_, self.anchor_)

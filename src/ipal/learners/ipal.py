@@ -12,7 +12,7 @@ The paper is silent on the number of epochs and on a last ReLU: both were chosen
 A class that comes again in a later task is learned as a current class and pooled with what was known of it.
 """
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -61,6 +61,7 @@ class IPAL(TrainedLearner[Episode]):
     subset: Count = 100
     """Training nodes mixed with old prototypes at each step (the paper's |S_t|)."""
 
+    competing: ClassVar[Literal["seen"]] = "seen"  # type: ignore[misc]  # no setting: there is no head
     name = "ipal"
     has_head = False
     looks_back = True

@@ -6,6 +6,7 @@ fresh weights. Keeps everything.
 """
 
 from collections.abc import Iterable
+from typing import ClassVar, Literal
 
 from pydantic.dataclasses import dataclass
 
@@ -13,13 +14,13 @@ from ipal.backend.batches import Batch
 from ipal.data.streams import Task
 from ipal.learners.exemplars import Nodes, disjoint_union
 from ipal.learners.trained import Lesson, TrainedLearner
-from ipal.learners.values import Terms
 
 
 @dataclass(kw_only=True, eq=False)
 class Joint(TrainedLearner[Lesson]):
     """Training on all tasks at once, anew at every task: the upper reference, not a continual learner."""
 
+    competing: ClassVar[Literal["seen"]] = "seen"  # type: ignore[misc]  # no setting: all classes are current
     name = "joint"
     stores_exemplars = True
     stores_all_tasks = True
@@ -40,6 +41,3 @@ class Joint(TrainedLearner[Lesson]):
 
     def batches(self, task: Task, epoch: int) -> Iterable[Batch]:
         return super().batches(self.data_ or task, epoch)
-
-    def loss(self, batch: Batch, lesson: Lesson) -> Terms:
-        return {"cross_entropy": lesson.cross_entropy(self.head_(self.encoder_(batch.graph)), batch.positions)}

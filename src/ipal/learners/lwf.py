@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from ipal.backend.batches import Batch
-from ipal.learners.trained import Competing, Lesson, TrainedLearner
+from ipal.learners.trained import Lesson, TrainedLearner
 from ipal.learners.values import Terms
 
 
@@ -31,7 +31,6 @@ def output_distillation(logits: Tensor, before: Tensor, T: float) -> Tensor:
 class LwF(TrainedLearner[Lesson]):
     """Distillation of the previous network's softened outputs on the current nodes."""
 
-    competing: Competing = "seen"
     strength: float = Field(1.0, ge=0)
     """Weight of the distillation, the paper's lambda_o."""
     softening: float = Field(2.0, gt=0)

@@ -16,7 +16,7 @@ from ipal.learners import anchored
 from ipal.learners.anchored import quadratic_pull
 from ipal.learners.facts import CountedFacts
 from ipal.learners.kept import Parameters
-from ipal.learners.trained import Competing, Lesson, TrainedLearner
+from ipal.learners.trained import Lesson, TrainedLearner
 from ipal.learners.values import Terms
 from ipal.nn.per_node_gradients import network_importance
 
@@ -42,7 +42,6 @@ def running_mean(mean: Parameters, count: int, new: Parameters, new_count: int) 
 class MAS(TrainedLearner[Lesson]):
     """Memory aware synapses: parameters to which outputs are sensitive stay near their newest values."""
 
-    competing: Competing = "seen"
     strength: float = Field(1e4, ge=0)
     """Weight of the penalty, the paper's lambda."""
 
@@ -54,13 +53,11 @@ class MAS(TrainedLearner[Lesson]):
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)
-        self.importance_: Parameters = {}
-        self.anchor_: Parameters = {}
+        self.importance_, self.anchor_ = Parameters(), Parameters()
         self.nodes_ = 0
 
     def loss(self, batch: Batch, lesson: Lesson) -> Terms:
-        logits = self.head_(self.encoder_(batch.graph))
-        terms = {"cross_entropy": lesson.cross_entropy(logits, batch.positions, self.competing)}
+        terms = super().loss(batch, lesson)
         if self.importance_:
             theta = dict(self.network_.named_parameters())
             terms["pull"] = self.strength * quadratic_pull(theta, self.importance_, self.anchor_)

@@ -4,7 +4,7 @@ Song, Li, Guan & Kong 2025 (the IPAL paper), Eq. 2; after the prototypical netwo
 Differences from the paper: products are cosines, as everywhere here. Old prototypes are negatives and never move.
 """
 
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ class PCL(TrainedLearner[Episode]):
     tau: float = Field(0.07, gt=0)
     """Temperature of the contrast."""
 
+    competing: ClassVar[Literal["seen"]] = "seen"  # type: ignore[misc]  # no setting: there is no head
     name = "pcl"
     has_head = False
     recordable = True

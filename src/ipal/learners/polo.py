@@ -15,7 +15,7 @@ from torch import Tensor
 from ipal.backend.batches import Batch
 from ipal.data.streams import Task
 from ipal.learners.gaussian_memory import PROTOTYPES
-from ipal.learners.trained import Competing, Lesson, TrainedLearner
+from ipal.learners.trained import Lesson, TrainedLearner
 from ipal.learners.values import Terms
 from ipal.nn import losses
 from ipal.nn.prototypes import PrototypeMemory
@@ -78,7 +78,6 @@ def pseudo_features(mu: Tensor, radius: Tensor, f: Tensor, noise: Tensor) -> Ten
 class POLO(TrainedLearner[Lesson]):
     """Prototypes reinforced by density, corrected by topology, replayed by adaptive augmentation."""
 
-    competing: Competing = "seen"
     replay_strength: float = Field(10.0, ge=0)
     """Weight of the cross-entropy on pseudo features."""
     kappa: float = Field(10.0, ge=0)

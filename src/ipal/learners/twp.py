@@ -28,7 +28,7 @@ from ipal.data.streams import Task
 from ipal.learners import anchored
 from ipal.learners.anchored import quadratic_pull
 from ipal.learners.kept import Parameters
-from ipal.learners.trained import Competing, Lesson, TrainedLearner
+from ipal.learners.trained import Lesson, TrainedLearner
 from ipal.learners.values import Terms
 from ipal.nn.per_node_gradients import whole_propagation
 
@@ -67,7 +67,6 @@ def gradient_length(gradients: list[Tensor]) -> Tensor:
 class TWP(TrainedLearner[Lesson]):
     """Topology-aware weight preserving: importance for the loss and for the attention between neighbours."""
 
-    competing: Competing = "seen"
     loss_strength: float = Field(1e4, ge=0)
     """Weight of the importance for the loss, the paper's lambda_l."""
     topology_strength: float = Field(1e4, ge=0)
@@ -82,12 +81,10 @@ class TWP(TrainedLearner[Lesson]):
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)
-        self.importance_: Parameters = {}
-        self.anchor_: Parameters = {}
+        self.importance_, self.anchor_ = Parameters(), Parameters()
 
     def loss(self, batch: Batch, lesson: Lesson) -> Terms:
-        logits = self.head_(self.encoder_(batch.graph))
-        terms = {"cross_entropy": lesson.cross_entropy(logits, batch.positions, self.competing)}
+        terms = super().loss(batch, lesson)
         if self.importance_:
             theta = dict(self.network_.named_parameters())
             terms["pull"] = quadratic_pull(theta, self.importance_, self.anchor_)
