@@ -33,7 +33,7 @@ from ipal.bench.interleave import Member, run_fleet
 from ipal.config import override, run_config
 from ipal.data.datasets import Dataset, load
 from ipal.data.graph import Graph
-from ipal.learners.trained import TrainedLearner
+from ipal.learners import IPAL
 from ipal.runs import runner
 from ipal.runs.resolved import Resolver
 from ipal.runs.run_folder import RunStore
@@ -92,7 +92,7 @@ def stream(data: Dataset, repeats: int, epochs: int) -> None:
     }
     for name, (recordable, product) in sides.items():
         found = []
-        with patch.object(TrainedLearner, "recordable", recordable), patch.object(SparseMatrix, "matmul", product):
+        with patch.object(IPAL, "recordable", recordable), patch.object(SparseMatrix, "matmul", product):
             found = [one(data, **settings) for _ in range(repeats if recordable else 1)]
         matrices = [result["accuracy_matrix"] for result, _ in found]
         same = (

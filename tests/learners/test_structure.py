@@ -2,7 +2,7 @@
 
 import ast
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -61,8 +61,8 @@ def test_generic_code_knows_no_method_by_name() -> None:
 class Plain(TrainedLearner[Lesson]):
     """A method that says only what it must, and keeps one value of each kind."""
 
-    name: ClassVar[str] = "plain"
-    kept: ClassVar[tuple[Kept, ...]] = (
+    name = "plain"
+    kept = (
         Kept("centre", "mean of all embeddings", shape=("width",)),
         Kept("newest", "mean of the embeddings of the newest task, from the second on"),
         Kept("parts", "means of the embeddings of the tasks"),
@@ -76,15 +76,12 @@ class Plain(TrainedLearner[Lesson]):
         self.parts_: list[Tensor] = []
         self.start_: dict[str, Tensor] = {}
 
-    def loss(self, batch: Batch, lesson: Lesson) -> dict[str, Tensor]:
-        return {"cross_entropy": lesson.cross_entropy(self.head_(self.encoder_(batch.graph)), batch.positions)}
-
     def end_task(self, task: Task, lesson: Lesson) -> None:
         mean = self.training_embeddings(task).mean(dim=0)
         self.newest_ = mean if self.parts_ else None
         self.parts_.append(mean)
         self.centre_ = torch.stack(self.parts_).mean(dim=0)
-        self.start_ = {name: p.clone() for name, p in self.parameters().items() if name.startswith("encoder.")}
+        self.start_ = {name: p for name, p in self.parameters().items() if name.startswith("encoder.")}
 
 
 def test_steps_are_recorded_only_where_a_method_says_so() -> None:

@@ -32,8 +32,3 @@ KEPT = (
     PerParameter("importance", "importance of every parameter to the tasks so far", non_negative=True),
     PerParameter("anchor", "the values that parameters are pulled to"),
 )
-
-
-def copied(parameters: Parameters) -> Parameters:
-    """Parameters as they are now."""
-    return {name: parameter.clone() for name, parameter in parameters.items()}

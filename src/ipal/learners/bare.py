@@ -1,23 +1,13 @@
 """Bare: plain fine-tuning, the lower reference. Nothing is done against forgetting."""
 
-from typing import ClassVar
-
 from pydantic.dataclasses import dataclass
 
-from ipal.backend.batches import Batch
-from ipal.learners.trained import Competing, Lesson, TrainedLearner
-from ipal.learners.values import Terms
+from ipal.learners.trained import Lesson, TrainedLearner
 
 
 @dataclass(kw_only=True, eq=False)
 class Bare(TrainedLearner[Lesson]):
     """Cross-entropy on the current task, nothing against forgetting: the lower reference."""
 
-    competing: Competing = "seen"
-
-    name: ClassVar[str] = "bare"
-    recordable: ClassVar[bool] = True
-
-    def loss(self, batch: Batch, lesson: Lesson) -> Terms:
-        logits = self.head_(self.encoder_(batch.graph))
-        return {"cross_entropy": lesson.cross_entropy(logits, batch.positions, self.competing)}
+    name = "bare"
+    recordable = True

@@ -24,12 +24,13 @@ from ipal.config import Seed, usable_number
 from ipal.data.graph import Graph
 from ipal.data.streams import Labels, Task
 from ipal.errors import ConfigError, DataError
-from ipal.learners import saved, settings
+from ipal.learners import saved
 from ipal.learners.checks import Shapes
 from ipal.learners.draft import drafted
 from ipal.learners.facts import Facts
 from ipal.learners.from_pyg import graph_of, task_of
 from ipal.learners.kept import ClassStatistics, Kept, Parameters, RandomState
+from ipal.learners.settings import MethodClass
 from ipal.learners.state import State, laid_out
 from ipal.learners.values import Extents, HardExamples, Look, Remembered, Terms
 from ipal.system import plugins
@@ -44,7 +45,7 @@ UNFITTED = "This model has learned nothing yet: call partial_fit first."
 @dataclass(
     config=ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False), kw_only=True, eq=False
 )
-class Learner(metaclass=settings.Explaining):
+class Learner(metaclass=MethodClass):
     """A continual learner on graphs: `partial_fit` one task after the other, `predict` over all classes so far."""
 
     seed: Seed = 0
@@ -190,8 +191,8 @@ class Learner(metaclass=settings.Explaining):
         return columns + extents.operators, columns + extents.piece
 
     def choices(self) -> dict[str, Any]:
-        """What the method decided by itself, and why; nothing where all is set by hand."""
-        return {}
+        """What the method decided by itself (`choices_`), and why; nothing where all is set by hand."""
+        return getattr(self, "choices_", {})
 
     # ------------------------------------------------------------------ learning
 
@@ -312,7 +313,7 @@ class Learner(metaclass=settings.Explaining):
         return {name: tensor for kept in self.declared().values() for name, tensor in kept.tensors(self).items()}
 
     def parameters(self) -> Parameters:
-        """What is trained, by name; nothing where nothing is."""
+        """Copies of what is trained, by name; nothing where nothing is."""
         return {}
 
     def facts(self) -> dict[str, Any]:
@@ -388,19 +389,4 @@ class Learner(metaclass=settings.Explaining):
         try:
             return TypeAdapter(cls).validate_python(values)
         except ValidationError as error:
-            raise settings.explained(cls, error) from error
-
-    @classmethod
-    def own_settings(cls) -> dict[str, Any]:
-        """The fields that this method adds, with their descriptions."""
-        return settings.own_settings(cls)
-
-    @classmethod
-    def shared_settings(cls) -> set[str]:
-        """Which of the run's settings this method uses."""
-        return settings.SHARED_SETTINGS & cls.__pydantic_fields__.keys()  # type: ignore[attr-defined,no-any-return]
-
-    @classmethod
-    def describe(cls) -> dict[str, Any]:
-        """The method as plain facts: name, what it is, its settings."""
-        return settings.describe(cls)
+            raise cls.explained(error) from error

@@ -43,11 +43,6 @@ def check_finite(tensors: Mapping[str, Tensor]) -> None:
         raise MisfitError(f"'{name}' holds NaN or infinite numbers")
 
 
-def check_type(kind: torch.dtype, *tensors: Tensor) -> None:
-    """Refuse numbers of another type."""
-    require(all(tensor.dtype == kind for tensor in tensors), f"its numbers are not all {kind}")
-
-
 def check_counts(count: Tensor, name: str) -> None:
     """Refuse numbers of nodes that are not at least one for every class."""
     require(count.dtype == torch.int64 and (count >= 1).all(), f"'{name}' is not one number of nodes for every class")

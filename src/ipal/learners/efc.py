@@ -9,7 +9,7 @@ weighted so, every class counting the same; the covariances' ridge is 0.1, which
 
 import dataclasses
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -96,10 +96,11 @@ class EFC(TrainedLearner[Replay]):
     samples: Draws = 20
     """Features drawn for each old class at each step."""
 
-    name: ClassVar[str] = "efc"
-    looks_back: ClassVar[bool] = True
-    recordable: ClassVar[bool] = True
-    kept: ClassVar[tuple[Kept, ...]] = (
+    competing: ClassVar[Literal["seen"]] = "seen"  # type: ignore[misc]  # no setting: the replay decides it
+    name = "efc"
+    looks_back = True
+    recordable = True
+    kept = (
         PROTOTYPES,
         Kept("covariance", "per class: full covariance of its embeddings", check=check_covariance),
         Kept(

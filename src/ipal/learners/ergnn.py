@@ -9,7 +9,7 @@ class's mean; the choice by influence functions is not offered.
 """
 
 import dataclasses
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -22,8 +22,7 @@ from ipal.backend.operators import operators
 from ipal.config import Count
 from ipal.data.streams import Task
 from ipal.learners.exemplars import Nodes, disjoint_union, excerpt, without_edges
-from ipal.learners.kept import Kept
-from ipal.learners.trained import Competing, Lesson, TrainedLearner, balanced_cross_entropy
+from ipal.learners.trained import Lesson, TrainedLearner, balanced_cross_entropy
 from ipal.learners.values import Terms
 
 
@@ -67,7 +66,6 @@ class Rehearsed(Lesson):
 class ERGNN(TrainedLearner[Rehearsed]):
     """Experience replay: nodes of old classes are kept, without edges, and learned again."""
 
-    competing: Competing = "seen"
     budget: Count = 100
     """Nodes kept of every class."""
     choice: Literal["coverage", "mean"] = "coverage"
@@ -75,10 +73,10 @@ class ERGNN(TrainedLearner[Rehearsed]):
     distance: float = Field(0.5, gt=0)
     """What is nearby, in mean distances between training nodes (coverage)."""
 
-    name: ClassVar[str] = "er-gnn"
-    stores_exemplars: ClassVar[bool] = True
-    recordable: ClassVar[bool] = True
-    kept: ClassVar[tuple[Kept, ...]] = (Nodes("buffer", "nodes of old classes, without edges"),)
+    name = "er-gnn"
+    stores_exemplars = True
+    recordable = True
+    kept = (Nodes("buffer", "nodes of old classes, without edges"),)
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)
@@ -89,14 +87,13 @@ class ERGNN(TrainedLearner[Rehearsed]):
         return Rehearsed(**vars(super().prepare(task)), kept=kept)
 
     def loss(self, batch: Batch, lesson: Rehearsed) -> Terms:
-        logits = self.head_(self.encoder_(batch.graph))
-        cross_entropy = lesson.cross_entropy(logits, batch.positions, self.competing)
+        terms = super().loss(batch, lesson)
         if self.buffer_ is None:
-            return {"cross_entropy": cross_entropy}
+            return terms
         now, again = replay_weights(len(lesson.labels), len(self.buffer_.nodes))
         replayed = self.head_(self.encoder_(operators(self.buffer_, self.generator_.device, self.encoder_.needs)))
         return {
-            "cross_entropy": now * cross_entropy,
+            "cross_entropy": now * terms["cross_entropy"],
             "replay": again * balanced_cross_entropy(replayed, lesson.kept),
         }
 

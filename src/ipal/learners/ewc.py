@@ -8,7 +8,7 @@ sum, which is the same function up to a constant.
 """
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -20,8 +20,8 @@ from ipal.backend.batches import Batch
 from ipal.data.streams import Task
 from ipal.learners import anchored
 from ipal.learners.anchored import quadratic_pull
-from ipal.learners.kept import Kept, Parameters
-from ipal.learners.trained import Competing, Lesson, TrainedLearner
+from ipal.learners.kept import Parameters
+from ipal.learners.trained import Lesson, TrainedLearner
 from ipal.learners.values import Terms
 from ipal.nn.per_node_gradients import network_importance
 
@@ -51,32 +51,29 @@ def elastic_penalty(theta: Mapping[str, Tensor], fisher: Parameters, anchor: Par
 class EWC(TrainedLearner[Lesson]):
     """Elastic weight consolidation: important parameters stay near their old values, by Fisher information."""
 
-    competing: Competing = "seen"
     strength: float = Field(1e4, ge=0)
     """Weight of the penalty, the paper's lambda."""
     fisher: Literal["per-node", "batch"] = "per-node"
     """Mean of squared gradients of single nodes, or the squared gradient of the mean (as widely used)."""
 
-    name: ClassVar[str] = "ewc"
-    looks_at_whole_tasks: ClassVar[bool] = True
-    recordable: ClassVar[bool] = True
-    kept: ClassVar[tuple[Kept, ...]] = anchored.KEPT
+    name = "ewc"
+    looks_at_whole_tasks = True
+    recordable = True
+    kept = anchored.KEPT
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)
-        self.importance_: Parameters = {}
-        self.anchor_: Parameters = {}
+        self.importance_, self.anchor_ = Parameters(), Parameters()
 
     def loss(self, batch: Batch, lesson: Lesson) -> Terms:
-        logits = self.head_(self.encoder_(batch.graph))
-        terms = {"cross_entropy": lesson.cross_entropy(logits, batch.positions, self.competing)}
+        terms = super().loss(batch, lesson)
         if self.importance_:
             theta = dict(self.network_.named_parameters())
             terms["pull"] = self.strength * elastic_penalty(theta, self.importance_, self.anchor_)
         return terms
 
     def end_task(self, task: Task, lesson: Lesson) -> None:
-        new, theta = self._importance(task, lesson), anchored.copied(self.parameters())
+        new, theta = self._importance(task, lesson), self.parameters()
         self.anchor_ = anchored.merged_pulls(self.importance_, self.anchor_, new, theta)
         self.importance_ = {name: value + self.importance_.get(name, 0) for name, value in new.items()}
 

@@ -8,8 +8,6 @@ is class-balanced as everywhere here; Adam takes the step where the paper has SG
 the step, that disagrees with no memory. The quadratic programme is solved as non-negative least squares, which it is.
 """
 
-from typing import ClassVar
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -18,14 +16,11 @@ from pydantic.dataclasses import dataclass
 from scipy.optimize import nnls
 from torch import Tensor
 
-from ipal.backend.batches import Batch
 from ipal.backend.operators import operators
 from ipal.config import Count, Hops
 from ipal.data.streams import Task
 from ipal.learners.exemplars import Nodes, excerpt
-from ipal.learners.kept import Kept
-from ipal.learners.trained import Competing, Lesson, TrainedLearner, balanced_cross_entropy
-from ipal.learners.values import Terms
+from ipal.learners.trained import Lesson, TrainedLearner, balanced_cross_entropy
 
 
 def dual_solution(K: NDArray[np.float64], q: NDArray[np.float64], margin: float) -> NDArray[np.float64]:
@@ -67,7 +62,6 @@ def projected_gradient(g: Tensor, G: Tensor, margin: float) -> Tensor:
 class GEM(TrainedLearner[Lesson]):
     """Gradient episodic memory: steps that would harm stored nodes of old tasks are turned away."""
 
-    competing: Competing = "seen"
     memory: Count = 100
     """Nodes kept of every task."""
     hops: Hops = 1
@@ -75,17 +69,13 @@ class GEM(TrainedLearner[Lesson]):
     margin: float = Field(0.5, ge=0)
     """Least share of every memory's gradient, once one is needed."""
 
-    name: ClassVar[str] = "gem"
-    stores_exemplars: ClassVar[bool] = True
-    kept: ClassVar[tuple[Kept, ...]] = (Nodes("memory", "nodes of old tasks and their surroundings", "memories_"),)
+    name = "gem"
+    stores_exemplars = True
+    kept = (Nodes("memory", "nodes of old tasks and their surroundings", "memories_"),)
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)
         self.memories_: list[Task] = []
-
-    def loss(self, batch: Batch, lesson: Lesson) -> Terms:
-        logits = self.head_(self.encoder_(batch.graph))
-        return {"cross_entropy": lesson.cross_entropy(logits, batch.positions, self.competing)}
 
     def adjust_gradients(self, lesson: Lesson) -> None:
         if not self.memories_:

@@ -25,7 +25,6 @@ from ipal.data.centrality import node_weights
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.learners.gaussian_memory import PROTOTYPES, Episode
-from ipal.learners.kept import Kept
 from ipal.learners.trained import TrainedLearner
 from ipal.learners.truncated_beta import TruncatedBeta
 from ipal.learners.values import HardExamples, Terms
@@ -62,11 +61,12 @@ class IPAL(TrainedLearner[Episode]):
     subset: Count = 100
     """Training nodes mixed with old prototypes at each step (the paper's |S_t|)."""
 
-    name: ClassVar[str] = "ipal"
-    has_head: ClassVar[bool] = False
-    looks_back: ClassVar[bool] = True
-    recordable: ClassVar[bool] = True
-    kept: ClassVar[tuple[Kept, ...]] = (PROTOTYPES,)
+    competing: ClassVar[Literal["seen"]] = "seen"  # type: ignore[misc]  # no setting: there is no head
+    name = "ipal"
+    has_head = False
+    looks_back = True
+    recordable = True
+    kept = (PROTOTYPES,)
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)

@@ -6,29 +6,26 @@ fresh weights. Keeps everything.
 """
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic.dataclasses import dataclass
 
 from ipal.backend.batches import Batch
 from ipal.data.streams import Task
 from ipal.learners.exemplars import Nodes, disjoint_union
-from ipal.learners.kept import Kept
 from ipal.learners.trained import Lesson, TrainedLearner
-from ipal.learners.values import Terms
 
 
 @dataclass(kw_only=True, eq=False)
 class Joint(TrainedLearner[Lesson]):
     """Training on all tasks at once, anew at every task: the upper reference, not a continual learner."""
 
-    name: ClassVar[str] = "joint"
-    stores_exemplars: ClassVar[bool] = True
-    stores_all_tasks: ClassVar[bool] = True
-    recordable: ClassVar[bool] = True
-    kept: ClassVar[tuple[Kept, ...]] = (
-        Nodes("data", "all nodes, edges and labels of all tasks so far", even_while_learning=True),
-    )
+    competing: ClassVar[Literal["seen"]] = "seen"  # type: ignore[misc]  # no setting: all classes are current
+    name = "joint"
+    stores_exemplars = True
+    stores_all_tasks = True
+    recordable = True
+    kept = (Nodes("data", "all nodes, edges and labels of all tasks so far", even_while_learning=True),)
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)
@@ -44,6 +41,3 @@ class Joint(TrainedLearner[Lesson]):
 
     def batches(self, task: Task, epoch: int) -> Iterable[Batch]:
         return super().batches(self.data_ or task, epoch)
-
-    def loss(self, batch: Batch, lesson: Lesson) -> Terms:
-        return {"cross_entropy": lesson.cross_entropy(self.head_(self.encoder_(batch.graph)), batch.positions)}

@@ -6,14 +6,12 @@ of the new rows. Widely used graph code adds a Kullback-Leibler divergence scale
 it is the paper's cross-entropy.
 """
 
-from typing import ClassVar
-
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from ipal.backend.batches import Batch
-from ipal.learners.trained import Competing, Lesson, TrainedLearner
+from ipal.learners.trained import Lesson, TrainedLearner
 from ipal.learners.values import Terms
 
 
@@ -33,15 +31,14 @@ def output_distillation(logits: Tensor, before: Tensor, T: float) -> Tensor:
 class LwF(TrainedLearner[Lesson]):
     """Distillation of the previous network's softened outputs on the current nodes."""
 
-    competing: Competing = "seen"
     strength: float = Field(1.0, ge=0)
     """Weight of the distillation, the paper's lambda_o."""
     softening: float = Field(2.0, gt=0)
     """Temperature of the softened outputs, the paper's T."""
 
-    name: ClassVar[str] = "lwf"
-    looks_back: ClassVar[bool] = True
-    recordable: ClassVar[bool] = True
+    name = "lwf"
+    looks_back = True
+    recordable = True
 
     def loss(self, batch: Batch, lesson: Lesson) -> Terms:
         f = self.encoder_(batch.graph)

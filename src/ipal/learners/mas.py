@@ -5,8 +5,6 @@ Importance is the mean over nodes of the absolute gradient of the squared length
 tasks a running mean weighted by their numbers of nodes. The anchor is the network after the newest task.
 """
 
-from typing import ClassVar
-
 import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -16,9 +14,9 @@ from ipal.backend.batches import Batch
 from ipal.data.streams import Task
 from ipal.learners import anchored
 from ipal.learners.anchored import quadratic_pull
-from ipal.learners.facts import CountedFacts, Facts
-from ipal.learners.kept import Kept, Parameters
-from ipal.learners.trained import Competing, Lesson, TrainedLearner
+from ipal.learners.facts import CountedFacts
+from ipal.learners.kept import Parameters
+from ipal.learners.trained import Lesson, TrainedLearner
 from ipal.learners.values import Terms
 from ipal.nn.per_node_gradients import network_importance
 
@@ -44,25 +42,22 @@ def running_mean(mean: Parameters, count: int, new: Parameters, new_count: int) 
 class MAS(TrainedLearner[Lesson]):
     """Memory aware synapses: parameters to which outputs are sensitive stay near their newest values."""
 
-    competing: Competing = "seen"
     strength: float = Field(1e4, ge=0)
     """Weight of the penalty, the paper's lambda."""
 
-    name: ClassVar[str] = "mas"
-    looks_at_whole_tasks: ClassVar[bool] = True
-    recordable: ClassVar[bool] = True
-    kept: ClassVar[tuple[Kept, ...]] = anchored.KEPT
-    schema: ClassVar[type[Facts]] = CountedFacts
+    name = "mas"
+    looks_at_whole_tasks = True
+    recordable = True
+    kept = anchored.KEPT
+    schema = CountedFacts
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)
-        self.importance_: Parameters = {}
-        self.anchor_: Parameters = {}
+        self.importance_, self.anchor_ = Parameters(), Parameters()
         self.nodes_ = 0
 
     def loss(self, batch: Batch, lesson: Lesson) -> Terms:
-        logits = self.head_(self.encoder_(batch.graph))
-        terms = {"cross_entropy": lesson.cross_entropy(logits, batch.positions, self.competing)}
+        terms = super().loss(batch, lesson)
         if self.importance_:
             theta = dict(self.network_.named_parameters())
             terms["pull"] = self.strength * quadratic_pull(theta, self.importance_, self.anchor_)
@@ -71,5 +66,5 @@ class MAS(TrainedLearner[Lesson]):
     def end_task(self, task: Task, lesson: Lesson) -> None:
         new = network_importance(self.network_, task, length_gradient(self.training_outputs(task)), torch.abs)
         self.importance_ = running_mean(self.importance_, self.nodes_, new, len(task.nodes))
-        self.anchor_ = anchored.copied(self.parameters())
+        self.anchor_ = self.parameters()
         self.nodes_ += len(task.nodes)

@@ -4,7 +4,7 @@ Mensink et al. 2013, "Distance-Based Image Classification", with a fixed represe
 graph. Differences from the paper: nearness is a cosine, or a distance on request; no metric is learned.
 """
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse.linalg
@@ -29,7 +29,7 @@ class NCM(TrainingFree):
     tau: float = Field(0.07, gt=0)
     """Temperature of `predict_proba`."""
 
-    name: ClassVar[str] = "ncm"
+    name = "ncm"
 
     def absorb(self, task: Task, rows: NDArray[Any]) -> None:
         """Class means are all there is."""

@@ -4,7 +4,7 @@ Song, Li, Guan & Kong 2025 (the IPAL paper), Eq. 2; after the prototypical netwo
 Differences from the paper: products are cosines, as everywhere here. Old prototypes are negatives and never move.
 """
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -16,7 +16,6 @@ from ipal.backend.batches import Batch
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.learners.gaussian_memory import PROTOTYPES, Episode
-from ipal.learners.kept import Kept
 from ipal.learners.trained import TrainedLearner
 from ipal.learners.values import Terms
 from ipal.nn import losses
@@ -30,10 +29,11 @@ class PCL(TrainedLearner[Episode]):
     tau: float = Field(0.07, gt=0)
     """Temperature of the contrast."""
 
-    name: ClassVar[str] = "pcl"
-    has_head: ClassVar[bool] = False
-    recordable: ClassVar[bool] = True
-    kept: ClassVar[tuple[Kept, ...]] = (PROTOTYPES,)
+    competing: ClassVar[Literal["seen"]] = "seen"  # type: ignore[misc]  # no setting: there is no head
+    name = "pcl"
+    has_head = False
+    recordable = True
+    kept = (PROTOTYPES,)
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)

@@ -6,8 +6,6 @@ nodes and of neighbouring prototypes; pseudo features of old classes placed away
 from the paper: an encoder of graphs, the cross-entropy of nodes balanced over classes as everywhere here.
 """
 
-from typing import ClassVar
-
 import torch
 import torch.nn.functional as F
 from pydantic import Field
@@ -17,8 +15,7 @@ from torch import Tensor
 from ipal.backend.batches import Batch
 from ipal.data.streams import Task
 from ipal.learners.gaussian_memory import PROTOTYPES
-from ipal.learners.kept import Kept
-from ipal.learners.trained import Competing, Lesson, TrainedLearner
+from ipal.learners.trained import Lesson, TrainedLearner
 from ipal.learners.values import Terms
 from ipal.nn import losses
 from ipal.nn.prototypes import PrototypeMemory
@@ -81,7 +78,6 @@ def pseudo_features(mu: Tensor, radius: Tensor, f: Tensor, noise: Tensor) -> Ten
 class POLO(TrainedLearner[Lesson]):
     """Prototypes reinforced by density, corrected by topology, replayed by adaptive augmentation."""
 
-    competing: Competing = "seen"
     replay_strength: float = Field(10.0, ge=0)
     """Weight of the cross-entropy on pseudo features."""
     kappa: float = Field(10.0, ge=0)
@@ -89,11 +85,11 @@ class POLO(TrainedLearner[Lesson]):
     rho: float = Field(1.0, ge=0)
     """Strength of the topology correction."""
 
-    name: ClassVar[str] = "polo"
-    temperature: ClassVar[float | None] = 0.1
-    looks_back: ClassVar[bool] = True
-    recordable: ClassVar[bool] = True
-    kept: ClassVar[tuple[Kept, ...]] = (PROTOTYPES,)
+    name = "polo"
+    temperature = 0.1
+    looks_back = True
+    recordable = True
+    kept = (PROTOTYPES,)
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)

@@ -4,8 +4,6 @@ Song, Li, Guan & Kong 2025 (the IPAL paper), Eq. 1: cross-entropy on current nod
 Gaussians of old classes. Differences from the paper: it names no number of draws; `samples` a class and step.
 """
 
-from typing import ClassVar
-
 import torch.nn.functional as F
 from pydantic.dataclasses import dataclass
 from torch import Tensor
@@ -14,8 +12,7 @@ from ipal.backend.batches import Batch
 from ipal.config import Draws
 from ipal.data.streams import Task
 from ipal.learners.gaussian_memory import PROTOTYPES
-from ipal.learners.kept import Kept
-from ipal.learners.trained import Competing, Lesson, TrainedLearner
+from ipal.learners.trained import Lesson, TrainedLearner
 from ipal.learners.values import Terms
 from ipal.nn.prototypes import PrototypeMemory, weighted_mean, weighted_variance
 
@@ -34,21 +31,19 @@ def replay_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 class PR(TrainedLearner[Lesson]):
     """Conventional prototype replay: cross-entropy on nodes and on samples of old classes' Gaussians."""
 
-    competing: Competing = "seen"
     samples: Draws = 10
     """Features drawn for each old class at each step."""
 
-    name: ClassVar[str] = "pr"
-    recordable: ClassVar[bool] = True
-    kept: ClassVar[tuple[Kept, ...]] = (PROTOTYPES,)
+    name = "pr"
+    recordable = True
+    kept = (PROTOTYPES,)
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)
         self.memory_ = PrototypeMemory.empty(self.encoder.width, self.generator_.device)
 
     def loss(self, batch: Batch, lesson: Lesson) -> Terms:
-        logits = self.head_(self.encoder_(batch.graph))
-        terms = {"cross_entropy": lesson.cross_entropy(logits, batch.positions, self.competing)}
+        terms = super().loss(batch, lesson)
         if len(lesson.old):
             drawn = self.memory_.sample(lesson.old, self.samples, self.generator_)
             labels = lesson.old.repeat_interleave(self.samples)

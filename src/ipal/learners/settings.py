@@ -9,12 +9,12 @@ from pydantic import ValidationError
 from ipal.config import explain
 from ipal.errors import ConfigError
 
-SHARED_SETTINGS = {"seed", "device", "encoder", "train", "batch"}
+SHARED_SETTINGS = frozenset({"seed", "device", "encoder", "train", "batch"})
 """Fields that are the run's, not one method's own."""
 
 
-class Explaining(ABCMeta):
-    """Makes a learner built by hand complain as one built from a file's settings: as a ConfigError."""
+class MethodClass(ABCMeta):
+    """The class of methods: knows their settings, and explains wrong ones as a ConfigError."""
 
     def __call__(cls, *arguments: Any, **settings: Any) -> Any:
         if arguments:
@@ -22,29 +22,30 @@ class Explaining(ABCMeta):
         try:
             return super().__call__(**settings)
         except ValidationError as error:
-            raise explained(cls, error) from error
+            raise cls.explained(error) from error
 
+    def explained(cls: Any, error: ValidationError) -> ConfigError:
+        """A sentence that names the setting and the closest known one."""
+        return explain(error, [f"{cls.name}.{name}" for name in cls.own_settings()], prefix=f"{cls.name}.")
 
-def explained(method: Any, error: ValidationError) -> ConfigError:
-    """A sentence that names the setting and the closest known one."""
-    return explain(error, [f"{method.name}.{name}" for name in own_settings(method)], prefix=f"{method.name}.")
+    def own_settings(cls: Any) -> dict[str, Any]:
+        """The fields that the method adds, with their descriptions."""
+        # Copies: pydantic's own record of a class is not ours to change.
+        own = {name: copy(info) for name, info in cls.__pydantic_fields__.items() if name not in SHARED_SETTINGS}
+        for name, info in own.items():  # a field taken over from a base class has left its docstring there
+            origin = next(base for base in reversed(cls.__mro__) if name in getattr(base, "__pydantic_fields__", {}))
+            info.description = info.description or origin.__pydantic_fields__[name].description
+        return own
 
+    def shared_settings(cls: Any) -> set[str]:
+        """Which of the run's settings the method uses."""
+        return set(SHARED_SETTINGS & cls.__pydantic_fields__.keys())
 
-def own_settings(method: Any) -> dict[str, Any]:
-    """The fields that a method adds, with their descriptions."""
-    # Copies: pydantic's own record of a class is not ours to change.
-    own = {name: copy(info) for name, info in method.__pydantic_fields__.items() if name not in SHARED_SETTINGS}
-    for name, info in own.items():  # a field taken over from a base class has left its docstring there
-        origin = next(base for base in reversed(method.__mro__) if name in getattr(base, "__pydantic_fields__", {}))
-        info.description = info.description or origin.__pydantic_fields__[name].description
-    return own
-
-
-def describe(method: Any) -> dict[str, Any]:
-    """A method as plain facts: name, what it is, its settings."""
-    settings = [
-        {"name": name, "default": info.default, "about": info.description}
-        for name, info in own_settings(method).items()
-    ]
-    about = (method.__doc__ or "").strip().splitlines()[0]
-    return {"name": method.name, "about": about, "stores_exemplars": method.stores_exemplars, "settings": settings}
+    def describe(cls: Any) -> dict[str, Any]:
+        """The method as plain facts: name, what it is, its settings."""
+        settings = [
+            {"name": name, "default": info.default, "about": info.description}
+            for name, info in cls.own_settings().items()
+        ]
+        about = (cls.__doc__ or "").strip().splitlines()[0]
+        return {"name": cls.name, "about": about, "stores_exemplars": cls.stores_exemplars, "settings": settings}

@@ -6,7 +6,7 @@ propagated over the graph instead of a network's; the covariance is exact, from 
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -61,8 +61,8 @@ class SLDA(TrainingFree):
     shrinkage: float = Field(1e-2, gt=0, le=1)
     """Share of the identity in the covariance, the paper's epsilon."""
 
-    name: ClassVar[str] = "slda"
-    kept: ClassVar[tuple[Kept, ...]] = (
+    name = "slda"
+    kept = (
         Kept(
             "scatter",
             "sum of products of features within classes, one matrix for all",

@@ -12,14 +12,12 @@ Such a method says what it adds through hooks:
 import copy
 import dataclasses
 import hashlib
-from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar, cast
+from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
@@ -44,11 +42,6 @@ from ipal.nn.encoders import ENCODERS, Encoder
 from ipal.nn.head import Head
 from ipal.nn.losses import unit
 from ipal.system.tracing import is_listening, span, spanned
-
-Competing = Annotated[
-    Literal["seen", "current"],
-    Field(description="Which classes' outputs the cross-entropy of current nodes sets against each other."),
-]
 
 
 def balanced_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -111,6 +104,8 @@ class TrainedLearner(Learner, Generic[Prepared]):
     """The optimisation."""
     batch: Literal["full"] | Sampling = "full"
     """full: the whole task is one batch. Or mini-batches, as {nodes: 2000, fanouts: [10, 25]}."""
+    competing: Literal["seen", "current"] = "seen"
+    """Which classes' outputs the cross-entropy of current nodes sets against each other."""
 
     kept: ClassVar[tuple[Kept, ...]] = (
         Part("encoder", "encoder weights"),
@@ -162,9 +157,10 @@ class TrainedLearner(Learner, Generic[Prepared]):
         before = None if network is None else Before(network, self.training_embeddings(task, network))
         return cast(Prepared, Lesson(labels, current, known[~torch.isin(known, current)], before))
 
-    @abstractmethod
     def loss(self, batch: Batch, lesson: Prepared) -> Terms:
-        """Named terms whose sum is minimised."""
+        """Named terms whose sum is minimised; here the cross-entropy of the head, which is fine-tuning."""
+        logits = self.head_(self.encoder_(batch.graph))
+        return {"cross_entropy": lesson.cross_entropy(logits, batch.positions, self.competing)}
 
     def adjust_gradients(self, lesson: Prepared) -> None:
         """Change the gradients of the parameters, between the backward pass and the step."""
@@ -202,7 +198,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
         self.optimizer_.add_param_group({"params": self.head_.grow(num_classes, generator), "lr": rate})
 
     def parameters(self) -> Parameters:
-        return {name: parameter.detach() for name, parameter in self.network_.named_parameters()}
+        return {name: parameter.detach().clone() for name, parameter in self.network_.named_parameters()}
 
     # ------------------------------------------------------------------ the one training loop
 

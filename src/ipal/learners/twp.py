@@ -12,7 +12,6 @@ detaches that term, which then has no effect on training.
 """
 
 from itertools import pairwise
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -28,8 +27,8 @@ from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.learners import anchored
 from ipal.learners.anchored import quadratic_pull
-from ipal.learners.kept import Kept, Parameters
-from ipal.learners.trained import Competing, Lesson, TrainedLearner
+from ipal.learners.kept import Parameters
+from ipal.learners.trained import Lesson, TrainedLearner
 from ipal.learners.values import Terms
 from ipal.nn.per_node_gradients import whole_propagation
 
@@ -68,7 +67,6 @@ def gradient_length(gradients: list[Tensor]) -> Tensor:
 class TWP(TrainedLearner[Lesson]):
     """Topology-aware weight preserving: importance for the loss and for the attention between neighbours."""
 
-    competing: Competing = "seen"
     loss_strength: float = Field(1e4, ge=0)
     """Weight of the importance for the loss, the paper's lambda_l."""
     topology_strength: float = Field(1e4, ge=0)
@@ -76,19 +74,17 @@ class TWP(TrainedLearner[Lesson]):
     beta: float = Field(0.01, ge=0)
     """Weight of the L1 norm of the current importance for the loss."""
 
-    name: ClassVar[str] = "twp"
-    looks_at_whole_tasks: ClassVar[bool] = True
-    recordable: ClassVar[bool] = True
-    kept: ClassVar[tuple[Kept, ...]] = anchored.KEPT
+    name = "twp"
+    looks_at_whole_tasks = True
+    recordable = True
+    kept = anchored.KEPT
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)
-        self.importance_: Parameters = {}
-        self.anchor_: Parameters = {}
+        self.importance_, self.anchor_ = Parameters(), Parameters()
 
     def loss(self, batch: Batch, lesson: Lesson) -> Terms:
-        logits = self.head_(self.encoder_(batch.graph))
-        terms = {"cross_entropy": lesson.cross_entropy(logits, batch.positions, self.competing)}
+        terms = super().loss(batch, lesson)
         if self.importance_:
             theta = dict(self.network_.named_parameters())
             terms["pull"] = quadratic_pull(theta, self.importance_, self.anchor_)
@@ -101,7 +97,7 @@ class TWP(TrainedLearner[Lesson]):
         return terms
 
     def end_task(self, task: Task, lesson: Lesson) -> None:
-        new, theta = self._importance(task, lesson), anchored.copied(self.parameters())
+        new, theta = self._importance(task, lesson), self.parameters()
         self.anchor_ = anchored.merged_pulls(self.importance_, self.anchor_, new, theta)
         self.importance_ = {name: value + self.importance_.get(name, 0) for name, value in new.items()}
 

@@ -219,6 +219,17 @@ class FeatureMap:
             return x
         return random_features(x, self._directions_double if dtype == torch.float64 else self.directions)
 
+    def exported(self, rows: Any) -> Any:
+        """The map in the words of an exported program, before the factor of random features."""
+        hops = [rows.within_one().unit()]
+        if self.propagation.columns < self.propagation.num_features:
+            hops = [hops[0] @ self.propagation.projection]
+        for _ in range(max(self.hops)):
+            hops.append(hops[-1].spread())
+        first, *others = (hops[number].unit() for number in self.hops)
+        joined = first.beside(*others)
+        return (joined @ self.directions).relu() if self.expansion else joined
+
     @cached_property
     def fingerprint(self) -> str:
         """Tells two maps apart, also where a library drew other random numbers from the same seed.

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ from ipal.learners.analytic.ridge import factorise, ridge_weights
 from ipal.learners.analytic.selection import HOPS, LeftOut, choose_features, choose_ridge
 from ipal.learners.base import Learner
 from ipal.learners.checks import Shapes, check_counts
-from ipal.learners.facts import Facts, SumsFacts
+from ipal.learners.facts import SumsFacts
 from ipal.learners.from_pyg import departure_of
 from ipal.learners.kept import Kept
 from ipal.learners.state import laid_out
@@ -71,10 +71,10 @@ class Analytic(Learner):
     sketch: int = Field(1024, ge=1, le=2**20)
     """Features wider than this are projected to so many columns before they are propagated."""
 
-    name: ClassVar[str] = "analytic"
-    forgets: ClassVar[bool] = True
-    schema: ClassVar[type[Facts]] = SumsFacts
-    kept: ClassVar[tuple[Kept, ...]] = (
+    name = "analytic"
+    forgets = True
+    schema = SumsFacts
+    kept = (
         Kept(
             "sums",
             "per class: number of nodes and sum of their rows; sums of products of rows",
@@ -215,19 +215,8 @@ class Analytic(Learner):
         return (self.scale_[0] * scores).softmax(dim=-1)
 
     def exported(self, rows: Any) -> tuple[Any, Any]:
-        features, weights, propagation = self._map, self.weights_, self._map.propagation
-        hop = rows.within_one().unit()
-        if propagation.columns < propagation.num_features:
-            hop = hop @ propagation.projection
-        hops = [hop]
-        for _ in range(max(features.hops)):
-            hops.append(hops[-1].spread())
-        first, *others = (hops[number].unit() for number in features.hops)
-        rows = first.beside(*others)
-        if features.expansion:
-            rows = (rows @ features.directions).relu()
-            weights = weights * (2 / features.expansion) ** 0.5
-        scores = rows @ weights
+        expansion = self._map.expansion
+        scores = self._map.exported(rows) @ (self.weights_ * ((2 / expansion) ** 0.5 if expansion else 1))
         return scores, (scores * self.scale_[0]).softmax()
 
     @classmethod
@@ -368,9 +357,6 @@ class Analytic(Learner):
         if isinstance(sums, PerClassSums):
             return {n: replace(one, second=partial(sums.class_gram, c)) for c, (n, one) in enumerate(kept.items())}
         return {name: replace(one, shared=partial(mirrored, sums.gram)) for name, one in kept.items()}
-
-    def choices(self) -> dict[str, Any]:
-        return self.choices_
 
     def __sklearn_clone__(self) -> Self:
         # scikit-learn's own way asks that a parameter is the very object that was given: a checked tuple is a copy.
