@@ -1,8 +1,8 @@
 """How far the features of old classes drift while later tasks are learned: Theorem 1 of the IPAL paper, measured.
 
-Analysis from outside: the learner is taught as in any run and never sees an old node again. Only this module embeds the
+The learner is trained as in any run and never sees an old node again. Only this module embeds the
 training nodes of old classes once more, each on its own task's graph as it was learned, before and after every task.
-A measurement is two files: arrays to draw (NAME.npz), then numbers (NAME.json), believed only if it is there.
+A measurement is two files: arrays to draw (NAME.npz), then numbers (NAME.json), which is written last.
 """
 
 import io
@@ -33,9 +33,9 @@ RIDGE = 1e-3
 """Added to the diagonal of both covariances, in units of the mean variance before: embeddings fill few of their
 dimensions, and a class may have fewer nodes than dimensions, so that a bare covariance has no inverse."""
 OTHER_RIDGES = (1e-2, 1e-1)
-"""The KL is also measured with these, to see what hangs on the choice."""
+"""The KL is also measured with these, to show the effect of the choice."""
 SHOWN = 1000
-"""Nodes whose embeddings are kept for a figure, at most."""
+"""Most nodes whose embeddings are kept for a figure."""
 
 
 class Divergence(NamedTuple):
@@ -214,7 +214,7 @@ def principal_plane(f: Array) -> tuple[Array, float]:
     """The two directions of largest variance (as columns), and their share of all variance."""
     _, lengths, directions = np.linalg.svd(f - f.mean(axis=0), full_matrices=False)
     plane = directions[:2].T
-    signs = np.sign(plane[np.abs(plane).argmax(axis=0), range(plane.shape[1])])  # a direction and its opposite are one
+    signs = np.sign(plane[np.abs(plane).argmax(axis=0), range(plane.shape[1])])  # the sign of a direction is arbitrary
     whole = float(np.square(lengths).sum())
     return plane * signs, float(np.square(lengths[:2]).sum()) / whole if whole else 0.0
 

@@ -1,8 +1,8 @@
-"""Where the time and memory of a run go: the run is made as always, while a recorder listens to its spans.
+"""Where the time and memory of a run go, from the spans that a recorder collects during it.
 
 Time is split into laps: what comes before the first task, every task, what comes after the last. On a GPU a part ends
-when the GPU has done it, and steps are not recorded as CUDA graphs, which have no parts: that takes longer than a run
-that nobody watches, whose time can be had for comparison.
+when the GPU has finished it, and CUDA graphs, which have no parts, are not used: that is slower than an ordinary run,
+whose time can be measured for comparison.
 """
 
 import os
@@ -30,7 +30,7 @@ from ipal.system.tracing import Path as Part
 
 START, END, OTHER, RECORDING = "start", "end", "other", "recording"
 TRANSPARENT = "loss"
-"""What happens inside this part stands beside it: a loss calls the encoder, and is not meant to include it."""
+"""Parts inside this one are listed next to it: a loss calls the encoder, but does not include it."""
 
 Fit = Callable[[Resolved], tuple[Resolved, AbstractContextManager[None]]]
 
@@ -48,10 +48,10 @@ def profile(
     checkpoint_every: int | None = None,
     undisturbed: bool = False,
 ) -> dict[str, Any]:
-    """Make a run in a folder that is thrown away, and say what took how long; as plain data.
+    """Make a run in a temporary folder and return its times as plain data.
 
-    `fit` may change the run once its graph is known, and says what to run it in, as to keep to a limit of memory.
-    With `undisturbed` the run is made once more, from the reading of the graph on, while nobody listens.
+    `fit` may change the run once its graph is known, and gives a context manager, for instance a memory limit.
+    With `undisturbed` the run is repeated without a recorder.
     """
     device = usable_device(wanted.device)
     recorder = _recorder_on(device)
@@ -111,7 +111,7 @@ def _shown(path: Part) -> Part:
 
 
 def _added_up(booked: Iterable[tuple[int, Part, Account]], laps: int) -> list[dict[str, Any]]:
-    """What was booked on each part: in all, and task by task (all laps but the first and the last)."""
+    """Time and peaks of each part: in total, and by task (all laps but the first and the last)."""
     by_part: dict[Part, list[list[Account]]] = {}
     for lap, path, account in booked:
         by_part.setdefault(path, [[] for _ in range(laps)])[lap].append(account)
@@ -149,7 +149,7 @@ def _made(
 
 
 class _Laps:
-    """Tells the recorder where tasks end, and somebody else all that is to be seen."""
+    """Begins a lap of the recorder at every task, and passes all events on."""
 
     def __init__(self, observer: Observer, recorder: Recorder) -> None:
         self._observer, self._recorder = observer, recorder
@@ -189,9 +189,9 @@ def _recorder_on(device: torch.device) -> Recorder:
 
 
 class HostPeak:
-    """The most memory that this process has held since it was asked last.
+    """Peak memory of this process since the last call.
 
-    It is asked at every turn, so files are kept open. Where Linux's are not there, it is the peak of all time.
+    Called often, so files are kept open. Without Linux's files, it is the peak of the whole process.
     """
 
     def __init__(self) -> None:

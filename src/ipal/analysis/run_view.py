@@ -1,6 +1,6 @@
-"""A finished run looked at closely, with its model and its graph: for a page that shows it.
+"""What an HTML page shows of a finished run beyond its folder: from model and graph.
 
-Analysis from outside, made anew each time: a run folder keeps no node, so that its owner alone cannot draw any.
+Computed each time, because a run folder stores no nodes.
 """
 
 from pathlib import Path
@@ -19,11 +19,11 @@ from ipal.runs.resolved import Resolved, resolve
 from ipal.runs.run_folder import RunFolder
 
 SHOWN = 1200
-"""Nodes drawn, at most."""
+"""Most nodes that are drawn."""
 HARD = 10
-"""Hard examples of a class, for methods that do not say how many."""
+"""Hard examples of a class, for methods without such a setting."""
 MOST_BYTES = 2**30
-"""Embeddings of one task's graph, at most: beyond, nodes are not drawn."""
+"""Most nodes of a task's graph: of larger ones no nodes are drawn."""
 DIRECTIONS = 50
 """Principal directions that t-SNE begins from."""
 
@@ -33,11 +33,11 @@ def look_closely(
 ) -> dict[str, Any]:
     """What the model keeps and, with its graph, how nodes lie around prototypes; with `search`, an audit on the graph.
 
-    What cannot be shown is said under `remarks`, and is no reason to fail: the numbers of the run stand by themselves.
+    What cannot be shown becomes a remark, not an error.
     """
     learner = load_learner(folder.model)
     plain = type(learner).from_settings({}).settings()
-    # What a reader of the run's command takes for granted; only the method knows.
+    # The defaults, which only the method knows.
     defaults = {name: plain[name] for name in type(learner).own_settings()}
     closer: dict[str, Any] = {"defaults": defaults, "remarks": []}
     resolved: Resolved | None = None

@@ -1,7 +1,7 @@
 """Many runs in one process, taking turns epoch by epoch: how a bench uses a GPU that one small run cannot fill.
 
-Every run has a CUDA stream of its own, so that the GPU works on several at once; each computes what it would compute
-alone, to the bit. Runs on the same graph share its tasks. One that fails takes no other with it.
+Every run has its own CUDA stream, so that the GPU works on several at once; results are bit-equal to those of single
+runs. Runs on the same graph share its tasks. If one fails, the others continue.
 """
 
 from collections import deque
@@ -31,16 +31,16 @@ class Member:
 
 
 LANES = 8
-"""Runs at a time: more than a GPU has queues would make it slower, not faster."""
+"""Runs at a time: more than a GPU has queues would be slower."""
 TURN = 10
-"""Epochs that a run goes on for before the next takes its turn."""
+"""Epochs of a run before the next one takes its turn."""
 
 
 def run_fleet(members: Sequence[Member], ended: Ended, checkpoint_every: int | None = None) -> None:
-    """Make all runs, interleaved; `ended` hears of each when it is done: its place, and what went wrong."""
+    """Make all runs, interleaved; `ended` is called for each with its index and error."""
     waiting = deque(enumerate(members))
     company = min(LANES, len(members))
-    # One for all: to measure anew for every run would lose what the others have held.
+    # One for all: a reset for every run would lose the peaks of the others.
     options = {"checkpoint_every": checkpoint_every, "company": company, "memory": PeakMemory()}
     lanes = [_Lane(waiting, ended, options) for _ in range(company)]
     for place, lane in enumerate(lanes):

@@ -1,4 +1,4 @@
-"""What an engine is given to do: runs, made up into parcels. A parcel is performed in one process.
+"""Jobs and parcels: the work of an executor. A job is one run, a parcel the jobs of one process.
 
 A run on the CPU is a parcel of its own. Runs on a GPU that share a graph take turns in one process
 (`ipal.bench.interleave`). No torch is loaded here, so that a process can set its number of threads first.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MOST_TOGETHER = 64
 """Runs in one parcel: each holds memory while all take turns."""
 BUSY = "busy"
-"""Why a run was not made: another process is at it."""
+"""Why a run was not made: another process is making it."""
 WAIT_FOR_OTHERS = 1.0
 """Seconds until a busy run is tried again."""
 
@@ -64,7 +64,7 @@ class Parcel:
 
     jobs: tuple[Job, ...]
     deaths: int = 0
-    """How many processes have died over them."""
+    """How many processes have died during them."""
 
     @property
     def threads(self) -> int:
@@ -81,7 +81,7 @@ def cores() -> int:
 
 
 class Engine(Protocol):
-    """Something that performs parcels."""
+    """An executor of parcels."""
 
     def __call__(
         self, parcels: Sequence[Parcel], size: int | None, started: Callable[[Job], None]
@@ -104,7 +104,7 @@ def pack(jobs: Iterable[Job]) -> list[Parcel]:
 
 
 def _shared(job: Job) -> Hashable:
-    """What jobs must have in common to be performed together."""
+    """What jobs of one parcel must share."""
     config = job.config
     if not job.on_gpu:
         return job.name
@@ -123,7 +123,7 @@ def split(parcels: Sequence[Parcel], places: int) -> list[Parcel]:
 
 
 class Attempt:
-    """A parcel while a process is at it: what has ended, and what becomes of the rest."""
+    """A parcel in progress: which jobs have ended, and what to do with the others."""
 
     def __init__(self, parcel: Parcel) -> None:
         self.parcel = parcel
@@ -131,7 +131,7 @@ class Attempt:
         self._busy: list[Job] = []
 
     def note(self, place: int, reason: str | None) -> Ended | None:
-        """One job is over; None where it must be tried again because somebody else is at it."""
+        """A job has ended; None if it must be retried because another process is making it."""
         job = self._open.pop(place)
         if reason == BUSY:
             self._busy.append(job)
@@ -140,7 +140,7 @@ class Attempt:
 
     @property
     def busy(self) -> Parcel | None:
-        """What to try again after a while."""
+        """Jobs to retry later."""
         return replace(self.parcel, jobs=tuple(self._busy)) if self._busy else None
 
     def died(self, cause: str) -> tuple[list[Parcel], list[Ended]]:
@@ -155,7 +155,7 @@ class Attempt:
 
 
 def perform(parcel: Parcel, ended: Callable[[int, str | None], None]) -> None:
-    """Make the runs of a parcel; `ended` hears of each when it is done: its place, and what went wrong."""
+    """Make the runs of a parcel; `ended` is called for each with its index and error."""
     # Both are read when torch is first loaded, which is below.
     os.environ["OMP_NUM_THREADS"] = str(parcel.threads)
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"

@@ -1,4 +1,4 @@
-"""Experiment files made real: all runs of all rows, the choice of settings by validation scores, the manifests."""
+"""Runs experiment files: all runs of all rows, the choice of settings by validation scores, the manifests."""
 
 import itertools
 import math
@@ -27,16 +27,16 @@ from ipal.system.plugins import loaded_files, options_for
 
 @dataclass(eq=False)
 class BenchRow:
-    """An entry on its way to become the row of a table."""
+    """An entry with its runs: a row of the table in progress."""
 
     entry: ExperimentEntry
     points: list[GridPoint]
     is_searched: bool
-    """Whether a point is to be chosen, rather than given."""
+    """Whether the point is chosen by a search, not given."""
     given: manifest.Settings
-    """The values of the file for what its grid is about."""
+    """The values in the file of the settings in its grid."""
     chosen: GridPoint | None = None
-    """When all runs have ended: the point that makes the row; None where no point has all its runs."""
+    """The chosen point, after all runs; None if no point has all its runs."""
     failures: dict[str, str] = field(default_factory=dict)
     """Why runs failed, by name."""
 
@@ -46,7 +46,7 @@ class BenchRow:
 
     @property
     def differs(self) -> manifest.Settings:
-        """What was chosen otherwise than the file says."""
+        """Chosen settings that differ from the file."""
         chosen = self.chosen.settings if self.chosen else {}
         return {name: value for name, value in chosen.items() if self.given.get(name, value) != value}
 
@@ -70,7 +70,7 @@ class Bench:
         return RunFolder(self.runs / run)
 
     def settle(self, row: BenchRow, failures: Mapping[str, str]) -> None:
-        """All runs of a row have ended: choose its point. Of the results, only validation scores are looked at."""
+        """All runs of a row have ended: choose its point. Only validation scores are used."""
         row.failures = {run: failures[run] for run in sorted(row.runs & failures.keys())}
         scores = {}
         for run in row.runs - failures.keys():
@@ -122,7 +122,7 @@ class Bench:
 
 @dataclass
 class Suite:
-    """All files of one command: they are done as one pool of runs."""
+    """All files of one command, as one pool of runs."""
 
     benches: list[Bench]
     jobs: dict[str, Job]
@@ -141,7 +141,7 @@ class Suite:
 
 
 class Watcher(Protocol):
-    """Somebody who watches a suite being run."""
+    """Observer of a suite."""
 
     def started(self, job: Job) -> None: ...
     def ended(self, job: Job, reason: str | None) -> None: ...
@@ -159,7 +159,7 @@ def choose(points: Sequence[GridPoint], scores: Mapping[str, float]) -> GridPoin
 
 
 def spread(values: Sequence[float]) -> dict[str, float | None]:
-    """Mean and standard deviation over seeds; of a single value none can be told."""
+    """Mean and standard deviation over seeds; None for a single value."""
     return {
         "mean": statistics.fmean(values) if values else None,
         "sd": statistics.stdev(values) if len(values) > 1 else None,
@@ -175,7 +175,7 @@ def prepare(
     only: Collection[str] = (),
     seeds: tuple[int, ...] = (),
 ) -> Suite:
-    """Resolve every run of every file. Whatever is wrong with any of them is said here, before one is started."""
+    """Resolve every run of every file. Errors are raised here, before any run starts."""
     names = [file.path.stem for file in experiments]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ConfigError(f"Two files are named {min(twice)}, and a bench is known by its file's name: rename one.")
@@ -231,7 +231,7 @@ class _Resolver:
 
 
 ENGINES: dict[str, Callable[[str | None], Engine]] = {"local": processes, "ray": ray_cluster}
-"""Who performs the runs, made from the address of a cluster."""
+"""Executors by name, made from the address of a cluster."""
 
 
 def make_engine(name: str, address: str | None = None) -> Engine:
@@ -287,7 +287,7 @@ def _values(config: RunConfig, names: Collection[str]) -> manifest.Settings:
 
 
 def _record(entry: ExperimentEntry, row: BenchRow | None, before: manifest.ManifestRow | None) -> manifest.ManifestRow:
-    """What the manifest says of an entry: by this bench, or by an earlier one where this one leaves it out."""
+    """The manifest row of an entry: of this bench, or of an earlier one if this one leaves it out."""
     if before and before.method != entry.method:
         before = None
     if row is None and before:

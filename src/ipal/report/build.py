@@ -25,7 +25,7 @@ from ipal.system.files import make_folder, write_atomically
 EXEMPLARS = "† stores raw nodes of earlier tasks."
 RANKS = "Best in bold, second underlined; Joint, the upper reference, is not ranked."
 OPENING = "<!-- ipal report: "
-# Marks stand at the start of a line, so that a page can also write about them.
+# Marks are at the start of a line, so that a page can also mention them.
 BLOCK = re.compile(rf"^{OPENING}(?P<key>\S+) -->\s*$(?P<body>.*?)^<!-- end -->", re.DOTALL | re.MULTILINE)
 BEGIN = re.compile(rf"^{OPENING}", re.MULTILINE)
 
@@ -41,7 +41,7 @@ def make_report(
             raise ConfigError(f"There is no bench '{name}' to draw figures for.{did_you_mean(name, known)}")
     benches = [read_bench(manifest, runs) for manifest in manifests]
     texts = blocks(benches, runs)
-    # Before anything is written: a key that does not fit shall leave nothing half done.
+    # Before anything is written, so that a wrong key leaves no partial report.
     page = replace_blocks(read_page(into), texts, into) if into else ""
     written = _write_tables(out, benches, texts)
     drawn = [bench for bench in benches if not figures_for or bench.name in figures_for]
@@ -51,7 +51,7 @@ def make_report(
     if into:
         mode = into.stat().st_mode
         write_atomically(into, page)
-        into.chmod(mode)  # the new file took the old one's place, not its permissions
+        into.chmod(mode)  # keep the permissions of the old file
         written.append(into)
     return [index, *written]
 
@@ -60,7 +60,7 @@ def make_report(
 
 
 def blocks(benches: Sequence[Bench], runs: Path) -> dict[str, str]:
-    """Every table as Markdown with caption, commands and remarks, by the key under which a page can ask for it."""
+    """Every table as Markdown with caption, commands and remarks, by its key in a page."""
     texts = {}
     for kind in ("table1", "table2"):
         if chosen := [bench for bench in benches if bench.manifest.kind == kind]:
@@ -108,7 +108,7 @@ def legend(benches: Sequence[Bench], ranked: bool = True) -> str:
 
 
 def remarks(benches: Sequence[Bench]) -> list[str]:
-    """What a reader must know before comparing the numbers of one table."""
+    """Remarks on the comparability of one table."""
     table = usual(_shared(bench.protocol) for bench in benches)
     found = []
     for bench in benches:
@@ -211,7 +211,7 @@ def read_page(path: Path) -> str:
 
 
 def replace_blocks(page: str, texts: Mapping[str, str], path: Path | None = None) -> str:
-    """The page with each table between its marks renewed, all else left as it is."""
+    """The page with each table between its marks replaced."""
     keys = [match["key"] for match in BLOCK.finditer(page)]
     if len(keys) != len(BEGIN.findall(page)):
         raise ConfigError(f"A table in {path} has no end: put <!-- end --> after each '{OPENING}NAME -->'.")

@@ -53,7 +53,7 @@ class Run:
     retained_bytes: float
     machine: str
     data_remark: str
-    """What a result on this graph must say about itself."""
+    """The remark that every result on this graph carries."""
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ def _validation_scores(runs: Path, names: Sequence[str]) -> list[float]:
         try:
             scores.append(float(folder.result()["validation"]["average_performance"]))
         except StoreError:
-            continue  # a point stands with the seeds that can be read; the figure shows how many
+            continue  # a point with the seeds that can be read; the figure shows how many
     return scores
 
 

@@ -123,7 +123,7 @@ def cost(bench: Bench) -> ReportTable:
 
 
 def _shared(turns: Sequence[float]) -> str:
-    """What is said of a peak of memory that is not one run's alone."""
+    """Remark on a peak of memory that several runs share."""
     most = round(max(turns, default=1))
     return f" ({most} runs together)" if most > 1 else ""
 
@@ -238,7 +238,7 @@ def _headings(benches: Sequence[Bench]) -> tuple[str, ...]:
 
 
 def _ours(benches: Sequence[Bench], dataset: str, method: str) -> ReportRow | None:
-    """The row that stands for a number of the paper."""
+    """Our row for a number of the paper."""
     kind = "table2" if "=" in method else "table1"
     for bench in (bench for bench in benches if (bench.manifest.kind, bench.manifest.dataset) == (kind, dataset)):
         for row in (row for row in bench.rows if row.runs and _paper_key(bench, row) == method):

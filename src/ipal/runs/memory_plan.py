@@ -1,12 +1,12 @@
-"""What a run takes of main memory, told before it is started: what fits is chosen, and what does not is said in time.
+"""Estimates the main memory of a run before it starts, and chooses a way that fits a limit.
 
-Three ways to learn a stream, from the fastest to the leanest:
+Three ways to learn a stream, from the fastest to the smallest:
 
     full       every task's graph at once
     sampled    mini-batches with sampled neighbours; graphs to be tested on at once
     chunked    as sampled, with embeddings (without training: rows) made in pieces, from and to files
 
-Estimates are of what grows with the graph; docs/performance.md has some beside what was measured.
+Estimates cover what grows with the graph; docs/performance.md compares some with measurements.
 """
 
 from dataclasses import dataclass, fields

@@ -1,4 +1,4 @@
-"""A run folder as every tracker takes it: settings, facts, and numbers over steps. Finished or not; no torch."""
+"""A run folder as the input of trackers: settings, facts, and numbers over steps. Finished or not; no torch."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -38,7 +38,7 @@ class Record:
     began: float
     """In seconds since 1970, as is `ended`."""
     ended: float
-    """When it was finished, or heard of last."""
+    """When it was finished, or its last log entry."""
     settings: dict[str, Setting]
     """By dotted name."""
     facts: dict[str, str]
@@ -48,7 +48,7 @@ class Record:
 
 
 class Tracked(NamedTuple):
-    """What became of a run."""
+    """The outcome of tracking a run."""
 
     run: str
     where: str
@@ -56,9 +56,9 @@ class Tracked(NamedTuple):
 
 
 def read(folder: RunFolder) -> Record:
-    """All that a run has to show so far."""
+    """Read a run as far as it has come."""
     config = folder.config()
-    # First what a run leaves behind on its way, which is gone once it is finished.
+    # First the files of an unfinished run, which are removed when it ends.
     progress = _checkpointed(folder)
     series = _of_result(folder) if folder.is_finished else _of_progress(progress)
     began, ended = _times(folder)
@@ -194,7 +194,7 @@ def _checkpointed(folder: RunFolder) -> dict[str, Any]:
 
 
 def _times(folder: RunFolder) -> tuple[float, float]:
-    """When the run began, and when something was heard of it last, by its log."""
+    """Start and last entry of the run's log."""
     known = [(folder.path / "config.yaml").stat().st_mtime]
     with suppress(OSError, ValueError):
         lines = read_bounded(folder.path / "log.txt", MOST_LOG).decode().splitlines()

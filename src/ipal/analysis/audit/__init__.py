@@ -1,7 +1,6 @@
-"""What a model keeps, which classes that reveals, and, against a graph, whether and how well nodes can be had back.
+"""What a model keeps, which classes that reveals and, given a graph, whether nodes can be found or reconstructed.
 
-All of it measured, as plain data. What is not measured is said in words: weights of a network know more of the nodes
-they were trained on than which features these have.
+The result is plain data, with remarks on what is not measured.
 """
 
 from collections.abc import Mapping
@@ -25,32 +24,32 @@ from ipal.runs.resolved import Resolved
 __all__ = ["Evidence", "View", "as_taught", "audit", "whole"]
 
 FEW = 10
-"""A mean of fewer nodes than these says much about each."""
+"""A mean of fewer nodes reveals much about each."""
 EVERYWHERE = 64
-"""Nodes that are looked for at every place of every tensor."""
+"""Most nodes searched for at every offset of every tensor."""
 MOST_VALUES = 4e9
-"""Numbers compared in that search, at most: a large state is searched for fewer nodes."""
+"""Most comparisons of that search: a large state is searched for fewer nodes."""
 SMALLEST = 5
-"""Classes whose rows are tried to be had back."""
+"""Most classes whose rows are reconstructed."""
 MOST_ROWS = 2000
-"""Rows of one kind that an attempt is measured on."""
+"""Most rows of one kind in an attempt."""
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A graph in which a model may have seen nodes, and which of them to look at."""
+    """A graph whose nodes a model may have seen, and which of them to examine."""
 
     graph: Graph
     nodes: Nodes
     labels: NDArray[np.int64]
     """Of these nodes."""
     taught: NDArray[np.bool_] | None
-    """Which of these nodes taught the model; None where that is not known."""
+    """Which of these nodes are training nodes of the model; None if unknown."""
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """A data set to audit a model against."""
+    """A dataset to audit a model against."""
 
     dataset: Dataset
     views: tuple[View, ...]
@@ -60,14 +59,14 @@ class Evidence:
         return all(view.taught is not None for view in self.views)
 
     def nodes_behind_class(self) -> dict[str, int]:
-        """How many nodes of each class taught, where that is known."""
+        """Number of training nodes of each class, if known."""
         taught = [view.labels[view.taught] for view in self.views if view.taught is not None]
         labels, counts = np.unique(np.concatenate(taught or [np.zeros(0, dtype=np.int64)]), return_counts=True)
         return dict(zip(map(str, labels.tolist()), counts.tolist(), strict=True))
 
 
 def whole(dataset: Dataset) -> Evidence:
-    """The graph as one: all there is where it is not known what the model was taught."""
+    """The whole graph, if the training graphs of the model are unknown."""
     return Evidence(dataset, (View(dataset.graph, np.arange(dataset.graph.num_nodes), dataset.y, None),))
 
 
@@ -83,7 +82,7 @@ def as_taught(resolved: Resolved) -> Evidence:
 
 
 def audit(learner: Learner, evidence: Evidence | None = None) -> dict[str, Any]:
-    """Everything known about what a model keeps; with evidence, what of it can be found or had back."""
+    """Audit a model: what it keeps and, with evidence, which nodes can be found or reconstructed."""
     retained, kept = learner.memory_report(), learner.remembered()
     counts, passing = retained["nodes_behind_class"], retained["only_while_learning"]
     found: dict[str, Any] = {
@@ -107,7 +106,7 @@ def audit(learner: Learner, evidence: Evidence | None = None) -> dict[str, Any]:
 
 
 def _risks(count: int | None, kept: Remembered) -> dict[str, str]:
-    """What a class's number of nodes gives away: a short name and a sentence each."""
+    """What the number of nodes of a class reveals: a short name and a sentence each."""
     width = kept.mean.shape[0]
     if count is None:
         return {}
@@ -125,7 +124,7 @@ def _risks(count: int | None, kept: Remembered) -> dict[str, str]:
 
 
 def _remarks(learner: Learner, kept: Mapping[str, Remembered]) -> list[str]:
-    """What must be known to read the rest."""
+    """Remarks on the result."""
     remarks = []
     if learner.stores_exemplars:
         remarks.append("This method stores raw nodes of earlier tasks: whoever has the model has them.")
@@ -164,7 +163,7 @@ def _remarks(learner: Learner, kept: Mapping[str, Remembered]) -> list[str]:
 
 
 def _against(learner: Learner, kept: Mapping[str, Remembered], evidence: Evidence) -> dict[str, Any]:
-    """Rows looked for in the state, and had back from it."""
+    """Search the state for rows, and reconstruct rows from it."""
     tensors = learner.state().tensors
     size = sum(tensor.numel() for tensor in tensors.values())
     sample = int(min(EVERYWHERE, max(4, MOST_VALUES // max(1, size))))
@@ -203,7 +202,7 @@ def _against(learner: Learner, kept: Mapping[str, Remembered], evidence: Evidenc
 
 
 def _inputs(tensors: Mapping[str, Tensor], evidence: Evidence) -> dict[str, Any]:
-    """What the first layer tells about the features of the nodes learned last."""
+    """What the first layer reveals about the features of the nodes learned last."""
     if not evidence.is_as_taught:
         return {"skipped": "it is not known which nodes were learned last"}
     last = evidence.views[-1]
@@ -247,7 +246,7 @@ class _Rows:
         self._width = rows.shape[1]
 
     def known(self, name: str | None) -> Known:
-        """The rows of a class against others; of all classes, those that taught against those that did not."""
+        """The rows of a class against others; of all classes, training rows against the others."""
         parts = [self._kept.get((name, kind), []) for kind in ("members", "untaught", "others")]
         empty = torch.zeros(0, self._width)
         return Known(*(torch.cat(some) if some else empty for some in parts))

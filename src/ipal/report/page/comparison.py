@@ -181,7 +181,7 @@ def _in_words(value: Any) -> str:
 
 
 def _clashes(exams: Sequence[Comparison]) -> list[str]:
-    """One graph under several protocols: the numbers do not mean the same."""
+    """Warnings about one graph under several protocols."""
     found = []
     for dataset in dict.fromkeys(exam.groups[0].first.config.dataset for exam in exams):
         own = [exam for exam in exams if exam.groups[0].first.config.dataset == dataset]
@@ -238,7 +238,7 @@ def _comparison(exam: Comparison) -> Table:
         )
         for score in SCORES
     }
-    # A lone row is neither best nor worst.
+    # A single row is not ranked.
     is_contest = sum(group.seeds == usual and not group.is_upper_reference for group in exam.groups) > 1
     rows = []
     for index, group in enumerate(exam.groups):
@@ -285,7 +285,7 @@ def _mean(group: Group, field: str, show: Any) -> Cell:
 
 
 def _shared(group: Group) -> str:
-    """What is said of a peak of memory that is not one run's alone."""
+    """Remark on a peak of memory that several runs share."""
     most = round(max(facts.run.taking_turns for facts in group.runs))
     return f" ({most} runs together)" if most > 1 else ""
 

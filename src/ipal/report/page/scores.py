@@ -1,4 +1,4 @@
-"""Sections on what a run gets right: by task, by class, and what it takes for what."""
+"""Sections on accuracy: by task, by class, and confusions."""
 
 from collections.abc import Sequence
 
@@ -117,7 +117,7 @@ def _curve_chart(facts: Facts) -> Chart:
 
 
 def classes_section(facts: Facts) -> Section:
-    """Recall of every class, at the end and on the way."""
+    """Recall of every class, at the end and after each task."""
     confusion = facts.confusion
     lead = "Recall of a class: the share of its test nodes that are predicted as that class."
     if confusion is None:
@@ -223,7 +223,7 @@ def _taken_for(confusion: Confusion, place: int) -> str:
 
 
 def confusion_section(facts: Facts) -> Section:
-    """New and old classes taken for each other."""
+    """Confusion of new and old classes."""
     title = "Confusion of old and new"
     if facts.confusion is None:
         return Section("confusion", title, notes=(NO_CONFUSION,))
