@@ -253,4 +253,4 @@ def test_the_record_of_a_run_is_the_configuration_that_was_asked_for(finished_on
     # What the tests above damage is worth protecting: it describes the run in full.
     tree = yaml.safe_load((finished_once / "config.yaml").read_text())
     assert tree.pop("format") == 1
-    assert run_config(tree) == wanted()[0]
+    assert run_config(tree) == wanted().config
