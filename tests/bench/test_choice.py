@@ -187,7 +187,7 @@ def test_a_dry_run_says_where_it_knows_no_time(command, tmp_path):
         if job.config.method == "ipal":
             finished(tmp_path, job.config, 30.0)
     told = command("bench", "x.yaml", "--dry-run", "--jobs", "1").out
-    assert "No estimate: no finished run of analytic on synthetic" in told
+    assert "No estimate: there is no similar finished run of analytic on synthetic" in told
     assert "finished run of ipal" not in told
     assert "about 60 s on this machine for the 2 with an estimate" in told
     told = command("bench", "x.yaml", "--dry-run", "--only", "analytic").out
