@@ -88,7 +88,7 @@ class Member(Team):
         super().__init__(rank, size=2)
         self.others, self.own = others, list[Tensor]()
 
-    def add_up(self, *tables: Tensor) -> None:
+    def all_reduce(self, *tables: Tensor) -> None:
         self.own = [table.clone() for table in tables]
         for table, other in zip(tables, self.others, strict=False):
             table.add_(other)
