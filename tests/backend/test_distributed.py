@@ -15,11 +15,11 @@ import pytest
 import torch
 from filelock import FileLock
 
+from ipal.backend import devices
 from ipal.backend.devices import usable_device
 from ipal.backend.distributed import LOST, Team, joined
 from ipal.cli import team
 from ipal.errors import ConfigError, TeamError
-from ipal.learners import base
 from ipal.nn.encoders import ENCODERS
 from tests.support import Command
 
@@ -237,15 +237,15 @@ def test_processes_take_gpus_of_their_own_and_none_that_is_not_there(monkeypatch
         (2, "cuda", 1, "cuda:1"),
         (2, "cpu", 1, "cpu"),
     ):
-        monkeypatch.setattr(base, "team", lambda size=size, local=local_rank: Team(local, size, local))
+        monkeypatch.setattr(devices, "team", lambda size=size, local=local_rank: Team(local, size, local))
         assert usable_device(name) == torch.device(found)
     with pytest.raises(ConfigError, match="'cuda:0' is one GPU for all processes"):
         usable_device("cuda:0")
-    monkeypatch.setattr(base, "team", lambda: Team(2, 3, 2))
+    monkeypatch.setattr(devices, "team", lambda: Team(2, 3, 2))
     with pytest.raises(
         ConfigError, match=r"'cuda:2' is not there \(2 CUDA device\(s\) found\): start no more processes"
     ):
         usable_device("cuda")
-    monkeypatch.setattr(base, "team", Team)
+    monkeypatch.setattr(devices, "team", Team)
     with pytest.raises(ConfigError, match=r"'cuda:2' is not there \(2 CUDA device\(s\) found\): use --device cpu"):
         usable_device("cuda:2")
