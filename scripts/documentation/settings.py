@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from ipal.config import EncoderConfig, ProtocolConfig, RunConfig, Sampling, TrainConfig
+from ipal.config import EncoderConfig, ProtocolConfig, RunConfig, Sampling, TrainConfig, attribute_docs
 from ipal.learners import METHODS
 
 INTRODUCTION = """# Settings
@@ -30,19 +30,24 @@ def everything() -> str:
     parts = [INTRODUCTION]
     for title, prefix, section in SECTIONS:
         fields = {name: field for name, field in section.model_fields.items() if prefix or name not in NESTED}
-        parts += [f"## {title}", (inspect.getdoc(section) or "") if prefix else "", _table(prefix, fields)]
+        parts += [
+            f"## {title}",
+            (inspect.getdoc(section) or "") if prefix else "",
+            _table(prefix, fields, attribute_docs(section)),
+        ]
     parts += ["## The methods", "Only the settings that a method adds; those above are shared by all that use them."]
     for name, learner in METHODS.items():
         stores = " **Stores raw nodes.**" if learner.stores_exemplars else ""
         parts += [f"### {name}", learner.describe()["about"] + stores]
-        parts += [_table(f"{name}.", learner.own_settings()) if learner.own_settings() else "It has none of its own."]
+        own = learner.own_settings()
+        parts += [_table(f"{name}.", own, attribute_docs(learner)) if own else "It has none of its own."]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _table(prefix: str, fields: dict[str, Any]) -> str:
+def _table(prefix: str, fields: dict[str, Any], docs: dict[str, str]) -> str:
     lines = ["| setting | default | what it is |", "|---|---|---|"]
     for name, field in fields.items():
-        about = " ".join((field.description or "").split()).replace("|", r"\|").replace("<", "&lt;")
+        about = " ".join(docs.get(name, "").split()).replace("|", r"\|").replace("<", "&lt;")
         lines.append(f"| `{prefix}{name}` | {_default(field)} | {about}{_choices(field.annotation, about)} |")
     return "\n".join(lines)
 

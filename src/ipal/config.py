@@ -4,10 +4,14 @@ A configuration is built in layers, each holding only what differs from the one 
 file, command-line options, `--set a.b=c`. The method's own settings are under the method's name.
 """
 
+import ast
 import hashlib
+import inspect
 import json
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
@@ -67,10 +71,31 @@ class _Explaining(ModelMetaclass):
             raise explain(error, known_settings(section)) from error
 
 
+def attribute_docs(kind: type) -> dict[str, str]:
+    """The docstrings below the attributes of a class and its bases, read from the source when asked for."""
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if not getattr(base, "__pydantic_fields__", None):
+            continue
+        try:
+            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        except OSError:  # typed into an interpreter
+            continue
+        for before, after in pairwise(getattr(tree, "body", ())):
+            if (
+                isinstance(before, ast.AnnAssign)
+                and isinstance(before.target, ast.Name)
+                and isinstance(after, ast.Expr)
+            ):
+                text = after.value.value if isinstance(after.value, ast.Constant) else None
+                found |= {before.target.id: inspect.cleandoc(text)} if isinstance(text, str) else {}
+    return found
+
+
 class Section(BaseModel, metaclass=_Explaining):
     """A frozen group of settings: unknown names are refused and values are checked."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     added: ClassVar[frozenset[str]] = frozenset()
     """Settings of later versions: left out at their defaults, so that configurations keep their digests."""

@@ -42,9 +42,7 @@ if TYPE_CHECKING:  # for its name alone: importing it takes seconds
 UNFITTED = "This model has learned nothing yet: call partial_fit first."
 
 
-@dataclass(
-    config=ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False), kw_only=True, eq=False
-)
+@dataclass(config=ConfigDict(extra="forbid", allow_inf_nan=False), kw_only=True, eq=False)
 class Learner(metaclass=MethodClass):
     """A continual learner on graphs: `partial_fit` one task after the other, `predict` over all classes so far."""
 

@@ -1,12 +1,11 @@
 """The settings of a method: the fields of its dataclass, checked and described."""
 
 from abc import ABCMeta
-from copy import copy
 from typing import Any
 
 from pydantic import ValidationError
 
-from ipal.config import explain
+from ipal.config import attribute_docs, explain
 from ipal.errors import ConfigError
 
 SHARED_SETTINGS = frozenset({"seed", "device", "encoder", "train", "batch"})
@@ -29,13 +28,8 @@ class MethodClass(ABCMeta):
         return explain(error, [f"{cls.name}.{name}" for name in cls.own_settings()], prefix=f"{cls.name}.")
 
     def own_settings(cls: Any) -> dict[str, Any]:
-        """The fields that the method adds, with their descriptions."""
-        # Copies: pydantic's own record of a class is not ours to change.
-        own = {name: copy(info) for name, info in cls.__pydantic_fields__.items() if name not in SHARED_SETTINGS}
-        for name, info in own.items():  # a field taken over from a base class has left its docstring there
-            origin = next(base for base in reversed(cls.__mro__) if name in getattr(base, "__pydantic_fields__", {}))
-            info.description = info.description or origin.__pydantic_fields__[name].description
-        return own
+        """The fields that the method adds."""
+        return {name: info for name, info in cls.__pydantic_fields__.items() if name not in SHARED_SETTINGS}
 
     def shared_settings(cls: Any) -> set[str]:
         """Which of the run's settings the method uses."""
@@ -43,8 +37,9 @@ class MethodClass(ABCMeta):
 
     def describe(cls: Any) -> dict[str, Any]:
         """The method as plain facts: name, what it is, its settings."""
+        docs = attribute_docs(cls)
         settings = [
-            {"name": name, "default": info.default, "about": info.description}
+            {"name": name, "default": info.default, "about": docs.get(name)}
             for name, info in cls.own_settings().items()
         ]
         about = (cls.__doc__ or "").strip().splitlines()[0]

@@ -28,7 +28,7 @@ MOST_DIGITS = 40
 class Record(BaseModel):
     """A part of a file; numbers are finite, and strings are not converted to numbers."""
 
-    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False, defer_build=True)
 
 
 class DocumentError(ValueError):

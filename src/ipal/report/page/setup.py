@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from ipal.config import EncoderConfig, ProtocolConfig, RunConfig, TrainConfig, batch_in_words
+from ipal.config import EncoderConfig, ProtocolConfig, RunConfig, TrainConfig, attribute_docs, batch_in_words
 from ipal.report.page.command import as_yaml, command, default_tree, flat
 from ipal.report.page.facts import Facts
 from ipal.report.page.parts import Cell, Section, Table, words
@@ -90,7 +90,8 @@ def _software_table(facts: Facts) -> Table:
 
 
 def _meanings(kind: type[BaseModel]) -> dict[str, str]:
-    return {name: field.description or "" for name, field in kind.model_fields.items()}
+    docs = attribute_docs(kind)
+    return {name: docs.get(name, "") for name in kind.model_fields}
 
 
 def _shown(value: Any) -> str:
