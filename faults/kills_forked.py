@@ -38,6 +38,7 @@ class Prepared:
     folder: Path
     runs: list[Any]
     """Configuration and graph of every variant."""
+    machine: Any
 
 
 def prepare(plan: Plan) -> Prepared:
@@ -45,14 +46,13 @@ def prepare(plan: Plan) -> Prepared:
     from ipal.data.datasets import load
     from ipal.learners import METHODS
     from ipal.runs import runner
-    from ipal.runs.environment import environment
+    from ipal.runs.environment import Machine
 
     dataset = load(GRAPH)
     wanted = [{"method": name} for name in METHODS] + list(VARIANTS.values())
     trees = [{"dataset": GRAPH, "threads": 1, "seed": plan.seed, **SMALL, **tree} for tree in wanted]
     runs = [runner.resolve(run_config(tree), dataset=dataset) for tree in trees]
-    environment(runs[0].config, [])  # asks git, once for all
-    return Prepared(plan.folder, runs)
+    return Prepared(plan.folder, runs, Machine.here())
 
 
 def attempt(prepared: Prepared, case: Case) -> None:
@@ -93,7 +93,9 @@ def _run(prepared: Prepared, which: int, store: Path) -> None:
     from ipal.runs.run_folder import RunStore
 
     resolved = prepared.runs[which]
-    runner.run(resolved, RunStore(store).folder_for(resolved.config), Nobody(), checkpoint_every=1)
+    runner.run(
+        resolved, RunStore(store).folder_for(resolved.config), Nobody(), checkpoint_every=1, machine=prepared.machine
+    )
 
 
 class Nobody:

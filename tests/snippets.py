@@ -28,7 +28,7 @@ import typer.main
 import yaml
 
 from ipal.bench.experiment_file import read_experiment
-from ipal.bench.jobs import Ended, Engine, Job, Parcel, perform
+from ipal.bench.jobs import Ended, Engine, Job, Parcel, Performer
 from ipal.cli import app
 from ipal.cli.app import wanted_run
 from ipal.config import RunConfig
@@ -178,7 +178,7 @@ def _performed(parcel: Parcel, started: Callable[[Job], None]) -> list[Ended]:
     ended: list[Ended] = []
     for job in parcel.jobs:
         started(job)
-    perform(parcel, lambda place, reason: ended.append((parcel.jobs[place], reason)))
+    Performer()(parcel, lambda place, reason: ended.append((parcel.jobs[place], reason)))
     return ended
 
 

@@ -6,10 +6,12 @@ from contextlib import closing
 import pytest
 
 from ipal.bench import jobs as module
-from ipal.bench.jobs import MOST_TOGETHER, Parcel, pack, split
+from ipal.bench.jobs import MOST_TOGETHER, Parcel, Performer, pack, split
 from ipal.bench.local_executor import room, run_all
 from ipal.bench.suite import execute
+from ipal.data import datasets
 from ipal.runs import runner
+from ipal.runs.environment import Machine
 from ipal.runs.run_folder import RunFolder
 from tests.bench.deadly import Deadly, Trap
 from tests.bench.support import Silent, plan, write
@@ -119,3 +121,19 @@ def test_a_process_that_dies_is_replaced_once_for_each_run_and_takes_nothing_wit
     assert reasons == {once.name: None, beside.name: None}
     assert [job.name for job in started].count(torn.name) == 1  # what has ended is not tried again
     assert [RunFolder(tmp_path / "runs" / job.name).is_finished for job in jobs] == [False, True, True, False]
+
+
+def test_a_process_reads_a_graph_and_looks_at_its_machine_once_for_all_parcels(jobs, monkeypatch):
+    read, looked = [], []
+    load, here = datasets.load, Machine.here
+    monkeypatch.setattr(datasets, "load", lambda *args, **options: read.append(args) or load(*args, **options))
+    monkeypatch.setattr(Machine, "here", lambda: looked.append(1) or here())
+    for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY"):
+        monkeypatch.setenv(name, "1")
+    perform, ended = Performer(), []
+    for parcel in pack(jobs):
+        perform(parcel, lambda _, reason: ended.append(reason))
+    assert ended == [None] * 3
+    assert len(read) == len(looked) == 1
+    Performer()(pack(jobs)[0], lambda _, reason: ended.append(reason))
+    assert len(read) == len(looked) == 2, "nothing is kept elsewhere"

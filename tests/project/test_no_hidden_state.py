@@ -40,10 +40,6 @@ READ_ONLY = {"Final", "Mapping", "Sequence", "Set", "Collection", "Iterable"}
 ALLOWED = {
     "backend/cuda_kernels.py:_compiled",
     "backend/distributed.py:global _team",
-    "bench/jobs.py:_graph",
-    "runs/environment.py:_git_commit",
-    "runs/environment.py:_processor",
-    "runs/environment.py:_version",
     "system/memory_budget.py:_current",
     "system/tracing.py:global _recorder",
 }

@@ -14,7 +14,7 @@ from typing import Any, cast
 import torch
 
 from ipal.runs import runner
-from ipal.runs.environment import PeakMemory
+from ipal.runs.environment import Machine, PeakMemory
 from ipal.runs.resolved import Resolved
 from ipal.runs.run_folder import RunFolder
 
@@ -36,12 +36,15 @@ TURN = 10
 """Epochs of a run before the next one takes its turn."""
 
 
-def run_fleet(members: Sequence[Member], ended: Ended, checkpoint_every: int | None = None) -> None:
+def run_fleet(
+    members: Sequence[Member], ended: Ended, checkpoint_every: int | None = None, machine: Machine | None = None
+) -> None:
     """Make all runs, interleaved; `ended` is called for each with its index and error."""
     waiting = deque(enumerate(members))
     company = min(LANES, len(members))
     # One for all: a reset for every run would lose the peaks of the others.
-    options = {"checkpoint_every": checkpoint_every, "company": company, "memory": PeakMemory()}
+    shared = {"memory": PeakMemory(), "machine": machine or Machine.here()}
+    options = {"checkpoint_every": checkpoint_every, "company": company, **shared}
     lanes = [_Lane(waiting, ended, options) for _ in range(company)]
     for place, lane in enumerate(lanes):
         # With a head start of their own: while one run is between two tasks, the others keep the GPU busy.

@@ -4,7 +4,6 @@ A run on the CPU is a parcel of its own. Runs on a GPU that share a graph take t
 (`ipal.bench.interleave`). No torch is loaded here, so that a process can set its number of threads first.
 """
 
-import functools
 import os
 import traceback
 from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
@@ -21,6 +20,7 @@ from ipal.runs.run_folder import RunFolder, RunStore
 
 if TYPE_CHECKING:
     from ipal.data.datasets import Dataset
+    from ipal.runs.environment import Machine
 
 MOST_TOGETHER = 64
 """Runs in one parcel: each holds memory while all take turns."""
@@ -154,33 +154,51 @@ class Attempt:
 # ---------------------------------------------------------------------- inside the process
 
 
-def perform(parcel: Parcel, ended: Callable[[int, str | None], None]) -> None:
-    """Make the runs of a parcel; `ended` is called for each with its index and error."""
-    # Both are read when torch is first loaded, which is below.
-    os.environ["OMP_NUM_THREADS"] = str(parcel.threads)
-    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
-    from ipal.bench.interleave import Member, run_fleet
-    from ipal.runs.plugins import load_plugin
-    from ipal.runs.resolved import Resolver
+class Performer:
+    """Makes the runs of one parcel after the other, and keeps what the next parcel may need again."""
 
-    members, resolver = dict[int, Member](), Resolver()
-    for place, job in enumerate(parcel.jobs):
-        try:
-            for plugin in job.plugins:
-                load_plugin(plugin)
-            graph = _graph(job.config.dataset, job.data_root, job.config.protocol.edges == "undirected")
-            resolved = resolver.resolve(job.config, graph)
-        except Exception as error:
-            ended(place, _reason(error, job.folder))
-        else:
-            members[place] = Member(resolved, job.folder, job.data_root)
-    places = list(members)
+    def __init__(self) -> None:
+        self._machine: Machine | None = None
+        self._graph: tuple[Hashable, Dataset] | None = None
 
-    def member_ended(number: int, error: BaseException | None) -> None:
-        place = places[number]
-        ended(place, None if error is None else _reason(error, members[place].folder))
+    def __call__(self, parcel: Parcel, ended: Callable[[int, str | None], None]) -> None:
+        """Make the runs of a parcel; `ended` is called for each with its index and error."""
+        # Both are read when torch is first loaded, which is below.
+        os.environ["OMP_NUM_THREADS"] = str(parcel.threads)
+        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+        from ipal.bench.interleave import Member, run_fleet
+        from ipal.runs.environment import Machine
+        from ipal.runs.plugins import load_plugin
+        from ipal.runs.resolved import Resolver
 
-    run_fleet(list(members.values()), member_ended)
+        members, resolver = dict[int, Member](), Resolver()
+        for place, job in enumerate(parcel.jobs):
+            try:
+                for plugin in job.plugins:
+                    load_plugin(plugin)
+                resolved = resolver.resolve(job.config, self._dataset(job))
+            except Exception as error:
+                ended(place, _reason(error, job.folder))
+            else:
+                members[place] = Member(resolved, job.folder, job.data_root)
+        places = list(members)
+
+        def member_ended(number: int, error: BaseException | None) -> None:
+            place = places[number]
+            ended(place, None if error is None else _reason(error, members[place].folder))
+
+        self._machine = self._machine or Machine.here()
+        run_fleet(list(members.values()), member_ended, machine=self._machine)
+
+    def _dataset(self, job: Job) -> "Dataset":
+        from ipal.data import datasets
+
+        name, edges = job.config.dataset, job.config.protocol.edges
+        key = name, job.data_root, edges
+        if self._graph is None or self._graph[0] != key:
+            self._graph = None  # two at a time may be too much
+            self._graph = key, datasets.load(name, job.data_root, undirected=edges == "undirected")
+        return self._graph[1]
 
 
 def _reason(error: BaseException, folder: RunFolder) -> str:
@@ -190,10 +208,3 @@ def _reason(error: BaseException, folder: RunFolder) -> str:
     with suppress(StoreError):
         folder.log(f"failed: {error if expected else ''.join(traceback.format_exception(error))}")
     return str(error) if expected else f"{type(error).__name__}: {error}"
-
-
-@functools.lru_cache(maxsize=1)
-def _graph(name: str, root: Path, undirected: bool) -> "Dataset":
-    from ipal.data import datasets
-
-    return datasets.load(name, root, undirected=undirected)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from multiprocessing import resource_tracker
 from typing import Any
 
-from ipal.bench.jobs import WAIT_FOR_OTHERS, Attempt, Ended, Engine, Job, Parcel, cores, perform
+from ipal.bench.jobs import WAIT_FOR_OTHERS, Attempt, Ended, Engine, Job, Parcel, Performer, cores
 from ipal.errors import ConfigError
 
 
@@ -166,6 +166,7 @@ class _Worker:
 
 def _serve(pipe: "multiprocessing.connection.Connection[Any, Any]") -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    perform = Performer()
     with suppress(EOFError):
         while True:
             perform(pipe.recv(), lambda place, reason: pipe.send((place, reason)))

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from ipal._version import __version__
-from ipal.bench.jobs import WAIT_FOR_OTHERS, Attempt, Ended, Engine, Job, Parcel, cores, perform, split
+from ipal.bench.jobs import WAIT_FOR_OTHERS, Attempt, Ended, Engine, Job, Parcel, Performer, cores, split
 from ipal.errors import ClusterError, ConfigError, IpalError
 from ipal.system.files import make_folder, write_atomically
 
@@ -366,7 +366,7 @@ def _perform_there(parcel: Parcel, ticket: _Ticket) -> Iterator[tuple[int, str |
 
     def work() -> None:
         try:
-            perform(parcel, lambda place, reason: outcomes.put((place, reason)))
+            Performer()(parcel, lambda place, reason: outcomes.put((place, reason)))
             outcomes.put(None)
         except BaseException as error:
             outcomes.put(error)

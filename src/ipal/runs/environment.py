@@ -4,32 +4,46 @@ import os
 import platform
 import subprocess
 from contextlib import suppress
-from functools import cache
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
-from ipal.backend.distributed import team
 from ipal.config import RunConfig
 from ipal.system.plugins import loaded_files
 
 PACKAGES = ["ipal", "torch", "torch-geometric", "numpy", "scipy", "scikit-learn", "safetensors"]
 
 
-def environment(config: RunConfig, command: list[str]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Machine:
+    """Versions and hardware, which stay the same while a process lives: looked up once for all its runs."""
+
+    python: str
+    packages: dict[str, str | None]
+    git_commit: str | None
+    platform: str
+    processor: str
+    cores: int | None
+
+    @classmethod
+    def here(cls) -> Self:
+        packages = {name: _version(name) for name in PACKAGES}
+        python, system = platform.python_version(), platform.platform()
+        return cls(python, packages, _git_commit(), system, _processor(), os.cpu_count())
+
+
+def environment(
+    config: RunConfig, command: list[str], machine: Machine | None = None, processes: int = 1
+) -> dict[str, Any]:
     """Versions and machine, stored with the run."""
     on_gpu = config.device.startswith("cuda") and torch.cuda.is_available()
     return {
-        "python": platform.python_version(),
-        "packages": {name: _version(name) for name in PACKAGES},
-        "git_commit": _git_commit(),
-        "platform": platform.platform(),
-        "processor": _processor(),
-        "cores": os.cpu_count(),
+        **asdict(machine or Machine.here()),
         "threads": config.threads,
-        "processes": team().size,
+        "processes": processes,
         "device": config.device,
         "device_name": torch.cuda.get_device_name(config.device) if on_gpu else None,
         "command": [Path(command[0]).name, *command[1:]] if command else [],
@@ -60,7 +74,6 @@ class PeakMemory:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-@cache
 def _version(package: str) -> str | None:
     try:
         return version(package)
@@ -68,7 +81,6 @@ def _version(package: str) -> str | None:
         return None
 
 
-@cache
 def _git_commit() -> str | None:
     """The commit of the checkout; None for an installed package."""
     here = Path(__file__).parent
@@ -84,7 +96,6 @@ def _git_commit() -> str | None:
     return commit.stdout.strip() + ("+changes" if changed.stdout.strip() else "") or None
 
 
-@cache
 def _processor() -> str:
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():

@@ -33,7 +33,7 @@ from ipal.learners.state import State
 from ipal.learners.trained import TrainedLearner
 from ipal.learners.values import Terms
 from ipal.runs.cadence import Cadence
-from ipal.runs.environment import PeakMemory, environment
+from ipal.runs.environment import Machine, PeakMemory, environment
 from ipal.runs.memory_plan import explained, is_out_of_memory
 from ipal.runs.progress import Progress
 from ipal.runs.resolved import Resolved, resolve
@@ -70,9 +70,12 @@ def run(
     *,
     checkpoint_every: int | None = None,
     data_root: Path | None = None,
+    machine: Machine | None = None,
 ) -> dict[str, Any]:
     """Learn the whole stream, from a checkpoint where there is one; returns the result, which is also stored."""
-    epochs = run_by_epochs(resolved, folder, observer, checkpoint_every=checkpoint_every, data_root=data_root)
+    epochs = run_by_epochs(
+        resolved, folder, observer, checkpoint_every=checkpoint_every, data_root=data_root, machine=machine
+    )
     while True:
         try:
             next(epochs)
@@ -90,10 +93,12 @@ def run_by_epochs(
     data_root: Path | None = None,
     company: int = 1,
     memory: PeakMemory | None = None,
+    machine: Machine | None = None,
 ) -> Generator[None, None, dict[str, Any]]:
     """A run that pauses after every epoch, so that several (`company`) can take turns in one process; see `run`.
 
-    Runs that take turns share one `memory`: what their process holds is all of theirs together.
+    Runs that take turns share one `memory`: what their process holds is all of theirs together. `machine` was looked
+    up for all runs of a process; None to look now.
     Without `checkpoint_every` (epochs), checkpoints are as frequent as costs a small share of the time.
     """
     config = resolved.config
@@ -110,7 +115,8 @@ def run_by_epochs(
         state = us.broadcast(lambda: State.load(folder.checkpoint) if folder.checkpoint.exists() else None)
         progress = Progress() if state is None else _restore(learner, state, folder, len(stream))
         if us.is_main and state is None:
-            folder.start(config, {**environment(config, sys.argv), "data_root": str(data_root or "")})
+            facts = environment(config, sys.argv, machine, us.size)
+            folder.start(config, {**facts, "data_root": str(data_root or "")})
             folder.log("started")
         elif us.is_main:
             folder.log(f"resumed at task {progress.task}, epoch {progress.epoch}")
