@@ -16,9 +16,12 @@ from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
 from ipal.backend.operators import operators
+from ipal.backend.runtime import Runtime
 from ipal.config import EncoderConfig
 from ipal.data.datasets import Dataset, load
 from ipal.nn.encoders import GCN
+
+HERE = Runtime.of()
 
 ROUNDING = 1e-4
 
@@ -61,7 +64,7 @@ def compare(title: str, dataset: Dataset, repeats: int) -> bool:
     graph = dataset.graph
     labels = torch.from_numpy(dataset.y)
     network = GCN(graph.num_features, EncoderConfig(hidden=WIDTH, width=WIDTH), torch.Generator().manual_seed(0))
-    ready = operators(graph, torch.device("cpu"))
+    ready = operators(graph, HERE)
     stock = Stock(network)
     # As the stock loaders give them: dense.
     x = torch.from_numpy(graph.x.toarray() if isinstance(graph.x, sp.csr_array) else graph.x)

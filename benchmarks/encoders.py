@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv
 
 from ipal.backend.operators import operators
+from ipal.backend.runtime import Runtime
 from ipal.config import EncoderConfig
 from ipal.data.datasets import Dataset
 from ipal.nn.encoders import ENCODERS, Encoder
@@ -80,7 +81,7 @@ def compare(kind: str, title: str, dataset: Dataset, repeats: int) -> bool:
     labels = torch.from_numpy(dataset.y)
     config = EncoderConfig(kind=kind, hidden=WIDTH, width=WIDTH)
     network = ENCODERS[kind](graph.num_features, config, torch.Generator().manual_seed(0))
-    ready, stock = operators(graph, torch.device("cpu"), network.needs), Stock(network)
+    ready, stock = operators(graph, Runtime.of(), network.needs), Stock(network)
     # As the stock loaders give them: dense features, edges sorted by target.
     x = torch.from_numpy(graph.x.toarray() if isinstance(graph.x, sp.csr_array) else graph.x)
     edge_index = torch.from_numpy(graph.edges)

@@ -16,10 +16,13 @@ import torch
 from timing import begin, cs, describe, interleaved, options, ratio
 
 from ipal.backend.operators import operators
+from ipal.backend.runtime import Runtime
 from ipal.config import ProtocolConfig
 from ipal.data.datasets import Dataset
 from ipal.data.streams import TaskStream
 from ipal.learners.ipal import IPAL
+
+HERE = Runtime.of()
 
 
 def compare(learner: IPAL, stream: TaskStream, index: int, repeats: int) -> dict[str, list[float]]:
@@ -28,7 +31,7 @@ def compare(learner: IPAL, stream: TaskStream, index: int, repeats: int) -> dict
     learner.start(task)
     prepared = learner.prepare(task)
     (batch,) = learner.batches(task, 0)
-    everywhere = operators(task.graph, torch.device("cpu"))
+    everywhere = operators(task.graph, HERE)
     network, optimizer = learner.encoder_, learner.optimizer_
     fixed = torch.randn(task.graph.num_nodes, learner.encoder.width, generator=torch.Generator().manual_seed(0))
 

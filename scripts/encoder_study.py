@@ -58,7 +58,7 @@ Record = dict[str, Any]
 def embeddings(encoder: IPAL, of: Graph | Task) -> Tensor:
     """Unit rows of a graph's nodes, or of a task's training nodes."""
     with torch.no_grad():
-        return unit(encoder.encoder_(operators(of, encoder.generator_.device)))
+        return unit(encoder.encoder_(operators(of, encoder.runtime_)))
 
 
 def with_one(encoder: IPAL, of: Graph | Task) -> Tensor:

@@ -15,7 +15,6 @@ import pytest
 import torch
 from filelock import FileLock
 
-from ipal.backend import devices
 from ipal.backend.devices import usable_device
 from ipal.backend.distributed import LOST, Team, joined
 from ipal.cli import team
@@ -237,15 +236,12 @@ def test_processes_take_gpus_of_their_own_and_none_that_is_not_there(monkeypatch
         (2, "cuda", 1, "cuda:1"),
         (2, "cpu", 1, "cpu"),
     ):
-        monkeypatch.setattr(devices, "team", lambda size=size, local=local_rank: Team(local, size, local))
-        assert usable_device(name) == torch.device(found)
+        assert usable_device(name, Team(local_rank, size, local_rank)) == torch.device(found)
     with pytest.raises(ConfigError, match="'cuda:0' is one GPU for all processes"):
-        usable_device("cuda:0")
-    monkeypatch.setattr(devices, "team", lambda: Team(2, 3, 2))
+        usable_device("cuda:0", Team(1, 2, 1))
     with pytest.raises(
         ConfigError, match=r"'cuda:2' is not there \(2 CUDA device\(s\) found\): start no more processes"
     ):
-        usable_device("cuda")
-    monkeypatch.setattr(devices, "team", Team)
+        usable_device("cuda", Team(2, 3, 2))
     with pytest.raises(ConfigError, match=r"'cuda:2' is not there \(2 CUDA device\(s\) found\): use --device cpu"):
         usable_device("cuda:2")

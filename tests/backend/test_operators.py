@@ -16,6 +16,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from ipal.backend import cuda_kernels, propagate
 from ipal.backend.neighbor_sampling import Sampler
 from ipal.backend.operators import Operators, operators
+from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import Cut, SparseMatrix, SparsePair, row_starts, sparse_matmul
 from ipal.config import EncoderConfig
 from ipal.data import csr
@@ -24,6 +25,8 @@ from ipal.data.streams import Task, TaskStream
 from ipal.errors import CapacityError
 from ipal.nn import embed, per_node_gradients
 from ipal.nn.encoders import GCN
+
+HERE = Runtime.of()
 
 CPU = torch.device("cpu")
 
@@ -132,11 +135,11 @@ def test_a_graph_with_too_many_entries_is_embedded_in_pieces(
 ) -> None:
     task = tiny_stream.task(0)
     encoder = GCN(task.graph.num_features, EncoderConfig(), torch.Generator().manual_seed(0))
-    at_once = embed.embeddings(encoder, task, CPU)
+    at_once = embed.embeddings(encoder, task, HERE)
     for module in (embed, csr):
         monkeypatch.setattr(module, "MOST_ENTRIES", task.graph.num_edges + task.graph.num_nodes - 1)
     monkeypatch.setattr(embed, "EDGES_AT_ONCE", 100)
-    torch.testing.assert_close(embed.embeddings(encoder, task, CPU), at_once)
+    torch.testing.assert_close(embed.embeddings(encoder, task, HERE), at_once)
 
 
 def test_a_hop_over_too_many_edges_is_summed_in_pieces(
@@ -246,14 +249,14 @@ def expected_first_layer(graph: Graph, weight: Tensor, bias: Tensor) -> np.ndarr
 
 def test_dense_features_are_propagated_once() -> None:
     graph = ring(np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32))
-    made = operators(graph, CPU)
+    made = operators(graph, HERE)
     (features,) = made.features.aggregated.values()
     np.testing.assert_allclose(features.numpy(), graph.normalised.toarray() @ graph.x, rtol=1e-5, atol=1e-6)
 
 
 def test_very_sparse_features_stay_sparse() -> None:
     graph = ring(random_matrix(20, 400, 0.005))
-    made = operators(graph, CPU)
+    made = operators(graph, HERE)
     assert isinstance(made.features.x, SparsePair)
     # Untouched: propagating them beforehand would fill them up.
     assert len(made.features.x.matrix.values) == graph.x.nnz
@@ -261,7 +264,7 @@ def test_very_sparse_features_stay_sparse() -> None:
 
 def test_sparse_features_that_are_nearly_dense_are_made_dense() -> None:
     graph = ring(random_matrix(20, 30, 0.5))
-    made = operators(graph, CPU)
+    made = operators(graph, HERE)
     (features,) = made.features.aggregated.values()
     np.testing.assert_allclose(features.numpy(), graph.normalised.toarray() @ graph.x.toarray(), rtol=1e-5, atol=1e-6)
 
@@ -277,7 +280,7 @@ def test_the_first_layer_is_the_same_in_every_form(x: Features, undirected: bool
     generator = torch.Generator().manual_seed(0)
     weight, bias = torch.randn(graph.num_features, 4, generator=generator), torch.randn(4, generator=generator)
     np.testing.assert_allclose(
-        first_layer(operators(graph, CPU), weight, bias),
+        first_layer(operators(graph, HERE), weight, bias),
         expected_first_layer(graph, weight, bias),
         rtol=1e-4,
         atol=1e-5,
@@ -287,7 +290,7 @@ def test_the_first_layer_is_the_same_in_every_form(x: Features, undirected: bool
 def test_only_an_undirected_graph_is_its_own_transpose() -> None:
     x = np.ones((5, 1), dtype=np.float32)
     needs = ("symmetric", "sum", "mean")
-    undirected, directed = (operators(ring(x, undirected=way), CPU, needs).blocks[0] for way in (True, False))
+    undirected, directed = (operators(ring(x, undirected=way), HERE, needs).blocks[0] for way in (True, False))
     assert all(undirected.aggregation[n].transpose is undirected.aggregation[n].matrix for n in ("symmetric", "sum"))
     assert undirected.aggregation["mean"].transpose is not undirected.aggregation["mean"].matrix
     assert all(pair.transpose is not pair.matrix for pair in directed.aggregation.values())
@@ -297,25 +300,25 @@ def test_a_task_reads_out_its_training_nodes_in_order(tiny_stream: TaskStream) -
     task = tiny_stream.task(1)
     shuffled = Task(task.graph, task.nodes[::-1].copy(), task.labels[::-1].copy())
     hidden = torch.randn(task.graph.num_nodes, 3, generator=torch.Generator().manual_seed(0))
-    everywhere = sparse_matmul(operators(task.graph, CPU).blocks[-1].aggregation["symmetric"], hidden)
+    everywhere = sparse_matmul(operators(task.graph, HERE).blocks[-1].aggregation["symmetric"], hidden)
     for some in (task, shuffled):
-        there = sparse_matmul(operators(some, CPU).blocks[-1].aggregation["symmetric"], hidden)
+        there = sparse_matmul(operators(some, HERE).blocks[-1].aggregation["symmetric"], hidden)
         torch.testing.assert_close(there, everywhere[torch.from_numpy(some.nodes)])
 
 
 def test_operators_are_made_once_and_shared_between_a_task_and_its_graph(tiny_stream: TaskStream) -> None:
     task = tiny_stream.task(0)
-    made = operators(task, CPU)
-    assert operators(task, CPU) is made
-    assert made.features is operators(task.graph, CPU).features
-    assert made.blocks[0] is operators(task.graph, CPU).blocks[0]
+    made = operators(task, HERE)
+    assert operators(task, HERE) is made
+    assert made.features is operators(task.graph, HERE).features
+    assert made.blocks[0] is operators(task.graph, HERE).blocks[0]
 
 
 def test_operators_are_let_go_with_their_graph_and_task() -> None:
     # A stream makes a graph per task: kept for good, they would fill the memory.
     graph = ring(np.ones((5, 1), dtype=np.float32))
     task = Task(graph, np.array([0, 2]), np.array([0, 1]))
-    alive = weakref.ref(operators(graph, CPU)), weakref.ref(operators(task, CPU))
+    alive = weakref.ref(operators(graph, HERE)), weakref.ref(operators(task, HERE))
     assert all(reference() is not None for reference in alive)
     del graph, task
     gc.collect()

@@ -6,8 +6,6 @@ process writes what was found as JSON to the path that it is given.
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,9 +16,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ipal.backend import distributed
-from ipal.backend.distributed import Team, joined, team
+from ipal.backend.distributed import Team, joined
 from ipal.backend.operators import operators
+from ipal.backend.runtime import Runtime
 from ipal.config import EncoderConfig, ProtocolConfig, Sampling, TrainConfig, run_config
 from ipal.data.datasets import load
 from ipal.data.graph import Graph
@@ -31,7 +29,6 @@ from ipal.runs import runner
 from ipal.runs.run_folder import RunStore
 from ipal.runs.runner import Silent
 
-CPU = torch.device("cpu")
 EVERYTHING = Sampling(nodes=1000, fanouts=("all", "all"))
 SOME = Sampling(nodes=31, fanouts=(3, 2))
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -51,16 +48,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@contextmanager
-def alone() -> Iterator[None]:
-    """As if there were no others."""
-    us, distributed._team = distributed._team, Team()
-    try:
-        yield
-    finally:
-        distributed._team = us
-
-
 def graph_of(kind: str) -> Graph:
     """23 nodes, directed; few and sparse features stay as they are, others are spread once and for all."""
     random = np.random.default_rng(0)
@@ -70,29 +57,30 @@ def graph_of(kind: str) -> Graph:
     return Graph(x, random.integers(0, 23, (2, 90)))
 
 
-def derivatives(features: str, kind: str) -> list[Tensor]:
+def derivatives(features: str, kind: str, runtime: Runtime) -> list[Tensor]:
     """Embeddings of a network of three layers, first and second derivatives of what follows from them."""
     graph = graph_of(features)
     generator = torch.Generator().manual_seed(0)
     config = EncoderConfig(kind=kind, layers=3, hidden=6, width=4, dropout=0.2, heads=2)
     encoder = ENCODERS[kind](graph.num_features, config, generator).train()
     task = Task(graph, np.array([1, 2, 5, 11, 20]), np.zeros(5))
-    f = encoder(operators(task, CPU, encoder.needs))
-    again = encoder(operators(graph, CPU, encoder.needs))
+    f = encoder(operators(task, runtime, encoder.needs))
+    again = encoder(operators(graph, runtime, encoder.needs))
     parameters = list(encoder.parameters())
     first = torch.autograd.grad(f.square().sum() + again.sin().sum(), parameters, create_graph=True)
     second = torch.autograd.grad(sum(gradient.square().sum() for gradient in first), parameters)
-    layer = encoder.first_layer(operators(graph, CPU, encoder.needs))
+    layer = encoder.first_layer(operators(graph, runtime, encoder.needs))
     return [f, again, layer, *first, *second, torch.rand(3, generator=generator)]
 
 
-def learned(name: str, settings: dict[str, Any]) -> tuple[dict[str, Tensor], list[Any]]:
+def learned(name: str, settings: dict[str, Any], runtime: Runtime) -> tuple[dict[str, Tensor], list[Any]]:
     """What a method knows after three tasks, and what it says of all nodes."""
     dataset = load("synthetic:nodes=239,classes=6,features=50,signal=3,seed=1")
     stream = TaskStream(dataset.graph, dataset.y, default_split(6), ProtocolConfig(), seed=0)
     method = METHODS.find(name)
     trained = {"train": TrainConfig(epochs=2)} if "train" in method.shared_settings() else {}
     learner = method(seed=3, **{**trained, **settings})
+    learner.runtime_ = runtime
     said = []
     for index in range(len(stream)):
         for _ in learner.learn(stream.task(index)):
@@ -111,44 +99,43 @@ def apart(together: Tensor, reference: Tensor) -> float:
     return float((together.double() - reference.double()).abs().max() / size)
 
 
-def is_alike(tensors: dict[str, Tensor]) -> bool:
+def is_alike(tensors: dict[str, Tensor], team: Team) -> bool:
     """Whether all processes hold the same bits."""
     own = b"".join(tensors[name].contiguous().numpy().tobytes() for name in sorted(tensors))
-    return bool(team().broadcast(lambda: own) == own)
+    return bool(team.broadcast(lambda: own) == own)
 
 
-def compare(found: dict[str, Any]) -> None:
+def compare(found: dict[str, Any], team: Team) -> None:
+    ours, alone = Runtime.of(team=team), Runtime.of()
     for case in product(("dense", "sparse"), ENCODERS):
-        together = derivatives(*case)
-        with alone():
-            reference = derivatives(*case)
+        together, reference = derivatives(*case, ours), derivatives(*case, alone)
         pairs = zip(together, reference, strict=True)
         found["derivatives"][" ".join(case)] = [apart(a.detach(), b.detach()) for a, b in pairs]
     for title, (name, settings) in CASES.items():
-        state, said = learned(name, settings)
-        with alone():
-            reference_state, reference_said = learned(name, settings)
+        state, said = learned(name, settings, ours)
+        reference_state, reference_said = learned(name, settings, alone)
         found["methods"][title] = {
             "same tensors": state.keys() == reference_state.keys(),
             "apart": max(apart(state[key], reference_state[key]) for key in reference_state),
             "weights apart": apart(state["weights"], reference_state["weights"]) if "weights" in state else None,
             "said": float(np.mean(np.array(said) == np.array(reference_said))),
-            "alike": is_alike(state),
+            "alike": is_alike(state, team),
         }
     sampled = {"batch": SOME, "encoder": EncoderConfig(dropout=0.2)}
-    state, said = learned("ipal", sampled)
-    again, _ = learned("ipal", sampled)
+    state, said = learned("ipal", sampled, ours)
+    again, _ = learned("ipal", sampled, ours)
     truth = load("synthetic:nodes=239,classes=6,features=50,signal=3,seed=1").y
     found["sampled"] = {
-        "alike": is_alike(state),
+        "alike": is_alike(state, team),
         "repeatable": all(torch.equal(state[key], again[key]) for key in state),
         "right": float(np.mean(np.array(said[-1]) == truth)),
     }
 
 
-def whole_run(arguments: dict[str, Any], runs: Path) -> None:
+def whole_run(arguments: dict[str, Any], runs: Path, team: Team) -> None:
     resolved = runner.resolve(run_config(arguments))
-    runner.run(resolved, RunStore(runs).folder_for(resolved.config), Silent(), checkpoint_every=1)
+    folder = RunStore(runs).folder_for(resolved.config)
+    runner.run(resolved, folder, Silent(), checkpoint_every=1, runtime=resolved.runtime(team))
 
 
 def main(out: Path, arguments: dict[str, Any], runs: Path) -> None:
@@ -156,8 +143,8 @@ def main(out: Path, arguments: dict[str, Any], runs: Path) -> None:
     found: dict[str, Any] = {"derivatives": {}, "methods": {}}
     with joined() as us:
         found["processes"] = us.size
-        compare(found)
-        whole_run(arguments, runs)
+        compare(found, us)
+        whole_run(arguments, runs, us)
         us.barrier()
         first: list[bool | None] = [None] * us.size
         dist.all_gather_object(first, us.is_first_to_report())

@@ -5,12 +5,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from ipal.backend.runtime import Runtime
 from ipal.data.streams import Task, TaskStream
 from ipal.learners import EWC, MAS, TWP, Bare
 from ipal.learners.anchored import quadratic_pull
 from ipal.learners.mas import length_gradient
 from ipal.nn.per_node_gradients import network_importance
 from tests.learners.support import first_step, gradients, learn, learned, make
+
+HERE = Runtime.of()
 
 ANCHORED = pytest.mark.parametrize(
     ("method", "options"),
@@ -131,7 +134,7 @@ def test_mas_importance_is_the_mean_over_the_nodes_of_all_tasks(tiny_stream: Tas
     for task in tasks:
         learn(learner, task)
         outputs = learner.training_outputs(task).detach()
-        own.append(network_importance(learner.network_, task, length_gradient(outputs), torch.abs))
+        own.append(network_importance(learner.network_, task, length_gradient(outputs), torch.abs, HERE))
     first, second = (len(task.nodes) for task in tasks)
     for name, value in learner.importance_.items():
         before = own[0].get(name, torch.zeros(()))

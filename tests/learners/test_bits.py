@@ -19,6 +19,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from ipal.backend.operators import operators
+from ipal.backend.runtime import Runtime
 from ipal.data.graph import Graph
 from ipal.data.streams import TaskStream
 from ipal.evaluation.class_drift import ClassDrift
@@ -30,6 +31,7 @@ from ipal.system import memory_budget
 from tests.learners.test_estimator import EVERY_METHOD, data_of, fitted, make
 
 SUMS = pytest.mark.parametrize("sums", ["pooled", "per-class"])
+HERE = Runtime.of()
 # Exemplars are NumPy's: what is saved of them is a copy.
 NUMPYS = {"data", "memory", "buffer"}
 
@@ -119,15 +121,14 @@ def test_features_begin_where_torch_begins_its_own_memory():
     # Of NumPy's arrays one in four does by chance.
     random = np.random.default_rng(0)
     graphs = [Graph(random.normal(size=(n, 3)).astype(np.float32), np.zeros((2, 0), np.int64)) for n in range(4, 20)]
-    cpu = torch.device("cpu")
     rooms = [memory_budget.Budget().room((n, 3), np.float32) for n in range(4, 20)]
     assert {room.ctypes.data % 64 for room in rooms} == {0}
     for graph in graphs:
-        features = operators(graph, cpu).features.aggregated["symmetric"]
+        features = operators(graph, HERE).features.aggregated["symmetric"]
         assert isinstance(features, Tensor)
         assert features.data_ptr() % 64 == 0
         np.testing.assert_allclose(features.numpy(), graph.x)  # no edge: each node is its own mean
-        propagation = Propagation(3, 2, 0, cpu)
+        propagation = Propagation(3, 2, 0, HERE)
         assert FeatureMap(propagation, (1,), graph.num_nodes).directions.data_ptr() % 64 == 0
         assert [some.data_ptr() % 64 for _, some in propagation._directions()] == [0]
 
@@ -135,7 +136,7 @@ def test_features_begin_where_torch_begins_its_own_memory():
 def test_features_made_in_pieces_are_those_made_at_once(tiny_stream: TaskStream, monkeypatch):
     graph = tiny_stream.task(0).graph
     monkeypatch.setattr("ipal.backend.operators.VALUES_AT_ONCE", 160)
-    in_pieces = operators(graph, torch.device("cpu")).features.aggregated["symmetric"]
+    in_pieces = operators(graph, HERE).features.aggregated["symmetric"]
     assert np.array_equal(in_pieces.numpy(), graph.normalised @ graph.x)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ipal.backend.distributed import Team
+from ipal.backend.distributed import ONE_PROCESS, Team
 from ipal.errors import DataError
 from ipal.learners.analytic import class_sums
 from ipal.learners.analytic.class_sums import PerClassSums, PooledSums, Rows, Sums, add_gram, mirrored
@@ -95,27 +95,23 @@ class Member(Team):
 
 
 @BOTH
-def test_two_processes_take_in_their_shares_by_hand(kind, monkeypatch) -> None:
+def test_two_processes_take_in_their_shares_by_hand(kind) -> None:
     start = kind.empty(2, CPU).grown(2).exchanged(None, rows(doubles([0, 2]), 1), NAMES)
-    whole = start._changed(1.0, THREE, torch.tensor([2, 2]), torch.tensor([2, 2]))
+    whole = start._changed(1.0, THREE, torch.tensor([2, 2]), torch.tensor([2, 2]), ONE_PROCESS)
     second = Member(1)
-    monkeypatch.setattr(class_sums, "team", lambda: second)
-    start._changed(1.0, THREE, torch.tensor([2, 2]), torch.tensor([2, 2]))
+    start._changed(1.0, THREE, torch.tensor([2, 2]), torch.tensor([2, 2]), second)
     torch.testing.assert_close(second.own[0], doubles([0, 0], [1, 1]))  # three rows: two for the first, and one
     first = Member(0, second.own)
-    monkeypatch.setattr(class_sums, "team", lambda: first)
-    together = start._changed(1.0, THREE, torch.tensor([2, 2]), torch.tensor([2, 2]))
+    together = start._changed(1.0, THREE, torch.tensor([2, 2]), torch.tensor([2, 2]), first)
     torch.testing.assert_close(first.own[0], doubles([1, 1], [0, 0]))
     torch.testing.assert_close(together.total, doubles([1, 1], [1, 3]))
     assert_same(together, whole)
     torch.testing.assert_close(start.total, doubles([0, 0], [0, 2]))
     # Taken away again, each its share with the other sign.
     second = Member(1)
-    monkeypatch.setattr(class_sums, "team", lambda: second)
-    together._changed(-1.0, THREE, torch.tensor([0, 1]), torch.tensor([2, 2]))
+    together._changed(-1.0, THREE, torch.tensor([0, 1]), torch.tensor([2, 2]), second)
     first = Member(0, second.own)
-    monkeypatch.setattr(class_sums, "team", lambda: first)
-    left = together._changed(-1.0, THREE, torch.tensor([0, 1]), torch.tensor([2, 2]))
+    left = together._changed(-1.0, THREE, torch.tensor([0, 1]), torch.tensor([2, 2]), first)
     torch.testing.assert_close(left.total, doubles([0, 0], [0, 2]))
     torch.testing.assert_close(left.gram, start.gram)
 

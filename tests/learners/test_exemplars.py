@@ -6,12 +6,15 @@ import scipy.sparse as sp
 import torch
 
 from ipal.backend.operators import operators
+from ipal.backend.runtime import Runtime
 from ipal.data.graph import Graph, checked_graph
 from ipal.data.streams import Task, TaskStream
 from ipal.learners import ERGNN, GEM
 from ipal.learners.ergnn import strangers_nearby
 from ipal.learners.exemplars import disjoint_union, excerpt, task_of_tensors, task_tensors, without_edges
 from tests.learners.support import first_step, gradients, learn, learned, make
+
+HERE = Runtime.of()
 
 CPU = torch.device("cpu")
 
@@ -53,7 +56,7 @@ def test_gem_sets_against_each_other_in_a_memory_what_competed_when_it_was_learn
 ):
     learner = learned(GEM, tiny_stream, 2, memory=20, competing=competing)
     first = learner.memories_[0]
-    logits = learner.head_(learner.encoder_(operators(first, CPU)))[:, outputs]
+    logits = learner.head_(learner.encoder_(operators(first, HERE)))[:, outputs]
     labels = torch.from_numpy(first.labels)  # classes 0 and 1, in this order
     each = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
     expected = (each[labels == 0].mean() + each[labels == 1].mean()) / 2
@@ -181,8 +184,8 @@ def test_a_disjoint_union_computes_what_its_parts_compute(forms: tuple[str, str]
     assert both.labels.tolist() == ["c", "a", "b"] * 2
     assert both.nodes.tolist() == [7, 2, 5, 17, 12, 15]
     weight = torch.tensor([[1.0, -1.0], [0.5, 2.0]])
-    hidden = operators(both.graph, CPU).first.aggregated(weight)
-    apart = torch.cat([operators(part.graph, CPU).first.aggregated(weight) for part in parts])
+    hidden = operators(both.graph, HERE).first.aggregated(weight)
+    apart = torch.cat([operators(part.graph, HERE).first.aggregated(weight) for part in parts])
     torch.testing.assert_close(hidden, apart)
 
 

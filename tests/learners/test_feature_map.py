@@ -10,6 +10,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from ipal.backend.runtime import Runtime
 from ipal.data.csr import Neighbours
 from ipal.data.graph import Graph, checked_graph
 from ipal.learners.analytic.feature_map import (
@@ -22,7 +23,9 @@ from ipal.learners.analytic.feature_map import (
     side_by_side,
     to_unit,
 )
-from ipal.system import memory_budget
+from ipal.system.memory_budget import Budget
+
+HERE = Runtime.of()
 
 CPU = torch.device("cpu")
 # Two nodes joined by an edge, a third alone; features of lengths 2, 5 and 0.
@@ -55,7 +58,7 @@ def test_random_features_keep_squared_lengths_in_the_mean() -> None:
 def test_hops_by_hand() -> None:
     # Unit rows (1, 0), (0.6, 0.8), (0, 0). With loops both ends of the edge have degree 2: each becomes the mean,
     # (0.8, 0.4), of length sqrt 0.8; and so again. The third has nothing to spread.
-    none, one, two = Propagation(2, 8, 0, CPU).rows(PAIR, (0, 1, 2)).split(2, dim=1)
+    none, one, two = Propagation(2, 8, 0, HERE).rows(PAIR, (0, 1, 2)).split(2, dim=1)
     mean = [2 / math.sqrt(5), 1 / math.sqrt(5)]
     torch.testing.assert_close(none, floats([1, 0], [0.6, 0.8], [0, 0]))
     torch.testing.assert_close(one, floats(mean, mean, [0, 0]))
@@ -70,14 +73,14 @@ def test_what_is_spread_is_not_normalised_in_between() -> None:
     x = path.x / np.linalg.norm(path.x, axis=1, keepdims=True)
     spread = np.linalg.matrix_power(path.normalised.toarray().astype(np.float64), 2) @ x
     expected = spread / np.linalg.norm(spread, axis=1, keepdims=True)
-    np.testing.assert_allclose(Propagation(4, 8, 0, CPU).rows(path, (2,)).numpy(), expected, rtol=1e-5)
+    np.testing.assert_allclose(Propagation(4, 8, 0, HERE).rows(path, (2,)).numpy(), expected, rtol=1e-5)
 
 
 def test_projecting_before_and_after_propagation_is_the_same() -> None:
     random = np.random.default_rng(0)
     x, edges = random.normal(size=(30, 50)).astype(np.float32), random.integers(0, 30, (2, 80))
     graph = checked_graph(x, edges, undirected=True)
-    narrow = Propagation(50, 20, 3, CPU)
+    narrow = Propagation(50, 20, 3, HERE)
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
     spread = graph.normalised.astype(np.float64) @ unit @ narrow.projection
     expected = spread / np.linalg.norm(spread, axis=1, keepdims=True)
@@ -89,7 +92,7 @@ def test_numbering_the_nodes_anew_gives_the_same_rows_bit_for_bit() -> None:
     random = np.random.default_rng(1)
     x, edges = random.normal(size=(60, 12)).astype(np.float32), random.integers(0, 60, (2, 300))
     order = random.permutation(60)
-    features = FeatureMap(Propagation(12, 8, 0, CPU), (1, 3), 0)
+    features = FeatureMap(Propagation(12, 8, 0, HERE), (1, 3), 0)
     graph = checked_graph(x, edges, undirected=True)
     place = np.argsort(order)
     shuffled = checked_graph(x[order], place[edges], undirected=True)
@@ -98,7 +101,7 @@ def test_numbering_the_nodes_anew_gives_the_same_rows_bit_for_bit() -> None:
 
 @pytest.mark.parametrize("expansion", [0, 6])
 def test_sparse_and_dense_features_give_the_same_rows(expansion) -> None:
-    features = FeatureMap(Propagation(2, 8, 0, CPU), (0, 1), expansion)
+    features = FeatureMap(Propagation(2, 8, 0, HERE), (0, 1), expansion)
     assert (features.inputs, features.width) == (4, expansion or 4)
     thin = Graph(sp.csr_array(PAIR.x), PAIR.edges)
     dense, sparse = (features.expanded(features.propagated(graph)) for graph in (PAIR, thin))
@@ -107,7 +110,7 @@ def test_sparse_and_dense_features_give_the_same_rows(expansion) -> None:
 
 
 def test_rows_to_be_scored_are_rows_to_be_added_up_in_single_precision() -> None:
-    features = FeatureMap(Propagation(2, 8, 0, CPU), (0, 1), 16)
+    features = FeatureMap(Propagation(2, 8, 0, HERE), (0, 1), 16)
     x = features.propagated(PAIR)
     assert features.expanded(x).dtype == torch.float64
     torch.testing.assert_close(features.expanded(x).float(), features.expanded(x, torch.float32))
@@ -115,8 +118,8 @@ def test_rows_to_be_scored_are_rows_to_be_added_up_in_single_precision() -> None
 
 
 def test_a_map_is_a_function_of_its_fields_and_every_field_tells_in_the_fingerprint() -> None:
-    features = FeatureMap(Propagation(50, 20, 0, CPU), (0, 1), 16)
-    same = FeatureMap(Propagation(50, 20, 0, CPU), (0, 1), 16)
+    features = FeatureMap(Propagation(50, 20, 0, HERE), (0, 1), 16)
+    same = FeatureMap(Propagation(50, 20, 0, HERE), (0, 1), 16)
     assert same.fingerprint == features.fingerprint
     propagation = features.propagation
     others = [
@@ -153,7 +156,7 @@ def wide_graph(form: str, features: int = 3 * BLOCK + 5, n: int = 70) -> Graph:
 @pytest.mark.parametrize("sketch", [20, 2 * BLOCK + 3, 1000])
 def test_columns_in_blocks_are_the_whole(form: str, sketch: int) -> None:
     graph = wide_graph(form)
-    propagation = Propagation(graph.num_features, sketch, 0, CPU)
+    propagation = Propagation(graph.num_features, sketch, 0, HERE)
     x = graph.x.toarray() if isinstance(graph.x, sp.csr_array) else graph.x
     spread = x / np.linalg.norm(x, axis=1, keepdims=True).astype(np.float64)
     spread = spread @ propagation.projection if sketch < graph.num_features else spread
@@ -171,20 +174,20 @@ def test_columns_in_blocks_are_the_whole(form: str, sketch: int) -> None:
 
 def test_rows_that_do_not_fit_lie_in_a_file_and_are_the_same() -> None:
     graph = wide_graph("dense")
-    propagation = Propagation(graph.num_features, 1000, 0, CPU)
+    propagation = Propagation(graph.num_features, 1000, 0, HERE)
     rows = propagation.rows(graph, (1, 2))
-    with memory_budget.limited(memory_budget.Budget(1000)):
-        filed = propagation.rows(graph, (1, 2))
-        part = graph.induced(np.arange(0, 70, 2))
-        assert isinstance(part.x, np.memmap)
-        in_file = propagation.rows(part, (1, 2))
+    budget = Budget(1000)
+    short = Propagation(graph.num_features, 1000, 0, Runtime.of(budget=budget))
+    filed = short.rows(graph, (1, 2))
+    part = graph.induced(np.arange(0, 70, 2), budget)
+    assert isinstance(part.x, np.memmap)
+    in_file = short.rows(part, (1, 2))
     assert torch.equal(filed, rows)
     assert torch.equal(in_file, propagation.rows(graph.induced(np.arange(0, 70, 2)), (1, 2)))
-    assert memory_budget.current().bytes is None
 
 
 def test_arrays_are_in_memory_while_there_is_room() -> None:
-    within = memory_budget.Budget(1000)
+    within = Budget(1000)
     first, second, third = (within.room((10, 5), np.float32) for _ in range(3))
     assert [isinstance(one, np.memmap) for one in (first, second, third)] == [False, False, True]
     third[:] = 3
@@ -201,7 +204,7 @@ def test_pieces_of_the_adjacency_and_mapped_arrays_give_the_same_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = wide_graph("dense")
-    propagation = Propagation(graph.num_features, 1000, 0, CPU)
+    propagation = Propagation(graph.num_features, 1000, 0, HERE)
     rows = propagation.rows(graph, (2,))
     np.save(tmp_path / "x.npy", graph.x)
     np.save(tmp_path / "indices.npy", graph.indices)
@@ -212,7 +215,7 @@ def test_pieces_of_the_adjacency_and_mapped_arrays_give_the_same_rows(
 
 def test_without_mkl_the_rows_are_the_same_but_for_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = wide_graph("sparse")
-    propagation = Propagation(graph.num_features, 40, 0, CPU)
+    propagation = Propagation(graph.num_features, 40, 0, HERE)
     rows = propagation.rows(graph, (1,))
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
     torch.testing.assert_close(propagation.rows(graph, (1,)), rows)

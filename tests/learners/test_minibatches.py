@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from ipal.backend.batches import Batch, sampled, whole_task
 from ipal.backend.neighbor_sampling import Sampler, compact, distinct_places, prefetched
+from ipal.backend.runtime import Runtime
 from ipal.config import EncoderConfig, ProtocolConfig, Sampling
 from ipal.data.datasets import Dataset, load
 from ipal.data.graph import Graph
@@ -25,8 +26,10 @@ from ipal.learners.state import State
 from ipal.learners.trained import TrainedLearner
 from ipal.nn import embed, losses
 from ipal.nn.encoders import GCN
-from ipal.system import memory_budget
+from ipal.system.memory_budget import Budget
 from tests.learners.support import gradients, learn, make
+
+HERE = Runtime.of()
 
 CPU = torch.device("cpu")
 EVERYTHING = Sampling(nodes=10**6, fanouts=("all", "all"))
@@ -108,7 +111,7 @@ def positions(batches: list[Batch]) -> list[list[int]]:
 
 def test_an_epoch_goes_through_every_training_node_once(tiny_stream: TaskStream) -> None:
     task = tiny_stream.task(0)
-    first, again, other = (positions(list(sampled(task, SMALL, seed, CPU))) for seed in (1, 1, 2))
+    first, again, other = (positions(list(sampled(task, SMALL, seed, HERE))) for seed in (1, 1, 2))
     assert sorted(chain(*first)) == list(range(len(task.nodes)))
     assert {len(batch) for batch in first[:-1]} == {7}
     assert first == again
@@ -117,12 +120,12 @@ def test_an_epoch_goes_through_every_training_node_once(tiny_stream: TaskStream)
 
 def test_a_batch_of_everything_gives_the_embeddings_of_the_whole_task(tiny_stream: TaskStream) -> None:
     task = tiny_stream.task(0)
-    (everything,) = sampled(task, EVERYTHING, 0, CPU)
+    (everything,) = sampled(task, EVERYTHING, 0, HERE)
     learner = make(IPAL)
     learner.start(task)
-    expected = learner.encoder_(whole_task(task, CPU).graph)
+    expected = learner.encoder_(whole_task(task, HERE).graph)
     torch.testing.assert_close(learner.encoder_(everything.graph), expected, rtol=1e-5, atol=1e-6)
-    some = list(sampled(task, Sampling(nodes=7, fanouts=("all", "all")), 0, CPU))
+    some = list(sampled(task, Sampling(nodes=7, fanouts=("all", "all")), 0, HERE))
     for batch in some:
         found = learner.encoder_(batch.graph)
         torch.testing.assert_close(found, expected[batch.positions], rtol=1e-5, atol=1e-6)
@@ -212,7 +215,7 @@ def test_a_class_without_a_node_in_the_batch_has_no_prototype(method: type, tiny
     learner.start(task)
     prepared = learner.prepare(task)
     here = torch.nonzero(prepared.places == 1).flatten()
-    batch = Batch(whole_task(Task(task.graph, task.nodes[here.numpy()], task.labels[here.numpy()]), CPU).graph, here)
+    batch = Batch(whole_task(Task(task.graph, task.nodes[here.numpy()], task.labels[here.numpy()]), HERE).graph, here)
     terms = learner.loss(batch, prepared)
     # As if the task had that one class: its prototype is the mean of its nodes by their own weights, and no other is
     # there but the old ones.
@@ -242,7 +245,7 @@ def test_ipal_does_not_ask_a_class_without_a_node_what_is_hard(tiny: Dataset) ->
     learner.start(task)
     prepared = learner.prepare(task)
     here = torch.nonzero(prepared.labels < 2).flatten()  # of the third class there is no node
-    batch = Batch(whole_task(Task(task.graph, task.nodes[here.numpy()], task.labels[here.numpy()]), CPU).graph, here)
+    batch = Batch(whole_task(Task(task.graph, task.nodes[here.numpy()], task.labels[here.numpy()]), HERE).graph, here)
     f, labels = learner.encoder_(batch.graph).detach(), prepared.labels[here]
     weights = prepared.weights[:2, here]
     mu = losses.unit((weights / weights.sum(dim=1, keepdim=True)) @ f)
@@ -330,10 +333,10 @@ def test_embeddings_in_pieces_are_those_of_the_whole(
         graph = Graph.of(sp.csr_array(graph.x * (graph.x > 0.2)), graph.neighbours)
     config = EncoderConfig(layers=layers, hidden=16, width=8, last_activation="relu" if layers == 3 else "none")
     encoder = GCN(graph.num_features, config, random()).eval()
-    whole = embed.embeddings(encoder, graph, CPU)
-    with memory_budget.limited(memory_budget.Budget(1000)):
-        pieces = embed.embeddings(encoder, graph, CPU)
-        task = Task(graph, np.array([7, 3, 200]), np.array([0, 1, 0]))
-        some = embed.embeddings(encoder, task, CPU)
+    whole = embed.embeddings(encoder, graph, HERE)
+    short = Runtime.of(budget=Budget(1000))
+    pieces = embed.embeddings(encoder, graph, short)
+    task = Task(graph, np.array([7, 3, 200]), np.array([0, 1, 0]))
+    some = embed.embeddings(encoder, task, short)
     torch.testing.assert_close(pieces, whole, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(some, whole[[7, 3, 200]], rtol=1e-4, atol=1e-5)

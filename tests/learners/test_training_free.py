@@ -7,6 +7,7 @@ import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.neighbors import NearestCentroid
 
+from ipal.backend.runtime import Runtime
 from ipal.data.csr import Neighbours
 from ipal.data.graph import Graph
 from ipal.data.streams import Task, TaskStream
@@ -14,7 +15,7 @@ from ipal.errors import CapacityError, NonFiniteError
 from ipal.learners import NCM, SLDA
 from ipal.learners.exemplars import disjoint_union
 from ipal.learners.training_free import propagated
-from ipal.system import free_memory, memory_budget
+from ipal.system import free_memory
 from ipal.system.memory_budget import Budget
 from tests.learners.support import learn
 
@@ -175,10 +176,11 @@ def test_where_memory_is_short_the_propagation_is_never_there_as_a_whole(
     again = [copied(tiny_stream.task(index)) for index in range(3)]
     chunks = Neighbours.chunks
     monkeypatch.setattr(Neighbours, "chunks", lambda self, most=50: chunks(self, min(most, 50)))
-    with memory_budget.limited(Budget(0)):
-        found = learn(method(), *again)
-        scores = [found.scores(task.graph) for task in again]
-        rows = propagated(again[0].graph, 2)
+    short = method()
+    short.runtime_ = Runtime.of(budget=Budget(0))
+    found = learn(short, *again)
+    scores = [found.scores(task.graph) for task in again]
+    rows = found.propagated(again[0].graph)
     assert all("normalised" not in vars(task.graph) for task in again)
     assert isinstance(rows, np.memmap)
     exact = not directed and not sparse

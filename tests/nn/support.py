@@ -10,9 +10,12 @@ import torch
 from torch import Tensor
 
 from ipal.backend.operators import Features, Need, Operators, operators
+from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparsePair
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
+
+HERE = Runtime.of()
 
 CPU = torch.device("cpu")
 
@@ -22,7 +25,7 @@ def double_operators(
 ) -> Operators:
     """Of a graph, or of some of its nodes; sparse features stay as they are also where they are many."""
     of = graph if nodes is None else Task(graph, np.array(nodes), np.zeros(len(nodes)))
-    made = operators(of, CPU, needs)
+    made = operators(of, HERE, needs)
     if keep_sparse:
         made = dataclasses.replace(made, features=Features(SparsePair.of(sp.csr_array(graph.x), CPU), {}))
     found: Operators = _doubled(made)

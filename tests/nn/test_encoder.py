@@ -11,12 +11,15 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch_geometric.nn import GCNConv
 
 from ipal.backend.operators import Operators, operators
+from ipal.backend.runtime import Runtime
 from ipal.config import EncoderConfig
 from ipal.data.csr import Neighbours, normalised_adjacency
 from ipal.data.graph import Features, Graph, checked_graph
 from ipal.data.streams import TaskStream
 from ipal.nn.encoders import GCN
 from tests.nn.support import double_operators
+
+HERE = Runtime.of()
 
 CPU = torch.device("cpu")
 
@@ -68,7 +71,7 @@ def test_gcn_by_hand(last_activation: str) -> None:
     # Second layer: 3 (1, 2) + (-10, 0.25) = (-7, 6.25) and 2.5 (4, 8) + (-10, 0.25) = (0, 20.25).
     lowest = 0.0 if last_activation == "relu" else -7.0
     expected = torch.tensor([[lowest, 6.25], [lowest, 6.25], [0.0, 20.25]])
-    torch.testing.assert_close(network(operators(three, CPU)), expected)
+    torch.testing.assert_close(network(operators(three, HERE)), expected)
 
 
 def test_gcn_starts_with_glorot_weights_and_no_bias() -> None:
@@ -95,7 +98,7 @@ def passing_through(dropout: float, layers: int) -> tuple[GCN, Operators]:
     with torch.no_grad():
         for weight in network.weights:
             weight.copy_(torch.ones(1, 50) if len(weight) == 1 else torch.eye(50))
-    return network, operators(graph(np.ones((400, 1), dtype=np.float32), [[], []], undirected=True), CPU)
+    return network, operators(graph(np.ones((400, 1), dtype=np.float32), [[], []], undirected=True), HERE)
 
 
 @pytest.mark.parametrize("layers", [2, 3])
@@ -111,7 +114,7 @@ def test_gcn_drops_its_share_before_every_layer_but_the_first(dropout: float, la
 
 
 def test_gcn_drops_nothing_outside_training() -> None:
-    some = operators(GRAPHS["undirected"], CPU)
+    some = operators(GRAPHS["undirected"], HERE)
     network, without = (encoder(7, layers=3, hidden=6, width=5, dropout=dropout) for dropout in (0.5, 0.0))
     before = network.generator.get_state()
     assert torch.equal(network.eval()(some), without(some))
@@ -119,7 +122,7 @@ def test_gcn_drops_nothing_outside_training() -> None:
 
 
 def test_gcn_without_dropout_draws_nothing_in_training() -> None:
-    some = operators(GRAPHS["undirected"], CPU)
+    some = operators(GRAPHS["undirected"], HERE)
     network = encoder(7, hidden=6, width=5)
     before = network.generator.get_state()
     assert torch.equal(network.train()(some), network.eval()(some))
@@ -128,7 +131,7 @@ def test_gcn_without_dropout_draws_nothing_in_training() -> None:
 
 def test_gcn_leaves_the_global_random_state_alone() -> None:
     before = torch.get_rng_state()
-    encoder(7, dropout=0.5).train()(operators(GRAPHS["undirected"], CPU))
+    encoder(7, dropout=0.5).train()(operators(GRAPHS["undirected"], HERE))
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -217,7 +220,7 @@ def test_gcn_equals_pytorch_geometrics_layers_with_the_same_gradients(some: Grap
         for bias in network.biases:
             bias.uniform_(-0.5, 0.5, generator=torch.Generator().manual_seed(2))
     reference = Reference(network)
-    got, expected = network(operators(some, CPU)), reference(some)
+    got, expected = network(operators(some, HERE)), reference(some)
     torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
 
     # Any scalar will do, as long as every embedding counts differently.
@@ -232,9 +235,9 @@ def test_gcn_equals_pytorch_geometrics_layers_with_the_same_gradients(some: Grap
 def test_gcn_gives_a_task_the_rows_of_its_training_nodes(tiny_stream: TaskStream) -> None:
     task = tiny_stream.task(0)
     network = encoder(task.graph.num_features, layers=3, hidden=8, width=4)
-    everywhere = network(operators(task.graph, CPU))
+    everywhere = network(operators(task.graph, HERE))
     torch.testing.assert_close(
-        network(operators(task, CPU)), everywhere[torch.from_numpy(task.nodes)], rtol=1e-5, atol=1e-5
+        network(operators(task, HERE)), everywhere[torch.from_numpy(task.nodes)], rtol=1e-5, atol=1e-5
     )
 
 
@@ -242,5 +245,5 @@ def test_gcn_leaves_its_operators_as_they_were() -> None:
     # Inner steps work in place: run twice, the answer must be the same.
     some = GRAPHS["undirected"]
     network = encoder(some.num_features, hidden=6, width=5)
-    first = network(operators(some, CPU)).clone()
-    assert torch.equal(network(operators(some, CPU)), first)
+    first = network(operators(some, HERE)).clone()
+    assert torch.equal(network(operators(some, HERE)), first)

@@ -17,6 +17,7 @@ from ipal.backend import attention
 from ipal.backend.batches import around, sampled
 from ipal.backend.neighbor_sampling import Sampler
 from ipal.backend.operators import operators
+from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix
 from ipal.config import EncoderConfig, Sampling
 from ipal.data.csr import Norm, aggregation_rows
@@ -30,10 +31,12 @@ from ipal.nn import embed
 from ipal.nn.encoders import ENCODERS, Encoder
 from ipal.nn.head import Head
 from ipal.nn.per_node_gradients import network_importance
-from ipal.system import memory_budget
+from ipal.system.memory_budget import Budget
 from tests.deploy.export_support import assert_the_same, session
 from tests.learners.support import learn, make
 from tests.nn.support import double_operators
+
+HERE = Runtime.of()
 
 CPU = torch.device("cpu")
 KINDS = tuple(ENCODERS)
@@ -74,7 +77,7 @@ def encoder(kind: str, num_features: int, *, seed: int = 0, **config: Any) -> En
 
 
 def embedded(network: Encoder, of: Graph | Task) -> Tensor:
-    found: Tensor = network(operators(of, CPU, network.needs))
+    found: Tensor = network(operators(of, HERE, network.needs))
     return found
 
 
@@ -311,7 +314,7 @@ def test_a_sample_of_all_neighbours_gives_the_embeddings_and_gradients_of_the_wh
     kind: str, some: Graph
 ) -> None:
     task, network = some_task(some), encoder(kind, some.num_features, layers=3)
-    (batch,) = sampled(task, Sampling(nodes=1000, fanouts=("all",) * 3), 0, CPU, network.needs)
+    (batch,) = sampled(task, Sampling(nodes=1000, fanouts=("all",) * 3), 0, HERE, network.needs)
     whole, sample = embedded(network, task), network(batch.graph)
     torch.testing.assert_close(sample, whole, rtol=1e-4, atol=1e-5)
     direction = torch.randn(whole.shape, generator=torch.Generator().manual_seed(3))
@@ -352,9 +355,9 @@ def test_embeddings_in_pieces_are_those_of_the_whole(kind: str, some: Graph, mon
     monkeypatch.setattr(attention, "VALUES_AT_ONCE", 50)
     network = encoder(kind, some.num_features, layers=3, last_activation="elu")
     whole = embedded(network, some).detach()
-    with memory_budget.limited(memory_budget.Budget(0)):
-        assert not embed.fits(some)
-        pieces = embed.embeddings(network, some, CPU)
+    short = Runtime.of(budget=Budget(0))
+    assert not embed.fits(some, short.budget)
+    pieces = embed.embeddings(network, some, short)
     torch.testing.assert_close(pieces, whole, rtol=1e-4, atol=1e-5)
 
 
@@ -383,7 +386,7 @@ def test_importances_are_those_of_one_backward_pass_a_node(
         parts = torch.autograd.grad(row @ gradient, [*parameters.values()], retain_graph=True)
         for name, part in zip(parameters, parts, strict=True):
             expected[name] += size(part) / len(g)
-    found = network_importance(network, task, g, size)
+    found = network_importance(network, task, g, size, HERE)
     assert list(found) == list(parameters)
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value, rtol=1e-3, atol=1e-6 * (1 + float(value.max())))

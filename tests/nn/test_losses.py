@@ -12,10 +12,13 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 from ipal.backend.operators import operators
+from ipal.backend.runtime import Runtime
 from ipal.config import EncoderConfig, TrainConfig
 from ipal.data.streams import TaskStream
 from ipal.learners.ipal import IPAL
 from ipal.nn import losses
+
+HERE = Runtime.of()
 
 # Every loss here is called many times on tiny tensors: a deadline would measure the machine, not the code.
 quick = settings(deadline=None, max_examples=50)
@@ -304,8 +307,8 @@ def test_ipal_loss_by_hand(tiny_stream: TaskStream) -> None:
     terms = {name: term.item() for name, term in learner.loss(batch, prepared).items()}
 
     with torch.no_grad():
-        f = learner.encoder_(operators(task, torch.device("cpu"))).numpy().astype(np.float64)
-        before = learner.previous_["encoder"](operators(task, torch.device("cpu"))).numpy().astype(np.float64)
+        f = learner.encoder_(operators(task, HERE)).numpy().astype(np.float64)
+        before = learner.previous_["encoder"](operators(task, HERE)).numpy().astype(np.float64)
     # Eq. 3, solved instead of iterated: (I - alpha A D^-1) r = 1 - alpha.
     a = task.graph.adjacency.toarray().astype(np.float64)
     n = len(a)

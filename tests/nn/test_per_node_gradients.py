@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ipal.backend.operators import operators
+from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix
 from ipal.config import EncoderConfig
 from ipal.data.graph import Features, Graph, checked_graph
@@ -19,6 +20,8 @@ from ipal.nn import per_node_gradients
 from ipal.nn.encoders import GCN
 from ipal.nn.head import Head
 from ipal.nn.per_node_gradients import network_importance
+
+HERE = Runtime.of()
 
 CPU = torch.device("cpu")
 
@@ -61,7 +64,7 @@ def node_by_node(
     network: nn.ModuleDict, task: Task, output_gradient: Tensor, size: Callable[[Tensor], Tensor]
 ) -> dict[str, Tensor]:
     """One backward pass for every training node, over the whole graph."""
-    outputs = network["head"](network["encoder"](operators(task, CPU)))
+    outputs = network["head"](network["encoder"](operators(task, HERE)))
     parameters = dict(network.named_parameters())
     total = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
     for row, gradient in zip(outputs, output_gradient, strict=True):
@@ -116,7 +119,7 @@ def test_network_importance_by_hand() -> None:
     # other of its pair.
     # Node 2: head -3 * 1 and -3; last layer -3 * 0 and -3; nothing below, where its ReLU is off.
     gradient = torch.tensor([[2.0], [-3.0]])
-    got = {name: value.item() for name, value in network_importance(network, task, gradient, torch.abs).items()}
+    got = {name: value.item() for name, value in network_importance(network, task, gradient, torch.abs, HERE).items()}
     assert got == pytest.approx(
         {
             "encoder.weights.0": (6 + 0) / 2,
@@ -128,7 +131,7 @@ def test_network_importance_by_hand() -> None:
         }
     )
     # Squares of each node's own gradient, not the square of their mean.
-    squares = network_importance(network, task, gradient, torch.square)
+    squares = network_importance(network, task, gradient, torch.square, HERE)
     assert squares["head.biases.0"].item() == pytest.approx((4 + 9) / 2)
     assert squares["encoder.weights.0"].item() == pytest.approx((36 + 0) / 2)
 
@@ -140,7 +143,7 @@ def test_network_importance_by_hand() -> None:
 def test_network_importance_is_autograds_node_by_node(form: str, layers: int, last: str, size) -> None:
     task = some_task(FEATURES[form])
     network, gradient = network_of(task, layers, last), some_gradient(task)
-    got = network_importance(network, task, gradient, size)
+    got = network_importance(network, task, gradient, size, HERE)
     assert_same(got, node_by_node(network, task, gradient, size))
 
 
@@ -149,7 +152,8 @@ def test_network_importance_is_autograds_on_a_directed_graph(layers: int) -> Non
     task = some_task(dense_features(), undirected=False)
     network, gradient = network_of(task, layers), some_gradient(task)
     assert_same(
-        network_importance(network, task, gradient, torch.square), node_by_node(network, task, gradient, torch.square)
+        network_importance(network, task, gradient, torch.square, HERE),
+        node_by_node(network, task, gradient, torch.square),
     )
 
 
@@ -159,7 +163,8 @@ def test_network_importance_is_autograds_where_no_node_has_an_edge(form: str) ->
     task = Task(Graph(x, np.zeros((2, 0), dtype=np.int64)), np.array([3, 1, 29]), np.array([0, 1, 0]))
     network, gradient = network_of(task), some_gradient(task)
     assert_same(
-        network_importance(network, task, gradient, torch.abs), node_by_node(network, task, gradient, torch.abs)
+        network_importance(network, task, gradient, torch.abs, HERE),
+        node_by_node(network, task, gradient, torch.abs),
     )
 
 
@@ -168,7 +173,8 @@ def test_network_importance_of_one_node_is_the_size_of_its_gradient() -> None:
     task = Task(task.graph, task.nodes[:1], task.labels[:1])
     network, gradient = network_of(task, blocks=(5,)), some_gradient(task)
     assert_same(
-        network_importance(network, task, gradient, torch.square), node_by_node(network, task, gradient, torch.square)
+        network_importance(network, task, gradient, torch.square, HERE),
+        node_by_node(network, task, gradient, torch.square),
     )
 
 
@@ -178,9 +184,9 @@ def test_network_importance_of_one_node_is_the_size_of_its_gradient() -> None:
 def test_network_importance_does_not_depend_on_chunks(form: str, layers: int, chunk: int, monkeypatch) -> None:
     task = some_task(FEATURES[form])
     network, gradient = network_of(task, layers), some_gradient(task)
-    whole = network_importance(network, task, gradient, torch.square)
+    whole = network_importance(network, task, gradient, torch.square, HERE)
     monkeypatch.setattr(per_node_gradients, "CHUNK", chunk)
-    assert_same(network_importance(network, task, gradient, torch.square), whole)
+    assert_same(network_importance(network, task, gradient, torch.square, HERE), whole)
 
 
 @pytest.mark.parametrize("layers", [2, 3])
@@ -198,11 +204,11 @@ def test_network_importance_holds_no_more_than_a_chunk_of_gradients_at_a_time(fo
         return values.square()
 
     encoder, g = network["encoder"], gradient @ network["head"].weight
-    per_node_gradients.encoder_importance(encoder, task, g.detach(), watched)
+    per_node_gradients.encoder_importance(encoder, task, g.detach(), watched, HERE)
     together = largest
     monkeypatch.setattr(per_node_gradients, "CHUNK", 20_000)
     largest = 0
-    per_node_gradients.encoder_importance(encoder, task, g.detach(), watched)
+    per_node_gradients.encoder_importance(encoder, task, g.detach(), watched, HERE)
     one_node = 400 * 6  # its gradient of the first layer's weights
     assert largest <= 20_000 + one_node < together
 
@@ -216,7 +222,7 @@ def test_network_importance_takes_little_memory_on_a_large_graph_with_few_featur
     task = Task(graph, np.arange(n), np.zeros(n, dtype=np.int64))
     network, gradient = network_of(task, blocks=(2,)), torch.ones(n, 2)
     with Largest() as largest:
-        network_importance(network, task, gradient, torch.square)
+        network_importance(network, task, gradient, torch.square, HERE)
     assert 0 < largest.size < 10e6
 
 
@@ -228,9 +234,9 @@ def test_one_node_with_many_neighbours_does_not_make_the_arrays_of_others_large(
     x = dense_features(n, 40) if form == "dense" else sparse_features(n, 200)
     task = Task(checked_graph(x, star, undirected=True), np.arange(n), np.zeros(n, dtype=np.int64))
     network, gradient = network_of(task), some_gradient(task)
-    operators(task, CPU)
+    operators(task, HERE)
     with Largest() as largest:
-        network_importance(network, task, gradient, torch.square)
+        network_importance(network, task, gradient, torch.square, HERE)
     assert largest.size <= 8 * 30_000
 
 
@@ -240,9 +246,9 @@ def test_sparse_features_transposed_as_on_a_gpu_and_in_blocks_give_the_same_bits
     # Which lines are added up at a time decides about no more than rounding; who transposes, about nothing.
     task = some_task(sparse_features(width=300, density=0.02))
     network, gradient = network_of(task, layers), some_gradient(task)
-    whole = network_importance(network, task, gradient, torch.square)
+    whole = network_importance(network, task, gradient, torch.square, HERE)
     monkeypatch.setattr(per_node_gradients, "CACHED", block)
-    here = network_importance(network, task, gradient, torch.square)
+    here = network_importance(network, task, gradient, torch.square, HERE)
     assert_same(here, whole)
     used = 0
 
@@ -252,7 +258,7 @@ def test_sparse_features_transposed_as_on_a_gpu_and_in_blocks_give_the_same_bits
         return matrix.transposed()
 
     monkeypatch.setattr(per_node_gradients, "_transposed", as_on_a_gpu)
-    there = network_importance(network, task, gradient, torch.square)
+    there = network_importance(network, task, gradient, torch.square, HERE)
     assert used
     assert all(torch.equal(there[name], value) for name, value in here.items())
 
@@ -261,7 +267,7 @@ def test_nodes_without_any_feature_have_gradients_of_biases_alone() -> None:
     x = sp.csr_array((30, 200), dtype=np.float32)
     task = some_task(x)
     network, gradient = network_of(task), some_gradient(task)
-    got = network_importance(network, task, gradient, torch.square)
+    got = network_importance(network, task, gradient, torch.square, HERE)
     assert not got["encoder.weights.0"].any()
     assert_same(got, node_by_node(network, task, gradient, torch.square))
 
@@ -275,11 +281,11 @@ def test_network_importance_on_a_gpu_is_that_of_a_cpu_and_the_same_every_time(fo
     device = torch.device("cuda", 0)
     task = some_task(FEATURES[form])
     network, gradient = network_of(task, layers, "relu"), some_gradient(task)
-    expected = network_importance(network, task, gradient, torch.square)
+    expected = network_importance(network, task, gradient, torch.square, HERE)
     there = copy.deepcopy(network).to(device)
-    first = network_importance(there, task, gradient.to(device), torch.square)
+    first = network_importance(there, task, gradient.to(device), torch.square, Runtime.of("cuda"))
     assert all(value.device == device for value in first.values())
     assert_same({name: value.cpu() for name, value in first.items()}, expected)
     for _ in range(5):
-        again = network_importance(there, task, gradient.to(device), torch.square)
+        again = network_importance(there, task, gradient.to(device), torch.square, Runtime.of("cuda"))
         assert all(torch.equal(again[name], value) for name, value in first.items())

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ipal.backend.cuda_graphs import Recordings, Terms, can_record
 from ipal.backend.distributed import Team
+from ipal.backend.runtime import Runtime
 from ipal.bench import interleave
 from ipal.bench.interleave import Member, run_fleet
 from ipal.config import run_config
@@ -270,5 +271,5 @@ def test_without_a_way_to_clear_workspaces_no_step_is_recorded(data: Dataset, mo
     with monkeypatch.context() as listened:
         listened.setattr(trained, "is_listening", lambda: True)
         assert not learner._is_repetitive
-    monkeypatch.setattr(trained, "team", lambda: Team(0, 2))
+    learner.runtime_ = Runtime.of(team=Team(0, 2))
     assert not learner._is_repetitive

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from ipal.runs import runner
 from ipal.runs.environment import PeakMemory, environment
 from ipal.runs.run_folder import RunStore
 from ipal.runs.runner import Observer, Resolved, Silent
+from ipal.system.memory_budget import Budget
 from ipal.system.tracing import Account, Gauge, Lap, Recorder, span
 from ipal.system.tracing import Path as Part
 
@@ -32,11 +33,11 @@ START, END, OTHER, RECORDING = "start", "end", "other", "recording"
 TRANSPARENT = "loss"
 """Parts inside this one are listed next to it: a loss calls the encoder, but does not include it."""
 
-Fit = Callable[[Resolved], tuple[Resolved, AbstractContextManager[None]]]
+Fit = Callable[[Resolved], tuple[Resolved, Budget | None]]
 
 
-def as_it_is(resolved: Resolved) -> tuple[Resolved, AbstractContextManager[None]]:
-    return resolved, nullcontext()
+def as_it_is(resolved: Resolved) -> tuple[Resolved, Budget | None]:
+    return resolved, None
 
 
 def profile(
@@ -50,7 +51,7 @@ def profile(
 ) -> dict[str, Any]:
     """Make a run in a temporary folder and return its times as plain data.
 
-    `fit` may change the run once its graph is known, and gives a context manager, for instance a memory limit.
+    `fit` may change the run once its graph is known, and gives its memory budget.
     With `undisturbed` the run is repeated without a recorder.
     """
     device = usable_device(wanted.device)
@@ -142,10 +143,11 @@ def _made(
     with tempfile.TemporaryDirectory(prefix="ipal-profile-") as aside:
         with span("reading the graph"):
             resolved = runner.resolve(wanted, root)
-        resolved, within = fit(resolved)
+        resolved, budget = fit(resolved)
         folder = RunStore(Path(aside)).folder_for(resolved.config)
-        with within:
-            return resolved.config, runner.run(resolved, folder, observer, checkpoint_every=checkpoint_every)
+        runtime = resolved.runtime(budget=budget)
+        result = runner.run(resolved, folder, observer, checkpoint_every=checkpoint_every, runtime=runtime)
+        return resolved.config, result
 
 
 class _Laps:

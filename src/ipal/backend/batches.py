@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from ipal.backend.attention import Edges
-from ipal.backend.distributed import team
+from ipal.backend.distributed import Team
 from ipal.backend.neighbor_sampling import Fanout, Sampler, compact, prefetched
 from ipal.backend.operators import Block, Features, Need, Operators, norms, operators
 from ipal.backend.partition import ALONE, Layout, by_seeds
+from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix, SparsePair, read_only
 from ipal.config import Sampling
 from ipal.data.graph import Graph
@@ -32,32 +33,33 @@ class Batch:
 
 
 @spanned("preparation")
-def whole_task(task: Task, device: torch.device, needs: Sequence[Need] = ("symmetric",)) -> Batch:
+def whole_task(task: Task, runtime: Runtime, needs: Sequence[Need] = ("symmetric",)) -> Batch:
     """All training nodes of a task, with all edges; `needs` are those of the encoder."""
-    return Batch(operators(task, device, needs), slice(None))
+    return Batch(operators(task, runtime, needs), slice(None))
 
 
 @spanned("sampling")
 def sampled(
-    task: Task, sampling: Sampling, seed: int, device: torch.device, needs: Sequence[Need] = ("symmetric",)
+    task: Task, sampling: Sampling, seed: int, runtime: Runtime, needs: Sequence[Need] = ("symmetric",)
 ) -> Iterator[Batch]:
     """One epoch: every training node once, in random order; the same seed gives the same batches.
 
     They are made ahead in another thread, one after the other, so that each draws what it would draw anyway. In a
     team every process has the same batches, and makes its share of each with draws of its own.
     """
+    device, team = runtime.device, runtime.team
     generator = torch.Generator(device).manual_seed(seed)
     number = len(task.nodes)
     if sampling.nodes >= number:
         places: list[Tensor | slice] = [slice(None)]
     else:
         places = list(torch.split(torch.randperm(number, generator=generator, device=device), sampling.nodes))
-    if team().size > 1:
-        generator = torch.Generator(device).manual_seed(seed + 1 + team().rank)
+    if team.size > 1:
+        generator = torch.Generator(device).manual_seed(seed + 1 + team.rank)
     nodes = torch.from_numpy(task.nodes).to(device)
     # On a GPU the other thread works on this one's stream, so that a batch is ready when it is used.
     stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
-    make = partial(_around, task.graph, nodes, sampling, needs, generator, stream)
+    make = partial(_around, task.graph, nodes, sampling, needs, team, generator, stream)
     return prefetched([partial(make, here) for here in places])
 
 
@@ -67,6 +69,7 @@ def _around(
     nodes: Tensor,
     sampling: Sampling,
     needs: Sequence[Need],
+    team: Team,
     generator: torch.Generator,
     stream: torch.cuda.Stream | None,
     here: Tensor | slice,
@@ -74,8 +77,8 @@ def _around(
     """A batch of the training nodes `here`, with one sampled step outwards for every layer."""
     with nullcontext() if stream is None else torch.cuda.stream(stream):
         seeds = nodes[here]
-        read = team().share(len(seeds))
-        made = around(graph, read.of(seeds), sampling.fanouts, needs, generator, by_seeds(read))
+        read = team.share(len(seeds))
+        made = around(graph, read.of(seeds), sampling.fanouts, needs, generator, by_seeds(team, read))
         return Batch(made, here)
 
 

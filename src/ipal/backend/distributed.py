@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar, cast
 
@@ -63,12 +63,16 @@ class Share:
         return rows if self.is_all else rows[self.begin : self.end]  # type: ignore[index]
 
 
+@dataclass(frozen=True)
 class Team:
     """The processes of one run; with one process every method returns its input."""
 
-    def __init__(self, rank: int = 0, size: int = 1, local_rank: int = 0, store: Any = None) -> None:
-        self.rank, self.size, self.local_rank = rank, size, local_rank
-        self._store = store
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    """The number of this process on its machine."""
+    store: Any = field(default=None, compare=False, repr=False)
+    """Where all processes see what one has written."""
 
     @property
     def is_main(self) -> bool:
@@ -141,21 +145,16 @@ class Team:
 
     def is_first_to_report(self) -> bool:
         """Whether this process is the first to report an error; the others stay silent."""
-        if self._store is None:
+        if self.store is None:
             return True
         try:
-            first = self._store.compare_set("reported", "", str(self.rank))
+            first = self.store.compare_set("reported", "", str(self.rank))
         except RuntimeError:  # the store is gone
             return True
         return bool(first == str(self.rank).encode())
 
 
-_team = Team()
-
-
-def team() -> Team:
-    """The team of this process."""
-    return _team
+ONE_PROCESS = Team()
 
 
 @contextmanager
@@ -170,19 +169,15 @@ def exchange() -> Iterator[None]:
 @contextmanager
 def joined() -> Iterator[Team]:
     """Join the process group that torchrun has started: gloo on CPUs, NCCL on GPUs."""
-    global _team
     timeout = _timeout()
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
     with exchange():
         store, rank, size = next(iter(rendezvous("env://", timeout=timeout)))
         group = PrefixStore("group", store)
         dist.init_process_group(backend, store=group, rank=rank, world_size=size, timeout=timeout)
-    alone, _team = _team, Team(rank, size, int(os.environ["LOCAL_RANK"]), PrefixStore("ipal", store))
-    try:
-        with _ended_by_signal():
-            yield _team
-    finally:
-        _team = alone
+    team = Team(rank, size, int(os.environ["LOCAL_RANK"]), PrefixStore("ipal", store))
+    with _ended_by_signal(team):
+        yield team
     # Not after an error: with a missing process this could block forever.
     dist.destroy_process_group()
 
@@ -196,7 +191,7 @@ def _timeout() -> timedelta:
 
 
 @contextmanager
-def _ended_by_signal() -> Iterator[None]:
+def _ended_by_signal(team: Team) -> Iterator[None]:
     """Turn SIGTERM, with which torchrun ends the processes left when one has died, into a TeamError.
 
     A process that waits for a GPU handles no signal until the GPU is done; a thread ends it then.
@@ -208,7 +203,7 @@ def _ended_by_signal() -> Iterator[None]:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     before = signal.signal(signal.SIGTERM, stop), signal.set_wakeup_fd(writer)
-    threading.Thread(target=_end_after_signal, args=(reader,), daemon=True).start()
+    threading.Thread(target=_end_after_signal, args=(reader, team), daemon=True).start()
     try:
         yield
     finally:
@@ -217,11 +212,11 @@ def _ended_by_signal() -> Iterator[None]:
         os.close(writer)
 
 
-def _end_after_signal(reader: int) -> None:
+def _end_after_signal(reader: int, team: Team) -> None:
     while number := os.read(reader, 1):  # empty at the end of the run
         if number[0] == signal.SIGTERM:
             time.sleep(GRACE)
-            if team().is_first_to_report():
+            if team.is_first_to_report():
                 print(f"Error: {LOST}", file=sys.__stderr__, flush=True)
             os._exit(1)
     os.close(reader)
@@ -259,7 +254,7 @@ class _Gathered(torch.autograd.Function):
     def forward(ctx: Any, rows: Tensor, share: Share) -> Tensor:
         ctx.share = share
         mine = torch.nn.functional.pad(rows, (0, 0, 0, share.most - len(share))).contiguous()
-        whole = mine.new_empty(team().size, *mine.shape)
+        whole = mine.new_empty(dist.get_world_size(), *mine.shape)
         with exchange():
             dist.all_gather(list(whole), mine)
         everybodys = whole.flatten(0, 1)

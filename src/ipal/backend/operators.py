@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ipal.backend.attention import Edges, attention
-from ipal.backend.distributed import Share, team
+from ipal.backend.distributed import Share
 from ipal.backend.partition import ALONE, Layout, by_rows
+from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix, SparsePair, sparse_matmul
 from ipal.data.csr import Norm
 from ipal.data.graph import Graph
@@ -173,20 +174,20 @@ class Operators:
         return (*self.blocks[1:-1], *self.blocks[-2:-1] * missing, self.blocks[-1])
 
 
-def operators(of: Graph | Task, device: torch.device, needs: Sequence[Need] = ("symmetric",)) -> Operators:
+def operators(of: Graph | Task, runtime: Runtime, needs: Sequence[Need] = ("symmetric",)) -> Operators:
     """The operators of a graph, or of a task (which gives the embeddings of its training nodes alone).
 
     `needs` are those of the encoder. Made once, and kept as long as the graph or task lives.
     """
     make = _graph_operators if isinstance(of, Graph) else _task_operators
-    return of.derived("operators", (device, *needs), partial(make, of, device, needs))  # type: ignore[arg-type]
+    return of.derived("operators", (runtime, *needs), partial(make, of, runtime, needs))  # type: ignore[arg-type]
 
 
-def _task_operators(task: Task, device: torch.device, needs: Sequence[Need]) -> Operators:
-    nodes, read = team().share(task.graph.num_nodes), team().share(len(task.nodes))
-    whole = operators(task.graph, device, needs)
-    readout = _block(task.graph, device, needs, read.of(task.nodes))
-    return Operators(whole.features, (whole.blocks[0], readout), by_rows(nodes, read))
+def _task_operators(task: Task, runtime: Runtime, needs: Sequence[Need]) -> Operators:
+    nodes, read = runtime.team.share(task.graph.num_nodes), runtime.team.share(len(task.nodes))
+    whole = operators(task.graph, runtime, needs)
+    readout = _block(task.graph, runtime.device, needs, read.of(task.nodes))
+    return Operators(whole.features, (whole.blocks[0], readout), by_rows(runtime.team, nodes, read))
 
 
 def norms(needs: Sequence[Need]) -> list[Norm]:
@@ -216,14 +217,15 @@ def _block(graph: Graph, device: torch.device, needs: Sequence[Need], rows: NDAr
 
 
 @spanned("operators")
-def _graph_operators(graph: Graph, device: torch.device, needs: Sequence[Need]) -> Operators:
+def _graph_operators(graph: Graph, runtime: Runtime, needs: Sequence[Need]) -> Operators:
     """Choose the form of the first layer by counting multiply-adds per output column.
 
     The aggregated features never change while a task is learned, so they can be computed once: always right
     for dense features, and for sparse ones that are dense enough. Bag-of-words features stay sparse, where
     X W and then the aggregation cost nnz(X) + nnz(A).
     """
-    nodes, x = team().share(graph.num_nodes), graph.x
+    device, x = runtime.device, graph.x
+    nodes = runtime.team.share(graph.num_nodes)
     block = _block(graph, device, needs, nodes)
     entries = graph.num_edges + graph.num_nodes
     if isinstance(x, sp.csr_array) and (x.nnz + entries) * DENSE_PER_SPARSE <= x.shape[0] * x.shape[1]:
@@ -235,7 +237,7 @@ def _graph_operators(graph: Graph, device: torch.device, needs: Sequence[Need]) 
             own = nodes.of(x)
             raw = torch.tensor(own.toarray() if isinstance(own, sp.csr_array) else own, device=device)
         features = Features(raw, aggregated)
-    return Operators(features, (block, block), by_rows(nodes, nodes))
+    return Operators(features, (block, block), by_rows(runtime.team, nodes, nodes))
 
 
 def _product(matrix: sp.csr_array, x: Any) -> Tensor:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ipal.backend.distributed import Share, team
+from ipal.backend.distributed import Share, Team
 
 
 class Layout:
@@ -35,19 +35,20 @@ ALONE = Layout()
 class BySeeds(Layout):
     """Every process has some of the nodes to be embedded, with all they need around them."""
 
+    team: Team
     read: Share
     """Which of the nodes to be embedded are here."""
 
     def copied(self, *parameters: Tensor) -> tuple[Tensor, ...]:
-        return team().copied(*parameters)
+        return self.team.copied(*parameters)
 
     def complete(self, embeddings: Tensor) -> Tensor:
-        return team().gathered(embeddings, self.read)
+        return self.team.gathered(embeddings, self.read)
 
     def uniform(self, hidden: Tensor, generator: torch.Generator) -> Tensor:
         # As many numbers as there are nodes here: the generator that all share must not move by that.
         seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
-        own = torch.Generator(generator.device).manual_seed(seed + team().rank)
+        own = torch.Generator(generator.device).manual_seed(seed + self.team.rank)
         return super().uniform(hidden, own)
 
 
@@ -59,7 +60,7 @@ class ByRows(BySeeds):
     """Which nodes are here."""
 
     def everywhere(self, hidden: Tensor) -> Tensor:
-        (copied,) = team().copied(team().gathered(hidden, self.nodes))
+        (copied,) = self.team.copied(self.team.gathered(hidden, self.nodes))
         return copied
 
     def uniform(self, hidden: Tensor, generator: torch.Generator) -> Tensor:
@@ -68,9 +69,9 @@ class ByRows(BySeeds):
         return self.nodes.of(whole.uniform_(generator=generator))
 
 
-def by_rows(nodes: Share, read: Share) -> Layout:
-    return ALONE if team().size == 1 else ByRows(read, nodes)
+def by_rows(team: Team, nodes: Share, read: Share) -> Layout:
+    return ALONE if team.size == 1 else ByRows(team, read, nodes)
 
 
-def by_seeds(read: Share) -> Layout:
-    return ALONE if team().size == 1 else BySeeds(read)
+def by_seeds(team: Team, read: Share) -> Layout:
+    return ALONE if team.size == 1 else BySeeds(team, read)

@@ -4,6 +4,7 @@ import errno
 import os
 import sys
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -12,6 +13,9 @@ from ipal.cli.app import app
 from ipal.cli.render import plain_warnings
 from ipal.cli.team import is_team, together
 from ipal.errors import ConfigError, IpalError, StoreError
+
+if TYPE_CHECKING:  # torch takes seconds to load
+    from ipal.backend.distributed import Team
 
 __all__ = ["app", "main"]
 
@@ -51,9 +55,9 @@ def main() -> None:
         _end(_explained(error))
 
 
-def _command() -> None:
+def _command(team: "Team | None" = None) -> None:
     try:
-        code = app(standalone_mode=False)
+        code = app(standalone_mode=False, obj=team)
     except UsageError as error:
         message = error.format_message()  # type: ignore[attr-defined]
         if "\n" in message:  # the help, where nothing was asked for

@@ -6,7 +6,6 @@ Heavy imports are inside the commands, so that --help is quick.
 import functools
 import inspect
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,7 +21,9 @@ from ipal.system.optional import need_extra
 from ipal.system.plugins import Registry, in_words, loaded_files, options_for
 
 if TYPE_CHECKING:
+    from ipal.backend.runtime import Runtime
     from ipal.runs.resolved import Resolved
+    from ipal.system.memory_budget import Budget
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -118,6 +119,7 @@ Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads (default 1
 
 @app.command()
 def run(
+    context: typer.Context,
     dataset: DatasetName = None,
     method: Method = None,
     seed: Seed = None,
@@ -143,23 +145,25 @@ def run(
 
     if html:
         need_extra("html", "plotly", "jinja2")  # now, not after hours of learning
-    resolved, within = within_limit(runner.resolve(wanted, root), memory_limit)
+    team = context.obj
+    resolved, budget = within_limit(runner.resolve(wanted, root), memory_limit)
+    runtime = resolved.runtime(team, budget)
     folder = RunStore(runs).folder_for(resolved.config)
-    if broadcast(lambda: folder.is_finished):
-        _show_finished(folder, as_json)
+    if broadcast(team, lambda: folder.is_finished):
+        _show_finished(team, folder, as_json)
     else:
         if folder.checkpoint.exists():
             render.note(f"This run was interrupted before; resuming {folder.path.name}")
-        with within:
-            _execute(resolved, folder, checkpoint_every, as_json, data_root(root))
+        _execute(resolved, runtime, folder, checkpoint_every, as_json, data_root(root))
     if html:
         from ipal.cli.report import write_page
 
-        broadcast(lambda: write_page([str(folder.path)], runs, root=root))
+        broadcast(team, lambda: write_page([str(folder.path)], runs, root=root))
 
 
 @app.command()
 def resume(
+    context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="RUN", help="Path, name, part of a name, or latest.")],
     runs: Runs = RUNS,
     root: DataRoot = None,
@@ -168,23 +172,23 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Continue an interrupted run; the result is the same as without the interruption."""
-    folder = broadcast(lambda: RunStore(runs).find(name))
-    config = broadcast(folder.config)
-    if broadcast(lambda: folder.is_finished):
-        return _show_finished(folder, as_json)
+    team = context.obj
+    folder = broadcast(team, lambda: RunStore(runs).find(name))
+    config = broadcast(team, folder.config)
+    if broadcast(team, lambda: folder.is_finished):
+        return _show_finished(team, folder, as_json)
 
     from ipal.data.datasets.catalog import data_root
     from ipal.runs import runner
 
-    known_root = root or broadcast(folder.data_root)
+    known_root = root or broadcast(team, folder.data_root)
     resolved = runner.resolve(config, known_root)
-    fitting, within = within_limit(resolved, memory_limit)
+    fitting, budget = within_limit(resolved, memory_limit)
     if fitting.config != resolved.config:
         raise CapacityError(
             "This run was started on full graphs, which the limit leaves no room for: start a run with --memory-limit."
         )
-    with within:
-        _execute(resolved, folder, checkpoint_every, as_json, data_root(known_root))
+    _execute(resolved, resolved.runtime(team, budget), folder, checkpoint_every, as_json, data_root(known_root))
 
 
 @app.command()
@@ -266,24 +270,32 @@ def wanted_run(config: Path | None, settings: list[str] | None, *, split: str | 
     return run_config(tree, own)
 
 
-def within_limit(resolved: "Resolved", limit: str | None) -> tuple["Resolved", AbstractContextManager[None]]:
-    """The run that fits a memory limit, and the context manager to run it in."""
+def within_limit(resolved: "Resolved", limit: str | None) -> tuple["Resolved", "Budget | None"]:
+    """The run that fits a memory limit, and its memory budget."""
     if limit is None:
-        return resolved, nullcontext()
+        return resolved, None
     from ipal.runs import memory_plan
-    from ipal.system import memory_budget
 
     way = memory_plan.fitted(resolved, memory_plan.parse_bytes(limit))
     render.note(f"Within {limit}: {way.name}, which takes about {way.bytes / memory_plan.GIB:.1f} GiB")
-    return replace(resolved, config=way.config), memory_budget.limited(way.budget)
+    return replace(resolved, config=way.config), way.budget
 
 
-def _execute(resolved: "Resolved", folder: RunFolder, checkpoint_every: int | None, as_json: bool, root: Path) -> None:
+def _execute(
+    resolved: "Resolved",
+    runtime: "Runtime",
+    folder: RunFolder,
+    checkpoint_every: int | None,
+    as_json: bool,
+    root: Path,
+) -> None:
     from ipal.runs import runner
 
     try:
         with render.ProgressBar(title=folder.path.name) as bar:
-            result = runner.run(resolved, folder, bar, checkpoint_every=checkpoint_every, data_root=root)
+            result = runner.run(
+                resolved, folder, bar, checkpoint_every=checkpoint_every, data_root=root, runtime=runtime
+            )
     except KeyboardInterrupt:
         options = options_for(loaded_files())
         render.note(f"Interrupted; nothing saved is lost. Go on with: ipal resume {folder.path}{options}")
@@ -291,9 +303,9 @@ def _execute(resolved: "Resolved", folder: RunFolder, checkpoint_every: int | No
     _show(folder, result, as_json)
 
 
-def _show_finished(folder: RunFolder, as_json: bool) -> None:
-    result = broadcast(folder.result)
-    broadcast(folder.tidy)
+def _show_finished(team: Any, folder: RunFolder, as_json: bool) -> None:
+    result = broadcast(team, folder.result)
+    broadcast(team, folder.tidy)
     render.note(f"This run is finished already; shown from {folder.path}")
     _show(folder, result, as_json)
 

@@ -6,6 +6,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ipal.cli import render
@@ -26,21 +27,17 @@ def is_team() -> bool:
     return "TORCHELASTIC_RUN_ID" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
-def broadcast(make: Callable[[], Item]) -> Item:
-    """The value that `make` returns in the process of rank 0, in all processes."""
-    if not is_team():
-        return make()
-    from ipal.backend.distributed import team
-
-    return team().broadcast(make)
+def broadcast(team: "Team | None", make: Callable[[], Item]) -> Item:
+    """The value that `make` returns in the process of rank 0, in all processes; None: there is only one."""
+    return make() if team is None else team.broadcast(make)
 
 
-def together(app: Callable[[], None]) -> None:
+def together(app: Callable[["Team"], None]) -> None:
     """Run the command in this process group; an error is printed once."""
     from ipal.backend.distributed import joined
 
     with joined() as team:
-        code = _outcome(app, team)
+        code = _outcome(partial(app, team), team)
         if code != 0:
             sys.stdout.flush()
             # At once: leaving the process group could block forever if a process is missing.

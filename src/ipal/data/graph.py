@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ipal.data.csr import Neighbours, Norm, aggregation_rows, smallest
 from ipal.data.derived import Derives
 from ipal.errors import DataError
-from ipal.system import memory_budget
+from ipal.system.memory_budget import Budget
 
 Features: TypeAlias = NDArray[np.float32] | sp.csr_array
 Edges = NDArray[np.int64]
@@ -117,19 +117,19 @@ class Graph(Derives):
         """These rows of `aggregation`, without making the others."""
         return aggregation_rows(self.neighbours, norm, begin, end)
 
-    def induced(self, nodes: Nodes) -> "Graph":
-        """The subgraph on `nodes`, which are numbered anew in the order given."""
+    def induced(self, nodes: Nodes, budget: Budget | None = None) -> "Graph":
+        """The subgraph on `nodes`, which are numbered anew in the order given; features beyond a budget in a file."""
         if np.array_equal(nodes, np.arange(self.num_nodes)):
             return self
         symmetric = True if self._symmetric else None  # of what runs one way, a part may run both ways
-        return Graph.of(some_features(self.x, nodes), self.neighbours.without_rest(nodes), symmetric=symmetric)
+        return Graph.of(some_features(self.x, nodes, budget), self.neighbours.without_rest(nodes), symmetric=symmetric)
 
 
-def some_features(x: Features, nodes: Nodes) -> Features:
+def some_features(x: Features, nodes: Nodes, budget: Budget | None = None) -> Features:
     """Features of some nodes: a copy, which lies in a file where memory is short."""
     if isinstance(x, sp.csr_array):
         return x[nodes]
-    part = memory_budget.current().room((len(nodes), x.shape[1]), np.float32)
+    part = (budget or Budget()).room((len(nodes), x.shape[1]), np.float32)
     step = max(1, VALUES_AT_ONCE // max(1, x.shape[1]))
     for begin in range(0, len(nodes), step):
         part[begin : begin + step] = x[nodes[begin : begin + step]]

@@ -7,6 +7,7 @@ A method says how it learns a task (`teach`), what it makes of a node (`represen
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -18,8 +19,8 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, field_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from ipal.backend.devices import usable_device
 from ipal.backend.finite import check_scores, check_tensors
+from ipal.backend.runtime import Runtime
 from ipal.config import Seed, usable_number
 from ipal.data.graph import Graph
 from ipal.data.streams import Labels, Task
@@ -247,7 +248,12 @@ class Learner(metaclass=MethodClass):
         """The state before the first task."""
         self.num_features_ = num_features
         self.labels_: list[Any] = []
-        self.generator_ = torch.Generator(usable_device(self.device)).manual_seed(self.seed)
+        self.generator_ = torch.Generator(self.runtime_.device).manual_seed(self.seed)
+
+    @cached_property
+    def runtime_(self) -> Runtime:
+        """What it computes with: made by itself where nobody has set one."""
+        return Runtime.of(self.device)
 
     # ------------------------------------------------------------------ prediction
 

@@ -91,7 +91,7 @@ class ERGNN(TrainedLearner[Rehearsed]):
         if self.buffer_ is None:
             return terms
         now, again = replay_weights(len(lesson.labels), len(self.buffer_.nodes))
-        replayed = self.head_(self.encoder_(operators(self.buffer_, self.generator_.device, self.encoder_.needs)))
+        replayed = self.head_(self.encoder_(operators(self.buffer_, self.runtime_, self.encoder_.needs)))
         return {
             "cross_entropy": now * terms["cross_entropy"],
             "replay": again * balanced_cross_entropy(replayed, lesson.kept),

@@ -85,4 +85,4 @@ class EWC(TrainedLearner[Lesson]):
             names = [name for name, _ in self.network_.named_parameters()]
             return {name: gradient.square() for name, gradient in zip(names, gradients, strict=True)}
         output_gradient = likelihood_gradient(self.training_outputs(task), lesson.labels)
-        return network_importance(self.network_, task, output_gradient, torch.square)
+        return network_importance(self.network_, task, output_gradient, torch.square, self.runtime_)

@@ -15,6 +15,7 @@ from ipal.data.graph import Graph
 from ipal.data.streams import Labels, Task
 from ipal.learners.checks import require
 from ipal.learners.kept import Kept
+from ipal.system.memory_budget import Budget
 
 
 def disjoint_union(a: Task, b: Task) -> Task:
@@ -31,7 +32,7 @@ def disjoint_union(a: Task, b: Task) -> Task:
     )
 
 
-def excerpt(task: Task, chosen: Labels, hops: int) -> Task:
+def excerpt(task: Task, chosen: Labels, hops: int, budget: Budget | None = None) -> Task:
     """Some training nodes of a task (places in `task.nodes`), in the subgraph within `hops` steps around them."""
     reached = np.zeros(task.graph.num_nodes, dtype=bool)
     reached[task.nodes[chosen]] = True
@@ -39,7 +40,7 @@ def excerpt(task: Task, chosen: Labels, hops: int) -> Task:
         reached |= task.graph.neighbours.pointing_to(reached)
     inside = np.flatnonzero(reached)
     place = np.searchsorted(inside, task.nodes[chosen])
-    return Task(task.graph.induced(inside), place, task.labels[chosen])
+    return Task(task.graph.induced(inside, budget), place, task.labels[chosen])
 
 
 def without_edges(task: Task) -> Task:

@@ -93,7 +93,7 @@ class GEM(TrainedLearner[Lesson]):
             p.grad = part.reshape(p.shape)
 
     def _loss_on(self, memory: Task) -> Tensor:
-        logits = self.head_(self.encoder_(operators(memory, self.generator_.device, self.encoder_.needs)))
+        logits = self.head_(self.encoder_(operators(memory, self.runtime_, self.encoder_.needs)))
         labels = self.rows(memory.labels)
         if self.competing == "current":
             others = torch.ones(logits.shape[1], dtype=torch.bool, device=logits.device)
@@ -103,4 +103,5 @@ class GEM(TrainedLearner[Lesson]):
 
     def end_task(self, task: Task, lesson: Lesson) -> None:
         order = torch.randperm(len(task.nodes), generator=self.generator_, device=self.generator_.device)
-        self.memories_.append(excerpt(task, order[: self.memory].cpu().numpy(), self.hops))
+        chosen = order[: self.memory].cpu().numpy()
+        self.memories_.append(excerpt(task, chosen, self.hops, self.runtime_.budget))

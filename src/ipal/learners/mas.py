@@ -64,7 +64,8 @@ class MAS(TrainedLearner[Lesson]):
         return terms
 
     def end_task(self, task: Task, lesson: Lesson) -> None:
-        new = network_importance(self.network_, task, length_gradient(self.training_outputs(task)), torch.abs)
+        gradient = length_gradient(self.training_outputs(task))
+        new = network_importance(self.network_, task, gradient, torch.abs, self.runtime_)
         self.importance_ = running_mean(self.importance_, self.nodes_, new, len(task.nodes))
         self.anchor_ = self.parameters()
         self.nodes_ += len(task.nodes)

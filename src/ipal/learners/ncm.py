@@ -16,7 +16,7 @@ from torch import Tensor
 from ipal.backend.finite import check_scores
 from ipal.data.graph import Features, Graph
 from ipal.data.streams import Task
-from ipal.learners.training_free import TrainingFree, propagated, spread
+from ipal.learners.training_free import TrainingFree, spread
 from ipal.nn import losses
 
 
@@ -42,7 +42,7 @@ class NCM(TrainingFree):
 
     def probabilities(self, scores: Tensor, graph: Graph) -> Tensor:
         if self.nearness == "cosine":
-            lengths = scores.new_tensor(_lengths(propagated(graph, self.hops)))[:, None]
+            lengths = scores.new_tensor(_lengths(self.propagated(graph)))[:, None]
             check_scores(lengths)
             scores = scores / lengths
         return (scores / self.tau).softmax(dim=-1)

@@ -34,7 +34,7 @@ def restore(learner: "Learner", state: State, *, whole: bool, source: str) -> No
     facts: Any = state.facts
     tensors = learner.renewed({name: laid_out(tensor) for name, tensor in state.tensors.items()})
     other = object.__new__(type(learner))
-    other.__dict__ = learner.get_params()
+    other.__dict__ = {**learner.get_params(), "runtime_": learner.runtime_}
     try:
         check_facts(facts, other.schema)
         check_shapes(tensors, other.shapes(facts))

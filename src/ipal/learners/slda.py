@@ -22,7 +22,7 @@ from ipal.learners.analytic.ridge import mean_diagonal, shifted_cholesky
 from ipal.learners.checks import check_symmetric
 from ipal.learners.kept import Kept
 from ipal.learners.state import laid_out
-from ipal.learners.training_free import TrainingFree, dense, propagated, spread
+from ipal.learners.training_free import TrainingFree, dense, spread
 from ipal.learners.values import Extents, Remembered
 from ipal.system import free_memory
 
@@ -86,11 +86,12 @@ class SLDA(TrainingFree):
 
     def absorb(self, task: Task, rows: NDArray[Any]) -> None:
         """Scatter around the class means, and between the parts of a class that comes again."""
-        x = some_features(propagated(task.graph, self.hops), task.nodes)
+        budget = self.runtime_.budget
+        x = some_features(self.propagated(task.graph), task.nodes, budget)
         scatter = self.scatter_.clone()
         for row in np.unique(rows):
             own = np.flatnonzero(rows == row)
-            mean = torch.from_numpy(np.asarray(some_features(x, own).mean(axis=0)).reshape(-1)).to(scatter)
+            mean = torch.from_numpy(np.asarray(some_features(x, own, budget).mean(axis=0)).reshape(-1)).to(scatter)
             for begin in range(0, len(own), 4096):
                 part = dense(x[own[begin : begin + 4096]]).to(scatter.device) - mean
                 scatter.addmm_(part.T, part)

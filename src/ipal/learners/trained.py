@@ -24,7 +24,6 @@ from torch import Tensor, nn
 from ipal.backend.adam import Adam
 from ipal.backend.batches import Batch, sampled, whole_task
 from ipal.backend.cuda_graphs import Recorded, Recordings, can_record
-from ipal.backend.distributed import team
 from ipal.backend.finite import check_tensors, check_terms, read_terms
 from ipal.backend.operators import operators
 from ipal.config import EncoderConfig, Sampling, TrainConfig
@@ -223,7 +222,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
             if recorded:
                 self.optimizer_.zero_grad()  # gradients are in the recording's memory
                 recorded.close()
-        team().broadcast_tensors(list(self.network_.parameters()))
+        self.runtime_.team.broadcast_tensors(list(self.network_.parameters()))
         # Before anything is remembered of it. Whoever reads the terms meanwhile finds the same, earlier.
         check_terms(read_terms(unread), first_epoch, self.epochs)
         check_tensors(self.parameters(), self.meanings(), f"epoch {self.epochs} of {self.epochs}")
@@ -234,7 +233,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
     @property
     def _is_repetitive(self) -> bool:
         """Whether every step is the same sequence of operations on the same memory of a GPU."""
-        if is_listening() or team().size > 1:  # a recording has no parts, and talks to nobody
+        if is_listening() or self.runtime_.team.size > 1:  # a recording has no parts, and talks to nobody
             return False
         if not self.recordable or self.batch != "full" or self.generator_.device.type != "cuda" or not can_record():
             return False
@@ -252,7 +251,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
     def _step(self, batch: Batch, lesson: Prepared) -> Terms:
         """One step of the optimiser."""
         if self.generator_.device.type == "cuda":
-            team().barrier()  # GPUs would wait forever for one that is gone
+            self.runtime_.team.barrier()  # GPUs would wait forever for one that is gone
         terms = self._training_loss(batch, lesson)
         self.optimizer_.zero_grad()
         with span("backward"):
@@ -276,8 +275,8 @@ class TrainedLearner(Learner, Generic[Prepared]):
     def batches(self, task: Task, epoch: int) -> Iterable[Batch]:
         """One epoch of a task."""
         if self.batch == "full":
-            return [whole_task(task, self.generator_.device, self.encoder_.needs)]
-        return sampled(task, self.batch, self._sampling_seed(epoch), self.generator_.device, self.encoder_.needs)
+            return [whole_task(task, self.runtime_, self.encoder_.needs)]
+        return sampled(task, self.batch, self._sampling_seed(epoch), self.runtime_, self.encoder_.needs)
 
     def _sampling_seed(self, epoch: int) -> int:
         """Follows from the state between two epochs, and leaves it as it is: batches do not change other draws."""
@@ -312,7 +311,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
         return self.encoder.layers
 
     def represent(self, graph: Graph) -> Tensor:
-        return embeddings(self.encoder_, graph, self.generator_.device)
+        return embeddings(self.encoder_, graph, self.runtime_)
 
     def scores_of(self, f: Tensor) -> Tensor:
         """Nodes x known classes from the nodes' embeddings, higher is likelier: by the head, if there is one."""
@@ -338,11 +337,11 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     def training_embeddings(self, task: Task, network: nn.ModuleDict | None = None) -> Tensor:
         """Embeddings of a task's training nodes, without gradient; by the network itself or by another."""
-        return embeddings(cast(Encoder, (network or self.network_)["encoder"]), task, self.generator_.device)
+        return embeddings(cast(Encoder, (network or self.network_)["encoder"]), task, self.runtime_)
 
     def training_outputs(self, task: Task) -> Tensor:
         """Outputs of the head for a task's training nodes."""
-        outputs: Tensor = self.head_(self.encoder_(operators(task, self.generator_.device, self.encoder_.needs)))
+        outputs: Tensor = self.head_(self.encoder_(operators(task, self.runtime_, self.encoder_.needs)))
         return outputs
 
     # ------------------------------------------------------------------ state as a value

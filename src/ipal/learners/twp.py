@@ -22,6 +22,7 @@ from torch import Tensor
 from ipal.backend.batches import Batch
 from ipal.backend.neighbor_sampling import compact
 from ipal.backend.operators import operators
+from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
@@ -107,12 +108,12 @@ class TWP(TrainedLearner[Lesson]):
         loss = lesson.cross_entropy(self.training_outputs(task), slice(None), self.competing)
         by_loss = torch.autograd.grad(loss, list(named.values()), allow_unused=True, materialize_grads=True)
         encoder = self.encoder_
-        h = encoder.first_layer(operators(task.graph, self.generator_.device, encoder.needs))
+        h = encoder.first_layer(operators(task.graph, self.runtime_, encoder.needs))
         first = {f"encoder.{name}.0": parameter for name, parameter in encoder.layers()[0].items()}
         by_topology = torch.autograd.grad(
             h,
             list(first.values()),
-            grad_outputs=_attention_gradient(h.detach(), task.graph),
+            grad_outputs=_attention_gradient(h.detach(), task.graph, self.runtime_),
             allow_unused=True,
             materialize_grads=True,
         )
@@ -122,9 +123,9 @@ class TWP(TrainedLearner[Lesson]):
         return importance
 
 
-def _attention_gradient(h: Tensor, graph: Graph) -> Tensor:
+def _attention_gradient(h: Tensor, graph: Graph, runtime: Runtime) -> Tensor:
     """Derivative of the mean squared attention length with respect to `h`, over chunks of nodes."""
-    a = whole_propagation(graph, h.device)
+    a = whole_propagation(graph, runtime)
     total = torch.zeros_like(h)
     entries = graph.indptr + np.arange(graph.num_nodes + 1)  # those of `a`, known without asking the device
     edges_at_once = max(1, CHUNK // h.shape[1])

@@ -11,29 +11,29 @@ import torch
 from torch import Tensor
 
 from ipal.backend.attention import Edges, attention
-from ipal.backend.distributed import team
 from ipal.backend.operators import LayerInput, operators
+from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix
 from ipal.data.csr import EDGES_AT_ONCE, MOST_ENTRIES, Norm
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.nn.encoders import Encoder
-from ipal.system import memory_budget
+from ipal.system.memory_budget import Budget
 from ipal.system.tracing import spanned
 
 VALUES_AT_ONCE = 2**24
 
 
-def embeddings(encoder: Encoder, of: Graph | Task, device: torch.device) -> Tensor:
+def embeddings(encoder: Encoder, of: Graph | Task, runtime: Runtime) -> Tensor:
     """Of all nodes of a graph, or of a task's training nodes, in their order."""
     with torch.no_grad():
         graph = of.graph if isinstance(of, Task) else of
         # Several processes share a graph: each has but a part of it.
-        if team().size > 1 or fits(graph):
-            found: Tensor = encoder(operators(of, device, encoder.needs))
+        if runtime.team.size > 1 or fits(graph, runtime.budget):
+            found: Tensor = encoder(operators(of, runtime, encoder.needs))
             return found
-        everywhere = by_layers(encoder, graph, device)
-        return everywhere[torch.from_numpy(of.nodes).to(device)] if isinstance(of, Task) else everywhere
+        everywhere = by_layers(encoder, graph, runtime.device)
+        return everywhere[torch.from_numpy(of.nodes).to(runtime.device)] if isinstance(of, Task) else everywhere
 
 
 @spanned("encoder")
@@ -99,7 +99,7 @@ class Piece(LayerInput):
         return torch.tensor(some, device=self.device) @ weight
 
 
-def fits(graph: Graph) -> bool:
+def fits(graph: Graph, budget: Budget) -> bool:
     """Whether the operators of a graph, with those kept of others, take a small part of the memory allowed.
 
     Never those of a graph with more entries than a sparse product takes.
@@ -107,7 +107,7 @@ def fits(graph: Graph) -> bool:
     features = graph.x.nnz if isinstance(graph.x, sp.csr_array) else 0
     if max(graph.num_edges + graph.num_nodes, features) > MOST_ENTRIES:
         return False
-    return memory_budget.current().admits(graph, operators_bytes(graph))
+    return budget.admits(graph, operators_bytes(graph))
 
 
 def operators_bytes(graph: Graph, nodes: int | None = None, edges: int | None = None) -> int:

@@ -25,6 +25,7 @@ from ipal.backend.batches import around
 from ipal.backend.neighbor_sampling import Fanout
 from ipal.backend.operators import operators
 from ipal.backend.partition import ALONE
+from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix, SparsePair, bags, row_starts
 from ipal.data.csr import check_entries
 from ipal.data.graph import Graph
@@ -47,7 +48,9 @@ ENTRY = 8
 
 
 @torch.no_grad()
-def network_importance(network: nn.ModuleDict, task: Task, output_gradient: Tensor, size: Size) -> dict[str, Tensor]:
+def network_importance(
+    network: nn.ModuleDict, task: Task, output_gradient: Tensor, size: Size, runtime: Runtime
+) -> dict[str, Tensor]:
     r"""Mean over training nodes of the size of each node's own gradient, for every parameter of encoder and head.
 
     .. math:: \frac{1}{n} \sum_x \big| \nabla_\theta s(x) \big|^p, \quad p = 1, 2
@@ -58,24 +61,26 @@ def network_importance(network: nn.ModuleDict, task: Task, output_gradient: Tens
     """
     head = cast(Head, network["head"])
     encoder = cast(Encoder, network["encoder"])
-    f = encoder(operators(task, output_gradient.device, encoder.needs))
+    f = encoder(operators(task, runtime, encoder.needs))
     importance = {}
     ends = np.cumsum([len(block) for block in head.weights])
     for index, (block, end) in enumerate(zip(head.weights, ends, strict=True)):
         g = output_gradient[:, end - len(block) : end]
         importance[f"head.weights.{index}"] = size(g).T @ size(f) / len(f)
         importance[f"head.biases.{index}"] = size(g).mean(dim=0)
-    found = encoder_importance(encoder, task, output_gradient @ head.weight, size)
+    found = encoder_importance(encoder, task, output_gradient @ head.weight, size, runtime)
     named = {f"encoder.{name}": value for name, value in found.items()} | importance
     return {name: named[name] for name, _ in network.named_parameters()}
 
 
-def encoder_importance(encoder: Encoder, task: Task, g: Tensor, size: Size) -> dict[str, Tensor]:
+def encoder_importance(encoder: Encoder, task: Task, g: Tensor, size: Size, runtime: Runtime) -> dict[str, Tensor]:
     """Mean over a task's training nodes of the size of each node's own gradient, for every encoder parameter.
 
     `g` (training nodes x width) is the derivative of each node's scalar with respect to its embedding.
     """
-    return (_of_convolutions if isinstance(encoder, GCN) else _node_by_node)(encoder, task, g, size)
+    if isinstance(encoder, GCN):
+        return _of_convolutions(encoder, task, g, size, runtime)
+    return _node_by_node(encoder, task, g, size)
 
 
 @torch.enable_grad()
@@ -93,8 +98,8 @@ def _node_by_node(encoder: Encoder, task: Task, g: Tensor, size: Size) -> dict[s
 
 
 @torch.no_grad()
-def _of_convolutions(encoder: Encoder, task: Task, g: Tensor, size: Size) -> dict[str, Tensor]:
-    a, inputs, slopes = _layer_inputs(encoder, task, g.device)
+def _of_convolutions(encoder: Encoder, task: Task, g: Tensor, size: Size, runtime: Runtime) -> dict[str, Tensor]:
+    a, inputs, slopes = _layer_inputs(encoder, task, runtime)
     nodes = torch.from_numpy(task.nodes).to(g.device)
     total = {name: torch.zeros_like(p) for name, p in encoder.named_parameters()}
     g = slopes[-1].at(nodes, g)
@@ -154,11 +159,11 @@ class Rows:
         return Rows(owner, key - owner * width, starts), spread
 
 
-def whole_propagation(graph: Graph, device: torch.device) -> SparseMatrix:
+def whole_propagation(graph: Graph, runtime: Runtime) -> SparseMatrix:
     """D^-1/2 (A + I) D^-1/2 of all nodes, also where several processes share them."""
-    ready = operators(graph, device)
-    is_here = ready.layout is ALONE
-    return ready.blocks[0].aggregation["symmetric"].matrix if is_here else SparseMatrix.of(graph.normalised, device)
+    if runtime.team.size > 1:
+        return SparseMatrix.of(graph.normalised, runtime.device)
+    return operators(graph, runtime).blocks[0].aggregation["symmetric"].matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,19 +190,20 @@ class Slope:
         return gradients if self.values is None else gradients * self.values[nodes]
 
 
-def _layer_inputs(encoder: Encoder, task: Task, device: torch.device) -> tuple[SparseMatrix, list[Input], list[Slope]]:
+def _layer_inputs(encoder: Encoder, task: Task, runtime: Runtime) -> tuple[SparseMatrix, list[Input], list[Slope]]:
     """The propagation, what each layer multiplies with its weights, and the slopes of the activations after them.
 
     For every node. Of the first layer it may be the sparse features, which are not carried over the graph yet.
     """
     graph = task.graph
-    ready, a = operators(graph, device), whole_propagation(graph, device)
+    ready, a = operators(graph, runtime), whole_propagation(graph, runtime)
     features = ready.features.aggregated.get("symmetric")
     if features is not None:
         inputs: list[Input] = [ready.layout.complete(features)]
     else:
         x = ready.features.x
-        inputs = [x.matrix if isinstance(x, SparsePair) and ready.layout is ALONE else SparseMatrix.of(graph.x, device)]
+        is_whole = isinstance(x, SparsePair) and ready.layout is ALONE
+        inputs = [cast(SparsePair, x).matrix if is_whole else SparseMatrix.of(graph.x, runtime.device)]
     hidden, slopes = encoder.first_layer(ready), []
     for number, p in enumerate(encoder.layers()):
         if number:

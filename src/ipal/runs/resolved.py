@@ -7,6 +7,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from ipal.backend.devices import usable_device
+from ipal.backend.distributed import Team
+from ipal.backend.runtime import Runtime
 from ipal.config import EncoderConfig, RunConfig, StreamConfig, TrainConfig, Tree, explain, known_settings
 from ipal.data import datasets
 from ipal.data.datasets import Dataset
@@ -17,6 +19,7 @@ from ipal.learners import METHODS, Learner
 from ipal.learners.settings import SHARED_SETTINGS
 from ipal.runs.plugins import plugins_of
 from ipal.system import plugins
+from ipal.system.memory_budget import Budget
 
 UNUSED = {"encoder": EncoderConfig(), "train": TrainConfig()}
 
@@ -31,9 +34,15 @@ class Resolved:
     stream: Stream
     method: type[Learner]
 
-    def learner(self) -> Learner:
+    def runtime(self, team: Team | None = None, budget: Budget | None = None) -> Runtime:
+        """What the run computes with."""
+        return Runtime.of(self.config.device, threads=self.config.threads, team=team, budget=budget)
+
+    def learner(self, runtime: Runtime) -> Learner:
         """One that has learned nothing yet."""
-        return self.method.from_settings(_settings(self.config, self.method))
+        learner = self.method.from_settings(_settings(self.config, self.method))
+        learner.runtime_ = runtime
+        return learner
 
 
 def resolve(config: RunConfig, data_root: Path | None = None, *, dataset: Dataset | None = None) -> Resolved:

@@ -5,16 +5,14 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import nullcontext
-from copy import copy
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from ipal.backend.devices import usable_device
-from ipal.backend.distributed import team
 from ipal.backend.finite import check_tensors, check_terms, not_finite, read_terms
+from ipal.backend.runtime import Runtime
 from ipal.config import RunConfig
 from ipal.data.streams import Stream, Task
 from ipal.errors import ConfigError, NonFiniteError, StoreError
@@ -70,11 +68,18 @@ def run(
     *,
     checkpoint_every: int | None = None,
     data_root: Path | None = None,
+    runtime: Runtime | None = None,
     machine: Machine | None = None,
 ) -> dict[str, Any]:
     """Learn the whole stream, from a checkpoint where there is one; returns the result, which is also stored."""
     epochs = run_by_epochs(
-        resolved, folder, observer, checkpoint_every=checkpoint_every, data_root=data_root, machine=machine
+        resolved,
+        folder,
+        observer,
+        checkpoint_every=checkpoint_every,
+        data_root=data_root,
+        runtime=runtime,
+        machine=machine,
     )
     while True:
         try:
@@ -93,21 +98,23 @@ def run_by_epochs(
     data_root: Path | None = None,
     company: int = 1,
     memory: PeakMemory | None = None,
+    runtime: Runtime | None = None,
     machine: Machine | None = None,
 ) -> Generator[None, None, dict[str, Any]]:
     """A run that pauses after every epoch, so that several (`company`) can take turns in one process; see `run`.
 
-    Runs that take turns share one `memory`: what their process holds is all of theirs together. `machine` was looked
-    up for all runs of a process; None to look now.
+    Runs that take turns share one `memory`: what their process holds is all of theirs together. `runtime` is
+    what the run computes with, None for what its configuration says; `machine` was looked up for all runs of a process,
+    None to look now.
     Without `checkpoint_every` (epochs), checkpoints are as frequent as costs a small share of the time.
     """
     config = resolved.config
-    stream = copy(resolved.stream)  # the graphs that it keeps go with the run
-    torch.set_num_threads(config.threads)
+    runtime = runtime or resolved.runtime()
+    stream, us = resolved.stream.within(runtime.budget), runtime.team
+    torch.set_num_threads(runtime.threads or config.threads)
     memory = memory or PeakMemory()
-    learner = resolved.learner()
-    us = team()
-    _check_team(config)
+    learner = resolved.learner(runtime)
+    _check_team(config, runtime)
     # Of several processes only rank 0 reads and writes the folder.
     with folder.locked() if us.is_main else nullcontext():
         if us.broadcast(lambda: folder.is_finished):  # by another process, while this one was starting
@@ -146,14 +153,14 @@ def run_by_epochs(
     return result
 
 
-def _check_team(config: RunConfig) -> None:
+def _check_team(config: RunConfig, runtime: Runtime) -> None:
     """All processes of a run make the same run, each on a device of its own."""
-    if team().broadcast(lambda: config.digest) != config.digest:
+    if runtime.team.broadcast(lambda: config.digest) != config.digest:
         raise ConfigError(
             "The processes of this run have different settings or graphs: start the same command on every machine."
         )
-    if team().size > 1 and config.device.startswith("cuda"):
-        torch.cuda.set_device(usable_device(config.device))
+    if runtime.team.size > 1 and runtime.device.type == "cuda":
+        torch.cuda.set_device(runtime.device)
 
 
 @dataclasses.dataclass
@@ -192,7 +199,7 @@ class _Watch:
 
     def checkpoint(self) -> None:
         self.look()
-        if not team().is_main:
+        if not self.learner.runtime_.team.is_main:
             return
         with self.cadence.paid():
             _checkpoint(self.learner, self.progress, self.folder, self.memory)
@@ -229,7 +236,7 @@ def _learn_task(stream: Stream, index: int, watch: _Watch, accuracy: str) -> Gen
     progress.task, progress.epoch = index + 1, 0
     if watch.cadence.is_due(0):
         watch.checkpoint()
-    if team().is_main:
+    if learner.runtime_.team.is_main:
         watch.folder.log(f"learned task {index}: test accuracy {', '.join(f'{score:.2f}' for score in row.test)}")
     watch.observer.task(index, row)
 
@@ -254,7 +261,7 @@ def _restore(learner: Learner, state: State, folder: RunFolder, tasks: int) -> P
         {name: tensor for name, tensor in state.tensors.items() if name.startswith("whereabouts.") is wanted}
         for wanted in (True, False)
     )
-    device = usable_device(learner.device)
+    device = learner.runtime_.device
     progress = Progress.of_state(State(apart, state.facts["progress"]), device, tasks, learner.epochs, source)
     places = progress.whereabouts.clouds.values()
     if isinstance(learner, TrainedLearner) and any(len(place.mean) != learner.encoder.width for place in places):

@@ -3,9 +3,6 @@
 import tempfile
 import weakref
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,20 +55,3 @@ class Budget:
         # The file is unlinked: it is freed with its last user.
         with tempfile.TemporaryFile() as file:
             return np.memmap(file, dtype, "w+", shape=shape)
-
-
-_current: ContextVar[Budget | None] = ContextVar("budget", default=None)
-
-
-def current() -> Budget:
-    return _current.get() or Budget()
-
-
-@contextmanager
-def limited(budget: Budget) -> Iterator[None]:
-    """Use this budget inside the context."""
-    token = _current.set(budget)
-    try:
-        yield
-    finally:
-        _current.reset(token)

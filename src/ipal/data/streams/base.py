@@ -6,6 +6,7 @@ are two types: no validation or test label can reach a learner, because a task h
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -16,6 +17,7 @@ from ipal.config import RunConfig, Section
 from ipal.data.dataset import Dataset
 from ipal.data.derived import Derives
 from ipal.data.graph import Graph, Nodes
+from ipal.system.memory_budget import Budget
 
 Labels = NDArray[np.generic]
 
@@ -62,6 +64,8 @@ class Stream(ABC):
 
     classes: Sequence[Sequence[int]]
     """The labels of each task. A class may be in several tasks."""
+    budget: Budget | None = None
+    """Main memory for graphs that are made of parts of the whole one; None for no limit."""
 
     @classmethod
     @abstractmethod
@@ -78,6 +82,12 @@ class Stream(ABC):
 
     def __len__(self) -> int:
         return len(self.classes)
+
+    def within(self, budget: Budget) -> Self:
+        """The same stream for one run: what it makes keeps to a budget, and is kept no longer than the run."""
+        mine = copy(self)
+        mine.budget = budget
+        return mine
 
     def describe(self) -> dict[str, Any]:
         """Plain facts for the record of a run."""

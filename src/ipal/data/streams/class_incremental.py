@@ -12,6 +12,7 @@ from ipal.data.dataset import Dataset
 from ipal.data.graph import Graph, Nodes
 from ipal.data.streams.base import Answers, Exam, Stream, Task
 from ipal.data.streams.splits import TEST, TRAIN, VALIDATION, assign_parts, cut_classes, default_split, order_classes
+from ipal.system.memory_budget import Budget
 
 
 class TaskStream(Stream):
@@ -98,14 +99,14 @@ class TaskStream(Stream):
         if not with_unlabelled:
             chosen = chosen & (self.part == TRAIN)
         nodes = np.flatnonzero(chosen)
-        return _part(self.graph, nodes), nodes
+        return _part(self.graph, nodes, self.budget), nodes
 
 
-def _part(graph: Graph, nodes: Nodes) -> Graph:
+def _part(graph: Graph, nodes: Nodes, budget: Budget | None) -> Graph:
     """The subgraph on some nodes: one and the same for all streams of a graph, as those of other seeds."""
     known = graph.derived("parts", None, weakref.WeakValueDictionary[bytes, Graph])
     key = hashlib.sha256(nodes.tobytes()).digest()
     part = known.get(key)
     if part is None:
-        part = known[key] = graph.induced(nodes)
+        part = known[key] = graph.induced(nodes, budget)
     return part

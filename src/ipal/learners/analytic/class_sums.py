@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ipal.backend.distributed import team
+from ipal.backend.distributed import ONE_PROCESS, Team
 from ipal.errors import DataError
 from ipal.learners.analytic.feature_map import pieces, take
 from ipal.system.tracing import spanned
@@ -124,7 +124,7 @@ class Sums:
         return replace(self, count=pad(self.count, (0, more)), total=pad(self.total, (0, 0, 0, more)))
 
     @spanned("sums")
-    def exchanged(self, old: Rows | None, new: Rows | None, names: Sequence[str]) -> Self:
+    def exchanged(self, old: Rows | None, new: Rows | None, names: Sequence[str], team: Team = ONE_PROCESS) -> Self:
         """Without the old rows and with the new ones: learning, forgetting and correcting are this one operation."""
         leaving, coming = (_counted(rows, len(self.count), self.count.device) for rows in (old, new))
         for c in torch.nonzero(leaving > self.count).flatten().tolist():
@@ -133,29 +133,29 @@ class Sums:
                 "forgotten: these were never learned."
             )
         self.check_exchange(leaving, coming, names)
-        remainder = self._changed(-1.0, old, self.count - leaving, self.count)
+        remainder = self._changed(-1.0, old, self.count - leaving, self.count, team)
         # Looked at before anything new could hide that too much was taken away.
         remainder.check_remainder(self, torch.nonzero(leaving).flatten(), names)
         count = remainder.count + coming
-        return remainder._changed(1.0, new, count, count)
+        return remainder._changed(1.0, new, count, count, team)
 
-    def _changed(self, sign: float, rows: Rows | None, count: Tensor, sizes: Tensor) -> Self:
+    def _changed(self, sign: float, rows: Rows | None, count: Tensor, sizes: Tensor, team: Team) -> Self:
         """With rows added or taken away, which are weighted by these sizes of their classes."""
         if not rows:
             return self
-        if team().size > 1:
-            return self._changed_by_all(sign, rows, count, sizes)
+        if team.size > 1:
+            return self._changed_by_all(sign, rows, count, sizes, team)
         changed = replace(self, count=count, total=self.total.clone(), gram=self.gram.clone())
         changed.take_in(sign, rows, sizes)
         return changed
 
-    def _changed_by_all(self, sign: float, rows: Rows, count: Tensor, sizes: Tensor) -> Self:
+    def _changed_by_all(self, sign: float, rows: Rows, count: Tensor, sizes: Tensor, team: Team) -> Self:
         """The same, where every process takes in its share of the rows."""
-        share = team().share(len(rows))
+        share = team.share(len(rows))
         own = rows.chosen(torch.arange(share.begin, share.end, device=rows.labels.device))
         change = replace(self, count=count, total=torch.zeros_like(self.total), gram=torch.zeros_like(self.gram))
         change.take_in(sign, own, sizes)
-        team().all_reduce(change.total, change.gram)
+        team.all_reduce(change.total, change.gram)
         return replace(change, total=change.total.add_(self.total), gram=change.gram.add_(self.gram))
 
     def check_exchange(self, leaving: Tensor, coming: Tensor, names: Sequence[str]) -> None:

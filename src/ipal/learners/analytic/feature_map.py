@@ -16,10 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ipal.backend.distributed import team
 from ipal.backend.propagate import SparseProduct, Spreading
+from ipal.backend.runtime import Runtime
 from ipal.data.graph import Graph
-from ipal.system import memory_budget
 from ipal.system.tracing import spanned
 
 ROWS_AT_ONCE = 4096
@@ -60,7 +59,11 @@ class Propagation:
     sketch: int
     """Features wider than this are projected to so many columns."""
     seed: int
-    device: torch.device
+    runtime: Runtime
+
+    @property
+    def device(self) -> torch.device:
+        return self.runtime.device
 
     @property
     def columns(self) -> int:
@@ -92,7 +95,7 @@ class Propagation:
         """
         n = graph.num_nodes if at is None else len(at)
         found = self._room(n, len(hops) * self.columns)
-        if team().size > 1:
+        if self.runtime.team.size > 1:
             found.zero_()  # others' columns are added
         squares = torch.zeros(len(hops), n, dtype=torch.float64, device=self.device)
         spread_once = Spreading(graph, self.device) if max(hops) else None
@@ -105,7 +108,7 @@ class Propagation:
                     squares[place] += chosen.square().sum(dim=1)
                     first = place * self.columns + begin
                     found[:, first : first + block.shape[1]] = chosen
-        team().all_reduce(found, squares)
+        self.runtime.team.all_reduce(found, squares)
         for place, square in enumerate(squares):
             to_unit(found[:, place * self.columns : (place + 1) * self.columns], square.sqrt_())
         return found
@@ -114,7 +117,7 @@ class Propagation:
         """Where rows are kept: on the device, while they take less than half of what is free there."""
         if self.device.type == "cuda" and 4 * n * width <= torch.cuda.mem_get_info(self.device)[0] // 2:
             return torch.empty(n, width, device=self.device)
-        return torch.from_numpy(memory_budget.current().room((n, width), np.float32))
+        return torch.from_numpy(self.runtime.budget.room((n, width), np.float32))
 
     def _blocks(self, graph: Graph) -> Iterator[tuple[int, Tensor]]:
         """Unit rows to be spread, projected where they are wide: some columns at a time, and the first of them."""
@@ -129,7 +132,7 @@ class Propagation:
                 yield from ((begin, product(some)) for begin, some in self._directions())
                 return
             by_column = unit.tocsc()
-            for begin in _own_blocks(0, self.columns):
+            for begin in self._own_blocks(0, self.columns):
                 some = by_column[:, begin : begin + BLOCK].toarray(order="C")
                 yield begin, torch.from_numpy(some).to(self.device)
             return
@@ -144,12 +147,17 @@ class Propagation:
             # Read from a file, or moved to a device, in fewer goes.
             end = first + COLUMNS_AT_ONCE
             columns = self._moved(x[:, first:end]) if whole is None else whole[:, first:end]
-            for begin in _own_blocks(first, first + columns.shape[1]):
+            for begin in self._own_blocks(first, first + columns.shape[1]):
                 yield begin, columns[:, begin - first : begin - first + BLOCK].double().div_(lengths)
+
+    def _own_blocks(self, first: int, end: int) -> Iterator[int]:
+        """Where blocks of columns begin: every so many-th block of a graph is this process's."""
+        us = self.runtime.team
+        return (begin for begin in range(first, end, BLOCK) if begin // BLOCK % us.size == us.rank)
 
     def _directions(self) -> Iterator[tuple[int, Tensor]]:
         """Columns of the projection."""
-        for begin in _own_blocks(0, self.columns):
+        for begin in self._own_blocks(0, self.columns):
             yield begin, torch.tensor(self._projection[begin // BLOCK], device=self.device)
 
     def _whole(self, x: NDArray[np.float32]) -> Tensor | None:
@@ -242,12 +250,6 @@ class FeatureMap:
         if self.propagation.columns < self.propagation.num_features:
             digest.update(self.propagation.drawn(min(8, self.propagation.num_features)).tobytes())
         return digest.hexdigest()[:16]
-
-
-def _own_blocks(first: int, end: int) -> Iterator[int]:
-    """Where blocks of columns begin: every so many-th block of a graph is this process's."""
-    us = team()
-    return (begin for begin in range(first, end, BLOCK) if begin // BLOCK % us.size == us.rank)
 
 
 def pieces(x: Tensor) -> list[Tensor]:

@@ -22,7 +22,6 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from ipal.backend.distributed import team
 from ipal.config import MOST_LAYERS, Count, Hops
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
@@ -108,22 +107,23 @@ class Analytic(Learner):
         if self.features_ is None:
             self._choose(task)
         rows = self._rows(task.graph, task.nodes, self.rows(task.labels))
-        self.sums_ = self.sums_.grown(len(self.labels_)).exchanged(None, rows, self._names)
+        sums = self.sums_.grown(len(self.labels_))
+        self.sums_ = sums.exchanged(None, rows, self._names, self.runtime_.team)
         self._solve(rows)
         yield from ()
 
     @spanned("choice")
     def _choose(self, task: Task) -> None:
         """Hops and expansion, once; from here on they are part of the model."""
-        propagation = Propagation(self.num_features_, self.sketch, self.seed, self.generator_.device)
+        propagation = Propagation(self.num_features_, self.sketch, self.seed, self.runtime_)
         options = self._options(self.num_features_, len(self.labels_), len(task.nodes))
         found = choose_features(task, self.rows(task.labels), propagation, options, self.generator_)
-        choice = team().broadcast(lambda: found)  # all found the same but for rounding
+        choice = self.runtime_.team.broadcast(lambda: found)  # all found the same but for rounding
         self.choices_ = {**asdict(choice), "ridge": []}
         self._use(tuple(choice.hops), choice.expansion)
 
     def _use(self, hops: tuple[int, ...], expansion: int) -> None:
-        propagation = Propagation(self.num_features_, self.sketch, self.seed, self.generator_.device)
+        propagation = Propagation(self.num_features_, self.sketch, self.seed, self.runtime_)
         self.features_ = FeatureMap(propagation, hops, expansion)
         self.sums_ = SUMS[self.sums].empty(self.features_.width, self.generator_.device)
         self.weights_ = torch.zeros(self.features_.width, 0, dtype=torch.float64, device=self.generator_.device)
@@ -167,7 +167,7 @@ class Analytic(Learner):
             judges = None
         if judges is not None and self.ridge == "auto":
             found = choose_ridge(gram, cross, judges)
-            self.ridge_, errors = team().broadcast(lambda: found)
+            self.ridge_, errors = self.runtime_.team.broadcast(lambda: found)
             # Replaced, not extended: a state taken before keeps what it held.
             told = [*self.choices_["ridge"], {"chosen": self.ridge_, "errors": errors}]
             self.choices_ = {**self.choices_, "ridge": told}
@@ -197,8 +197,9 @@ class Analytic(Learner):
 
     def scores(self, graph: Graph) -> Tensor:
         propagated = self._map.propagated(graph)
-        share = team().share(len(propagated))
-        return team().gathered(self._scored(share.of(propagated)), share)
+        team = self.runtime_.team
+        share = team.share(len(propagated))
+        return team.gathered(self._scored(share.of(propagated)), share)
 
     def _scored(self, propagated: Tensor) -> Tensor:
         weights = self.weights_.float()
@@ -286,8 +287,8 @@ class Analytic(Learner):
         if self.sums == "pooled":  # a weight changes only with all rows of its class at hand
             classes = torch.unique(taught.labels[torch.from_numpy(leaving)])
             stays = taught.where(~leaving).among(classes)
-            return self._adopt(self.sums_.exchanged(taught.among(classes), stays, self._names))
-        return self._adopt(self.sums_.exchanged(taught.where(leaving), None, self._names))
+            return self._adopt(self.sums_.exchanged(taught.among(classes), stays, self._names, self.runtime_.team))
+        return self._adopt(self.sums_.exchanged(taught.where(leaving), None, self._names, self.runtime_.team))
 
     def forget_nodes(self, data: "Data") -> Self:
         """As if the nodes had never been in the graph: the rows of all nodes that they reached are redone.
@@ -303,7 +304,8 @@ class Analytic(Learner):
         labels = self._taught(task)
         stays = ~np.isin(task.nodes, gone)
         before = self._rows(self.checked(task.graph), task.nodes, labels)
-        rest = task.graph.induced(stay) if stays.any() else task.graph  # where nobody stays, nothing is looked up
+        # Where nobody stays, nothing is looked up.
+        rest = task.graph.induced(stay, self.runtime_.budget) if stays.any() else task.graph
         after = self._rows(rest, np.searchsorted(stay, task.nodes[stays]), labels[stays])
         moved = np.ones(len(task.nodes), dtype=bool)
         stayed = torch.from_numpy(np.flatnonzero(stays)).to(labels.device)
@@ -313,7 +315,8 @@ class Analytic(Learner):
         if self.sums == "pooled":
             fewer = np.isin(labels.cpu().numpy(), labels.cpu().numpy()[~stays])
             moved |= fewer  # a weight changes only with all rows of its class at hand
-        return self._adopt(self.sums_.exchanged(before.where(moved), after.where(moved[stays]), self._names))
+        leaving, coming = before.where(moved), after.where(moved[stays])
+        return self._adopt(self.sums_.exchanged(leaving, coming, self._names, self.runtime_.team))
 
     def _adopt(self, sums: Sums) -> Self:
         """Go on with changed sums; classes without a node are no longer known."""

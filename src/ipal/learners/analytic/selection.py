@@ -148,7 +148,7 @@ class Rehearsal:
     def of(
         cls, task: Task, labels: Tensor, propagation: Propagation, most: int, generator: torch.Generator
     ) -> "Rehearsal":
-        graph = task.graph.induced(task.nodes)
+        graph = task.graph.induced(task.nodes, propagation.runtime.budget)
         own = labels.cpu().numpy()
         views = (Graph.of(graph.x, graph.neighbours.within(own), symmetric=graph.symmetric or None), graph)
         some = sample(labels, PROBE_ROWS, generator)

@@ -1,0 +1,41 @@
+"""What a run computes with: made by whoever starts the run, and handed down as one value."""
+
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import torch
+
+from ipal.backend.devices import usable_device
+from ipal.backend.distributed import ONE_PROCESS, Team
+from ipal.system.memory_budget import Budget
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """Device, threads, processes and memory of a run. Two are equal if they compute the same with a graph.
+
+    A learner has one (`learner.runtime_`), which its copies share; it is no part of what is saved.
+    """
+
+    device: torch.device
+    team: Team = ONE_PROCESS
+    """The processes that share the run."""
+    budget: Budget = field(default_factory=Budget, compare=False)
+    """What may be kept in main memory."""
+    threads: int | None = field(default=None, compare=False)
+    """CPU threads; None to leave torch's number as it is."""
+
+    @classmethod
+    def of(
+        cls, device: str = "cpu", *, threads: int | None = None, team: Team | None = None, budget: Budget | None = None
+    ) -> Self:
+        """On a device that is there, or a sentence; in one process and with all memory where nothing is said."""
+        team = team or ONE_PROCESS
+        return cls(usable_device(device, team), team, budget or Budget(), threads)
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
+
+    def __reduce__(self) -> Any:
+        """Another process has memory of its own, and no team."""
+        return Runtime.of, (str(self.device),)

@@ -1,0 +1,93 @@
+"""One value with all that a run computes with: whoever has it, in whatever thread, computes with the same."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+
+from ipal.backend.distributed import Team
+from ipal.backend.operators import operators
+from ipal.backend.runtime import Runtime
+from ipal.config import ProtocolConfig
+from ipal.data.graph import Graph
+from ipal.data.streams import TaskStream
+from ipal.learners import METHODS, NCM, Analytic, Learner
+from ipal.nn import embed
+from ipal.system.memory_budget import Budget
+from tests.learners.test_estimator import data_of, make
+
+
+def here(work: Callable[[], object]) -> object:
+    return work()
+
+
+def in_a_thread(work: Callable[[], object]) -> object:
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(work).result()
+
+
+@pytest.mark.parametrize("call", [here, in_a_thread])
+def test_a_budget_holds_in_every_thread(call: Callable[..., object], tiny_stream: TaskStream) -> None:
+    graph, short = tiny_stream.graph, Runtime.of(budget=Budget(1000))
+    assert isinstance(graph.x, np.ndarray)
+    stream = TaskStream(Graph(graph.x.copy(), graph.edges), tiny_stream.y, None, ProtocolConfig(), seed=0)
+    part = call(lambda: stream.within(short.budget).task(0).graph.x)
+    assert isinstance(part, np.memmap)
+    assert call(lambda: embed.fits(graph, short.budget)) is False
+    learner = NCM()
+    learner.runtime_ = short
+    assert isinstance(call(lambda: learner.propagated(stream.graph)), np.memmap)
+    assert short.budget.taken <= 500
+
+
+def test_a_stream_of_a_run_leaves_the_shared_one_as_it_is(tiny_stream: TaskStream) -> None:
+    mine = tiny_stream.within(Budget(7))
+    assert mine.budget == Budget(7)
+    assert tiny_stream.budget is None
+    assert mine.classes is tiny_stream.classes
+
+
+def test_runtimes_on_one_device_share_what_is_derived_of_a_graph(tiny_stream: TaskStream) -> None:
+    task = tiny_stream.task(0)
+    first = operators(task, Runtime.of())
+    assert operators(task, Runtime.of(threads=2, budget=Budget(1))) is first
+    part = operators(task, Runtime.of(team=Team(1, 2)))  # one of two processes has its own rows alone
+    assert part is not first
+    rows = part.blocks[0].aggregation["symmetric"].matrix.shape[0]
+    assert rows == task.graph.num_nodes // 2
+    assert operators(task, Runtime.of()) is first
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
+def test_a_learner_makes_its_runtime_itself_and_keeps_the_one_it_is_given(
+    method: type[Learner], tiny_stream: TaskStream
+) -> None:
+    plain = make(method).partial_fit(data_of(tiny_stream, 0))
+    assert plain.runtime_ == Runtime.of("cpu")
+    given = make(method)
+    given.runtime_ = runtime = Runtime.of(threads=1, budget=Budget(10**12))
+    given.partial_fit(data_of(tiny_stream, 0))
+    assert given.runtime_ is runtime
+    assert copy.copy(given).runtime_ is copy.deepcopy(given).runtime_ is runtime
+    state = given.state()
+    assert state.facts == plain.state().facts
+    assert all(torch.equal(tensor, plain.state().tensors[name]) for name, tensor in state.tensors.items())
+    given.restore(state)
+    assert given.runtime_ is runtime, "it is no part of the state"
+
+
+def test_a_runtime_elsewhere_is_another_one() -> None:
+    ours = Runtime.of(team=Team(1, 2), budget=Budget(7), threads=3)
+    assert pickle.loads(pickle.dumps(ours)) == Runtime.of()
+    assert copy.deepcopy(ours) is ours
+
+
+def test_a_merged_model_computes_with_the_first_ones_runtime(tiny_stream: TaskStream) -> None:
+    one, two = (make(Analytic, hops=(1,), expansion=0, sums="per-class") for _ in range(2))
+    one.partial_fit(data_of(tiny_stream, 0))
+    two.partial_fit(data_of(tiny_stream, 1))
+    assert one.merged(two).runtime_ is one.runtime_
