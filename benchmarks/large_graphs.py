@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from timing import begin, options
 
+from ipal.backend.runtime import Runtime
 from ipal.config import ProtocolConfig
 from ipal.data.csr import Neighbours
 from ipal.data.datasets import load
@@ -27,7 +28,7 @@ from ipal.data.streams import Answers, Exam, Task, TaskStream, default_split
 from ipal.evaluation.evaluate import evaluate
 from ipal.learners.analytic.learner import Analytic
 from ipal.runs.environment import PeakMemory
-from ipal.system.tracing import Recorder, span
+from ipal.system.tracing import Recorder
 
 CLASSES, FEATURES, HOMOPHILY, SIGNAL = 40, 64, 0.6, 0.15
 EDGES_AT_ONCE = 100_000_000
@@ -43,7 +44,7 @@ class Stream:
     settings: dict[str, Any]
 
 
-def named(name: str, test_graph: str) -> Stream:
+def named(name: str, test_graph: str, recorder: Recorder) -> Stream:
     """A stream over a graph that has a name."""
     dataset = load(name)
     split = dataset.split or default_split(dataset.num_classes)
@@ -51,7 +52,7 @@ def named(name: str, test_graph: str) -> Stream:
 
     def lessons() -> Iterator[tuple[Task, list[Exam]]]:
         for index in range(len(stream)):
-            with span("task graphs"):
+            with recorder.span("task graphs"):
                 task = stream.task(index)
                 exams = stream.exams(index)
             yield task, exams
@@ -144,8 +145,9 @@ def main() -> None:
         name, nodes = ("huge", 2000) if name == "huge" else ("synthetic:nodes=400,classes=6,communities=2", 0)
     if on_gpu:
         warm_up(device)
+    recorder = Recorder(settle=torch.cuda.synchronize if on_gpu else None)
     memory, clock = PeakMemory(), time.perf_counter()
-    stream = huge(nodes, chosen.degree, device) if name == "huge" else named(name, chosen.test_graph)
+    stream = huge(nodes, chosen.degree, device) if name == "huge" else named(name, chosen.test_graph, recorder)
     graph, made = stream.graph, time.perf_counter() - clock
     made_in = memory.bytes()
     if on_gpu:
@@ -154,13 +156,13 @@ def main() -> None:
     memory = PeakMemory()
     settings = stream.settings | ({"expansion": 256} if chosen.size == "tiny" else {})
     learner = Analytic(device=str(device), **settings)
-    recorder = Recorder(settle=torch.cuda.synchronize if on_gpu else None)
+    learner.runtime_ = Runtime.of(str(device), tracer=recorder)
     scores: list[float] = []
     with recorder.listening():
         for task, exams in stream.lessons:
             for _ in learner.learn(task):
                 pass
-            with span("evaluation"):
+            with recorder.span("evaluation"):
                 scores = evaluate(learner, exams, "balanced").row.test
     seconds = parts_of(recorder)
     graph_said = f"{graph.num_nodes:,} nodes, {graph.num_edges:,} directed edges, {graph.num_features} features"

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.autograd import gradcheck
 
 from ipal.backend.operators import Operators
+from ipal.backend.runtime import Runtime
 from ipal.config import EncoderConfig
 from ipal.data.graph import Graph, checked_graph
 from ipal.errors import DataError, NonFiniteError
@@ -34,6 +35,8 @@ from ipal.learners.twp import attention_length, gradient_length
 from ipal.nn.encoders import GCN
 from ipal.nn.head import Head
 from tests.nn.support import double_operators
+
+HERE = Runtime.of()
 
 CPU = torch.device("cpu")
 LN3 = math.log(3)
@@ -308,7 +311,7 @@ def test_attention_length_over_chunks_of_nodes_has_the_gradient_of_the_whole(chu
     mask = torch.from_numpy(some.normalised.toarray() > 0)
     attention = (h @ h.tanh().T).masked_fill(~mask, -torch.inf).softmax(dim=1)
     expected = torch.autograd.grad(attention.square().sum(dim=1).mean(), h)[0]
-    torch.testing.assert_close(twp._attention_gradient(h.detach(), some), expected)
+    torch.testing.assert_close(twp._attention_gradient(h.detach(), some, HERE), expected)
 
 
 def test_gradient_length_by_hand() -> None:
@@ -552,20 +555,22 @@ def test_propagated_by_hand() -> None:
     # A path of three: degrees with loops 2, 3 and 2, so the ends keep 1/2, the middle 1/3, and edges carry 1 / sqrt(6).
     path = graph(np.array([[6.0], [0.0], [0.0]], dtype=np.float32), [[0, 1], [1, 2]])
     root = math.sqrt(6)
-    np.testing.assert_allclose(propagated(path, 0), path.x)
-    np.testing.assert_allclose(propagated(path, 1), [[3], [root], [0]], rtol=1e-6)
+    np.testing.assert_allclose(propagated(path, 0, HERE), path.x)
+    np.testing.assert_allclose(propagated(path, 1, HERE), [[3], [root], [0]], rtol=1e-6)
     # 3/2 + root/root, 3/root + root/3 = root/2 + root/3, root/root.
-    np.testing.assert_allclose(propagated(path, 2), [[2.5], [5 * root / 6], [1]], rtol=1e-6)
-    assert propagated(path, 2) is propagated(path, 2)
+    np.testing.assert_allclose(propagated(path, 2, HERE), [[2.5], [5 * root / 6], [1]], rtol=1e-6)
+    assert propagated(path, 2, HERE) is propagated(path, 2, HERE)
 
 
 def test_propagated_sparse_features_stay_sparse() -> None:
     random = np.random.default_rng(0)
     x = (random.normal(size=(8, 30)) * (random.random((8, 30)) < 0.1)).astype(np.float32)
     edges = random.integers(0, 8, (2, 10)).tolist()
-    thin = propagated(graph(sp.csr_array(x), edges, undirected=False), 2)
+    thin = propagated(graph(sp.csr_array(x), edges, undirected=False), 2, HERE)
     assert isinstance(thin, sp.csr_array)
-    np.testing.assert_allclose(thin.toarray(), propagated(graph(x, edges, undirected=False), 2), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(
+        thin.toarray(), propagated(graph(x, edges, undirected=False), 2, HERE), rtol=1e-5, atol=1e-7
+    )
 
 
 def test_gradients_that_are_no_numbers_or_have_no_length_are_left_alone() -> None:

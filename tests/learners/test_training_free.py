@@ -19,6 +19,8 @@ from ipal.system import free_memory
 from ipal.system.memory_budget import Budget
 from tests.learners.support import learn
 
+HERE = Runtime.of()
+
 BOTH = pytest.mark.parametrize("method", [NCM, SLDA], ids=lambda m: m.name)
 
 
@@ -42,7 +44,7 @@ def test_the_order_of_tasks_does_not_matter_and_all_at_once_gives_the_same(metho
 @BOTH
 def test_a_class_that_comes_in_parts_is_the_class_that_comes_whole(method, tiny_stream: TaskStream):
     task = tiny_stream.task(0)
-    order = np.argsort(propagated(task.graph, 2)[task.nodes, 0], kind="stable")  # parts that differ
+    order = np.argsort(propagated(task.graph, 2, HERE)[task.nodes, 0], kind="stable")  # parts that differ
     first, second = (Task(task.graph, task.nodes[half], task.labels[half]) for half in np.array_split(order, 2))
     parts, whole = learn(method(), first, second), learn(method(), task)
     np.testing.assert_allclose(by_label(parts, task.graph), by_label(whole, task.graph), rtol=1e-3, atol=1e-3)
@@ -74,7 +76,7 @@ def test_ncm_by_distance_is_scikit_learns_nearest_centroid(tiny_stream: TaskStre
     centroids = NearestCentroid().fit(x, y)
     for index in range(3):
         graph = tiny_stream.task(index).graph
-        assert np.array_equal(learner.predict_graph(graph), centroids.predict(propagated(graph, 2)))
+        assert np.array_equal(learner.predict_graph(graph), centroids.predict(propagated(graph, 2, HERE)))
 
 
 def test_ncm_by_cosine_does_not_ask_for_the_length_of_features(tiny_stream: TaskStream):
@@ -94,7 +96,7 @@ def test_ncm_by_cosine_does_not_ask_for_the_length_of_features(tiny_stream: Task
 def test_sums_and_products_are_those_of_propagated_features(hops, tiny_stream: TaskStream):
     task = tiny_stream.task(0)
     learner = learn(NCM(hops=hops), task)
-    x = propagated(task.graph, hops)
+    x = propagated(task.graph, hops, HERE)
     for row, label in enumerate(learner.classes_):
         own = x[task.nodes[task.labels == label]]
         np.testing.assert_allclose(learner.sums_.sum[row].numpy(), own.sum(axis=0), rtol=1e-4, atol=1e-5)
@@ -112,7 +114,7 @@ def test_slda_predicts_as_scikit_learns_discriminant_analysis(tiny_stream: TaskS
     agree = []
     for index in range(3):
         graph = tiny_stream.task(index).graph
-        agree.append(learner.predict_graph(graph) == reference.predict(propagated(graph, 2)))
+        agree.append(learner.predict_graph(graph) == reference.predict(propagated(graph, 2, HERE)))
     assert np.mean(np.concatenate(agree)) > 0.99
 
 
@@ -137,7 +139,7 @@ def training_rows(stream: TaskStream) -> tuple[np.ndarray, np.ndarray]:
     """Propagated features and labels of all training nodes."""
     tasks = [stream.task(index) for index in range(len(stream))]
     return (
-        np.concatenate([propagated(task.graph, 2)[task.nodes] for task in tasks]),
+        np.concatenate([propagated(task.graph, 2, HERE)[task.nodes] for task in tasks]),
         np.concatenate([task.labels for task in tasks]),
     )
 
@@ -192,9 +194,9 @@ def test_where_memory_is_short_the_propagation_is_never_there_as_a_whole(
 
 def test_features_propagated_otherwise_take_the_place_of_those_before(tiny_stream: TaskStream):
     graph = tiny_stream.task(0).graph
-    first = propagated(graph, 2)
-    assert propagated(graph, 2) is first
-    assert propagated(graph, 3) is not first
+    first = propagated(graph, 2, HERE)
+    assert propagated(graph, 2, HERE) is first
+    assert propagated(graph, 3, HERE) is not first
     assert list(graph._derived["propagated"]) == [3]  # type: ignore[attr-defined]
 
 

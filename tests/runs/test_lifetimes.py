@@ -22,11 +22,12 @@ from ipal.data import centrality
 from ipal.data.datasets import Dataset, load
 from ipal.data.graph import Graph
 from ipal.data.streams import Task, TaskStream
-from ipal.learners import IPAL, METHODS, Analytic, Learner, trained
+from ipal.learners import IPAL, METHODS, Analytic, Learner
 from ipal.learners.trained import TrainedLearner
 from ipal.runs import runner
 from ipal.runs.run_folder import RunStore
 from ipal.runs.runner import Silent
+from ipal.system.tracing import Recorder
 from tests.support import Watcher
 
 NAME = "synthetic:nodes=240,classes=6,features=12"
@@ -268,8 +269,10 @@ def test_without_a_way_to_clear_workspaces_no_step_is_recorded(data: Dataset, mo
     monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
     assert learner._is_repetitive
     # A recording has no parts to be listened to, and talks to no other process.
-    with monkeypatch.context() as listened:
-        listened.setattr(trained, "is_listening", lambda: True)
+    recorder = Recorder()
+    learner.runtime_ = Runtime.of(tracer=recorder)
+    assert learner._is_repetitive
+    with recorder.listening():
         assert not learner._is_repetitive
     learner.runtime_ = Runtime.of(team=Team(0, 2))
     assert not learner._is_repetitive

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from ipal.backend.neighbor_sampling import prefetched
+from ipal.backend.runtime import Runtime
 from ipal.data.graph import Graph
 from ipal.learners import IPAL
 from ipal.learners.training_free import propagated
 from ipal.system import tracing
-from ipal.system.tracing import Recorder, is_listening, span, spanned
+from ipal.system.tracing import SILENT, Recorder, Tracer, spanned
 
 
 def seconds(recorder: Recorder, *path: str) -> float:
@@ -24,10 +25,10 @@ def test_time_belongs_to_the_innermost_span_alone() -> None:
     recorder = Recorder()
     with recorder.listening():
         begin = time.perf_counter()
-        with span("outer"):
+        with recorder.span("outer"):
             time.sleep(0.02)
             for _ in range(2):
-                with span("inner"):
+                with recorder.span("inner"):
                     time.sleep(0.03)
         wall = time.perf_counter() - begin
     assert seconds(recorder, "outer", "inner") >= 0.06
@@ -47,14 +48,14 @@ def test_own_times_add_up_exactly_to_what_the_clock_says(monkeypatch: pytest.Mon
     monkeypatch.setattr(tracing, "perf_counter_ns", clock)
     recorder = Recorder({"height": lambda: 1})
     with recorder.listening():
-        with span("a"), span("b"), span("c"):
+        with recorder.span("a"), recorder.span("b"), recorder.span("c"):
             pass
         recorder.next_lap()
-        with span("a"):
+        with recorder.span("a"):
             recorder.next_lap()
-            with span("b"):
+            with recorder.span("b"):
                 pass
-        with span("d"):
+        with recorder.span("d"):
             pass
     assert sum(lap.nanoseconds for lap in recorder.laps) == looks[-1] - looks[0]
     assert len(recorder.laps) == 3
@@ -64,75 +65,91 @@ def test_own_times_add_up_exactly_to_what_the_clock_says(monkeypatch: pytest.Mon
 def test_an_exception_leaves_the_recorder_sane() -> None:
     recorder = Recorder()
     with recorder.listening():
-        with pytest.raises(ValueError, match="inside"), span("outer"), span("inner"):
+        with pytest.raises(ValueError, match="inside"), recorder.span("outer"), recorder.span("inner"):
             raise ValueError("inside")
-        with span("after"):
+        with recorder.span("after"):
             pass
     assert ("after",) in recorder.laps[0].parts
-    assert not is_listening()
-    with pytest.raises(KeyError), recorder.listening(), span("again"):
+    assert not recorder.listens
+    with pytest.raises(KeyError), recorder.listening(), recorder.span("again"):
         raise KeyError
-    assert not is_listening()
+    assert not recorder.listens
     assert ("again",) in recorder.laps[0].parts
 
 
 def test_a_generator_that_is_left_in_the_middle_leaves_no_span_behind() -> None:
+    recorder = Recorder()
+
     def left_open() -> Iterator[None]:
-        with span("left"):
+        with recorder.span("left"):
             yield
 
-    recorder = Recorder()
     with recorder.listening():
-        with span("around"):
+        with recorder.span("around"):
             abandoned = left_open()
             next(abandoned)
-        with span("after"):
+        with recorder.span("after"):
             abandoned.close()
-            with span("inside"):
+            with recorder.span("inside"):
                 pass
     assert {("around",), ("around", "left"), ("after",), ("after", "inside")} <= recorder.laps[0].parts.keys()
 
 
 def test_without_a_recorder_nothing_is_kept() -> None:
     recorder = Recorder()
-    with span("before"):
+    with recorder.span("before"):
         pass
-    assert span("one") is span("two"), "no object is made"
+    assert SILENT.span("one") is SILENT.span("two") is recorder.span("three"), "no object is made"
+    assert not SILENT.listens
     with recorder.listening():
-        assert is_listening()
-    with span("after"):
+        assert recorder.listens
+    with recorder.span("after"):
         pass
     assert list(recorder.laps[0].parts) == [()]
 
 
-def test_one_recorder_at_a_time() -> None:
-    with Recorder().listening():
-        with pytest.raises(RuntimeError, match="Another recorder"), Recorder().listening():
+def test_recorders_do_not_hear_each_other() -> None:
+    one, other = Recorder(), Recorder()
+    with one.listening(), other.listening():
+        with pytest.raises(RuntimeError, match="listening already"), one.listening():
             pass
-        assert is_listening(), "the first goes on"
+        assert one.listens, "it goes on"
+        with one.span("a"):
+            pass
+    assert ("a",) in one.laps[0].parts
+    assert list(other.laps[0].parts) == [()]
 
 
-def test_a_function_can_be_a_span() -> None:
+class Twice:
+    """Has a tracer."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self.tracer = tracer
+
     @spanned("twice")
-    def twice(value: int) -> int:
+    def __call__(self, value: int) -> int:
         """Doubles."""
         return 2 * value
 
+
+def test_a_method_can_be_a_span() -> None:
     recorder = Recorder()
+    twice = Twice(recorder)
     assert twice(2) == 4
     with recorder.listening():
         assert twice(value=3) == 6
+        assert Twice(SILENT)(4) == 8
     assert recorder.laps[0].parts["twice",].times == 1
-    assert twice.__doc__ == "Doubles."
+    assert Twice.__call__.__doc__ == "Doubles."
 
 
 def test_gauges_say_the_peak_of_each_part() -> None:
     readings = iter([5, 10, 80, 20, 90, 30])
     recorder = Recorder({"height": lambda: next(readings)})
     with recorder.listening():  # 5: of what came before, forgotten
-        with span("a"):  # 10: of nothing yet
+        with recorder.span("a"):  # 10: of nothing yet
             pass  # 80
-        with span("a"):  # 20: of nothing
+        with recorder.span("a"):  # 20: of nothing
             pass  # 90
     peaks = {path: account.peaks["height"] for path, account in recorder.laps[0].parts.items()}
     assert peaks == {(): 30, ("a",): 90}
@@ -141,7 +158,7 @@ def test_gauges_say_the_peak_of_each_part() -> None:
 def test_every_end_of_a_span_waits_for_what_runs_elsewhere() -> None:
     waited: list[int] = []
     recorder = Recorder(settle=lambda: waited.append(1))
-    with recorder.listening(), span("a"):
+    with recorder.listening(), recorder.span("a"):
         assert len(waited) == 1
     assert len(waited) == 3
 
@@ -149,18 +166,19 @@ def test_every_end_of_a_span_waits_for_what_runs_elsewhere() -> None:
 def test_other_threads_are_told_apart() -> None:
     """The maker's time is in the background, nested as it is; here counts only the wait."""
 
-    @spanned("sampling")
-    def make() -> int:
-        with span("inner"):
-            time.sleep(0.03)
-        time.sleep(0.02)
-        return threading.get_ident()
-
     recorder = Recorder()
+
+    def make() -> int:
+        with recorder.span("sampling"):
+            with recorder.span("inner"):
+                time.sleep(0.03)
+            time.sleep(0.02)
+            return threading.get_ident()
+
     with recorder.listening():
-        for maker in prefetched([make, make]):
+        for maker in prefetched([make, make], recorder):
             assert maker != threading.get_ident()
-            with span("step"):
+            with recorder.span("step"):
                 time.sleep(0.1)
     lap = recorder.laps[0]
     assert {path: account.times for path, account in lap.background.items()} == {
@@ -175,11 +193,12 @@ def test_other_threads_are_told_apart() -> None:
 
 
 def test_an_exception_in_another_thread_leaves_it_sane() -> None:
+    recorder = Recorder()
+
     def fail() -> None:
-        with span("outer"), span("inner"):
+        with recorder.span("outer"), recorder.span("inner"):
             raise ValueError("inside")
 
-    recorder = Recorder()
     with recorder.listening(), ThreadPoolExecutor(1) as thread:
         for _ in range(2):
             with pytest.raises(ValueError, match="inside"):
@@ -192,11 +211,12 @@ def test_an_exception_in_another_thread_leaves_it_sane() -> None:
 
 def test_propagation_and_the_making_of_an_optimiser_are_parts() -> None:
     graph = Graph(np.eye(3, dtype=np.float32), np.array([[0, 1], [1, 2]]))
-    recorder = Recorder()
+    recorder, learner = Recorder(), IPAL()
+    learner.runtime_ = runtime = Runtime.of(tracer=recorder)
     with recorder.listening():
-        propagated(graph, 1)
-        propagated(graph, 1)  # looked up
-        IPAL().initialise(3)
+        propagated(graph, 1, runtime)
+        propagated(graph, 1, runtime)  # looked up
+        learner.initialise(3)
     parts = recorder.laps[0].parts
     assert parts["propagation",].times == 2
     assert parts["propagation", "propagation"].times == 1

@@ -26,7 +26,7 @@ from ipal.runs.environment import PeakMemory, environment
 from ipal.runs.run_folder import RunStore
 from ipal.runs.runner import Observer, Resolved, Silent
 from ipal.system.memory_budget import Budget
-from ipal.system.tracing import Account, Gauge, Lap, Recorder, span
+from ipal.system.tracing import SILENT, Account, Gauge, Lap, Recorder, Tracer
 from ipal.system.tracing import Path as Part
 
 START, END, OTHER, RECORDING = "start", "end", "other", "recording"
@@ -58,11 +58,11 @@ def profile(
     recorder = _recorder_on(device)
     laps = _Laps(observer, recorder)
     with recorder.listening():
-        config, result = _made(wanted, laps, data_root, fit, checkpoint_every)
+        config, result = _made(wanted, laps, data_root, fit, checkpoint_every, recorder)
     seconds = None
     if undisturbed:
         begin = time.perf_counter()
-        _made(wanted, Silent(), data_root, fit, checkpoint_every)
+        _made(wanted, Silent(), data_root, fit, checkpoint_every, SILENT)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         seconds = time.perf_counter() - begin
@@ -138,14 +138,14 @@ def _highest(gauge: str, accounts: Iterable[Account]) -> int:
 
 
 def _made(
-    wanted: RunConfig, observer: Observer, root: Path | None, fit: Fit, checkpoint_every: int | None
+    wanted: RunConfig, observer: Observer, root: Path | None, fit: Fit, checkpoint_every: int | None, tracer: Tracer
 ) -> tuple[RunConfig, Mapping[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="ipal-profile-") as aside:
-        with span("reading the graph"):
+        with tracer.span("reading the graph"):
             resolved = runner.resolve(wanted, root)
         resolved, budget = fit(resolved)
         folder = RunStore(Path(aside)).folder_for(resolved.config)
-        runtime = resolved.runtime(budget=budget)
+        runtime = resolved.runtime(budget=budget, tracer=tracer)
         result = runner.run(resolved, folder, observer, checkpoint_every=checkpoint_every, runtime=runtime)
         return resolved.config, result
 

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from ipal.backend.attention import Edges
-from ipal.backend.distributed import Team
 from ipal.backend.neighbor_sampling import Fanout, Sampler, compact, prefetched
 from ipal.backend.operators import Block, Features, Need, Operators, norms, operators
 from ipal.backend.partition import ALONE, Layout, by_seeds
@@ -19,7 +18,7 @@ from ipal.backend.sparse import SparseMatrix, SparsePair, read_only
 from ipal.config import Sampling
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
-from ipal.system.tracing import spanned
+from ipal.system.tracing import SILENT, Tracer
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,13 +31,12 @@ class Batch:
     """Which of the task's training nodes they are; a slice where they are all of them."""
 
 
-@spanned("preparation")
 def whole_task(task: Task, runtime: Runtime, needs: Sequence[Need] = ("symmetric",)) -> Batch:
     """All training nodes of a task, with all edges; `needs` are those of the encoder."""
-    return Batch(operators(task, runtime, needs), slice(None))
+    with runtime.tracer.span("preparation"):
+        return Batch(operators(task, runtime, needs), slice(None))
 
 
-@spanned("sampling")
 def sampled(
     task: Task, sampling: Sampling, seed: int, runtime: Runtime, needs: Sequence[Need] = ("symmetric",)
 ) -> Iterator[Batch]:
@@ -47,38 +45,39 @@ def sampled(
     They are made ahead in another thread, one after the other, so that each draws what it would draw anyway. In a
     team every process has the same batches, and makes its share of each with draws of its own.
     """
-    device, team = runtime.device, runtime.team
-    generator = torch.Generator(device).manual_seed(seed)
-    number = len(task.nodes)
-    if sampling.nodes >= number:
-        places: list[Tensor | slice] = [slice(None)]
-    else:
-        places = list(torch.split(torch.randperm(number, generator=generator, device=device), sampling.nodes))
-    if team.size > 1:
-        generator = torch.Generator(device).manual_seed(seed + 1 + team.rank)
-    nodes = torch.from_numpy(task.nodes).to(device)
-    # On a GPU the other thread works on this one's stream, so that a batch is ready when it is used.
-    stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
-    make = partial(_around, task.graph, nodes, sampling, needs, team, generator, stream)
-    return prefetched([partial(make, here) for here in places])
+    with runtime.tracer.span("sampling"):
+        device, team = runtime.device, runtime.team
+        generator = torch.Generator(device).manual_seed(seed)
+        number = len(task.nodes)
+        if sampling.nodes >= number:
+            places: list[Tensor | slice] = [slice(None)]
+        else:
+            places = list(torch.split(torch.randperm(number, generator=generator, device=device), sampling.nodes))
+        if team.size > 1:
+            generator = torch.Generator(device).manual_seed(seed + 1 + team.rank)
+        nodes = torch.from_numpy(task.nodes).to(device)
+        # On a GPU the other thread works on this one's stream, so that a batch is ready when it is used.
+        stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
+        make = partial(_around, task.graph, nodes, sampling, needs, runtime, generator, stream)
+    return prefetched([partial(make, here) for here in places], runtime.tracer)
 
 
-@spanned("sampling")
 def _around(
     graph: Graph,
     nodes: Tensor,
     sampling: Sampling,
     needs: Sequence[Need],
-    team: Team,
+    runtime: Runtime,
     generator: torch.Generator,
     stream: torch.cuda.Stream | None,
     here: Tensor | slice,
 ) -> Batch:
     """A batch of the training nodes `here`, with one sampled step outwards for every layer."""
-    with nullcontext() if stream is None else torch.cuda.stream(stream):
+    with runtime.tracer.span("sampling"), nullcontext() if stream is None else torch.cuda.stream(stream):
         seeds = nodes[here]
-        read = team.share(len(seeds))
-        made = around(graph, read.of(seeds), sampling.fanouts, needs, generator, by_seeds(team, read))
+        read = runtime.team.share(len(seeds))
+        layout = by_seeds(runtime.team, read)
+        made = around(graph, read.of(seeds), sampling.fanouts, needs, generator, layout, runtime.tracer)
         return Batch(made, here)
 
 
@@ -89,6 +88,7 @@ def around(
     needs: Sequence[Need],
     generator: torch.Generator,
     layout: Layout = ALONE,
+    tracer: Tracer = SILENT,
 ) -> Operators:
     """What embeds some nodes, with a sample of the edges around them: a fan-out a layer, from these nodes outwards."""
     neighbours, device = Sampler.of(graph, generator.device), generator.device
@@ -102,7 +102,7 @@ def around(
         columns, matrix = compact(outermost)
         features = Features(SparsePair.of(graph.x[columns.cpu().numpy()], device), {})
         blocks.append(_block(neighbours, rows, matrix, needs))
-        return Operators(features, tuple(blocks[::-1]), layout)
+        return Operators(features, tuple(blocks[::-1]), layout, tracer)
     # Nothing is learned about features: their sums are the same whatever the weights are.
     whole, read = _features(graph, device), None
     sums = {norm: neighbours.with_norm(outermost, rows, norm).matmul(whole) for norm in norms(needs)}
@@ -111,7 +111,7 @@ def around(
         columns, matrix = compact(outermost)
         first, read = _block(neighbours, rows, matrix, ("attention",)), whole[columns]
     own = whole[rows] if "own" in needs else None
-    return Operators(Features(read, sums, own), (first, *blocks[::-1]), layout)
+    return Operators(Features(read, sums, own), (first, *blocks[::-1]), layout, tracer)
 
 
 def _block(neighbours: Sampler, rows: Tensor, matrix: SparseMatrix, needs: Sequence[Need]) -> Block:

@@ -16,7 +16,7 @@ from torch import Tensor
 from ipal.backend.sparse import SparseMatrix, read_only, row_starts
 from ipal.data.csr import Norm
 from ipal.data.graph import Graph
-from ipal.system.tracing import span
+from ipal.system.tracing import SILENT, Tracer
 
 Fanout = int | Literal["all"]
 Item = TypeVar("Item")
@@ -113,13 +113,13 @@ def compact(matrix: SparseMatrix) -> tuple[Tensor, SparseMatrix]:
     return columns, SparseMatrix(matrix.indptr, place[matrix.indices], matrix.values, (rows, len(columns)))
 
 
-def prefetched(makers: Sequence[Callable[[], Item]]) -> Iterator[Item]:
+def prefetched(makers: Sequence[Callable[[], Item]], tracer: Tracer = SILENT) -> Iterator[Item]:
     """What the makers give, in order; the next is made in another thread while one is in use."""
     with ThreadPoolExecutor(max_workers=1) as thread:
         ahead: Future[Item] | None = None
         for index in range(len(makers)):
             ready = ahead or thread.submit(makers[index])
             ahead = thread.submit(makers[index + 1]) if index + 1 < len(makers) else None
-            with span("sampling"):
+            with tracer.span("sampling"):
                 item = ready.result()
             yield item

@@ -24,7 +24,7 @@ from ipal.backend.sparse import SparseMatrix, SparsePair, sparse_matmul
 from ipal.data.csr import Norm
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
-from ipal.system.tracing import spanned
+from ipal.system.tracing import SILENT, Tracer
 
 # Multiply-adds of a dense product that cost as much as one of a sparse product (measured: benchmarks/).
 DENSE_PER_SPARSE = 8
@@ -162,6 +162,7 @@ class Operators:
     """One a layer from the first on; where there are fewer than layers, the last but one is repeated."""
     layout: Layout = ALONE
     """Which of the nodes these are, where several processes share them."""
+    tracer: Tracer = SILENT
 
     @property
     def first(self) -> FirstInput:
@@ -187,7 +188,7 @@ def _task_operators(task: Task, runtime: Runtime, needs: Sequence[Need]) -> Oper
     nodes, read = runtime.team.share(task.graph.num_nodes), runtime.team.share(len(task.nodes))
     whole = operators(task.graph, runtime, needs)
     readout = _block(task.graph, runtime.device, needs, read.of(task.nodes))
-    return Operators(whole.features, (whole.blocks[0], readout), by_rows(runtime.team, nodes, read))
+    return Operators(whole.features, (whole.blocks[0], readout), by_rows(runtime.team, nodes, read), runtime.tracer)
 
 
 def norms(needs: Sequence[Need]) -> list[Norm]:
@@ -216,8 +217,12 @@ def _block(graph: Graph, device: torch.device, needs: Sequence[Need], rows: NDAr
     return Block(aggregation, SparsePair.of(own, device), edges)
 
 
-@spanned("operators")
 def _graph_operators(graph: Graph, runtime: Runtime, needs: Sequence[Need]) -> Operators:
+    with runtime.tracer.span("operators"):
+        return _made(graph, runtime, needs)
+
+
+def _made(graph: Graph, runtime: Runtime, needs: Sequence[Need]) -> Operators:
     """Choose the form of the first layer by counting multiply-adds per output column.
 
     The aggregated features never change while a task is learned, so they can be computed once: always right
@@ -237,7 +242,7 @@ def _graph_operators(graph: Graph, runtime: Runtime, needs: Sequence[Need]) -> O
             own = nodes.of(x)
             raw = torch.tensor(own.toarray() if isinstance(own, sp.csr_array) else own, device=device)
         features = Features(raw, aggregated)
-    return Operators(features, (block, block), by_rows(runtime.team, nodes, nodes))
+    return Operators(features, (block, block), by_rows(runtime.team, nodes, nodes), runtime.tracer)
 
 
 def _product(matrix: sp.csr_array, x: Any) -> Tensor:

@@ -8,11 +8,12 @@ import torch
 from ipal.backend.devices import usable_device
 from ipal.backend.distributed import ONE_PROCESS, Team
 from ipal.system.memory_budget import Budget
+from ipal.system.tracing import SILENT, Tracer
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """Device, threads, processes and memory of a run. Two are equal if they compute the same with a graph.
+    """Device, threads, processes, memory and tracer of a run. Two that are equal derive the same of a graph.
 
     A learner has one (`learner.runtime_`), which its copies share; it is no part of what is saved.
     """
@@ -24,18 +25,26 @@ class Runtime:
     """What may be kept in main memory."""
     threads: int | None = field(default=None, compare=False)
     """CPU threads; None to leave torch's number as it is."""
+    tracer: Tracer = SILENT
+    """Records the parts of the run, or nothing."""
 
     @classmethod
     def of(
-        cls, device: str = "cpu", *, threads: int | None = None, team: Team | None = None, budget: Budget | None = None
+        cls,
+        device: str = "cpu",
+        *,
+        threads: int | None = None,
+        team: Team | None = None,
+        budget: Budget | None = None,
+        tracer: Tracer = SILENT,
     ) -> Self:
         """On a device that is there, or a sentence; in one process and with all memory where nothing is said."""
         team = team or ONE_PROCESS
-        return cls(usable_device(device, team), team, budget or Budget(), threads)
+        return cls(usable_device(device, team), team, budget or Budget(), threads, tracer)
 
     def __deepcopy__(self, memo: Any) -> Self:
         return self
 
     def __reduce__(self) -> Any:
-        """Another process has memory of its own, and no team."""
+        """Another process has memory of its own, no team and no tracer."""
         return Runtime.of, (str(self.device),)

@@ -35,7 +35,7 @@ from ipal.learners.settings import MethodClass
 from ipal.learners.state import State, laid_out
 from ipal.learners.values import Extents, HardExamples, Look, Remembered, Terms
 from ipal.system import plugins
-from ipal.system.tracing import span
+from ipal.system.tracing import Tracer
 
 if TYPE_CHECKING:  # for its name alone: importing it takes seconds
     from torch_geometric.data import Data
@@ -210,7 +210,7 @@ class Learner(metaclass=MethodClass):
             # All attributes are exchanged at once: here for copies, and back where learning does not come to its end.
             self.__dict__ = draft
             if first_epoch == 0:
-                with span("preparation"):
+                with self.tracer.span("preparation"):
                     self.start(task)
             elif not set(np.unique(task.labels).tolist()) <= set(self.labels_):
                 raise DataError("The state to go on from is not from the middle of this task: it lacks classes of it.")
@@ -254,6 +254,11 @@ class Learner(metaclass=MethodClass):
     def runtime_(self) -> Runtime:
         """What it computes with: made by itself where nobody has set one."""
         return Runtime.of(self.device)
+
+    @property
+    def tracer(self) -> Tracer:
+        """Records the parts of its work, or nothing."""
+        return self.runtime_.tracer
 
     # ------------------------------------------------------------------ prediction
 

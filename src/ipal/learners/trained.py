@@ -40,7 +40,7 @@ from ipal.nn.embed import embeddings
 from ipal.nn.encoders import ENCODERS, Encoder
 from ipal.nn.head import Head
 from ipal.nn.losses import unit
-from ipal.system.tracing import is_listening, span, spanned
+from ipal.system.tracing import spanned
 
 
 def balanced_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -206,7 +206,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
         return self.train.epochs
 
     def teach(self, task: Task, first_epoch: int) -> Iterator[Terms]:
-        with span("preparation"):
+        with self.tracer.span("preparation"):
             lesson = self.prepare(task)
         recorded: Recorded | None = None
         unread: list[Terms] = []
@@ -226,14 +226,14 @@ class TrainedLearner(Learner, Generic[Prepared]):
         # Before anything is remembered of it. Whoever reads the terms meanwhile finds the same, earlier.
         check_terms(read_terms(unread), first_epoch, self.epochs)
         check_tensors(self.parameters(), self.meanings(), f"epoch {self.epochs} of {self.epochs}")
-        with torch.no_grad(), span("end of task"):
+        with torch.no_grad(), self.tracer.span("end of task"):
             self.end_task(task, lesson)
         self.previous_ = None
 
     @property
     def _is_repetitive(self) -> bool:
         """Whether every step is the same sequence of operations on the same memory of a GPU."""
-        if is_listening() or self.runtime_.team.size > 1:  # a recording has no parts, and talks to nobody
+        if self.tracer.listens or self.runtime_.team.size > 1:  # a recording has no parts, and talks to nobody
             return False
         if not self.recordable or self.batch != "full" or self.generator_.device.type != "cuda" or not can_record():
             return False
@@ -254,11 +254,11 @@ class TrainedLearner(Learner, Generic[Prepared]):
             self.runtime_.team.barrier()  # GPUs would wait forever for one that is gone
         terms = self._training_loss(batch, lesson)
         self.optimizer_.zero_grad()
-        with span("backward"):
+        with self.tracer.span("backward"):
             torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
-        with span("adjusting gradients"):
+        with self.tracer.span("adjusting gradients"):
             self.adjust_gradients(lesson)
-        with span("optimiser"):
+        with self.tracer.span("optimiser"):
             self.optimizer_.step()
         self._has_stepped = True
         return {name: term.detach() for name, term in terms.items()}

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from ipal.backend.runtime import Runtime
 from ipal.config import Hops
 from ipal.data.graph import Features, Graph
 from ipal.data.streams import Task
@@ -22,35 +23,34 @@ from ipal.learners.checks import check_counts
 from ipal.learners.kept import Kept
 from ipal.learners.values import Terms
 from ipal.nn.embed import fits
-from ipal.system.memory_budget import Budget
 from ipal.system.tracing import spanned
 
 COLUMNS_AT_ONCE = 32
 """Where memory is short, so many columns of features are propagated together."""
 
 
-@spanned("propagation")
-def propagated(graph: Graph, hops: int, budget: Budget | None = None) -> Features:
+def propagated(graph: Graph, hops: int, runtime: Runtime) -> Features:
     r"""Features after so many graph convolutions without weights, sparse where they are; the newest are kept.
 
     .. math:: \hat A^{h} X
 
     Source: Wu et al. 2019, "Simplifying Graph Convolutional Networks", Eq. 8.
     """
-    return graph.derived("propagated", hops, lambda: _propagated(graph, hops, budget or Budget()), most=1)
+    with runtime.tracer.span("propagation"):
+        return graph.derived("propagated", hops, lambda: _propagated(graph, hops, runtime), most=1)
 
 
-def _propagated(graph: Graph, hops: int, budget: Budget) -> Features:
+def _propagated(graph: Graph, hops: int, runtime: Runtime) -> Features:
     x = graph.x
-    if hops == 0 or fits(graph, budget):
-        return _along(graph, x, hops, budget)
+    if hops == 0 or fits(graph, runtime.budget):
+        return _along(graph, x, hops, runtime)
     # A dense array, in a file where it does not fit: sparse features are hardly sparse after some hops.
     by_column: Any = x.tocsc() if isinstance(x, sp.csr_array) else x
-    found = budget.room((graph.num_nodes, graph.num_features), np.float32)
+    found = runtime.budget.room((graph.num_nodes, graph.num_features), np.float32)
     for begin in range(0, graph.num_features, COLUMNS_AT_ONCE):
         some = by_column[:, begin : begin + COLUMNS_AT_ONCE]
         columns = some.toarray(order="C") if isinstance(x, sp.csr_array) else np.ascontiguousarray(some)
-        found[:, begin : begin + COLUMNS_AT_ONCE] = _along(graph, columns, hops, budget)
+        found[:, begin : begin + COLUMNS_AT_ONCE] = _along(graph, columns, hops, runtime)
     return found
 
 
@@ -109,7 +109,7 @@ class TrainingFree(Learner):
         members = sp.csr_array((ones, (task.nodes, rows)), shape=(task.graph.num_nodes, len(self.labels_))).toarray()
         # M (A^h X) as (M A^h) X: to propagate members is a matter of classes, not of features.
         with np.errstate(over="ignore", invalid="ignore"):  # what is too large is refused with a sentence
-            sums = (task.graph.x.T @ _along(task.graph, members, self.hops, self.runtime_.budget, turned=True)).T
+            sums = (task.graph.x.T @ _along(task.graph, members, self.hops, self.runtime_, turned=True)).T
             squares = np.square(sums).sum(axis=1)
         if not np.isfinite(squares).all():
             raise NonFiniteError(f"{SUMS} are NaN, infinite or too large to be squared")
@@ -128,7 +128,7 @@ class TrainingFree(Learner):
 
     def propagated(self, graph: Graph) -> Features:
         """Features after the learner's hops."""
-        return propagated(graph, self.hops, self.runtime_.budget)
+        return propagated(graph, self.hops, self.runtime_)
 
     def represent(self, graph: Graph) -> Tensor:
         return dense(self.propagated(graph)).to(self.generator_.device)
@@ -136,18 +136,18 @@ class TrainingFree(Learner):
     def products(self, graph: Graph, weights: Tensor) -> Tensor:
         """Propagated features times (classes x features) weights; (A^h X) W as A^h (X W), again for speed."""
         with np.errstate(over="ignore", invalid="ignore"):  # scores that are no numbers are refused as such
-            products = _along(graph, graph.x @ weights.T.cpu().numpy(), self.hops, self.runtime_.budget)
+            products = _along(graph, graph.x @ weights.T.cpu().numpy(), self.hops, self.runtime_)
         return torch.from_numpy(np.ascontiguousarray(products)).to(weights.device)
 
 
-@spanned("propagation")
-def _along(graph: Graph, columns: Features, hops: int, budget: Budget, *, turned: bool = False) -> Features:
+def _along(graph: Graph, columns: Features, hops: int, runtime: Runtime, *, turned: bool = False) -> Features:
     """The propagation matrix, or its transpose, times columns, so many times; in pieces where it is not to be whole."""
-    for _ in range(hops):
-        if fits(graph, budget):
-            columns = (graph.normalised.T if turned else graph.normalised) @ columns
-        else:
-            columns = _in_pieces(graph, columns, turned=turned and not graph.symmetric)
+    with runtime.tracer.span("propagation"):
+        for _ in range(hops):
+            if fits(graph, runtime.budget):
+                columns = (graph.normalised.T if turned else graph.normalised) @ columns
+            else:
+                columns = _in_pieces(graph, columns, turned=turned and not graph.symmetric)
     return columns
 
 

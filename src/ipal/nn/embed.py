@@ -19,7 +19,6 @@ from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.nn.encoders import Encoder
 from ipal.system.memory_budget import Budget
-from ipal.system.tracing import spanned
 
 VALUES_AT_ONCE = 2**24
 
@@ -32,11 +31,11 @@ def embeddings(encoder: Encoder, of: Graph | Task, runtime: Runtime) -> Tensor:
         if runtime.team.size > 1 or fits(graph, runtime.budget):
             found: Tensor = encoder(operators(of, runtime, encoder.needs))
             return found
-        everywhere = by_layers(encoder, graph, runtime.device)
+        with runtime.tracer.span("encoder"):
+            everywhere = by_layers(encoder, graph, runtime.device)
         return everywhere[torch.from_numpy(of.nodes).to(runtime.device)] if isinstance(of, Task) else everywhere
 
 
-@spanned("encoder")
 def by_layers(encoder: Encoder, graph: Graph, device: torch.device) -> Tensor:
     """One layer after the other, in pieces."""
     hidden = None

@@ -80,17 +80,17 @@ def encoder_importance(encoder: Encoder, task: Task, g: Tensor, size: Size, runt
     """
     if isinstance(encoder, GCN):
         return _of_convolutions(encoder, task, g, size, runtime)
-    return _node_by_node(encoder, task, g, size)
+    return _node_by_node(encoder, task, g, size, runtime)
 
 
 @torch.enable_grad()
-def _node_by_node(encoder: Encoder, task: Task, g: Tensor, size: Size) -> dict[str, Tensor]:
+def _node_by_node(encoder: Encoder, task: Task, g: Tensor, size: Size, runtime: Runtime) -> dict[str, Tensor]:
     named = dict(encoder.named_parameters())
     total = [torch.zeros_like(parameter) for parameter in named.values()]
     generator = torch.Generator(g.device)  # from which nothing is drawn
     fanouts: list[Fanout] = ["all"] * encoder.num_layers
     for node, gradient in zip(torch.from_numpy(task.nodes).to(g.device)[:, None], g, strict=True):
-        (f,) = encoder(around(task.graph, node, fanouts, encoder.needs, generator))
+        (f,) = encoder(around(task.graph, node, fanouts, encoder.needs, generator, tracer=runtime.tracer))
         found = torch.autograd.grad(f @ gradient, list(named.values()), allow_unused=True, materialize_grads=True)
         for sums, part in zip(total, found, strict=True):
             sums += size(part)

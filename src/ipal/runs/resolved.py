@@ -20,6 +20,7 @@ from ipal.learners.settings import SHARED_SETTINGS
 from ipal.runs.plugins import plugins_of
 from ipal.system import plugins
 from ipal.system.memory_budget import Budget
+from ipal.system.tracing import SILENT, Tracer
 
 UNUSED = {"encoder": EncoderConfig(), "train": TrainConfig()}
 
@@ -34,9 +35,10 @@ class Resolved:
     stream: Stream
     method: type[Learner]
 
-    def runtime(self, team: Team | None = None, budget: Budget | None = None) -> Runtime:
+    def runtime(self, team: Team | None = None, budget: Budget | None = None, tracer: Tracer = SILENT) -> Runtime:
         """What the run computes with."""
-        return Runtime.of(self.config.device, threads=self.config.threads, team=team, budget=budget)
+        config = self.config
+        return Runtime.of(config.device, threads=config.threads, team=team, budget=budget, tracer=tracer)
 
     def learner(self, runtime: Runtime) -> Learner:
         """One that has learned nothing yet."""

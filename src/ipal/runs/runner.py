@@ -36,7 +36,7 @@ from ipal.runs.memory_plan import explained, is_out_of_memory
 from ipal.runs.progress import Progress
 from ipal.runs.resolved import Resolved, resolve
 from ipal.runs.run_folder import RunFolder
-from ipal.system.tracing import span, spanned
+from ipal.system.tracing import spanned
 
 __all__ = ["Observer", "Resolved", "Silent", "resolve", "run", "run_by_epochs"]
 
@@ -213,7 +213,7 @@ def _learn_task(stream: Stream, index: int, watch: _Watch, accuracy: str) -> Gen
     if len(progress.seconds) == index:
         progress.seconds.append(0.0)
     clock = time.perf_counter()
-    with span("preparation"):
+    with learner.tracer.span("preparation"):
         task = stream.task(index)
     for terms in learner.learn(task, first_epoch=progress.epoch):
         progress.seconds[index] += time.perf_counter() - clock
@@ -224,7 +224,7 @@ def _learn_task(stream: Stream, index: int, watch: _Watch, accuracy: str) -> Gen
     progress.seconds[index] += time.perf_counter() - clock
     watch.observer.learned(index, task, learner)
     clock = time.perf_counter()
-    with span("evaluation"):
+    with learner.tracer.span("evaluation"):
         row, clouds = evaluate(learner, stream.exams(index), accuracy)
         if clouds:
             learned = set(map(str, np.unique(task.labels).tolist()))

@@ -1,6 +1,6 @@
 """Named spans of a run, for time and memory by part; without a recorder a span costs almost nothing.
 
-    with span("encoder"):
+    with runtime.tracer.span("encoder"):
         ...
 
 Spans nest. Time counts for the innermost span only, so that all parts of a run add up to its total. The time of other
@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import wraps
 from time import perf_counter_ns
-from typing import ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,32 +24,47 @@ Path = tuple[str, ...]
 Gauge = Callable[[], int]
 """Returns the highest value since the last call."""
 
-_recorder: "Recorder | None" = None
 _SILENCE = nullcontext()
 
 
-def span(name: str) -> AbstractContextManager[None]:
-    """Context manager for a part of a run. Not around a `yield`, which would include the caller's time."""
-    return _SILENCE if _recorder is None else _recorder.span(name)
+class Tracer:
+    """Makes spans; this one records nothing."""
+
+    @property
+    def listens(self) -> bool:
+        """Whether spans are being recorded."""
+        return False
+
+    def span(self, name: str) -> AbstractContextManager[None]:
+        """Context manager for a part of a run. Not around a `yield`, which would include the caller's time."""
+        return _SILENCE
 
 
-def spanned(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorator: a span around every call of a function (not of a generator)."""
+SILENT = Tracer()
 
-    def wrap(function: Callable[P, R]) -> Callable[P, R]:
-        @wraps(function)
-        def within(*args: P.args, **kwargs: P.kwargs) -> R:
-            with span(name):
-                return function(*args, **kwargs)
+
+class Traced(Protocol):
+    """Something that has a tracer."""
+
+    @property
+    def tracer(self) -> Tracer: ...
+
+
+T = TypeVar("T", bound=Traced)
+
+
+def spanned(name: str) -> Callable[[Callable[Concatenate[T, P], R]], Callable[Concatenate[T, P], R]]:
+    """Decorator: a span around every call of a method (not of a generator), with the tracer of its object."""
+
+    def wrap(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[T, P], R]:
+        @wraps(method)
+        def within(self: T, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            with self.tracer.span(name):
+                return method(self, *args, **kwargs)
 
         return within
 
     return wrap
-
-
-def is_listening() -> bool:
-    """Whether spans are being recorded."""
-    return _recorder is not None
 
 
 @dataclass
@@ -83,7 +98,7 @@ class Lap:
         return self.recording + sum(account.nanoseconds for account in self.parts.values())
 
 
-class Recorder:
+class Recorder(Tracer):
     """Records time and peaks of gauges by span, lap by lap, for the thread that started it."""
 
     def __init__(self, gauges: Mapping[str, Gauge] | None = None, settle: Callable[[], None] | None = None) -> None:
@@ -98,18 +113,15 @@ class Recorder:
 
     @contextmanager
     def listening(self) -> Iterator["Recorder"]:
-        """Start recording; one recorder at a time."""
-        global _recorder
-        if _recorder is not None:
-            raise RuntimeError("Another recorder is listening.")
+        """Start recording: in this context, for the calling thread."""
+        if self.listens:
+            raise RuntimeError("This recorder is listening already.")
         for gauge in self._gauges.values():
             gauge()
         self._thread, self._open, self._since = threading.get_ident(), [()], perf_counter_ns()
-        _recorder = self
         try:
             yield self
         finally:
-            _recorder = None
             self._book()
             self._open = []
 
@@ -118,7 +130,13 @@ class Recorder:
         self._book()
         self.laps.append(Lap())
 
+    @property
+    def listens(self) -> bool:
+        return bool(self._open)
+
     def span(self, name: str) -> AbstractContextManager[None]:
+        if not self._open:
+            return _SILENCE
         return self._here(name) if threading.get_ident() == self._thread else self._in_background(name)
 
     @contextmanager

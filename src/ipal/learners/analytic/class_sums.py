@@ -19,7 +19,6 @@ from torch import Tensor
 from ipal.backend.distributed import ONE_PROCESS, Team
 from ipal.errors import DataError
 from ipal.learners.analytic.feature_map import pieces, take
-from ipal.system.tracing import spanned
 
 BLOCK = 1024
 """Columns of one piece of a Gram matrix: pieces above the diagonal are not computed."""
@@ -123,7 +122,6 @@ class Sums:
         pad = torch.nn.functional.pad
         return replace(self, count=pad(self.count, (0, more)), total=pad(self.total, (0, 0, 0, more)))
 
-    @spanned("sums")
     def exchanged(self, old: Rows | None, new: Rows | None, names: Sequence[str], team: Team = ONE_PROCESS) -> Self:
         """Without the old rows and with the new ones: learning, forgetting and correcting are this one operation."""
         leaving, coming = (_counted(rows, len(self.count), self.count.device) for rows in (old, new))

@@ -19,7 +19,7 @@ from torch import Tensor
 from ipal.backend.propagate import SparseProduct, Spreading
 from ipal.backend.runtime import Runtime
 from ipal.data.graph import Graph
-from ipal.system.tracing import spanned
+from ipal.system.tracing import Tracer, spanned
 
 ROWS_AT_ONCE = 4096
 BLOCK = 32
@@ -64,6 +64,10 @@ class Propagation:
     @property
     def device(self) -> torch.device:
         return self.runtime.device
+
+    @property
+    def tracer(self) -> Tracer:
+        return self.runtime.tracer
 
     @property
     def columns(self) -> int:
@@ -185,6 +189,10 @@ class FeatureMap:
     hops: tuple[int, ...]
     expansion: int
     """Number of random ReLU features; 0 for none."""
+
+    @property
+    def tracer(self) -> Tracer:
+        return self.propagation.tracer
 
     @property
     def inputs(self) -> int:

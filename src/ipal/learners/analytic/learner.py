@@ -107,8 +107,7 @@ class Analytic(Learner):
         if self.features_ is None:
             self._choose(task)
         rows = self._rows(task.graph, task.nodes, self.rows(task.labels))
-        sums = self.sums_.grown(len(self.labels_))
-        self.sums_ = sums.exchanged(None, rows, self._names, self.runtime_.team)
+        self.sums_ = self._exchanged(self.sums_.grown(len(self.labels_)), None, rows)
         self._solve(rows)
         yield from ()
 
@@ -158,6 +157,10 @@ class Analytic(Learner):
         at = torch.from_numpy(np.asarray(nodes)).to(labels.device)
         return Rows(self._map.propagated(graph), labels, self._map.expanded, at)
 
+    @spanned("sums")
+    def _exchanged(self, sums: Sums, old: Rows | None, new: Rows | None) -> Sums:
+        return sums.exchanged(old, new, self._names, self.runtime_.team)
+
     @spanned("solve")
     def _solve(self, rows: Rows | None = None) -> None:
         """The weights, from the sums. Rows just learned decide on the ridge and the calibration."""
@@ -166,7 +169,8 @@ class Analytic(Learner):
         if judges is not None and len(judges.labels) < ENOUGH_ROWS:
             judges = None
         if judges is not None and self.ridge == "auto":
-            found = choose_ridge(gram, cross, judges)
+            with self.tracer.span("choice"):
+                found = choose_ridge(gram, cross, judges)
             self.ridge_, errors = self.runtime_.team.broadcast(lambda: found)
             # Replaced, not extended: a state taken before keeps what it held.
             told = [*self.choices_["ridge"], {"chosen": self.ridge_, "errors": errors}]
@@ -287,8 +291,8 @@ class Analytic(Learner):
         if self.sums == "pooled":  # a weight changes only with all rows of its class at hand
             classes = torch.unique(taught.labels[torch.from_numpy(leaving)])
             stays = taught.where(~leaving).among(classes)
-            return self._adopt(self.sums_.exchanged(taught.among(classes), stays, self._names, self.runtime_.team))
-        return self._adopt(self.sums_.exchanged(taught.where(leaving), None, self._names, self.runtime_.team))
+            return self._adopt(self._exchanged(self.sums_, taught.among(classes), stays))
+        return self._adopt(self._exchanged(self.sums_, taught.where(leaving), None))
 
     def forget_nodes(self, data: "Data") -> Self:
         """As if the nodes had never been in the graph: the rows of all nodes that they reached are redone.
@@ -316,7 +320,7 @@ class Analytic(Learner):
             fewer = np.isin(labels.cpu().numpy(), labels.cpu().numpy()[~stays])
             moved |= fewer  # a weight changes only with all rows of its class at hand
         leaving, coming = before.where(moved), after.where(moved[stays])
-        return self._adopt(self.sums_.exchanged(leaving, coming, self._names, self.runtime_.team))
+        return self._adopt(self._exchanged(self.sums_, leaving, coming))
 
     def _adopt(self, sums: Sums) -> Self:
         """Go on with changed sums; classes without a node are no longer known."""

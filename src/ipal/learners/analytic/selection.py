@@ -34,7 +34,6 @@ from ipal.learners.analytic.ridge import (
     leverage,
     ridge_weights,
 )
-from ipal.system.tracing import spanned
 
 HOPS: tuple[tuple[int, ...], ...] = ((0,), (1,), (2,), (3,), (4,), (5,), (6,), (0, 1), (1, 2), (2, 3), (1, 2, 3))
 RIDGES = tuple(float(f"{10 ** (power / 2):.2g}") for power in range(-6, 1))
@@ -179,7 +178,6 @@ class Rehearsal:
         return errors
 
 
-@spanned("choice")
 def choose_ridge(gram: Tensor, cross: Tensor, judges: LeftOut) -> tuple[float, dict[str, float]]:
     """The smallest ridge that is about as good as the best, and the error of each."""
     gram, cross = gram[:CORNER, :CORNER].float(), cross[:CORNER].float()  # good to three digits, and fast

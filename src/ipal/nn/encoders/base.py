@@ -13,7 +13,6 @@ from ipal.backend.operators import Hidden, LayerInput, Need, Operators
 from ipal.backend.partition import ALONE, Layout
 from ipal.config import EncoderConfig
 from ipal.system import free_memory
-from ipal.system.tracing import spanned
 
 Parameters = Mapping[str, Tensor]
 """Those of one layer, by their names."""
@@ -118,16 +117,16 @@ class Encoder(nn.Module, ABC):
         """What a layer hands on, by its number and with its parameters."""
         return self.activated(self.layer(seen, p), p, is_last=number == self.num_layers - 1)
 
-    @spanned("encoder")
     def forward(self, graph: Operators) -> Tensor:
         """Embeddings of the nodes at which `graph` reads out: all of them, or a task's training nodes."""
-        first, *later = self.layers(graph.layout)
-        hidden = self.computed(0, graph.first, first)
-        for number, (block, p) in enumerate(zip(graph.later(len(later)), later, strict=True), start=1):
-            if self.training and self.dropout:
-                hidden = hidden * self._factors(hidden, graph.layout)
-            hidden = self.computed(number, Hidden(block, graph.layout, hidden), p)
-        return graph.layout.complete(hidden)
+        with graph.tracer.span("encoder"):
+            first, *later = self.layers(graph.layout)
+            hidden = self.computed(0, graph.first, first)
+            for number, (block, p) in enumerate(zip(graph.later(len(later)), later, strict=True), start=1):
+                if self.training and self.dropout:
+                    hidden = hidden * self._factors(hidden, graph.layout)
+                hidden = self.computed(number, Hidden(block, graph.layout, hidden), p)
+            return graph.layout.complete(hidden)
 
     def first_layer(self, graph: Operators) -> Tensor:
         """What the first layer gives for every node of a graph, before its activation."""
