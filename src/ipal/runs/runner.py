@@ -61,26 +61,12 @@ class Silent:
     def task(self, *_: object) -> None: ...
 
 
-def run(
-    resolved: Resolved,
-    folder: RunFolder,
-    observer: Observer,
-    *,
-    checkpoint_every: int | None = None,
-    data_root: Path | None = None,
-    runtime: Runtime | None = None,
-    machine: Machine | None = None,
-) -> dict[str, Any]:
-    """Learn the whole stream, from a checkpoint where there is one; returns the result, which is also stored."""
-    epochs = run_by_epochs(
-        resolved,
-        folder,
-        observer,
-        checkpoint_every=checkpoint_every,
-        data_root=data_root,
-        runtime=runtime,
-        machine=machine,
-    )
+def run(resolved: Resolved, folder: RunFolder, observer: Observer, **options: Any) -> dict[str, Any]:
+    """Learn the whole stream, from a checkpoint where there is one; returns the result, which is also stored.
+
+    The options are those of `run_by_epochs`.
+    """
+    epochs = run_by_epochs(resolved, folder, observer, **options)
     while True:
         try:
             next(epochs)
