@@ -40,10 +40,10 @@ class Resolved:
         config = self.config
         return Runtime.of(config.device, threads=config.threads, team=team, budget=budget, tracer=tracer)
 
-    def learner(self, runtime: Runtime) -> Learner:
+    def learner(self, runtime: Runtime | None = None) -> Learner:
         """One that has learned nothing yet."""
         learner = self.method.from_settings(_settings(self.config, self.method))
-        learner.runtime_ = runtime
+        learner.runtime_ = runtime or self.runtime()
         return learner
 
 
