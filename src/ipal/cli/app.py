@@ -21,7 +21,6 @@ from ipal.system.optional import need_extra
 from ipal.system.plugins import Registry, in_words, loaded_files, options_for
 
 if TYPE_CHECKING:
-    from ipal.backend.runtime import Runtime
     from ipal.runs.resolved import Resolved
     from ipal.system.memory_budget import Budget
 
@@ -154,7 +153,8 @@ def run(
     else:
         if folder.checkpoint.exists():
             render.note(f"This run was interrupted before; resuming {folder.path.name}")
-        _execute(resolved, runtime, folder, checkpoint_every, as_json, data_root(root))
+        options = {"checkpoint_every": checkpoint_every, "data_root": data_root(root), "runtime": runtime}
+        _execute(resolved, folder, as_json, **options)
     if html:
         from ipal.cli.report import write_page
 
@@ -188,7 +188,8 @@ def resume(
         raise CapacityError(
             "This run was started on full graphs, which the limit leaves no room for: start a run with --memory-limit."
         )
-    _execute(resolved, resolved.runtime(team, budget), folder, checkpoint_every, as_json, data_root(known_root))
+    options = {"checkpoint_every": checkpoint_every, "data_root": data_root(known_root)}
+    _execute(resolved, folder, as_json, runtime=resolved.runtime(team, budget), **options)
 
 
 @app.command()
@@ -281,24 +282,15 @@ def within_limit(resolved: "Resolved", limit: str | None) -> tuple["Resolved", "
     return replace(resolved, config=way.config), way.budget
 
 
-def _execute(
-    resolved: "Resolved",
-    runtime: "Runtime",
-    folder: RunFolder,
-    checkpoint_every: int | None,
-    as_json: bool,
-    root: Path,
-) -> None:
+def _execute(resolved: "Resolved", folder: RunFolder, as_json: bool, **options: Any) -> None:
     from ipal.runs import runner
 
     try:
         with render.ProgressBar(title=folder.path.name) as bar:
-            result = runner.run(
-                resolved, folder, bar, checkpoint_every=checkpoint_every, data_root=root, runtime=runtime
-            )
+            result = runner.run(resolved, folder, bar, **options)
     except KeyboardInterrupt:
-        options = options_for(loaded_files())
-        render.note(f"Interrupted; nothing saved is lost. Go on with: ipal resume {folder.path}{options}")
+        again = f"ipal resume {folder.path}{options_for(loaded_files())}"
+        render.note(f"Interrupted; nothing saved is lost. Go on with: {again}")
         raise typer.Exit(130) from None
     _show(folder, result, as_json)
 
