@@ -136,7 +136,7 @@ def test_the_command_makes_the_same_run(
     words = shlex.split(reproducing(config, defaults))
     reached: list[str] = []
     commands = sys.modules["ipal.cli.app"]  # under this name the package has the application itself
-    monkeypatch.setattr(commands, "_execute", lambda resolved, folder, *_: reached.append(folder.path.name))
+    monkeypatch.setattr(commands, "_execute", lambda resolved, folder, *_, **__: reached.append(folder.path.name))
     assert command(*words[1:]).code == 0
     assert reached == [RunStore(Path("runs")).folder_for(config).path.name]
     if knows_defaults:

@@ -144,14 +144,13 @@ class Team:
     # ------------------------------------------------------------------ the end
 
     def is_first_to_report(self) -> bool:
-        """Whether this process is the first to report an error; the others stay silent."""
+        """Whether this is the first report of an error by any process or thread; the others stay silent."""
         if self.store is None:
             return True
         try:
-            first = self.store.compare_set("reported", "", str(self.rank))
+            return int(self.store.add("reports", 1)) == 1
         except RuntimeError:  # the store is gone
             return True
-        return bool(first == str(self.rank).encode())
 
 
 ONE_PROCESS = Team()
