@@ -72,7 +72,11 @@ class Registry(Mapping[str, Thing], Generic[Thing]):
 
     def __getitem__(self, name: str) -> Thing:
         here = self.here() if name not in self._own else self._own
-        return here[name] if name in here else self._loaded(self._entries[name])
+        if name in here:
+            return here[name]
+        if not NAME.fullmatch(name):  # see __contains__
+            raise KeyError(name)
+        return self._loaded(self._entries[name])
 
     def __contains__(self, name: object) -> bool:
         if name in self._own or name in self._files:
