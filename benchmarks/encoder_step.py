@@ -10,8 +10,7 @@ from statistics import median
 
 import scipy.sparse as sp
 import torch
-import torch.nn.functional as F
-from timing import WIDTH, begin, cs, describe, difference, interleaved, options, ratio
+from timing import WIDTH, begin, cs, describe, difference, interleaved, options, ratio, step
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
@@ -70,13 +69,7 @@ def compare(title: str, dataset: Dataset, repeats: int) -> bool:
     x = torch.from_numpy(graph.x.toarray() if isinstance(graph.x, sp.csr_array) else graph.x)
     edge_index = torch.from_numpy(graph.edges)
 
-    def step(embed: nn.Module, *inputs: object) -> Tensor:
-        embed.zero_grad(set_to_none=True)
-        loss = F.cross_entropy(embed(*inputs), labels)
-        loss.backward()
-        return loss.detach()
-
-    sides = {"stock": lambda: step(stock, x, edge_index), "ours": lambda: step(network, ready)}
+    sides = {"stock": lambda: step(stock, labels, x, edge_index), "ours": lambda: step(network, labels, ready)}
     times = interleaved(sides, repeats)
     loss = difference([sides["ours"]()], [sides["stock"]()])
     gradient = difference([p.grad for p in network.parameters()], stock.gradients())

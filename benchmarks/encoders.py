@@ -11,9 +11,8 @@ from statistics import median
 
 import scipy.sparse as sp
 import torch
-import torch.nn.functional as F
 from encoder_step import CASES, ROUNDING
-from timing import WIDTH, begin, describe, difference, interleaved, options, ratio
+from timing import WIDTH, begin, describe, difference, interleaved, options, ratio, step
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv
 
@@ -87,13 +86,7 @@ def compare(kind: str, title: str, dataset: Dataset, repeats: int) -> bool:
     edge_index = torch.from_numpy(graph.edges)
     edge_index = edge_index[:, edge_index[1].argsort(stable=True)]
 
-    def step(embed: nn.Module, *inputs: object) -> Tensor:
-        embed.zero_grad(set_to_none=True)
-        loss = F.cross_entropy(embed(*inputs), labels)
-        loss.backward()
-        return loss.detach()
-
-    sides = {"stock": lambda: step(stock, x, edge_index), "ours": lambda: step(network, ready)}
+    sides = {"stock": lambda: step(stock, labels, x, edge_index), "ours": lambda: step(network, labels, ready)}
     times = interleaved(sides, repeats)
     loss = difference([sides["ours"]()], [sides["stock"]()])
     # Sums of all entries and of their squares: whatever the order and form of the parameters.

@@ -9,7 +9,8 @@ from statistics import median
 import numpy as np
 import scipy.sparse as sp
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from ipal.config import RunConfig
 from ipal.data.datasets import Dataset, catalog, load
@@ -49,6 +50,14 @@ def interleaved(sides: dict[str, Callable[[], object]], repeats: int) -> dict[st
             if turn:
                 times[name].append(1000 * (time.perf_counter() - start))
     return times
+
+
+def step(network: nn.Module, labels: Tensor, *inputs: object) -> Tensor:
+    """Forward and backward pass of a network whose outputs are compared with labels; the loss."""
+    network.zero_grad(set_to_none=True)
+    loss = F.cross_entropy(network(*inputs), labels)
+    loss.backward()  # type: ignore[no-untyped-call]
+    return loss.detach()
 
 
 def ratio(slow: list[float], fast: list[float]) -> float:

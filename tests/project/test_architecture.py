@@ -13,10 +13,14 @@ PAGE = (PROJECT / "docs" / "architecture.md").read_text(encoding="utf-8")
 PAGES = [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *sorted((PROJECT / "docs").glob("*.md"))]
 
 
-def test_the_picture_has_all_rooms_in_the_order_of_the_contract() -> None:
+def layers() -> list[str]:
     contracts = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
-    rooms = [name.strip().removeprefix("ipal.") for layer in layers for name in layer.split("|")]
+    found: list[str] = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
+    return found
+
+
+def test_the_picture_has_all_rooms_in_the_order_of_the_contract() -> None:
+    rooms = [name.strip().removeprefix("ipal.") for layer in layers() for name in layer.split("|")]
     assert {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()} <= set(rooms)
     drawn = [word for line in PAGE.split("```")[1].splitlines() for word in re.split(r"  +", line)]
     assert [word for word in dict.fromkeys(drawn) if word in rooms] == [room for room in rooms if room != "_version"]
@@ -33,3 +37,10 @@ def test_files_of_the_architecture_exist() -> None:
 def test_files_of_the_package_named_in_a_page_exist(page: Path) -> None:
     for name in re.findall(r"\bipal/[\w/]+\.py\b", page.read_text(encoding="utf-8")):
         assert (PROJECT / "src" / name).exists(), name
+
+
+def test_the_layout_stays_small() -> None:
+    long = [path for path in SOURCE.rglob("*.py") if len(path.read_text(encoding="utf-8").splitlines()) > 400]
+    assert long == []
+    assert len(list(SOURCE.glob("*.py"))) <= 5
+    assert len(layers()) <= 12

@@ -85,7 +85,7 @@ def predict(
         graph, at = part.graph, part.nodes
     with torch.no_grad():
         chosen = None if nodes is None else torch.from_numpy(at).to(learner.generator_.device)
-        scores, probabilities = learner.judged(graph, chosen)
+        scores, probabilities = learner.scores_and_probabilities(graph, chosen)
         best, found = scores.argmax(dim=1).cpu().numpy(), probabilities.float().cpu().numpy()
     lost = np.flatnonzero(~np.isfinite(found).all(axis=1))
     if len(lost):

@@ -28,6 +28,14 @@ def merged_pulls(importance: Parameters, anchor: Parameters, more: Parameters, t
     return merged
 
 
+def with_task(
+    importance: Parameters, anchor: Parameters, more: Parameters, theta: Parameters
+) -> tuple[Parameters, Parameters]:
+    """Importance and anchor with those of one more task: importances add up, the anchor is that of both pulls."""
+    total = {name: value + importance.get(name, 0) for name, value in more.items()}
+    return total, merged_pulls(importance, anchor, more, theta)
+
+
 KEPT = (
     PerParameter("importance", "importance of every parameter to the tasks so far", non_negative=True),
     PerParameter("anchor", "the values that parameters are pulled to"),

@@ -8,7 +8,6 @@ import dataclasses
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -17,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import ConfigDict, TypeAdapter, ValidationError, field_validator
 from pydantic.dataclasses import dataclass
-from torch import Tensor, nn
+from torch import Tensor
 
 from ipal.backend.finite import check_scores, check_tensors
 from ipal.backend.runtime import Runtime
@@ -34,7 +33,6 @@ from ipal.learners.kept import ClassStatistics, Kept, Parameters, RandomState
 from ipal.learners.settings import MethodClass
 from ipal.learners.state import State, laid_out
 from ipal.learners.values import Extents, HardExamples, Look, Remembered, Terms
-from ipal.system import plugins
 from ipal.system.tracing import Tracer
 
 if TYPE_CHECKING:  # for its name alone: importing it takes seconds
@@ -149,7 +147,7 @@ class Learner(metaclass=MethodClass):
         """The scores of a graph's nodes as probabilities."""
         return scores.softmax(dim=-1)
 
-    def judged(self, graph: Graph, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def scores_and_probabilities(self, graph: Graph, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Scores and probabilities of all nodes of a graph, or of some."""
         scores = self.scores(graph)
         probabilities = self.probabilities(scores, graph)
@@ -329,10 +327,7 @@ class Learner(metaclass=MethodClass):
         """The plain data of the state."""
         own = {name: getattr(self, f"{name}_") for name in self._own_facts()}
         always = {"method": self.name, "settings": self.settings(), "num_features": self.num_features_}
-        values = vars(self).values()
-        parts = chain(values, *(value.modules() for value in values if isinstance(value, nn.Module)))
-        made_with = plugins.record(type(self), *map(type, parts))
-        return {**always, "labels": list(self.labels_), **made_with, **own}
+        return {**always, "labels": list(self.labels_), **saved.made_with(self), **own}
 
     def load_facts(self, facts: Mapping[str, Any]) -> None:
         """Take over what `facts` gave."""

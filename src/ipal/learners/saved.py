@@ -1,17 +1,28 @@
 """A learner as a value: saved to a file, and restored from one after everything in it was checked."""
 
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from torch import nn
 
 from ipal.errors import ConfigError, StoreError
 from ipal.learners.checks import MisfitError, check_finite, check_same, check_shapes, require
 from ipal.learners.facts import check_facts
 from ipal.learners.state import State, laid_out
+from ipal.system import plugins
 
 if TYPE_CHECKING:
     from ipal.learners.base import Learner
 
 Method = TypeVar("Method", bound="Learner")
+
+
+def made_with(learner: "Learner") -> dict[str, Any]:
+    """The plugin files that define the method or a part of its network; nothing where there are none."""
+    values = vars(learner).values()
+    parts = chain(values, *(value.modules() for value in values if isinstance(value, nn.Module)))
+    return dict(plugins.record(type(learner), *map(type, parts)))
 
 
 def of_state(method: type[Method], state: State, path: str | Path, device: str) -> Method:

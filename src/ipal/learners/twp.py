@@ -99,8 +99,7 @@ class TWP(TrainedLearner[Lesson]):
 
     def end_task(self, task: Task, lesson: Lesson) -> None:
         new, theta = self._importance(task, lesson), self.parameters()
-        self.anchor_ = anchored.merged_pulls(self.importance_, self.anchor_, new, theta)
-        self.importance_ = {name: value + self.importance_.get(name, 0) for name, value in new.items()}
+        self.importance_, self.anchor_ = anchored.with_task(self.importance_, self.anchor_, new, theta)
 
     @torch.enable_grad()
     def _importance(self, task: Task, lesson: Lesson) -> Parameters:

@@ -209,9 +209,9 @@ class Analytic(Learner):
         weights = self.weights_.float()
         return torch.cat([self._map.expanded(piece, torch.float32) @ weights for piece in pieces(propagated)])
 
-    def judged(self, graph: Graph, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def scores_and_probabilities(self, graph: Graph, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
         if nodes is None:
-            return super().judged(graph)
+            return super().scores_and_probabilities(graph)
         # To expand a row costs most: only those asked for.
         scores = self._scored(self._map.propagation.rows(graph, self._map.hops, nodes))
         return scores, self.probabilities(scores, graph)
