@@ -256,6 +256,7 @@ def test_damaged_results_are_listed_as_such(command: Command, hostile: HostileFi
     ("file", "content"),
     [
         ("confusion.json", {"classes": ["a"], "after_task": [[[0, 5, 1]], []]}),
+        ("confusion.json", {"classes": ["a"], "after_task": [[[0.0, 0, 1]]]}),
         ("confusion.json", {"classes": [1], "after_task": []}),
         ("confusion.json", {"classes": ["a"], "after_task": [[["x", "y", 1]]]}),
         ("drift.json", {"unit": "x", "after_task": [{"a": {"shift": "far"}}]}),

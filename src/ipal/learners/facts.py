@@ -2,12 +2,22 @@
 
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from ipal.config import LARGEST
 from ipal.learners.checks import MisfitError
 
 MOST_LETTERS = 2**26
 """Of all labels together, each as long as the longest: as an array of strings they take four bytes each."""
+
+
+def _refuse_long(value: Any) -> Any:
+    if isinstance(value, int) and value >= 2**63:  # torch multiplies by shorter ones alone
+        raise ValueError("a whole number is too large")
+    return value
+
+
+Number = Annotated[float, Field(ge=0, le=LARGEST), BeforeValidator(_refuse_long)]
 
 
 class Facts(BaseModel):
@@ -32,13 +42,13 @@ class Facts(BaseModel):
 class TrainedFacts(Facts):
     """Also of a method that trains a network."""
 
-    learning_rate: float = Field(gt=0)
+    learning_rate: Number = Field(gt=0)
 
 
 class CountedFacts(TrainedFacts):
     """Also the number of nodes behind the importances."""
 
-    nodes: int = Field(ge=0)
+    nodes: int = Field(ge=0, lt=2**63)
 
 
 class Mapped(BaseModel):
@@ -55,14 +65,14 @@ class SumsFacts(Facts):
     """Also of a closed form."""
 
     map: Mapped
-    ridge: float = Field(ge=0)
-    scale: list[float] = Field(min_length=2, max_length=2)
+    ridge: Number
+    scale: list[Number] = Field(min_length=2, max_length=2)
     choices: dict[str, Any]
 
     @field_validator("scale")
     @classmethod
     def _check_scale(cls, scale: list[float]) -> list[float]:
-        if scale[0] <= 0 or scale[1] < 0 or scale[1] != int(scale[1]):
+        if scale[0] <= 0 or scale[1] != int(scale[1]):
             raise ValueError("a factor and a number of classes are needed")
         return scale
 

@@ -6,7 +6,7 @@ Names that a schema does not know are kept: a later version may have added them.
 from itertools import accumulate
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, StrictInt, model_validator
 
 from ipal.system.documents import Record
 
@@ -120,7 +120,7 @@ class Confusion(Record):
     model_config = ConfigDict(strict=False)  # lists stand for the tuples
     classes: list[str]
     """In the order in which they were learned."""
-    after_task: list[list[tuple[int, int, int]]]
+    after_task: list[list[tuple[StrictInt, StrictInt, StrictInt]]]
     """Place of the true class, place of the predicted class, number of nodes."""
 
     @model_validator(mode="after")

@@ -1,7 +1,8 @@
 """From a configuration to one value with all that it means: what run, bench, drift, audit and memory plan share."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -14,7 +15,7 @@ from ipal.data import datasets
 from ipal.data.datasets import Dataset
 from ipal.data.streams import STREAMS, Stream
 from ipal.errors import ConfigError, StoreError, did_you_mean, shortened
-from ipal.evaluation.metrics import ACCURACIES
+from ipal.evaluation.metrics import ACCURACIES, METRICS, Metric
 from ipal.learners import METHODS, Learner
 from ipal.learners.settings import SHARED_SETTINGS
 from ipal.runs.plugins import plugins_of
@@ -34,6 +35,7 @@ class Resolved:
     dataset: Dataset
     stream: Stream
     method: type[Learner]
+    metrics: Mapping[str, Metric]
 
     def runtime(self, team: Team | None = None, budget: Budget | None = None, tracer: Tracer = SILENT) -> Runtime:
         """What the run computes with."""
@@ -76,7 +78,12 @@ class Resolver:
             "split": tuple(map(len, stream.classes)),
             "plugins": config.plugins or plugins_of(config),
         }
-        return Resolved(config.model_copy(update=found), dataset, stream, METHODS.find(config.method))
+        config, method = config.model_copy(update=found), METHODS.find(config.method)
+        return Resolved(config, dataset, stream, method, self._metrics)
+
+    @cached_property
+    def _metrics(self) -> Mapping[str, Metric]:
+        return dict(METRICS)  # installed packages are searched once, not at every run
 
     def dataset(self, config: RunConfig) -> Dataset:
         key = config.dataset, config.protocol.edges

@@ -269,7 +269,7 @@ def _result(resolved: Resolved, learner: Learner, progress: Progress) -> dict[st
         "average_performance": average_performance(scores),
         "average_forgetting": average_forgetting(scores),
         "average_performance_curve": average_performance_curve(test),
-        "metrics": measured(scores),
+        "metrics": measured(scores, resolved.metrics),
         "before_learning": [one and one._asdict() for one in progress.before],
         "accuracy_matrix": _triangle(test),
         "per_class": progress.rows[-1].per_class,
