@@ -336,6 +336,8 @@ RESULTS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "matrix of words": put("accuracy_matrix", [["a", None], ["b", "c"]]),
     "matrix of nothing": put("accuracy_matrix", [[None, None], [None, None]]),
     "no matrix": put("accuracy_matrix", []),
+    "ragged validation": put("validation", "accuracy_matrix", [[60.0, None], [50.0, 50.0, 50.0]]),
+    "tests before learning": put("before_learning", [None, None, None]),
     "curve": put("average_performance_curve", [1.0]),
     "protocol": put("protocol", []),
     "split": put("protocol", "split", "ab"),

@@ -101,8 +101,11 @@ class Result(Record):
     @model_validator(mode="after")
     def _is_of_one_size(self) -> Self:
         tasks, classes = len(self.protocol.split), self.protocol.classes
+        validation = self.validation.accuracy_matrix
         lists: list[list[Any]] = [self.accuracy_matrix, *self.accuracy_matrix, self.average_performance_curve]
-        if any(len(one) != tasks for one in [*lists, self.timing.seconds_per_task]):
+        lists += [self.timing.seconds_per_task, *validation]
+        later: list[list[Any]] = [validation, self.before_learning]  # runs of early versions do not have them
+        if any(len(one) != tasks for one in [*lists, *filter(None, later)]):
             raise ValueError("parts of different numbers of tasks")
         if any(value is None for index, row in enumerate(self.accuracy_matrix) for value in row[: index + 1]):
             raise ValueError("a task without accuracy")
