@@ -1,4 +1,6 @@
-"""GEM and ER-GNN: which raw nodes are kept, and how they act. And the values they are kept as."""
+"""GEM, ER-GNN and Joint: which raw nodes are kept, and how they act. And the values they are kept as."""
+
+import math
 
 import numpy as np
 import pytest
@@ -9,9 +11,10 @@ from ipal.backend.operators import operators
 from ipal.backend.runtime import Runtime
 from ipal.data.graph import Graph, checked_graph
 from ipal.data.streams import Task, TaskStream
-from ipal.learners import ERGNN, GEM
+from ipal.learners import ERGNN, GEM, Joint
 from ipal.learners.ergnn import strangers_nearby
-from ipal.learners.exemplars import disjoint_union, excerpt, task_of_tensors, task_tensors, without_edges
+from ipal.learners.exemplars import disjoint_union, excerpt, grown, task_of_tensors, task_tensors, without_edges
+from ipal.learners.joint import uniform_cross_entropy
 from tests.learners.support import first_step, gradients, learn, learned, make
 
 HERE = Runtime.of()
@@ -215,3 +218,65 @@ def test_columns_without_any_entry_come_back_too() -> None:
     task = Task(Graph(x, np.array([[0, 1], [1, 0]])), np.array([0]), np.array(["a"]))
     back = task_of_tensors(task_tensors(task, torch.tensor([0]), "kept"), "kept", np.array(["a"]), 3)
     assert back.graph.x.shape == (2, 3)
+
+
+# ---------------------------------------------------------------------- all tasks so far
+
+
+def ring_tasks(*, seen: bool) -> tuple[Task, Task]:
+    """Two tasks on a ring of eight nodes, four nodes and two classes each; the second on all nodes, or on its own."""
+    edges = np.array([range(8), [*range(1, 8), 0]])
+    ring = checked_graph(np.arange(16, dtype=np.float32).reshape(8, 2), edges, undirected=True)
+    own, origin = np.arange(4), np.array([6, 1, 4, 3, 0, 5, 2, 7]) if seen else np.arange(4, 8)
+    nodes = np.flatnonzero(origin >= 4)
+    first = Task(ring.induced(own), own, own // 2, own)
+    return first, Task(ring.induced(origin), nodes, origin[nodes] // 2, origin)
+
+
+def test_a_seen_graph_takes_the_place_of_earlier_ones() -> None:
+    first, second = ring_tasks(seen=True)
+    both = grown(first, second)
+    assert both is not None
+    assert both.graph is second.graph
+    assert both.graph.num_edges == 16  # those between the tasks among them
+    assert sorted(both.nodes.tolist()) == list(range(8))
+    assert both.labels.tolist() == (second.origin[both.nodes] // 2).tolist()  # type: ignore[index]
+    again = grown(both, second)
+    assert again is not None
+    assert sorted(again.nodes.tolist()) == list(range(8))  # nobody counts twice
+
+
+def test_isolated_graphs_stay_side_by_side() -> None:
+    first, second = ring_tasks(seen=False)
+    assert grown(first, second) is None
+    both = disjoint_union(first, second)
+    assert both.graph.num_edges == 12
+    assert both.origin is not None
+    assert both.origin.tolist() == list(range(8))
+
+
+def test_joint_learns_from_the_edges_between_tasks_also_when_it_is_resumed() -> None:
+    first, second = ring_tasks(seen=True)
+    learner = learn(make(Joint, epochs=2), first)
+    resumed = make(Joint, epochs=2)
+    resumed.restore(learner.state())
+    for one in (learner, resumed):
+        learn(one, second)
+        assert one.data_.graph.num_edges == 16
+        assert len(one.data_.nodes) == 8
+    assert all(torch.equal(value, resumed.parameters()[name]) for name, value in learner.parameters().items())
+
+
+def test_uniform_cross_entropy_by_hand() -> None:
+    """Two nodes of class 0, one of class 1; K = 2. Log-probabilities: (-log 2, -log 2) and (log 0.8, log 0.2)."""
+    logits = torch.log(torch.tensor([[0.5, 0.5], [0.5, 0.5], [0.8, 0.2]]))
+    labels = torch.tensor([0, 0, 1])
+    by_hand = (math.log(2) + -(math.log(0.8) + math.log(0.2)) / 2) / 2  # each class counts once
+    assert uniform_cross_entropy(logits, labels).item() == pytest.approx(by_hand)
+
+
+def test_label_smoothing_keeps_probabilities_from_the_extremes(tiny_stream: TaskStream) -> None:
+    task = tiny_stream.task(0)
+    sharp, smooth = (learn(make(Joint, epochs=60, label_smoothing=share), task) for share in (0.0, 0.4))
+    largest = [one.scores(task.graph).softmax(dim=1).amax(dim=1)[task.nodes].mean().item() for one in (sharp, smooth)]
+    assert largest[0] > largest[1] + 0.1

@@ -25,11 +25,20 @@ def disjoint_union(a: Task, b: Task) -> Task:
     shift = a.graph.num_nodes
     indptr = np.concatenate([a.graph.indptr, b.graph.indptr[1:] + a.graph.num_edges])
     indices = np.concatenate([a.graph.indices, b.graph.indices + np.int32(shift)])
-    return Task(
-        Graph.of(x, Neighbours(indptr, indices)),
-        np.concatenate([a.nodes, b.nodes + shift]),
-        np.concatenate([a.labels, b.labels]),
-    )
+    origin = None if a.origin is None or b.origin is None else np.concatenate([a.origin, b.origin])
+    nodes, labels = np.concatenate([a.nodes, b.nodes + shift]), np.concatenate([a.labels, b.labels])
+    return Task(Graph.of(x, Neighbours(indptr, indices)), nodes, labels, origin)
+
+
+def grown(known: Task, task: Task) -> Task | None:
+    """What is known in the graph of a task that holds all its nodes, and more; None where it does not."""
+    if known.origin is None or task.origin is None or not np.isin(known.origin, task.origin).all():
+        return None
+    order = np.argsort(task.origin)
+    earlier = order[np.searchsorted(task.origin, known.origin[known.nodes], sorter=order)]
+    stays = ~np.isin(earlier, task.nodes)  # a node that comes again has its newest label
+    nodes = np.concatenate([earlier[stays], task.nodes])
+    return Task(task.graph, nodes, np.concatenate([known.labels[stays], task.labels]), task.origin)
 
 
 def excerpt(task: Task, chosen: Labels, hops: int, budget: Budget | None = None) -> Task:
@@ -86,6 +95,7 @@ def task_tensors(task: Task, rows: Tensor, group: str) -> dict[str, Tensor]:
     shape = np.array(x.shape)
     parts = {"x": x} if not isinstance(x, sp.csr_array) else _csr_parts(x)
     parts |= {"x_shape": shape, "edges": task.graph.edges, "nodes": task.nodes}
+    parts |= {} if task.origin is None else {"origin": task.origin}
     tensors = {f"{group}.{name}": torch.from_numpy(np.ascontiguousarray(part)) for name, part in parts.items()}
     return tensors | {f"{group}.labels": rows}
 
@@ -100,7 +110,9 @@ def task_of_tensors(tensors: Mapping[str, Tensor], group: str, labels: Labels, n
     require(x.dtype == np.float32 and x.shape == tuple(shape.tolist()) and x.shape[1] == num_features, wrong)
     require(edges.ndim == 2 and len(edges) == 2 and nodes.ndim == 1 and nodes.shape == rows.shape, wrong)
     require(_within(edges, x.shape[0]) and _within(nodes, x.shape[0]) and _within(rows, len(labels)), wrong)
-    return Task(Graph(x, edges), nodes, labels[rows])
+    origin = parts.get("origin")
+    require(origin is None or (origin.dtype == np.int64 and origin.shape == x.shape[:1]), wrong)
+    return Task(Graph(x, edges), nodes, labels[rows], origin)
 
 
 def _csr(parts: Mapping[str, NDArray[Any]], wrong: str, rows: int, columns: int) -> sp.csr_array:

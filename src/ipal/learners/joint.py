@@ -1,24 +1,43 @@
 """Joint: trained anew on all tasks so far at every task. The upper reference, not a continual learner.
 
-All tasks lie side by side in one graph without edges between them, as they were learned from: "each on its own
-graph, losses added", where every class counts the same. The base rate serves every task, for each one starts from
+With `protocol.train_graph=isolated` all tasks lie side by side in one graph without edges between them, as they were
+learned from: "each on its own graph, losses added", where every class counts the same. With `seen` it is trained on the
+one graph of all nodes so far, edges between tasks included. The base rate serves every task, for each one starts from
 fresh weights. Keeps everything.
 """
 
 from collections.abc import Iterable
 from typing import ClassVar, Literal
 
+from pydantic import Field
 from pydantic.dataclasses import dataclass
+from torch import Tensor
 
 from ipal.backend.batches import Batch
 from ipal.data.streams import Task
-from ipal.learners.exemplars import Nodes, disjoint_union
-from ipal.learners.trained import Lesson, TrainedLearner
+from ipal.learners.exemplars import Nodes, disjoint_union, grown
+from ipal.learners.trained import Lesson, TrainedLearner, class_weights
+from ipal.learners.values import Terms
+
+
+def uniform_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    r"""Cross-entropy with the uniform distribution over all classes, in which every class present counts the same.
+
+    .. math:: \sum_i \frac{w_{y_i}}{\sum_j w_{y_j}} \Big( -\frac{1}{K} \sum_k \log p_i(k) \Big), \quad w_c = 1 / n_c
+
+    Source: Szegedy et al. 2016, "Rethinking the Inception Architecture for Computer Vision", Sec. 7: the second part
+    of label smoothing, H(u, p).
+    """
+    weights = class_weights(logits, labels)[labels]
+    return -(logits.log_softmax(dim=1).mean(dim=1) * weights).sum() / weights.sum()
 
 
 @dataclass(kw_only=True, eq=False)
 class Joint(TrainedLearner[Lesson]):
     """Training on all tasks at once, anew at every task: the upper reference, not a continual learner."""
+
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    """Share of every target that is spread over all classes."""
 
     competing: ClassVar[Literal["seen"]] = "seen"  # type: ignore[misc]  # no setting: all classes are current
     name = "joint"
@@ -32,7 +51,8 @@ class Joint(TrainedLearner[Lesson]):
         self.data_: Task | None = None
 
     def begin_task(self, task: Task) -> None:
-        self.data_ = task if self.data_ is None else disjoint_union(self.data_, task)
+        known = self.data_
+        self.data_ = task if known is None else grown(known, task) or disjoint_union(known, task)
         self.learning_rate_ = self.train.lr_base
         self.renew_network()
 
@@ -41,3 +61,11 @@ class Joint(TrainedLearner[Lesson]):
 
     def batches(self, task: Task, epoch: int) -> Iterable[Batch]:
         return super().batches(self.data_ or task, epoch)
+
+    def loss(self, batch: Batch, lesson: Lesson) -> Terms:
+        if not self.label_smoothing:
+            return super().loss(batch, lesson)
+        logits, labels = self.head_(self.encoder_(batch.graph)), lesson.labels[batch.positions]
+        smoothing = self.label_smoothing * uniform_cross_entropy(logits, labels)
+        own = (1 - self.label_smoothing) * lesson.cross_entropy(logits, batch.positions)
+        return {"cross_entropy": own, "label_smoothing": smoothing}

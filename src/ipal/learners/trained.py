@@ -45,9 +45,13 @@ from ipal.system.tracing import spanned
 
 def balanced_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """Cross-entropy in which every class that is present counts the same, whatever its number of nodes."""
+    return F.cross_entropy(logits, labels, weight=class_weights(logits, labels))
+
+
+def class_weights(logits: Tensor, labels: Tensor) -> Tensor:
+    """1 / n of every class that is present, by which all of them count the same."""
     classes = torch.arange(logits.shape[1], device=labels.device)
-    weight = (labels[:, None] == classes).sum(dim=0).to(logits.dtype).clamp_min(1).reciprocal()
-    return F.cross_entropy(logits, labels, weight=weight)
+    return (labels[:, None] == classes).sum(dim=0).to(logits.dtype).clamp_min(1).reciprocal()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
