@@ -22,6 +22,7 @@ OTHER = {
     "fisher": "batch",
     "hops": 3,
     "kappa": 0.1,
+    "label_smoothing": 0.2,
     "loss_strength": 0.0,
     "margin": 3.0,
     "memory": 3,
@@ -105,6 +106,7 @@ RANGES = {
     "bare": [("competing", "seen", "current", "other")],
     "ewc": [("strength", 1e4, 0.0, -0.01), ("fisher", "per-node", "batch", "other")],
     "mas": [("strength", 1e4, 0.0, -0.01)],
+    "joint": [("label_smoothing", 0.0, 0.99, 1.0)],
     "lwf": [("strength", 1.0, 0.0, -0.01), ("softening", 2.0, 0.01, 0.0)],
     "gem": [("memory", 100, 1, 0), ("hops", 1, 0, -1), ("margin", 0.5, 0.0, -0.01)],
     "twp": [
