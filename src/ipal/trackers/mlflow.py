@@ -3,13 +3,14 @@
 mlflow-skinny writes to folders and servers; a database needs the full package. MLflow's telemetry is switched off.
 """
 
-import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ipal.errors import ConfigError, StoreError
 from ipal.system.optional import need_extra
@@ -33,13 +34,9 @@ UNLESS_SET = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # otherwise a missing server is retried for minutes
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
 }
-METRICS_AT_ONCE = 1000
-OTHERS_AT_ONCE = 100
-"""Most entries of one request."""
 LONGEST = 5000
 """Most characters of a tag or a parameter."""
 
-Item = TypeVar("Item")
 Numbers = dict[str, dict[int, float]]
 """By name and step."""
 
@@ -108,10 +105,13 @@ def _brought(client: "MlflowClient", record: Record) -> tuple[str, Change]:
         for step, value in points.items()
         if step not in there.get(name, {})
     ]
-    if known is not None and known.info.status == _status(record) and not missing:
+    status = "FINISHED" if record.finished else "RUNNING"
+    if known is not None and known.info.status == status and not missing:
         return known.info.run_id, "unchanged"
     run_id = _created(client, record) if known is None else known.info.run_id
     _log(client, run_id, record, missing)
+    if record.finished:
+        client.set_terminated(run_id, status, end_time=_milliseconds(record.ended))
     return run_id, change
 
 
@@ -134,14 +134,10 @@ def _metrics(client: "MlflowClient", run: "Run") -> Numbers:
 def _is_beginning(there: Numbers, here: Numbers) -> bool:
     """Whether MLflow has no other numbers than the run."""
     return all(
-        step in here.get(name, {}) and _same(value, here[name][step])
+        step in here.get(name, {}) and np.isclose(value, here[name][step], rtol=1e-12, atol=0, equal_nan=True)
         for name, values in there.items()
         for step, value in values.items()
     )
-
-
-def _same(a: float, b: float) -> bool:
-    return math.isclose(a, b, rel_tol=1e-12) or (math.isnan(a) and math.isnan(b))
 
 
 def _created(client: "MlflowClient", record: Record) -> str:
@@ -155,23 +151,13 @@ def _log(client: "MlflowClient", run_id: str, record: Record, numbers: Sequence[
     """Write settings and facts (idempotent), and these numbers."""
     from mlflow.entities import Metric, Param, RunTag
 
-    for settings in _parts(list(record.settings.items()), OTHERS_AT_ONCE):
-        client.log_batch(run_id, params=[Param(_name(name), str(value)[:LONGEST]) for name, value in settings])
-    for facts in _parts(list(record.facts.items()), OTHERS_AT_ONCE):
-        client.log_batch(run_id, tags=[RunTag(_name(name), value[:LONGEST]) for name, value in facts])
     when = _milliseconds(record.ended)
-    for some in _parts(numbers, METRICS_AT_ONCE):
-        client.log_batch(run_id, [Metric(name, value, when, step) for name, step, value in some])
-    if record.finished:
-        client.set_terminated(run_id, _status(record), end_time=when)
-
-
-def _status(record: Record) -> str:
-    return "FINISHED" if record.finished else "RUNNING"
-
-
-def _parts(items: Sequence[Item], most: int) -> Iterator[Sequence[Item]]:
-    return (items[begin : begin + most] for begin in range(0, len(items), most))
+    settings = [Param(_name(name), str(value)[:LONGEST]) for name, value in record.settings.items()]
+    facts = [RunTag(_name(name), value[:LONGEST]) for name, value in record.facts.items()]
+    metrics = [Metric(name, value, when, step) for name, step, value in numbers]
+    for kind, entries, most in (("params", settings, 100), ("tags", facts, 100), ("metrics", metrics, 1000)):
+        for begin in range(0, len(entries), most):  # the most that one request may hold
+            client.log_batch(run_id, **{kind: entries[begin : begin + most]})
 
 
 def _name(name: str) -> str:

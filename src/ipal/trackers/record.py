@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from ipal.errors import StoreError
-from ipal.evaluation.metrics import Before, Scores, matrix_of_rows, measured, stored_scores
+from ipal.evaluation.metrics import Before, Confusion, Scores, matrix_of_rows, measured, stored_scores
 from ipal.runs.records import Progress
 from ipal.runs.run_folder import RunFolder
 from ipal.system.documents import parse_json
@@ -60,7 +60,6 @@ def read(folder: RunFolder) -> Record:
     config = folder.config()
     # First the files of an unfinished run, which are removed when it ends.
     progress = _checkpointed(folder)
-    series = _of_result(folder) if folder.is_finished else _of_progress(progress)
     began, ended = _times(folder)
     environment = {name: value for name, value in folder.environment().items() if name != "data_root"}
     return Record(
@@ -71,7 +70,7 @@ def read(folder: RunFolder) -> Record:
         ended=ended,
         settings=dict(_flat(config.to_tree(full=True))),
         facts={name: str(value) for name, value in _flat(environment)},
-        series={name: points for name, points in series.items() if points},
+        series=_of_result(folder) if folder.is_finished else _of_progress(progress),
     )
 
 
@@ -79,11 +78,13 @@ def read(folder: RunFolder) -> Record:
 
 
 def _of_result(folder: RunFolder) -> Series:
-    result, drift, confusion = folder.result(), folder.drift(), folder.confusion()
-    rows = [[score for score in row if score is not None] for row in result["accuracy_matrix"]]
-    moved = [] if drift is None else drift["after_task"]
+    result, drift = folder.result(), folder.drift()
+    after_task = stored_scores(result, folder.confusion())
+    before_last: list[dict[str, float]] = [{}] * (len(after_task) - 1)
+    recalls = [_recalls(scores.confusion) for scores in after_task if scores.confusion is not None]
+    moved = drift["after_task"] if drift else []
     shifts = [{name: one["shift"] for name, one in after.items()} for after in moved]
-    last, timing = len(rows), result["timing"]
+    timing = result["timing"]
     costs = {
         "evaluation_seconds": timing["evaluation_seconds"],
         "total_seconds": timing["total_seconds"],
@@ -93,12 +94,12 @@ def _of_result(folder: RunFolder) -> Series:
     }
     return {
         **_losses(folder.history()),
-        **_accuracies(rows),
-        **_metrics([measured(scores) for scores in stored_scores(result, confusion)[:-1]] + [result["metrics"]]),
-        **_by_class("recall", _recalls(confusion) or {last: result.get("per_class", {})}),
-        **_by_class("drift", dict(enumerate(shifts, start=1))),
-        "cost/task_seconds": _counted(timing["seconds_per_task"]),
-        **{f"cost/{name}": [MetricPoint(last, float(value))] for name, value in costs.items()},
+        **_accuracies([[score for score in row if score is not None] for row in result["accuracy_matrix"]]),
+        **_series("score/", [*map(measured, after_task[:-1]), result["metrics"]]),
+        **_series("recall/class_", recalls or [*before_last, result.get("per_class", {})]),
+        **_series("drift/class_", shifts),
+        **_task_seconds(timing["seconds_per_task"]),
+        **_series("cost/", [*before_last, costs]),
     }
 
 
@@ -113,69 +114,43 @@ def _of_progress(progress: Mapping[str, Any]) -> Series:
     return {
         **_losses(progress.get("history", [])),
         **_accuracies([row["test"] for row in rows]),
-        **_metrics(map(measured, so_far)),
-        **_by_class("recall", {step: row["per_class"] for step, row in enumerate(rows, start=1)}),
-        "cost/task_seconds": _counted(progress.get("seconds", [])[: len(rows)]),
+        **_series("score/", map(measured, so_far)),
+        **_series("recall/class_", [row["per_class"] for row in rows]),
+        **_task_seconds(progress.get("seconds", [])[: len(rows)]),
     }
+
+
+def _series(prefix: str, by_step: Iterable[Mapping[str, float | None]], start: int = 1) -> Series:
+    """The values of each name over the steps; what was not measured (None) is left out."""
+    series: Series = {}
+    for step, values in enumerate(by_step, start):
+        for name, value in values.items():
+            if value is not None:
+                series.setdefault(f"{prefix}{name}", []).append(MetricPoint(step, float(value)))
+    return series
 
 
 def _losses(history: list[dict[str, float]]) -> Series:
-    names = dict.fromkeys(name for row in history for name in row if name not in {"task", "epoch"})
-    return {
-        f"loss/{name}": [MetricPoint(step, row[name]) for step, row in enumerate(history) if name in row]
-        for name in names
-    }
+    terms = [{name: value for name, value in row.items() if name not in {"task", "epoch"}} for row in history]
+    return _series("loss/", terms, start=0)
 
 
 def _accuracies(rows: list[list[float]]) -> Series:
     """On each task, after each task."""
-    return {
-        f"accuracy/task_{task + 1}": [
-            MetricPoint(t, row[task]) for t, row in enumerate(rows, start=1) if task < len(row)
-        ]
-        for task in range(len(rows))
-    }
+    return _series("accuracy/task_", [{str(task): score for task, score in enumerate(row, 1)} for row in rows])
 
 
-def _metrics(after_task: Iterable[Mapping[str, float | None]]) -> Series:
-    """Every metric after each task, as far as it is defined."""
-    series: Series = {}
-    for step, values in enumerate(after_task, start=1):
-        for name, value in values.items():
-            if value is not None:
-                series.setdefault(f"score/{name}", []).append(MetricPoint(step, value))
-    return series
+def _task_seconds(values: Iterable[float]) -> Series:
+    return _series("cost/", [{"task_seconds": value} for value in values])
 
 
-def _recalls(confusion: Mapping[str, Any] | None) -> dict[int, dict[str, float]]:
-    """Percent of each class's test nodes that were taken for it, after each task."""
-    recalls: dict[int, dict[str, float]] = {}
-    for step, pairs in enumerate([] if confusion is None else confusion["after_task"], start=1):
-        total, right = dict[int, int](), dict[int, int]()
-        for true, predicted, count in pairs:
-            total[true] = total.get(true, 0) + count
-            right[true] = right.get(true, 0) + count * (true == predicted)
-        names = (confusion or {})["classes"]
-        recalls[step] = {names[place]: 100.0 * right[place] / number for place, number in total.items() if number}
-    return recalls
+def _recalls(confusion: Confusion) -> dict[str, float]:
+    """Percent of each class's test nodes that were taken for it."""
+    totals = {name: sum(found.values()) for name, found in confusion.items()}
+    return {name: 100.0 * confusion[name].get(name, 0) / total for name, total in totals.items() if total}
 
 
-def _by_class(group: str, after_task: Mapping[int, Mapping[str, float | None]]) -> Series:
-    """What could not be measured (None) is left out: of one node there is no spread to measure by."""
-    series: Series = {}
-    for step, values in after_task.items():
-        for name, value in values.items():
-            if value is None:
-                continue
-            series.setdefault(f"{group}/class_{name}", []).append(MetricPoint(step, value))
-    return series
-
-
-def _counted(values: Any) -> list[MetricPoint]:
-    return [MetricPoint(step, float(value)) for step, value in enumerate(values, start=1)]
-
-
-# ---------------------------------------------------------------------- what stands around them
+# ---------------------------------------------------------------------- settings, times, checkpoint
 
 
 def _checkpointed(folder: RunFolder) -> dict[str, Any]:
