@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ipal.report.page import make_page
-from ipal.report.page.confusion import Mixing, hits, mixing, task_counts
+from ipal.report.page.confusion import Mixing, counted, grouped, mixing, shares
 from tests.report.page_support import CONFUSION, Parsed, closer_look, parse, write_whole_run
 
 HOSTILE = (
@@ -229,10 +229,10 @@ def test_colours_have_contrast(theme: dict[str, str]):
 
 
 def test_recall_and_confusion_worked_by_hand():
-    rows = [(true, predicted, count) for true, predicted, count in CONFUSION[2]]
-    split = [2, 1, 1]
-    assert {place: one.recall for place, one in hits(rows).items()} == {0: 60.0, 1: 60.0, 2: 90.0, 3: 70.0}
-    assert task_counts(rows, split, 3) == [[13, 0, 7], [0, 9, 1], [3, 0, 7]]
+    counts, task = counted([(true, predicted, count) for true, predicted, count in CONFUSION[2]], 4), [0, 0, 1, 2]
+    assert [row[place] for place, row in enumerate(shares(counts))] == [60.0, 60.0, 90.0, 70.0]
+    assert grouped(counts, task, 3).tolist() == [[13, 0, 7], [0, 9, 1], [3, 0, 7]]
     # Of 30 old nodes 8 are taken for the new class and 1 for another old one; of 10 new ones 3 for an old one.
-    assert mixing(rows, split, 2) == Mixing(100 * 8 / 30, 30.0, 100 / 30, 0.0)
-    assert mixing([(0, 0, 9), (0, 1, 1)], split, 0) == Mixing(None, 0.0, None, 10.0)
+    assert mixing(counts, [one == 2 for one in task]) == Mixing(100 * 8 / 30, 30.0, 100 / 30, 0.0)
+    assert mixing(counted([(0, 0, 9), (0, 1, 1)], 2), [True, True]) == Mixing(None, 0.0, None, 10.0)
+    assert shares(counted([(0, 0, 1)], 2))[1] == [None, None], "a class without test nodes"

@@ -2,14 +2,16 @@
 
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from ipal.config import batch_in_words
 from ipal.errors import ConfigError, did_you_mean
-from ipal.report import figures, tables
+from ipal.report import figures, paper, tables
 from ipal.report.collect import (
     PROTOCOL_FIELDS,
     Bench,
@@ -20,9 +22,9 @@ from ipal.report.collect import (
     read_search,
     usual,
 )
+from ipal.report.statistics import listed
 from ipal.system.files import make_folder, write_atomically
 
-EXEMPLARS = "† stores raw nodes of earlier tasks."
 RANKS = "Best in bold, second underlined; Joint, the upper reference, is not ranked."
 OPENING = "<!-- ipal report: "
 # Marks are at the start of a line, so that a page can also mention them.
@@ -61,21 +63,23 @@ def make_report(
 
 def blocks(benches: Sequence[Bench], runs: Path) -> dict[str, str]:
     """Every table as Markdown with caption, commands and remarks, by its key in a page."""
-    texts = {}
-    for kind in ("table1", "table2"):
-        if chosen := [bench for bench in benches if bench.manifest.kind == kind]:
-            texts[kind] = _block(tables.wide(chosen), chosen, caption(chosen), legend(chosen))
+    texts = {
+        kind: _block(tables.wide(chosen), chosen, caption(chosen), legend(chosen))
+        for kind, chosen in of_paper(benches).items()
+    }
+    beside = (
+        f"AP against {paper.title(paper.OURS)}: mean of the differences at equal seeds, with Student's 95 % interval."
+    )
     for bench in benches:
         if points := read_search(bench.manifest, runs):
             text = f"{bench.title}: what settings were chosen from, by mean AP on validation nodes over seeds, in %."
             texts[f"{bench.name}.search"] = _block(tables.search(points), [bench], text, "Best of each row in bold.")
         if bench.manifest.kind == "figure6":
             continue
-        beside = "AP against IPAL: mean of the differences at equal seeds, with Student's 95 % interval."
-        text = f"{bench.title}. {caption([bench])} {beside}"
-        texts[bench.name] = _block(tables.details(bench), [bench], text, legend([bench]))
-        text = f"{bench.title}: all metrics of a run. {caption([bench])}"
-        texts[f"{bench.name}.metrics"] = _block(tables.metrics(bench), [bench], text, legend([bench]))
+        measured, signs = caption([bench]), legend([bench])
+        texts[bench.name] = _block(tables.details(bench), [bench], f"{bench.title}. {measured} {beside}", signs)
+        text = f"{bench.title}: all metrics of a run. {measured}"
+        texts[f"{bench.name}.metrics"] = _block(tables.metrics(bench), [bench], text, signs)
         machines = "; ".join(sorted({run.machine for row in bench.rows for run in row.runs}))
         text = f"{bench.title}: time and memory of a run, mean over {_seeds(bench)}. Measured on: {machines}."
         texts[f"{bench.name}.cost"] = _block(tables.cost(bench), [bench], text, legend([bench], ranked=False))
@@ -83,6 +87,12 @@ def blocks(benches: Sequence[Bench], runs: Path) -> dict[str, str]:
     text = "The paper's numbers (Tables 1 and 2) beside ours, in %. A reason is given only where it was measured."
     texts["reproducibility"] = _block(tables.reproducibility(compared), compared, text, "")
     return texts
+
+
+def of_paper(benches: Sequence[Bench]) -> dict[str, list[Bench]]:
+    """The benches of each of the paper's tables, where there are any."""
+    kinds = {kind: [bench for bench in benches if bench.manifest.kind == kind] for kind in ("table1", "table2")}
+    return {kind: chosen for kind, chosen in kinds.items() if chosen}
 
 
 def caption(benches: Sequence[Bench]) -> str:
@@ -104,7 +114,7 @@ def caption(benches: Sequence[Bench]) -> str:
 def legend(benches: Sequence[Bench], ranked: bool = True) -> str:
     """What the signs of the table mean."""
     stored = any(row.entry.stores_exemplars for bench in benches for row in bench.rows)
-    return " ".join([EXEMPLARS] * stored + [RANKS] * ranked)
+    return " ".join([tables.EXEMPLARS] * stored + [RANKS] * ranked)
 
 
 def remarks(benches: Sequence[Bench]) -> list[str]:
@@ -135,12 +145,8 @@ def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
 
 def _seeds(*benches: Bench) -> str:
     """`5 seeds (0 to 4)`."""
-    texts = []
-    for seeds in dict.fromkeys(bench.manifest.seeds for bench in benches):
-        in_a_row = len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[-1] + 1))
-        named = f"{seeds[0]} to {seeds[-1]}" if in_a_row else ", ".join(map(str, seeds))
-        texts.append(f"{len(seeds)} {'seed' if len(seeds) == 1 else 'seeds'} ({named})")
-    return " or ".join(texts)
+    every = dict.fromkeys(bench.manifest.seeds for bench in benches)
+    return " or ".join(f"{len(seeds)} seed{'s' * (len(seeds) != 1)} ({listed(seeds)})" for seeds in every)
 
 
 def _block(table: tables.ReportTable, benches: Sequence[Bench], text: str, signs: str) -> str:
@@ -163,12 +169,11 @@ def _wrap(text: str, indent: str = "") -> str:
 def _write_tables(out: Path, benches: Sequence[Bench], texts: Mapping[str, str]) -> list[Path]:
     make_folder(out)
     contents = {}
-    for kind in ("table1", "table2"):
-        if chosen := [bench for bench in benches if bench.manifest.kind == kind]:
-            contents[f"{kind}.md"] = texts[kind] + "\n"
-            text = f"{caption(chosen)} {legend(chosen)}"
-            contents[f"{kind}.tex"] = tables.latex(tables.wide(chosen), text, f"tab:{kind}", remarks(chosen))
-            contents[f"{kind}.csv"] = tables.to_csv(tables.numbers(chosen))
+    for kind, chosen in of_paper(benches).items():
+        text = f"{caption(chosen)} {legend(chosen)}"
+        contents[f"{kind}.md"] = texts[kind] + "\n"
+        contents[f"{kind}.tex"] = tables.latex(tables.wide(chosen), text, f"tab:{kind}", remarks(chosen))
+        contents[f"{kind}.csv"] = tables.to_csv(tables.numbers(chosen))
     for bench in benches:
         files = {"details": bench.name, **{what: f"{bench.name}.{what}" for what in ("metrics", "cost", "search")}}
         contents |= {f"{what}-{bench.name}.md": texts[key] + "\n" for what, key in files.items() if key in texts}
@@ -179,16 +184,16 @@ def _write_tables(out: Path, benches: Sequence[Bench], texts: Mapping[str, str])
 
 
 def _write_figures(folder: Path, benches: Sequence[Bench], runs: Path) -> list[Path]:
-    written = []
+    drawings: dict[str, Callable[[], Figure | None]] = {}
     for bench in benches:
         if bench.manifest.kind == "table1":
-            draw = partial(figures.learning_dynamics, bench)
-            written += figures.write_figure(folder / f"figure4-{bench.name}", draw)
-            written += figures.write_figure(folder / f"cost-{bench.name}", partial(figures.cost_plot, bench))
+            drawings[f"figure4-{bench.name}"] = partial(figures.learning_dynamics, bench)
+            drawings[f"cost-{bench.name}"] = partial(figures.cost_plot, bench)
         if bench.manifest.kind == "table2":
-            written += figures.write_figure(folder / f"figure3-{bench.name}", partial(figures.heat_maps, bench))
+            drawings[f"figure3-{bench.name}"] = partial(figures.heat_maps, bench)
     grids = [(bench.title, read_grids(bench.manifest, runs)) for bench in benches if bench.manifest.kind == "figure6"]
-    return written + figures.write_figure(folder / "figure6", partial(figures.gamma_curves, grids))
+    drawings["figure6"] = partial(figures.gamma_curves, grids)
+    return [path for name, draw in drawings.items() for path in figures.write_figure(folder / name, draw)]
 
 
 def _index(written: Sequence[Path], out: Path, benches: Sequence[Bench]) -> str:

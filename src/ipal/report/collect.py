@@ -54,6 +54,8 @@ class Run:
     machine: str
     data_remark: str
     """The remark that every result on this graph carries."""
+    is_upper_reference: bool
+    """Whether its method keeps all tasks: it bounds the others from above, so it is not ranked."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +69,12 @@ class ReportRow:
     @property
     def key(self) -> str:
         """The method's name without signs if the row is the plain method, else the row's label."""
-        plain = plain_name(self.entry.label)
-        return plain if plain == plain_name(self.entry.method) or plain in paper.METHODS else self.entry.label
+        plain = paper.plain_name(self.entry.label)
+        return plain if plain == paper.plain_name(self.entry.method) or plain in paper.METHODS else self.entry.label
 
     @property
     def title(self) -> str:
-        return paper.METHODS.get(self.key, self.entry.label)
+        return paper.title(self.entry.label)
 
     @property
     def marked_title(self) -> str:
@@ -80,7 +82,12 @@ class ReportRow:
 
     @property
     def is_upper_reference(self) -> bool:
-        return plain_name(self.entry.method) == "joint"
+        return any(run.is_upper_reference for run in self.runs)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether its method is the paper's own, whole or a part of it."""
+        return paper.plain_name(self.entry.method) == paper.OURS
 
     @property
     def switch(self) -> str:
@@ -131,15 +138,14 @@ class Bench:
         return not row.runs or protocol_of(row) == self.protocol
 
     def find(self, switch: str) -> ReportRow | None:
-        """IPAL's row with this switch and runs to show."""
-        rows = [row for row in self.rows if plain_name(row.entry.method) == "ipal" and row.runs]
-        return next((row for row in rows if row.switch == switch), None)
+        """The row of the paper's method with this switch and runs to show."""
+        return next((row for row in self.rows if row.is_ours and row.runs and row.switch == switch), None)
 
     @property
     def reference(self) -> ReportRow | None:
-        """The row of IPAL that the others are compared with: the whole method before its variants."""
-        rows = [row for row in self.rows if plain_name(row.entry.method) == "ipal"]
-        return min(rows, key=lambda row: (row.switch != "", row.key != "ipal"), default=None)
+        """The row of the paper's method that the others are compared with: the whole one before its variants."""
+        rows = [row for row in self.rows if row.is_ours]
+        return min(rows, key=lambda row: (row.switch != "", row.key != paper.OURS), default=None)
 
 
 @dataclass(frozen=True)
@@ -149,11 +155,6 @@ class Grid:
     label: str
     points: tuple[tuple[float, tuple[float, ...]], ...]
     """gamma, and the validation AP of every seed."""
-
-
-def plain_name(name: str) -> str:
-    """`ER-GNN`, `er_gnn` and `ergnn` are one method."""
-    return "".join(filter(str.isalnum, name.lower()))
 
 
 def protocol_of(row: ReportRow) -> dict[str, Any]:
@@ -211,10 +212,10 @@ def read_grids(manifest: Manifest, runs: Path) -> list[Grid]:
     lines: dict[str, dict[float, tuple[float, ...]]] = {}
     for entry in manifest.entries:
         for point in entry.tried:
-            gamma = point.settings.get("ipal.gamma")
+            gamma = point.settings.get(paper.GAMMA)
             scores = tuple(_validation_scores(runs, point.runs))
             if isinstance(gamma, int | float) and scores:
-                others = {name: value for name, value in point.settings.items() if name != "ipal.gamma"}
+                others = {name: value for name, value in point.settings.items() if name != paper.GAMMA}
                 label = ", ".join([entry.label, *(f"{name}={value}" for name, value in sorted(others.items()))])
                 lines.setdefault(label, {})[float(gamma)] = scores
     return [Grid(label, tuple(sorted(points.items()))) for label, points in lines.items()]
@@ -257,6 +258,7 @@ def read_run(folder: RunFolder) -> Run:
         retained_bytes=float(result["retained"]["bytes"]),
         machine=_machine(folder),
         data_remark=str(result["data"]["remark"] or ""),
+        is_upper_reference=paper.plain_name(result["method"]) == paper.UPPER_REFERENCE,
     )
 
 

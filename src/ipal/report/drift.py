@@ -1,7 +1,5 @@
 """Tables and figures of drift, from what `ipal drift` has measured and stored."""
 
-import csv
-import io
 import json
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +18,7 @@ from pydantic import Field, model_validator
 from ipal.errors import DataError, StoreError
 from ipal.report import paper, tables
 from ipal.report.figures import DPI, write_figure
-from ipal.report.statistics import paired_interval, spread
+from ipal.report.statistics import how_many, paired_interval, spread
 from ipal.report.styles import COLOURS, mark_for
 from ipal.system.arrays import read_npz
 from ipal.system.documents import Record, read_json
@@ -56,7 +54,7 @@ class Measurement:
 
     @property
     def title(self) -> str:
-        return paper.METHODS.get(self.method, self.method)
+        return paper.title(self.method)
 
     def mean(self, measure: str, part: str = "steps") -> float:
         return float(np.mean([row[measure] for row in self.facts[part]]))
@@ -118,7 +116,7 @@ def make_report(paths: Sequence[Path], out: Path, command: str) -> tuple[dict[st
     drawn = {one.method: one for one in reversed(every)}  # the first seed of each method
     shown = list(reversed(drawn.values()))
     figures: dict[str, Callable[[], Figure | None]] = {"kl-by-task": partial(kl_curves, every)}
-    figures |= {"figure1": partial(planes, shown), "figure5": partial(hard_examples, drawn.get("ipal"))}
+    figures |= {"figure1": partial(planes, shown), "figure5": partial(hard_examples, drawn.get(paper.OURS))}
     images = [path for name, draw in figures.items() for path in write_figure(out / name, draw)]
     page = [
         "# Drift of old classes' features",
@@ -128,7 +126,11 @@ def make_report(paths: Sequence[Path], out: Path, command: str) -> tuple[dict[st
         *("\n".join(f"- {line}" for line in lines) for lines in (verdicts(numbers), about_hard(numbers)) if lines),
         *(f"![{path.stem}]({path.name})" for path in images if path.suffix == ".png"),
     ]
-    texts = {"drift.md": "\n\n".join(page) + "\n", "drift.csv": _csv(_rows(numbers)), "steps.csv": _csv(_steps(every))}
+    texts = {
+        "drift.md": "\n\n".join(page) + "\n",
+        "drift.csv": tables.to_csv(_rows(numbers)),
+        "steps.csv": tables.to_csv(_steps(every)),
+    }
     for name, text in texts.items():
         write_atomically(out / name, text)
     return numbers, [*(out / name for name in texts), *images]
@@ -148,13 +150,12 @@ def summary(every: Sequence[Measurement]) -> dict[str, Any]:
             rows = [one.facts["hard"] for one in mine]
             hard = {name: np.mean([row[name] for row in rows], axis=0).tolist() for name in rows[0]}
     ridge, seeds = every[0].facts["ridge"], sorted({one.seed for one in every})
-    both = {"pr", "pcl"} <= methods.keys()
-    compared = [_compare(every, measure) for measure in COMPARED] if both else []
+    compared = [_compare(every, measure) for measure in COMPARED] if methods.keys() >= set(paper.THEOREM1) else []
     return {"ridge": ridge, "seeds": seeds, "methods": methods, "comparison": compared, "hard": hard}
 
 
 def _compare(every: Sequence[Measurement], measure: str) -> dict[str, Any]:
-    pr, pcl = ({one.seed: one for one in every if one.method == name} for name in ("pr", "pcl"))
+    pr, pcl = ({one.seed: one for one in every if one.method == name} for name in paper.THEOREM1)
     interval = paired_interval(*({seed: one.mean(measure) for seed, one in each.items()} for each in (pr, pcl)))
     rows = [
         {(one.seed, row["task"], row["class"]): row[measure] for one in each.values() for row in one.facts["steps"]}
@@ -189,8 +190,7 @@ def table(numbers: Mapping[str, Any]) -> tables.ReportTable:
     names = {"average_performance": "AP, %", **MEASURES, "kl_stream": "KL, base task to last"}
     methods = numbers["methods"]
     rows = [(title, *(number(**one[key]) for one in methods.values())) for key, title in names.items()]
-    columns = ("measure", *(paper.METHODS.get(name, name) for name in methods))
-    return tables.ReportTable(columns, tuple(tuple(map(tables.ReportCell, row)) for row in rows))
+    return tables.report_table(("measure", *map(paper.title, methods)), rows)
 
 
 def verdicts(numbers: Mapping[str, Any]) -> list[str]:
@@ -235,14 +235,6 @@ def _rows(numbers: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _steps(every: Sequence[Measurement]) -> Iterator[dict[str, Any]]:
     for one in every:
         yield from ({"method": one.method, "seed": one.seed, **row} for row in one.facts["steps"])
-
-
-def _csv(rows: Iterator[dict[str, Any]]) -> str:
-    listed, text = list(rows), io.StringIO()
-    writer = csv.DictWriter(text, list(listed[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(listed)
-    return text.getvalue()
 
 
 def kl_curves(every: Sequence[Measurement]) -> Figure:
@@ -348,5 +340,4 @@ def _dataset(one: Measurement) -> str:
 
 
 def _seeds(every: Sequence[Measurement]) -> str:
-    count = len({one.seed for one in every})
-    return f"{count} seeds" if count > 1 else "one seed"
+    return how_many(one.seed for one in every)

@@ -16,7 +16,7 @@ from matplotlib.ticker import LogFormatter
 
 from ipal.report import paper
 from ipal.report.collect import Bench, Grid, ReportRow
-from ipal.report.statistics import spread
+from ipal.report.statistics import how_many, spread
 from ipal.report.styles import label_points, mark_for, spread_out
 from ipal.report.tables import pretty
 from ipal.system.files import make_folder, write_atomically
@@ -29,11 +29,6 @@ STYLE = {
     "axes.spines.right": False,
     "svg.hashsalt": "ipal",  # names inside the file are drawn at random otherwise
     "savefig.dpi": DPI,
-}
-HEAT_MAPS = {
-    "ipal.node_weights=uniform": "Mean prototypes",
-    "ipal.distillation=fd": "Feature distillation",
-    "": "IPAL",
 }
 
 
@@ -61,7 +56,7 @@ def _blank(width: float, height: float) -> Figure:
 
 def heat_maps(bench: Bench) -> Figure | None:
     """Figure 3: accuracy on each task after each task, mean over seeds, on one scale for all panels."""
-    rows = {title: row for switch, title in HEAT_MAPS.items() if (row := bench.find(switch))}
+    rows = {title: row for switch, title in paper.FIGURE3.items() if (row := bench.find(switch))}
     if not rows:
         return None
     means = {title: np.mean([run.matrix for run in row.runs], axis=0) for title, row in rows.items()}
@@ -105,23 +100,25 @@ def learning_dynamics(bench: Bench) -> Figure | None:
     tasks = max(map(len, curves))
     for row, curve in zip(rows, curves, strict=True):
         mark, steps = mark_for(row.key, [row.key for row in rows]), np.arange(1, len(curve) + 1)
-        front = 3 if row.key == "ipal" else 2
+        front = 3 if row.key == paper.OURS else 2
         axes.plot(
             steps, curve, color=mark.colour, linestyle=mark.dash, linewidth=mark.width, marker=mark.marker,
-            markersize=9 if row.key == "ipal" else 5, zorder=front,
+            markersize=9 if row.key == paper.OURS else 5, zorder=front,
         )  # fmt: skip
-        if row.key == "ipal" and len(row.runs) > 1:
+        if row.key == paper.OURS and len(row.runs) > 1:
             deviation = np.std([run.curve for run in row.runs], axis=0, ddof=1)
             axes.fill_between(steps, curve - deviation, curve + deviation, color="0.85", zorder=1, linewidth=0)
     axes.set(xlim=(0.9, tasks + 0.06 * max(tasks - 1, 1)), xticks=range(1, tasks + 1), ylabel="AP on test nodes, %")
-    axes.set(xlabel="tasks learned", title=f"{bench.title}: AP after each task (mean of {_seeds(bench)})")
+    axes.set(
+        xlabel="tasks learned", title=f"{bench.title}: AP after each task (mean of {how_many(bench.manifest.seeds)})"
+    )
     axes.grid(axis="y", color="0.9", linewidth=0.6)
     low, high = axes.get_ylim()
     gap = (high - low) * (1.3 * 8 / 72) / (0.81 * 4.6)
     places = spread_out([float(curve[-1]) for curve in curves], gap, low + gap / 2, high - gap / 2)
     beside = axes.get_yaxis_transform()  # across in shares of the panel, up in the data's units
     for row, curve, place in zip(rows, curves, places, strict=True):
-        mark, weight = mark_for(row.key, [row.key for row in rows]), "bold" if row.key == "ipal" else "normal"
+        mark, weight = mark_for(row.key, [row.key for row in rows]), "bold" if row.key == paper.OURS else "normal"
         thin: dict[str, Any] = {"transform": beside, "clip_on": False, "color": mark.colour}
         axes.plot([0.985, 1.03], [curve[-1], place], linewidth=0.6, **thin)
         axes.plot([1.035, 1.105], [place, place], linestyle=mark.dash, linewidth=mark.width, **thin)
@@ -147,7 +144,7 @@ def gamma_curves(panels: Sequence[tuple[str, Sequence[Grid]]]) -> Figure | None:
             means, bars = [score.mean for score in scores], [score.deviation or 0.0 for score in scores]
             best = int(np.argmax(means))
             found = f"highest at γ = {gammas[best]:g}: {pretty(scores[best])}"
-            mark = mark_for("ipal" if index == 0 else grid.label, [grid.label for grid in grids])
+            mark = mark_for(paper.OURS if index == 0 else grid.label, [grid.label for grid in grids])
             axes.errorbar(
                 gammas, means, bars, color=mark.colour, linestyle=mark.dash, marker="o", markersize=4, capsize=2,
                 linewidth=1.2, label=f"{grid.label}: {found}",
@@ -185,7 +182,7 @@ def cost_plot(bench: Bench) -> Figure | None:
         mark = mark_for(row.key, [row.key for row in rows])
         seconds = max(float(np.mean(row.over_runs("seconds"))), 1e-3)
         performance = float(np.mean(list(row.by_seed("AP").values())))
-        is_ours = row.key == "ipal"
+        is_ours = row.key == paper.OURS
         axes.plot(
             seconds, performance, marker=mark.marker, color=mark.colour, markersize=12 if is_ours else 7,
             markeredgecolor="black", markeredgewidth=0.5, linestyle="",
@@ -194,7 +191,7 @@ def cost_plot(bench: Bench) -> Figure | None:
     _logarithmic(axes)
     axes.margins(x=0.12, y=0.12)
     axes.set(xlabel="seconds a run (logarithmic)", ylabel="AP on test nodes, %")
-    axes.set_title(f"{bench.title}: AP against time (mean of {_seeds(bench)}; † stores raw nodes)")
+    axes.set_title(f"{bench.title}: AP against time (mean of {how_many(bench.manifest.seeds)}; † stores raw nodes)")
     axes.grid(color="0.92", linewidth=0.6)
     label_points(axes, points)
     return figure
@@ -210,11 +207,6 @@ def _logarithmic(axes: Axes) -> None:
 def _short(row: ReportRow) -> str:
     """A label shortened to fit."""
     return row.marked_title if len(row.marked_title) <= 26 else row.marked_title[:25] + "…"
-
-
-def _seeds(bench: Bench) -> str:
-    count = len(bench.manifest.seeds)
-    return f"{count} seeds" if count > 1 else "one seed"
 
 
 def _mean_curve(row: ReportRow) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":

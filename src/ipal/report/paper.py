@@ -1,5 +1,6 @@
-"""What the paper prints (Tables 1 and 2), under the names of our datasets and methods. Data only."""
+"""What the paper prints (Tables 1 and 2), under the names of our datasets and methods."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 
@@ -31,6 +32,10 @@ METHODS = {
     "ncm": "NCM",
     "slda": "SLDA",
 }
+OURS = "ipal"
+"""The paper's own method: others are compared with it, and figures bring it out."""
+UPPER_REFERENCE = "joint"
+"""Bounds the others from above, so it is not ranked."""
 DATASETS = {"cs": "CS-CL", "corafull": "CoraFull-CL", "arxiv": "Arxiv-CL", "reddit": "Reddit-CL"}
 SPLITS = {
     "cs": [5, 2, 2, 2, 2, 2],
@@ -39,8 +44,16 @@ SPLITS = {
     "reddit": [20, 5, 5, 5, 5],
 }
 PROTOCOL = {"train_graph": "isolated", "test_graph": "isolated", "visibility": "transductive"}
-GAMMA_RANGE = (0.1, 1.0)
-"""Figure 6: the grid of the weighting factor."""
+FIGURE3 = {
+    "ipal.node_weights=uniform": "Mean prototypes",
+    "ipal.distillation=fd": "Feature distillation",
+    "": "IPAL",
+}
+"""The panels by the switch in which they differ from the whole method."""
+GAMMA, GAMMA_RANGE = "ipal.gamma", (0.1, 1.0)
+"""Figure 6: the weighting factor and its grid."""
+THEOREM1 = ("pr", "pcl")
+"""The drift of the second is below that of the first."""
 
 # AP and AF on each dataset, in the order of DATASETS.
 _TABLE1 = """
@@ -101,24 +114,30 @@ def _score(text: str) -> Score | None:
     return None if text == "-" else Score(*map(float, text.split("±")))
 
 
-def _table1() -> dict[tuple[str, str], Printed]:
-    rows = [line.split() for line in _TABLE1.strip().splitlines()]
-    return {
-        (dataset, method): (_score(scores[2 * index]), _score(scores[2 * index + 1]))
-        for method, *scores in rows
-        for index, dataset in enumerate(DATASETS)
-    }
-
-
-def _table2() -> dict[tuple[str, str], Printed]:
-    rows = [line.split() for line in _TABLE2.strip().splitlines()]
+def _printed() -> Iterator[tuple[tuple[str, str], Printed]]:
+    for method, *scores in map(str.split, _TABLE1.strip().splitlines()):
+        for dataset, performance, forgetting in zip(DATASETS, scores[::2], scores[1::2], strict=True):
+            yield (dataset, method), (_score(performance), _score(forgetting))
     # Table 2 reports AP only and covers the first three datasets.
-    return {
-        (dataset, switch): (_score(score), None)
-        for switch, *scores in rows
-        for dataset, score in zip(DATASETS, scores, strict=False)
-    }
+    for switch, *scores in map(str.split, _TABLE2.strip().splitlines()):
+        for dataset, performance in zip(DATASETS, scores, strict=False):
+            yield (dataset, switch), (_score(performance), None)
 
 
-PRINTED = _table1() | _table2()
+PRINTED = dict(_printed())
 """AP and AF as printed, by (dataset, method) or (dataset, switch)."""
+
+
+def plain_name(name: str) -> str:
+    """`ER-GNN`, `er_gnn` and `ergnn` are one method."""
+    return "".join(filter(str.isalnum, name.lower()))
+
+
+def title(name: str) -> str:
+    """The paper's title of a method; other names stay as they are."""
+    return METHODS.get(plain_name(name), name)
+
+
+def place(name: str) -> int:
+    """The place of a method among the paper's rows; others come after them."""
+    return [*METHODS, plain_name(name)].index(plain_name(name))

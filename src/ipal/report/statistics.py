@@ -1,7 +1,7 @@
 """Numbers over seeds: mean and spread, paired differences, ranks. Pure functions."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -48,3 +48,15 @@ def marks(values: Sequence[float | None]) -> list[str]:
     top = sorted({value for value in rounded if value is not None}, reverse=True)[:2]
     names = dict(zip(top, ("best", "second"), strict=False))
     return ["" if value is None else names.get(value, "") for value in rounded]
+
+
+def listed(seeds: Sequence[int]) -> str:
+    """`0 to 4`, or `0, 3`."""
+    in_a_row = len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[-1] + 1))
+    return f"{seeds[0]} to {seeds[-1]}" if in_a_row else ", ".join(map(str, seeds))
+
+
+def how_many(seeds: Iterable[int]) -> str:
+    """`5 seeds`, or `one seed`."""
+    count = len(set(seeds))
+    return f"{count} seeds" if count > 1 else "one seed"

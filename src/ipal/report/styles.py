@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from matplotlib.transforms import Bbox
 
 from ipal.report import paper
 
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7")
 DASHES = ("--", ":", "-.", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 MARKERS = "osD^vPX<>hp8dH"
-
-Box = tuple[float, float, float, float]
-"""Left, bottom, right, top."""
 
 
 class Mark(NamedTuple):
@@ -30,10 +28,9 @@ class Mark(NamedTuple):
 
 def mark_for(key: str, others: Sequence[str]) -> Mark:
     """The same in all figures for a known method; other rows continue the cycle in the order of `others`."""
-    if key == "ipal":
+    if key == paper.OURS:
         return Mark("black", "-", "*", 2.4)
-    known = [name for name in paper.METHODS if name != "ipal"]
-    names = known + [name for name in others if name not in paper.METHODS]
+    names = [name for name in dict.fromkeys([*paper.METHODS, *others]) if name != paper.OURS]
     index = names.index(key)
     return Mark(COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)], MARKERS[index % len(MARKERS)], 1.2)
 
@@ -61,45 +58,32 @@ def label_points(axes: "Axes", points: Sequence[tuple[float, float, str, str]]) 
     """A text beside each point (x, y, text, weight), at the nearest free place; a thin line leads to it if far."""
     figure = axes.figure
     figure.canvas.draw()  # only now are the limits final
-    frame = axes.get_window_extent().extents
-    pixels = figure.dpi / 72
+    frame, pixels = axes.get_window_extent(), figure.dpi / 72
     spots = axes.transData.transform([point[:2] for point in points])
-    taken = [(x - 5 * pixels, y - 5 * pixels, x + 5 * pixels, y + 5 * pixels) for x, y in spots]
+    taken = [Bbox.from_extents(x, y, x, y).padded(5 * pixels) for x, y in spots]
     for (x, y), point in zip(spots, points, strict=True):
         note = axes.annotate(point[2], point[:2], (0, 0), fontsize=8, fontweight=point[3], textcoords="offset points")
-        box = note.get_window_extent()
-        left, bottom, distance = _free_place(x, y, box.width, box.height, taken, frame, pixels)
-        taken.append((left, bottom, left + box.width, bottom + box.height))
+        box, distance = _free_place(x, y, note.get_window_extent(), taken, frame, pixels)
+        taken.append(box)
         # In points from the point itself: what was found holds at any resolution.
-        note.set_position(((left - x) / pixels, (bottom - y) / pixels))
+        note.set_position(((box.x0 - x) / pixels, (box.y0 - y) / pixels))
         if distance > 10 * pixels:
-            end = min(max(x, left), left + box.width) - x, min(max(y, bottom), bottom + box.height) - y
+            to = (np.clip(x, box.x0, box.x1) - x) / pixels, (np.clip(y, box.y0, box.y1) - y) / pixels
             line = {"arrowstyle": "-", "linewidth": 0.5, "color": "0.4", "shrinkA": 0, "shrinkB": 3}
-            to = (end[0] / pixels, end[1] / pixels)
             axes.annotate("", point[:2], to, textcoords="offset points", arrowprops=line)
 
 
 def _free_place(
-    x: float,
-    y: float,
-    width: float,
-    height: float,
-    taken: Sequence[Box],
-    frame: Box,
-    pixels: float,
-) -> tuple[float, float, float]:
-    """Lower left corner of the nearest free box around a point, and its distance from the point."""
+    x: float, y: float, text: Bbox, taken: Sequence[Bbox], frame: Bbox, pixels: float
+) -> tuple[Bbox, float]:
+    """The nearest free box of the text's size around a point, and its distance from the point."""
     for distance in np.arange(7, 120, 4) * pixels:
         for angle in np.radians([0, 180, 90, 270, 45, 315, 135, 225, 20, 340, 160, 200, 65, 115, 245, 295]):
             across, up = np.cos(angle), np.sin(angle)
-            left = x + distance * across - width * (1 - across) / 2
-            bottom = y + distance * up - height * (1 - up) / 2
-            box = (left, bottom, left + width, bottom + height)
-            inside = box[0] > frame[0] and box[1] > frame[1] and box[2] < frame[2] and box[3] < frame[3]
-            if inside and not any(_overlap(box, other) for other in taken):
-                return left, bottom, distance
-    return x + 7 * pixels, y, 0.0  # no free place: overlap
-
-
-def _overlap(one: Box, other: Box) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+            left = x + distance * across - text.width * (1 - across) / 2
+            bottom = y + distance * up - text.height * (1 - up) / 2
+            box = Bbox.from_bounds(left, bottom, text.width, text.height)
+            is_inside = all(frame.fully_contains(*corner) for corner in (box.min, box.max))
+            if is_inside and not any(box.fully_overlaps(other) for other in taken):
+                return box, distance
+    return Bbox.from_bounds(x + 7 * pixels, y, text.width, text.height), 0.0  # no free place: overlap

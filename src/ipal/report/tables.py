@@ -6,21 +6,22 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import zip_longest
+from typing import Any, NamedTuple
 
 from ipal.evaluation.metrics import is_higher_better
 from ipal.report import paper
-from ipal.report.collect import Bench, ReportRow, plain_name
+from ipal.report.collect import Bench, ReportRow
 from ipal.report.statistics import marks, paired_interval, spread
 
 SCORES = ("AP", "AF")
 """Of the paper's tables."""
-NOT_OF_JOINT = ("AF", "BWT")
-NUMBER_FIELDS = ["bench", "dataset", "row", "method", "stores_exemplars", "score", "statistic", "seed", "value"]
+CHANGES = ("AF", "BWT")
+"""Not of the upper reference, which is trained anew on everything: a dash in the paper."""
+EXEMPLARS = "† stores raw nodes of earlier tasks."
 
 
-@dataclass(frozen=True)
-class ReportCell:
+class ReportCell(NamedTuple):
     text: str = ""
     mark: str = ""
     """best, second or nothing."""
@@ -28,10 +29,20 @@ class ReportCell:
 
 @dataclass(frozen=True)
 class ReportTable:
-    columns: tuple[str, ...]
-    rows: tuple[tuple[ReportCell, ...], ...]
-    groups: tuple[str, ...] = ()
+    columns: Sequence[str]
+    rows: Sequence[Sequence[ReportCell]]
+    groups: Sequence[str] = ()
     """Headings over equally many columns each, after the first column."""
+
+    @property
+    def group_width(self) -> int:
+        return (len(self.columns) - 1) // len(self.groups) if self.groups else 0
+
+
+def report_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], groups: Sequence[str] = ()) -> ReportTable:
+    """A table of cells and plain texts."""
+    cells = [[ReportCell(one) if isinstance(one, str) else one for one in row] for row in rows]
+    return ReportTable(columns, cells, groups)
 
 
 # ---------------------------------------------------------------------- tables
@@ -39,39 +50,30 @@ class ReportTable:
 
 def wide(benches: Sequence[Bench]) -> ReportTable:
     """Table 1 or 2: every method in one row, AP and AF of every dataset in columns."""
-    lookup = [{row.key: row for row in bench.rows} for bench in benches]
     columns = [score_cells(bench, score) for bench in benches for score in SCORES]
-    rows = []
-    for key in _row_order(benches):
-        cells = [column.get(key, ReportCell()) for column in columns]
-        title = next(rows_of[key].marked_title for rows_of in lookup if key in rows_of)
-        rows.append((ReportCell(title), *cells))
-    return ReportTable(
-        ("method", *(arrowed(score) for _ in benches for score in SCORES)), tuple(rows), _headings(benches)
-    )
+    rows = [(row.marked_title, *(column.get(row.key, "") for column in columns)) for row in _sorted_rows(benches)]
+    return report_table(("method", *(arrowed(score) for _ in benches for score in SCORES)), rows, _headings(benches))
 
 
 def score_cells(bench: Bench, score: str) -> dict[str, ReportCell]:
     """One column: mean ± deviation by row, best and second marked.
 
-    Joint learning bounds the others from above, so it is not ranked; nor are rows with seeds missing or of another
+    The upper reference bounds the others from above, so it is not ranked; nor are rows with seeds missing or of another
     protocol, whose numbers do not mean the same.
     """
-    summaries = {row.key: spread(list(row.by_seed(score).values())) for row in bench.rows}
+    summaries = [spread(list(row.by_seed(score).values())) for row in bench.rows]
     sign = 1 if is_higher_better(score) else -1
     ranked = [
         sign * summary.mean
-        if (summary := summaries[row.key]) and row.is_complete and not row.is_upper_reference and bench.is_usual(row)
+        if summary and row.is_complete and not row.is_upper_reference and bench.is_usual(row)
         else None
-        for row in bench.rows
+        for row, summary in zip(bench.rows, summaries, strict=True)
     ]
     cells = {}
-    for row, mark in zip(bench.rows, marks(ranked), strict=True):
-        if score in NOT_OF_JOINT and row.is_upper_reference and row.runs:
-            cells[row.key] = ReportCell("–")  # trained anew on everything: a dash in the paper
-            continue
+    for row, summary, mark in zip(bench.rows, summaries, marks(ranked), strict=True):
         few = f" ({len(row.runs)}/{len(bench.manifest.seeds)})" if row.runs and not row.is_complete else ""
-        cells[row.key] = ReportCell(pretty(summaries[row.key]) + few, mark)
+        is_dash = score in CHANGES and row.is_upper_reference
+        cells[row.key] = ReportCell("–") if is_dash else ReportCell(pretty(summary) + few, mark)
     return cells
 
 
@@ -83,46 +85,44 @@ def arrowed(score: str) -> str:
 def metrics(bench: Bench) -> ReportTable:
     """One dataset: every metric that its runs have."""
     columns = [score_cells(bench, score) for score in bench.scores]
-    rows = ((ReportCell(row.marked_title), *(column[row.key] for column in columns)) for row in _sorted_rows(bench))
-    return ReportTable(("method", *map(arrowed, bench.scores)), tuple(rows))
+    rows = [(row.marked_title, *(column[row.key] for column in columns)) for row in _sorted_rows([bench])]
+    return report_table(("method", *map(arrowed, bench.scores)), rows)
 
 
 def details(bench: Bench) -> ReportTable:
-    """One dataset: scores, difference to IPAL, the paper's numbers where they exist, settings."""
-    scores = {score: score_cells(bench, score) for score in SCORES}
+    """One dataset: scores, difference to the paper's method, the paper's numbers where they exist, settings."""
+    scores = [score_cells(bench, score) for score in SCORES]
     beside_paper = bench.is_comparable_to_paper
-    columns = ["method", *map(arrowed, SCORES), "AP against IPAL [95 %]"]
-    columns += ["paper AP", "paper AF"] if beside_paper else []
-    rows = []
-    for row in _sorted_rows(bench):
-        printed = [ReportCell(pretty(score)) for score in printed_scores(bench, row)] if beside_paper else []
-        own = [scores[score][row.key] for score in SCORES]
-        rows.append(
-            (ReportCell(row.marked_title), *own, ReportCell(_against(bench, row)), *printed, ReportCell(_settings(row)))
+    rows = [
+        (
+            row.marked_title,
+            *(cells[row.key] for cells in scores),
+            _against(bench, row),
+            *(map(pretty, printed_scores(bench, row)) if beside_paper else ()),
+            _settings(row),
         )
-    return ReportTable((*columns, "settings"), tuple(rows))
+        for row in _sorted_rows([bench])
+    ]
+    of_paper = [f"paper {score}" for score in SCORES] if beside_paper else []
+    against = f"AP against {paper.title(paper.OURS)} [95 %]"
+    return report_table(("method", *map(arrowed, SCORES), against, *of_paper, "settings"), rows)
 
 
 def cost(bench: Bench) -> ReportTable:
     """Time and memory of one dataset's runs."""
     rows = []
-    for row in _sorted_rows(bench):
-        mean = {
-            field: summary.mean if (summary := spread(row.over_runs(field))) else None
-            for field in ("seconds", "seconds_per_epoch", "peak_bytes", "retained_bytes")
+    for row in _sorted_rows([bench]):
+        fields = {"seconds": _seconds, "seconds_per_epoch": _seconds, "peak_bytes": size, "retained_bytes": size}
+        cells = {
+            field: show(summary.mean) if (summary := spread(row.over_runs(field))) else ""
+            for field, show in fields.items()
         }
-        cells = [
-            _seconds(mean["seconds"]),
-            _seconds(mean["seconds_per_epoch"]),
-            size(mean["peak_bytes"]) + _shared(row.over_runs("taking_turns")),
-            size(mean["retained_bytes"]),
-            "yes" if row.entry.stores_exemplars else "no",
-        ]
-        rows.append((ReportCell(row.marked_title), *map(ReportCell, cells)))
-    return ReportTable(("method", "s a run", "s an epoch", "peak memory", "retained", "stores exemplars"), tuple(rows))
+        cells["peak_bytes"] += shared(row.over_runs("taking_turns"))
+        rows.append((row.marked_title, *cells.values(), "yes" if row.entry.stores_exemplars else "no"))
+    return report_table(("method", "s a run", "s an epoch", "peak memory", "retained", "stores exemplars"), rows)
 
 
-def _shared(turns: Sequence[float]) -> str:
+def shared(turns: Sequence[float]) -> str:
     """Remark on a peak of memory that several runs share."""
     most = round(max(turns, default=1))
     return f" ({most} runs together)" if most > 1 else ""
@@ -130,17 +130,17 @@ def _shared(turns: Sequence[float]) -> str:
 
 def search(points: Sequence[tuple[str, Mapping[str, Any], Sequence[float]]]) -> ReportTable:
     """What was tried to choose the settings of rows, by validation scores; the best of each row in bold."""
+    found = [(label, settings, spread(list(scores))) for label, settings, scores in points]
     best: dict[str, float] = {}
-    for label, _, scores in points:
-        if (summary := spread(list(scores))) and summary.mean > best.get(label, float("-inf")):
-            best[label] = summary.mean
+    for label, _, summary in found:
+        if summary:
+            best[label] = max(summary.mean, best.get(label, summary.mean))
     rows = []
-    for label, settings, scores in points:
-        summary = spread(list(scores))
+    for label, settings, summary in found:
         mark = "best" if summary and summary.mean == best[label] else ""
         text = ", ".join(f"`{name}={value}`" for name, value in settings.items())
-        rows.append((ReportCell(label), ReportCell(text), ReportCell(pretty(summary), mark)))
-    return ReportTable(("row", "settings", "validation AP"), tuple(rows))
+        rows.append((label, text, ReportCell(pretty(summary), mark)))
+    return report_table(("row", "settings", "validation AP"), rows)
 
 
 def reproducibility(benches: Sequence[Bench]) -> ReportTable:
@@ -152,12 +152,12 @@ def reproducibility(benches: Sequence[Bench]) -> ReportTable:
         for score, theirs in zip(SCORES, printed, strict=True):
             mine = spread(list(ours.by_seed(score).values())) if ours and theirs else None
             difference = f"{mine.mean - theirs.mean:+.2f}" if mine and theirs else ""
-            cells += [ReportCell(pretty(theirs)), ReportCell(pretty(mine)), ReportCell(difference)]
+            cells += [pretty(theirs), pretty(mine), difference]
         reason = paper.WHY.get((dataset, method), paper.NOT_EXAMINED) if ours else "not run"
-        title = paper.METHODS.get(method, f"IPAL with `{method}`")
-        rows.append((ReportCell(title), ReportCell(paper.DATASETS[dataset]), *cells, ReportCell(reason)))
+        title = paper.METHODS.get(method, f"{paper.title(paper.OURS)} with `{method}`")
+        rows.append((title, paper.DATASETS[dataset], *cells, reason))
     scores = [f"{whose}{score}" for score in SCORES for whose in ("paper ", "our ", "difference in ")]
-    return ReportTable(("method", "dataset", *scores, "why they differ"), tuple(rows))
+    return report_table(("method", "dataset", *scores, "why they differ"), rows)
 
 
 def printed_scores(bench: Bench, row: ReportRow) -> paper.Printed:
@@ -168,8 +168,7 @@ def printed_scores(bench: Bench, row: ReportRow) -> paper.Printed:
 
 
 def _paper_key(bench: Bench, row: ReportRow) -> str:
-    is_ablation = bench.manifest.kind != "table1" and plain_name(row.entry.method) == "ipal"
-    return (row.switch or "ipal") if is_ablation else row.key
+    return (row.switch or paper.OURS) if bench.manifest.kind != "table1" and row.is_ours else row.key
 
 
 # ---------------------------------------------------------------------- texts of cells
@@ -182,17 +181,15 @@ def pretty(score: Any) -> str:
     return f"{score.mean:.2f}" if score.deviation is None else f"{score.mean:.2f} ± {score.deviation:.2f}"
 
 
-def size(count: float | None) -> str:
-    if count is None:
-        return ""
+def size(count: float) -> str:
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= factor:
             return f"{count / factor:.3g} {unit}"
     return f"{count:.0f} B"
 
 
-def _seconds(value: float | None) -> str:
-    return "" if value is None else f"{value:#.3g}" if value < 100 else f"{value:.0f}"
+def _seconds(value: float) -> str:
+    return f"{value:#.3g}" if value < 100 else f"{value:.0f}"
 
 
 def _against(bench: Bench, row: ReportRow) -> str:
@@ -213,22 +210,16 @@ def _settings(row: ReportRow) -> str:
 # ---------------------------------------------------------------------- order
 
 
-def _row_order(benches: Sequence[Bench]) -> list[str]:
+def _sorted_rows(benches: Sequence[Bench]) -> list[ReportRow]:
     """Table 1 in the paper's order of methods, variants after their method; Table 2 as its experiment file has it."""
-    seen = {row.key: row for bench in benches for row in bench.rows}
+    rows: dict[str, ReportRow] = {}
+    for row in (row for bench in benches for row in bench.rows):
+        rows.setdefault(row.key, row)
     if any(bench.manifest.kind != "table1" for bench in benches):
-        return list(seen)
-    return sorted(seen, key=lambda key: _place(seen[key]))
-
-
-def _sorted_rows(bench: Bench) -> list[ReportRow]:
-    rows = {row.key: row for row in bench.rows}
-    return [rows[key] for key in _row_order([bench])]
-
-
-def _place(row: ReportRow) -> tuple[int, bool]:
-    methods, name = list(paper.METHODS), plain_name(row.entry.method)
-    return (methods.index(name) if name in methods else len(methods), row.key != name)
+        return list(rows.values())
+    return sorted(
+        rows.values(), key=lambda row: (paper.place(row.entry.method), row.key != paper.plain_name(row.entry.method))
+    )
 
 
 def _headings(benches: Sequence[Bench]) -> tuple[str, ...]:
@@ -252,10 +243,8 @@ def _ours(benches: Sequence[Bench], dataset: str, method: str) -> ReportRow | No
 
 def markdown(table: ReportTable) -> str:
     """A pipe table; best bold, second underlined."""
-    width = (len(table.columns) - 1) // len(table.groups) if table.groups else 0
-    heads = [table.columns[0]]
-    for index, column in enumerate(table.columns[1:]):
-        heads.append(f"{table.groups[index // width]} {column}" if width else column)
+    groups = [f"{group} " for group in table.groups for _ in range(table.group_width)]
+    heads = [f"{group}{column}" for group, column in zip_longest(["", *groups], table.columns, fillvalue="")]
     styles = {"best": "**{}**", "second": "<u>{}</u>", "": "{}"}
     lines = [" | ".join(heads), "|".join(["---"] * len(heads))]
     for row in table.rows:
@@ -291,10 +280,9 @@ def latex(table: ReportTable, caption: str, label: str, remarks: Sequence[str] =
         r"\toprule",
     ]
     if table.groups:
-        width = (len(table.columns) - 1) // len(table.groups)
-        lines.append(
-            " & ".join(["", *(rf"\multicolumn{{{width}}}{{c}}{{{_escape(g)}}}" for g in table.groups)]) + r" \\"
-        )
+        width = table.group_width
+        heads = [rf"\multicolumn{{{width}}}{{c}}{{{_escape(group)}}}" for group in table.groups]
+        lines.append(" & ".join(["", *heads]) + r" \\")
         rules = ((2 + width * index, 1 + width * (index + 1)) for index in range(len(table.groups)))
         lines.append(" ".join(rf"\cmidrule(lr){{{first}-{last}}}" for first, last in rules))
     lines += [" & ".join(map(_escape, table.columns)) + r" \\", r"\midrule"]
@@ -311,10 +299,10 @@ def _escape(text: str) -> str:
 def numbers(benches: Sequence[Bench]) -> Iterator[dict[str, Any]]:
     """Every number behind a table on its own, in full precision."""
     for bench in benches:
-        for row in _sorted_rows(bench):
+        for row in _sorted_rows([bench]):
             printed = dict(zip(SCORES, printed_scores(bench, row), strict=True))
             for score in bench.scores:
-                for statistic, seed, value in _statistics(bench, row, score, printed):
+                for statistic, seed, value in _statistics(bench, row, score, printed.get(score)):
                     yield {
                         "bench": bench.name,
                         "dataset": bench.manifest.dataset,
@@ -329,27 +317,26 @@ def numbers(benches: Sequence[Bench]) -> Iterator[dict[str, Any]]:
 
 
 def _statistics(
-    bench: Bench, row: ReportRow, score: str, printed: Mapping[str, paper.Score | None]
+    bench: Bench, row: ReportRow, score: str, printed: paper.Score | None
 ) -> Iterator[tuple[str, int | str, float]]:
     by_seed = row.by_seed(score)
     for seed, value in by_seed.items():
         yield "seed", seed, value
-    if summary := spread(list(by_seed.values())):
-        yield "mean", "", summary.mean
-        if summary.deviation is not None:
-            yield "deviation", "", summary.deviation
-    if (theirs := printed.get(score)) is not None:
-        yield "paper mean", "", theirs.mean
-        yield "paper deviation", "", theirs.deviation
+    for whose, summary in (("", spread(list(by_seed.values()))), ("paper ", printed)):
+        for name, value in (summary._asdict() if summary else {}).items():
+            if value is not None:
+                yield f"{whose}{name}", "", value
     if bench.reference and row is not bench.reference:
         interval = paired_interval(by_seed, bench.reference.by_seed(score))
-        for name, value in zip(("difference to IPAL", "interval low", "interval high"), interval or (), strict=False):
+        names = (f"difference to {paper.title(paper.OURS)}", "interval low", "interval high")
+        for name, value in zip(names, interval or (), strict=False):
             yield name, "", value
 
 
 def to_csv(rows: Iterable[Mapping[str, Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, NUMBER_FIELDS, lineterminator="\n")
+    """Rows of equal fields; without a row there is not even a heading."""
+    text, listed = io.StringIO(), list(rows)
+    writer = csv.DictWriter(text, list(listed[0]) if listed else [], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(listed)
     return text.getvalue()

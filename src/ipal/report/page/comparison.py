@@ -1,8 +1,9 @@
 """The page that compares runs: those that differ in the seed alone make one row, rows of one protocol one table."""
 
 import json
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import yaml
 
 from ipal.report import paper
-from ipal.report.collect import PROTOCOL_FIELDS, plain_name
+from ipal.report.collect import PROTOCOL_FIELDS
 from ipal.report.page import plots
 from ipal.report.page.command import as_yaml, command, flat
 from ipal.report.page.facts import Facts
@@ -29,13 +30,12 @@ from ipal.report.page.parts import (
     seconds,
     sentence,
     signless,
-    words,
+    table,
+    table_of_choices,
 )
 from ipal.report.page.scores import matrix_spec
-from ipal.report.statistics import marks, spread
-from ipal.report.tables import SCORES, arrowed, pretty, size
-
-EXEMPLARS = "† stores raw nodes of earlier tasks."
+from ipal.report.statistics import listed, marks, spread
+from ipal.report.tables import EXEMPLARS, SCORES, arrowed, pretty, shared, size
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Group:
     """Runs that differ in the seed alone."""
 
     label: str
-    runs: tuple[Facts, ...]
+    runs: Sequence[Facts]
 
     @property
     def first(self) -> Facts:
@@ -55,15 +55,16 @@ class Group:
 
     @property
     def is_upper_reference(self) -> bool:
-        return plain_name(self.first.config.method) == "joint"
-
-    @property
-    def stores_exemplars(self) -> bool:
-        return bool(self.first.result["retained"]["stores_exemplars"])
+        return self.first.run.is_upper_reference
 
     @property
     def title(self) -> str:
-        return f"{self.label}\u00a0†" if self.stores_exemplars else self.label
+        return f"{self.label}\u00a0†" if self.first.stores_exemplars else self.label
+
+    @property
+    def is_main(self) -> bool:
+        """Whether it is the plain method that the paper is about."""
+        return self.label == paper.title(paper.OURS)
 
     def scores(self, score: str) -> list[float]:
         return [facts.run.scores[score] for facts in self.runs if score in facts.run.scores]
@@ -76,30 +77,27 @@ class Comparison:
     key: str
     title: str
     protocol: Mapping[str, Any]
-    groups: tuple[Group, ...]
+    groups: Sequence[Group]
 
 
 def several_runs(runs: Sequence[Facts], labels: Mapping[str, str], remarks: Sequence[str] = ()) -> Page:
     """A comparison of runs; `labels` are names for some of them, `remarks` are on runs that are missing."""
     exams = _exams(_grouped(runs, labels))
-    datasets = {exam.groups[0].first.dataset for exam in exams}
+    clashes = _clashes(exams)
+    datasets = sorted({exam.groups[0].first.dataset for exam in exams})
     groups = [group for exam in exams for group in exam.groups]
+    within = Fact("protocols", str(len(exams)), "numbers are compared within one only", tone="warn" if clashes else "")
     return Page(
         title=f"{plural(len(runs), 'run')} compared",
-        subtitle=f"{', '.join(sorted(datasets))}. Runs that differ in the seed alone are one row.",
-        facts=(
+        subtitle=f"{', '.join(datasets)}. Runs that differ in the seed alone are one row.",
+        facts=[
             Fact("runs", str(len(runs)), "finished, each with its own folder"),
             Fact("rows", str(len(groups)), "methods and settings, over seeds"),
-            Fact("graphs", str(len(datasets)), ", ".join(sorted(datasets))),
-            Fact(
-                "protocols",
-                str(len(exams)),
-                "numbers are compared within one only",
-                tone="warn" if _clashes(exams) else "",
-            ),
-        ),
-        warnings=(*_clashes(exams), *_data_remarks(runs), *remarks),
-        sections=(*(_exam_section(exam) for exam in exams), _runs_section(groups)),
+            Fact("graphs", str(len(datasets)), ", ".join(datasets)),
+            within,
+        ],
+        warnings=[*clashes, *_data_remarks(runs), *remarks],
+        sections=[*(_exam_section(exam) for exam in exams), _runs_section(groups)],
         download={"runs": [facts.as_plain() for facts in runs]},
         name="runs",
     )
@@ -113,39 +111,27 @@ def _grouped(runs: Sequence[Facts], labels: Mapping[str, str]) -> list[Group]:
     for facts in runs:
         tree = {**facts.config.to_tree(), "seed": None}
         found.setdefault(json.dumps(tree, sort_keys=True), []).append(facts)
-    by_group = [sorted(one, key=lambda facts: facts.config.seed) for one in found.values()]
-    names = _labels([one[0] for one in by_group], labels)
-    groups = [Group(name, tuple(one)) for name, one in zip(names, by_group, strict=True)]
-    return sorted(groups, key=lambda group: (_place(group.first.config.method), group.label))
+    by_seed = [sorted(members, key=lambda facts: facts.config.seed) for members in found.values()]
+    firsts = [members[0] for members in by_seed]
+    groups = [Group(_label(members[0], firsts, labels), members) for members in by_seed]
+    return sorted(groups, key=lambda group: (paper.place(group.first.config.method), group.label))
 
 
-def _labels(firsts: Sequence[Facts], given: Mapping[str, str]) -> list[str]:
+def _label(facts: Facts, others: Sequence[Facts], given: Mapping[str, str]) -> str:
     """The method, and where one graph has it more than once, the settings in which its rows differ."""
-    names = []
-    for facts in firsts:
-        rivals = [
-            dict(flat(other.config.to_tree()))
-            for other in firsts
-            if (other.config.method, other.config.dataset) == (facts.config.method, facts.config.dataset)
-        ]
-        own = dict(flat(facts.config.to_tree()))
-        # Protocol, split and graph have sections of their own.
-        differing = [
-            name
-            for name in own
-            if not name.startswith(("protocol.", "split", "dataset", "seed"))
-            and any(other.get(name) != own[name] for other in rivals)
-        ]
-        settings = ", ".join(f"{name.rpartition('.')[2]}={as_yaml(own[name])}" for name in differing)
-        label = given.get(facts.name, facts.config.method)
-        title = paper.METHODS.get(plain_name(label), label)
-        names.append(f"{title}, {settings}" if settings and facts.name not in given else title)
-    return names
-
-
-def _place(method: str) -> int:
-    methods = list(paper.METHODS)
-    return methods.index(plain_name(method)) if plain_name(method) in methods else len(methods)
+    if facts.name in given:
+        return paper.title(given[facts.name])
+    config = facts.config
+    same = [one.config for one in others if (one.config.method, one.config.dataset) == (config.method, config.dataset)]
+    rivals = [dict(flat(other.to_tree())) for other in same]
+    # Protocol, split and graph have sections of their own.
+    settings = [
+        f"{name.rpartition('.')[2]}={as_yaml(value)}"
+        for name, value in flat(config.to_tree())
+        if not name.startswith(("protocol.", "split", "dataset", "seed"))
+        and any(other.get(name) != value for other in rivals)
+    ]
+    return ", ".join([facts.method, *settings])
 
 
 def _exams(groups: Sequence[Group]) -> list[Comparison]:
@@ -154,20 +140,17 @@ def _exams(groups: Sequence[Group]) -> list[Comparison]:
         facts = group.first
         same = [facts.config.dataset, facts.config.dataset_hash, _protocol(facts)]
         found.setdefault(json.dumps(same, sort_keys=True), []).append(group)
-    by_dataset = Counter(one[0].first.config.dataset for one in found.values())
     exams = []
-    for index, members in enumerate(found.values()):
-        facts = members[0].first
+    for index, members in enumerate(found.values(), start=1):
+        facts, protocol = members[0].first, _protocol(members[0].first)
         rivals = [one[0].first for one in found.values() if one[0].first.config.dataset == facts.config.dataset]
-        odd = {
-            name: value
-            for name, value in _protocol(facts).items()
+        odd = [
+            f"{name} {_in_words(value)}"
+            for name, value in protocol.items()
             if any(_protocol(other)[name] != value for other in rivals)
-        }
-        title = facts.dataset
-        if by_dataset[facts.config.dataset] > 1:
-            title += ": " + (", ".join(f"{name} {_in_words(value)}" for name, value in odd.items()) or "another graph")
-        exams.append(Comparison(f"exam{index + 1}", title, _protocol(facts), tuple(members)))
+        ]
+        title = facts.dataset + (": " + (", ".join(odd) or "another graph")) * (len(rivals) > 1)
+        exams.append(Comparison(f"exam{index}", title, protocol, members))
     return exams
 
 
@@ -206,11 +189,6 @@ def _data_remarks(runs: Sequence[Facts]) -> list[str]:
 def _exam_section(exam: Comparison) -> Section:
     machines = sorted({facts.run.machine for group in exam.groups for facts in group.runs})
     protocol = ", ".join(f"{name.replace('_', ' ')} {_in_words(value)}" for name, value in exam.protocol.items())
-    notes = [f"Protocol: {protocol}."]
-    notes.append(
-        f"Time and memory were measured on {'different machines' if len(machines) > 1 else 'one machine'}: "
-        f"{'; '.join(machines)}."
-    )
     return Section(
         exam.key,
         exam.title,
@@ -218,81 +196,66 @@ def _exam_section(exam: Comparison) -> Section:
             "AP and AF on test nodes in %, mean ± sample standard deviation over seeds. Best in bold, second "
             "underlined, among rows with the same seeds; Joint, the upper reference, is not ranked. "
             + EXEMPLARS
-            * any(group.stores_exemplars for group in exam.groups)
+            * any(group.first.stores_exemplars for group in exam.groups)
         ),
-        tables=(_comparison(exam), _metrics(exam)),
+        tables=[_comparison(exam), _metrics(exam)],
         tables_first=True,
-        charts=(_dynamics(exam), _matrices(exam)),
-        notes=tuple(notes),
+        charts=[_dynamics(exam), _matrices(exam)],
+        notes=[
+            f"Protocol: {protocol}.",
+            f"Time and memory were measured on {'different machines' if len(machines) > 1 else 'one machine'}: "
+            f"{'; '.join(machines)}.",
+        ],
     )
 
 
 def _comparison(exam: Comparison) -> Table:
     usual = Counter(group.seeds for group in exam.groups).most_common(1)[0][0]
-    ranked = {
-        score: marks(
-            [
-                float(np.mean(group.scores(score))) if group.seeds == usual and not group.is_upper_reference else None
-                for group in exam.groups
-            ]
+    contest = [group for group in exam.groups if group.seeds == usual and not group.is_upper_reference]
+    cells = {score: _score_cells(exam.groups, score, contest if len(contest) > 1 else []) for score in SCORES}
+    rows = [
+        (
+            group.title,
+            *(cells[score][index] for score in SCORES),
+            Cell(listed(group.seeds), float(len(group.seeds))),
+            _mean(group, "seconds", seconds),
+            _mean(group, "peak_bytes", size, shared([facts.run.taking_turns for facts in group.runs])),
+            _mean(group, "retained_bytes", size),
+            "yes" if group.first.is_exemplar_free else "no",
         )
-        for score in SCORES
-    }
-    # A single row is not ranked.
-    is_contest = sum(group.seeds == usual and not group.is_upper_reference for group in exam.groups) > 1
-    rows = []
-    for index, group in enumerate(exam.groups):
-        scores = [
-            Cell("–", None)
-            if score == "AF" and group.is_upper_reference
-            else _spread(group.scores(score), ranked[score][index] if is_contest else "")
-            for score in SCORES
-        ]
-        free = group.first.is_exemplar_free
-        rows.append(
-            (
-                words(group.title),
-                *scores,
-                Cell(_seeds(group.seeds), float(len(group.seeds))),
-                _mean(group, "seconds", seconds),
-                _mean(group, "peak_bytes", lambda peak, group=group: size(peak) + _shared(group)),
-                _mean(group, "retained_bytes", size),
-                words("yes" if free else "no"),
-            )
-        )
+        for index, group in enumerate(exam.groups)
+    ]
     columns = ("method", "AP ↑", "AF ↑", "seeds", "time of a run", "peak memory", "retained", "exemplar-free")
-    return Table(f"Comparison on {exam.title}", columns, tuple(rows))
+    return table(f"Comparison on {exam.title}", columns, rows)
 
 
 def _metrics(exam: Comparison) -> Table:
     """The metrics that the comparison does not have."""
     found = (score for group in exam.groups for facts in group.runs for score in facts.run.scores)
     titles = [title for title in dict.fromkeys(found) if title not in SCORES]
-    rows = ((words(group.title), *(_spread(group.scores(title), "") for title in titles)) for group in exam.groups)
-    return Table(f"Further metrics on {exam.title}", ("method", *map(arrowed, titles)), tuple(rows))
+    rows = [(group.title, *(_spread(group.scores(title)) for title in titles)) for group in exam.groups]
+    return table(f"Further metrics on {exam.title}", ("method", *map(arrowed, titles)), rows)
 
 
-def _spread(values: Sequence[float], mark: str) -> Cell:
+def _score_cells(groups: Sequence[Group], score: str, contest: Sequence[Group]) -> list[Cell]:
+    """One score of every group, best and second of the contest marked."""
+    means = [float(np.mean(group.scores(score))) if group in contest else None for group in groups]
+    return [
+        Cell("–", None) if score == "AF" and group.is_upper_reference else _spread(group.scores(score), mark)
+        for group, mark in zip(groups, marks(means), strict=True)
+    ]
+
+
+def _spread(values: Sequence[float], mark: str = "") -> Cell:
     summary = spread(values)
     if summary is None:
         return Cell("–", None)
     return Cell(signless(pretty(summary)), summary.mean, mark, deviation=summary.deviation)
 
 
-def _mean(group: Group, field: str, show: Any) -> Cell:
+def _mean(group: Group, field: str, show: Callable[[float], str], remark: str = "") -> Cell:
     value = float(np.mean([getattr(facts.run, field) for facts in group.runs]))
-    return Cell(show(value), value)
-
-
-def _shared(group: Group) -> str:
-    """Remark on a peak of memory that several runs share."""
-    most = round(max(facts.run.taking_turns for facts in group.runs))
-    return f" ({most} runs together)" if most > 1 else ""
-
-
-def _seeds(seeds: Sequence[int]) -> str:
-    in_a_row = len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[-1] + 1))
-    return f"{seeds[0]} to {seeds[-1]}" if in_a_row else ", ".join(map(str, seeds))
+    return Cell(show(value) + remark, value)
 
 
 def _dynamics(exam: Comparison) -> Chart:
@@ -302,57 +265,52 @@ def _dynamics(exam: Comparison) -> Chart:
     rows = []
     for index, group in enumerate(exam.groups):
         curves = np.stack([facts.run.curve for facts in group.runs])
-        summaries = [spread(column) for column in curves.T.tolist()]
-        means = [one.mean for one in summaries if one]
-        deviations = [(one.deviation or 0.0) for one in summaries if one]
-        is_main = group.label == "IPAL"
-        drawn = plots.line(group.title, names, means, index, hover="%{y:.2f} % after %{x}", is_main=is_main)
-        drawn["legendgroup"] = group.title
-        lines.append(drawn)
+        summaries = [one for column in curves.T.tolist() if (one := spread(column))]
+        means, hover = [one.mean for one in summaries], "%{y:.2f} % after %{x}"
+        lines.append(
+            plots.line(group.title, names, means, index, hover, is_main=group.is_main, legendgroup=group.title)
+        )
         if len(group.runs) > 1:
-            low = [mean - deviation for mean, deviation in zip(means, deviations, strict=True)]
-            high = [mean + deviation for mean, deviation in zip(means, deviations, strict=True)]
-            bands.append(plots.band(names, low, high, drawn))
+            low, high = ([one.mean + sign * (one.deviation or 0.0) for one in summaries] for sign in (-1, 1))
+            bands.append(plots.band(names, low, high, lines[-1]))
         rows += [
-            (words(group.title), words(name), number(one.mean), number(one.deviation), count(len(group.runs)))
+            (group.title, name, number(one.mean), number(one.deviation), count(len(group.runs)))
             for name, one in zip(names, summaries, strict=True)
-            if one
         ]
-    layout = {
-        "height": max(440, 170 + 23 * len(lines)),
-        "xaxis": plots.named_axis("after learning", names),
-        "yaxis": plots.percent_axis("AP", [value for line in lines for value in line["y"]]),
-    }
+    down = plots.percent_axis("AP", [value for line in lines for value in line["y"]])
+    across = plots.named_axis("after learning", names)
     return Chart(
         f"{exam.key}-dynamics",
         "AP after each task",
         "A line is the mean over seeds, its band one sample standard deviation to each side. Falling less is "
         "forgetting less; click a name to hide it, twice to see it alone.",
-        {"data": [*bands, *lines], "layout": layout},
-        Table("AP after each task", ("method", "after", "mean AP %", "deviation", "runs"), tuple(rows)),
+        plots.spec([*bands, *lines], max(440, 170 + 23 * len(lines)), across, down),
+        table("AP after each task", ("method", "after", "mean AP %", "deviation", "runs"), rows),
     )
 
 
 def _matrices(exam: Comparison) -> Chart:
-    specs, rows, choices = [], [], []
+    specs, rows = [], []
     names = plots.tasks(len(exam.protocol["split"]))
-    for choice, group in enumerate(exam.groups):
-        matrix = np.mean([facts.run.matrix for facts in group.runs], axis=0)
-        plain: list[list[float | None]] = [[None if np.isnan(v) else float(v) for v in row] for row in matrix]
-        specs.append(matrix_spec(plain))
-        for after, row in enumerate(plain):
-            for on, value in enumerate(row):
-                if value is not None:
-                    rows.append((words(group.title), words(names[after]), words(names[on]), number(value)))
-                    choices.append(choice)
-    main = next((index for index, group in enumerate(exam.groups) if group.label == "IPAL"), 0)
+    for group in exam.groups:
+        matrix = np.mean([facts.run.matrix for facts in group.runs], axis=0).tolist()
+        specs.append(matrix_spec([[None if math.isnan(value) else value for value in row] for row in matrix]))
+        rows.append(
+            [
+                (group.title, names[after], names[on], number(value))
+                for after, row in enumerate(matrix)
+                for on, value in enumerate(row)
+                if not math.isnan(value)
+            ]
+        )
+    main = next((index for index, group in enumerate(exam.groups) if group.is_main), 0)
     return Chart(
         f"{exam.key}-matrix",
         "Accuracy matrix",
         "Mean over seeds. A row is a moment, a column a task that is asked about; AP is the mean of the last row.",
         {},
-        Table("Mean accuracy", ("method", "after", "on", "accuracy %"), tuple(rows), tuple(choices)),
-        picker=Picker("Shown", tuple(group.title for group in exam.groups), tuple(specs), chosen=main),
+        table_of_choices("Mean accuracy", ("method", "after", "on", "accuracy %"), rows),
+        picker=Picker("Shown", [group.title for group in exam.groups], specs, chosen=main),
     )
 
 
@@ -360,30 +318,28 @@ def _matrices(exam: Comparison) -> Chart:
 
 
 def _runs_section(groups: Sequence[Group]) -> Section:
-    rows = tuple(
+    rows = [
         (
-            words(facts.name),
-            words(group.title),
-            words(facts.dataset),
+            facts.name,
+            group.title,
+            facts.dataset,
             count(facts.config.seed),
-            number(facts.run.scores["AP"]),
-            number(facts.run.scores["AF"]),
+            *(number(facts.run.scores[s]) for s in SCORES),
         )
         for group in groups
         for facts in group.runs
-    )
-    folded = tuple(
+    ]
+    folded = [
         (
             f"{group.title} on {group.first.dataset}: configuration and command",
             f"{command(group.first.config)}\n\n{yaml.safe_dump(group.first.config.to_tree(), sort_keys=False)}",
         )
         for group in groups
-    )
-    columns = ("run", "method", "graph", "seed", "AP %", "AF")
+    ]
     return Section(
         "runs",
         "All runs",
         lead="Every run by the name of its folder. Below, the configuration of the first seed of every row.",
-        tables=(Table("Runs", columns, rows),),
+        tables=[table("Runs", ("run", "method", "graph", "seed", "AP %", "AF"), rows)],
         folded=folded,
     )

@@ -1,18 +1,13 @@
 """Counts of confused classes, and what follows from them. Pure functions."""
 
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 
-class Hits(NamedTuple):
-    """Test nodes of one class: those recognised, and all."""
-
-    right: int
-    total: int
-
-    @property
-    def recall(self) -> float:
-        """In percent."""
-        return 100 * self.right / self.total
+Counts = NDArray[np.int64]
+"""Test nodes by true (row) and predicted class (column), in the order learned."""
 
 
 class Mixing(NamedTuple):
@@ -24,43 +19,34 @@ class Mixing(NamedTuple):
     new_among_themselves: float | None
 
 
-def task_of_place(new: list[int]) -> list[int]:
-    """The task of every class, in the order learned: the first that had it. `new` says how many each task brought."""
-    return [task for task, size in enumerate(new) for _ in range(size)]
-
-
-def hits(rows: list[tuple[int, int, int]]) -> dict[int, Hits]:
-    """By place of the true class; classes without a test node are not there."""
-    found: dict[int, Hits] = {}
-    for true, predicted, count in rows:
-        known = found.get(true, Hits(0, 0))
-        found[true] = Hits(known.right + count * (true == predicted), known.total + count)
-    return {place: one for place, one in sorted(found.items()) if one.total}
-
-
-def task_counts(rows: list[tuple[int, int, int]], new: list[int], seen: int) -> list[list[int]]:
-    """Nodes by true and predicted task, of the tasks seen."""
-    task = task_of_place(new)
-    counts = [[0] * seen for _ in range(seen)]
-    for true, predicted, count in rows:
-        counts[task[true]][task[predicted]] += count
+def counted(rows: Iterable[tuple[int, int, int]], classes: int) -> Counts:
+    """From true class, predicted class and number of nodes."""
+    counts = np.zeros((classes, classes), np.int64)
+    for true, predicted, nodes in rows:
+        counts[true, predicted] += nodes
     return counts
 
 
-def mixing(rows: list[tuple[int, int, int]], new: list[int], newest: int) -> Mixing:
-    """Confusion of old with new classes after the task `newest`."""
-    task = task_of_place(new)
-    wrong: dict[tuple[bool, bool], int] = {}
-    total = {False: 0, True: 0}
-    for true, predicted, count in rows:
-        true_is_new, predicted_is_new = task[true] == newest, task[predicted] == newest
-        total[true_is_new] += count
-        if true != predicted:
-            kind = (true_is_new, predicted_is_new)
-            wrong[kind] = wrong.get(kind, 0) + count
+def percent(part: float, whole: float) -> float | None:
+    return float(100 * part / whole) if whole else None
 
-    def share(true_is_new: bool, predicted_is_new: bool) -> float | None:
-        nodes = total[true_is_new]
-        return 100 * wrong.get((true_is_new, predicted_is_new), 0) / nodes if nodes else None
 
-    return Mixing(share(False, True), share(True, False), share(False, False), share(True, True))
+def shares(counts: Counts) -> list[list[float | None]]:
+    """In percent of each row; None in a row without a node. On the diagonal is the recall of a class."""
+    return [[percent(value, row.sum()) for value in row] for row in counts]
+
+
+def grouped(counts: Counts, group: Sequence[int], groups: int) -> Counts:
+    """Nodes by true and predicted group of classes, where `group` is that of each class."""
+    member = np.eye(groups, dtype=np.int64)[list(group)]
+    return np.asarray(member.T @ counts @ member)
+
+
+def mixing(counts: Counts, is_new: Sequence[bool]) -> Mixing:
+    """Confusion of old classes with new ones."""
+    group = list(map(int, is_new))
+    old, new = grouped(counts, group, 2).sum(axis=1)
+    wrong = grouped(counts - np.diag(counts.diagonal()), group, 2)
+    return Mixing(
+        percent(wrong[0, 1], old), percent(wrong[1, 0], new), percent(wrong[0, 0], old), percent(wrong[1, 1], new)
+    )

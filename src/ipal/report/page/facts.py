@@ -10,18 +10,12 @@ from typing import Any
 from ipal.config import RunConfig
 from ipal.errors import ConfigError, StoreError
 from ipal.report import paper
-from ipal.report.collect import Run, plain_name, read_run
+from ipal.report.collect import Run, read_run
 from ipal.runs.records import Confusion, Drift
 from ipal.runs.run_folder import RunFolder
 
-
-@dataclass(frozen=True)
-class History:
-    """history.csv: the named loss terms, epoch by epoch."""
-
-    terms: tuple[str, ...] = ()
-    rows: tuple[dict[str, float | None], ...] = ()
-    """task, epoch and every term; None where a term was not there or not a number."""
+History = list[dict[str, float | None]]
+"""history.csv: task, epoch and every loss term; None where a term was not there or not a number."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +37,7 @@ class Facts:
 
     @property
     def method(self) -> str:
-        return paper.METHODS.get(plain_name(self.config.method), self.config.method)
+        return paper.title(self.config.method)
 
     @property
     def dataset(self) -> str:
@@ -62,15 +56,18 @@ class Facts:
         return [list(islice(names, size)) for size in self.split]
 
     @property
-    def new(self) -> list[int]:
-        """Number of new classes of each task."""
-        return _new_sizes(self.run.protocol)
+    def task_of_class(self) -> list[int]:
+        """The task of every class, in the order learned: the first that had it."""
+        return [task for task, size in enumerate(_new_sizes(self.run.protocol)) for _ in range(size)]
+
+    @property
+    def stores_exemplars(self) -> bool:
+        return bool(self.result["retained"]["stores_exemplars"])
 
     @property
     def is_exemplar_free(self) -> bool:
         """By the method, and by the protocol: no node of an earlier task is kept or seen again."""
-        stores = bool(self.result["retained"]["stores_exemplars"])
-        return not stores and self.run.protocol["train_graph"] == "isolated"
+        return not self.stores_exemplars and self.run.protocol["train_graph"] == "isolated"
 
     def as_plain(self) -> dict[str, Any]:
         """All of it as plain data, for the page's download."""
@@ -79,7 +76,7 @@ class Facts:
             "config": self.config.to_tree(),
             "environment": dict(self.environment),
             "result": dict(self.result),
-            "history": list(self.history.rows),
+            "history": self.history,
             "confusion": self.confusion.model_dump() if self.confusion else None,
             "drift": self.drift.model_dump() if self.drift else None,
             **({"closer": dict(self.closer)} if self.closer else {}),
@@ -138,20 +135,16 @@ def _environment(folder: RunFolder) -> dict[str, Any]:
 
 
 def _history(folder: RunFolder) -> History:
-    """Every term in every epoch; None where a task has none."""
+    """Every term in every epoch. JSON knows no NaN and no infinity; a chart shows a gap there."""
     rows = folder.history()
     if not all(math.isfinite(row.get(name, math.nan)) for row in rows for name in ("task", "epoch")):
         raise _damaged(folder.path / "history.csv")
-    names = tuple(dict.fromkeys(name for row in rows for name in row if name not in {"task", "epoch"}))
-    return History(
-        names,
-        tuple(
-            {"task": int(row["task"]), "epoch": int(row["epoch"]), **{name: _finite(row.get(name)) for name in names}}
-            for row in rows
-        ),
-    )
-
-
-def _finite(value: float | None) -> float | None:
-    """JSON knows no NaN and no infinity; a chart shows a gap there."""
-    return value if value is not None and math.isfinite(value) else None
+    names = dict.fromkeys(name for row in rows for name in row if name not in {"task", "epoch"})
+    return [
+        {
+            "task": int(row["task"]),
+            "epoch": int(row["epoch"]),
+            **{name: row[name] if math.isfinite(row.get(name, math.nan)) else None for name in names},
+        }
+        for row in rows
+    ]

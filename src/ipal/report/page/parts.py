@@ -1,10 +1,8 @@
 """What a page is made of: numbers in boxes, tables, charts, sections. Plain values, no HTML."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
-
-from ipal.report.tables import size
 
 Spec = dict[str, Any]
 """A chart as Plotly takes it: `data` and `layout`."""
@@ -42,14 +40,18 @@ class Cell:
         return "prose" if len(self.text) > LONG_TEXT else ""
 
 
+Row = Sequence[Any]
+"""Cells, and texts that become one."""
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows that can be sorted by any column and downloaded."""
 
     caption: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    choices: tuple[int, ...] = ()
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    choices: Sequence[int] = ()
     """Which choice of the chart's picker each row belongs to; empty: all rows are always shown."""
 
     @property
@@ -61,13 +63,24 @@ class Table:
         return all(row[column].is_number for row in self.rows)
 
 
+def table(caption: str, columns: Sequence[str], rows: Iterable[Row]) -> Table:
+    """A table of cells and plain texts."""
+    return Table(caption, columns, [[words(one) if isinstance(one, str) else one for one in row] for row in rows])
+
+
+def table_of_choices(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Row]]) -> Table:
+    """A table whose rows change with the chart's picker: those of each choice."""
+    every = table(caption, columns, [row for own in rows for row in own])
+    return replace(every, choices=[choice for choice, own in enumerate(rows) for _ in own])
+
+
 @dataclass(frozen=True)
 class Picker:
     """A list to choose what a chart shows from."""
 
     label: str
-    options: tuple[str, ...]
-    changes: tuple[Mapping[str, Any], ...]
+    options: Sequence[str]
+    changes: Sequence[Mapping[str, Any]]
     """What each option changes: `data`, `layout`, or `visible` (for each trace)."""
     chosen: int = 0
 
@@ -110,16 +123,16 @@ class Section:
     key: str
     title: str
     lead: str = ""
-    facts: tuple[Fact, ...] = ()
-    warnings: tuple[str, ...] = ()
-    charts: tuple[Chart, ...] = ()
-    tables: tuple[Table, ...] = ()
+    facts: Sequence[Fact] = ()
+    warnings: Sequence[str] = ()
+    charts: Sequence[Chart] = ()
+    tables: Sequence[Table] = ()
     tables_first: bool = False
     """Whether tables come before the charts."""
-    notes: tuple[str, ...] = ()
-    codes: tuple[tuple[str, str], ...] = ()
+    notes: Sequence[str] = ()
+    codes: Sequence[tuple[str, str]] = ()
     """A title and lines to copy."""
-    folded: tuple[tuple[str, str], ...] = ()
+    folded: Sequence[tuple[str, str]] = ()
     """A title and lines, collapsed."""
 
 
@@ -129,17 +142,17 @@ class Page:
 
     title: str
     subtitle: str
-    facts: tuple[Fact, ...]
-    warnings: tuple[str, ...]
-    sections: tuple[Section, ...]
+    facts: Sequence[Fact]
+    warnings: Sequence[str]
+    sections: Sequence[Section]
     download: Any = field(repr=False)
     """Everything known, as plain data."""
     name: str
     """Prefix of file names of downloads."""
 
 
-def words(text: Any) -> Cell:
-    return Cell(str(text), str(text))
+def words(text: str) -> Cell:
+    return Cell(text, text)
 
 
 def number(value: float | None, digits: int = 2, unit: str = "") -> Cell:
@@ -150,14 +163,6 @@ def number(value: float | None, digits: int = 2, unit: str = "") -> Cell:
 
 def count(value: int) -> Cell:
     return Cell(f"{value:,}".replace(",", "\u202f"), value)
-
-
-def data_size(value: float) -> Cell:
-    return Cell(size(value), value)
-
-
-def duration(value: float) -> Cell:
-    return Cell(seconds(value), value)
 
 
 def seconds(value: float) -> str:

@@ -1,6 +1,6 @@
 """The section on how a run was made: protocol, configuration, software, and the command that makes it again."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from ipal.config import EncoderConfig, ProtocolConfig, RunConfig, TrainConfig, attribute_docs, batch_in_words
 from ipal.report.page.command import as_yaml, command, default_tree, flat
 from ipal.report.page.facts import Facts
-from ipal.report.page.parts import Cell, Section, Table, words
+from ipal.report.page.parts import Cell, Section, Table, table
 
 WHERE = (
     "The command makes the same run in a folder of the same name. It looks for the graph under IPAL_DATA, or where "
@@ -26,23 +26,19 @@ def setup_section(facts: Facts) -> Section:
         notes.append(f"Features: {data['preprocessing']}.")
     if data.get("features_looked_beyond_task"):
         notes.append("Features of this graph were computed from all of it, not from one task at a time.")
-    dropped = facts.run.protocol.get("dropped_classes")
-    if dropped:
+    if dropped := facts.run.protocol.get("dropped_classes"):
         notes.append(f"Classes left out for having too few nodes: {', '.join(map(str, dropped))}.")
+    folded = [("config.yaml", _yaml(facts.config.to_tree()))]
+    if choices := facts.result.get("choices"):
+        folded.insert(0, ("What the method decided by itself, and why", _yaml(choices)))
     return Section(
         "setup",
         "How it was made",
-        codes=(("The command that makes this run again", command(facts.config, own_defaults)),),
-        notes=tuple(notes),
-        tables=(_protocol_table(facts), _settings_table(facts.config, own_defaults or {}), _software_table(facts)),
-        folded=tuple(_folded(facts)),
+        codes=[("The command that makes this run again", command(facts.config, own_defaults))],
+        notes=notes,
+        tables=[_protocol_table(facts), _settings_table(facts.config, own_defaults or {}), _software_table(facts)],
+        folded=folded,
     )
-
-
-def _folded(facts: Facts) -> Iterator[tuple[str, str]]:
-    if choices := facts.result.get("choices"):
-        yield "What the method decided by itself, and why", _yaml(choices)
-    yield "config.yaml", _yaml(facts.config.to_tree())
 
 
 def _yaml(content: Any) -> str:
@@ -58,10 +54,9 @@ def _protocol_table(facts: Facts) -> Table:
     }
     values["batch"] = batch_in_words(protocol["batch"])
     meaning = {"split": "Number of classes of each task.", **_meanings(ProtocolConfig)}
-    rows = tuple((words(name), words(_shown(value)), words(meaning[name])) for name, value in values.items())
-    return Table(
-        "Protocol: how the graph became tasks, and how predictions were scored", ("field", "value", "meaning"), rows
-    )
+    rows = [(name, _shown(value), meaning[name]) for name, value in values.items()]
+    caption = "Protocol: how the graph became tasks, and how predictions were scored"
+    return table(caption, ("field", "value", "meaning"), rows)
 
 
 def _settings_table(config: RunConfig, own_defaults: Mapping[str, Any]) -> Table:
@@ -74,9 +69,9 @@ def _settings_table(config: RunConfig, own_defaults: Mapping[str, Any]) -> Table
         if not name.startswith("protocol."):
             text, default = _shown(value), _shown(defaults.get(name))
             mark = "best" if default and default != text else ""
-            rows.append((words(name), Cell(text, text, mark), words(default), words(meanings.get(name, ""))))
+            rows.append((name, Cell(text, text, mark), default, meanings.get(name, "")))
     columns = ("setting", "value", "default", "meaning")
-    return Table("Configuration: all settings; bold differs from the default", columns, tuple(rows))
+    return table("Configuration: all settings; bold differs from the default", columns, rows)
 
 
 def _software_table(facts: Facts) -> Table:
@@ -86,7 +81,7 @@ def _software_table(facts: Facts) -> Table:
     rows += [(name, version) for name, version in (known.get("packages") or {}).items() if version]
     names = ("python", "git_commit", "platform", "processor", "device_name", "cores", "threads", "processes")
     rows += [(name.replace("_", " "), known[name]) for name in names if known.get(name) is not None]
-    return Table("Graph, software and machine", ("what", "which"), tuple((words(a), words(b)) for a, b in rows))
+    return table("Graph, software and machine", ("what", "which"), [(name, str(value)) for name, value in rows])
 
 
 def _meanings(kind: type[BaseModel]) -> dict[str, str]:

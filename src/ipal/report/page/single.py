@@ -2,11 +2,23 @@
 
 from ipal.report.page.cost import cost_section, retained_section
 from ipal.report.page.facts import Facts
-from ipal.report.page.parts import Fact, Page, Section, plural, seconds, sentence, signless
+from ipal.report.page.parts import Fact, Page, plural, seconds, sentence, signless
 from ipal.report.page.scores import accuracy_section, classes_section, confusion_section
 from ipal.report.page.setup import setup_section
 from ipal.report.page.training import drift_section, losses_section, plane_section
 from ipal.report.tables import size
+
+SECTIONS = (
+    accuracy_section,
+    classes_section,
+    confusion_section,
+    losses_section,
+    plane_section,
+    drift_section,
+    retained_section,
+    cost_section,
+    setup_section,
+)
 
 
 def one_run(facts: Facts) -> Page:
@@ -21,9 +33,9 @@ def one_run(facts: Facts) -> Page:
             f"{plural(len(facts.split), 'task')} of {split} classes, one after the other; seed {facts.config.seed}. "
             f"Run {facts.name}."
         ),
-        facts=tuple(headline(facts)),
-        warnings=tuple(warnings),
-        sections=tuple(_sections(facts)),
+        facts=headline(facts),
+        warnings=warnings,
+        sections=[section(facts) for section in SECTIONS],
         download=facts.as_plain(),
         name=facts.name,
     )
@@ -32,11 +44,12 @@ def one_run(facts: Facts) -> Page:
 def headline(facts: Facts) -> list[Fact]:
     """The headline numbers."""
     free = facts.is_exemplar_free
-    stores = facts.result["retained"]["stores_exemplars"]
     why = (
         "no node of an earlier task is kept or seen again"
         if free
-        else ("it stores raw nodes of earlier tasks" if stores else "old nodes pass messages again (train graph: seen)")
+        else "it stores raw nodes of earlier tasks"
+        if facts.stores_exemplars
+        else "old nodes pass messages again (train graph: seen)"
     )
     change = facts.run.scores["AF"]
     return [
@@ -45,18 +58,4 @@ def headline(facts: Facts) -> list[Fact]:
         Fact("time", seconds(facts.run.seconds), "for all tasks, evaluation included"),
         Fact("retained", size(facts.run.retained_bytes), "all that the saved model keeps"),
         Fact("exemplar-free", "yes" if free else "no", why, tone="good" if free else "warn"),
-    ]
-
-
-def _sections(facts: Facts) -> list[Section]:
-    return [
-        accuracy_section(facts),
-        classes_section(facts),
-        confusion_section(facts),
-        losses_section(facts),
-        plane_section(facts),
-        drift_section(facts),
-        retained_section(facts),
-        cost_section(facts),
-        setup_section(facts),
     ]

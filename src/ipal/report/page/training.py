@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ipal.report.page import plots
-from ipal.report.page.confusion import task_of_place
 from ipal.report.page.facts import Facts, History
-from ipal.report.page.parts import Chart, Picker, Section, Spec, Table, count, number, words
+from ipal.report.page.parts import Chart, Picker, Section, Spec, count, number, table, table_of_choices
 from ipal.report.statistics import spread
 from ipal.runs.records import Drift
 
@@ -14,48 +13,41 @@ from ipal.runs.records import Drift
 def losses_section(facts: Facts) -> Section:
     """The named loss terms, epoch by epoch."""
     title = "Loss terms"
-    if not facts.history.rows:
-        return Section("losses", title, notes=("This run has no epochs, and so no loss to show.",))
-    return Section("losses", title, charts=(_losses_chart(facts.history),))
+    if not facts.history:
+        return Section("losses", title, notes=["This run has no epochs, and so no loss to show."])
+    return Section("losses", title, charts=[_losses_chart(facts.history)])
 
 
 def _losses_chart(history: History) -> Chart:
-    epochs = list(range(1, len(history.rows) + 1))
-    tasks = [int(row["task"] or 0) for row in history.rows]
+    terms = [name for name in history[0] if name not in {"task", "epoch"}]
+    epochs = list(range(1, len(history) + 1))
+    tasks = [int(row["task"] or 0) for row in history]
     starts = [place for place in range(len(tasks)) if place == 0 or tasks[place] != tasks[place - 1]]
+    mode = "lines" if len(epochs) > 40 else "lines+markers"
     lines = [
-        plots.line(term, epochs, [row[term] for row in history.rows], index, hover="%{y:.4g} in epoch %{x}")
-        | {"mode": "lines" if len(epochs) > 40 else "lines+markers"}
-        for index, term in enumerate(history.terms)
+        plots.line(term, epochs, [row[term] for row in history], index, "%{y:.4g} in epoch %{x}", mode=mode)
+        for index, term in enumerate(terms)
     ]
-    marks = plots.borders(
-        [start + 0.5 for start in starts[1:]],
-        [f"task {tasks[start] + 1}" for start in starts],
-        [start + 0.5 for start in starts],
+    spec = plots.spec(
+        lines,
+        380,
+        plots.axis("epochs, all tasks in a row", zeroline=False),
+        plots.axis_from_zero("value of the term"),
+        hovermode="x unified",
+        **plots.borders([start + 0.5 for start in starts], [f"task {tasks[start] + 1}" for start in starts]),
     )
-    layout = {
-        "height": 380,
-        "hovermode": "x unified",
-        "xaxis": {"title": {"text": "epochs, all tasks in a row"}, "zeroline": False},
-        "yaxis": {"title": {"text": "value of the term"}, "rangemode": "tozero"},
-        **marks,
-    }
-    rows = tuple(
-        (
-            count(epoch),
-            words(f"task {task + 1}"),
-            *(number(row[term], 4) for term in history.terms),
-        )
-        for epoch, task, row in zip(epochs, tasks, history.rows, strict=True)
-    )
-    scales = ({"layout": {"yaxis": {"type": "linear"}}}, {"layout": {"yaxis": {"type": "log"}}})
+    rows = [
+        (count(epoch), f"task {task + 1}", *(number(row[term], 4) for term in terms))
+        for epoch, task, row in zip(epochs, tasks, history, strict=True)
+    ]
+    scales = [{"layout": {"yaxis": {"type": kind}}} for kind in ("linear", "log")]
     return Chart(
         "losses",
         "Loss terms over time",
         "Each term that the method adds up, as it was in each epoch; dotted lines are where a new task begins. A term "
         "that begins late is one that needs something to remember.",
-        {"data": lines, "layout": layout},
-        Table("Loss terms by epoch", ("epoch", "learning", *history.terms), rows),
+        spec,
+        table("Loss terms by epoch", ("epoch", "learning", *terms), rows),
         picker=Picker("Scale", ("linear", "logarithmic"), scales),
     )
 
@@ -66,77 +58,86 @@ def plane_section(facts: Facts) -> Section:
     plane = facts.closer.get("plane")
     if not plane or not any(facts.classes):
         note = "The nodes of this run are not shown: the page was made without them."
-        return Section("plane", title, notes=(note,))
-    return Section("plane", title, lead=str(plane["about"]), charts=(_plane_chart(facts, plane),))
+        return Section("plane", title, notes=[note])
+    return Section("plane", title, lead=str(plane["about"]), charts=[_plane_chart(facts, plane)])
 
 
 def _plane_chart(facts: Facts, plane: Mapping[str, Any]) -> Chart:
-    points, stars = plane["points"], plane["prototypes"]
-    names = [name for task in facts.classes for name in task]
-    task = dict(zip(names, task_of_place(facts.new), strict=True))
-    traces: list[Spec] = []
-    tasks: list[int] = []
-    for index, name in enumerate(names):
-        chosen = [place for place, label in enumerate(points["class"]) if str(label) == name]
-        if not chosen:
-            continue
-        label = f"{name} (task {task[name] + 1})"
-        hard = [bool(points["hard"][place]) for place in chosen]
-        about = [
-            _node_in_words(name, str(points["predicted"][place]), special)
-            for place, special in zip(chosen, hard, strict=True)
-        ]
-        x, y = ([points[axis][place] for place in chosen] for axis in "xy")
-        traces.append(plots.points(label, x, y, index, about=about, is_outlined=hard, group=name))
-        tasks.append(task[name])
-    size = 17 if len(names) <= 30 else 12
     what = str(plane.get("prototypes_are", "prototypes"))
-    for index, name in enumerate(names):  # last, so that they lie on top
-        chosen = [place for place, label in enumerate(stars["class"]) if str(label) == name]
-        if chosen:
-            x, y = ([stars[axis][place] for place in chosen] for axis in "xy")
-            about = [f"class {name}: {what}"] * len(chosen)
-            traces.append(plots.points(name, x, y, index, about=about, is_star=True, star_size=size, group=name))
-            tasks.append(task[name])
-    bare = {"showgrid": False, "zeroline": False, "showticklabels": False}
-    layout = {
-        "height": 600,
-        "dragmode": "zoom",
-        "margin": {"l": 12},
-        "xaxis": {**bare, "title": {"text": ""}},
-        "yaxis": {**bare, "title": {"text": ""}, "scaleanchor": "x"},
-        "legend": {"title": {"text": "class"}, "itemsizing": "constant", "tracegroupgap": 0},
-        "hovermode": "closest",
-    }
-    everything: list[bool | str] = [True] * len(traces)
-    by_task = [[True if own == one else "legendonly" for own in tasks] for one in range(len(facts.split))]
-    picker = Picker(
-        "Shown",
-        ("all tasks", *(f"only {name}" for name in plots.tasks(len(facts.split)))),
-        ({"visible": everything}, *({"visible": one} for one in by_task)),
+    nodes, prototypes = (_by_class(plane[kind]) for kind in ("points", "prototypes"))
+    classes = list(enumerate((task, name) for task, names in enumerate(facts.classes) for name in names))
+    size = 17 if len(classes) <= 30 else 12
+    shown = [(task, _dots(index, task, name, nodes[name])) for index, (task, name) in classes if name in nodes]
+    shown += [  # last, so that they lie on top
+        (task, _stars(index, name, prototypes[name], what, size))
+        for index, (task, name) in classes
+        if name in prototypes
+    ]
+    bare = {"showgrid": False, "zeroline": False, "showticklabels": False, **plots.axis("")}
+    spec = plots.spec(
+        [trace for _, trace in shown],
+        600,
+        bare,
+        {**bare, "scaleanchor": "x"},
+        dragmode="zoom",
+        margin={"l": 12},
+        legend={**plots.axis("class"), "itemsizing": "constant", "tracegroupgap": 0},
+        hovermode="closest",
     )
+    tasks = range(len(facts.split))
+    by_task = [{"visible": [True if own == one else "legendonly" for own, _ in shown]} for one in tasks]
+    columns = ("class", "predicted", "hard", "x", "y")
+    rows = [
+        (str(name), str(predicted), "yes" if hard else "no", number(x, 3), number(y, 3))
+        for name, predicted, hard, x, y in zip(*(plane["points"][column] for column in columns), strict=True)
+    ]
     return Chart(
         "plane",
         "Nodes, prototypes and hard examples",
         f"A dot is a node, coloured by its true class; a dot with a ring is a hard example; a star is what is "
         f"remembered of the class ({what}). Click a class in the legend to hide it, twice to see it alone.",
-        {"data": traces, "layout": layout},
-        Table("Nodes on the plane", ("class", "predicted", "hard", "x", "y"), _plane_rows(points)),
-        picker=picker,
+        spec,
+        table("Nodes on the plane", columns, rows),
+        picker=Picker(
+            "Shown",
+            ["all tasks", *(f"only {name}" for name in plots.tasks(len(tasks)))],
+            [{"visible": [True] * len(shown)}, *by_task],
+        ),
     )
+
+
+def _by_class(columns: Mapping[str, Sequence[Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Points as rows, by the name of their class."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for values in zip(*columns.values(), strict=True):
+        row = dict(zip(columns, values, strict=True))
+        found.setdefault(str(row["class"]), []).append(row)
+    return found
+
+
+def _dots(index: int, task: int, name: str, nodes: Sequence[Mapping[str, Any]]) -> Spec:
+    hard = [bool(node["hard"]) for node in nodes]
+    marker = {
+        "symbol": plots.SYMBOLS[index // plots.SERIES % len(plots.SYMBOLS)],
+        "size": [9 if special else 6 for special in hard],
+        "color": plots.colour(index),
+        "opacity": [1.0 if special else 0.55 for special in hard],
+        "line": {"color": "@ink", "width": [1.6 if special else 0 for special in hard]},
+    }
+    about = [_node_in_words(name, str(node["predicted"]), node["hard"]) for node in nodes]
+    return plots.points(f"{name} (task {task + 1})", nodes, marker, about, group=name)
+
+
+def _stars(index: int, name: str, prototypes: Sequence[Mapping[str, Any]], what: str, size: int) -> Spec:
+    outline = {"color": "@ink", "width": 1.5}
+    marker = {"symbol": "star", "size": size, "color": plots.colour(index), "opacity": 1, "line": outline}
+    about = [f"class {name}: {what}"] * len(prototypes)
+    return plots.points(name, prototypes, marker, about, group=name, showlegend=False)
 
 
 def _node_in_words(name: str, predicted: str, is_hard: bool) -> str:
     seen = "recognised" if predicted == name else f"taken for class {predicted}"
-    return f"node of class {name}, {seen}" + ", a hard example" * is_hard
-
-
-def _plane_rows(points: Mapping[str, Sequence[Any]]) -> tuple[Any, ...]:
-    columns = (points[name] for name in ("class", "predicted", "hard", "x", "y"))
-    return tuple(
-        (words(name), words(predicted), words("yes" if hard else "no"), number(x, 3), number(y, 3))
-        for name, predicted, hard, x, y in zip(*columns, strict=True)
-    )
+    return f"node of class {name}, {seen}" + ", a hard example" * bool(is_hard)
 
 
 def drift_section(facts: Facts) -> Section:
@@ -147,92 +148,85 @@ def drift_section(facts: Facts) -> Section:
             "Nothing is known of drift: the method trains no network that could move what is remembered, or the "
             "run was made by a version of ipal that did not measure it."
         )
-        return Section("drift", title, notes=(note,))
+        return Section("drift", title, notes=[note])
     lead = (
         "Shift: how far the mean embedding of a class's test nodes has moved since the class was learned. Gap: how far "
         "what is remembered of the class, its prototype, lies from that mean now. Both in units of the class's own "
         "spread when it was learned: 1 is as far as its nodes scatter."
     )
     has_gap = any(one.gap is not None for moment in facts.drift.after_task for one in moment.values())
-    notes = () if has_gap else ("This method remembers no prototypes, so there is no gap to show.",)
+    notes = [] if has_gap else ["This method remembers no prototypes, so there is no gap to show."]
     measures = ("shift", "gap") if has_gap else ("shift",)
-    charts = (_drift_lines(facts, facts.drift, measures), _drift_map(facts, facts.drift, measures))
+    charts = [chart(facts, facts.drift, measures) for chart in (_drift_lines, _drift_map)]
     return Section("drift", title, lead=lead, charts=charts, notes=notes)
 
 
 def _drift_lines(facts: Facts, drift: Drift, measures: Sequence[str]) -> Chart:
     """Mean over the classes of each task."""
     moments = plots.tasks(len(drift.after_task))
-    specs, rows, choices = [], [], []
-    for choice, measure in enumerate(measures):
-        lines = []
-        for task, names in enumerate(facts.classes):
-            means = [_mean([_measured(one, name, measure) for name in names]) for one in drift.after_task[task:]]
-            hover = f"%{{y:.2f}} after %{{x}}: mean {measure} of these classes"
-            lines.append(plots.line(f"classes of task {task + 1}", moments[task:], means, task, hover=hover))
-            for moment, mean in zip(moments[task:], means, strict=True):
-                rows.append((words(measure), words(f"task {task + 1}"), words(moment), number(mean, 3)))
-                choices.append(choice)
+    specs, rows = [], []
+    for measure in measures:
+        hover = f"%{{y:.2f}} after %{{x}}: mean {measure} of these classes"
+        means = [
+            [_mean([_measured(one, name, measure) for name in names]) for one in drift.after_task[task:]]
+            for task, names in enumerate(facts.classes)
+        ]
+        lines = [
+            plots.line(f"classes of task {task + 1}", moments[task:], own, task, hover)
+            for task, own in enumerate(means)
+        ]
         specs.append({"data": lines})
-    layout = {
-        "height": 380,
-        "xaxis": plots.named_axis("after learning", moments),
-        "yaxis": {"title": {"text": "mean over classes, in spreads"}, "rangemode": "tozero"},
-    }
+        rows.append(
+            [
+                (measure, f"task {task + 1}", moment, number(mean, 3))
+                for task, own in enumerate(means)
+                for moment, mean in zip(moments[task:], own, strict=True)
+            ]
+        )
+    down = plots.axis_from_zero("mean over classes, in spreads")
+    layout = {"height": 380, "xaxis": plots.named_axis("after learning", moments), "yaxis": down}
     return Chart(
         "drift",
         "Drift by task",
         "A line is the mean over the classes of one task. Rising: the network moves on and takes the old classes with "
         "it. A gap that stays low while the shift rises: what is remembered follows.",
         {"layout": layout},
-        Table("Mean drift by task", ("measure", "classes of", "after", "mean"), tuple(rows), tuple(choices)),
-        picker=Picker("Shown", tuple(measures), tuple(specs)),
+        table_of_choices("Mean drift by task", ("measure", "classes of", "after", "mean"), rows),
+        picker=Picker("Shown", measures, specs),
     )
 
 
 def _drift_map(facts: Facts, drift: Drift, measures: Sequence[str]) -> Chart:
     names = [name for task in facts.classes for name in task]
     moments = plots.tasks(len(drift.after_task))
-    highest = max(
-        (value for one in drift.after_task for name in names for m in measures if (value := _measured(one, name, m))),
-        default=1.0,
-    )
-    specs, rows, choices = [], [], []
-    for choice, measure in enumerate(measures):
-        values = [[_measured(one, name, measure) for one in drift.after_task] for name in names]
-        specs.append(
-            plots.heat_map(
-                names,
-                moments,
-                values,
-                titles=("class", "after learning"),
-                hover=f"class %{{y}} after %{{x}}:<br>{measure} of %{{z:.2f}} spreads",
-                highest=highest,
-                scale="@warm",
-                suffix="",
-                digits=2,
-            )
+    values = [[[_measured(one, name, each) for one in drift.after_task] for name in names] for each in measures]
+    highest = max((value for own in values for row in own for value in row if value), default=1.0)
+    specs, rows = [], []
+    for measure, own in zip(measures, values, strict=True):
+        hover = f"class %{{y}} after %{{x}}:<br>{measure} of %{{z:.2f}} spreads"
+        look: dict[str, Any] = {"highest": highest, "scale": "@warm", "suffix": "", "digits": 2}
+        specs.append(plots.heat_map(names, moments, own, ("class", "after learning"), hover, **look))
+        rows.append(
+            [
+                (measure, name, moment, number(value, 3))
+                for name, row in zip(names, own, strict=True)
+                for moment, value in zip(moments, row, strict=True)
+                if value is not None
+            ]
         )
-        for name, row in zip(names, values, strict=True):
-            for moment, value in zip(moments, row, strict=True):
-                if value is not None:
-                    rows.append((words(measure), words(name), words(moment), number(value, 3)))
-                    choices.append(choice)
     return Chart(
         "drift-by-class",
         "Drift of every class",
         "Read a row from left to right; the stronger the colour, the further the class has moved. Both measures share "
         "one scale.",
         {},
-        Table("Drift by class", ("measure", "class", "after", "spreads"), tuple(rows), tuple(choices)),
-        picker=Picker("Shown", tuple(measures), tuple(specs)),
+        table_of_choices("Drift by class", ("measure", "class", "after", "spreads"), rows),
+        picker=Picker("Shown", measures, specs),
     )
 
 
 def _measured(moment: Mapping[str, Any], name: str, measure: str) -> float | None:
-    found = moment.get(name)
-    value: float | None = getattr(found, measure) if found else None
-    return value
+    return getattr(moment.get(name), measure, None)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
