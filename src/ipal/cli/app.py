@@ -102,6 +102,8 @@ MemoryLimit = Annotated[
     str | None,
     typer.Option(help="Limit of main memory, as 8GB: chooses full graphs, sampled batches or pieces automatically."),
 ]
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="Path, name, part of a name, or latest.")]
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="Model file, run folder, or (part of) a run's name.")]
 Html = Annotated[bool, typer.Option("--html", help="Also write an HTML page of the run.")]
 RUNS = Path("runs")
 
@@ -164,7 +166,7 @@ def run(
 @app.command()
 def resume(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="RUN", help="Path, name, part of a name, or latest.")],
+    name: RunName,
     runs: Runs = RUNS,
     root: DataRoot = None,
     checkpoint_every: CheckpointEvery = None,
@@ -194,7 +196,7 @@ def resume(
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(metavar="RUN", help="Path, name, part of a name, or latest.")],
+    name: RunName,
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
@@ -285,13 +287,10 @@ def within_limit(resolved: "Resolved", limit: str | None) -> tuple["Resolved", "
 def _execute(resolved: "Resolved", folder: RunFolder, as_json: bool, **options: Any) -> None:
     from ipal.runs import runner
 
-    try:
-        with render.ProgressBar(title=folder.path.name) as bar:
-            result = runner.run(resolved, folder, bar, **options)
-    except KeyboardInterrupt:
-        again = f"ipal resume {folder.path}{options_for(loaded_files())}"
-        render.note(f"Interrupted; nothing saved is lost. Go on with: {again}")
-        raise typer.Exit(130) from None
+    again = f"ipal resume {folder.path}{options_for(loaded_files())}"
+    interrupted = f"Interrupted; nothing saved is lost. Go on with: {again}"
+    with render.interruptible(interrupted), render.ProgressBar(title=folder.path.name) as bar:
+        result = runner.run(resolved, folder, bar, **options)
     _show(folder, result, as_json)
 
 

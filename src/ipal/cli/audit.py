@@ -4,10 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, AsJson, DataRoot, Runs
+from ipal.cli.app import RUNS, AsJson, DataRoot, Model, Runs
 from ipal.runs.run_folder import RunFolder, RunStore
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ SHOWN = 10
 
 
 def audit(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model file, run folder, or (part of) a run's name.")],
+    model: Model,
     data: Annotated[
         str | None,
         typer.Option(
@@ -79,22 +78,22 @@ def _evidence(name: str, root: Path | None, learner: "Learner", folder: RunFolde
 
 def _show(found: dict[str, Any]) -> None:
     kept = found["retained"]
-    _say(f"{found['model']}: method {found['method']}, {_many(found['classes'], 'class')}")
-    table = Table("what is kept", title=f"All that the model keeps: {render.size(kept['bytes'])}", title_justify="left")
-    table.add_column("size", justify="right")
+    render.say(f"{found['model']}: method {found['method']}, {render.many(found['classes'], 'class')}")
+    title = f"All that the model keeps: {render.size(kept['bytes'])}"
+    table = render.table("what is kept", numbers=["size"], title=title)
     for item in kept["items"]:
         table.add_row(item["what"], render.size(item["bytes"]))
     render.out.print(table)
-    _say("Raw nodes ARE stored." if kept["stores_exemplars"] else "By its method the model stores no raw node.")
+    render.say("Raw nodes ARE stored." if kept["stores_exemplars"] else "By its method the model stores no raw node.")
     _show_classes(found)
     for remark in found["remarks"]:
-        _say(f"- {remark}")
+        render.say(f"- {remark}")
     if "data" in found:
         _show_search(found["data"])
         _show_inputs(found["data"]["inputs"])
         _show_attempts(found["data"])
     else:
-        _say("With --data GRAPH, the model is also searched for nodes of a graph, and rows are reconstructed.")
+        render.say("With --data GRAPH, the model is also searched for nodes of a graph, and rows are reconstructed.")
 
 
 def _show_classes(found: dict[str, Any]) -> None:
@@ -102,15 +101,14 @@ def _show_classes(found: dict[str, Any]) -> None:
     if not counts:
         return
     fewest = min(counts, key=counts.__getitem__)
-    _say(
-        f"{sum(counts.values())} training nodes in {_many(len(counts), 'class')}; the fewest, "
+    render.say(
+        f"{sum(counts.values())} training nodes in {render.many(len(counts), 'class')}; the fewest, "
         f"{counts[fewest]}, in class {fewest}."
     )
     if not flagged:
-        _say("No class is flagged for its number of nodes alone.")
+        render.say("No class is flagged for its number of nodes alone.")
         return
-    table = Table("class", title="Classes that what is kept reveals", title_justify="left")
-    table.add_column("nodes", justify="right")
+    table = render.table("class", numbers=["nodes"], title="Classes that what is kept reveals")
     table.add_column("why")
     smallest = sorted(flagged, key=lambda name: int(counts[name]))
     for name in smallest[:SHOWN]:
@@ -118,22 +116,22 @@ def _show_classes(found: dict[str, Any]) -> None:
     render.out.print(table)
     if len(smallest) > SHOWN:
         kinds = ", ".join(sorted({kind for name in smallest[SHOWN:] for kind in flagged[name]}))
-        _say(f"and {len(smallest) - SHOWN} larger ones ({kinds}); --json lists them all.")
+        render.say(f"and {len(smallest) - SHOWN} larger ones ({kinds}); --json lists them all.")
 
 
 def _show_search(data: dict[str, Any]) -> None:
-    _say(f"\nAgainst {data['name']} ({data['nodes']} nodes)")
+    render.say(f"\nAgainst {data['name']} ({data['nodes']} nodes)")
     if not data["as_taught"]:
-        _say(UNKNOWN_GRAPHS)
+        render.say(UNKNOWN_GRAPHS)
     for what, result in data["stored_rows"].items():
         verdict = (
-            f"{_many(result['found'], 'node')} FOUND, in {', '.join(result['where'])}"
+            f"{render.many(result['found'], 'node')} FOUND, in {', '.join(result['where'])}"
             if result["found"]
             else "none found"
         )
-        _say(
-            f"Rows of {what}: {verdict}. Looked for: {_many(result['looked_for'], 'node')} among all rows and columns "
-            f"of their length (also scaled ones, and of the matrices of products made whole), "
+        render.say(
+            f"Rows of {what}: {verdict}. Looked for: {render.many(result['looked_for'], 'node')} among all rows and "
+            f"columns of their length (also scaled ones, and of the matrices of products made whole), "
             f"{result['looked_for_everywhere']} of them at every place of every "
             "tensor" + f"; {result['too_plain']} with too few values were left out." * bool(result["too_plain"])
         )
@@ -141,11 +139,10 @@ def _show_search(data: dict[str, Any]) -> None:
 
 def _show_inputs(inputs: dict[str, Any]) -> None:
     if "skipped" in inputs:
-        _say(f"Which features occur in the nodes learned last was not examined: {inputs['skipped']}.")
+        render.say(f"Which features occur in the nodes learned last was not examined: {inputs['skipped']}.")
         return
     title = f"Which {inputs['occurring']} of {inputs['features']} features occur in the nodes learned last, by"
-    table = Table("length of a feature's row in", title=title, title_justify="left")
-    table.add_column("AUC", justify="right")
+    table = render.table("length of a feature's row in", numbers=["AUC"], title=title)
     for name, auc in inputs["auc"].items():
         table.add_row(name, _number(auc))
     render.out.print(table)
@@ -154,12 +151,10 @@ def _show_inputs(inputs: dict[str, Any]) -> None:
 def _show_attempts(data: dict[str, Any]) -> None:
     classes, shared = data["attempts"]["classes"], data["attempts"].get("shared_matrix")
     if classes:
-        table = Table(title="Rows of the smallest classes, reconstructed from what is kept", title_justify="left")
-        table.add_column("class")
-        for column in ("nodes\ntaught", "compared", "cosine\nto mean", "best", "tells who\ntaught (AUC)"):
-            table.add_column(column, justify="right")
-        for column in ("cosine of\nrebuilt rows", "rebuilt\n(>= 0.99)"):
-            table.add_column(column, justify="right")
+        known = ("nodes\ntaught", "compared", "cosine\nto mean", "best", "tells who\ntaught (AUC)")
+        numbers = (*known, "cosine of\nrebuilt rows", "rebuilt\n(>= 0.99)")
+        title = "Rows of the smallest classes, reconstructed from what is kept"
+        table = render.table("class", numbers=numbers, title=title)
         reasons = {}
         for name, result in classes.items():
             matrix = result.get("from_matrix", {})
@@ -181,30 +176,21 @@ def _show_attempts(data: dict[str, Any]) -> None:
         render.out.print(table)
         for name, reason in reasons.items():
             if reason:
-                _say(f"Class {name}: not all was tried: {reason}.")
-        _say(
+                render.say(f"Class {name}: not all was tried: {reason}.")
+        render.say(
             "Cosine 1 is the row itself. AUC: how surely the matrix of a class tells nodes that taught from others, "
             "of the same class where they are known; 1 is certainty, 0.5 is guessing. Rebuilt rows: sought from that "
             "matrix alone. An attempt that fails proves nothing; a better one may succeed."
         )
     if shared:
         if "skipped" in shared:
-            _say(f"The matrix of all classes does not tell who taught by its span: {shared['skipped']}.")
+            render.say(f"The matrix of all classes does not tell who taught by its span: {shared['skipped']}.")
         elif shared["span"]["auc_against_others"] is not None:
-            _say(
+            render.say(
                 f"The matrix of all classes tells who taught from who did not with an AUC of "
                 f"{_number(shared['span']['auc_against_others'])} (1 is certainty, 0.5 is guessing)."
             )
 
 
-def _say(text: str) -> None:
-    render.out.print(text, soft_wrap=True)
-
-
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
-
-
-def _many(count: int, word: str) -> str:
-    plural = word + ("es" if word.endswith("s") else "s")
-    return f"{count} {word if count == 1 else plural}"

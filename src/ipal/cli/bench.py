@@ -59,12 +59,9 @@ def bench(
     suite = prepare(plans, runs, root, tune=tune, only=only or (), seeds=_parse_seeds(seeds))
     if dry_run:
         return _show_plan(suite, RunStore(runs), jobs)
-    try:
-        with _View(suite) as view:
-            execute(suite, jobs, view, performer)
-    except KeyboardInterrupt:
-        render.note("Interrupted; saved work is kept. Start the same command again to continue.")
-        raise typer.Exit(130) from None
+    interrupted = "Interrupted; saved work is kept. Start the same command again to continue."
+    with render.interruptible(interrupted), _View(suite) as view:
+        execute(suite, jobs, view, performer)
     finished = {bench.name: [bench.summary(row) for row in bench.rows] for bench in suite.benches}
     if as_json:
         render.as_json(finished)
@@ -145,9 +142,9 @@ def _show_plan(suite: "Suite", store: RunStore, jobs: int | None) -> None:
     left = {job.name: stopwatch.estimate(job.config) for job in suite.unfinished()}
     unknown: dict[str, None] = {}
     for bench in suite.benches:
-        table = Table("entry", "method", title=f"{bench.name} on {bench.dataset}", title_justify="left")
-        for name in ("grid\npoints", "seeds", "runs", "finished\nalready", "estimated\ntime"):
-            table.add_column(name, justify="right", no_wrap=True)
+        numbers = ("grid\npoints", "seeds", "runs", "finished\nalready", "estimated\ntime")
+        title = f"{bench.name} on {bench.dataset}"
+        table = render.table("entry", "method", numbers=numbers, title=title, no_wrap=True)
         for row in bench.rows:
             mine = [left[run] for run in sorted(row.runs & left.keys())]
             counts = (len(row.points), len(bench.seeds), len(row.runs), len(row.runs) - len(mine))
@@ -158,16 +155,15 @@ def _show_plan(suite: "Suite", store: RunStore, jobs: int | None) -> None:
                 unknown[f"{row.entry.method} on {bench.dataset}"] = None
         render.out.print(table)
     for what in unknown:
-        render.out.print(f"No estimate: there is no similar finished run of {what}.", soft_wrap=True)
+        render.say(f"No estimate: there is no similar finished run of {what}.")
     known = [estimate.seconds for estimate in left.values() if estimate]
     most = max(sum(known) / size, max(known, default=0.0))
     time = f"about {_duration(most)} on this machine"
     if unknown:
         time = f"{time} for the {len(known)} with an estimate" if known else "no estimate of the time"
-    render.out.print(
+    render.say(
         f"{len(suite.jobs)} different runs, {len(suite.jobs) - len(left)} finished; {size} at a time, up to "
-        f"{suite.threads} thread(s) each: {time}.",
-        soft_wrap=True,
+        f"{suite.threads} thread(s) each: {time}."
     )
 
 
@@ -186,8 +182,7 @@ def _show_rows(bench: "Bench", rows: list[dict[str, Any]]) -> None:
         mark = " †" * row["stores_exemplars"]
         table.add_row(row["label"] + mark + settings, *scores, validation, *cost)
     render.out.print(table)
-    if any(row["stores_exemplars"] for row in rows):
-        render.out.print("† stores raw nodes of earlier tasks.")
+    render.legend(rows)
     if any(row["runs"] and row["runs_taking_turns"] > 1 for row in rows):
         render.out.print("‡ of all runs that took turns in one process.")
 

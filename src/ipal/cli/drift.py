@@ -7,19 +7,20 @@ from typing import Annotated
 
 import typer
 from rich.progress import track
-from rich.table import Table
 
 from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, DataRoot
 from ipal.config import Tree, override, parse_assignment
 from ipal.errors import ConfigError
+from ipal.report import paper
 
 OUT = Path("drift")
+METHODS = ",".join((*paper.THEOREM1, paper.OURS))
 
 
 def drift(
     dataset: Annotated[str, typer.Option(help="Name of a graph, or the path of an .npz file.")],
-    methods: Annotated[str, typer.Option(help="Methods with an encoder, separated by commas.")] = "pr,pcl,ipal",
+    methods: Annotated[str, typer.Option(help="Methods with an encoder, separated by commas.")] = METHODS,
     seeds: Annotated[int, typer.Option(min=1, max=1000, help="How many seeds: 0, 1, 2, …")] = 5,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Any setting by its dotted name, as train.epochs=50.")
@@ -43,12 +44,9 @@ def drift(
     from ipal.runs.run_folder import RunStore
 
     planned = plan(tree, [name for part in methods.split(",") if (name := part.strip())], seeds, root)
-    try:
+    with render.interruptible("Interrupted; finished measurements are kept. Start the same command again to continue."):
         measuring = measure_all(planned, out)
         paths = list(track(measuring, "measuring", len(planned), console=render.err, transient=True))
-    except KeyboardInterrupt:
-        render.note("Interrupted; finished measurements are kept. Start the same command again to continue.")
-        raise typer.Exit(130) from None
     numbers, written = make_report(paths, out, shlex.join(["ipal", *sys.argv[1:]]))
     for run, path in zip(planned, paths, strict=True):
         folder = RunStore(runs).folder_for(run.config)
@@ -61,12 +59,10 @@ def drift(
         return
     cells = table(numbers)
     title = f"Drift on {planned[0].dataset.name}: mean over old classes and tasks"
-    shown = Table(cells.columns[0], title=title, title_justify="left")
-    for column in cells.columns[1:]:
-        shown.add_column(column, justify="right")
+    shown = render.table(cells.columns[0], numbers=cells.columns[1:], title=title)
     for row in cells.rows:
         shown.add_row(*(cell.text for cell in row))
     render.out.print(shown)
     for line in (*verdicts(numbers), *about_hard(numbers)):
-        render.out.print(line, soft_wrap=True)
+        render.say(line)
     render.note(f"{len(written)} files; start with {written[0]}")

@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, AsJson, Runs
+from ipal.cli.app import RUNS, AsJson, Model, Runs
 from ipal.cli.models import Force, new_file
 from ipal.runs.run_folder import RunStore
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def export(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model file, run folder, or (part of) a run's name.")],
+    model: Model,
     out: Annotated[Path, typer.Option("--out", "-o", help="File for the ONNX model, as model.onnx.")],
     force: Force = False,
     graphs: Annotated[
@@ -74,4 +74,4 @@ def _show(made: "Exported", method: str, classes: int) -> None:
         f"(allowed {made.tolerance:.0e}), probabilities by {apart.probabilities:.1e}",
     )
     render.out.print(facts)
-    render.out.print(f"file     {made.path}", soft_wrap=True)  # paths are not truncated
+    render.say(f"file     {made.path}")

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, AsJson, Runs
+from ipal.cli.app import RUNS, AsJson, Model, Runs
 from ipal.errors import ConfigError, DataError, StoreError
 from ipal.runs.run_folder import RunFolder, RunStore
 from ipal.system.files import alone_with, check_target
@@ -60,21 +59,18 @@ def merge(
             }
         )
         return
-    table = Table("class")
-    table.add_column("nodes", justify="right")
+    table = render.table("class", numbers=["nodes"])
     table.add_column("from")
     for name, nodes in counts.items():
         shares = [(model, own[name]) for model, own in zip(models, behind, strict=True) if name in own]
-        shared = len(shares) > 1
-        sources = ", ".join(model + f" ({own})" * shared for model, own in shares)
-        table.add_row(name, str(nodes), sources)
+        table.add_row(name, str(nodes), ", ".join(model + f" ({own})" * (len(shares) > 1) for model, own in shares))
     render.out.print(table)
-    total = f"{_many(len(counts), 'class')}, {_many(sum(counts.values()), 'node')}"
-    render.out.print(f"{_many(len(models), 'model')} merged: {total}\nmodel  {target}", soft_wrap=True)
+    total = f"{render.many(len(counts), 'class')}, {render.many(sum(counts.values()), 'node')}"
+    render.say(f"{render.many(len(models), 'model')} merged: {total}\nmodel  {target}")
 
 
 def forget(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model file, run folder, or (part of) a run's name.")],
+    model: Model,
     classes: Annotated[
         list[str] | None,
         typer.Option(
@@ -243,9 +239,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 
 def _show_change(before: dict[str, int], after: dict[str, int], sense: str, target: Path) -> None:
-    table = Table("class")
-    for column in ("nodes before", "after"):
-        table.add_column(column, justify="right")
+    table = render.table("class", numbers=["nodes before", "after"])
     changed = [name for name in before if after.get(name) != before[name]]
     for name in changed:
         table.add_row(name, str(before[name]), str(after[name]) if name in after else "forgotten")
@@ -254,11 +248,6 @@ def _show_change(before: dict[str, int], after: dict[str, int], sense: str, targ
     same = [name for name in before if name not in changed]
     if same:
         redone = "" if sense != "nodes" else "; features that the nodes had reached were redone"
-        nodes = _many(sum(before[name] for name in same), "node")
-        render.out.print(f"{_many(len(same), 'other class')} with {nodes} as before{redone}", soft_wrap=True)
-    render.out.print(f"model  {target}", soft_wrap=True)
-
-
-def _many(count: int, word: str) -> str:
-    plural = word + ("es" if word.endswith("s") else "s")
-    return f"{count} {word if count == 1 else plural}"
+        nodes = render.many(sum(before[name] for name in same), "node")
+        render.say(f"{render.many(len(same), 'other class')} with {nodes} as before{redone}")
+    render.say(f"model  {target}")

@@ -4,10 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, AsJson, DataRoot, Runs
+from ipal.cli.app import RUNS, AsJson, DataRoot, Model, Runs
 from ipal.cli.models import Force, new_file
 from ipal.runs.run_folder import RunFolder, RunStore
 
@@ -21,7 +20,7 @@ Directed = Annotated[
 
 
 def predict(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model file, run folder, or (part of) a run's name.")],
+    model: Model,
     graph: Annotated[
         str,
         typer.Option("--graph", metavar="GRAPH", help="A dataset, an .npz file or a graph folder; no labels needed."),
@@ -93,12 +92,11 @@ def is_directed(run: RunFolder | None, said: bool | None) -> bool:
 
 
 def _show(found: "Predictions", reject: float, target: Path) -> None:
-    table = Table("class")
-    table.add_column("nodes", justify="right")
+    table = render.table("class", numbers=["nodes"])
     for name, count in found.counts().items():
         table.add_row(name, str(count))
     if reject:
         table.add_section()
         table.add_row("none of them", str(int(found.rejected.sum())))
     render.out.print(table)
-    render.out.print(f"{len(found.nodes)} nodes predicted\nfile  {target}", soft_wrap=True)
+    render.say(f"{len(found.nodes)} nodes predicted\nfile  {target}")

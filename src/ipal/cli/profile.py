@@ -64,19 +64,15 @@ def profile(
     from ipal.report import profile as report
 
     fit = partial(within_limit, limit=memory_limit)
-    try:
-        with _Bar(out) as bar:
-            found = made(wanted, bar, root, fit, checkpoint_every=checkpoint_every, undisturbed=undisturbed)
-    except KeyboardInterrupt:
-        render.note("Interrupted; an incomplete run has no profile.")
-        raise typer.Exit(130) from None
+    with render.interruptible("Interrupted; an incomplete run has no profile."), _Bar(out) as bar:
+        found = made(wanted, bar, root, fit, checkpoint_every=checkpoint_every, undisturbed=undisturbed)
     written = report.write(found, out)
     if as_json:
         render.as_json({**found, "files": list(map(str, written))})
         return
     _show(found)
     for line in report.notes(found):
-        render.out.print(line, soft_wrap=True)
+        render.say(line)
     render.note("written: " + ", ".join(map(str, written)))
 
 

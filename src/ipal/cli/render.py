@@ -3,11 +3,12 @@
 import json
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -40,8 +41,36 @@ def as_json(content: Any) -> None:
     sys.stdout.write("\n")
 
 
+def say(text: str) -> None:
+    """A sentence on stdout; the terminal breaks it, so that paths can be copied."""
+    out.print(text, soft_wrap=True)
+
+
 def note(message: str) -> None:
     err.print(message, soft_wrap=True)
+
+
+@contextmanager
+def interruptible(message: str) -> Iterator[None]:
+    """Ctrl-C ends the command with this note and exit code 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        note(message)
+        raise typer.Exit(130) from None
+
+
+def table(*texts: str, numbers: Iterable[str] = (), title: str | None = None, **options: Any) -> Table:
+    """A table: columns of texts, then columns of numbers, aligned to the right."""
+    made = Table(*texts, title=title, title_justify="left")
+    for name in numbers:
+        made.add_column(name, justify="right", **options)
+    return made
+
+
+def many(count: int, word: str) -> str:
+    """`1 node`, `2 classes`."""
+    return f"{count} {word}" + ("" if count == 1 else "es" if word.endswith("s") else "s")
 
 
 @contextmanager
@@ -101,16 +130,13 @@ def result(content: dict[str, Any], folder: Path) -> None:
     from ipal.evaluation.metrics import metric_named
 
     protocol = content["protocol"]
-    table = Table(title="Accuracy (%) on each task, after learning each task", title_justify="left")
-    table.add_column("after", justify="right")
-    matrix = content["accuracy_matrix"]
-    for index, classes in enumerate(protocol["split"]):
-        table.add_column(f"task {index + 1}\n{classes} cl.", justify="right")
-    table.add_column("AP", justify="right", style="bold")
-    for index, row in enumerate(matrix):
+    tasks = [f"task {index}\n{classes} cl." for index, classes in enumerate(protocol["split"], start=1)]
+    shown = table(numbers=["after", *tasks], title="Accuracy (%) on each task, after learning each task")
+    shown.add_column("AP", justify="right", style="bold")
+    for index, row in enumerate(content["accuracy_matrix"]):
         cells = ["" if value is None else f"{value:.2f}" for value in row]
-        table.add_row(f"task {index + 1}", *cells, f"{content['average_performance_curve'][index]:.2f}")
-    out.print(table)
+        shown.add_row(f"task {index + 1}", *cells, f"{content['average_performance_curve'][index]:.2f}")
+    out.print(shown)
     kept, timing = content["retained"], content["timing"]
     facts = Table.grid(padding=(0, 2))
     for name, value in content["metrics"].items():
@@ -118,14 +144,17 @@ def result(content: dict[str, Any], folder: Path) -> None:
         if value is not None:
             facts.add_row(metric.title, f"{value:.2f} {metric.unit}" + f"   ({metric.about})" * bool(metric.about))
     facts.add_row("time", f"{timing['total_seconds']:.1f} s, of which {timing['evaluation_seconds']:.1f} s evaluation")
-    facts.add_row("peak memory", peak_memory(content["peak_memory_bytes"], timing.get("runs_taking_turns", 1)))
-    facts.add_row("retained", f"{size(kept['bytes'])}: " + "; ".join(_kept(item) for item in kept["items"]))
+    turns = timing.get("runs_taking_turns", 1)
+    shared = f" (of {turns} runs that took turns in one process)" if turns > 1 else ""
+    facts.add_row("peak memory", size(content["peak_memory_bytes"]) + shared)
+    items = "; ".join(f"{item['what']} ({size(item['bytes'])})" for item in kept["items"])
+    facts.add_row("retained", f"{size(kept['bytes'])}: {items}")
     exemplars = "raw nodes ARE stored" if kept["stores_exemplars"] else "no node is stored"
     facts.add_row("", f"{exemplars}; {len(kept['nodes_behind_class'])} classes remembered")
-    graphs = f"train {protocol['train_graph']}, test {protocol['test_graph']}"
+    graphs = f"train {protocol['train_graph']}, test {protocol['test_graph']}, {protocol['visibility']}"
     batch = f", {batch_in_words(protocol['batch'])}" if protocol["batch"] != "full" else ""
-    graphs = f"{protocol.get('stream', 'class-incremental')}, {graphs}, {protocol['visibility']}"
-    facts.add_row("protocol", f"{graphs}, {protocol['accuracy']} accuracy{batch}")
+    stream = protocol.get("stream", "class-incremental")
+    facts.add_row("protocol", f"{stream}, {graphs}, {protocol['accuracy']} accuracy{batch}")
     if content.get("plugins"):
         facts.add_row("plugins", ", ".join(content["plugins"]))
     if content["data"]["remark"]:
@@ -134,73 +163,68 @@ def result(content: dict[str, Any], folder: Path) -> None:
     out.print(facts, soft_wrap=True)
 
 
-def _kept(item: dict[str, Any]) -> str:
-    return f"{item['what']} ({size(item['bytes'])})"
-
-
 def listing(what: str, rows: list[dict[str, Any]]) -> None:
     """A list of things; of what a package offers, only the name is known."""
     show = {"datasets": _list_datasets, "methods": _list_methods, "runs": _list_runs}.get(what, _list_things)
     show([row for row in rows if len(row) > 2])
     for row in rows:
         if row.get("plugin"):
-            out.print(f"{row['name']} is from {row['plugin']}", soft_wrap=True)
+            say(f"{row['name']} is from {row['plugin']}")
 
 
 def _list_things(rows: list[dict[str, Any]]) -> None:
-    table = Table("name", "what it is")
+    shown = Table("name", "what it is")
     for row in rows:
-        table.add_row(row["name"], row["about"])
-    out.print(table)
+        shown.add_row(row["name"], row["about"])
+    out.print(shown)
 
 
 def _list_datasets(rows: list[dict[str, Any]]) -> None:
-    table = Table("dataset", "here", "split", "what it is")
+    shown = Table("dataset", "here", "split", "what it is")
     for row in rows:
         split = "+".join(map(str, row["split"])) if row["split"] else "by rule"
-        table.add_row(row["name"], "yes" if row["here"] else "no", split, row["about"])
-    out.print(table)
+        shown.add_row(row["name"], "yes" if row["here"] else "no", split, row["about"])
+    out.print(shown)
 
 
 def _list_methods(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         exemplars = "stores exemplars" if row["stores_exemplars"] else "exemplar-free"
         out.print(Text.assemble((row["name"], "bold"), f" ({exemplars}): {row['about']}"), soft_wrap=True)
-        table = Table("setting", "default", "meaning")
+        shown = Table("setting", "default", "meaning")
         for setting in row["settings"]:
-            table.add_row(f"{row['name']}.{setting['name']}", str(setting["default"]), setting["about"])
-        out.print(table)
+            shown.add_row(f"{row['name']}.{setting['name']}", str(setting["default"]), setting["about"])
+        out.print(shown)
 
 
 def _list_runs(rows: list[dict[str, Any]]) -> None:
-    table = Table("run", "status", "AP", "AF")
+    shown = Table("run", "status", "AP", "AF")
     for row in rows:
         scores = (row["average_performance"], row["average_forgetting"])
         mark = " †" * bool(row["stores_exemplars"])
-        table.add_row(row["run"] + mark, row["status"], *("" if score is None else f"{score:.2f}" for score in scores))
-    out.print(table)
+        shown.add_row(row["run"] + mark, row["status"], *("" if score is None else f"{score:.2f}" for score in scores))
+    out.print(shown)
+    legend(rows)
+
+
+def legend(rows: Iterable[dict[str, Any]]) -> None:
+    """What the sign of methods with stored nodes means."""
     if any(row["stores_exemplars"] for row in rows):
         out.print("† stores raw nodes of earlier tasks.")
 
 
 def survey(rows: list[dict[str, Any]], root: Path) -> None:
-    out.print(f"data root: {root}", soft_wrap=True)
-    table = Table("dataset", "nodes", "edges", "features", "classes", "SHA-256")
-    table.add_column("where", overflow="fold")
+    say(f"data root: {root}")
+    shown = Table("dataset", "nodes", "edges", "features", "classes", "SHA-256")
+    shown.add_column("where", overflow="fold")
     for row in rows:
         if "nodes" in row:
             counts = (f"{row[key]:,}" for key in ("nodes", "edges", "features", "classes"))
-            where = row["path"].removeprefix(f"{root}/")
-            table.add_row(row["name"], *counts, row["hash"][:12], where)
-    out.print(table)
+            shown.add_row(row["name"], *counts, row["hash"][:12], row["path"].removeprefix(f"{root}/"))
+    out.print(shown)
     for row in rows:
         if "how_to_get" in row:
-            out.print(row["how_to_get"], soft_wrap=True)
-
-
-def peak_memory(count: float, runs: int) -> str:
-    """Peak memory of a process, shared by all runs that took turns in it."""
-    return size(count) + (f" (of {runs} runs that took turns in one process)" if runs > 1 else "")
+            say(row["how_to_get"])
 
 
 def size(count: float) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, Runs
+from ipal.cli.app import RUNS, Model, Runs
 from ipal.cli.predict import Directed, is_directed
 from ipal.errors import ConfigError
 from ipal.runs.run_folder import RunFolder, RunStore
@@ -17,7 +17,7 @@ TOKEN = "IPAL_TOKEN"
 
 
 def serve(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model file, run folder, or (part of) a run's name.")],
+    model: Model,
     host: Annotated[
         str, typer.Option(help="Address to listen on; all but loopback addresses need a token.")
     ] = "127.0.0.1",
@@ -61,7 +61,7 @@ def serve(
     learner = load_learner(path)
 
     def started(address: str) -> None:
-        render.out.print(f"Listening on {address}", soft_wrap=True)
+        render.say(f"Listening on {address}")
         render.note(
             f"{learner.name} with {len(learner.labels_)} classes; {address}/docs says what it takes. Ctrl-C stops."
         )

@@ -36,5 +36,5 @@ def track(
         return
     for record, one in zip(records, tracked, strict=True):
         unfinished = "" if record.finished else " (not finished yet)"
-        render.out.print(f"{one.change:9}  {one.run}{unfinished}", soft_wrap=True)
+        render.say(f"{one.change:9}  {one.run}{unfinished}")
     render.note(TRACKERS[to].how_to_look(out))

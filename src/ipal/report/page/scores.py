@@ -228,7 +228,7 @@ def confusion_section(facts: Facts) -> Section:
             counts,
             ("true class", "predicted class"),
             "%{customdata} test nodes of class %{y} (%{z:.1f} %)<br>were taken for class %{x}",
-            square=True,
+            are_many=True,
         ),
     ]
     if len(facts.split) > 1:
@@ -267,20 +267,20 @@ def _confusion_chart(
     counts: Sequence[Counts],
     titles: tuple[str, str],
     hover: str,
-    square: bool = False,
+    are_many: bool = False,
 ) -> Chart:
     """Which task or class is taken for which, after each task."""
     specs, rows = [], []
     for one in counts:
         known, found = names[: len(one)], shares(one)
         rounded = [[None if value is None else round(value, 2) for value in row] for row in found]
-        look: dict[str, Any] = {"about": one.tolist(), "scale": "@errors", "square": square}
+        look: dict[str, Any] = {"about": one.tolist(), "scale": "@errors", "square": are_many}
         specs.append(plots.heat_map(known, known, rounded, titles, hover, **look))
         rows.append(
             [
                 (names[true], names[predicted], count(int(nodes)), number(found[true][predicted], 1))
                 for (true, predicted), nodes in np.ndenumerate(one)
-                if nodes
+                if nodes or not are_many
             ]
         )
     columns = ("true", "predicted", "nodes", "% of true")
