@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from ipal.data.streams import TaskStream
 from ipal.errors import IpalError
 from ipal.learners import METHODS
+from ipal.report import paper
 from tests.learners.support import learned
 
 OTHER = {
@@ -173,3 +174,14 @@ def test_what_a_method_says_of_itself(method: str) -> None:
     assert getattr(learner, "looks_back", False) == (method in LOOKS_BACK)
     assert getattr(learner, "recordable", False) == (method in RECORDED)
     assert getattr(learner, "temperature", None) == (0.1 if method == "polo" else None)
+
+
+def test_titles_are_those_of_the_paper_and_not_inherited() -> None:
+    titles = {paper.plain_name(name): method.written() for name, method in METHODS.items()}
+    assert titles == {**paper.METHODS, "analytic": "analytic"}
+    assert {name for name, method in METHODS.items() if method.stores_all_tasks} == {paper.UPPER_REFERENCE}
+
+    class Mine(METHODS["ipal"]):  # type: ignore[name-defined, misc]
+        name = "mine"
+
+    assert Mine.written() == "mine"

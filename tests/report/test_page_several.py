@@ -42,6 +42,21 @@ def test_best_and_second_are_marked_among_equal_seeds_without_joint(tmp_path: Pa
     assert "<strong>83.33" not in html, "MAS has other seeds"
 
 
+def test_a_method_has_the_title_that_it_declares_and_is_no_contestant_if_it_keeps_all_tasks(tmp_path: Path):
+    runs = tmp_path / "runs"
+    folders = [write_whole_run(runs, method=name, gain=gain) for name, gain in (("mine", 9), ("ewc", 1), ("mas", 0))]
+    result = folders[0].result()
+    result["retained"]["stores_all_tasks"] = True
+    folders[0].write_json("result.json", {**result, "title": "My Method"})
+    html = make_page(folders, tmp_path / "page.html").read_text()
+    assert "My Method" in html
+    assert "<strong>74.33</strong>" in html, "EWC is the best of those that are ranked"
+    labels = {folders[0].path.name: "mine", folders[1].path.name: "mine, but not so"}
+    html = make_page(folders, tmp_path / "page.html", labels=labels).read_text()
+    assert "My Method" in html
+    assert "mine, but not so" in html
+
+
 def test_protocols_are_never_mixed(tmp_path: Path):
     runs = tmp_path / "runs"
     folders = [

@@ -1,5 +1,6 @@
 """`ipal audit`: what a saved model keeps of its training nodes, and what can be reconstructed from it."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -97,26 +98,16 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _show_classes(found: dict[str, Any]) -> None:
-    counts, flagged = found["nodes_behind_class"], found["flagged"]
-    if not counts:
-        return
-    fewest = min(counts, key=counts.__getitem__)
-    render.say(
-        f"{sum(counts.values())} training nodes in {render.many(len(counts), 'class')}; the fewest, "
-        f"{counts[fewest]}, in class {fewest}."
-    )
-    if not flagged:
-        render.say("No class is flagged for its number of nodes alone.")
-        return
-    table = render.table("class", numbers=["nodes"], title="Classes that what is kept reveals")
-    table.add_column("why")
-    smallest = sorted(flagged, key=lambda name: int(counts[name]))
-    for name in smallest[:SHOWN]:
-        table.add_row(name, str(counts[name]), "; ".join(flagged[name].values()))
-    render.out.print(table)
-    if len(smallest) > SHOWN:
-        kinds = ", ".join(sorted({kind for name in smallest[SHOWN:] for kind in flagged[name]}))
-        render.say(f"and {len(smallest) - SHOWN} larger ones ({kinds}); --json lists them all.")
+    from ipal.report.page.cost import counts_in_words, flagged_table
+
+    for line in counts_in_words(found):
+        render.say(line)
+    table = flagged_table(found)
+    if table.rows:
+        render.report_table(replace(table, rows=table.rows[:SHOWN]))
+    if others := [row[0].text for row in table.rows[SHOWN:]]:
+        kinds = ", ".join(sorted({kind for name in others for kind in found["flagged"][name]}))
+        render.say(f"and {len(others)} larger ones ({kinds}); --json lists them all.")
 
 
 def _show_search(data: dict[str, Any]) -> None:
@@ -144,38 +135,19 @@ def _show_inputs(inputs: dict[str, Any]) -> None:
     title = f"Which {inputs['occurring']} of {inputs['features']} features occur in the nodes learned last, by"
     table = render.table("length of a feature's row in", numbers=["AUC"], title=title)
     for name, auc in inputs["auc"].items():
-        table.add_row(name, _number(auc))
+        table.add_row(name, "" if auc is None else f"{auc:.3f}")
     render.out.print(table)
 
 
 def _show_attempts(data: dict[str, Any]) -> None:
+    from ipal.report.page.cost import attempts_table
+
     classes, shared = data["attempts"]["classes"], data["attempts"].get("shared_matrix")
     if classes:
-        known = ("nodes\ntaught", "compared", "cosine\nto mean", "best", "tells who\ntaught (AUC)")
-        numbers = (*known, "cosine of\nrebuilt rows", "rebuilt\n(>= 0.99)")
-        title = "Rows of the smallest classes, reconstructed from what is kept"
-        table = render.table("class", numbers=numbers, title=title)
-        reasons = {}
+        render.report_table(attempts_table(classes))
         for name, result in classes.items():
             matrix = result.get("from_matrix", {})
-            rows, span, mean = matrix.get("rows", {}), matrix.get("span", {}), result["from_mean"]
-            auc = span.get("auc_against_same_class")
-            auc = span.get("auc_against_others") if auc is None else auc
-            rebuilt = rows.get("recovered_share")
-            table.add_row(
-                name,
-                str(result["taught"]),
-                str(result["compared"]),
-                _number(mean["mean_cosine"]),
-                _number(mean["best_cosine"]),
-                _number(auc),
-                _number(rows.get("mean_cosine")),
-                "" if rebuilt is None else f"{100 * rebuilt:.0f} %",
-            )
-            reasons[name] = matrix.get("skipped") or rows.get("skipped")
-        render.out.print(table)
-        for name, reason in reasons.items():
-            if reason:
+            if reason := matrix.get("skipped") or matrix.get("rows", {}).get("skipped"):
                 render.say(f"Class {name}: not all was tried: {reason}.")
         render.say(
             "Cosine 1 is the row itself. AUC: how surely the matrix of a class tells nodes that taught from others, "
@@ -188,9 +160,5 @@ def _show_attempts(data: dict[str, Any]) -> None:
         elif shared["span"]["auc_against_others"] is not None:
             render.say(
                 f"The matrix of all classes tells who taught from who did not with an AUC of "
-                f"{_number(shared['span']['auc_against_others'])} (1 is certainty, 0.5 is guessing)."
+                f"{shared['span']['auc_against_others']:.3f} (1 is certainty, 0.5 is guessing)."
             )
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"

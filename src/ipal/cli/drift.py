@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -57,12 +58,8 @@ def drift(
     if as_json:
         render.as_json({**numbers, "files": list(map(str, written))})
         return
-    cells = table(numbers)
     title = f"Drift on {planned[0].dataset.name}: mean over old classes and tasks"
-    shown = render.table(cells.columns[0], numbers=cells.columns[1:], title=title)
-    for row in cells.rows:
-        shown.add_row(*(cell.text for cell in row))
-    render.out.print(shown)
+    render.report_table(replace(table(numbers), caption=title))
     for line in (*verdicts(numbers), *about_hard(numbers)):
         render.say(line)
     render.note(f"{len(written)} files; start with {written[0]}")

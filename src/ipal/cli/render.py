@@ -19,6 +19,7 @@ from ipal.errors import visible
 
 if TYPE_CHECKING:
     from ipal.evaluation.evaluate import Row
+    from ipal.report.cells import Table as ReportTable
 
 
 class PlainConsole(Console):
@@ -66,6 +67,16 @@ def table(*texts: str, numbers: Iterable[str] = (), title: str | None = None, **
     for name in numbers:
         made.add_column(name, justify="right", **options)
     return made
+
+
+def report_table(made: "ReportTable") -> None:
+    """Print a table of a report."""
+    shown = Table(title=made.caption, title_justify="left")
+    for place, column in enumerate(made.columns):
+        shown.add_column(column, justify="right" if made.is_number(place) else "left")
+    for row in made.rows:
+        shown.add_row(*(cell.text for cell in row))
+    out.print(shown)
 
 
 def many(count: int, word: str) -> str:

@@ -10,4 +10,5 @@ class Bare(TrainedLearner[Lesson]):
     """Cross-entropy on the current task, nothing against forgetting: the lower reference."""
 
     name = "bare"
+    title = "Bare"
     recordable = True

@@ -51,10 +51,12 @@ class Learner(metaclass=MethodClass):
     """cpu, cuda or cuda:N."""
 
     name: ClassVar[str]
+    title: ClassVar[str]
+    """The name as tables, figures and pages write it: of this class, not of those below it."""
     stores_exemplars: ClassVar[bool] = False
     """Whether raw nodes are kept: every table marks such a method."""
     stores_all_tasks: ClassVar[bool] = False
-    """Whether all tasks so far are kept and learned from as one."""
+    """Whether all tasks so far are kept and learned from as one: an upper reference, which tables do not rank."""
     forgets: ClassVar[bool] = False
     """Whether it has `merged`, `forget_class`, `forget_rows` and `forget_nodes`."""
     kept: ClassVar[tuple[Kept, ...]] = (RandomState("generator", "random state"),)
@@ -112,6 +114,7 @@ class Learner(metaclass=MethodClass):
             "bytes": sum(size for kept, size in sizes.items() if not kept.only_while_learning),
             "only_while_learning": [item for kept, item in items.items() if kept.only_while_learning],
             "stores_exemplars": self.stores_exemplars,
+            "stores_all_tasks": self.stores_all_tasks,
             "nodes_behind_class": self.nodes_behind_class(),
         }
 

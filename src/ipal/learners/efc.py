@@ -98,6 +98,7 @@ class EFC(TrainedLearner[Replay]):
 
     competing: ClassVar[Literal["seen"]] = "seen"  # type: ignore[misc]  # no setting: the replay decides it
     name = "efc"
+    title = "EFC"
     looks_back = True
     recordable = True
     kept = (

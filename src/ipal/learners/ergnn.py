@@ -74,6 +74,7 @@ class ERGNN(TrainedLearner[Rehearsed]):
     """What is nearby, in mean distances between training nodes (coverage)."""
 
     name = "er-gnn"
+    title = "ER-GNN"
     stores_exemplars = True
     recordable = True
     kept = (Nodes("buffer", "nodes of old classes, without edges"),)

@@ -57,6 +57,7 @@ class EWC(TrainedLearner[Lesson]):
     """Mean of squared gradients of single nodes, or the squared gradient of the mean (as widely used)."""
 
     name = "ewc"
+    title = "EWC"
     looks_at_whole_tasks = True
     recordable = True
     kept = anchored.KEPT

@@ -70,6 +70,7 @@ class GEM(TrainedLearner[Lesson]):
     """Least share of every memory's gradient, once one is needed."""
 
     name = "gem"
+    title = "GEM"
     stores_exemplars = True
     kept = (Nodes("memory", "nodes of old tasks and their surroundings", "memories_"),)
 

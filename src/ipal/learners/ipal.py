@@ -63,6 +63,7 @@ class IPAL(TrainedLearner[Episode]):
 
     competing: ClassVar[Literal["seen"]] = "seen"  # type: ignore[misc]  # no setting: there is no head
     name = "ipal"
+    title = "IPAL"
     has_head = False
     looks_back = True
     recordable = True

@@ -41,6 +41,7 @@ class Joint(TrainedLearner[Lesson]):
 
     competing: ClassVar[Literal["seen"]] = "seen"  # type: ignore[misc]  # no setting: all classes are current
     name = "joint"
+    title = "Joint"
     stores_exemplars = True
     stores_all_tasks = True
     recordable = True

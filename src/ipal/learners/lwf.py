@@ -37,6 +37,7 @@ class LwF(TrainedLearner[Lesson]):
     """Temperature of the softened outputs, the paper's T."""
 
     name = "lwf"
+    title = "LwF"
     looks_back = True
     recordable = True
 

@@ -46,6 +46,7 @@ class MAS(TrainedLearner[Lesson]):
     """Weight of the penalty, the paper's lambda."""
 
     name = "mas"
+    title = "MAS"
     looks_at_whole_tasks = True
     recordable = True
     kept = anchored.KEPT

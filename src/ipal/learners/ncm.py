@@ -30,6 +30,7 @@ class NCM(TrainingFree):
     """Temperature of `predict_proba`."""
 
     name = "ncm"
+    title = "NCM"
 
     def absorb(self, task: Task, rows: NDArray[Any]) -> None:
         """Class means are all there is."""

@@ -31,6 +31,7 @@ class PCL(TrainedLearner[Episode]):
 
     competing: ClassVar[Literal["seen"]] = "seen"  # type: ignore[misc]  # no setting: there is no head
     name = "pcl"
+    title = "PCL"
     has_head = False
     recordable = True
     kept = (PROTOTYPES,)

@@ -86,6 +86,7 @@ class POLO(TrainedLearner[Lesson]):
     """Strength of the topology correction."""
 
     name = "polo"
+    title = "POLO"
     temperature = 0.1
     looks_back = True
     recordable = True

@@ -35,6 +35,7 @@ class PR(TrainedLearner[Lesson]):
     """Features drawn for each old class at each step."""
 
     name = "pr"
+    title = "PR"
     recordable = True
     kept = (PROTOTYPES,)
 

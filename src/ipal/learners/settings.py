@@ -27,6 +27,10 @@ class MethodClass(ABCMeta):
         """A sentence that names the setting and the closest known one."""
         return explain(error, [f"{cls.name}.{name}" for name in cls.own_settings()], prefix=f"{cls.name}.")
 
+    def written(cls: Any) -> str:
+        """Its title; the name of a method that declares none itself."""
+        return str(vars(cls).get("title", cls.name))
+
     def own_settings(cls: Any) -> dict[str, Any]:
         """The fields that the method adds."""
         return {name: info for name, info in cls.__pydantic_fields__.items() if name not in SHARED_SETTINGS}

@@ -62,6 +62,7 @@ class SLDA(TrainingFree):
     """Share of the identity in the covariance, the paper's epsilon."""
 
     name = "slda"
+    title = "SLDA"
     kept = (
         Kept(
             "scatter",

@@ -76,6 +76,7 @@ class TWP(TrainedLearner[Lesson]):
     """Weight of the L1 norm of the current importance for the loss."""
 
     name = "twp"
+    title = "TWP"
     looks_at_whole_tasks = True
     recordable = True
     kept = anchored.KEPT

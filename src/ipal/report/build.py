@@ -12,16 +12,8 @@ from matplotlib.figure import Figure
 from ipal.config import batch_in_words
 from ipal.errors import ConfigError, did_you_mean
 from ipal.report import figures, paper, tables
-from ipal.report.collect import (
-    PROTOCOL_FIELDS,
-    Bench,
-    choose_manifests,
-    protocol_of,
-    read_bench,
-    read_grids,
-    read_search,
-    usual,
-)
+from ipal.report.cells import Table
+from ipal.report.collect import PROTOCOL_FIELDS, Bench, choose_manifests, read_bench, read_grids, read_search, usual
 from ipal.report.statistics import listed
 from ipal.system.files import make_folder, write_atomically
 
@@ -126,7 +118,7 @@ def remarks(benches: Sequence[Bench]) -> list[str]:
         if odd := _differing(own, table):
             found.append(f"{bench.name} has another protocol than the rest ({odd}): no comparison across datasets.")
         for row in (row for row in bench.rows if not bench.is_usual(row)):
-            odd = _differing(protocol_of(row), bench.protocol)
+            odd = _differing(row.runs[0].rules, bench.protocol)
             found.append(f"{bench.name}, {row.title}: another protocol than the other rows ({odd}), so not ranked.")
         found += [f"{bench.name}, {remark}" for remark in bench.remarks]
         if any(row.runs and not row.is_complete for row in bench.rows):
@@ -149,7 +141,7 @@ def _seeds(*benches: Bench) -> str:
     return " or ".join(f"{len(seeds)} seed{'s' * (len(seeds) != 1)} ({listed(seeds)})" for seeds in every)
 
 
-def _block(table: tables.ReportTable, benches: Sequence[Bench], text: str, signs: str) -> str:
+def _block(table: Table, benches: Sequence[Bench], text: str, signs: str) -> str:
     commands = "\n".join([*dict.fromkeys(bench.manifest.command for bench in benches), "ipal report"])
     parts = [_wrap(text), f"```console\n{commands}\n```", tables.markdown(table)]
     if signs:

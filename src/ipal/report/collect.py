@@ -37,6 +37,9 @@ class Run:
     """What a report uses of one result."""
 
     seed: int
+    method: str
+    title: str
+    """Of the method."""
     scores: dict[str, float]
     """Metrics by title, as AP; those that are not defined are left out."""
     curve: NDArray[np.float64]
@@ -57,6 +60,15 @@ class Run:
     is_upper_reference: bool
     """Whether its method keeps all tasks: it bounds the others from above, so it is not ranked."""
 
+    @property
+    def rules(self) -> dict[str, Any]:
+        """The part of the protocol that must agree where numbers are compared."""
+        return {field: self.protocol.get(field) for field in (*PROTOCOL_FIELDS, "split")}
+
+    def titled(self, label: str) -> str:
+        """The title of a row with this label: that of the method where it is the method's name."""
+        return self.title if paper.plain_name(label) == paper.plain_name(self.method) else paper.title(label)
+
 
 @dataclass(frozen=True)
 class ReportRow:
@@ -74,7 +86,7 @@ class ReportRow:
 
     @property
     def title(self) -> str:
-        return paper.title(self.entry.label)
+        return self.runs[0].titled(self.entry.label) if self.runs else paper.title(self.entry.label)
 
     @property
     def marked_title(self) -> str:
@@ -116,7 +128,7 @@ class Bench:
 
     @property
     def title(self) -> str:
-        return paper.DATASETS.get(self.manifest.dataset, self.manifest.dataset)
+        return paper.dataset_title(self.manifest.dataset)
 
     @property
     def scores(self) -> list[str]:
@@ -126,7 +138,7 @@ class Bench:
     @property
     def protocol(self) -> dict[str, Any]:
         """Of most of its rows."""
-        return usual(protocol_of(row) for row in self.rows if row.runs)
+        return usual(row.runs[0].rules for row in self.rows if row.runs)
 
     @property
     def is_comparable_to_paper(self) -> bool:
@@ -135,7 +147,7 @@ class Bench:
         return asked["split"] is not None and all(self.protocol.get(field) == asked[field] for field in asked)
 
     def is_usual(self, row: ReportRow) -> bool:
-        return not row.runs or protocol_of(row) == self.protocol
+        return not row.runs or row.runs[0].rules == self.protocol
 
     def find(self, switch: str) -> ReportRow | None:
         """The row of the paper's method with this switch and runs to show."""
@@ -155,11 +167,6 @@ class Grid:
     label: str
     points: tuple[tuple[float, tuple[float, ...]], ...]
     """gamma, and the validation AP of every seed."""
-
-
-def protocol_of(row: ReportRow) -> dict[str, Any]:
-    protocol = row.runs[0].protocol
-    return {field: protocol.get(field) for field in (*PROTOCOL_FIELDS, "split")}
 
 
 def usual(protocols: Iterable[dict[str, Any]]) -> dict[str, Any]:
@@ -210,14 +217,11 @@ def read_bench(manifest: Manifest, runs: Path) -> Bench:
 def read_grids(manifest: Manifest, runs: Path) -> list[Grid]:
     """Validation scores of all points of the grid, one line for each combination of the settings beside gamma."""
     lines: dict[str, dict[float, tuple[float, ...]]] = {}
-    for entry in manifest.entries:
-        for point in entry.tried:
-            gamma = point.settings.get(paper.GAMMA)
-            scores = tuple(_validation_scores(runs, point.runs))
-            if isinstance(gamma, int | float) and scores:
-                others = {name: value for name, value in point.settings.items() if name != paper.GAMMA}
-                label = ", ".join([entry.label, *(f"{name}={value}" for name, value in sorted(others.items()))])
-                lines.setdefault(label, {})[float(gamma)] = scores
+    for row, settings, scores in read_search(manifest, runs):
+        gamma = settings.get(paper.GAMMA)
+        if isinstance(gamma, int | float) and scores:
+            others = [f"{name}={value}" for name, value in sorted(settings.items()) if name != paper.GAMMA]
+            lines.setdefault(", ".join([row, *others]), {})[float(gamma)] = scores
     return [Grid(label, tuple(sorted(points.items()))) for label, points in lines.items()]
 
 
@@ -244,8 +248,13 @@ def read_run(folder: RunFolder) -> Run:
     """What a report uses of a finished run."""
     result = folder.result()
     protocol, timing = result["protocol"], result["timing"]
+    keeps_all = result["retained"].get("stores_all_tasks")
+    if keeps_all is None:  # a run of an early version, which only knew the paper's methods
+        keeps_all = paper.plain_name(result["method"]) == paper.UPPER_REFERENCE
     return Run(
         seed=int(result["seed"]),
+        method=result["method"],
+        title=result.get("title") or paper.title(result["method"]),
         scores=titled(result["metrics"]),
         curve=np.array(result["average_performance_curve"], dtype=np.float64),
         matrix=np.array(result["accuracy_matrix"], dtype=np.float64),
@@ -258,7 +267,7 @@ def read_run(folder: RunFolder) -> Run:
         retained_bytes=float(result["retained"]["bytes"]),
         machine=_machine(folder),
         data_remark=str(result["data"]["remark"] or ""),
-        is_upper_reference=paper.plain_name(result["method"]) == paper.UPPER_REFERENCE,
+        is_upper_reference=bool(keeps_all),
     )
 
 

@@ -2,7 +2,7 @@
 
 import json
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from ipal.errors import DataError, StoreError
-from ipal.report import paper, tables
+from ipal.report import cells, paper, tables
+from ipal.report.cells import Table
 from ipal.report.figures import DPI, write_figure
 from ipal.report.statistics import how_many, paired_interval, spread
 from ipal.report.styles import COLOURS, mark_for
@@ -55,6 +56,10 @@ class Measurement:
     @property
     def title(self) -> str:
         return paper.title(self.method)
+
+    @property
+    def dataset(self) -> str:
+        return paper.dataset_title(self.facts["config"]["dataset"])
 
     def mean(self, measure: str, part: str = "steps") -> float:
         return float(np.mean([row[measure] for row in self.facts[part]]))
@@ -115,8 +120,9 @@ def make_report(paths: Sequence[Path], out: Path, command: str) -> tuple[dict[st
     numbers = summary(every)
     drawn = {one.method: one for one in reversed(every)}  # the first seed of each method
     shown = list(reversed(drawn.values()))
+    with_hard = next((one for one in shown if "hard" in one.facts), None)
     figures: dict[str, Callable[[], Figure | None]] = {"kl-by-task": partial(kl_curves, every)}
-    figures |= {"figure1": partial(planes, shown), "figure5": partial(hard_examples, drawn.get(paper.OURS))}
+    figures |= {"figure1": partial(planes, shown), "figure5": partial(hard_examples, with_hard)}
     images = [path for name, draw in figures.items() for path in write_figure(out / name, draw)]
     page = [
         "# Drift of old classes' features",
@@ -126,10 +132,16 @@ def make_report(paths: Sequence[Path], out: Path, command: str) -> tuple[dict[st
         *("\n".join(f"- {line}" for line in lines) for lines in (verdicts(numbers), about_hard(numbers)) if lines),
         *(f"![{path.stem}]({path.name})" for path in images if path.suffix == ".png"),
     ]
+    by_measure = [
+        {"method": method, "measure": name, **each}
+        for method, measures in numbers["methods"].items()
+        for name, each in measures.items()
+    ]
+    steps = [{"method": one.method, "seed": one.seed, **row} for one in every for row in one.facts["steps"]]
     texts = {
         "drift.md": "\n\n".join(page) + "\n",
-        "drift.csv": tables.to_csv(_rows(numbers)),
-        "steps.csv": tables.to_csv(_steps(every)),
+        "drift.csv": tables.to_csv(by_measure),
+        "steps.csv": tables.to_csv(steps),
     }
     for name, text in texts.items():
         write_atomically(out / name, text)
@@ -176,7 +188,7 @@ def caption(every: Sequence[Measurement]) -> str:
     rates = f"{config['train']['epochs']} epochs a task, rate {config['train']['lr_base']:g}, later tasks "
     same = f"All methods: {rates}{config['train']['lr_next']:g}." if len(train) == 1 else "Training settings DIFFER."
     return (
-        f"{_dataset(every[0])}, tasks of {'+'.join(map(str, config['split']))} classes. "
+        f"{every[0].dataset}, tasks of {'+'.join(map(str, config['split']))} classes. "
         f"Training nodes of every old class, embedded on their own task's graph before and after each later task; "
         f"Gaussians with full covariance plus a ridge of {ridge:g} times the class's mean variance before, the same on "
         f"both sides. Mean over old classes and tasks, ± standard deviation over {_seeds(every)}. "
@@ -185,12 +197,15 @@ def caption(every: Sequence[Measurement]) -> str:
     )
 
 
-def table(numbers: Mapping[str, Any]) -> tables.ReportTable:
+def table(numbers: Mapping[str, Any]) -> Table:
     """Measures down, methods across."""
     names = {"average_performance": "AP, %", **MEASURES, "kl_stream": "KL, base task to last"}
     methods = numbers["methods"]
-    rows = [(title, *(number(**one[key]) for one in methods.values())) for key, title in names.items()]
-    return tables.report_table(("measure", *map(paper.title, methods)), rows)
+    rows = [
+        (title, *(cells.Cell(number(**one[key]), one[key]["mean"]) for one in methods.values()))
+        for key, title in names.items()
+    ]
+    return cells.table("", ("measure", *map(paper.title, methods)), rows)
 
 
 def verdicts(numbers: Mapping[str, Any]) -> list[str]:
@@ -206,7 +221,7 @@ def verdicts(numbers: Mapping[str, Any]) -> list[str]:
 
 
 def about_hard(numbers: Mapping[str, Any]) -> list[str]:
-    """Where IPAL's hard examples lie."""
+    """Where the hard examples lie."""
     hard = numbers["hard"]
     if not hard or "distance" not in hard:
         return []
@@ -227,16 +242,6 @@ def number(mean: float, deviation: float | None = None) -> str:
     return f"{mean:.{digits}f}" + ("" if deviation is None else f" ± {deviation:.{digits}f}")
 
 
-def _rows(numbers: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for method, measures in numbers["methods"].items():
-        yield from ({"method": method, "measure": name, **each} for name, each in measures.items())
-
-
-def _steps(every: Sequence[Measurement]) -> Iterator[dict[str, Any]]:
-    for one in every:
-        yield from ({"method": one.method, "seed": one.seed, **row} for row in one.facts["steps"])
-
-
 def kl_curves(every: Sequence[Measurement]) -> Figure:
     """KL of each task's step by task, one line per method."""
     figure = Figure(figsize=(5.4, 3.6), dpi=DPI, layout="constrained")
@@ -253,7 +258,7 @@ def kl_curves(every: Sequence[Measurement]) -> Figure:
     if all(one.mean("kl") > 0 for one in every):
         axes.set_yscale("log")
     axes.set(xlabel="task learned", ylabel="KL before ‖ after, mean of old classes", xticks=tasks)
-    axes.set_title(f"{_dataset(every[0])}: drift at each task (mean and range of {_seeds(every)})")
+    axes.set_title(f"{every[0].dataset}: drift at each task (mean and range of {_seeds(every)})")
     axes.grid(axis="y", color="0.9", linewidth=0.6)
     axes.legend(frameon=False)
     return figure
@@ -284,7 +289,7 @@ def planes(shown: Sequence[Measurement]) -> Figure:
     if len(names) <= 12:
         figure.legend(handles, names, loc="outside lower center", ncols=6, frameon=False, fontsize=8)
     figure.suptitle(
-        f"{_dataset(shown[0])}, seed {shown[0].seed}: base-task features on the two main axes (PCA) of each method's\n"
+        f"{shown[0].dataset}, seed {shown[0].seed}: base-task features on the two main axes (PCA) of each method's\n"
         "own features before; ○ class mean before, arrows lead from there to the mean after",
         fontsize=9,
     )
@@ -292,7 +297,7 @@ def planes(shown: Sequence[Measurement]) -> Figure:
 
 
 def hard_examples(one: Measurement | None) -> Figure | None:
-    """Figure 5: the classes of the base task as IPAL has just learned them; hard examples are triangles."""
+    """Figure 5: the classes of the base task just after it was learned; hard examples are triangles."""
     if one is None or len(one.arrays["shown"]) < 5:
         return None
     from sklearn.manifold import TSNE
@@ -320,7 +325,7 @@ def hard_examples(one: Measurement | None) -> Figure | None:
         axes.annotate(f"class {label}", middle, ha="center", fontweight="bold", zorder=6, path_effects=HALO)
     axes.set(xticks=[], yticks=[])
     axes.set_title(
-        f"{_dataset(one)}, seed {one.seed}: base task just learned by IPAL\n"
+        f"{one.dataset}, seed {one.seed}: base task just learned by {one.title}\n"
         f"t-SNE by cosine of {len(labels)} training nodes; △ the {one.facts['hard']['k']} hardest of each class",
         fontsize=9,
     )
@@ -332,11 +337,6 @@ def _scatter(axes: Axes, points: NDArray[Any], labels: NDArray[Any], every: NDAr
         marker, colour = CLASS_MARKERS[index % len(CLASS_MARKERS)], COLOURS[index % len(COLOURS)]
         x, y = points[labels == label].T
         axes.scatter(x, y, s=9, marker=marker, color=colour, alpha=0.55, linewidths=0, label=f"class {label}")
-
-
-def _dataset(one: Measurement) -> str:
-    name: str = one.facts["config"]["dataset"]
-    return paper.DATASETS.get(name, name)
 
 
 def _seeds(every: Sequence[Measurement]) -> str:

@@ -1,18 +1,12 @@
 """What the paper prints (Tables 1 and 2), under the names of our datasets and methods."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from pathlib import Path
 
+from ipal.report.statistics import Spread
 
-class Score(NamedTuple):
-    """Mean and standard deviation, in percent, as printed."""
-
-    mean: float
-    deviation: float
-
-
-Printed = tuple[Score | None, Score | None]
-"""AP and AF; None where the paper has a dash or no number."""
+Printed = tuple[Spread | None, Spread | None]
+"""AP and AF in percent; None where the paper has a dash or no number."""
 
 # Our name of a method, without signs, and its title, in the order of the paper's rows; then what the paper leaves out.
 METHODS = {
@@ -110,8 +104,8 @@ Rows of Table 2 have their switch in place of the method, as ("cs", "ipal.distil
 NOT_EXAMINED = "not examined"
 
 
-def _score(text: str) -> Score | None:
-    return None if text == "-" else Score(*map(float, text.split("±")))
+def _score(text: str) -> Spread | None:
+    return None if text == "-" else Spread(*map(float, text.split("±")))
 
 
 def _printed() -> Iterator[tuple[tuple[str, str], Printed]]:
@@ -141,3 +135,8 @@ def title(name: str) -> str:
 def place(name: str) -> int:
     """The place of a method among the paper's rows; others come after them."""
     return [*METHODS, plain_name(name)].index(plain_name(name))
+
+
+def dataset_title(name: str) -> str:
+    """`CS-CL` for the paper's graphs; for others the name, of a file without its folder."""
+    return DATASETS.get(name, Path(name).name if name.endswith((".npz", ".graph")) else name)

@@ -5,14 +5,14 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any
 
 from ipal.evaluation.metrics import is_higher_better
 from ipal.report import paper
+from ipal.report.cells import Cell, Table, table
 from ipal.report.collect import Bench, ReportRow
-from ipal.report.statistics import marks, paired_interval, spread
+from ipal.report.statistics import Spread, marks, paired_interval, spread
 
 SCORES = ("AP", "AF")
 """Of the paper's tables."""
@@ -21,41 +21,19 @@ CHANGES = ("AF", "BWT")
 EXEMPLARS = "† stores raw nodes of earlier tasks."
 
 
-class ReportCell(NamedTuple):
-    text: str = ""
-    mark: str = ""
-    """best, second or nothing."""
-
-
-@dataclass(frozen=True)
-class ReportTable:
-    columns: Sequence[str]
-    rows: Sequence[Sequence[ReportCell]]
-    groups: Sequence[str] = ()
-    """Headings over equally many columns each, after the first column."""
-
-    @property
-    def group_width(self) -> int:
-        return (len(self.columns) - 1) // len(self.groups) if self.groups else 0
-
-
-def report_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], groups: Sequence[str] = ()) -> ReportTable:
-    """A table of cells and plain texts."""
-    cells = [[ReportCell(one) if isinstance(one, str) else one for one in row] for row in rows]
-    return ReportTable(columns, cells, groups)
-
-
 # ---------------------------------------------------------------------- tables
 
 
-def wide(benches: Sequence[Bench]) -> ReportTable:
+def wide(benches: Sequence[Bench]) -> Table:
     """Table 1 or 2: every method in one row, AP and AF of every dataset in columns."""
     columns = [score_cells(bench, score) for bench in benches for score in SCORES]
     rows = [(row.marked_title, *(column.get(row.key, "") for column in columns)) for row in _sorted_rows(benches)]
-    return report_table(("method", *(arrowed(score) for _ in benches for score in SCORES)), rows, _headings(benches))
+    return table(
+        "", ("method", *(arrowed(score) for _ in benches for score in SCORES)), rows, groups=_headings(benches)
+    )
 
 
-def score_cells(bench: Bench, score: str) -> dict[str, ReportCell]:
+def score_cells(bench: Bench, score: str) -> dict[str, Cell]:
     """One column: mean ± deviation by row, best and second marked.
 
     The upper reference bounds the others from above, so it is not ranked; nor are rows with seeds missing or of another
@@ -73,7 +51,7 @@ def score_cells(bench: Bench, score: str) -> dict[str, ReportCell]:
     for row, summary, mark in zip(bench.rows, summaries, marks(ranked), strict=True):
         few = f" ({len(row.runs)}/{len(bench.manifest.seeds)})" if row.runs and not row.is_complete else ""
         is_dash = score in CHANGES and row.is_upper_reference
-        cells[row.key] = ReportCell("–") if is_dash else ReportCell(pretty(summary) + few, mark)
+        cells[row.key] = _cell("–") if is_dash else _cell(pretty(summary) + few, mark)
     return cells
 
 
@@ -82,14 +60,14 @@ def arrowed(score: str) -> str:
     return f"{score} {'↑' if is_higher_better(score) else '↓'}"
 
 
-def metrics(bench: Bench) -> ReportTable:
+def metrics(bench: Bench) -> Table:
     """One dataset: every metric that its runs have."""
     columns = [score_cells(bench, score) for score in bench.scores]
     rows = [(row.marked_title, *(column[row.key] for column in columns)) for row in _sorted_rows([bench])]
-    return report_table(("method", *map(arrowed, bench.scores)), rows)
+    return table("", ("method", *map(arrowed, bench.scores)), rows)
 
 
-def details(bench: Bench) -> ReportTable:
+def details(bench: Bench) -> Table:
     """One dataset: scores, difference to the paper's method, the paper's numbers where they exist, settings."""
     scores = [score_cells(bench, score) for score in SCORES]
     beside_paper = bench.is_comparable_to_paper
@@ -105,10 +83,10 @@ def details(bench: Bench) -> ReportTable:
     ]
     of_paper = [f"paper {score}" for score in SCORES] if beside_paper else []
     against = f"AP against {paper.title(paper.OURS)} [95 %]"
-    return report_table(("method", *map(arrowed, SCORES), against, *of_paper, "settings"), rows)
+    return table("", ("method", *map(arrowed, SCORES), against, *of_paper, "settings"), rows)
 
 
-def cost(bench: Bench) -> ReportTable:
+def cost(bench: Bench) -> Table:
     """Time and memory of one dataset's runs."""
     rows = []
     for row in _sorted_rows([bench]):
@@ -119,7 +97,7 @@ def cost(bench: Bench) -> ReportTable:
         }
         cells["peak_bytes"] += shared(row.over_runs("taking_turns"))
         rows.append((row.marked_title, *cells.values(), "yes" if row.entry.stores_exemplars else "no"))
-    return report_table(("method", "s a run", "s an epoch", "peak memory", "retained", "stores exemplars"), rows)
+    return table("", ("method", "s a run", "s an epoch", "peak memory", "retained", "stores exemplars"), rows)
 
 
 def shared(turns: Sequence[float]) -> str:
@@ -128,7 +106,7 @@ def shared(turns: Sequence[float]) -> str:
     return f" ({most} runs together)" if most > 1 else ""
 
 
-def search(points: Sequence[tuple[str, Mapping[str, Any], Sequence[float]]]) -> ReportTable:
+def search(points: Sequence[tuple[str, Mapping[str, Any], Sequence[float]]]) -> Table:
     """What was tried to choose the settings of rows, by validation scores; the best of each row in bold."""
     found = [(label, settings, spread(list(scores))) for label, settings, scores in points]
     best: dict[str, float] = {}
@@ -139,11 +117,11 @@ def search(points: Sequence[tuple[str, Mapping[str, Any], Sequence[float]]]) -> 
     for label, settings, summary in found:
         mark = "best" if summary and summary.mean == best[label] else ""
         text = ", ".join(f"`{name}={value}`" for name, value in settings.items())
-        rows.append((label, text, ReportCell(pretty(summary), mark)))
-    return report_table(("row", "settings", "validation AP"), rows)
+        rows.append((label, text, _cell(pretty(summary), mark)))
+    return table("", ("row", "settings", "validation AP"), rows)
 
 
-def reproducibility(benches: Sequence[Bench]) -> ReportTable:
+def reproducibility(benches: Sequence[Bench]) -> Table:
     """Every number of the paper's tables beside ours, run or not, with the reason for the difference."""
     rows, order = [], list(paper.DATASETS)
     for (dataset, method), printed in sorted(paper.PRINTED.items(), key=lambda item: order.index(item[0][0])):
@@ -157,7 +135,7 @@ def reproducibility(benches: Sequence[Bench]) -> ReportTable:
         title = paper.METHODS.get(method, f"{paper.title(paper.OURS)} with `{method}`")
         rows.append((title, paper.DATASETS[dataset], *cells, reason))
     scores = [f"{whose}{score}" for score in SCORES for whose in ("paper ", "our ", "difference in ")]
-    return report_table(("method", "dataset", *scores, "why they differ"), rows)
+    return table("", ("method", "dataset", *scores, "why they differ"), rows)
 
 
 def printed_scores(bench: Bench, row: ReportRow) -> paper.Printed:
@@ -174,7 +152,11 @@ def _paper_key(bench: Bench, row: ReportRow) -> str:
 # ---------------------------------------------------------------------- texts of cells
 
 
-def pretty(score: Any) -> str:
+def _cell(text: str, mark: str = "") -> Cell:
+    return Cell(text, text, mark)
+
+
+def pretty(score: Spread | None) -> str:
     """`83.07 ± 2.16`."""
     if score is None:
         return ""
@@ -241,13 +223,13 @@ def _ours(benches: Sequence[Bench], dataset: str, method: str) -> ReportRow | No
 # ---------------------------------------------------------------------- formats
 
 
-def markdown(table: ReportTable) -> str:
+def markdown(shown: Table) -> str:
     """A pipe table; best bold, second underlined."""
-    groups = [f"{group} " for group in table.groups for _ in range(table.group_width)]
-    heads = [f"{group}{column}" for group, column in zip_longest(["", *groups], table.columns, fillvalue="")]
+    groups = [f"{group} " for group in shown.groups for _ in range(shown.group_width)]
+    heads = [f"{group}{column}" for group, column in zip_longest(["", *groups], shown.columns, fillvalue="")]
     styles = {"best": "**{}**", "second": "<u>{}</u>", "": "{}"}
     lines = [" | ".join(heads), "|".join(["---"] * len(heads))]
-    for row in table.rows:
+    for row in shown.rows:
         lines.append(" | ".join(styles[cell.mark].format(cell.text.replace("|", r"\|")) for cell in row))
     return "\n".join(f"| {line} |" if "---" not in line else f"|{line}|" for line in lines)
 
@@ -267,7 +249,7 @@ LATEX_SIGNS = {
 }
 
 
-def latex(table: ReportTable, caption: str, label: str, remarks: Sequence[str] = ()) -> str:
+def latex(shown: Table, caption: str, label: str, remarks: Sequence[str] = ()) -> str:
     """A table for LaTeX with the packages booktabs and graphicx, shrunk where it is wider than the page."""
     styles = {"best": r"\textbf{%s}", "second": r"\underline{%s}", "": "%s"}
     lines = [
@@ -276,17 +258,17 @@ def latex(table: ReportTable, caption: str, label: str, remarks: Sequence[str] =
         rf"\caption{{{_escape(caption)}}}",
         rf"\label{{{label}}}",
         r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%",
-        rf"\begin{{tabular}}{{l{'c' * (len(table.columns) - 1)}}}",
+        rf"\begin{{tabular}}{{l{'c' * (len(shown.columns) - 1)}}}",
         r"\toprule",
     ]
-    if table.groups:
-        width = table.group_width
-        heads = [rf"\multicolumn{{{width}}}{{c}}{{{_escape(group)}}}" for group in table.groups]
+    if shown.groups:
+        width = shown.group_width
+        heads = [rf"\multicolumn{{{width}}}{{c}}{{{_escape(group)}}}" for group in shown.groups]
         lines.append(" & ".join(["", *heads]) + r" \\")
-        rules = ((2 + width * index, 1 + width * (index + 1)) for index in range(len(table.groups)))
+        rules = ((2 + width * index, 1 + width * (index + 1)) for index in range(len(shown.groups)))
         lines.append(" ".join(rf"\cmidrule(lr){{{first}-{last}}}" for first, last in rules))
-    lines += [" & ".join(map(_escape, table.columns)) + r" \\", r"\midrule"]
-    lines += [" & ".join(styles[cell.mark] % _escape(cell.text) for cell in row) + r" \\" for row in table.rows]
+    lines += [" & ".join(map(_escape, shown.columns)) + r" \\", r"\midrule"]
+    lines += [" & ".join(styles[cell.mark] % _escape(cell.text) for cell in row) + r" \\" for row in shown.rows]
     lines += [r"\bottomrule", r"\end{tabular}}", r"\end{table}", *(f"% {remark}" for remark in remarks)]
     return "\n".join(lines) + "\n"
 
@@ -317,7 +299,7 @@ def numbers(benches: Sequence[Bench]) -> Iterator[dict[str, Any]]:
 
 
 def _statistics(
-    bench: Bench, row: ReportRow, score: str, printed: paper.Score | None
+    bench: Bench, row: ReportRow, score: str, printed: Spread | None
 ) -> Iterator[tuple[str, int | str, float]]:
     by_seed = row.by_seed(score)
     for seed, value in by_seed.items():

@@ -59,6 +59,8 @@ class Retained(Record):
     bytes: Bytes
     items: list[Item]
     stores_exemplars: bool
+    stores_all_tasks: bool | None = None
+    """Runs of early versions do not say it."""
     nodes_behind_class: dict[str, int]
 
 
@@ -78,6 +80,8 @@ class Result(Record):
     """result.json."""
 
     method: str
+    title: str = ""
+    """The method as tables write it; runs of early versions do not say it."""
     dataset: str
     seed: int
     average_performance: float

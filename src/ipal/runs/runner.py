@@ -264,6 +264,7 @@ def _result(resolved: Resolved, learner: Learner, progress: Progress) -> dict[st
     epochs = max(1, learner.epochs)
     return {
         "method": config.method,
+        "title": type(learner).written(),
         "dataset": config.dataset,
         "seed": config.seed,
         "average_performance": average_performance(scores),

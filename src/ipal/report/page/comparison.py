@@ -11,27 +11,23 @@ import numpy as np
 import yaml
 
 from ipal.report import paper
-from ipal.report.collect import PROTOCOL_FIELDS
+from ipal.report.cells import Cell, Table, table, table_of_choices
 from ipal.report.page import plots
 from ipal.report.page.command import as_yaml, command, flat
 from ipal.report.page.facts import Facts
 from ipal.report.page.parts import (
-    Cell,
     Chart,
     Fact,
     Page,
     Picker,
     Section,
     Spec,
-    Table,
     count,
     number,
     plural,
     seconds,
     sentence,
     signless,
-    table,
-    table_of_choices,
 )
 from ipal.report.page.scores import matrix_spec
 from ipal.report.statistics import listed, marks, spread
@@ -78,6 +74,10 @@ class Comparison:
     title: str
     protocol: Mapping[str, Any]
     groups: Sequence[Group]
+    differing: Sequence[str]
+    """Fields in which the protocols of runs on a graph of this name differ."""
+    protocols: int
+    """How many they are."""
 
 
 def several_runs(runs: Sequence[Facts], labels: Mapping[str, str], remarks: Sequence[str] = ()) -> Page:
@@ -120,7 +120,7 @@ def _grouped(runs: Sequence[Facts], labels: Mapping[str, str]) -> list[Group]:
 def _label(facts: Facts, others: Sequence[Facts], given: Mapping[str, str]) -> str:
     """The method, and where one graph has it more than once, the settings in which its rows differ."""
     if facts.name in given:
-        return paper.title(given[facts.name])
+        return facts.run.titled(given[facts.name])
     config = facts.config
     same = [one.config for one in others if (one.config.method, one.config.dataset) == (config.method, config.dataset)]
     rivals = [dict(flat(other.to_tree())) for other in same]
@@ -137,26 +137,18 @@ def _label(facts: Facts, others: Sequence[Facts], given: Mapping[str, str]) -> s
 def _exams(groups: Sequence[Group]) -> list[Comparison]:
     found: dict[str, list[Group]] = {}
     for group in groups:
-        facts = group.first
-        same = [facts.config.dataset, facts.config.dataset_hash, _protocol(facts)]
+        config = group.first.config
+        same = [config.dataset, config.dataset_hash, group.first.run.rules]
         found.setdefault(json.dumps(same, sort_keys=True), []).append(group)
     exams = []
     for index, members in enumerate(found.values(), start=1):
-        facts, protocol = members[0].first, _protocol(members[0].first)
+        facts, protocol = members[0].first, members[0].first.run.rules
         rivals = [one[0].first for one in found.values() if one[0].first.config.dataset == facts.config.dataset]
-        odd = [
-            f"{name} {_in_words(value)}"
-            for name, value in protocol.items()
-            if any(_protocol(other)[name] != value for other in rivals)
-        ]
-        title = facts.dataset + (": " + (", ".join(odd) or "another graph")) * (len(rivals) > 1)
-        exams.append(Comparison(f"exam{index}", title, protocol, members))
+        odd = [name for name in protocol if any(other.run.rules[name] != protocol[name] for other in rivals)]
+        which = ", ".join(f"{name} {_in_words(protocol[name])}" for name in odd) or "another graph"
+        title = facts.dataset + f": {which}" * (len(rivals) > 1)
+        exams.append(Comparison(f"exam{index}", title, protocol, members, odd, len(rivals)))
     return exams
-
-
-def _protocol(facts: Facts) -> dict[str, Any]:
-    protocol = facts.run.protocol
-    return {name: protocol.get(name) for name in (*PROTOCOL_FIELDS, "split")}
 
 
 def _in_words(value: Any) -> str:
@@ -165,17 +157,15 @@ def _in_words(value: Any) -> str:
 
 def _clashes(exams: Sequence[Comparison]) -> list[str]:
     """Warnings about one graph under several protocols."""
-    found = []
-    for dataset in dict.fromkeys(exam.groups[0].first.config.dataset for exam in exams):
-        own = [exam for exam in exams if exam.groups[0].first.config.dataset == dataset]
-        if len(own) > 1:
-            odd = [name for name in own[0].protocol if len({json.dumps(exam.protocol[name]) for exam in own}) > 1]
-            differ = f"differ in {', '.join(odd)}" if odd else "are on different graphs of this name"
-            found.append(
-                f"{own[0].groups[0].first.dataset} has runs under {len(own)} protocols, which {differ}. Their numbers "
-                "do not mean the same: each protocol has a section of its own, and nothing is ranked across them."
-            )
-    return found
+    found = {}
+    for exam in (exam for exam in exams if exam.protocols > 1):
+        facts = exam.groups[0].first
+        differ = f"differ in {', '.join(exam.differing)}" if exam.differing else "are on different graphs of this name"
+        found[facts.config.dataset] = (
+            f"{facts.dataset} has runs under {exam.protocols} protocols, which {differ}. Their numbers do not mean the "
+            "same: each protocol has a section of its own, and nothing is ranked across them."
+        )
+    return list(found.values())
 
 
 def _data_remarks(runs: Sequence[Facts]) -> list[str]:

@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ipal.report.cells import Cell, Row, Table, table
 from ipal.report.page import plots
 from ipal.report.page.facts import Facts
-from ipal.report.page.parts import Cell, Chart, Fact, Row, Section, Table, count, number, plural, seconds, table
+from ipal.report.page.parts import Chart, Fact, Section, count, number, plural, seconds
 from ipal.report.tables import size
 
 NOT_AUDITED = "The model was not audited for this page: 'ipal audit RUN' shows what can be reconstructed from it."
@@ -54,48 +55,53 @@ def _sized(value: float) -> Cell:
 
 
 def _audit_tables(audit: Mapping[str, Any]) -> list[Table]:
-    tables, counts = [], audit["nodes_behind_class"]
-    if audit["flagged"]:
-        rows = [
-            (name, count(int(counts[name])), "; ".join(reasons.values()))
-            for name, reasons in sorted(audit["flagged"].items(), key=lambda item: int(counts[item[0]]))
-        ]
-        tables.append(table("Classes that what is kept reveals", ("class", "nodes", "why"), rows))
-    if classes := audit.get("data", {}).get("attempts", {}).get("classes"):
-        known = ("class", "nodes taught", "compared", "cosine to mean", "best cosine")
-        columns = (*known, "tells who taught (AUC)", "rebuilt %")
-        caption = "Rows of the smallest classes, reconstructed from what is kept (cosine 1 is the row itself)"
-        tables.append(table(caption, columns, [_attempt(name, one) for name, one in classes.items()]))
-    return tables
+    flagged = flagged_table(audit)
+    classes = audit.get("data", {}).get("attempts", {}).get("classes")
+    return [flagged] * bool(flagged.rows) + ([attempts_table(classes)] if classes else [])
+
+
+def flagged_table(audit: Mapping[str, Any]) -> Table:
+    """Classes of few nodes, the smallest first."""
+    counts = audit["nodes_behind_class"]
+    rows = [
+        (name, count(int(counts[name])), "; ".join(reasons.values()))
+        for name, reasons in sorted(audit["flagged"].items(), key=lambda item: int(counts[item[0]]))
+    ]
+    return table("Classes that what is kept reveals", ("class", "nodes", "why"), rows)
+
+
+def attempts_table(classes: Mapping[str, Mapping[str, Any]]) -> Table:
+    """How well rows of the smallest classes were reconstructed."""
+    known = ("class", "nodes taught", "compared", "cosine to mean", "best cosine", "tells who taught (AUC)")
+    caption = "Rows of the smallest classes, reconstructed from what is kept (cosine 1 is the row itself)"
+    rows = [_attempt(name, one) for name, one in classes.items()]
+    return table(caption, (*known, "cosine of rebuilt rows", "rebuilt %"), rows)
 
 
 def _attempt(name: str, found: Mapping[str, Any]) -> Row:
-    matrix = found.get("from_matrix", {})
+    matrix, mean = found.get("from_matrix", {}), found["from_mean"]
     span, rows = matrix.get("span", {}), matrix.get("rows", {})
-    auc = span.get("auc_against_same_class")
-    rebuilt = rows.get("recovered_share")
-    return (
-        name,
-        count(int(found["taught"])),
-        count(int(found["compared"])),
-        number(found["from_mean"]["mean_cosine"], 3),
-        number(found["from_mean"]["best_cosine"], 3),
-        number(span.get("auc_against_others") if auc is None else auc, 3),
-        number(None if rebuilt is None else 100 * rebuilt, 0),
-    )
+    auc, rebuilt = span.get("auc_against_same_class"), rows.get("recovered_share")
+    if auc is None:
+        auc = span.get("auc_against_others")
+    counts = (count(int(found[what])) for what in ("taught", "compared"))
+    cosines = (mean["mean_cosine"], mean["best_cosine"], auc, rows.get("mean_cosine"))
+    return name, *counts, *(number(one, 3) for one in cosines), number(None if rebuilt is None else 100 * rebuilt, 0)
+
+
+def counts_in_words(audit: Mapping[str, Any]) -> list[str]:
+    """How many nodes taught the classes that a model keeps."""
+    counts = audit["nodes_behind_class"]
+    if not counts:
+        return []
+    fewest = min(counts, key=counts.__getitem__)
+    total = f"{sum(counts.values())} training nodes in {plural(len(counts), 'class')}"
+    said = [f"{total}; the fewest, {counts[fewest]}, in class {fewest}."]
+    return said if audit["flagged"] else [*said, "No class is flagged for its number of nodes alone."]
 
 
 def _audit_words(audit: Mapping[str, Any]) -> list[str]:
-    counts = audit["nodes_behind_class"]
-    said = []
-    if counts:
-        fewest = min(counts, key=counts.__getitem__)
-        said.append(
-            f"{sum(counts.values())} training nodes in {plural(len(counts), 'class')}; the fewest, "
-            f"{counts[fewest]}, in class {fewest}."
-        )
-        if not audit["flagged"]:
-            said.append("No class is flagged for its number of nodes alone.")
+    said = counts_in_words(audit)
     said += [str(remark) for remark in audit["remarks"]]
     for what, found in audit.get("data", {}).get("stored_rows", {}).items():
         where = ", ".join(found["where"])

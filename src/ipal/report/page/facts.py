@@ -37,11 +37,11 @@ class Facts:
 
     @property
     def method(self) -> str:
-        return paper.title(self.config.method)
+        return self.run.title
 
     @property
     def dataset(self) -> str:
-        return dataset_title(self.config.dataset)
+        return paper.dataset_title(self.config.dataset)
 
     @property
     def split(self) -> list[int]:
@@ -94,11 +94,6 @@ def _new_classes(tasks: Iterable[Iterable[object]]) -> list[list[str]]:
 
 def _new_sizes(protocol: Mapping[str, Any]) -> list[int]:
     return [len(task) for task in _new_classes(protocol["classes"])] if "classes" in protocol else protocol["split"]
-
-
-def dataset_title(name: str) -> str:
-    """`CS-CL` for the paper's graphs; for others the name of the file."""
-    return paper.DATASETS.get(name, Path(name).name if name.endswith((".npz", ".graph")) else name)
 
 
 def read_facts(folder: RunFolder, closer: Mapping[str, Any] | None = None) -> Facts:

@@ -1,77 +1,13 @@
 """What a page is made of: numbers in boxes, tables, charts, sections. Plain values, no HTML."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+
+from ipal.report.cells import Cell, Table
 
 Spec = dict[str, Any]
 """A chart as Plotly takes it: `data` and `layout`."""
-
-
-MANY_ROWS = 100
-LONG_WORD = 24
-LONG_TEXT = 36
-"""Characters of a word, and of a text, that do not fit a narrow column."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One field of a table: what is read, and what is sorted and downloaded."""
-
-    text: str
-    value: float | str | None
-    """None sorts last and is empty in a download."""
-    mark: str = ""
-    """best, second or nothing."""
-    deviation: float | None = None
-    """Sample standard deviation, where the value is a mean: a column of its own in a download."""
-
-    @property
-    def is_number(self) -> bool:
-        return not isinstance(self.value, str)
-
-    @property
-    def kind(self) -> str:
-        """CSS class: numbers right-aligned, long texts wide, hashes breakable."""
-        if self.is_number:
-            return "number"
-        if any(len(word) > LONG_WORD for word in self.text.split()):
-            return "long"
-        return "prose" if len(self.text) > LONG_TEXT else ""
-
-
-Row = Sequence[Any]
-"""Cells, and texts that become one."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows that can be sorted by any column and downloaded."""
-
-    caption: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
-    choices: Sequence[int] = ()
-    """Which choice of the chart's picker each row belongs to; empty: all rows are always shown."""
-
-    @property
-    def is_long(self) -> bool:
-        """Whether the rows are added only when the table is opened, because they are many."""
-        return len(self.rows) > MANY_ROWS
-
-    def is_number(self, column: int) -> bool:
-        return all(row[column].is_number for row in self.rows)
-
-
-def table(caption: str, columns: Sequence[str], rows: Iterable[Row]) -> Table:
-    """A table of cells and plain texts."""
-    return Table(caption, columns, [[words(one) if isinstance(one, str) else one for one in row] for row in rows])
-
-
-def table_of_choices(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Row]]) -> Table:
-    """A table whose rows change with the chart's picker: those of each choice."""
-    every = table(caption, columns, [row for own in rows for row in own])
-    return replace(every, choices=[choice for choice, own in enumerate(rows) for _ in own])
 
 
 @dataclass(frozen=True)
@@ -124,7 +60,6 @@ class Section:
     title: str
     lead: str = ""
     facts: Sequence[Fact] = ()
-    warnings: Sequence[str] = ()
     charts: Sequence[Chart] = ()
     tables: Sequence[Table] = ()
     tables_first: bool = False
@@ -149,10 +84,6 @@ class Page:
     """Everything known, as plain data."""
     name: str
     """Prefix of file names of downloads."""
-
-
-def words(text: str) -> Cell:
-    return Cell(text, text)
 
 
 def number(value: float | None, digits: int = 2, unit: str = "") -> Cell:

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 
 from ipal.evaluation.metrics import ACCURACIES, metric_named
+from ipal.report.cells import Cell, Table, table, table_of_choices
 from ipal.report.page import plots
 from ipal.report.page.confusion import Counts, counted, grouped, mixing, shares
 from ipal.report.page.facts import Facts
-from ipal.report.page.parts import Cell, Chart, Picker, Section, Spec, Table, count, number, table, table_of_choices
+from ipal.report.page.parts import Chart, Picker, Section, Spec, count, number
 from ipal.runs.records import Confusion
 
 NO_CONFUSION = (

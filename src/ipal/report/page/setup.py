@@ -7,9 +7,10 @@ import yaml
 from pydantic import BaseModel
 
 from ipal.config import EncoderConfig, ProtocolConfig, RunConfig, TrainConfig, attribute_docs, batch_in_words
+from ipal.report.cells import Cell, Table, table
 from ipal.report.page.command import as_yaml, command, default_tree, flat
 from ipal.report.page.facts import Facts
-from ipal.report.page.parts import Cell, Section, Table, table
+from ipal.report.page.parts import Section
 
 WHERE = (
     "The command makes the same run in a folder of the same name. It looks for the graph under IPAL_DATA, or where "

@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ipal.report.cells import table, table_of_choices
 from ipal.report.page import plots
 from ipal.report.page.facts import Facts, History
-from ipal.report.page.parts import Chart, Picker, Section, Spec, count, number, table, table_of_choices
+from ipal.report.page.parts import Chart, Picker, Section, Spec, count, number
 from ipal.report.statistics import spread
 from ipal.runs.records import Drift
 

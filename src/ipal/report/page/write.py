@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import json
 import math
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 SEVERAL = Path("report") / "runs.html"
-UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-"""Characters that could end a script or be read as markup, with their JSON escapes."""
 
 
 def default_path(folders: Sequence[RunFolder]) -> Path:
@@ -72,17 +69,9 @@ def render(page: Page) -> str:
         policy=_policy(list(scripts.values())),
         style=_static("page.css"),
         scripts=scripts,
-        charts=as_script(charts),
-        download=as_script(page.download),
+        charts=_finite(charts),
+        download=_finite(page.download),
     )
-
-
-def as_script(content: Any) -> str:
-    """JSON escaped for a script element."""
-    text = json.dumps(_finite(content), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    for sign, written in UNSAFE.items():
-        text = text.replace(sign, written)
-    return text
 
 
 def _finite(content: Any) -> Any:
@@ -122,4 +111,5 @@ def _template() -> "Template":
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
     return environment.get_template("page.html")

@@ -1,0 +1,77 @@
+"""Tables of a report: cells that are read, sorted and downloaded. Plain values, no HTML."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+MANY_ROWS = 100
+LONG_WORD = 24
+LONG_TEXT = 36
+"""Characters of a word, and of a text, that do not fit a narrow column."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One field of a table: what is read, and what is sorted and downloaded."""
+
+    text: str
+    value: float | str | None
+    """None sorts last and is empty in a download."""
+    mark: str = ""
+    """best, second or nothing."""
+    deviation: float | None = None
+    """Sample standard deviation, where the value is a mean: a column of its own in a download."""
+
+    @property
+    def is_number(self) -> bool:
+        return not isinstance(self.value, str)
+
+    @property
+    def kind(self) -> str:
+        """CSS class: numbers right-aligned, long texts wide, hashes breakable."""
+        if self.is_number:
+            return "number"
+        if any(len(word) > LONG_WORD for word in self.text.split()):
+            return "long"
+        return "prose" if len(self.text) > LONG_TEXT else ""
+
+
+Row = Sequence[Any]
+"""Cells, and texts that become one."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows for Markdown, LaTeX or a page, where they can be sorted by any column and downloaded."""
+
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    choices: Sequence[int] = ()
+    """Which choice of the chart's picker each row belongs to; empty: all rows are always shown."""
+    groups: Sequence[str] = ()
+    """Headings over equally many columns each, after the first column."""
+
+    @property
+    def group_width(self) -> int:
+        return (len(self.columns) - 1) // len(self.groups) if self.groups else 0
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the rows are added only when the table is opened, because they are many."""
+        return len(self.rows) > MANY_ROWS
+
+    def is_number(self, column: int) -> bool:
+        return all(row[column].is_number for row in self.rows)
+
+
+def table(caption: str, columns: Sequence[str], rows: Iterable[Row], **more: Any) -> Table:
+    """A table of cells and plain texts."""
+    cells = [[Cell(one, one) if isinstance(one, str) else one for one in row] for row in rows]
+    return Table(caption, columns, cells, **more)
+
+
+def table_of_choices(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Row]]) -> Table:
+    """A table whose rows change with the chart's picker: those of each choice."""
+    choices = [choice for choice, own in enumerate(rows) for _ in own]
+    return table(caption, columns, [row for own in rows for row in own], choices=choices)
