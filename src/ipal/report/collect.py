@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ PROTOCOL_FIELDS = (
 class Run:
     """What a report uses of one result."""
 
+    result: Mapping[str, Any]
     seed: int
     method: str
     title: str
@@ -252,6 +253,7 @@ def read_run(folder: RunFolder) -> Run:
     if keeps_all is None:  # a run of an early version, which only knew the paper's methods
         keeps_all = paper.plain_name(result["method"]) == paper.UPPER_REFERENCE
     return Run(
+        result=result,
         seed=int(result["seed"]),
         method=result["method"],
         title=result.get("title") or paper.title(result["method"]),

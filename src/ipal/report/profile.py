@@ -45,6 +45,8 @@ AROUND = {"start", "end"}
 SMALL = 5e-4
 """Parts with less than this share of the time are counted as other."""
 SMALL_IN_FIGURE = 1e-2
+Measured = Mapping[str, Any]
+"""A part of the profile with its times and peaks."""
 OfTasks = Callable[[NDArray[np.float64]], float]
 MEMORY = {"host": "memory", "device": "GPU memory"}
 
@@ -65,22 +67,15 @@ def lines(profile: Mapping[str, Any], small: float = SMALL) -> list[Line]:
     """The parts in order, each followed by what happens inside it; those that are not indented add up to the whole."""
     least = small * profile["seconds"]
     found: list[Line] = []
-    others: list[Mapping[str, Any]] = []
-    for name in _in_order(profile["parts"], 0):
-        rows = [row for row in profile["parts"] if row["part"][0] == name]
+    others: list[Measured] = []
+    for name, rows in _by_part(profile["parts"], 0):
         whole = _line(rows, name)
         if name == "other" or whole.seconds < least:
             others += rows
         else:
-            found += [whole, *(child for child in _inside(rows) if child.seconds >= least)]
+            inside = [_line(own, part, is_inside=True) for part, own in _by_part(rows, 1)]
+            found += [whole, *(line for line in inside if line.seconds >= least)]
     return [*found, _line(others, "other")]
-
-
-def _inside(rows: Sequence[Mapping[str, Any]]) -> list[Line]:
-    deeper = [row for row in rows if len(row["part"]) > 1]
-    return [
-        _line([row for row in deeper if row["part"][1] == name], name, is_inside=True) for name in _in_order(deeper, 1)
-    ]
 
 
 def all_of_it(profile: Mapping[str, Any]) -> Line:
@@ -105,21 +100,20 @@ def task_columns(tasks: int, most: int) -> dict[str, OfTasks]:
 
 def background(profile: Mapping[str, Any]) -> list[Line]:
     """Time of other threads, which is not part of the total."""
-    every = profile["background"]
-    return [
-        _line([row for row in every if row["part"][0] == name], name, suffix=" (background)")
-        for name in _in_order(every, 0)
-    ]
+    return [_line(rows, name, suffix=" (background)") for name, rows in _by_part(profile["background"], 0)]
 
 
-def _in_order(rows: Sequence[Mapping[str, Any]], depth: int) -> list[str]:
-    """Names of parts: known ones as a run comes to them, then others as they came."""
-    names = list(dict.fromkeys(row["part"][depth] for row in rows))
+def _by_part(rows: Sequence[Measured], depth: int) -> list[tuple[str, list[Measured]]]:
+    """Rows of each part: known parts as a run comes to them, then others as they came."""
+    found: dict[str, list[Measured]] = {}
+    for row in rows:
+        if len(row["part"]) > depth:
+            found.setdefault(row["part"][depth], []).append(row)
     known = list(PARTS)
-    return sorted(names, key=lambda name: known.index(name) if name in known else known.index("other"))
+    return sorted(found.items(), key=lambda item: known.index(item[0] if item[0] in known else "other"))
 
 
-def _line(rows: Sequence[Mapping[str, Any]], name: str, is_inside: bool = False, suffix: str = "") -> Line:
+def _line(rows: Sequence[Measured], name: str, is_inside: bool = False, suffix: str = "") -> Line:
     peaks: dict[str, int] = {}
     for row in rows:
         peaks |= {gauge: max(value, peaks.get(gauge, 0)) for gauge, value in row["peak_bytes"].items()}

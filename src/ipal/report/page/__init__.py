@@ -4,7 +4,7 @@ choose.py      names -> run folders
 facts.py       a run folder -> what is known of the run
 confusion.py   counts of confused classes -> recalls, confusion of tasks, of old and new classes
 command.py     the command that makes a run again
-parts.py       what a page is made of: numbers, tables, charts, sections
+parts.py       what a page is made of: numbers, charts, sections
 plots.py       Plotly's charts as plain dicts; colours by name, so that the page can change its theme
 single.py      the sections of one run
 comparison.py  runs grouped by seed, compared within one protocol

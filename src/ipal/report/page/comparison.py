@@ -51,7 +51,7 @@ class Group:
 
     @property
     def is_upper_reference(self) -> bool:
-        return self.first.run.is_upper_reference
+        return self.first.is_upper_reference
 
     @property
     def title(self) -> str:
@@ -63,7 +63,7 @@ class Group:
         return self.label == paper.title(paper.OURS)
 
     def scores(self, score: str) -> list[float]:
-        return [facts.run.scores[score] for facts in self.runs if score in facts.run.scores]
+        return [facts.scores[score] for facts in self.runs if score in facts.scores]
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _grouped(runs: Sequence[Facts], labels: Mapping[str, str]) -> list[Group]:
 def _label(facts: Facts, others: Sequence[Facts], given: Mapping[str, str]) -> str:
     """The method, and where one graph has it more than once, the settings in which its rows differ."""
     if facts.name in given:
-        return facts.run.titled(given[facts.name])
+        return facts.titled(given[facts.name])
     config = facts.config
     same = [one.config for one in others if (one.config.method, one.config.dataset) == (config.method, config.dataset)]
     rivals = [dict(flat(other.to_tree())) for other in same]
@@ -131,20 +131,20 @@ def _label(facts: Facts, others: Sequence[Facts], given: Mapping[str, str]) -> s
         if not name.startswith(("protocol.", "split", "dataset", "seed"))
         and any(other.get(name) != value for other in rivals)
     ]
-    return ", ".join([facts.method, *settings])
+    return ", ".join([facts.title, *settings])
 
 
 def _exams(groups: Sequence[Group]) -> list[Comparison]:
     found: dict[str, list[Group]] = {}
     for group in groups:
         config = group.first.config
-        same = [config.dataset, config.dataset_hash, group.first.run.rules]
+        same = [config.dataset, config.dataset_hash, group.first.rules]
         found.setdefault(json.dumps(same, sort_keys=True), []).append(group)
     exams = []
     for index, members in enumerate(found.values(), start=1):
-        facts, protocol = members[0].first, members[0].first.run.rules
+        facts, protocol = members[0].first, members[0].first.rules
         rivals = [one[0].first for one in found.values() if one[0].first.config.dataset == facts.config.dataset]
-        odd = [name for name in protocol if any(other.run.rules[name] != protocol[name] for other in rivals)]
+        odd = [name for name in protocol if any(other.rules[name] != protocol[name] for other in rivals)]
         which = ", ".join(f"{name} {_in_words(protocol[name])}" for name in odd) or "another graph"
         title = facts.dataset + f": {which}" * (len(rivals) > 1)
         exams.append(Comparison(f"exam{index}", title, protocol, members, odd, len(rivals)))
@@ -169,7 +169,7 @@ def _clashes(exams: Sequence[Comparison]) -> list[str]:
 
 
 def _data_remarks(runs: Sequence[Facts]) -> list[str]:
-    found = {facts.dataset: facts.run.data_remark for facts in runs if facts.run.data_remark}
+    found = {facts.dataset: facts.data_remark for facts in runs if facts.data_remark}
     return [sentence(f"{dataset}: {remark}") for dataset, remark in found.items()]
 
 
@@ -177,7 +177,7 @@ def _data_remarks(runs: Sequence[Facts]) -> list[str]:
 
 
 def _exam_section(exam: Comparison) -> Section:
-    machines = sorted({facts.run.machine for group in exam.groups for facts in group.runs})
+    machines = sorted({facts.machine for group in exam.groups for facts in group.runs})
     protocol = ", ".join(f"{name.replace('_', ' ')} {_in_words(value)}" for name, value in exam.protocol.items())
     return Section(
         exam.key,
@@ -201,15 +201,17 @@ def _exam_section(exam: Comparison) -> Section:
 
 def _comparison(exam: Comparison) -> Table:
     usual = Counter(group.seeds for group in exam.groups).most_common(1)[0][0]
-    contest = [group for group in exam.groups if group.seeds == usual and not group.is_upper_reference]
-    cells = {score: _score_cells(exam.groups, score, contest if len(contest) > 1 else []) for score in SCORES}
+    ranked = [group.seeds == usual and not group.is_upper_reference for group in exam.groups]
+    if sum(ranked) == 1:  # a single row is not ranked
+        ranked = [False] * len(ranked)
+    cells = {score: _score_cells(exam.groups, score, ranked) for score in SCORES}
     rows = [
         (
             group.title,
             *(cells[score][index] for score in SCORES),
             Cell(listed(group.seeds), float(len(group.seeds))),
             _mean(group, "seconds", seconds),
-            _mean(group, "peak_bytes", size, shared([facts.run.taking_turns for facts in group.runs])),
+            _mean(group, "peak_bytes", size, shared([facts.taking_turns for facts in group.runs])),
             _mean(group, "retained_bytes", size),
             "yes" if group.first.is_exemplar_free else "no",
         )
@@ -221,15 +223,18 @@ def _comparison(exam: Comparison) -> Table:
 
 def _metrics(exam: Comparison) -> Table:
     """The metrics that the comparison does not have."""
-    found = (score for group in exam.groups for facts in group.runs for score in facts.run.scores)
+    found = (score for group in exam.groups for facts in group.runs for score in facts.scores)
     titles = [title for title in dict.fromkeys(found) if title not in SCORES]
     rows = [(group.title, *(_spread(group.scores(title)) for title in titles)) for group in exam.groups]
     return table(f"Further metrics on {exam.title}", ("method", *map(arrowed, titles)), rows)
 
 
-def _score_cells(groups: Sequence[Group], score: str, contest: Sequence[Group]) -> list[Cell]:
-    """One score of every group, best and second of the contest marked."""
-    means = [float(np.mean(group.scores(score))) if group in contest else None for group in groups]
+def _score_cells(groups: Sequence[Group], score: str, ranked: Sequence[bool]) -> list[Cell]:
+    """One score of every group, best and second marked among those that are ranked."""
+    means = [
+        float(np.mean(group.scores(score))) if is_ranked else None
+        for group, is_ranked in zip(groups, ranked, strict=True)
+    ]
     return [
         Cell("–", None) if score == "AF" and group.is_upper_reference else _spread(group.scores(score), mark)
         for group, mark in zip(groups, marks(means), strict=True)
@@ -244,7 +249,7 @@ def _spread(values: Sequence[float], mark: str = "") -> Cell:
 
 
 def _mean(group: Group, field: str, show: Callable[[float], str], remark: str = "") -> Cell:
-    value = float(np.mean([getattr(facts.run, field) for facts in group.runs]))
+    value = float(np.mean([getattr(facts, field) for facts in group.runs]))
     return Cell(show(value) + remark, value)
 
 
@@ -254,7 +259,7 @@ def _dynamics(exam: Comparison) -> Chart:
     lines: list[Spec] = []
     rows = []
     for index, group in enumerate(exam.groups):
-        curves = np.stack([facts.run.curve for facts in group.runs])
+        curves = np.stack([facts.curve for facts in group.runs])
         summaries = [one for column in curves.T.tolist() if (one := spread(column))]
         means, hover = [one.mean for one in summaries], "%{y:.2f} % after %{x}"
         lines.append(
@@ -283,7 +288,7 @@ def _matrices(exam: Comparison) -> Chart:
     specs, rows = [], []
     names = plots.tasks(len(exam.protocol["split"]))
     for group in exam.groups:
-        matrix = np.mean([facts.run.matrix for facts in group.runs], axis=0).tolist()
+        matrix = np.mean([facts.matrix for facts in group.runs], axis=0).tolist()
         specs.append(matrix_spec([[None if math.isnan(value) else value for value in row] for row in matrix]))
         rows.append(
             [
@@ -297,7 +302,7 @@ def _matrices(exam: Comparison) -> Chart:
     return Chart(
         f"{exam.key}-matrix",
         "Accuracy matrix",
-        "Mean over seeds. A row is a moment, a column a task that is asked about; AP is the mean of the last row.",
+        "Mean over seeds. A row is a moment, a column a task that is tested; AP is the mean of the last row.",
         {},
         table_of_choices("Mean accuracy", ("method", "after", "on", "accuracy %"), rows),
         picker=Picker("Shown", [group.title for group in exam.groups], specs, chosen=main),
@@ -314,7 +319,7 @@ def _runs_section(groups: Sequence[Group]) -> Section:
             group.title,
             facts.dataset,
             count(facts.config.seed),
-            *(number(facts.run.scores[s]) for s in SCORES),
+            *(number(facts.scores[s]) for s in SCORES),
         )
         for group in groups
         for facts in group.runs

@@ -114,13 +114,13 @@ def cost_section(facts: Facts) -> Section:
     """How long it took, how much memory, on what."""
     timing = facts.result["timing"]
     boxes = [
-        Fact("time", seconds(facts.run.seconds), "learning and evaluation together"),
+        Fact("time", seconds(facts.seconds), "learning and evaluation together"),
         Fact("evaluation", seconds(timing["evaluation_seconds"]), "of it, testing after every task"),
-        Fact("peak memory", size(facts.run.peak_bytes), "the most the process held"),
+        Fact("peak memory", size(facts.peak_bytes), "the most the process held"),
     ]
     if facts.history:
-        boxes.insert(2, Fact("an epoch", seconds(facts.run.seconds_per_epoch), "mean over tasks"))
-    notes = [f"Measured on: {facts.run.machine}."]
+        boxes.insert(2, Fact("an epoch", seconds(facts.seconds_per_epoch), "mean over tasks"))
+    notes = [f"Measured on: {facts.machine}."]
     turns = timing.get("runs_taking_turns", 1)
     if turns > 1:
         notes.append(f"{turns} runs took turns in one process: times are those of this run, memory is that of all.")

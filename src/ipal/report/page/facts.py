@@ -19,13 +19,11 @@ History = list[dict[str, float | None]]
 
 
 @dataclass(frozen=True)
-class Facts:
+class Facts(Run):
     """Everything a page may show of one run."""
 
     name: str
     config: RunConfig
-    result: Mapping[str, Any]
-    run: Run
     environment: Mapping[str, Any]
     history: History
     confusion: Confusion | None
@@ -36,29 +34,25 @@ class Facts:
     """The result of `ipal.analysis.run_view.look_closely`; empty if it was not called."""
 
     @property
-    def method(self) -> str:
-        return self.run.title
-
-    @property
     def dataset(self) -> str:
         return paper.dataset_title(self.config.dataset)
 
     @property
     def split(self) -> list[int]:
-        return list(self.run.protocol["split"])
+        return list(self.protocol["split"])
 
     @property
     def classes(self) -> list[list[str]]:
         """Names of the classes that are new in each task; empty lists if not known."""
-        if "classes" in self.run.protocol:
-            return _new_classes(self.run.protocol["classes"])
+        if "classes" in self.protocol:
+            return _new_classes(self.protocol["classes"])
         names = iter(self.confusion.classes if self.confusion else ())
         return [list(islice(names, size)) for size in self.split]
 
     @property
     def task_of_class(self) -> list[int]:
         """The task of every class, in the order learned: the first that had it."""
-        return [task for task, size in enumerate(_new_sizes(self.run.protocol)) for _ in range(size)]
+        return [task for task, size in enumerate(_new_sizes(self.protocol)) for _ in range(size)]
 
     @property
     def stores_exemplars(self) -> bool:
@@ -67,7 +61,7 @@ class Facts:
     @property
     def is_exemplar_free(self) -> bool:
         """By the method, and by the protocol: no node of an earlier task is kept or seen again."""
-        return not self.stores_exemplars and self.run.protocol["train_graph"] == "isolated"
+        return not self.stores_exemplars and self.protocol["train_graph"] == "isolated"
 
     def as_plain(self) -> dict[str, Any]:
         """All of it as plain data, for the page's download."""
@@ -101,16 +95,15 @@ def read_facts(folder: RunFolder, closer: Mapping[str, Any] | None = None) -> Fa
     config = folder.config()
     if not folder.is_finished:
         raise ConfigError(f"{folder.path.name} is not finished: 'ipal resume {folder.path.name}' goes on with it.")
-    result, run = folder.result(), read_run(folder)
+    run = read_run(folder)
     counted, moved = folder.confusion(), folder.drift()
     confusion = Confusion.model_validate(counted) if counted else None
     if confusion and not confusion.fits(_new_sizes(run.protocol)):
         raise _damaged(folder.path / "confusion.json")
     return Facts(
+        **vars(run),
         name=folder.path.name,
         config=config,
-        result=result,
-        run=run,
         environment=_environment(folder),
         history=_history(folder),
         confusion=confusion,

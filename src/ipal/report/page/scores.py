@@ -23,12 +23,12 @@ NO_CONFUSION = (
 
 
 def accuracy_section(facts: Facts) -> Section:
-    name = facts.run.protocol["accuracy"]
+    name = facts.protocol["accuracy"]
     how = ACCURACIES[name].about if name in ACCURACIES else name
     among = {
-        "class-incremental": "over all classes seen so far; nobody tells the model the task",
+        "class-incremental": "over all classes seen so far, without knowing the node's task",
         "task-incremental": "over the classes of the node's own task, which is known",
-    }.get(str(facts.run.protocol["stream"]), f"stream {facts.run.protocol['stream']}")
+    }.get(str(facts.protocol["stream"]), f"stream {facts.protocol['stream']}")
     return Section(
         "accuracy",
         "Accuracy",
@@ -57,7 +57,7 @@ def _matrix_chart(facts: Facts) -> Chart:
     return Chart(
         "matrix",
         "Accuracy matrix",
-        "A row is a moment (after learning a task), a column a task that is asked about: read a column downwards to "
+        "A row is a moment (after learning a task), a column a task that is tested: read a column downwards to "
         "see a task being forgotten. AP is the mean of the last row; AF the mean change down the columns, from the "
         "diagonal to the last row.",
         matrix_spec(matrix),
@@ -73,7 +73,7 @@ def matrix_spec(matrix: Sequence[Sequence[float | None]]) -> Spec:
         for row in matrix
     ]
     hover = "After learning %{y}:<br>%{z:.2f} % on %{x}%{customdata}"
-    return plots.heat_map(names, names, matrix, ("after learning", "asked about"), hover, about=about)
+    return plots.heat_map(names, names, matrix, ("after learning", "tested on"), hover, about=about)
 
 
 def _since_learned(value: float, at_first: float | None) -> str:
@@ -84,7 +84,7 @@ def _since_learned(value: float, at_first: float | None) -> str:
 
 
 def _curve_chart(facts: Facts) -> Chart:
-    matrix, curve = facts.result["accuracy_matrix"], facts.run.curve.tolist()
+    matrix, curve = facts.result["accuracy_matrix"], facts.curve.tolist()
     names = plots.tasks(len(curve))
     hover = "%{y:.2f} % after %{x}"
     lines = [
@@ -251,7 +251,7 @@ def _mixing_chart(facts: Facts, counts: Sequence[Counts]) -> Chart:
         "mixing",
         "How old and new classes are mixed up",
         "New are the classes of the task just learned, old all before. Old taken for new rising: the newest task draws "
-        "nodes to itself; new taken for old: the old classes hold on to what is not theirs.",
+        "nodes to itself; new taken for old: old classes are predicted for nodes of new ones.",
         plots.spec(lines, 360, plots.named_axis("after learning", moments), down),
         table(
             "Shares of confused test nodes, in %",

@@ -27,7 +27,7 @@ def setup_section(facts: Facts) -> Section:
         notes.append(f"Features: {data['preprocessing']}.")
     if data.get("features_looked_beyond_task"):
         notes.append("Features of this graph were computed from all of it, not from one task at a time.")
-    if dropped := facts.run.protocol.get("dropped_classes"):
+    if dropped := facts.protocol.get("dropped_classes"):
         notes.append(f"Classes left out for having too few nodes: {', '.join(map(str, dropped))}.")
     folded = [("config.yaml", _yaml(facts.config.to_tree()))]
     if choices := facts.result.get("choices"):
@@ -48,7 +48,7 @@ def _yaml(content: Any) -> str:
 
 
 def _protocol_table(facts: Facts) -> Table:
-    protocol = facts.run.protocol
+    protocol = facts.protocol
     values = {
         "split": "+".join(map(str, facts.split)) + " classes",
         **{name: protocol[name] for name in ProtocolConfig.model_fields if name in protocol},
@@ -78,7 +78,7 @@ def _settings_table(config: RunConfig, own_defaults: Mapping[str, Any]) -> Table
 def _software_table(facts: Facts) -> Table:
     known = facts.environment
     rows = [("run", facts.name), ("graph (SHA-256)", facts.result["data"]["hash"])]
-    rows.append(("split of nodes (SHA-256)", facts.run.protocol.get("split_hash", "")))
+    rows.append(("split of nodes (SHA-256)", facts.protocol.get("split_hash", "")))
     rows += [(name, version) for name, version in (known.get("packages") or {}).items() if version]
     names = ("python", "git_commit", "platform", "processor", "device_name", "cores", "threads", "processes")
     rows += [(name.replace("_", " "), known[name]) for name in names if known.get(name) is not None]

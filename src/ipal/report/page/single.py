@@ -25,10 +25,10 @@ def one_run(facts: Facts) -> Page:
     """Everything about a run, what matters most first."""
     split = "+".join(map(str, facts.split))
     warnings = [str(remark) for remark in facts.closer.get("remarks", ())]
-    if remark := facts.run.data_remark:
+    if remark := facts.data_remark:
         warnings.insert(0, sentence(f"About this graph: {remark}"))
     return Page(
-        title=f"{facts.method} on {facts.dataset}",
+        title=f"{facts.title} on {facts.dataset}",
         subtitle=(
             f"{plural(len(facts.split), 'task')} of {split} classes, one after the other; seed {facts.config.seed}. "
             f"Run {facts.name}."
@@ -51,11 +51,11 @@ def headline(facts: Facts) -> list[Fact]:
         if facts.stores_exemplars
         else "old nodes pass messages again (train graph: seen)"
     )
-    change = facts.run.scores["AF"]
+    change = facts.scores["AF"]
     return [
-        Fact("AP", f"{facts.run.scores['AP']:.2f}", "average performance: mean of the accuracy matrix's last row", "%"),
+        Fact("AP", f"{facts.scores['AP']:.2f}", "average performance: mean of the accuracy matrix's last row", "%"),
         Fact("AF", signless(f"{change:.2f}"), "average forgetting: mean change of old tasks since learned", "points"),
-        Fact("time", seconds(facts.run.seconds), "for all tasks, evaluation included"),
-        Fact("retained", size(facts.run.retained_bytes), "all that the saved model keeps"),
+        Fact("time", seconds(facts.seconds), "for all tasks, evaluation included"),
+        Fact("retained", size(facts.retained_bytes), "all that the saved model keeps"),
         Fact("exemplar-free", "yes" if free else "no", why, tone="good" if free else "warn"),
     ]
