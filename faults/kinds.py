@@ -281,7 +281,7 @@ def _resolve(path: Path | None, assignments: list[str]) -> None:
     from ipal.runs import runner
 
     base = [] if path else ["dataset=synthetic:nodes=60,classes=4,features=5"]
-    runner.resolve(wanted_run(path, base + assignments, split=None))
+    runner.resolve(wanted_run(config=path, settings=base + assignments))
 
 
 def _damage_text(case: Case, path: Path) -> None:

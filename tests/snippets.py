@@ -219,7 +219,7 @@ def _resolve_ipal(arguments: list[str], place: str) -> None:
         assert catalog.made_in_memory(given["dataset"]) or catalog.find(given["dataset"], Path("nowhere")), place
     if "settings" in given:
         names = RunConfig.model_fields.keys() & given.keys() - {"settings", "split", "seed", "protocol", "plugins"}
-        config = wanted_run(None, list(given["settings"] or []), split=None, **{one: given[one] for one in names})
+        config = wanted_run(settings=list(given["settings"] or []), **{one: given[one] for one in names})
         check_settings(config)
 
 

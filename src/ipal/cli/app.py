@@ -49,19 +49,23 @@ Plugins = Annotated[
 
 
 class _App(typer.Typer):
-    """Commands that all take --plugin: the files are loaded before a command begins."""
+    """Commands that all take --plugin, and the options of a run where they ask for its configuration (`wanted`)."""
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
         register = super().command(name, **options)
 
         def add(command: Any) -> Any:
-            register(_with_plugins(command))
+            register(_complete(command))
             return command
 
         return add
 
 
-def _with_plugins(command: Callable[..., None]) -> Callable[..., None]:
+def _complete(command: Callable[..., None]) -> Callable[..., None]:
+    """The command as typer takes it; plugins are loaded before it begins."""
+    own, of_run = (dict(inspect.signature(one).parameters) for one in (command, wanted_run))
+    makes_run = own.pop("wanted", None) is not None
+
     @functools.wraps(command)
     def complete(*, plugins: Plugins = None, **options: Any) -> None:
         if plugins:
@@ -69,13 +73,15 @@ def _with_plugins(command: Callable[..., None]) -> Callable[..., None]:
 
             for path in plugins:
                 load_plugin(path)
+        if makes_run:
+            options["wanted"] = wanted_run(**{name: options.pop(name) for name in of_run})
         command(**options)
 
-    signature = inspect.signature(command)
     last = inspect.Parameter("plugins", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Plugins)
+    every = [*(of_run.values() if makes_run else ()), *own.values(), last]
     changed: Any = complete
-    changed.__signature__ = signature.replace(parameters=[*signature.parameters.values(), last])
-    changed.__annotations__ = {**command.__annotations__, "plugins": Plugins}
+    changed.__signature__ = inspect.Signature([one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in every])
+    changed.__annotations__ = {one.name: one.annotation for one in every}
     return complete
 
 
@@ -107,28 +113,44 @@ Model = Annotated[str, typer.Argument(metavar="MODEL", help="Model file, run fol
 Html = Annotated[bool, typer.Option("--html", help="Also write an HTML page of the run.")]
 RUNS = Path("runs")
 
-# What makes a run.
-DatasetName = Annotated[str | None, typer.Option("--dataset", help="Name of a graph, or the path of an .npz file.")]
-Method = Annotated[str | None, typer.Option(help="Name of a method: see 'ipal list methods'.")]
-Seed = Annotated[int | None, typer.Option(min=0, help="Random seed: split of nodes, initial weights, all samples.")]
-Split = Annotated[str | None, typer.Option(help="Classes per task, as 5,2,2.")]
-Settings = Annotated[list[str] | None, typer.Option("--set", help="Any setting by its dotted name, as ipal.gamma=0.7.")]
-ConfigFile = Annotated[Path | None, typer.Option(help="YAML file with settings.")]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads (default 1).")]
+
+def wanted_run(
+    *,
+    dataset: Annotated[
+        str | None, typer.Option("--dataset", help="Name of a graph, or the path of an .npz file.")
+    ] = None,
+    method: Annotated[str | None, typer.Option(help="Name of a method: see 'ipal list methods'.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Random seed: split of nodes, initial weights, all samples.")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Classes per task, as 5,2,2.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Any setting by its dotted name, as ipal.gamma=0.7.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML file with settings.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads (default 1).")] = None,
+) -> RunConfig:
+    """The configuration that the options of a run ask for: --set overrides the others, which override the file."""
+    options: Tree = {"dataset": dataset, "method": method, "seed": seed, "device": device, "threads": threads}
+    options["split"] = _parse_split(split)
+    tree: Tree = read_config_file(config) if config else {}
+    tree = override(tree, {name: value for name, value in options.items() if value is not None})
+    for assignment in settings or []:
+        tree = override(tree, parse_assignment(assignment))
+    if "dataset" not in tree:
+        raise ConfigError("Say which graph: --dataset digits needs no file; 'ipal list datasets' shows all.")
+
+    from ipal.learners import METHODS
+
+    own = [f"{name}.{setting}" for name, learner in METHODS.here().items() for setting in learner.own_settings()]
+    return run_config(tree, own)
 
 
 @app.command()
 def run(
     context: typer.Context,
-    dataset: DatasetName = None,
-    method: Method = None,
-    seed: Seed = None,
-    split: Split = None,
-    settings: Settings = None,
-    config: ConfigFile = None,
-    device: Device = None,
-    threads: Threads = None,
+    wanted: RunConfig,
     runs: Runs = RUNS,
     root: DataRoot = None,
     checkpoint_every: CheckpointEvery = None,
@@ -137,10 +159,6 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Learn a stream of tasks and show the accuracy matrix. A finished run is shown, an interrupted one resumed."""
-    wanted = wanted_run(
-        config, settings, dataset=dataset, method=method, seed=seed, split=split, device=device, threads=threads
-    )
-
     from ipal.data.datasets.catalog import data_root
     from ipal.runs import runner
 
@@ -255,22 +273,6 @@ def data(
         render.as_json(rows)
     else:
         render.survey(rows, folder)
-
-
-def wanted_run(config: Path | None, settings: list[str] | None, *, split: str | None, **options: Any) -> RunConfig:
-    """The configuration of a run: --set overrides options, which override the file."""
-    tree: Tree = read_config_file(config) if config else {}
-    options["split"] = _parse_split(split)
-    tree = override(tree, {name: value for name, value in options.items() if value is not None})
-    for assignment in settings or []:
-        tree = override(tree, parse_assignment(assignment))
-    if "dataset" not in tree:
-        raise ConfigError("Say which graph: --dataset digits needs no file; 'ipal list datasets' shows all.")
-
-    from ipal.learners import METHODS
-
-    own = [f"{name}.{setting}" for name, learner in METHODS.here().items() for setting in learner.own_settings()]
-    return run_config(tree, own)
 
 
 def within_limit(resolved: "Resolved", limit: str | None) -> tuple["Resolved", "Budget | None"]:

@@ -9,22 +9,8 @@ import typer
 from rich.table import Table
 
 from ipal.cli import render
-from ipal.cli.app import (
-    AsJson,
-    CheckpointEvery,
-    ConfigFile,
-    DataRoot,
-    DatasetName,
-    Device,
-    MemoryLimit,
-    Method,
-    Seed,
-    Settings,
-    Split,
-    Threads,
-    wanted_run,
-    within_limit,
-)
+from ipal.cli.app import AsJson, CheckpointEvery, DataRoot, MemoryLimit, within_limit
+from ipal.config import RunConfig
 from ipal.system.files import make_folder
 
 if TYPE_CHECKING:
@@ -38,14 +24,7 @@ COLUMN = 10
 
 
 def profile(
-    dataset: DatasetName = None,
-    method: Method = None,
-    seed: Seed = None,
-    split: Split = None,
-    settings: Settings = None,
-    config: ConfigFile = None,
-    device: Device = None,
-    threads: Threads = None,
+    wanted: RunConfig,
     root: DataRoot = None,
     checkpoint_every: CheckpointEvery = None,
     memory_limit: MemoryLimit = None,
@@ -56,10 +35,6 @@ def profile(
     as_json: AsJson = False,
 ) -> None:
     """Show where the time and memory of a run go, by task and part. Takes the options of 'ipal run'; stores no run."""
-    wanted = wanted_run(
-        config, settings, dataset=dataset, method=method, seed=seed, split=split, device=device, threads=threads
-    )
-
     from ipal.analysis.profile import profile as made
     from ipal.report import profile as report
 
