@@ -81,10 +81,8 @@ def _show(found: dict[str, Any]) -> None:
     kept = found["retained"]
     render.say(f"{found['model']}: method {found['method']}, {render.many(found['classes'], 'class')}")
     title = f"All that the model keeps: {render.size(kept['bytes'])}"
-    table = render.table("what is kept", numbers=["size"], title=title)
-    for item in kept["items"]:
-        table.add_row(item["what"], render.size(item["bytes"]))
-    render.out.print(table)
+    items = [(item["what"], render.size(item["bytes"])) for item in kept["items"]]
+    render.out.print(render.table(("what is kept", "size"), items, numbers=["size"], title=title))
     render.say("Raw nodes ARE stored." if kept["stores_exemplars"] else "By its method the model stores no raw node.")
     _show_classes(found)
     for remark in found["remarks"]:
@@ -104,7 +102,7 @@ def _show_classes(found: dict[str, Any]) -> None:
         render.say(line)
     table = flagged_table(found)
     if table.rows:
-        render.report_table(replace(table, rows=table.rows[:SHOWN]))
+        render.out.print(render.report_table(replace(table, rows=table.rows[:SHOWN])))
     if others := [row[0].text for row in table.rows[SHOWN:]]:
         kinds = ", ".join(sorted({kind for name in others for kind in found["flagged"][name]}))
         render.say(f"and {len(others)} larger ones ({kinds}); --json lists them all.")
@@ -133,10 +131,8 @@ def _show_inputs(inputs: dict[str, Any]) -> None:
         render.say(f"Which features occur in the nodes learned last was not examined: {inputs['skipped']}.")
         return
     title = f"Which {inputs['occurring']} of {inputs['features']} features occur in the nodes learned last, by"
-    table = render.table("length of a feature's row in", numbers=["AUC"], title=title)
-    for name, auc in inputs["auc"].items():
-        table.add_row(name, "" if auc is None else f"{auc:.3f}")
-    render.out.print(table)
+    rows = [(name, "" if auc is None else f"{auc:.3f}") for name, auc in inputs["auc"].items()]
+    render.out.print(render.table(("length of a feature's row in", "AUC"), rows, numbers=["AUC"], title=title))
 
 
 def _show_attempts(data: dict[str, Any]) -> None:
@@ -144,7 +140,7 @@ def _show_attempts(data: dict[str, Any]) -> None:
 
     classes, shared = data["attempts"]["classes"], data["attempts"].get("shared_matrix")
     if classes:
-        render.report_table(attempts_table(classes))
+        render.out.print(render.report_table(attempts_table(classes)))
         for name, result in classes.items():
             matrix = result.get("from_matrix", {})
             if reason := matrix.get("skipped") or matrix.get("rows", {}).get("skipped"):

@@ -144,7 +144,7 @@ def _show_plan(suite: "Suite", store: RunStore, jobs: int | None) -> None:
     for bench in suite.benches:
         numbers = ("grid\npoints", "seeds", "runs", "finished\nalready", "estimated\ntime")
         title = f"{bench.name} on {bench.dataset}"
-        table = render.table("entry", "method", numbers=numbers, title=title, no_wrap=True)
+        table = render.table(("entry", "method", *numbers), numbers=numbers, title=title, no_wrap=True)
         for row in bench.rows:
             mine = [left[run] for run in sorted(row.runs & left.keys())]
             counts = (len(row.points), len(bench.seeds), len(row.runs), len(row.runs) - len(mine))
@@ -188,10 +188,7 @@ def _show_rows(bench: "Bench", rows: list[dict[str, Any]]) -> None:
 
 
 def _show_failures(failures: dict[str, str]) -> None:
-    table = Table("run", "why it failed", title="Not finished", title_justify="left")
-    for run, reason in failures.items():
-        table.add_row(run, reason)
-    render.err.print(table)
+    render.err.print(render.table(("run", "why it failed"), failures.items(), title="Not finished"))
     render.note("Start the same command again to retry these; finished runs are kept.")
 
 

@@ -59,7 +59,7 @@ def drift(
         render.as_json({**numbers, "files": list(map(str, written))})
         return
     title = f"Drift on {planned[0].dataset.name}: mean over old classes and tasks"
-    render.report_table(replace(table(numbers), caption=title))
+    render.out.print(render.report_table(replace(table(numbers), caption=title)))
     for line in (*verdicts(numbers), *about_hard(numbers)):
         render.say(line)
     render.note(f"{len(written)} files; start with {written[0]}")

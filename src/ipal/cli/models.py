@@ -59,8 +59,7 @@ def merge(
             }
         )
         return
-    table = render.table("class", numbers=["nodes"])
-    table.add_column("from")
+    table = render.table(("class", "nodes", "from"), numbers=["nodes"])
     for name, nodes in counts.items():
         shares = [(model, own[name]) for model, own in zip(models, behind, strict=True) if name in own]
         table.add_row(name, str(nodes), ", ".join(model + f" ({own})" * (len(shares) > 1) for model, own in shares))
@@ -239,12 +238,11 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 
 def _show_change(before: dict[str, int], after: dict[str, int], sense: str, target: Path) -> None:
-    table = render.table("class", numbers=["nodes before", "after"])
     changed = [name for name in before if after.get(name) != before[name]]
-    for name in changed:
-        table.add_row(name, str(before[name]), str(after[name]) if name in after else "forgotten")
+    numbers = ("nodes before", "after")
+    rows = [(name, str(before[name]), str(after.get(name, "forgotten"))) for name in changed]
     if changed:
-        render.out.print(table)
+        render.out.print(render.table(("class", *numbers), rows, numbers=numbers))
     same = [name for name in before if name not in changed]
     if same:
         redone = "" if sense != "nodes" else "; features that the nodes had reached were redone"

@@ -92,9 +92,8 @@ def is_directed(run: RunFolder | None, said: bool | None) -> bool:
 
 
 def _show(found: "Predictions", reject: float, target: Path) -> None:
-    table = render.table("class", numbers=["nodes"])
-    for name, count in found.counts().items():
-        table.add_row(name, str(count))
+    counts = [(name, str(count)) for name, count in found.counts().items()]
+    table = render.table(("class", "nodes"), counts, numbers=["nodes"])
     if reject:
         table.add_section()
         table.add_row("none of them", str(int(found.rejected.sum())))

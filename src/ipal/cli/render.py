@@ -3,7 +3,7 @@
 import json
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -61,22 +61,27 @@ def interruptible(message: str) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def table(*texts: str, numbers: Iterable[str] = (), title: str | None = None, **options: Any) -> Table:
-    """A table: columns of texts, then columns of numbers, aligned to the right."""
-    made = Table(*texts, title=title, title_justify="left")
-    for name in numbers:
-        made.add_column(name, justify="right", **options)
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]] = (),
+    *,
+    numbers: Iterable[str] = (),
+    title: str | None = None,
+    **options: Any,
+) -> Table:
+    """A table; columns of numbers are aligned to the right."""
+    made = Table(title=title, title_justify="left")
+    for name in columns:
+        made.add_column(name, **({"justify": "right", **options} if name in numbers else {}))
+    for row in rows:
+        made.add_row(*row)
     return made
 
 
-def report_table(made: "ReportTable") -> None:
-    """Print a table of a report."""
-    shown = Table(title=made.caption, title_justify="left")
-    for place, column in enumerate(made.columns):
-        shown.add_column(column, justify="right" if made.is_number(place) else "left")
-    for row in made.rows:
-        shown.add_row(*(cell.text for cell in row))
-    out.print(shown)
+def report_table(made: "ReportTable") -> Table:
+    """A table of a report."""
+    numbers = [column for place, column in enumerate(made.columns) if made.is_number(place)]
+    return table(made.columns, [[cell.text for cell in row] for row in made.rows], numbers=numbers, title=made.caption)
 
 
 def many(count: int, word: str) -> str:
@@ -142,7 +147,8 @@ def result(content: dict[str, Any], folder: Path) -> None:
 
     protocol = content["protocol"]
     tasks = [f"task {index}\n{classes} cl." for index, classes in enumerate(protocol["split"], start=1)]
-    shown = table(numbers=["after", *tasks], title="Accuracy (%) on each task, after learning each task")
+    columns = ["after", *tasks]
+    shown = table(columns, numbers=columns, title="Accuracy (%) on each task, after learning each task")
     shown.add_column("AP", justify="right", style="bold")
     for index, row in enumerate(content["accuracy_matrix"]):
         cells = ["" if value is None else f"{value:.2f}" for value in row]
@@ -184,32 +190,28 @@ def listing(what: str, rows: list[dict[str, Any]]) -> None:
 
 
 def _list_things(rows: list[dict[str, Any]]) -> None:
-    shown = Table("name", "what it is")
-    for row in rows:
-        shown.add_row(row["name"], row["about"])
-    out.print(shown)
+    out.print(table(("name", "what it is"), [(row["name"], row["about"]) for row in rows]))
 
 
 def _list_datasets(rows: list[dict[str, Any]]) -> None:
-    shown = Table("dataset", "here", "split", "what it is")
-    for row in rows:
-        split = "+".join(map(str, row["split"])) if row["split"] else "by rule"
-        shown.add_row(row["name"], "yes" if row["here"] else "no", split, row["about"])
-    out.print(shown)
+    splits = ["+".join(map(str, row["split"])) if row["split"] else "by rule" for row in rows]
+    cells = [
+        (row["name"], "yes" if row["here"] else "no", split, row["about"])
+        for row, split in zip(rows, splits, strict=True)
+    ]
+    out.print(table(("dataset", "here", "split", "what it is"), cells))
 
 
 def _list_methods(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         exemplars = "stores exemplars" if row["stores_exemplars"] else "exemplar-free"
         out.print(Text.assemble((row["name"], "bold"), f" ({exemplars}): {row['about']}"), soft_wrap=True)
-        shown = Table("setting", "default", "meaning")
-        for setting in row["settings"]:
-            shown.add_row(f"{row['name']}.{setting['name']}", str(setting["default"]), setting["about"])
-        out.print(shown)
+        settings = [(f"{row['name']}.{one['name']}", str(one["default"]), one["about"]) for one in row["settings"]]
+        out.print(table(("setting", "default", "meaning"), settings))
 
 
 def _list_runs(rows: list[dict[str, Any]]) -> None:
-    shown = Table("run", "status", "AP", "AF")
+    shown = table(("run", "status", "AP", "AF"))
     for row in rows:
         scores = (row["average_performance"], row["average_forgetting"])
         mark = " †" * bool(row["stores_exemplars"])
@@ -226,7 +228,7 @@ def legend(rows: Iterable[dict[str, Any]]) -> None:
 
 def survey(rows: list[dict[str, Any]], root: Path) -> None:
     say(f"data root: {root}")
-    shown = Table("dataset", "nodes", "edges", "features", "classes", "SHA-256")
+    shown = table(("dataset", "nodes", "edges", "features", "classes", "SHA-256"))
     shown.add_column("where", overflow="fold")
     for row in rows:
         if "nodes" in row:

@@ -38,20 +38,17 @@ def mark_for(key: str, others: Sequence[str]) -> Mark:
 def spread_out(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
     """Positions at least `gap` apart, within bounds, nearest to the wanted ones (least squares).
 
-    After subtracting the gaps this is isotonic regression, by pooling adjacent violators.
+    After subtracting the gaps this is isotonic regression.
     """
-    order = np.argsort(wanted, kind="stable")
-    blocks: list[list[float]] = []
-    for rank, index in enumerate(order):
-        blocks.append([wanted[index] - rank * gap])
-        while len(blocks) > 1 and np.mean(blocks[-2]) > np.mean(blocks[-1]):
-            blocks[-2:] = [blocks[-2] + blocks[-1]]
-    level = np.concatenate([np.full(len(block), np.mean(block)) for block in blocks]) if blocks else np.zeros(0)
-    level = np.clip(level, low, max(low, high - (len(wanted) - 1) * gap))
-    places = [0.0] * len(wanted)
-    for rank, index in enumerate(order):
-        places[index] = float(level[rank] + rank * gap)
-    return places
+    if not wanted:
+        return []
+    from sklearn.isotonic import isotonic_regression
+
+    order, gaps = np.argsort(wanted, kind="stable"), gap * np.arange(len(wanted))
+    level = isotonic_regression(np.array(wanted, float)[order] - gaps, y_min=low, y_max=max(low, high - gaps[-1]))
+    places = np.empty(len(wanted))
+    places[order] = level + gaps
+    return [float(place) for place in places]
 
 
 def label_points(axes: "Axes", points: Sequence[tuple[float, float, str, str]]) -> None:

@@ -75,7 +75,7 @@ def attempts_table(classes: Mapping[str, Mapping[str, Any]]) -> Table:
     known = ("class", "nodes taught", "compared", "cosine to mean", "best cosine", "tells who taught (AUC)")
     caption = "Rows of the smallest classes, reconstructed from what is kept (cosine 1 is the row itself)"
     rows = [_attempt(name, one) for name, one in classes.items()]
-    return table(caption, (*known, "cosine of rebuilt rows", "rebuilt %"), rows)
+    return table(caption, (*known, "cosine of rebuilt rows", "rebuilt (≥ 0.99) %"), rows)
 
 
 def _attempt(name: str, found: Mapping[str, Any]) -> Row:
