@@ -119,8 +119,8 @@ def classes_section(facts: Facts) -> Section:
     recalls = [[one[place] if place < len(one) else None for one in after_task] for place in range(len(names))]
     last = {name: row[-1] for name, row in zip(names, recalls, strict=True) if row[-1] is not None}
     charts = [_end_chart(facts, last), _recall_map(facts, names, recalls)]
-    table = _class_table(facts, facts.confusion, recalls)
-    return Section("classes", "Classes", lead=lead, charts=charts, tables=[table])
+    tables = [_class_table(facts, facts.confusion, recalls)]
+    return Section("classes", "Classes", lead=lead, charts=charts, tables=tables)
 
 
 def _counts(facts: Facts, confusion: Confusion) -> list[Counts]:
