@@ -36,6 +36,21 @@ def test_gem_without_a_node_is_refused(tmp_path: Path) -> None:
     assert_refused(state, kept, "it keeps no node", tmp_path / "m")
 
 
+@pytest.mark.parametrize("part", ["scatter", "sums.sum", "sums.count", "discriminant.weights", "discriminant.offsets"])
+def test_statistics_of_another_type_are_refused(part: str, tmp_path: Path) -> None:
+    state = METHODS.find("slda")().partial_fit(some_data()).state()
+    other = {**state.tensors, part: state.tensors[part].double()}
+    assert_refused(state, other, f"'{part.split('.')[0]}' holds torch.float64 instead of", tmp_path / "m")
+
+
+def test_a_scatter_that_is_no_matrix_of_products_is_refused(tmp_path: Path) -> None:
+    state = METHODS.find("slda")().partial_fit(some_data()).state()
+    lopsided = state.tensors["scatter"].clone()
+    lopsided[0, 1] += 1 + lopsided.abs().max()
+    for scatter in (lopsided, -state.tensors["scatter"]):
+        assert_refused(state, {**state.tensors, "scatter": scatter}, "'scatter' is no matrix", tmp_path / "m")
+
+
 @pytest.mark.parametrize("method", ["ewc", "bare", "ipal", "joint", "er-gnn"])
 def test_moments_that_are_not_those_of_the_weights_are_refused(method: str, tmp_path: Path) -> None:
     state = small_state(method)

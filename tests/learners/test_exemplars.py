@@ -12,6 +12,7 @@ from ipal.backend.runtime import Runtime
 from ipal.data.graph import Graph, checked_graph
 from ipal.data.streams import Task, TaskStream
 from ipal.learners import ERGNN, GEM, Joint
+from ipal.learners.checks import MisfitError
 from ipal.learners.ergnn import strangers_nearby
 from ipal.learners.exemplars import disjoint_union, excerpt, grown, task_of_tensors, task_tensors, without_edges
 from ipal.learners.joint import uniform_cross_entropy
@@ -211,6 +212,79 @@ def test_a_kept_task_comes_back_from_its_tensors(form: str) -> None:
     assert np.array_equal(back.graph.edges, task.graph.edges)
     assert isinstance(back.graph.x, sp.csr_array) == (form == "sparse")
     assert abs(back.graph.x - task.graph.x).max() == 0
+
+
+OF_A_GRAPH = {
+    "x_shape": np.array([3, 2]),
+    "x_values": np.array([1.0, 2.0], dtype=np.float32),
+    "x_indices": np.array([0, 1]),
+    "x_indptr": np.array([0, 1, 1, 2]),
+    "edges": np.array([[0, 2], [2, 0]]),
+    "nodes": np.array([2, 0]),
+    "labels": np.array([1, 0]),
+}
+
+
+def of_parts(**changed: np.ndarray) -> Task:
+    parts = {f"kept.{name}": torch.from_numpy(np.array(part)) for name, part in (OF_A_GRAPH | changed).items()}
+    return task_of_tensors(parts, "kept", np.array(["a", "b"]), 2)
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+def test_parts_at_their_bounds_are_a_graph(kind: type) -> None:
+    task = of_parts(x_indices=np.array([0, 1], dtype=kind), x_indptr=np.array([0, 1, 1, 2], dtype=kind))
+    assert task.graph.x.toarray().tolist() == [[1.0, 0.0], [0.0, 0.0], [0.0, 2.0]]
+    assert (task.nodes.tolist(), task.labels.tolist()) == ([2, 0], ["b", "a"])
+    empty = of_parts(x_values=np.zeros(0, np.float32), x_indices=np.zeros(0, np.int64), x_indptr=np.zeros(4, np.int64))
+    assert empty.graph.x.nnz == 0
+    assert of_parts(edges=np.zeros((2, 0), np.int64)).graph.num_edges == 0
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("x_shape", np.array([3, 3])),
+        ("x_shape", np.array([3, 2, 1])),
+        ("x_shape", np.array([2, 2])),
+        ("x_shape", np.array([4, 2])),
+        ("x_values", np.ones((2, 1), dtype=np.float32)),
+        ("x_values", np.ones(3, dtype=np.float32)),
+        ("x_values", np.ones(2)),
+        ("x_indices", np.array([0.0, 1.0])),
+        ("x_indices", np.array([0, 2])),
+        ("x_indices", np.array([-1, 1])),
+        ("x_indices", np.array([0, 1], dtype=np.int16)),
+        ("x_indptr", np.array([0.0, 1.0, 1.0, 2.0])),
+        ("x_indptr", np.array([0, 1, 2])),
+        ("x_indptr", np.array([[0], [1], [1], [2]])),
+        ("x_indptr", np.array([0, 1, 1, 1])),
+        ("x_indptr", np.array([0, 1, 1, 3])),
+        ("x_indptr", np.array([-1, 1, 1, 2])),
+        ("x_indptr", np.array([1, 1, 1, 2])),
+        ("x_indptr", np.array([0, 2, 1, 2])),
+        ("edges", np.array([[0, 3], [2, 0]])),
+        ("edges", np.array([[0, -1], [2, 0]])),
+        ("edges", np.array([[0, 2]])),
+        ("edges", np.array([0, 2])),
+        ("edges", np.array([[0, 2], [2, 0]], dtype=np.int32)),
+        ("nodes", np.array([3, 0])),
+        ("nodes", np.array([-1, 0])),
+        ("nodes", np.array([0])),
+        ("nodes", np.array([2.0, 0.0])),
+        ("labels", np.array([2, 0])),
+        ("labels", np.array([-1, 0])),
+        ("labels", np.array([1, 0], dtype=np.int32)),
+    ],
+    ids=str,
+)
+def test_parts_that_are_no_graph_are_refused(part: str, value: np.ndarray) -> None:
+    with pytest.raises(MisfitError, match="the nodes kept in 'kept' are no part of a graph"):
+        of_parts(**{part: value})
+
+
+def test_nodes_and_labels_are_two_lists() -> None:
+    with pytest.raises(MisfitError, match="no part of a graph"):
+        of_parts(nodes=np.array([[2], [0]]), labels=np.array([[1], [0]]))
 
 
 def test_columns_without_any_entry_come_back_too() -> None:

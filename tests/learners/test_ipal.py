@@ -1,7 +1,9 @@
 """The IPAL learner: every switch does something, and memory holds what it may and no more."""
 
+import numpy as np
 import pytest
 import torch
+from scipy.stats import beta
 
 from ipal.config import EncoderConfig, TrainConfig
 from ipal.data.streams import TaskStream
@@ -86,6 +88,13 @@ def test_the_first_step_of_a_task_has_nothing_to_distil_yet(tiny_stream: TaskStr
     first, second = (terms["distillation"].item() for terms in learner.learn(tiny_stream.task(1)))
     assert first == 0.0
     assert second > 0.0
+
+
+def test_virtual_features_are_mixed_by_the_papers_distribution(tiny_stream: TaskStream):
+    mixing = learn(tiny_stream, tasks=1, epochs=0)._mixing
+    values = mixing.step * np.arange(len(mixing.mass))
+    assert values[-1] == pytest.approx(0.4)
+    np.testing.assert_allclose(mixing.mass, beta.cdf(values, 9, 21) / beta.cdf(0.4, 9, 21), rtol=1e-9)
 
 
 def test_after_a_task_only_weights_moments_random_state_and_gaussians_remain(tiny_stream: TaskStream):

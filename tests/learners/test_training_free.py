@@ -12,9 +12,9 @@ from ipal.data.csr import Neighbours
 from ipal.data.graph import Graph
 from ipal.data.streams import Task, TaskStream
 from ipal.errors import CapacityError, NonFiniteError
-from ipal.learners import NCM, SLDA
+from ipal.learners import NCM, SLDA, training_free
 from ipal.learners.exemplars import disjoint_union
-from ipal.learners.training_free import propagated
+from ipal.learners.training_free import COLUMNS_AT_ONCE, propagated
 from ipal.system import free_memory
 from ipal.system.memory_budget import Budget
 from tests.learners.support import learn
@@ -190,6 +190,27 @@ def test_where_memory_is_short_the_propagation_is_never_there_as_a_whole(
         assert torch.equal(getattr(found.sums_, name), getattr(expected.sums_, name))
     for task, score in zip(tasks, scores, strict=True):
         torch.testing.assert_close(score, expected.scores(task.graph), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_where_memory_is_short_columns_are_propagated_some_at_a_time(sparse: bool, monkeypatch: pytest.MonkeyPatch):
+    random = np.random.default_rng(1001)
+    x = random.standard_normal((9, 2 * COLUMNS_AT_ONCE + 1), dtype=np.float32)
+    edges = np.array([[0, 1, 2, 5], [3, 4, 5, 6]])
+    graph = Graph(sp.csr_array(x) if sparse else x, np.concatenate([edges, edges[::-1]], axis=1))
+    widths, along = [], training_free._along
+
+    def watched(graph: Graph, columns: np.ndarray, hops: int, runtime: Runtime) -> np.ndarray:
+        widths.append(columns.shape[1])
+        return along(graph, columns, hops, runtime)
+
+    monkeypatch.setattr(training_free, "_along", watched)
+    found = propagated(graph, 2, Runtime.of(budget=Budget(0)))
+    assert widths == [COLUMNS_AT_ONCE, COLUMNS_AT_ONCE, 1]
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, graph.normalised @ (graph.normalised @ x), rtol=1e-5, atol=1e-6)
+    # Not a hop: the features themselves, whatever memory there is.
+    assert propagated(graph, 0, Runtime.of(budget=Budget(0))) is graph.x
 
 
 def test_features_propagated_otherwise_take_the_place_of_those_before(tiny_stream: TaskStream):

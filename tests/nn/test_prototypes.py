@@ -168,3 +168,12 @@ def test_what_is_no_number_is_not_remembered(wrong) -> None:
             memory.learned(row, mean, variance, count)
     with pytest.raises(NonFiniteError, match="NaN, infinite"):
         memory.learned(row, fine, fine, count).moved(row, bad)
+
+
+@pytest.mark.parametrize("length", [1e25, 1.5e19])  # the square of the second is a number, twice the square is none
+def test_a_mean_too_long_to_be_squared_is_not_remembered(length: float) -> None:
+    memory, row, long = two_classes(), torch.tensor([0]), torch.full((1, 2), length)
+    with pytest.raises(NonFiniteError, match="too large to be squared"):
+        memory.moved(row, long)
+    with pytest.raises(NonFiniteError, match="too large to be squared"):
+        memory.learned(row, long, torch.ones(1, 2), torch.tensor([3]))

@@ -41,7 +41,6 @@ class TaskStream(Stream):
         self.task_of = np.full(len(y), -1, dtype=np.int64)
         for index, classes in enumerate(self.classes):
             self.task_of[np.isin(y, classes)] = index
-        self.task_of[self.part < 0] = -1
         self._graphs: dict[tuple[int, bool, bool], tuple[Graph, Nodes]] = {}
 
     @classmethod
