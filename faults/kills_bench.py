@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from faults.children import PATIENCE, Child, command, fork, must_succeed, perform
+from faults.children import PATIENCE, Child, Ended, fork, must_succeed, perform
 from faults.core import Case, Failed, Part, Plan
 from faults.runs import must_be_equal
 from faults.workspace import GRAPH
@@ -39,7 +39,7 @@ class Prepared:
 def prepare(plan: Plan) -> Prepared:
     folder = _furnished(plan.folder / "reference")
     begin = time.perf_counter()
-    must_succeed(command(BENCH, folder, seconds=3 * PATIENCE), "bench")
+    must_succeed(_in_one_process(folder), "bench")
     return Prepared(folder / "runs", time.perf_counter() - begin)
 
 
@@ -59,7 +59,7 @@ def attempt(prepared: Prepared, case: Case) -> None:
         # Without its workers a bench starts others, or says which runs did not come to their end.
         if ended.code not in ({0, 1} if only_workers else {0, -signal.SIGKILL}) or "Traceback" in ended.err:
             raise Failed(ended.in_short())
-    must_succeed(command(BENCH, folder, seconds=3 * PATIENCE), "repeated")
+    must_succeed(_in_one_process(folder), "repeated")
     for run in _runs(prepared.reference):
         try:
             must_be_equal(folder / "runs" / run, prepared.reference / run)
@@ -69,6 +69,19 @@ def attempt(prepared: Prepared, case: Case) -> None:
         raise Failed(f"runs that nobody asked for: {', '.join(extra)}")
     if _manifest(folder / "runs") != _manifest(prepared.reference):
         raise Failed("another manifest")
+
+
+def _in_one_process(folder: Path) -> Ended:
+    """The bench where nothing is killed: without processes of its own, which would load Python and torch anew."""
+
+    def act() -> None:
+        from ipal.bench.suite import ENGINES
+        from tests.snippets import in_this_process
+
+        ENGINES["local"] = in_this_process  # of this fork alone
+        perform(BENCH)()
+
+    return fork(act, folder).end(3 * PATIENCE)
 
 
 def _wait(child: Child, folder: Path, case: Case, seconds: float) -> None:

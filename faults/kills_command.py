@@ -1,12 +1,10 @@
-"""The real command in a process of its own, killed at random moments; then it is repeated.
+"""The real command in a process of its own, killed at random moments; then it is repeated in a fork.
 
 Even cases are `ipal run`, then `ipal resume`: the same bits as never killed. Odd ones are the other long commands: what
 they write is whole, old or new, or not there; repeated, they leave the same.
 """
 
 import os
-import subprocess
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,10 +54,7 @@ class Prepared:
 
 
 def prepare(plan: Plan) -> Prepared:
-    begin = time.perf_counter()
-    subprocess.run([sys.executable, "-c", "import ipal.cli, ipal.runs.runner"], check=True)
-    startup = time.perf_counter() - begin
-    prepared = Prepared(plan.folder / "workspace", startup)
+    prepared = Prepared(plan.folder / "workspace", startup=time.process_time())  # it has loaded everything, and no more
     for number in plan.numbers:
         if number % 2 == 0 and (method := METHODS[number // 2 % len(METHODS)]) not in prepared.runs:
             folder = plan.folder / f"run-{method}"
@@ -109,7 +104,7 @@ def _attempt_run(prepared: Prepared, case: Case) -> None:
     arguments = ["resume", reference.name, "--checkpoint-every", "1"] if resumable else _run(method)
     if case.random.random() < 0.3:
         _interrupt(start(arguments, folder), folder, case, prepared.startup + seconds)
-    must_succeed(start(arguments, folder).end(PATIENCE), f"{method}, resumed")
+    must_succeed(command(arguments, folder, seconds=PATIENCE), f"{method}, resumed")
     try:
         must_be_equal(folder / "runs" / reference.name, reference)
     except Failed as failure:
@@ -125,7 +120,7 @@ def _attempt_other(prepared: Prepared, case: Case) -> None:
         if (folder / one.target).is_dir() and one.target.endswith(".graph"):  # a folder that appears as a whole
             must_be_done(folder, outcome.after, outcome.free)
         elif found != outcome.after or one.target == "nothing":  # what has forgotten already cannot forget again
-            ended = must_succeed(start(one.arguments, folder).end(PATIENCE), "repeated")
+            ended = must_succeed(command(one.arguments, folder, seconds=PATIENCE), "repeated")
             if len(outcome.said) == 1 and _without_paths(ended.out) not in outcome.said:
                 raise Failed("repeated, it says something else")
         must_be_done(folder, outcome.after, outcome.free)

@@ -511,13 +511,16 @@ def test_drifted_means_by_hand() -> None:
 
 
 def test_drifted_means_add_up_the_distances_of_all_dimensions_by_hand() -> None:
-    mu, f_before = torch.tensor([[0.0, 1.0]]), torch.tensor([[1.0, 3.0], [2.0, 0.0], [0.0, 1.0]])
-    drift = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]])
-    # Apart by (1, 2), (2, -1) and nothing: in the metric [[2, 1], [1, 3]] that is 2 + 4 + 12 = 18, 8 - 4 + 3 = 7 and 0.
-    s = [0.0, 11 / 18, 1.0]
-    w = [math.exp(2 * x) / sum(math.exp(2 * y) for y in s) for x in s]
+    mu, f_before = torch.tensor([[0.0, 1.0], [1.0, 3.0]]), torch.tensor([[1.0, 3.0], [2.0, 0.0], [0.0, 1.0]])
+    f = f_before + torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]])
     E = torch.tensor([[2.0, 1.0], [1.0, 3.0]])
-    close(drifted_means(mu, f_before + drift, f_before, E, 0.5), [[w[0] + 2 * w[2], 1 + w[1] + 2 * w[2]]])
+    # Apart from the first mean by (1, 2), (2, -1) and nothing: 2 + 4 + 12 = 18, 8 - 4 + 3 = 7 and 0 in the metric.
+    # From the second by nothing, (1, -3) and (-1, -2): 0, 2 - 6 + 27 = 23 and 2 + 4 + 12 = 18.
+    s = [[5 / 23, 16 / 23, 1.0], [1.0, 0.0, 5 / 23]]
+    w = [[math.exp(2 * x) / sum(math.exp(2 * y) for y in row) for x in row] for row in s]
+    expected = [[x + v[0] + 2 * v[2], y + v[1] + 2 * v[2]] for (x, y), v in zip(mu.tolist(), w, strict=True)]
+    close(drifted_means(mu, f, f_before, E, 0.5), expected)
+    close(drifted_means(mu, f, f_before, 1e-3 * E, 0.5), expected)  # the unit of distances does not matter
 
 
 def test_drifted_means_stay_where_nothing_drifts_and_where_all_is_equally_near() -> None:

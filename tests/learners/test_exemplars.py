@@ -206,7 +206,8 @@ def test_a_kept_task_comes_back_from_its_tensors(form: str) -> None:
     task, labels = path_task(form), np.array(["a", "b", "c", "d"])
     tensors = task_tensors(task, torch.tensor([2, 0, 1]), "kept.3")
     assert all(name.startswith("kept.3.") for name in tensors)
-    back = task_of_tensors(tensors, "kept.3", labels, task.graph.num_features)
+    others = task_tensors(without_edges(task), torch.tensor([3, 3, 3]), "kept.4")
+    back = task_of_tensors(tensors | others, "kept.3", labels, task.graph.num_features)
     assert back.labels.tolist() == ["c", "a", "b"]
     assert np.array_equal(back.nodes, task.nodes)
     assert np.array_equal(back.graph.edges, task.graph.edges)

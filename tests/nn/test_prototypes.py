@@ -170,6 +170,11 @@ def test_what_is_no_number_is_not_remembered(wrong) -> None:
         memory.learned(row, fine, fine, count).moved(row, bad)
 
 
+def test_means_too_long_only_together_are_remembered() -> None:
+    both, long = torch.tensor([0, 1]), torch.full((2, 2), 1e19)  # a squared length of 2e38; float32 ends at 3.4e38
+    assert torch.equal(two_classes().moved(both, long).mean, long)
+
+
 @pytest.mark.parametrize("length", [1e25, 1.5e19])  # the square of the second is a number, twice the square is none
 def test_a_mean_too_long_to_be_squared_is_not_remembered(length: float) -> None:
     memory, row, long = two_classes(), torch.tensor([0]), torch.full((1, 2), length)
