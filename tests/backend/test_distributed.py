@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ from ipal.backend.distributed import LOST, Team, joined
 from ipal.cli import team
 from ipal.errors import ConfigError, TeamError
 from ipal.nn.encoders import ENCODERS
+from tests.processes import Started
 from tests.support import Command
 
 PROJECT = Path(__file__).parents[2]
@@ -126,6 +128,20 @@ def process_of(rank: int, torchrun: int) -> int:
     return next(int(pid) for pid in children if f"RANK={rank}\0" in Path(f"/proc/{pid}/environ").read_text())
 
 
+def in_two_processes(folder: Path, *arguments: object) -> str:
+    """The command as torchrun starts it, without torchrun: sooner, as torch is loaded already. What the first says."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
+    shared |= {"TORCHELASTIC_RUN_ID": "none", "IPAL_TEAM_TIMEOUT": "60", "NO_COLOR": "1"}
+    both = [
+        Started(folder, *arguments, environment={**shared, "RANK": rank, "LOCAL_RANK": rank}) for rank in ("0", "1")
+    ]
+    (out, err), (nothing, _) = [process.communicate(timeout=120) for process in both]
+    assert [process.returncode for process in both] == [0, 0], err
+    assert nothing == ""
+    return out
+
+
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds processes as Linux shows them")
 def test_a_process_that_dies_ends_the_run_which_resumes_to_the_same_numbers(
     undisturbed: Path, tmp_path: Path, command: Command
@@ -143,10 +159,7 @@ def test_a_process_that_dies_ends_the_run_which_resumes_to_the_same_numbers(
     assert err.count("Traceback") == 1  # torchrun's own
     assert not any(checkpoints("*/result.json"))
 
-    process = start(tmp_path, "run", *ARGUMENTS)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    result = json.loads(out)
+    result = json.loads(in_two_processes(tmp_path, "run", *ARGUMENTS))
     folder = Path(tmp_path / result["run"])
     assert "resumed at task" in (folder / "log.txt").read_text()
     assert json.loads((folder / "environment.json").read_text())["processes"] == 2

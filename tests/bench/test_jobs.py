@@ -102,6 +102,7 @@ def test_runs_made_together_are_told_one_by_one_and_fail_one_by_one(tmp_path, mo
     assert histories[0] == histories[1]
 
 
+@pytest.mark.usefixtures("loaded_workers")
 def test_a_process_that_dies_is_replaced_once_for_each_run_and_takes_nothing_with_it(tmp_path):
     jobs = list(plan(write(tmp_path, "ipal:"), seeds=(0, 1, 2, 3)).jobs.values())
     graves = [tmp_path / "once", tmp_path / "twice"]

@@ -50,6 +50,7 @@ def test_ended_in_the_middle_it_leaves_no_process_and_goes_on_where_it_was(comma
     assert (tmp_path / "runs" / slow["runs"][0] / "log.txt").read_text().count("resumed") == 2
 
 
+@pytest.mark.usefixtures("loaded_workers")
 def test_two_benches_on_one_folder_share_the_work_and_end_alike(command, tmp_path):
     write(tmp_path, "\n".join(reversed(ENTRIES)), SLOW)
     first = start(tmp_path, "--json")
@@ -64,6 +65,7 @@ def test_two_benches_on_one_folder_share_the_work_and_end_alike(command, tmp_pat
         assert (log.count("started"), log.count("finished"), log.count("failed")) == (1, 1, 0), log
 
 
+@pytest.mark.usefixtures("loaded_workers")
 def test_a_run_that_fails_is_reported_and_the_others_are_made(command, tmp_path):
     suite = plan(
         write(tmp_path, "ipal:\nb: {method: ipal, ipal.gamma: 1}\nt: {method: ipal, grid: {ipal.gamma: [1, 2]}}")

@@ -168,7 +168,8 @@ LAYOUT = {
 
 @pytest.mark.parametrize("method", LAYOUT)
 def test_names_in_files_are_those_of_earlier_versions(method: str, tiny_stream: TaskStream, tmp_path: Path) -> None:
-    learned(METHODS[method], tiny_stream, 2).save(tmp_path / "m")
+    narrow = {"expansion": 8} if method == "analytic" else {}  # as quick, and the names are the same
+    learned(METHODS[method], tiny_stream, 2, **narrow).save(tmp_path / "m")
     assert set(State.load(tmp_path / "m").tensors) == LAYOUT[method]
 
 

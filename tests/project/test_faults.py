@@ -10,8 +10,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from faults.core import Failed
 from faults.runs import must_be_equal
 from faults.workspace import GRAPH, TRAIN

@@ -8,6 +8,7 @@ import pytest
 
 from tests.conftest import PROJECT
 from tests.snippets import Block, Visitor, blocks
+from tests.support import Command
 
 BLOCKS = blocks(PROJECT / "README.md")
 TEXT = (PROJECT / "README.md").read_text(encoding="utf-8")
@@ -55,15 +56,16 @@ def test_nothing_else_is_in_the_readme() -> None:
     assert all(block.kind == "run" for block in BLOCKS if not block.made)
 
 
-def test_make_run_does_what_the_readme_says(ipal):
+def test_make_run_does_what_the_readme_says(command: Command) -> None:
     assert {"make run", "make test"} <= {line.partition("#")[0].strip() for block in BLOCKS for line in block.commands}
     recipe = subprocess.run(["make", "-n", "run"], capture_output=True, text=True, cwd=PROJECT, timeout=60).stdout
-    (command,) = [line for line in recipe.splitlines() if "bin/ipal" in line]
-    said = ipal(*shlex.split(command)[1:], check=True)
+    (line,) = [line for line in recipe.splitlines() if "bin/ipal" in line]
+    said = command(*shlex.split(line)[1:])
+    assert said.code == 0, said.err
     for words in ("Accuracy (%)", "AP", "AF", "time", "peak memory", "retained", "no node is stored", "folder"):
-        assert words in said.stdout
-    assert "epochs" in said.stderr  # the progress bar
-    performance = float(re.search(r"^AP\s+([\d.]+) %", said.stdout, flags=re.MULTILINE)[1])
+        assert words in said.out
+    assert "epochs" in said.err  # the progress bar
+    performance = float(re.search(r"^AP\s+([\d.]+) %", said.out, flags=re.MULTILINE)[1])
     assert performance > 94
 
 

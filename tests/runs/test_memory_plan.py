@@ -1,8 +1,6 @@
 """What fits into memory is chosen; what does not is answered with what would."""
 
 import dataclasses
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from ipal.learners import IPAL
 from ipal.runs import memory_plan
 from ipal.runs.resolved import Resolved, resolve
 from ipal.system.memory_budget import Budget
+from tests.processes import Started
 
 GRAPH = "synthetic:nodes=40000,classes=6,features=100,degree=150"
 
@@ -157,21 +156,13 @@ def test_other_errors_stay_what_they_are(monkeypatch: pytest.MonkeyPatch, comman
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of address space are Linux's")
 def test_memory_that_really_runs_out(tmp_path: Path) -> None:
-    program = (
-        "import resource, sys, torch, ipal.runs.runner\n"
-        "from ipal.cli import main\n"
-        "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
-        "resource.setrlimit(resource.RLIMIT_AS, (used + 400 * 2**20,) * 2)\n"
-        "sys.argv = ['ipal', 'run', '--dataset', 'digits', '--set', 'encoder.hidden=20000']\n"
-        "main()\n"
-    )
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "200"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 2, done.stderr
-    assert "Out of memory on cpu" in done.stderr
-    assert "Traceback" not in done.stderr
+    plain = {"NO_COLOR": "1", "COLUMNS": "200"}
+    words = ("run", "--dataset", "digits", "--set", "encoder.hidden=20000")
+    process = Started(tmp_path, *words, memory=400 * 2**20, environment=plain)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 2, said
+    assert "Out of memory on cpu" in said
+    assert "Traceback" not in said
 
 
 def test_a_limit_is_kept_to_and_said(command: Any) -> None:
