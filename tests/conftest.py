@@ -136,6 +136,15 @@ def visitor(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             del sys.modules[name]
 
 
+@pytest.fixture
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of whether commands can be typed, not of what is learned: few epochs, and one width to choose from."""
+    from ipal.learners.trained import TrainedLearner
+
+    monkeypatch.setattr(TrainedLearner, "epochs", property(lambda learner: min(3, learner.train.epochs)))
+    monkeypatch.setattr("ipal.learners.analytic.learner.EXPANSIONS", (64,))
+
+
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The documentation, built strictly and without a network, once for all processes of a test session."""

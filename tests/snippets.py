@@ -214,13 +214,18 @@ def _resolve_ipal(arguments: list[str], place: str) -> None:
             assert (PROJECT / path).exists(), f"{place}: there is no {path}"
     if name == "bench":
         for path in given["files"]:
-            read_experiment(PROJECT / path)
+            _read_once(PROJECT / path)
     if given.get("dataset") and not str(given["dataset"]).endswith((".npz", ".graph")):
         assert catalog.made_in_memory(given["dataset"]) or catalog.find(given["dataset"], Path("nowhere")), place
     if "settings" in given:
         names = RunConfig.model_fields.keys() & given.keys() - {"settings", "split", "seed", "protocol", "plugins"}
         config = wanted_run(settings=list(given["settings"] or []), **{one: given[one] for one in names})
         check_settings(config)
+
+
+@cache
+def _read_once(path: Path) -> None:
+    read_experiment(path)
 
 
 def parsed(arguments: list[str]) -> tuple[str, dict[str, Any]]:

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from ipal import DataError
 from ipal.data.datasets import load, readers
 from tests.bad_input.support import LEARN, E, X, Y, one, refused
-from tests.support import Command, Ipal, Outcome, complaint, sparse_parts, write_graph
+from tests.support import Command, complaint, sparse_parts, write_graph
 
 # ---------------------------------------------------------------------- graphs that are not there
 
@@ -168,12 +168,6 @@ def test_a_damaged_graph_file_gets_one_sentence_from_the_command(command: Comman
     refused(command, path, str(path), "damaged", "cut short")
     path.write_bytes(whole[:700] + bytes(200) + whole[900:])
     refused(command, path, str(path), "damaged")
-
-
-def test_the_real_command_says_one_sentence_too(ipal: Ipal, tmp_path: Path) -> None:
-    path = write_graph(tmp_path / "mine.npz", edge_index=E + 30)
-    done = ipal("run", "--dataset", path)
-    complaint(Outcome(done.returncode, done.stdout, done.stderr), "points to node")
 
 
 # ---------------------------------------------------------------------- classes too small to split

@@ -109,7 +109,7 @@ def run_in_shell(line: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@pytest.mark.parametrize("line", ["ipal list datasets", "ipal list methods --json", "ipal --help"])
+@pytest.mark.parametrize("line", ["ipal list datasets", "ipal list datasets --json", "ipal --help"])
 def test_output_to_a_full_device_is_one_sentence(tmp_path: Path, line: str) -> None:
     done = run_in_shell(f"{line} > /dev/full", tmp_path)
     assert done.returncode == 2
@@ -118,7 +118,7 @@ def test_output_to_a_full_device_is_one_sentence(tmp_path: Path, line: str) -> N
 
 
 def test_closed_output_and_readers_who_leave_are_no_errors_of_ours(tmp_path: Path) -> None:
-    done = run_in_shell("ipal list datasets --json >&-; echo $? >&2; ipal list methods | head -1; :", tmp_path)
+    done = run_in_shell("ipal list datasets --json >&-; echo $? >&2; ipal list datasets | head -1; :", tmp_path)
     assert done.stderr == "0\n"
 
 

@@ -15,13 +15,12 @@ TEXT = (PROJECT / "README.md").read_text(encoding="utf-8")
 NUMBER = r"\d+\.\d+ ± \d+\.\d+"
 
 
+@pytest.mark.usefixtures("hurry")
 @pytest.mark.parametrize(
     "block", [block for block in BLOCKS if block.language == "console"], ids=lambda block: block.place
 )
-def test_the_commands_of_the_readme_run(block: Block, visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_of_the_readme_run(block: Block, visitor: Visitor) -> None:
     """Each block in a folder of its own: the README is no story that is read from the beginning."""
-    # The closed form chooses its width among few: the Python of the README is where it chooses among all.
-    monkeypatch.setattr("ipal.learners.analytic.learner.EXPANSIONS", (64,))
     visitor.follow(block)
 
 

@@ -15,6 +15,7 @@ NAMES = [page.relative_to(PROJECT / "docs").as_posix() for page in PAGES]
 ALL = {name: blocks(page) for name, page in zip(NAMES, PAGES, strict=True)}
 
 
+@pytest.mark.usefixtures("hurry")
 @pytest.mark.parametrize("name", [name for name in NAMES if any(block.kind != "show" for block in ALL[name])])
 def test_a_page_can_be_followed(name: str, visitor: Visitor) -> None:
     for block in ALL[name]:
