@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
     from tests.snippets import Visitor
 
 PROJECT = Path(__file__).parents[1]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first, so that no process is left alone with one of them at the end."""
+    items.sort(key=lambda item: not item.nodeid.startswith(("tests/project/", "tests/bench/test_ray")))
 
 
 @pytest.fixture(autouse=True)
@@ -137,7 +143,15 @@ def visitor(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture
-def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_tsne(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quarter of the steps, where nothing depends on how well the picture in a page is drawn: it takes seconds."""
+    import sklearn.manifold
+
+    monkeypatch.setattr(sklearn.manifold, "TSNE", partial(sklearn.manifold.TSNE, max_iter=250))
+
+
+@pytest.fixture
+def hurry(short_tsne: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of whether commands can be typed, not of what is learned: few epochs, and one width to choose from."""
     from ipal.learners.trained import TrainedLearner
 

@@ -159,6 +159,7 @@ def test_every_command_takes_it() -> None:
         assert option.multiple, name
 
 
+@pytest.mark.usefixtures("short_tsne")
 def test_a_toy_goes_through_every_command(command: Command, door: Door, tmp_path: Path) -> None:
     with_toys = door.options
     run = command(*RUN, *with_toys, "--json").json

@@ -55,6 +55,7 @@ def test_nothing_else_is_in_the_readme() -> None:
     assert all(block.kind == "run" for block in BLOCKS if not block.made)
 
 
+@pytest.mark.usefixtures("short_tsne")
 def test_make_run_does_what_the_readme_says(command: Command) -> None:
     assert {"make run", "make test"} <= {line.partition("#")[0].strip() for block in BLOCKS for line in block.commands}
     recipe = subprocess.run(["make", "-n", "run"], capture_output=True, text=True, cwd=PROJECT, timeout=60).stdout
