@@ -11,11 +11,11 @@ def digits(neighbours: int = 8) -> RawGraph:
     from sklearn.datasets import load_digits
 
     images = load_digits()
-    # Pixels are whole numbers, so these distances are exact, and equal ones are told apart by their order: the same
-    # graph on every machine, with any number of threads.
+    # Pixels are whole numbers up to 16, so these distances are exact, and equal ones are told apart by their order: the
+    # same graph on every machine, with any number of threads. Numbers of 16 bits are sorted several times as fast.
     square = (images.data**2).sum(axis=1)
-    distance = square[:, None] + square[None, :] - 2 * images.data @ images.data.T
-    np.fill_diagonal(distance, np.inf)
+    distance = (square[:, None] + square[None, :] - 2 * images.data @ images.data.T).astype(np.int16)
+    np.fill_diagonal(distance, np.iinfo(np.int16).max)
     nearest = np.argsort(distance, axis=1, kind="stable")[:, :neighbours]
     x = (images.data / 16.0).astype(np.float32)
     return RawGraph(
