@@ -29,7 +29,7 @@ from timing import begin, cs, describe
 from torch import Tensor
 
 from ipal.backend.sparse import SparseMatrix
-from ipal.bench.interleave import Member, run_fleet
+from ipal.bench.interleave import run_interleaved
 from ipal.config import override, run_config
 from ipal.data.datasets import Dataset, load
 from ipal.data.graph import Graph
@@ -113,15 +113,14 @@ def grid(data: Dataset, epochs: int, gammas: tuple[float, ...], seeds: range, co
     common = {"dataset": data.name, "device": "cuda", "train": {"epochs": epochs}}
     configs = [run_config({**common, "seed": seed, "ipal": {"gamma": gamma}}) for gamma in gammas for seed in seeds]
     runs = [resolver.resolve(config, data) for config in configs]
-    failures: list[BaseException] = []
     with tempfile.TemporaryDirectory() as folder:
-        members = [Member(run, RunStore(Path(folder)).folder_for(run.config)) for run in runs]
+        planned = [(run, RunStore(Path(folder)).folder_for(run.config)) for run in runs]
         start = time.perf_counter()
-        run_fleet(members, lambda _, error: failures.append(error) if error else None)
+        failures = [reason for _, reason in run_interleaved(planned) if reason]
         seconds = time.perf_counter() - start
         if failures:
-            raise failures[0]
-        results = [member.folder.result() for member in members]
+            raise RuntimeError(failures[0])
+        results = [made.result() for _, made in planned]
     print(f"  together {seconds:6.2f} s for {len(configs)} runs, {seconds / len(configs):.3f} s each")
     step = max(1, len(configs) // max(1, compared))
     apart = []

@@ -38,7 +38,6 @@ class Prepared:
     folder: Path
     runs: list[Any]
     """Configuration and graph of every variant."""
-    machine: Any
 
 
 def prepare(plan: Plan) -> Prepared:
@@ -46,13 +45,12 @@ def prepare(plan: Plan) -> Prepared:
     from ipal.data.datasets import load
     from ipal.learners import METHODS
     from ipal.runs import runner
-    from ipal.runs.environment import Machine
 
     dataset = load(GRAPH)
     wanted = [{"method": name} for name in METHODS] + list(VARIANTS.values())
     trees = [{"dataset": GRAPH, "threads": 1, "seed": plan.seed, **SMALL, **tree} for tree in wanted]
     runs = [runner.resolve(run_config(tree), dataset=dataset) for tree in trees]
-    return Prepared(plan.folder, runs, Machine.here())
+    return Prepared(plan.folder, runs)
 
 
 def attempt(prepared: Prepared, case: Case) -> None:
@@ -93,9 +91,7 @@ def _run(prepared: Prepared, which: int, store: Path) -> None:
     from ipal.runs.run_folder import RunStore
 
     resolved = prepared.runs[which]
-    runner.run(
-        resolved, RunStore(store).folder_for(resolved.config), Nobody(), checkpoint_every=1, machine=prepared.machine
-    )
+    runner.run(resolved, RunStore(store).folder_for(resolved.config), Nobody(), checkpoint_every=1)
 
 
 class Nobody:

@@ -28,7 +28,7 @@ import typer.main
 import yaml
 
 from ipal.bench.experiment_file import read_experiment
-from ipal.bench.jobs import Ended, Engine, Job, Parcel, Performer
+from ipal.bench.jobs import Ended, Engine, GroupRunner, Job
 from ipal.cli import app
 from ipal.cli.app import wanted_run
 from ipal.config import RunConfig
@@ -167,19 +167,14 @@ class Visitor:
 def in_this_process(address: str | None = None) -> Engine:
     """An engine for a bench that starts no processes: the same runs, sooner. Processes have tests of their own."""
 
-    def engine(parcels: Any, size: int | None, started: Callable[[Job], None]) -> Iterator[Ended]:
-        for parcel in parcels:
-            yield from _performed(parcel, started)
+    def engine(groups: Any, size: int | None, started: Callable[[Job], None]) -> Iterator[Ended]:
+        for group in groups:
+            for job in group.jobs:
+                started(job)
+            for place, reason in GroupRunner()(group):
+                yield group.jobs[place], reason
 
     return engine  # type: ignore[return-value]
-
-
-def _performed(parcel: Parcel, started: Callable[[Job], None]) -> list[Ended]:
-    ended: list[Ended] = []
-    for job in parcel.jobs:
-        started(job)
-    Performer()(parcel, lambda place, reason: ended.append((parcel.jobs[place], reason)))
-    return ended
 
 
 # ---------------------------------------------------------------------- resolve

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ipal.bench import interleave
-from ipal.bench.interleave import Member, run_fleet
+from ipal.bench.interleave import Run, run_interleaved
 from ipal.config import RunConfig, run_config
 from ipal.data.datasets import Dataset, load
 from ipal.errors import DataError
@@ -38,14 +38,13 @@ def config_of(**tree: Any) -> RunConfig:
     return run_config({"dataset": NAME, "train": {"epochs": 4}, **tree})
 
 
-def member(data: Dataset, folder: Path, **tree: Any) -> Member:
+def planned(data: Dataset, folder: Path, **tree: Any) -> Run:
     resolved = runner.resolve(config_of(**tree), dataset=data)
-    return Member(resolved, RunStore(folder).folder_for(resolved.config))
+    return resolved, RunStore(folder).folder_for(resolved.config)
 
 
 def alone(data: Dataset, folder: Path, **tree: Any) -> Any:
-    one = member(data, folder, **tree)
-    return runner.run(one.resolved, one.folder, Silent())["accuracy_matrix"]
+    return runner.run(*planned(data, folder, **tree), Silent())["accuracy_matrix"]
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -64,13 +63,10 @@ def test_runs_that_take_turns_give_what_each_gives_alone(
         {"method": "joint", "seed": 2},
         {"method": "bare", "protocol": {"batch": batch}},
     ]
-    members = [member(data, tmp_path / "together", device=device, **tree) for tree in wanted]
-    heard: list[tuple[int, BaseException | None]] = []
-    run_fleet(members, lambda index, error: heard.append((index, error)))
-    assert sorted(index for index, _ in heard) == list(range(len(members)))
-    assert [error for _, error in heard] == [None] * len(members)
-    for one, tree in zip(members, wanted, strict=True):
-        assert one.folder.result()["accuracy_matrix"] == alone(data, tmp_path / "alone", device=device, **tree), tree
+    runs = [planned(data, tmp_path / "together", device=device, **tree) for tree in wanted]
+    assert sorted(run_interleaved(runs)) == [(index, None) for index in range(len(runs))]
+    for (_, folder), tree in zip(runs, wanted, strict=True):
+        assert folder.result()["accuracy_matrix"] == alone(data, tmp_path / "alone", device=device, **tree), tree
 
 
 def test_a_run_that_fails_takes_no_other_with_it(
@@ -84,9 +80,8 @@ def test_a_run_that_fails_takes_no_other_with_it(
     monkeypatch.setattr(broken, "loss", fails)
     monkeypatch.setattr(interleave, "LANES", 2)
     methods = ["pcl", "bare", "pcl", "ncm"]
-    heard: dict[int, BaseException | None] = {}
-    run_fleet([member(data, tmp_path, method=name, seed=i) for i, name in enumerate(methods)], heard.__setitem__)
-    assert [str(heard[index]) for index in range(4)] == ["broken", "None", "broken", "None"]
+    ended = dict(run_interleaved([planned(data, tmp_path, method=name, seed=i) for i, name in enumerate(methods)]))
+    assert [ended[index] for index in range(4)] == ["broken", None, "broken", None]
 
 
 def test_runs_on_one_graph_share_its_tasks(data: Dataset) -> None:
@@ -123,18 +118,17 @@ def test_runs_that_take_turns_report_the_peak_of_all(
     monkeypatch.setattr(METHODS["bare"], "loss", greedy)
     monkeypatch.setattr(interleave, "LANES", 2)
     before = PeakMemory().bytes()
-    members = [member(data, tmp_path, method="bare", seed=seed) for seed in range(3)]
-    run_fleet(members, lambda *_: None)
-    results = [one.folder.result() for one in members]
+    runs = [planned(data, tmp_path, method="bare", seed=seed) for seed in range(3)]
+    assert len(list(run_interleaved(runs))) == 3
+    results = [folder.result() for _, folder in runs]
     assert [result["timing"]["runs_taking_turns"] for result in results] == [2, 2, 2]
     for result in results:
         assert result["peak_memory_bytes"] >= before + 150_000_000
 
 
 def test_a_shared_peak_is_shown_as_such(data: Dataset, tmp_path: Path, command: Command) -> None:
-    members = [member(data, tmp_path / "runs", method="ncm", seed=seed) for seed in range(2)]
-    run_fleet(members, lambda *_: None)
-    assert "(of 2 runs that took turns in one process)" in command("show", members[0].folder.path.name).out
-    lone = member(data, tmp_path / "runs", method="ncm", seed=2)
-    run_fleet([lone], lambda *_: None)
-    assert "took turns" not in command("show", lone.folder.path.name).out
+    *both, lone = (planned(data, tmp_path / "runs", method="ncm", seed=seed) for seed in range(3))
+    assert len(list(run_interleaved(both))) == 2
+    assert "(of 2 runs that took turns in one process)" in command("show", both[0][1].path.name).out
+    assert len(list(run_interleaved([lone]))) == 1
+    assert "took turns" not in command("show", lone[1].path.name).out

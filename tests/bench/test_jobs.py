@@ -6,12 +6,11 @@ from contextlib import closing
 import pytest
 
 from ipal.bench import jobs as module
-from ipal.bench.jobs import MOST_TOGETHER, Parcel, Performer, pack, split
+from ipal.bench.jobs import MOST_TOGETHER, GroupRunner, JobGroup, pack, split
 from ipal.bench.local_executor import room, run_all
 from ipal.bench.suite import execute
 from ipal.data import datasets
 from ipal.runs import runner
-from ipal.runs.environment import Machine
 from ipal.runs.run_folder import RunFolder
 from tests.bench.deadly import Deadly, Trap
 from tests.bench.support import Silent, plan, write
@@ -28,10 +27,10 @@ def jobs(tmp_path):
 
 
 def names(packed):
-    return [[job.name for job in parcel.jobs] for parcel in packed]
+    return [[job.name for job in group.jobs] for group in packed]
 
 
-def test_a_run_on_the_cpu_is_a_parcel_of_its_own(jobs):
+def test_a_run_on_the_cpu_is_a_group_of_its_own(jobs):
     assert names(pack(jobs)) == [[job.name] for job in jobs]
 
 
@@ -47,23 +46,23 @@ def test_runs_on_a_gpu_are_together_if_they_share_graph_edges_device_and_threads
     packed = pack([gpu[0], jobs[0], *others, gpu[1], jobs[1], gpu[2]])
     alone = [jobs[0], *others, jobs[1]]
     assert names(packed) == [[job.name for job in gpu], *([job.name] for job in alone)]
-    assert [parcel.on_gpu for parcel in packed] == [True, False, True, True, True, True, False]
+    assert [group.on_gpu for group in packed] == [True, False, True, True, True, True, False]
 
 
-def test_a_parcel_has_an_end(jobs):
+def test_a_group_has_an_end(jobs):
     many = [on(jobs[0], "cuda", seed=seed) for seed in range(MOST_TOGETHER + 3)]
-    assert [len(parcel.jobs) for parcel in pack(many)] == [MOST_TOGETHER, 3]
+    assert [len(group.jobs) for group in pack(many)] == [MOST_TOGETHER, 3]
 
 
-def test_parcels_are_split_to_give_every_gpu_one(jobs):
+def test_groups_are_split_to_give_every_gpu_one(jobs):
     many = pack([on(jobs[0], "cuda", seed=seed) for seed in range(7)])
-    assert [len(parcel.jobs) for parcel in split(many, 4)] == [2, 2, 2, 1]
-    assert [len(parcel.jobs) for parcel in split(many, 100)] == [1] * 7
+    assert [len(group.jobs) for group in split(many, 4)] == [2, 2, 2, 1]
+    assert [len(group.jobs) for group in split(many, 100)] == [1] * 7
     assert list(itertools.chain(*names(split(many, 4)))) == names(many)[0]
     assert split(many, 1) == many
 
 
-def test_runs_on_gpus_have_their_machine_filled_by_one_parcel_each(jobs, monkeypatch):
+def test_runs_on_gpus_have_their_machine_filled_by_one_group_each(jobs, monkeypatch):
     monkeypatch.setattr("ipal.bench.local_executor.cores", lambda: 8)
     assert room([on(jobs[0], "cuda", seed=seed) for seed in range(9)]) == 1
     assert room([on(jobs[0], "cuda:0"), on(jobs[0], "cuda:1")]) == 2
@@ -74,7 +73,7 @@ def test_runs_on_gpus_have_their_machine_filled_by_one_parcel_each(jobs, monkeyp
 # ---------------------------------------------------------------------- in real processes
 
 
-def test_runs_made_together_are_told_one_by_one_and_fail_one_by_one(tmp_path, monkeypatch):
+def test_runs_made_together_are_reported_one_by_one_and_fail_one_by_one(tmp_path, monkeypatch):
     path = write(
         tmp_path, "slow: {method: ipal, train.epochs: 60}\nbad: {method: ipal, ipal.gamma: 1}\nquick: {method: ipal}"
     )
@@ -94,7 +93,7 @@ def test_runs_made_together_are_told_one_by_one_and_fail_one_by_one(tmp_path, mo
     assert [reason for reason, _ in ended.values()] == [ended[bad.name][0], None, None]
     assert "checkpoint.safetensors" in ended[bad.name][0]
     assert bad.folder.path.joinpath("log.txt").read_text().count("failed") == 1
-    assert not ended[quick.name][1]  # it was told while the slow one was under way
+    assert not ended[quick.name][1]  # it was reported while the slow one was under way
     alone = RunFolder(tmp_path / "alone")
     result = runner.run(runner.resolve(quick.config), alone, Watching())
     assert quick.folder.result()["accuracy_matrix"] == result["accuracy_matrix"]
@@ -114,7 +113,7 @@ def test_a_process_that_dies_is_replaced_once_for_each_run_and_takes_nothing_wit
     torn.folder.path.mkdir(parents=True)
     torn.folder.checkpoint.write_bytes(b"torn")
     started = []
-    with closing(run_all([Parcel((torn, once, beside)), Parcel((twice,))], 2, started.append)) as outcomes:
+    with closing(run_all([JobGroup((torn, once, beside)), JobGroup((twice,))], 2, started.append)) as outcomes:
         reasons = {job.name: reason for job, reason in outcomes}
     assert [len(list(grave.iterdir())) for grave in graves] == [1, 2]
     assert reasons.pop(twice.name) == "the process died twice (SIGKILL: perhaps out of memory)"
@@ -124,17 +123,13 @@ def test_a_process_that_dies_is_replaced_once_for_each_run_and_takes_nothing_wit
     assert [RunFolder(tmp_path / "runs" / job.name).is_finished for job in jobs] == [False, True, True, False]
 
 
-def test_a_process_reads_a_graph_and_looks_at_its_machine_once_for_all_parcels(jobs, monkeypatch):
-    read, looked = [], []
-    load, here = datasets.load, Machine.here
+def test_a_process_reads_a_graph_once_for_all_groups(jobs, monkeypatch):
+    read, load = [], datasets.load
     monkeypatch.setattr(datasets, "load", lambda *args, **options: read.append(args) or load(*args, **options))
-    monkeypatch.setattr(Machine, "here", lambda: looked.append(1) or here())
     for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY"):
         monkeypatch.setenv(name, "1")
-    perform, ended = Performer(), []
-    for parcel in pack(jobs):
-        perform(parcel, lambda _, reason: ended.append(reason))
-    assert ended == [None] * 3
-    assert len(read) == len(looked) == 1
-    Performer()(pack(jobs)[0], lambda _, reason: ended.append(reason))
-    assert len(read) == len(looked) == 2, "nothing is kept elsewhere"
+    run = GroupRunner()
+    assert [outcome for group in pack(jobs) for outcome in run(group)] == [(0, None)] * 3
+    assert len(read) == 1
+    assert list(GroupRunner()(pack(jobs)[0])) == [(0, None)]
+    assert len(read) == 2, "nothing is kept elsewhere"

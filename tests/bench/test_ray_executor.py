@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from ipal.bench import ray_executor
 from ipal.bench.experiment_file import read_experiment
-from ipal.bench.jobs import Parcel
+from ipal.bench.jobs import JobGroup
 from ipal.bench.suite import execute, make_engine, prepare
 from ipal.errors import ConfigError
 from ipal.runs import runner
@@ -92,7 +92,7 @@ def test_a_cluster_gives_the_same_results_even_if_its_processes_die(address, tmp
     killer.start()
     started = []
     engine = make_engine("ray", address)
-    with closing(engine([Parcel((slow,)), Parcel((first, deadly))], None, started.append)) as outcomes:
+    with closing(engine([JobGroup((slow,)), JobGroup((first, deadly))], None, started.append)) as outcomes:
         reasons = {job.name: reason for job, reason in outcomes}
     killer.join()
     assert reasons == dict.fromkeys(spread.jobs)
@@ -113,7 +113,7 @@ def test_what_dies_twice_is_reported_and_what_nobody_can_do_is_refused(address, 
     graves = tmp_path / "graves"
     graves.mkdir()
     doomed = Deadly(**vars(job), graves=graves, deaths=9, where="ray")
-    with closing(make_engine("ray", address)([Parcel((doomed,))], 1, lambda job: None)) as outcomes:
+    with closing(make_engine("ray", address)([JobGroup((doomed,))], 1, lambda job: None)) as outcomes:
         assert list(outcomes) == [(doomed, "the process died twice (killed: perhaps out of memory)")]
     assert len(list(graves.iterdir())) == 2
 
@@ -157,7 +157,7 @@ def deaf():
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
-def test_an_address_where_nobody_answers_is_told_at_once(command, tmp_path, deaf, monkeypatch):
+def test_an_address_where_nobody_answers_is_reported_at_once(command, tmp_path, deaf, monkeypatch):
     write(tmp_path, "ipal:")
     with socket.create_server(("127.0.0.1", 0)) as server:
         closed = f"127.0.0.1:{server.getsockname()[1]}"
@@ -193,4 +193,4 @@ def test_ray_hands_out_gpus_itself(tmp_path):
     (job,) = plan(write(tmp_path, "ipal:"), seeds=(0,)).jobs.values()
     second = type(job)(job.config.model_copy(update={"device": "cuda:1"}), job.runs, job.data_root)
     with pytest.raises(ConfigError, match="set device to cuda, not cuda:1"):
-        next(make_engine("ray")([Parcel((second,))], None, lambda job: None))
+        next(make_engine("ray")([JobGroup((second,))], None, lambda job: None))

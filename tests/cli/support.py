@@ -38,5 +38,5 @@ def interrupted_run(runs: Path, dataset: str = GRAPH, after: int = 4, root: Path
     resolved = runner.resolve(asked, root)
     folder = RunStore(runs).folder_for(resolved.config)
     with pytest.raises(KeyboardInterrupt):
-        runner.run(resolved, folder, Watcher(after), checkpoint_every=2, data_root=root)
+        runner.run(resolved, folder, Watcher(after), checkpoint_every=2)
     return folder.path

@@ -12,7 +12,7 @@ import typer.main
 
 import ipal as library
 from ipal.bench.experiment_file import read_experiment
-from ipal.bench.jobs import Parcel, Performer
+from ipal.bench.jobs import GroupRunner, JobGroup
 from ipal.bench.suite import prepare
 from ipal.cli import app
 from ipal.config import run_config
@@ -259,15 +259,13 @@ def test_a_job_names_the_plugins_that_its_process_loads(tmp_path: Path, monkeypa
     jobs = tuple(suite.jobs.values())
     assert {job.plugins for job in jobs} == {(path,)}
     forget_plugins()
-    ended: list[str | None] = []
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
-    Performer()(Parcel(jobs), lambda _, reason: ended.append(reason))
-    assert ended == [None] * 4
+    assert [reason for _, reason in GroupRunner()(JobGroup(jobs))] == [None] * 4
     path.unlink()
     forget_plugins()
-    Performer()(Parcel(jobs[:1]), lambda _, reason: ended.append(reason))
-    assert f"There is no plugin file {path}" in str(ended[-1])
+    ((_, reason),) = GroupRunner()(JobGroup(jobs[:1]))
+    assert f"There is no plugin file {path}" in str(reason)
 
 
 # ---------------------------------------------------------------------- what is recorded

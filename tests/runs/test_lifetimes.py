@@ -16,7 +16,7 @@ from ipal.backend.cuda_graphs import Recordings, Terms, can_record
 from ipal.backend.distributed import Team
 from ipal.backend.runtime import Runtime
 from ipal.bench import interleave
-from ipal.bench.interleave import Member, run_fleet
+from ipal.bench.interleave import run_interleaved
 from ipal.config import run_config
 from ipal.data import centrality
 from ipal.data.datasets import Dataset, load
@@ -138,10 +138,8 @@ def test_nothing_of_a_failed_run_stays(
         runner.resolve(run_config({"dataset": NAME, "seed": seed, "train": {"epochs": 3}}), dataset=data)
         for seed in range(4)
     ]
-    members = [Member(one, RunStore(tmp_path).folder_for(one.config)) for one in runs]
-    failed = []
     before = alive()
-    run_fleet(members, lambda place, error: failed.append((place, type(error))))
+    failed = list(run_interleaved([(one, RunStore(tmp_path).folder_for(one.config)) for one in runs]))
     assert alive() - before == {}
     assert len(failed) == 4
     assert [one.gradients_at_close for one in repeated] == [0] * 4

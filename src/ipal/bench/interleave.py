@@ -5,30 +5,19 @@ runs. Runs on the same graph share its tasks. If one fails, the others continue.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
+from ipal.bench.jobs import Outcome, reason_of
 from ipal.runs import runner
-from ipal.runs.environment import Machine, PeakMemory
+from ipal.runs.environment import PeakMemory
 from ipal.runs.resolved import Resolved
 from ipal.runs.run_folder import RunFolder
 
-Ended = Callable[[int, BaseException | None], None]
-
-
-@dataclass(frozen=True, eq=False)
-class Member:
-    """One run of a fleet."""
-
-    resolved: Resolved
-    folder: RunFolder
-    data_root: Path | None = None
-
+Run = tuple[Resolved, RunFolder]
 
 LANES = 8
 """Runs at a time: more than a GPU has queues would be slower."""
@@ -36,66 +25,60 @@ TURN = 10
 """Epochs of a run before the next one takes its turn."""
 
 
-def run_fleet(
-    members: Sequence[Member], ended: Ended, checkpoint_every: int | None = None, machine: Machine | None = None
-) -> None:
-    """Make all runs, interleaved; `ended` is called for each with its index and error."""
-    waiting = deque(enumerate(members))
-    company = min(LANES, len(members))
+def run_interleaved(runs: Sequence[Run]) -> Iterator[Outcome]:
+    """Make all runs, interleaved; yields the index of each when it has ended, and why it failed."""
+    waiting = deque(enumerate(runs))
+    company = min(LANES, len(runs))
     # One for all: a reset for every run would lose the peaks of the others.
-    shared = {"memory": PeakMemory(), "machine": machine or Machine.here()}
-    options = {"checkpoint_every": checkpoint_every, "company": company, **shared}
-    lanes = [_Lane(waiting, ended, options) for _ in range(company)]
+    memory = PeakMemory()
+    lanes = [_Lane(waiting, company, memory) for _ in range(company)]
     for place, lane in enumerate(lanes):
         # With a head start of their own: while one run is between two tasks, the others keep the GPU busy.
-        lane.advance(lane.epochs_of_a_task * place // company)
+        yield from lane.advance(lane.epochs_of_a_task * place // company)
     while lanes:
-        lanes = [lane for lane in lanes if lane.advance(TURN)]
+        for lane in lanes:
+            yield from lane.advance(TURN)
+        lanes = [lane for lane in lanes if lane.is_busy]
 
 
 class _Lane:
     """One run after the other, on a CUDA stream of its own."""
 
-    def __init__(self, waiting: deque[tuple[int, Member]], ended: Ended, options: dict[str, Any]) -> None:
-        self._waiting, self._ended, self._options = waiting, ended, options
+    def __init__(self, waiting: deque[tuple[int, Run]], company: int, memory: PeakMemory) -> None:
+        self._waiting, self._company, self._memory = waiting, company, memory
         self._streams: dict[str, AbstractContextManager[Any]] = {}
-        self._index, self._member = -1, cast(Member | None, None)
         self._take()
 
     def _take(self) -> None:
         """The next run, where there is one."""
-        self._member = None
-        if self._waiting:
-            self._index, member = self._waiting.popleft()
-            self._member = member
+        self.is_busy = bool(self._waiting)
+        if self.is_busy:
+            self._index, (resolved, self._folder) = self._waiting.popleft()
+            self._config = resolved.config
             self._run = runner.run_by_epochs(
-                member.resolved,
-                member.folder,
-                runner.Silent(),
-                data_root=member.data_root,
-                **self._options,
+                resolved, self._folder, runner.Silent(), company=self._company, memory=self._memory
             )
 
     @property
     def epochs_of_a_task(self) -> int:
-        return self._member.resolved.config.train.epochs if self._member else 0
+        return self._config.train.epochs
 
-    def advance(self, epochs: int) -> bool:
-        """Some epochs further, with the next run where one has ended; whether anything is left to do."""
+    def advance(self, epochs: int) -> Iterator[Outcome]:
+        """Some epochs further, with the next run where one has ended; yields what has."""
         turns = iter(range(epochs))
-        while self._member is not None:
+        while self.is_busy:
             try:
-                with self._stream(self._member.resolved.config.device):
+                with self._stream(self._config.device):
                     for _ in turns:
                         next(self._run)
-                return True
+                return
             except StopIteration:
-                self._ended(self._index, None)
-                self._take()
-            except Exception as error:
-                self._ended(self._index, error)
-                self._take()
-        return False
+                reason = None
+            except Exception as error:  # kept no longer than this: it holds what the run held
+                reason = reason_of(error, self._folder)
+            ended = self._index, reason
+            self._take()
+            yield ended
 
     def _stream(self, device: str) -> AbstractContextManager[Any]:
         if not device.startswith("cuda"):

@@ -1,16 +1,18 @@
-"""Jobs and parcels: the work of an executor. A job is one run, a parcel the jobs of one process.
+"""Jobs and groups of jobs: the work of an executor. A job is one run, a group the jobs of one process.
 
-A run on the CPU is a parcel of its own. Runs on a GPU that share a graph take turns in one process
+A run on the CPU is a group of its own. Runs on a GPU that share a graph take turns in one process
 (`ipal.bench.interleave`). No torch is loaded here, so that a process can set its number of threads first.
 """
 
 import os
+import time
 import traceback
-from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from filelock import Timeout
 
@@ -19,15 +21,16 @@ from ipal.errors import IpalError, StoreError
 from ipal.runs.run_folder import RunFolder, RunStore
 
 if TYPE_CHECKING:
-    from ipal.data.datasets import Dataset
-    from ipal.runs.environment import Machine
+    from ipal.runs.resolved import Resolver
 
 MOST_TOGETHER = 64
-"""Runs in one parcel: each holds memory while all take turns."""
+"""Runs in one group: each holds memory while all take turns."""
 BUSY = "busy"
 """Why a run was not made: another process is making it."""
 WAIT_FOR_OTHERS = 1.0
 """Seconds until a busy run is tried again."""
+LOOK_SECONDS = 0.5
+"""Seconds between two checks for what is due."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +59,12 @@ class Job:
 
 Ended = tuple[Job, str | None]
 """A job, and why it failed (None: it did not)."""
+Outcome = tuple[int, str | None]
+"""The same, by the job's place among others."""
 
 
 @dataclass(frozen=True)
-class Parcel:
+class JobGroup:
     """Jobs that are performed together."""
 
     jobs: tuple[Job, ...]
@@ -81,40 +86,40 @@ def cores() -> int:
 
 
 class Engine(Protocol):
-    """An executor of parcels."""
+    """An executor of groups."""
 
     def __call__(
-        self, parcels: Sequence[Parcel], size: int | None, started: Callable[[Job], None]
+        self, groups: Sequence[JobGroup], size: int | None, started: Callable[[Job], None]
     ) -> Generator[Ended, None, None]:
-        """Perform all parcels, `size` at a time (None: as many as there is room for), and yield each job when it has
+        """Perform all groups, `size` at a time (None: as many as there is room for), and yield each job when it has
         ended. Closed early, it ends what it has started."""
         ...
 
 
-def pack(jobs: Iterable[Job]) -> list[Parcel]:
-    """Jobs as parcels, in the order of their first jobs."""
+def pack(jobs: Iterable[Job]) -> list[JobGroup]:
+    """Jobs as groups, in the order of their first jobs."""
     together: dict[Hashable, list[Job]] = {}
     for job in jobs:
         together.setdefault(_shared(job), []).append(job)
     return [
-        Parcel(tuple(group[begin : begin + MOST_TOGETHER]))
+        JobGroup(tuple(group[begin : begin + MOST_TOGETHER]))
         for group in together.values()
         for begin in range(0, len(group), MOST_TOGETHER)
     ]
 
 
 def _shared(job: Job) -> Hashable:
-    """What jobs of one parcel must share."""
+    """What jobs of one group must share."""
     config = job.config
     if not job.on_gpu:
         return job.name
     return config.dataset, config.protocol.edges, config.device, config.threads
 
 
-def split(parcels: Sequence[Parcel], places: int) -> list[Parcel]:
-    """Halve the largest parcels until there is one for every place, or nothing left to halve."""
-    found = list(parcels)
-    while len(found) < places and (largest := max(found, key=lambda parcel: len(parcel.jobs))).jobs[1:]:
+def split(groups: Sequence[JobGroup], places: int) -> list[JobGroup]:
+    """Halve the largest groups until there is one for every place, or nothing left to halve."""
+    found = list(groups)
+    while len(found) < places and (largest := max(found, key=lambda group: len(group.jobs))).jobs[1:]:
         middle = (len(largest.jobs) + 1) // 2
         halves = largest.jobs[:middle], largest.jobs[middle:]
         place = found.index(largest)
@@ -122,86 +127,129 @@ def split(parcels: Sequence[Parcel], places: int) -> list[Parcel]:
     return found
 
 
-class Attempt:
-    """A parcel in progress: which jobs have ended, and what to do with the others."""
+# ---------------------------------------------------------------------- the loop of every executor
 
-    def __init__(self, parcel: Parcel) -> None:
-        self.parcel = parcel
-        self._open = dict(enumerate(parcel.jobs))
-        self._busy: list[Job] = []
+Report = Literal["started", "finished"] | Outcome
+"""What the process of a group says: that it has begun or ended, or that a job has ended."""
 
-    def note(self, place: int, reason: str | None) -> Ended | None:
-        """A job has ended; None if it must be retried because another process is making it."""
-        job = self._open.pop(place)
-        if reason == BUSY:
-            self._busy.append(job)
-            return None
-        return job, reason
 
-    @property
-    def busy(self) -> Parcel | None:
-        """Jobs to retry later."""
-        return replace(self.parcel, jobs=tuple(self._busy)) if self._busy else None
+class ProcessDiedError(Exception):
+    """The process of a group has died; the message is the cause."""
 
-    def died(self, cause: str) -> tuple[list[Parcel], list[Ended]]:
-        """The process is dead: what to try again at once, each by itself in a fresh one, and what to give up."""
-        left = self._open.values()
-        if self.parcel.deaths:
-            return [], [(job, f"the process died twice ({cause})") for job in left]
-        return [Parcel((job,), deaths=1) for job in left], []
+
+class Pool(Protocol):
+    """Where groups are performed: processes of this machine, or of a cluster. A handle stands for a group there."""
+
+    def submit(self, group: JobGroup) -> Any:
+        """The handle of a group that is begun as soon as there is room."""
+
+    def ready(self, handles: Collection[Any], seconds: float) -> Collection[Any]:
+        """Wait at most so long for reports; the handles of those groups that have one."""
+
+    def report(self, handle: Any) -> Report:
+        """The next report of a group, or a `ProcessDiedError`."""
+
+    def cancel(self, handle: Any) -> None: ...
+
+
+@dataclass(eq=False)
+class _Attempt:
+    """A group under way."""
+
+    group: JobGroup
+    unfinished: dict[int, Job]
+    busy: list[Job] = field(default_factory=list)
+
+
+def perform_all(
+    pool: Pool, groups: Iterable[JobGroup], size: int | None, started: Callable[[Job], None]
+) -> Generator[Ended, None, None]:
+    """Perform groups in a pool; see `Engine`.
+
+    Jobs that another process is making are tried again later: by then it has finished them, or given up. If a process
+    dies, its jobs are tried once more, each in a process of its own.
+    """
+    pending, later = deque(groups), deque[tuple[float, JobGroup]]()
+    under_way: dict[Any, _Attempt] = {}
+    try:
+        while pending or later or under_way:
+            while later and later[0][0] <= time.monotonic():
+                pending.append(later.popleft()[1])
+            while pending and (size is None or len(under_way) < size):
+                group = pending.popleft()
+                under_way[pool.submit(group)] = _Attempt(group, dict(enumerate(group.jobs)))
+            for handle in pool.ready(under_way.keys(), LOOK_SECONDS):
+                attempt = under_way[handle]
+                try:
+                    report = pool.report(handle)
+                except ProcessDiedError as death:
+                    report = "finished"
+                    left = attempt.unfinished.values()
+                    if attempt.group.deaths:
+                        yield from [(job, f"the process died twice ({death})") for job in left]
+                    else:
+                        pending.extend(JobGroup((job,), deaths=1) for job in left)
+                if report == "started":
+                    for job in attempt.group.jobs:
+                        started(job)
+                elif report == "finished":
+                    del under_way[handle]
+                    if attempt.busy:
+                        again = replace(attempt.group, jobs=tuple(attempt.busy))
+                        later.append((time.monotonic() + WAIT_FOR_OTHERS, again))
+                else:
+                    place, reason = report
+                    job = attempt.unfinished.pop(place)
+                    if reason == BUSY:
+                        attempt.busy.append(job)
+                    else:
+                        yield job, reason
+    finally:
+        for handle in under_way:
+            pool.cancel(handle)
 
 
 # ---------------------------------------------------------------------- inside the process
 
 
-class Performer:
-    """Makes the runs of one parcel after the other, and keeps what the next parcel may need again."""
+class GroupRunner:
+    """Makes the runs of one group after the other, and keeps the graph in between."""
 
     def __init__(self) -> None:
-        self._machine: Machine | None = None
-        self._graph: tuple[Hashable, Dataset] | None = None
+        self._graph: Hashable = None
+        self._resolver: Resolver | None = None
 
-    def __call__(self, parcel: Parcel, ended: Callable[[int, str | None], None]) -> None:
-        """Make the runs of a parcel; `ended` is called for each with its index and error."""
+    def __call__(self, group: JobGroup) -> Iterator[Outcome]:
+        """Make the runs of a group; yields each when it has ended."""
         # Both are read when torch is first loaded, which is below.
-        os.environ["OMP_NUM_THREADS"] = str(parcel.threads)
+        os.environ["OMP_NUM_THREADS"] = str(group.threads)
         os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
-        from ipal.bench.interleave import Member, run_fleet
-        from ipal.runs.environment import Machine
+        from ipal.bench.interleave import run_interleaved
         from ipal.runs.plugins import load_plugin
-        from ipal.runs.resolved import Resolver
 
-        members, resolver = dict[int, Member](), Resolver()
-        for place, job in enumerate(parcel.jobs):
+        runs = {}
+        for place, job in enumerate(group.jobs):
             try:
                 for plugin in job.plugins:
                     load_plugin(plugin)
-                resolved = resolver.resolve(job.config, self._dataset(job))
+                runs[place] = self._resolver_for(job).resolve(job.config), job.folder
             except Exception as error:
-                ended(place, _reason(error, job.folder))
-            else:
-                members[place] = Member(resolved, job.folder, job.data_root)
-        places = list(members)
+                yield place, reason_of(error, job.folder)
+        places = list(runs)
+        for number, reason in run_interleaved(list(runs.values())):
+            yield places[number], reason
 
-        def member_ended(number: int, error: BaseException | None) -> None:
-            place = places[number]
-            ended(place, None if error is None else _reason(error, members[place].folder))
+    def _resolver_for(self, job: Job) -> "Resolver":
+        from ipal.runs.resolved import Resolver
 
-        self._machine = self._machine or Machine.here()
-        run_fleet(list(members.values()), member_ended, machine=self._machine)
-
-    def _dataset(self, job: Job) -> "Dataset":
-        from ipal.data import datasets
-
-        name, edges = job.config.dataset, job.config.protocol.edges
-        key = name, job.data_root, edges
-        if self._graph is None or self._graph[0] != key:
-            self._graph = None  # two at a time may be too much
-            self._graph = key, datasets.load(name, job.data_root, undirected=edges == "undirected")
-        return self._graph[1]
+        graph = job.data_root, job.config.dataset, job.config.protocol.edges
+        if self._resolver is None or graph != self._graph:  # one graph at a time: two may be too much
+            self._graph, self._resolver = graph, Resolver(job.data_root)
+        return self._resolver
 
 
-def _reason(error: BaseException, folder: RunFolder) -> str:
+def reason_of(error: BaseException, folder: RunFolder) -> str:
+    """Why a run failed, which is also written to its log."""
     if isinstance(error, StoreError) and isinstance(error.__cause__, Timeout):
         return BUSY
     expected = isinstance(error, IpalError)

@@ -241,7 +241,7 @@ def make_engine(name: str, address: str | None = None) -> Engine:
 
 
 def execute(suite: Suite, size: int | None, watcher: Watcher, engine: Engine = run_all) -> None:
-    """Make the runs that are not finished, `size` parcels at a time (None: as many as there is room for).
+    """Make the runs that are not finished, `size` groups at a time (None: as many as there is room for).
 
     A failed run is noted and the others go on.
     """

@@ -165,7 +165,7 @@ def run(
     if html:
         need_extra("html", "plotly", "jinja2")  # now, not after hours of learning
     team = context.obj
-    resolved, budget = within_limit(runner.resolve(wanted, root), memory_limit)
+    resolved, budget = within_limit(runner.resolve(wanted, data_root(root)), memory_limit)
     runtime = resolved.runtime(team, budget)
     folder = RunStore(runs).folder_for(resolved.config)
     if broadcast(team, lambda: folder.is_finished):
@@ -173,8 +173,7 @@ def run(
     else:
         if folder.checkpoint.exists():
             render.note(f"This run was interrupted before; resuming {folder.path.name}")
-        options = {"checkpoint_every": checkpoint_every, "data_root": data_root(root), "runtime": runtime}
-        _execute(resolved, folder, as_json, **options)
+        _execute(resolved, folder, as_json, checkpoint_every=checkpoint_every, runtime=runtime)
     if html:
         from ipal.cli.report import write_page
 
@@ -201,15 +200,14 @@ def resume(
     from ipal.data.datasets.catalog import data_root
     from ipal.runs import runner
 
-    known_root = root or broadcast(team, folder.data_root)
-    resolved = runner.resolve(config, known_root)
+    resolved = runner.resolve(config, data_root(root or broadcast(team, folder.data_root)))
     fitting, budget = within_limit(resolved, memory_limit)
     if fitting.config != resolved.config:
         raise CapacityError(
             "This run was started on full graphs, which the limit leaves no room for: start a run with --memory-limit."
         )
-    options = {"checkpoint_every": checkpoint_every, "data_root": data_root(known_root)}
-    _execute(resolved, folder, as_json, runtime=resolved.runtime(team, budget), **options)
+    runtime = resolved.runtime(team, budget)
+    _execute(resolved, folder, as_json, checkpoint_every=checkpoint_every, runtime=runtime)
 
 
 @app.command()

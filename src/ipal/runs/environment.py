@@ -4,44 +4,27 @@ import os
 import platform
 import subprocess
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 
 from ipal.config import RunConfig
-from ipal.system.plugins import loaded_files
+from ipal.system.plugins import installed_version, loaded_files
 
 PACKAGES = ["ipal", "torch", "torch-geometric", "numpy", "scipy", "scikit-learn", "safetensors"]
 
 
-@dataclass(frozen=True)
-class Machine:
-    """Versions and hardware, which stay the same while a process lives: looked up once for all its runs."""
-
-    python: str
-    packages: dict[str, str | None]
-    git_commit: str | None
-    platform: str
-    processor: str
-    cores: int | None
-
-    @classmethod
-    def here(cls) -> Self:
-        packages = {name: _version(name) for name in PACKAGES}
-        python, system = platform.python_version(), platform.platform()
-        return cls(python, packages, _git_commit(), system, _processor(), os.cpu_count())
-
-
-def environment(
-    config: RunConfig, command: list[str], machine: Machine | None = None, processes: int = 1
-) -> dict[str, Any]:
+def environment(config: RunConfig, command: list[str], processes: int = 1) -> dict[str, Any]:
     """Versions and machine, stored with the run."""
     on_gpu = config.device.startswith("cuda") and torch.cuda.is_available()
     return {
-        **asdict(machine or Machine.here()),
+        "python": platform.python_version(),
+        "packages": {name: installed_version(name) for name in PACKAGES},
+        "git_commit": _git_commit(),
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
         "threads": config.threads,
         "processes": processes,
         "device": config.device,
@@ -74,26 +57,18 @@ class PeakMemory:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
 def _git_commit() -> str | None:
     """The commit of the checkout; None for an installed package."""
-    here = Path(__file__).parent
-    git = ["git", "-C", str(here)]
+    root = Path(__file__).parents[3]
+    if not (root / ".git").exists():
+        return None
+    status = ["git", "-C", str(root), "status", "--porcelain=v2", "--branch", "--", "src"]
     try:
-        tracked = subprocess.run([*git, "ls-files", "--error-unmatch", __file__], capture_output=True, timeout=10)
-        if tracked.returncode:
-            return None
-        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10)
-        changed = subprocess.run([*git, "status", "--porcelain", "--", str(here)], capture_output=True, timeout=10)
+        lines = subprocess.run(status, capture_output=True, text=True, timeout=10).stdout.splitlines()
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return commit.stdout.strip() + ("+changes" if changed.stdout.strip() else "") or None
+    commit = next((line.split()[-1] for line in lines if line.startswith("# branch.oid")), None)
+    return commit and commit + ("+changes" if any(not line.startswith("#") for line in lines) else "")
 
 
 def _processor() -> str:

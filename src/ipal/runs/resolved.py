@@ -36,6 +36,8 @@ class Resolved:
     stream: Stream
     method: type[Learner]
     metrics: Mapping[str, Metric]
+    data_root: Path | None = None
+    """Where graphs are looked up by name."""
 
     def runtime(self, team: Team | None = None, budget: Budget | None = None, tracer: Tracer = SILENT) -> Runtime:
         """What the run computes with."""
@@ -79,7 +81,7 @@ class Resolver:
             "plugins": config.plugins or plugins_of(config),
         }
         config, method = config.model_copy(update=found), METHODS.find(config.method)
-        return Resolved(config, dataset, stream, method, self._metrics)
+        return Resolved(config, dataset, stream, method, self._metrics, self._root)
 
     @cached_property
     def _metrics(self) -> Mapping[str, Metric]:

@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,7 +30,7 @@ from ipal.learners.state import State
 from ipal.learners.trained import TrainedLearner
 from ipal.learners.values import Terms
 from ipal.runs.cadence import Cadence
-from ipal.runs.environment import Machine, PeakMemory, environment
+from ipal.runs.environment import PeakMemory, environment
 from ipal.runs.memory_plan import explained, is_out_of_memory
 from ipal.runs.progress import Progress
 from ipal.runs.resolved import Resolved, resolve
@@ -81,17 +80,14 @@ def run_by_epochs(
     observer: Observer,
     *,
     checkpoint_every: int | None = None,
-    data_root: Path | None = None,
     company: int = 1,
     memory: PeakMemory | None = None,
     runtime: Runtime | None = None,
-    machine: Machine | None = None,
 ) -> Generator[None, None, dict[str, Any]]:
     """A run that pauses after every epoch, so that several (`company`) can take turns in one process; see `run`.
 
     Runs that take turns share one `memory`: what their process holds is all of theirs together. `runtime` is
-    what the run computes with, None for what its configuration says; `machine` was looked up for all runs of a process,
-    None to look now.
+    what the run computes with, None for what its configuration says.
     Without `checkpoint_every` (epochs), checkpoints are as frequent as costs a small share of the time.
     """
     config = resolved.config
@@ -108,8 +104,8 @@ def run_by_epochs(
         state = us.broadcast(lambda: State.load(folder.checkpoint) if folder.checkpoint.exists() else None)
         progress = Progress() if state is None else _restore(learner, state, folder, len(stream))
         if us.is_main and state is None:
-            facts = environment(config, sys.argv, machine, us.size)
-            folder.start(config, {**facts, "data_root": str(data_root or "")})
+            facts = environment(config, sys.argv, us.size)
+            folder.start(config, {**facts, "data_root": str(resolved.data_root or "")})
             folder.log("started")
         elif us.is_main:
             folder.log(f"resumed at task {progress.task}, epoch {progress.epoch}")

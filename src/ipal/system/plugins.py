@@ -226,7 +226,7 @@ def require(recorded: Mapping[str, str], what: str) -> None:
             now = here.get(name)
             advice = f"name it with --plugin {name} (in Python: ipal.load_plugin('{name}'))"
         else:
-            now = _version(name)
+            now = installed_version(name)
             advice = f"install the package {name}"
         if now is None:
             raise ConfigError(f"{what} was made with the plugin {name}, which is not loaded: {advice}.")
@@ -295,7 +295,7 @@ def _of_package(entry: EntryPoint) -> Origin:
     return (entry.dist.name, entry.dist.version) if entry.dist else (entry.module, "")
 
 
-def _version(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
     try:
         return version(package)
     except PackageNotFoundError:
