@@ -1,7 +1,6 @@
 """Predictions over HTTP.
 
 limits.py       limits of a request, and the errors beyond them
-archives.py     untrusted .npz files: sizes are checked before anything is unpacked
 bodies.py       request bodies, read and written
 answers.py      the thread that predicts, one request at a time
 metrics.py      metrics for Prometheus

@@ -3,10 +3,8 @@
 import asyncio
 import hmac
 import logging
-import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -19,7 +17,7 @@ from ipal._version import __version__
 from ipal.deploy.serving import schema
 from ipal.deploy.serving.answers import Answerer, Reply
 from ipal.deploy.serving.bodies import JSON, NPZ
-from ipal.deploy.serving.limits import Limits, MalformedError, OverloadError, TooLargeError, UnexpectedError
+from ipal.deploy.serving.limits import Limits, MalformedError, OverloadError, Refusal, TooLargeError, UnexpectedError
 from ipal.deploy.serving.metrics import CONTENT_TYPE_LATEST, GONE, Metrics
 from ipal.deploy.serving.page import page
 from ipal.errors import IpalError
@@ -34,31 +32,12 @@ NO_NETWORK = {"content-security-policy": "default-src 'none'; style-src 'unsafe-
 log = logging.getLogger(__name__)
 
 
-class Refusal(Exception):  # noqa: N818
-    """A refused request, with its HTTP status."""
-
-    def __init__(self, status: HTTPStatus, sentence: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(sentence)
-        self.status, self.headers = status, dict(headers or {})
-
-    def response(self) -> JSONResponse:
-        return JSONResponse({"error": str(self)}, self.status, self.headers)
-
-
-def refusal(error: Exception) -> Refusal:
+def refused(error: Exception) -> JSONResponse:
     """The response to an error."""
-    if isinstance(error, Refusal):
-        return error
-    if isinstance(error, OverloadError):
-        headers = {"retry-after": str(math.ceil(error.retry_after))}
-        return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error), headers)
-    if isinstance(error, UnexpectedError):
-        return Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
-    if isinstance(error, MalformedError):
-        return Refusal(HTTPStatus.BAD_REQUEST, str(error))
-    if isinstance(error, TooLargeError):
-        return Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error))
-    return Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
+    if not isinstance(error, Refusal):
+        status = 400 if isinstance(error, MalformedError) else 413 if isinstance(error, TooLargeError) else 422
+        error = Refusal(status, str(error))
+    return JSONResponse({"error": str(error)}, error.status, error.headers)
 
 
 class Server:
@@ -77,7 +56,7 @@ class Server:
             await self._receive(request, body)
             answer = await self._answer(request, body, kind)
         if isinstance(answer, Exception):
-            return refusal(answer).response()
+            return refused(answer)
         self.metrics.predicted(answer.nodes, answer.rejected)
         return Response(answer.content, media_type=JSON)
 
@@ -109,7 +88,7 @@ class Server:
                     body += chunk
         except TimeoutError as error:
             sentence = f"The body did not arrive within {self.limits.seconds:g} seconds (--timeout)."
-            raise Refusal(HTTPStatus.REQUEST_TIMEOUT, sentence, {"connection": "close"}) from error
+            raise Refusal(408, sentence, {"connection": "close"}) from error
 
     async def _answer(self, request: Request, body: bytearray, kind: str) -> Reply | Exception:
         """Wait for the answer until the timeout or until the client disconnects."""
@@ -155,10 +134,10 @@ def _kind(request: Request) -> str:
     said = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if said not in KINDS:
         sentence = f"Send the graph as {JSON} or {NPZ}, and say so in the header Content-Type."
-        raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, sentence)
+        raise Refusal(415, sentence)
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         sentence = "A body is taken as it is, without Content-Encoding: an .npz file may be packed in itself."
-        raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, sentence)
+        raise Refusal(415, sentence)
     return KINDS[said]
 
 
@@ -187,30 +166,30 @@ class Guard:
                 await self._app(scope, receive, sent)
             except ClientDisconnect:
                 return
-            except Refusal as refused:
-                await refused.response()(scope, receive, sent)
+            except Refusal as error:
+                await refused(error)(scope, receive, sent)
             except asyncio.CancelledError:  # shutdown after the grace period
                 if seen.status == GONE:
-                    await refusal(OverloadError("The server is stopping.")).response()(scope, receive, sent)
+                    await refused(OverloadError("The server is stopping."))(scope, receive, sent)
             except Exception:
                 log.exception("Unexpected error")
                 if seen.status == GONE:
-                    await refusal(UnexpectedError()).response()(scope, receive, sent)
+                    await refused(UnexpectedError())(scope, receive, sent)
 
     def _check(self, scope: Scope) -> None:
         headers = dict(scope["headers"])
         if b"transfer-encoding" in headers and (b"content-length" in headers or scope["http_version"] == "1.0"):
             # Against request smuggling: a proxy may have used the other header.
             sentence = "The length of the body is said in two ways: send Content-Length or Transfer-Encoding, not both."
-            raise Refusal(HTTPStatus.BAD_REQUEST, sentence, {"connection": "close"})
+            raise Refusal(400, sentence, {"connection": "close"})
         # Against DNS rebinding by a page in a browser on this machine.
         if self._hosts is not None and b"host" in headers and _host_name(headers[b"host"]) not in self._hosts:
-            raise Refusal(HTTPStatus.BAD_REQUEST, "The header Host names another machine than this server listens on.")
+            raise Refusal(400, "The header Host names another machine than this server listens on.")
         if self._token is None or scope["path"] == OPEN_TO_ALL:
             return
         if not hmac.compare_digest(headers.get(b"authorization", b""), self._token):
             sentence = "Say who you are: the header 'Authorization: Bearer TOKEN' is missing or wrong."
-            raise Refusal(HTTPStatus.UNAUTHORIZED, sentence, {"www-authenticate": "Bearer"})
+            raise Refusal(401, sentence, {"www-authenticate": "Bearer"})
 
 
 def _host_name(header: bytes) -> str:
@@ -246,10 +225,9 @@ def make_app(
     app.add_middleware(Guard, metrics=server.metrics, token=token, hosts=hosts)
 
     @app.exception_handler(Refusal)
-    @app.exception_handler(OverloadError)
     @app.exception_handler(IpalError)
-    async def refused(_: Request, error: Exception) -> Response:
-        return refusal(error).response()
+    async def not_taken(_: Request, error: Exception) -> Response:
+        return refused(error)
 
     @app.exception_handler(HTTPException)
     async def not_here(_: Request, error: HTTPException) -> Response:
@@ -257,7 +235,7 @@ def make_app(
             404: "There is nothing here: POST /predict, GET /memory, /health, /metrics, or read /docs.",
             405: "This path takes another method: POST for /predict, GET for all others.",
         }.get(error.status_code, error.detail)
-        return Refusal(HTTPStatus(error.status_code), sentence, error.headers).response()
+        return refused(Refusal(error.status_code, sentence, error.headers))
 
     @app.post("/predict", **schema.PREDICT)
     async def predict(request: Request) -> Response:

@@ -19,12 +19,13 @@ from pydantic_core import from_json, to_json
 from ipal.data.csr import Neighbours
 from ipal.data.datasets.readers import SPARSE, csr
 from ipal.data.graph import Features, Graph, Nodes, checked_graph
-from ipal.deploy.serving.archives import read_arrays
 from ipal.deploy.serving.limits import Limits, MalformedError, TooLargeError
 from ipal.errors import DataError, did_you_mean
+from ipal.system.arrays import npz_of, read_npz
 
 JSON, NPZ = "application/json", "application/x-npz"
-OPTIONS = ("nodes", "degree", "reject", "directed", "probabilities")
+SCALARS = ("reject", "directed", "probabilities")
+OPTIONS = ("nodes", "degree", *SCALARS)
 SPARSE_KEYS = tuple(name.removeprefix("x_") for name in SPARSE)
 OF_GRAPH_FILES = ("y", "train", "forget")
 """Arrays of graph files that are ignored."""
@@ -53,12 +54,12 @@ def read_question(body: bytes | bytearray, kind: str, limits: Limits, directed: 
     """Parse a body of content type JSON or NPZ; `directed` is the default."""
     parts = _json_parts(body, limits) if kind == JSON else _npz_parts(body, limits)
     x, edges = _features(parts, limits), _edges(parts, limits)
-    graph = checked_graph(x, edges, undirected=not _flag(parts, "directed", directed))
+    graph = checked_graph(x, edges, undirected=not _flag(parts.get("directed", directed), "directed"))
     return Question(
-        graph=graph if parts.get("degree") is None else _with_degree(graph, parts["degree"]),
-        nodes=_listed(parts["nodes"], "nodes") if parts.get("nodes") is not None else None,
-        reject=_threshold(parts.get("reject")),
-        probabilities=_flag(parts, "probabilities", True),
+        graph=_with_degree(graph, parts["degree"]) if "degree" in parts else graph,
+        nodes=_listed(parts["nodes"], "nodes") if "nodes" in parts else None,
+        reject=_threshold(parts.get("reject", 0.0)),
+        probabilities=_flag(parts.get("probabilities", True), "probabilities"),
     )
 
 
@@ -82,17 +83,17 @@ def _json_parts(body: bytes | bytearray, limits: Limits) -> Parts:
         del parts["x"]
         if sorted(x) != sorted(SPARSE_KEYS):
             raise DataError(f"Sparse features x are an object with {', '.join(SPARSE_KEYS)}, no more and no less.")
-        parts |= {f"x_{name}": _list(x[name], f"x.{name}") for name in SPARSE_KEYS}
-        for name in ("x_indices", "x_indptr", "x_shape"):
-            parts[name] = _whole_numbers(parts[name], name.replace("_", "."))
-        parts["x_values"] = _numbers(parts["x_values"], "x.values")
+        for name in SPARSE_KEYS:
+            parts[f"x_{name}"] = (_numbers if name == "values" else _whole_numbers)(x[name], f"x.{name}")
     elif "x" in parts:
         parts["x"] = _table(parts["x"], limits)
     if "edge_index" in parts:
-        ends = _list(parts["edge_index"], "edge_index")
-        parts["edge_index"] = [_whole_numbers(_list(end, "edge_index"), "edge_index") for end in ends]
+        ends = [_whole_numbers(end, "edge_index") for end in _list(parts["edge_index"], "edge_index")]
+        if len(ends) != 2 or len(ends[0]) != len(ends[1]):
+            raise DataError("edge_index must be two lists of the same length: where each edge begins, where it ends.")
+        parts["edge_index"] = np.stack(ends)
     for name in {"nodes", "degree"} & parts.keys():
-        parts[name] = _whole_numbers(_list(parts[name], name), name)
+        parts[name] = _whole_numbers(parts[name], name)
     return parts
 
 
@@ -106,16 +107,16 @@ def _list(value: Any, name: str) -> list[Any]:
     return value
 
 
-def _numbers(values: list[Any], name: str) -> NDArray[np.float32]:
+def _numbers(values: Any, name: str) -> NDArray[np.float32]:
     """A list of numbers. numpy itself would also accept strings."""
     try:
-        return np.asarray(array("f", values))
+        return np.asarray(array("f", _list(values, name)))
     except (TypeError, OverflowError) as error:
         raise DataError(f"{name} must hold numbers of single precision only.") from error
 
 
-def _whole_numbers(values: list[Any], name: str) -> NDArray[np.int64]:
-    if not set(map(type, values)) <= {int}:  # bool is a subclass of int
+def _whole_numbers(values: Any, name: str) -> NDArray[np.int64]:
+    if not set(map(type, _list(values, name))) <= {int}:  # bool is a subclass of int
         raise DataError(f"{name} must hold whole numbers only.")
     try:
         return np.asarray(array("q", values), dtype=np.int64)
@@ -136,7 +137,23 @@ def _table(rows: Any, limits: Limits) -> NDArray[np.float32]:
 
 
 def _npz_parts(body: bytes | bytearray, limits: Limits) -> Parts:
-    return dict(read_arrays(body, ("x", "edge_index", *SPARSE, *OPTIONS), OF_GRAPH_FILES, limits.bytes))
+    """The arrays of an .npz file; sizes are checked before anything is unpacked."""
+    wanted = ("x", "edge_index", *SPARSE, *OPTIONS)
+
+    def is_wanted(name: str) -> bool:
+        if name not in (*wanted, *OF_GRAPH_FILES):
+            raise DataError(f"The array '{name[:40]}' is not known.{did_you_mean(name[:40], wanted)}")
+        return name in wanted
+
+    def allow(_: int, unpacked: int) -> None:
+        if unpacked > limits.bytes:
+            raise TooLargeError(
+                f"The arrays take {unpacked} bytes when unpacked; at most {limits.bytes} are taken (--max-bytes)."
+            )
+
+    unreadable = "The body is no readable .npz file: it is damaged, cut short or something else."
+    arrays = read_npz(npz_of(body), is_wanted, allow, unreadable)
+    return {name: values.item() if name in SCALARS and values.ndim == 0 else values for name, values in arrays.items()}
 
 
 def _features(parts: Parts, limits: Limits) -> Features:
@@ -173,15 +190,10 @@ def _check_nodes(n: int, limits: Limits) -> None:
 def _edges(parts: Parts, limits: Limits) -> NDArray[np.generic]:
     if "edge_index" not in parts:
         raise DataError("edge_index is missing: [[], []] where there are no edges.")
-    ends = parts["edge_index"]
-    if not isinstance(ends, np.ndarray):
-        if len(ends) != 2 or len(ends[0]) != len(ends[1]):
-            raise DataError("edge_index must be two lists of the same length: where each edge begins, where it ends.")
-        ends = np.stack(ends)
+    ends: NDArray[np.generic] = parts["edge_index"]
     if ends.ndim == 2 and ends.shape[1] > limits.edges:
         raise TooLargeError(f"The graph has {ends.shape[1]} edges; at most {limits.edges} are taken (--max-edges).")
-    found: NDArray[np.generic] = ends
-    return found
+    return ends
 
 
 def _with_degree(graph: Graph, degree: NDArray[Any]) -> Graph:
@@ -206,20 +218,15 @@ def _listed(values: NDArray[Any], name: str) -> NDArray[np.int64]:
 
 
 def _threshold(value: Any) -> float:
-    if value is None:
-        return 0.0
-    single = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
-    if isinstance(single, bool) or not isinstance(single, int | float) or not 0 <= single <= 1:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise DataError("reject must be a probability, a number of 0 to 1.")
-    return float(single)
+    return float(value)
 
 
-def _flag(parts: Parts, name: str, default: bool) -> bool:
-    value = parts.get(name, default)
-    single = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
-    if not isinstance(single, bool):
+def _flag(value: Any, name: str) -> bool:
+    if not isinstance(value, bool):
         raise DataError(f"{name} must be true or false.")
-    return single
+    return value
 
 
 def npz_body(graph: Graph, nodes: Iterable[int] | None = None, **options: Any) -> bytes:

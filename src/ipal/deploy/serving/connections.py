@@ -180,9 +180,6 @@ def connection_class(limits: Limits, count_malformed: Callable[[], None]) -> "ty
                 return
             if self._deadline is not None:
                 self._deadline.cancel()
-            self._deadline = asyncio.get_running_loop().call_later(seconds, self._cut_off)
-
-        def _cut_off(self, *_: Any) -> None:
-            self._transport.abort()
+            self._deadline = asyncio.get_running_loop().call_later(seconds, self._transport.abort)
 
     return Connection

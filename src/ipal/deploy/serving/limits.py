@@ -1,10 +1,12 @@
 """Limits of a request, and the errors beyond them."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ipal.system.arrays import MalformedError, TooLargeError
 
-__all__ = ["Limits", "MalformedError", "OverloadError", "TooLargeError", "UnexpectedError"]
+__all__ = ["Limits", "MalformedError", "OverloadError", "Refusal", "TooLargeError", "UnexpectedError"]
 
 
 @dataclass(frozen=True)
@@ -27,17 +29,23 @@ class Limits:
         return 4 * self.bytes
 
 
-class UnexpectedError(Exception):
+class Refusal(Exception):  # noqa: N818
+    """A refused request, with its HTTP status."""
+
+    def __init__(self, status: int, sentence: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(sentence)
+        self.status, self.headers = status, dict(headers or {})
+
+
+class UnexpectedError(Refusal):
     """A bug in this program."""
 
     def __init__(self) -> None:
-        super().__init__("Something went wrong here, and it is not your fault: the server's log says what.")
+        super().__init__(500, "Something went wrong here, and it is not your fault: the server's log says what.")
 
 
-class OverloadError(Exception):
-    """The server is overloaded."""
+class OverloadError(Refusal):
+    """The server is overloaded; in so many seconds it may be better."""
 
     def __init__(self, message: str, retry_after: float = 1.0) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
-        """Seconds for the Retry-After header."""
+        super().__init__(503, message, {"retry-after": str(math.ceil(retry_after))})

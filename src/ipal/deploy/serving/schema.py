@@ -62,113 +62,78 @@ def about(facts: dict[str, Any]) -> str:
     )
 
 
-_NUMBERS = {"type": "array", "items": {"type": "integer"}}
-_GRAPH: dict[str, Any] = {
-    "type": "object",
-    "required": ["x", "edge_index"],
-    "additionalProperties": False,
-    "properties": {
-        "x": {
-            "description": "Features, one list per node; or a sparse CSR table.",
-            "oneOf": [
-                {"type": "array", "items": {"type": "array", "items": {"type": "number"}}},
-                {
-                    "type": "object",
-                    "required": ["indices", "indptr", "values", "shape"],
-                    "additionalProperties": False,
-                    "properties": {
-                        "indices": _NUMBERS,
-                        "indptr": _NUMBERS,
-                        "values": {"type": "array", "items": {"type": "number"}},
-                        "shape": _NUMBERS,
-                    },
-                },
-            ],
-        },
-        "edge_index": {
-            "description": "Where each edge begins, and where it ends; [[], []] for none.",
-            "type": "array",
-            "minItems": 2,
-            "maxItems": 2,
-            "items": _NUMBERS,
-        },
-        "nodes": {**_NUMBERS, "description": "The nodes in question, each once; all where it is missing."},
-        "degree": {
-            **_NUMBERS,
-            "description": "How many nodes point to each node in the whole graph; as many as here where it is missing.",
-        },
-        "reject": {
-            "type": "number",
-            "minimum": 0,
-            "maximum": 1,
-            "default": 0,
-            "description": "A node whose largest probability is below this is none of the known classes.",
-        },
-        "directed": {
-            "type": "boolean",
-            "description": "Whether edges lead one way only, or count both ways; as /memory says where it is missing.",
-        },
-        "probabilities": {
-            "type": "boolean",
-            "default": True,
-            "description": "Whether the answer holds the probabilities of all classes.",
-        },
-    },
-}
+class Question(BaseModel, extra="forbid"):
+    """A graph, and what to predict of it."""
+
+    x: list[list[float]] | dict[str, list[float]] = Field(
+        description="Features, one list per node; or a sparse CSR table: object of indices, indptr, values and shape."
+    )
+    edge_index: list[list[int]] = Field(
+        min_length=2,
+        max_length=2,
+        description="Where each edge begins, and where it ends; [[], []] for none.",
+    )
+    nodes: list[int] | None = Field(
+        default=None, description="The nodes in question, each once; all where it is missing."
+    )
+    degree: list[int] | None = Field(
+        default=None,
+        description="How many nodes point to each node in the whole graph; as many as here where it is missing.",
+    )
+    reject: float = Field(
+        default=0,
+        ge=0,
+        le=1,
+        description="A node whose largest probability is below this is none of the known classes.",
+    )
+    directed: bool | None = Field(
+        default=None,
+        description="Whether edges lead one way only, or count both ways; as /memory says where it is missing.",
+    )
+    probabilities: bool = Field(default=True, description="Whether the answer holds the probabilities of all classes.")
+
+
 _FILE = {
     "type": "string",
     "format": "binary",
     "description": "An .npz file of plain arrays with the same names; sparse features are x_indices, x_indptr, "
     "x_values and x_shape. A graph file of 'ipal run' will do: its labels are not looked at.",
 }
-_BODY = {
-    "required": True,
-    "content": {JSON: {"schema": _GRAPH}, NPZ: {"schema": _FILE}, "application/octet-stream": {"schema": _FILE}},
+_BODY = {JSON: Question.model_json_schema(), NPZ: _FILE, "application/octet-stream": _FILE}
+_REASONS = {
+    400: "What was sent cannot be read: no JSON, no .npz file, no HTTP, or a Host that is not this machine.",
+    401: "A token is needed, or the one that was sent is wrong.",
+    408: "The body did not arrive in time.",
+    413: "More was sent than the server takes.",
+    415: "Content-Type says neither JSON nor .npz, or there is a Content-Encoding.",
+    422: "What was sent can be read, but is no graph for this model.",
+    503: "Overload: too much is going on, or the answer took too long. Retry-After says when to try again.",
 }
 
 
-def _refused(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    reasons = {
-        400: "What was sent cannot be read: no JSON, no .npz file, no HTTP, or a Host that is not this machine.",
-        401: "A token is needed, or the one that was sent is wrong.",
-        408: "The body did not arrive in time.",
-        413: "More was sent than the server takes.",
-        415: "Content-Type says neither JSON nor .npz, or there is a Content-Encoding.",
-        422: "What was sent can be read, but is no graph for this model.",
-        503: "Overload: too much is going on, or the answer took too long. Retry-After says when to try again.",
+def _route(summary: str, answer: dict[str, Any], *refused: int) -> dict[str, Any]:
+    """The options of a route that answers so, or refuses with one of these statuses or 503."""
+    responses = {
+        200: answer,
+        **{status: {"model": Error, "description": _REASONS[status]} for status in (*refused, 503)},
     }
-    found: dict[int | str, dict[str, Any]] = {
-        status: {"model": Error, "description": reasons[status]} for status in statuses
-    }
-    if 503 in found:
-        found[503]["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
-    return found
+    responses[503]["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
+    return {"summary": summary, "response_model": None, "responses": responses}
 
 
-PREDICT: dict[str, Any] = {
-    "summary": "Predict nodes of a graph",
-    "response_model": None,
-    "responses": {
-        200: {"model": Answer, "description": "Predictions."},
-        **_refused(400, 401, 408, 413, 415, 422, 503),
-    },
-    "openapi_extra": {"requestBody": _BODY},
-}
-MEMORY: dict[str, Any] = {
-    "summary": "What the model is, takes and keeps",
-    "response_model": None,
-    "responses": {200: {"model": Memory, "description": "The model."}, **_refused(400, 401, 503)},
-}
-HEALTH: dict[str, Any] = {
-    "summary": "Whether the server is up; needs no token",
-    "response_model": None,
-    "responses": {200: {"model": Health, "description": "It is."}, **_refused(400, 503)},
-}
-METRICS: dict[str, Any] = {
-    "summary": "Numbers for Prometheus",
-    "response_model": None,
-    "responses": {
-        200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Counters, as text."},
-        **_refused(400, 401, 503),
+PREDICT = {
+    **_route(
+        "Predict nodes of a graph", {"model": Answer, "description": "Predictions."}, 400, 401, 408, 413, 415, 422
+    ),
+    "openapi_extra": {
+        "requestBody": {"required": True, "content": {kind: {"schema": schema} for kind, schema in _BODY.items()}}
     },
 }
+MEMORY = _route("What the model is, takes and keeps", {"model": Memory, "description": "The model."}, 400, 401)
+HEALTH = _route("Whether the server is up; needs no token", {"model": Health, "description": "It is."}, 400)
+METRICS = _route(
+    "Numbers for Prometheus",
+    {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Counters, as text."},
+    400,
+    401,
+)
