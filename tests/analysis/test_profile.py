@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from ipal.analysis.profile import HostPeak, profile, summary
+from ipal.analysis.profile import profile, summary
 from ipal.config import run_config
 from ipal.learners import METHODS
 from ipal.report.profile import all_of_it, background, lines, notes, task_columns
+from ipal.runs.environment import PeakMemory
 from ipal.runs.runner import Silent
 from ipal.system.tracing import Lap
 from tests.support import Command, Watcher, complaint
@@ -80,15 +81,15 @@ def test_operators_of_a_graph_are_a_part() -> None:
 
 
 def test_memory_is_that_of_the_part() -> None:
-    peak = HostPeak()
-    peak()
-    before = peak()
+    peak = PeakMemory()
+    before = peak.bytes()
     block = bytearray(200_000_000)
     block[::4096] = bytes(len(block[::4096]))
     del block
-    after = peak()
+    after = peak.bytes()
     assert after - before > 150_000_000
-    assert after - peak() > 150_000_000, "asked again, it has begun anew"
+    peak.reset()
+    assert after - peak.bytes() > 150_000_000, "it begins anew"
 
 
 def test_nothing_of_the_run_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

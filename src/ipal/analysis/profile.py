@@ -5,12 +5,10 @@ when the GPU has finished it, and CUDA graphs, which have no parts, are not used
 whose time can be measured for comparison.
 """
 
-import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -174,41 +172,21 @@ class _Laps:
 
 
 def _recorder_on(device: torch.device) -> Recorder:
-    gauges: dict[str, Gauge] = {"host": HostPeak()}
+    host = PeakMemory()
+
+    def host_peak() -> int:
+        peak = host.bytes()
+        host.reset()
+        return peak
+
+    gauges: dict[str, Gauge] = {"host": host_peak}
     if device.type != "cuda":
         return Recorder(gauges)
 
-    def highest() -> int:
+    def device_peak() -> int:
         peak: int = torch.cuda.memory_stats_as_nested_dict(device)["allocated_bytes"]["all"]["peak"]
         torch.cuda.reset_peak_memory_stats(device)
         return peak
 
-    def settle() -> None:
-        torch.cuda.current_stream(device).synchronize()
-
     torch.cuda.init()  # type: ignore[no-untyped-call]
-    return Recorder({**gauges, "device": highest}, settle)
-
-
-class HostPeak:
-    """Peak memory of this process since the last call.
-
-    Called often, so files are kept open. Without Linux's files, it is the peak of the whole process.
-    """
-
-    def __init__(self) -> None:
-        self._files: tuple[int, int] | None = None
-        with suppress(OSError):
-            self._files = os.open("/proc/self/clear_refs", os.O_WRONLY), os.open("/proc/self/status", os.O_RDONLY)
-
-    def __call__(self) -> int:
-        if self._files is None:
-            return PeakMemory().bytes()
-        forget, status = self._files
-        _, found, rest = os.pread(status, 8192, 0).partition(b"VmHWM:")
-        os.write(forget, b"5")
-        return int(rest.split(maxsplit=1)[0]) * 1024 if found else 0
-
-    def __del__(self) -> None:
-        for file in self._files or ():
-            os.close(file)
+    return Recorder({**gauges, "device": device_peak}, lambda: torch.cuda.current_stream(device).synchronize())

@@ -10,13 +10,6 @@ from ipal.errors import StoreError
 from ipal.runs.run_folder import RunStore
 
 
-class Estimate(NamedTuple):
-    """Seconds, and the number of finished runs behind them."""
-
-    seconds: float
-    runs: int
-
-
 class _Finished(NamedTuple):
     """Times of a finished run, in seconds."""
 
@@ -41,21 +34,19 @@ class Stopwatch:
                 continue
             try:
                 config, timing = folder.config(), folder.result()["timing"]
-                evaluation = float(timing["evaluation_seconds"])
-                learning = float(timing["total_seconds"]) - evaluation
-            except (StoreError, KeyError):  # a damaged run has no time
+            except StoreError:  # a damaged run has no time
                 continue
-            self._finished[_alike(config)].append(_Finished(config, learning, evaluation))
+            evaluation = timing["evaluation_seconds"]
+            run = _Finished(config, timing["total_seconds"] - evaluation, evaluation)
+            self._finished[_alike(config)].append(run)
 
-    def estimate(self, config: RunConfig) -> Estimate | None:
-        """The median of the runs of the same method on the same graph, with the same network, batches and device.
+    def estimate(self, config: RunConfig) -> float | None:
+        """Seconds: the median of the runs of the same method on the same graph, with the same network, batches, device.
 
         None where there is no such run: methods differ by more than a factor of a hundred.
         """
         known = self._finished.get(_alike(config))
-        if not known:
-            return None
-        return Estimate(statistics.median(run.scaled_to(config) for run in known), len(known))
+        return statistics.median(run.scaled_to(config) for run in known) if known else None
 
 
 def _alike(config: RunConfig) -> Hashable:

@@ -148,7 +148,7 @@ def _show_plan(suite: "Suite", store: RunStore, jobs: int | None) -> None:
         for row in bench.rows:
             mine = [left[run] for run in sorted(row.runs & left.keys())]
             counts = (len(row.points), len(bench.seeds), len(row.runs), len(row.runs) - len(mine))
-            known = [estimate.seconds for estimate in mine if estimate]
+            known = [seconds for seconds in mine if seconds is not None]
             time = _duration(sum(known)) if len(known) == len(mine) else "unknown"
             table.add_row(row.entry.label, row.entry.method, *map(str, counts), time)
             if len(known) < len(mine):
@@ -156,7 +156,7 @@ def _show_plan(suite: "Suite", store: RunStore, jobs: int | None) -> None:
         render.out.print(table)
     for what in unknown:
         render.say(f"No estimate: there is no similar finished run of {what}.")
-    known = [estimate.seconds for estimate in left.values() if estimate]
+    known = [seconds for seconds in left.values() if seconds is not None]
     most = max(sum(known) / size, max(known, default=0.0))
     time = f"about {_duration(most)} on this machine"
     if unknown:

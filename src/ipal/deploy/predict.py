@@ -7,7 +7,7 @@ in-degrees in the whole graph: nodes at the border of a subgraph have lost neigh
 
 import csv
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,8 +28,6 @@ if TYPE_CHECKING:  # for annotations only: importing it takes seconds
     from torch_geometric.data import Data
 
 __all__ = ["Neighbourhood", "Predictions", "neighbourhood", "predict", "write_csv"]
-
-ROWS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,34 +162,17 @@ def _pointing_to(neighbours: Neighbours, nodes: Nodes) -> NDArray[np.int32]:
 def write_csv(predictions: Predictions, path: Path) -> None:
     """Write a CSV file: node, predicted (empty if rejected), confidence, rejected, and `p(CLASS)` for every class.
 
-    Written in blocks of rows, atomically.
+    Written row by row, atomically.
     """
+    found = predictions
     with written_whole(path) as file:
-        for text in _table(predictions):
-            file.write(text.encode())
-
-
-def _table(predictions: Predictions) -> Iterator[str]:
-    header = ["node", "predicted", "confidence", "rejected", *(f"p({name})" for name in predictions.classes.tolist())]
-    yield _lines([header])
-    nodes, rejected = predictions.nodes.tolist(), predictions.rejected.tolist()
-    labels, confidence = predictions.labels, predictions.confidence.tolist()
-    for begin in range(0, len(nodes), ROWS_AT_ONCE):
-        some = slice(begin, begin + ROWS_AT_ONCE)
-        yield _lines(
-            [node, label, f"{sure:.6g}", "true" if out else "false", *(f"{p:.6g}" for p in row)]
-            for node, label, sure, out, row in zip(
-                nodes[some],
-                labels[some],
-                confidence[some],
-                rejected[some],
-                predictions.probabilities[some].tolist(),
-                strict=True,
-            )
+        text = io.TextIOWrapper(file, "utf-8", newline="")
+        table = csv.writer(text, lineterminator="\n")
+        table.writerow(
+            ["node", "predicted", "confidence", "rejected", *(f"p({name})" for name in found.classes.tolist())]
         )
-
-
-def _lines(rows: Iterable[list[Any]]) -> str:
-    table = io.StringIO()
-    csv.writer(table, lineterminator="\n").writerows(rows)
-    return table.getvalue()
+        columns = found.nodes.tolist(), found.labels, found.confidence.tolist(), found.rejected.tolist()
+        for node, label, sure, out, row in zip(*columns, found.probabilities, strict=True):
+            numbers = [f"{p:.6g}" for p in row.tolist()]
+            table.writerow([node, label, f"{sure:.6g}", "true" if out else "false", *numbers])
+        text.detach()  # flushed; the file is closed by its owner

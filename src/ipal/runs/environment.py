@@ -35,26 +35,37 @@ def environment(config: RunConfig, command: list[str], processes: int = 1) -> di
 
 
 class PeakMemory:
-    """Peak memory of this process since the object was made (if Linux lets the peak be reset)."""
+    """Peak memory of this process since the object was made or `reset` (if Linux lets the peak be reset).
+
+    Otherwise the peak of the whole process, which is never too small. A profile reads it often: files stay open.
+    """
 
     def __init__(self) -> None:
-        # Otherwise the peak of the whole process, which is never too small.
-        with suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5")
+        self._files: dict[str, int] = {}
+        for name, access in (("status", os.O_RDONLY), ("clear_refs", os.O_WRONLY)):
+            with suppress(OSError):
+                self._files[name] = os.open(f"/proc/self/{name}", access)
+        self.reset()
+
+    def reset(self) -> None:
+        with suppress(OSError, KeyError):
+            os.write(self._files["clear_refs"], b"5")
 
     def bytes(self) -> int:
-        try:
-            for line in Path("/proc/self/status").read_text().splitlines():
-                if line.startswith("VmHWM:"):
-                    return int(line.split()[1]) * 1024
-        except OSError:
-            pass
+        with suppress(OSError, KeyError):
+            _, found, rest = os.pread(self._files["status"], 8192, 0).partition(b"VmHWM:")
+            if found:
+                return int(rest.split(maxsplit=1)[0]) * 1024
         try:
             import resource
         except ImportError:  # Windows
             return 0
         unit = 1 if platform.system() == "Darwin" else 1024
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+    def __del__(self) -> None:
+        for file in self._files.values():
+            os.close(file)
 
 
 def _git_commit() -> str | None:

@@ -61,9 +61,9 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[BinaryIO]:
+def written_whole(path: Path, ending: str = "") -> Iterator[BinaryIO]:
     """A temporary file to write to, flushed to disk and renamed on success."""
-    with aside(path) as temporary:
+    with aside(path, ending) as temporary:
         with open(temporary, "wb") as file:
             yield file
             file.flush()

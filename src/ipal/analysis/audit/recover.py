@@ -42,23 +42,27 @@ def from_matrix(kept: Remembered, known: Known, seed: int = 0) -> dict[str, Any]
     """What the second-moment matrix of a class reveals: membership in its span, and the rows themselves."""
     assert kept.second is not None
     width, count = kept.mean.shape[0], kept.count
-    if count is None or count >= width:
-        return {"skipped": f"{count} nodes are not fewer than the width {width}: every row lies in the matrix's span"}
-    if _work_of_span(count, width) > MOST_WORK:
-        return {"skipped": f"{count} nodes at width {width} would take too long"}
+    if (why := _not_tested(count, width)) or count is None:
+        return {"skipped": why}
     directions, sizes = factored(kept.second(), count, seed)
     return {"span": span_test(directions, known), "rows": _rows(directions, sizes, count, known, seed)}
 
 
 def from_shared_matrix(matrix: Tensor, count: int, known: Known, seed: int = 0) -> dict[str, Any]:
     """What one matrix of all classes reveals: membership in its span."""
-    width = matrix.shape[0]
-    if count >= width:
-        return {"skipped": f"{count} nodes are not fewer than the width {width}: every row lies in the matrix's span"}
-    if _work_of_span(count, width) > MOST_WORK:
-        return {"skipped": f"{count} nodes at width {width} would take too long"}
+    if why := _not_tested(count, matrix.shape[0]):
+        return {"skipped": why}
     directions, _ = factored(matrix, count, seed)
     return {"span": span_test(directions, known)}
+
+
+def _not_tested(count: int | None, width: int) -> str | None:
+    """Why membership in the span of so many nodes' matrix is not tested; None where it is."""
+    if count is None or count >= width:
+        return f"{count} nodes are not fewer than the width {width}: every row lies in the matrix's span"
+    if 2 * count * width * width + 4 * count * count * width > MOST_WORK:
+        return f"{count} nodes at width {width} would take too long"
+    return None
 
 
 def factored(matrix: Tensor, rank: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -122,10 +126,6 @@ def _rows(directions: Tensor, sizes: Tensor, n: int, known: Known, seed: int) ->
         "same_class_mean_cosine": _mean(untaught),
         "others_mean_cosine": _mean(others),
     }
-
-
-def _work_of_span(count: int, width: int) -> float:
-    return float(2 * count * width * width + 4 * count * count * width)
 
 
 def _inside(rows: Tensor, directions: Tensor) -> Tensor:

@@ -51,20 +51,14 @@ def stored_rows(
     values = np.diff(rows.indptr) if isinstance(rows, sp.csr_array) else np.count_nonzero(rows, axis=1)
     telling = np.flatnonzero(values >= ENOUGH_VALUES)
     arrays = {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
-    nodes: set[int] = set()
-    where: set[str] = set()
     known = _Directions(rows, telling, seed)
     more = {name: tensor.detach().cpu().numpy() for name, tensor in (derived or {}).items()}
-    for name, table in _tables(arrays | more, rows.shape[1]):
-        here = known.found_in(table)
-        nodes |= here
-        where |= {name} if here else set()
+    found = [(name, known.found_in(table)) for name, table in _tables(arrays | more, rows.shape[1])]
     sample = np.random.default_rng(seed).permutation(telling)[:everywhere].tolist()
     sought = {node: _dense(rows, node) for node in sample}
-    for name, array in arrays.items():
-        here = _standing_in(sought, array.reshape(-1))
-        nodes |= here
-        where |= {name} if here else set()
+    found += [(name, _standing_in(sought, array.reshape(-1))) for name, array in arrays.items()]
+    nodes = set[int]().union(*(here for _, here in found))
+    where = {name for name, here in found if here}
     return Found(len(telling), rows.shape[0] - len(telling), len(sample), nodes, where)
 
 

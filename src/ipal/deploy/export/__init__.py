@@ -6,7 +6,6 @@ check.py        whether the file and the model agree
 """
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from ipal.deploy.export.inference import answer
 from ipal.deploy.export.program import OPSET, Program
 from ipal.errors import CapacityError, ConfigError
 from ipal.learners import Learner
-from ipal.system.files import aside
+from ipal.system.files import written_whole
 from ipal.system.optional import need_extra
 
 __all__ = ["GRAPHS", "TOLERANCE", "Exported", "Parity", "export_onnx", "onnx_model"]
@@ -46,14 +45,11 @@ def export_onnx(learner: Learner, path: str | Path, *, graphs: int = GRAPHS) -> 
     """Write a learner to an ONNX file, once it gave the learner's own numbers on so many random graphs."""
     target = Path(path)
     content = onnx_model(learner)
-    # Checked as it lies on the disk; nobody finds it under its name before.
-    with aside(target, ".onnx") as temporary:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        parity = check(learner, temporary, graphs)
-        os.replace(temporary, target)
+    with written_whole(target, ".onnx") as file:
+        file.write(content)
+        file.flush()
+        # Checked as it lies on the disk; nobody finds it under its name before.
+        parity = check(learner, Path(file.name), graphs)
     classes = len(learner.labels_)
     return Exported(
         path=target,

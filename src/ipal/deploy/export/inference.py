@@ -4,7 +4,7 @@ Whether it says the same as the learner's own `scores` and `probabilities` is ch
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import cast
 
 from torch import Tensor
 
@@ -16,24 +16,14 @@ from ipal.learners.trained import TrainedLearner
 from ipal.nn.encoders import Encoder
 
 
-class Answer(NamedTuple):
-    """What comes out for every node: one number a class, in the order of `classes_`."""
-
-    scores: Rows
-    probabilities: Rows
-
-
-def answer(learner: Learner, nodes: Rows) -> Answer:
-    """What a learner says about nodes, from their features on."""
-    rows = _encoded(learner.encoder_, nodes) if isinstance(learner, TrainedLearner) else nodes
-    return Answer(*learner.exported(rows))
-
-
-def _encoded(encoder: Encoder, nodes: Rows) -> Rows:
-    """Embeddings, by the encoder's own layers."""
-    for number, parameters in enumerate(encoder.layers()):
-        nodes = cast(Rows, encoder.computed(number, RowsInput(nodes), parameters))
-    return nodes
+def answer(learner: Learner, rows: Rows) -> tuple[Rows, Rows]:
+    """Scores and probabilities of nodes, from their features on: one number a class, in the order of `classes_`."""
+    if isinstance(learner, TrainedLearner):
+        encoder: Encoder = learner.encoder_
+        for number, parameters in enumerate(encoder.layers()):
+            rows = cast(Rows, encoder.computed(number, RowsInput(rows), parameters))
+    scores, probabilities = learner.exported(rows)
+    return scores, probabilities
 
 
 @dataclass(frozen=True)
