@@ -103,6 +103,13 @@ def test_a_covariance_is_counted(large: datasets.Dataset) -> None:
     assert all(way.bytes > memory_plan.BASE + 4 * 9000**2 for way in memory_plan.ways(config))
 
 
+@pytest.mark.parametrize("kind", ["sage", "gin", "skip"])
+def test_raw_features_beside_those_of_neighbours_are_counted(large: datasets.Dataset, kind: str) -> None:
+    both, plain = (resolved(large, encoder={"kind": name}) for name in (kind, "gcn"))
+    task, _ = memory_plan.task_extents(large.graph, plain.stream)
+    assert memory_plan.ways(both)[0].bytes - memory_plan.ways(plain)[0].bytes >= task.dense > 0
+
+
 def test_the_largest_task_is_the_one_with_most_edges(large: datasets.Dataset) -> None:
     stream = resolved(large).stream
     sizes = [(task.graph.num_nodes, task.graph.num_edges) for task in map(stream.task, range(len(stream)))]

@@ -9,7 +9,7 @@ Three ways to learn a stream, from the fastest to the smallest:
 Estimates cover what grows with the graph; docs/performance.md compares some with measurements.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,6 +22,7 @@ from ipal.errors import CapacityError, shortened
 from ipal.learners.trained import TrainedLearner
 from ipal.learners.values import Extents
 from ipal.nn.embed import operators_bytes
+from ipal.nn.encoders import ENCODERS
 from ipal.runs.resolved import Resolved
 from ipal.system.memory_budget import Budget
 
@@ -77,6 +78,8 @@ def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
             )
         )
         return [Way("full", config, kept + at_once, Budget()), chunked(config, kept + in_pieces)]
+    if "own" in ENCODERS.find(config.encoder.kind).needs:  # raw features are kept beside those of neighbours
+        task, tested, together = (replace(one, operators=one.operators + one.dense) for one in (task, tested, together))
     hidden = 4 * (config.encoder.hidden + config.encoder.width)
     weights = 20 * graph.num_features * config.encoder.hidden
     evaluated = kept + weights + 3 * tested.nodes * hidden

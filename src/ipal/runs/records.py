@@ -149,7 +149,7 @@ class Confusion(Record):
         )
 
 
-class Whereabouts(Record):
+class ClassShift(Record):
     """How far one class has moved, in units of its own spread when it was learned."""
 
     shift: float | None
@@ -160,7 +160,7 @@ class Drift(Record):
     """drift.json."""
 
     unit: str
-    after_task: list[dict[str, Whereabouts]]
+    after_task: list[dict[str, ClassShift]]
 
 
 class Environment(Record):

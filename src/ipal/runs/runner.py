@@ -35,7 +35,6 @@ from ipal.runs.memory_plan import explained, is_out_of_memory
 from ipal.runs.progress import Progress
 from ipal.runs.resolved import Resolved, resolve
 from ipal.runs.run_folder import RunFolder
-from ipal.system.tracing import spanned
 
 __all__ = ["Observer", "Resolved", "Silent", "resolve", "run", "run_by_epochs"]
 
@@ -183,8 +182,13 @@ class _Watch:
         self.look()
         if not self.learner.runtime_.team.is_main:
             return
-        with self.cadence.paid():
-            _checkpoint(self.learner, self.progress, self.folder, self.memory)
+        with self.cadence.paid(), self.learner.tracer.span("checkpoint"):
+            self.progress.peak_memory_bytes = max(self.progress.peak_memory_bytes, self.memory.bytes())
+            learned, come = self.learner.state(), self.progress.state()
+            if not_finite(learned.tensors):
+                return  # the last good one is kept: the next loss, or the end of the task, says what is wrong
+            facts = {"learner": learned.facts, "progress": come.facts}
+            State({**learned.tensors, **come.tensors}, facts).save(self.folder.checkpoint)
 
 
 def _learn_task(stream: Stream, index: int, watch: _Watch, accuracy: str) -> Generator[None, None, None]:
@@ -221,16 +225,6 @@ def _learn_task(stream: Stream, index: int, watch: _Watch, accuracy: str) -> Gen
     if learner.runtime_.team.is_main:
         watch.folder.log(f"learned task {index}: test accuracy {', '.join(f'{score:.2f}' for score in row.test)}")
     watch.observer.task(index, row)
-
-
-@spanned("checkpoint")
-def _checkpoint(learner: Learner, progress: Progress, folder: RunFolder, memory: PeakMemory) -> None:
-    progress.peak_memory_bytes = max(progress.peak_memory_bytes, memory.bytes())
-    learned, come = learner.state(), progress.state()
-    if not_finite(learned.tensors):
-        return  # the last good one is kept: the next loss, or the end of the task, says what is wrong
-    facts = {"learner": learned.facts, "progress": come.facts}
-    State({**learned.tensors, **come.tensors}, facts).save(folder.checkpoint)
 
 
 def _restore(learner: Learner, state: State, folder: RunFolder, tasks: int) -> Progress:

@@ -111,21 +111,15 @@ def sweep(folder: Path, target: str | None = None, *, older_than: float = 0.0) -
 
 
 def _is_left_over(path: Path, older_than: float) -> bool:
-    try:
+    with suppress(OSError):  # gone already, not ours, or being written
         age = time.time() - path.lstat().st_mtime
         if path.is_symlink() or age < (older_than if fcntl else DAY):
             return False
-        handle = os.open(path, os.O_RDONLY)
-    except OSError:  # gone already, or not ours
-        return False
-    try:
-        if fcntl:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # it is being written
-        return False
-    finally:
-        os.close(handle)
-    return True
+        with _opened(path) as handle:
+            if fcntl:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+    return False
 
 
 @contextmanager
@@ -134,11 +128,18 @@ def _held(path: Path) -> Iterator[None]:
     if not fcntl:
         yield
         return
-    handle = os.open(path, os.O_RDONLY)
-    try:
+    with _opened(path) as handle:
         with suppress(OSError):  # without locks in the file system, nothing is removed either
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """The handle of a file or folder."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        yield handle
     finally:
         os.close(handle)
 
@@ -202,13 +203,5 @@ def explain_write_failure(path: Path, error: OSError) -> StoreError:
 
 def _flush_folder(folder: Path) -> None:
     """Flush the folder, so that the rename survives a power failure."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
+    with suppress(OSError), _opened(folder) as handle:
         os.fsync(handle)
-    except OSError:
-        pass
-    finally:
-        os.close(handle)

@@ -98,6 +98,14 @@ class Lap:
         return self.recording + sum(account.nanoseconds for account in self.parts.values())
 
 
+class _Thread(threading.local):
+    """Of each thread: its open spans, and until when its time is booked."""
+
+    def __init__(self) -> None:
+        self.open: list[Path] = []
+        self.booked = 0
+
+
 class Recorder(Tracer):
     """Records time and peaks of gauges by span, lap by lap, for the thread that started it."""
 
@@ -106,10 +114,9 @@ class Recorder(Tracer):
         self.laps = [Lap()]
         self._gauges = gauges or {}
         self._settle = settle
-        self._thread = threading.get_ident()
-        self._open: list[Path] = []
-        self._since = 0
-        self._elsewhere = threading.local()
+        self._main: int | None = None
+        """The thread that listens."""
+        self._thread = _Thread()
 
     @contextmanager
     def listening(self) -> Iterator["Recorder"]:
@@ -118,12 +125,12 @@ class Recorder(Tracer):
             raise RuntimeError("This recorder is listening already.")
         for gauge in self._gauges.values():
             gauge()
-        self._thread, self._open, self._since = threading.get_ident(), [()], perf_counter_ns()
+        self._main, self._thread.open, self._thread.booked = threading.get_ident(), [()], perf_counter_ns()
         try:
             yield self
         finally:
             self._book()
-            self._open = []
+            self._main, self._thread.open = None, []
 
     def next_lap(self) -> None:
         """Begin a new lap; open spans stay open."""
@@ -132,51 +139,40 @@ class Recorder(Tracer):
 
     @property
     def listens(self) -> bool:
-        return bool(self._open)
+        return self._main is not None
 
     def span(self, name: str) -> AbstractContextManager[None]:
-        if not self._open:
-            return _SILENCE
-        return self._here(name) if threading.get_ident() == self._thread else self._in_background(name)
+        return self._recorded(name) if self.listens else _SILENCE
 
     @contextmanager
-    def _here(self, name: str) -> Iterator[None]:
-        depth = len(self._open)
+    def _recorded(self, name: str) -> Iterator[None]:
+        spans = self._thread.open
+        depth = len(spans)
         self._book()
-        self._open.append((*self._open[-1], name) if self._open else (name,))
-        self.laps[-1].parts[self._open[-1]].times += 1
+        spans.append((*spans[-1], name) if spans else (name,))
+        self._ledger[spans[-1]].times += 1
         try:
             yield
         finally:
             self._book()
-            del self._open[depth:]  # also inner spans that were left open
+            del spans[depth:]  # also inner spans that were left open
+
+    @property
+    def _ledger(self) -> Ledger:
+        lap = self.laps[-1]
+        return lap.parts if threading.get_ident() == self._main else lap.background
 
     def _book(self) -> None:
-        """Add the time since the last call to the innermost span."""
-        if not self._open:
-            return
-        if self._settle:
+        """Add the time since the last call to this thread's innermost span."""
+        here = threading.get_ident() == self._main
+        if here and self._settle:
             self._settle()
         now = perf_counter_ns()
-        lap = self.laps[-1]
-        account = lap.parts[self._open[-1]]
-        account.nanoseconds += now - self._since
-        for name, gauge in self._gauges.items():
-            account.peaks[name] = max(gauge(), account.peaks.get(name, 0))
-        self._since = perf_counter_ns()
-        lap.recording += self._since - now
-
-    @contextmanager
-    def _in_background(self, name: str) -> Iterator[None]:
-        outer: tuple[Path, int] | None = getattr(self._elsewhere, "open", None)  # span, and time of inner spans
-        path = (*outer[0], name) if outer else (name,)
-        self._elsewhere.open = (path, 0)
-        begin = perf_counter_ns()
-        try:
-            yield
-        finally:
-            whole = perf_counter_ns() - begin
-            account = self.laps[-1].background[path]
-            account.nanoseconds += whole - self._elsewhere.open[1]
-            account.times += 1
-            self._elsewhere.open = (outer[0], outer[1] + whole) if outer else None
+        if self._thread.open:
+            account = self._ledger[self._thread.open[-1]]
+            account.nanoseconds += now - self._thread.booked
+            for name, gauge in self._gauges.items() if here else ():
+                account.peaks[name] = max(gauge(), account.peaks.get(name, 0))
+        self._thread.booked = perf_counter_ns()
+        if here:
+            self.laps[-1].recording += self._thread.booked - now
