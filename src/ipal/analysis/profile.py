@@ -16,9 +16,6 @@ import torch
 
 from ipal.backend.devices import usable_device
 from ipal.config import RunConfig
-from ipal.data.streams import Task
-from ipal.evaluation.evaluate import Row
-from ipal.learners import Learner
 from ipal.runs import runner
 from ipal.runs.environment import PeakMemory, environment
 from ipal.runs.run_folder import RunStore
@@ -54,9 +51,9 @@ def profile(
     """
     device = usable_device(wanted.device)
     recorder = _recorder_on(device)
-    laps = _Laps(observer, recorder)
     with recorder.listening():
-        config, result = _made(wanted, laps, data_root, fit, checkpoint_every, recorder)
+        resolved, result = _made(wanted, observer, data_root, fit, checkpoint_every, recorder)
+    config = resolved.config
     seconds = None
     if undisturbed:
         begin = time.perf_counter()
@@ -70,7 +67,7 @@ def profile(
         "method": config.method,
         "seed": config.seed,
         "device": str(device),
-        "epochs": laps.epochs,
+        "epochs": resolved.learner().epochs,
         "average_performance": result["average_performance"],
         "undisturbed_seconds": seconds,
         **summary(recorder.laps),
@@ -137,7 +134,7 @@ def _highest(gauge: str, accounts: Iterable[Account]) -> int:
 
 def _made(
     wanted: RunConfig, observer: Observer, root: Path | None, fit: Fit, checkpoint_every: int | None, tracer: Tracer
-) -> tuple[RunConfig, Mapping[str, Any]]:
+) -> tuple[Resolved, Mapping[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="ipal-profile-") as aside:
         with tracer.span("reading the graph"):
             resolved = runner.resolve(wanted, root)
@@ -145,30 +142,7 @@ def _made(
         folder = RunStore(Path(aside)).folder_for(resolved.config)
         runtime = resolved.runtime(budget=budget, tracer=tracer)
         result = runner.run(resolved, folder, observer, checkpoint_every=checkpoint_every, runtime=runtime)
-        return resolved.config, result
-
-
-class _Laps:
-    """Begins a lap of the recorder at every task, and passes all events on."""
-
-    def __init__(self, observer: Observer, recorder: Recorder) -> None:
-        self._observer, self._recorder = observer, recorder
-        self.epochs = 0
-
-    def started(self, tasks: int, epochs: int, done: int) -> None:
-        self.epochs = epochs
-        self._observer.started(tasks, epochs, done)
-        self._recorder.next_lap()
-
-    def epoch(self, task: int, terms: dict[str, float]) -> None:
-        self._observer.epoch(task, terms)
-
-    def learned(self, index: int, task: Task, learner: Learner) -> None:
-        self._observer.learned(index, task, learner)
-
-    def task(self, index: int, row: Row) -> None:
-        self._observer.task(index, row)
-        self._recorder.next_lap()
+        return resolved, result
 
 
 def _recorder_on(device: torch.device) -> Recorder:

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from ipal.config import Section
 from ipal.errors import StoreError, shortened
@@ -83,18 +83,15 @@ def read_manifest(path: Path) -> Manifest:
     again = "run 'ipal bench' again with its experiment file: finished runs are not repeated"
     try:
         content = read_json(path)
+        if isinstance(content, dict) and content.get("format") != FORMAT:
+            raise StoreError(
+                f"{path} was written in manifest format {shortened(content.get('format'))}, this version of ipal reads "
+                f"format {FORMAT}: {again}."
+            )
+        return Manifest.model_validate(content)
     except FileNotFoundError as error:
         raise StoreError(f"There is no manifest {path}: 'ipal bench' writes it.") from error
-    except (OSError, ValueError) as error:
-        raise StoreError(f"{path} is damaged: {again}.") from error
-    if isinstance(content, dict) and content.get("format") != FORMAT:
-        raise StoreError(
-            f"{path} was written in manifest format {shortened(content.get('format'))}, this version of ipal reads "
-            f"format {FORMAT}: {again}."
-        )
-    try:
-        return Manifest.model_validate(content)
-    except ValidationError as error:
+    except (OSError, ValueError) as error:  # also pydantic's
         raise StoreError(f"{path} is damaged: {again}.") from error
 
 

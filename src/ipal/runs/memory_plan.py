@@ -9,7 +9,7 @@ Three ways to learn a stream, from the fastest to the smallest:
 Estimates cover what grows with the graph; docs/performance.md compares some with measurements.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -52,18 +52,18 @@ def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
     else:
         task, together = task_extents(graph, resolved.stream)
     # Graphs of tasks stay: every one of them is tested on again.
-    tested, copies = together, together
+    tested, copies = together, [together]
     if config.protocol.test_graph == "seen":
         tested = whole(graph)
-        copies = copies.plus(tested)
+        copies.append(tested)
     if method.stores_all_tasks:  # keeps all tasks as one, and copies that where it is saved
         task = together
-        copies = copies.plus(together, together, together, together)
-    kept = BASE + held_bytes(graph) + copies.copy
+        copies += 4 * [together]
+    kept = BASE + held_bytes(graph) + sum(one.copy for one in copies)
 
     def chunked(config: RunConfig, needed: int) -> Way:
         """Dense features may lie in files: what remains of the limit is for them, and for what is faster at once."""
-        needed -= copies.dense
+        needed -= sum(one.dense for one in copies)
         return Way("chunked", config, needed, Budget(None if limit is None else max(0, limit - needed)))
 
     if not issubclass(method, TrainedLearner):
@@ -110,12 +110,6 @@ class Extent:
     """Of its features alone where they are dense: those may lie in a file."""
     operators: int
     """Of its propagation matrix (as SciPy and as torch keep it) and its propagated features."""
-
-    def plus(self, *others: "Extent") -> "Extent":
-        """Of several graphs."""
-        every = [self, *others]
-        names = (field.name for field in fields(self))
-        return Extent(*(sum(getattr(one, name) for one in every) for name in names))
 
 
 def extent(graph: Graph, nodes: int, edges: int) -> Extent:

@@ -164,22 +164,19 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else works on this run meanwhile."""
+        """Nobody else works on this run meanwhile; what killed processes left behind is removed."""
         make_folder(self.path)
         with alone_with(self.path, self.path / ".lock"):
-            self._tidy()
+            sweep(self.path)
+            if self.is_finished:
+                with suppress(OSError):
+                    self.checkpoint.unlink(missing_ok=True)
             yield
 
     def tidy(self) -> None:
         """Remove what killed processes left behind, where the folder can be written and nobody works on it."""
         with suppress(StoreError), self.locked():
             pass
-
-    def _tidy(self) -> None:
-        sweep(self.path)
-        if self.is_finished:
-            with suppress(OSError):
-                self.checkpoint.unlink(missing_ok=True)
 
     def _record(self, name: str, schema: type[Record]) -> dict[str, Any]:
         """What a JSON file of the folder holds, as the schema says."""

@@ -109,6 +109,7 @@ def run_by_epochs(
         elif us.is_main:
             folder.log(f"resumed at task {progress.task}, epoch {progress.epoch}")
         observer.started(len(stream), learner.epochs, progress.task * learner.epochs + progress.epoch)
+        learner.tracer.next_lap()
         watch = _Watch(learner, progress, folder, observer, memory, Cadence(checkpoint_every, company))
         try:
             for index in range(progress.task, len(stream)):
@@ -225,6 +226,7 @@ def _learn_task(stream: Stream, index: int, watch: _Watch, accuracy: str) -> Gen
     if learner.runtime_.team.is_main:
         watch.folder.log(f"learned task {index}: test accuracy {', '.join(f'{score:.2f}' for score in row.test)}")
     watch.observer.task(index, row)
+    learner.tracer.next_lap()
 
 
 def _restore(learner: Learner, state: State, folder: RunFolder, tasks: int) -> Progress:

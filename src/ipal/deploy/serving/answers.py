@@ -3,7 +3,6 @@
 import logging
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from threading import BoundedSemaphore
 from typing import Any
 
@@ -54,7 +53,7 @@ class Answerer:
         """A future of the reply or error for a request body; it can be cancelled while it is queued."""
         if not self._places.acquire(blocking=False):
             raise OverloadError("Too many requests are waiting for an answer: try again later.")
-        answer = self._thread.submit(partial(self._answer, body, kind))
+        answer = self._thread.submit(self._answer, body, kind)
         answer.add_done_callback(lambda _: self._places.release())
         return answer
 

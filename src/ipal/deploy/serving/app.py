@@ -237,9 +237,7 @@ def make_app(
         }.get(error.status_code, error.detail)
         return refused(Refusal(error.status_code, sentence, error.headers))
 
-    @app.post("/predict", **schema.PREDICT)
-    async def predict(request: Request) -> Response:
-        return await server.predict(request)
+    app.post("/predict", **schema.PREDICT)(server.predict)
 
     @app.get("/memory", **schema.MEMORY)
     async def memory() -> Response:

@@ -6,7 +6,7 @@ and four arrays `x_indices`, … in an .npz file, as in the graph files that `ip
 
 import io
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -231,30 +231,30 @@ def _flag(value: Any, name: str) -> bool:
 
 def npz_body(graph: Graph, nodes: Iterable[int] | None = None, **options: Any) -> bytes:
     """A request as an .npz file, to be sent as application/x-npz; `options` are reject and probabilities."""
-    x = graph.x
-    features: Parts = {"x": x} if isinstance(x, np.ndarray) else {f"x_{key}": part for key, part in _csr(x).items()}
     file = io.BytesIO()
-    np.savez(file, **features, **_rest(graph, nodes, options))
+    np.savez(file, **_parts(graph, nodes, options))
     return file.getvalue()
 
 
 def json_body(graph: Graph, nodes: Iterable[int] | None = None, **options: Any) -> bytes:
     """The same as JSON, to be sent as application/json."""
+    found = _parts(graph, nodes, options)
+    parts = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in found.items()}
+    if "x" not in parts:
+        parts["x"] = {name.removeprefix("x_"): parts.pop(name) for name in SPARSE}
+    return to_json(parts)
+
+
+def _parts(graph: Graph, nodes: Iterable[int] | None, options: Parts) -> Parts:
+    """What a request holds, with the names of an .npz file."""
     x = graph.x
-    features = x.tolist() if isinstance(x, np.ndarray) else {key: part.tolist() for key, part in _csr(x).items()}
-    rest = {
-        name: value.tolist() if isinstance(value, np.ndarray) else value
-        for name, value in _rest(graph, nodes, options).items()
-    }
-    return to_json({"x": features, **rest})
-
-
-def _csr(x: sp.csr_array) -> dict[str, NDArray[Any]]:
-    return {"values": x.data, "indices": x.indices, "indptr": x.indptr, "shape": np.array(x.shape)}
-
-
-def _rest(graph: Graph, nodes: Iterable[int] | None, options: Mapping[str, Any]) -> Parts:
-    rest: Parts = {"edge_index": graph.edges, "directed": not graph.symmetric, **options}
+    parts: Parts = {"edge_index": graph.edges, "directed": not graph.symmetric, **options}
+    if isinstance(x, np.ndarray):
+        parts["x"] = x
+    else:
+        parts |= {"x_values": x.data, "x_indices": x.indices, "x_indptr": x.indptr, "x_shape": np.array(x.shape)}
     if graph.neighbours.whole_degree is not None:
-        rest["degree"] = graph.neighbours.whole_degree
-    return rest if nodes is None else {**rest, "nodes": np.asarray(list(nodes), dtype=np.int64)}
+        parts["degree"] = graph.neighbours.whole_degree
+    if nodes is not None:
+        parts["nodes"] = np.asarray(list(nodes), dtype=np.int64)
+    return parts
