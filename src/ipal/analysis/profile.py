@@ -8,6 +8,7 @@ whose time can be measured for comparison.
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -108,21 +109,21 @@ def _shown(path: Part) -> Part:
 
 def _added_up(booked: Iterable[tuple[int, Part, Account]], laps: int) -> list[dict[str, Any]]:
     """Time and peaks of each part: in total, and by task (all laps but the first and the last)."""
-    by_part: dict[Part, list[list[Account]]] = {}
+    parts: dict[Part, list[tuple[int, Account]]] = defaultdict(list)
     for lap, path, account in booked:
-        by_part.setdefault(path, [[] for _ in range(laps)])[lap].append(account)
+        parts[path].append((lap, account))
     rows = []
-    for path, by_lap in by_part.items():
-        every = [account for accounts in by_lap for account in accounts]
-        seconds = [sum(account.nanoseconds for account in accounts) / 1e9 for accounts in by_lap]
-        gauges = dict.fromkeys(name for account in every for name in account.peaks)
+    for path, accounts in parts.items():
+        every, nanoseconds = [account for _, account in accounts], [0] * laps
+        for lap, account in accounts:
+            nanoseconds[lap] += account.nanoseconds
         rows.append(
             {
                 "part": list(path),
-                "own_seconds": sum(account.nanoseconds for account in every) / 1e9,
-                "own_seconds_per_task": seconds[1:-1],
+                "own_seconds": sum(nanoseconds) / 1e9,
+                "own_seconds_per_task": [each / 1e9 for each in nanoseconds[1:-1]],
                 "times": sum(account.times for account in every),
-                "peak_bytes": {name: _highest(name, every) for name in gauges},
+                "peak_bytes": {name: _highest(name, every) for account in every for name in account.peaks},
             }
         )
     return rows

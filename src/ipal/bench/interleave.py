@@ -31,59 +31,48 @@ def run_interleaved(runs: Sequence[Run]) -> Iterator[Outcome]:
     company = min(LANES, len(runs))
     # One for all: a reset for every run would lose the peaks of the others.
     memory = PeakMemory()
-    lanes = [_Lane(waiting, company, memory) for _ in range(company)]
-    for place, lane in enumerate(lanes):
-        # With a head start of their own: while one run is between two tasks, the others keep the GPU busy.
-        yield from lane.advance(lane.epochs_of_a_task * place // company)
+    lanes = [_lane(waiting, place / company, company=company, memory=memory) for place in range(company)]
     while lanes:
-        for lane in lanes:
-            yield from lane.advance(TURN)
-        lanes = [lane for lane in lanes if lane.is_busy]
+        for lane in tuple(lanes):
+            for outcome in lane:
+                if outcome is None:
+                    break
+                yield outcome
+            else:
+                lanes.remove(lane)
 
 
-class _Lane:
-    """One run after the other, on a CUDA stream of its own."""
+def _lane(waiting: deque[tuple[int, Run]], ahead: float, **options: Any) -> Iterator[Outcome | None]:
+    """One run after the other, on a CUDA stream of its own; yields what has ended, and None after every turn.
 
-    def __init__(self, waiting: deque[tuple[int, Run]], company: int, memory: PeakMemory) -> None:
-        self._waiting, self._company, self._memory = waiting, company, memory
-        self._streams: dict[str, AbstractContextManager[Any]] = {}
-        self._take()
+    It begins that share of a task ahead: while one run is between two tasks, the others keep the GPU busy.
+    """
+    streams: dict[str, AbstractContextManager[Any]] = {}
+    turn: Iterator[int] | None = None
+    while waiting:
+        index, (resolved, folder) = waiting.popleft()
+        config = resolved.config
+        turn = turn or iter(range(int(ahead * config.train.epochs)))
+        run = runner.run_by_epochs(resolved, folder, runner.Silent(), **options)
+        reason = None
+        try:
+            while True:
+                with _stream(streams, config.device):
+                    for _ in turn:
+                        next(run)
+                yield None
+                turn = iter(range(TURN))
+        except StopIteration:
+            pass
+        except Exception as error:  # kept no longer than this: it holds what the run held
+            reason = reason_of(error, folder)
+        yield index, reason
 
-    def _take(self) -> None:
-        """The next run, where there is one."""
-        self.is_busy = bool(self._waiting)
-        if self.is_busy:
-            self._index, (resolved, self._folder) = self._waiting.popleft()
-            self._config = resolved.config
-            self._run = runner.run_by_epochs(
-                resolved, self._folder, runner.Silent(), company=self._company, memory=self._memory
-            )
 
-    @property
-    def epochs_of_a_task(self) -> int:
-        return self._config.train.epochs
-
-    def advance(self, epochs: int) -> Iterator[Outcome]:
-        """Some epochs further, with the next run where one has ended; yields what has."""
-        turns = iter(range(epochs))
-        while self.is_busy:
-            try:
-                with self._stream(self._config.device):
-                    for _ in turns:
-                        next(self._run)
-                return
-            except StopIteration:
-                reason = None
-            except Exception as error:  # kept no longer than this: it holds what the run held
-                reason = reason_of(error, self._folder)
-            ended = self._index, reason
-            self._take()
-            yield ended
-
-    def _stream(self, device: str) -> AbstractContextManager[Any]:
-        if not device.startswith("cuda"):
-            return nullcontext()
-        if device not in self._streams:
-            stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-            self._streams[device] = torch.cuda.stream(stream)
-        return self._streams[device]
+def _stream(known: dict[str, AbstractContextManager[Any]], device: str) -> AbstractContextManager[Any]:
+    if not device.startswith("cuda"):
+        return nullcontext()
+    if device not in known:
+        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        known[device] = torch.cuda.stream(stream)
+    return known[device]

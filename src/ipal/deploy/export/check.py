@@ -68,11 +68,8 @@ def session_of(file: Path) -> "InferenceSession":
 def check(learner: Learner, file: Path, graphs: int) -> Parity:
     """Run both on random graphs; a sentence where they differ by more than is allowed."""
     session = session_of(file)
-    worst = Parity(graphs, 0.0, 0.0)
-    for x, edges in random_graphs(graphs, learner.num_features_):
-        apart = difference(learner, session, x, edges)
-        worst = Parity(graphs, max(worst.scores, apart.scores), max(worst.probabilities, apart.probabilities))
-    return worst
+    apart = [difference(learner, session, x, edges) for x, edges in random_graphs(graphs, learner.num_features_)]
+    return Parity(graphs, max(one.scores for one in apart), max(one.probabilities for one in apart))
 
 
 def difference(learner: Learner, session: "InferenceSession", x: NDArray[Any], edges: NDArray[Any]) -> Parity:
