@@ -10,7 +10,7 @@ import torch
 from torch_geometric.data import Data
 
 from ipal.analysis.audit import Evidence, View, audit, whole
-from ipal.analysis.audit.inputs import inputs_told, occurring
+from ipal.analysis.audit.inputs import features_revealed, occurring
 from ipal.analysis.audit.recover import Known, factored, span_test, unrotated
 from ipal.analysis.audit.search import stored_rows
 from ipal.config import EncoderConfig, TrainConfig
@@ -207,7 +207,7 @@ def test_misuse_is_answered_with_a_sentence(tiny: Dataset):
 # ---------------------------------------------------------------------- which features occur
 
 
-def test_inputs_told_by_hand():
+def test_features_revealed_by_hand():
     """Four features, of which the second and the fourth occur: every pair of one that does and one that does not."""
     x = np.array([[0, 2, 0, 0], [0, 0, 0, 3]], dtype=np.float32)
     for form in (x, sp.csr_array(x), sp.csr_array((np.zeros(1), ([0], [0])), shape=(2, 4)) + sp.csr_array(x)):
@@ -220,14 +220,14 @@ def test_inputs_told_by_hand():
         "optimizer.encoder.weights.0.step": torch.tensor(3.0),
         "encoder.weights.1": torch.zeros(2, 2),
     }
-    assert inputs_told(tensors, occurring(x)) == {
+    assert features_revealed(tensors, occurring(x)) == {
         "features": 4,
         "occurring": 2,
         "auc": {"encoder.weights.0": 0.5, "optimizer.encoder.weights.0.exp_avg": 1.0},
     }
-    assert "all of the features" in inputs_told(tensors, np.ones(4, dtype=bool))["skipped"]
-    assert "none of the features" in inputs_told(tensors, np.zeros(4, dtype=bool))["skipped"]
-    assert "no trained first layer" in inputs_told({"sums.sum": weights}, occurring(x))["skipped"]
+    assert "all of the features" in features_revealed(tensors, np.ones(4, dtype=bool))["skipped"]
+    assert "none of the features" in features_revealed(tensors, np.zeros(4, dtype=bool))["skipped"]
+    assert "no trained first layer" in features_revealed({"sums.sum": weights}, occurring(x))["skipped"]
 
 
 def test_moments_tell_the_words_of_the_last_task_and_a_saved_model_has_none(tiny: Dataset, tmp_path):

@@ -32,15 +32,11 @@ TRANSPARENT = "loss"
 Fit = Callable[[Resolved], tuple[Resolved, Budget | None]]
 
 
-def as_it_is(resolved: Resolved) -> tuple[Resolved, Budget | None]:
-    return resolved, None
-
-
 def profile(
     wanted: RunConfig,
     observer: Observer,
     data_root: Path | None = None,
-    fit: Fit = as_it_is,
+    fit: Fit = lambda resolved: (resolved, None),
     *,
     checkpoint_every: int | None = None,
     undisturbed: bool = False,

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ipal.analysis.audit.inputs import inputs_told, occurring
+from ipal.analysis.audit.inputs import features_revealed, occurring
 from ipal.analysis.audit.recover import Known, from_matrix, from_mean, from_shared_matrix
 from ipal.analysis.audit.search import Found, stored_rows
 from ipal.data.datasets import Dataset
@@ -186,7 +186,7 @@ def _against(learner: Learner, kept: Mapping[str, Remembered], evidence: Evidenc
     for name in smallest:
         known = rows.known(name)
         if len(known.members):
-            classes[name] = _had_back(kept[name], known)
+            classes[name] = _reconstructed(kept[name], known)
     attempts: dict[str, Any] = {"classes": classes}
     if shared is not None:
         total = sum(one.count or 0 for one in kept.values())
@@ -206,7 +206,7 @@ def _inputs(tensors: Mapping[str, Tensor], evidence: Evidence) -> dict[str, Any]
     if not evidence.is_as_taught:
         return {"skipped": "it is not known which nodes were learned last"}
     last = evidence.views[-1]
-    return inputs_told(tensors, occurring(last.graph.x[last.nodes]))
+    return features_revealed(tensors, occurring(last.graph.x[last.nodes]))
 
 
 def _counted(found: list[Found]) -> dict[str, Any]:
@@ -219,7 +219,7 @@ def _counted(found: list[Found]) -> dict[str, Any]:
     }
 
 
-def _had_back(kept: Remembered, known: Known) -> dict[str, Any]:
+def _reconstructed(kept: Remembered, known: Known) -> dict[str, Any]:
     numbers = {"taught": kept.count, "compared": len(known.members), "from_mean": from_mean(kept.mean, known)}
     return numbers if kept.second is None else {**numbers, "from_matrix": from_matrix(kept, known)}
 

@@ -24,7 +24,7 @@ def occurring(x: Features) -> NDArray[np.bool_]:
     return np.asarray((x != 0).any(axis=0))
 
 
-def inputs_told(tensors: Mapping[str, Tensor], occurs: NDArray[np.bool_]) -> dict[str, Any]:
+def features_revealed(tensors: Mapping[str, Tensor], occurs: NDArray[np.bool_]) -> dict[str, Any]:
     """AUC of telling from the norm of a feature's row, in the first layer or its moments, whether the feature occurs.
 
     1 is certainty, 0.5 is guessing.

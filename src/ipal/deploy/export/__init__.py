@@ -1,8 +1,8 @@
-"""A learned model as one ONNX file, to be run where neither this library nor torch is.
+"""A learned model as one ONNX file, which runs without this library and without torch.
 
-program.py      the few words a model's inference is said in, as nodes of an ONNX graph
-inference.py    what each family of methods says with them
-check.py        whether the file and the model agree
+program.py      operations that are added to an ONNX graph
+inference.py    a learner's inference in these operations
+check.py        comparison of the file with the model
 """
 
 import json
@@ -30,7 +30,7 @@ EDGES = (
 
 @dataclass(frozen=True)
 class Exported:
-    """A file that was written, and what is known of it."""
+    """An exported file."""
 
     path: Path
     bytes: int
@@ -42,13 +42,13 @@ class Exported:
 
 
 def export_onnx(learner: Learner, path: str | Path, *, graphs: int = GRAPHS) -> Exported:
-    """Write a learner to an ONNX file, once it gave the learner's own numbers on so many random graphs."""
+    """Write a learner to an ONNX file, after a comparison of both on so many random graphs."""
     target = Path(path)
     content = onnx_model(learner)
     with written_whole(target, ".onnx") as file:
         file.write(content)
         file.flush()
-        # Checked as it lies on the disk; nobody finds it under its name before.
+        # Checked as written to disk, before it gets its name.
         parity = check(learner, Path(file.name), graphs)
     classes = len(learner.labels_)
     return Exported(

@@ -1,4 +1,4 @@
-"""Whether an exported file says what the model says: both look at random graphs, awkward ones among them."""
+"""Compares an exported file with its model on random graphs, including special cases."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ Arrays = tuple[NDArray[np.float32], NDArray[np.int64]]
 
 @dataclass(frozen=True)
 class Parity:
-    """How far file and model are apart, at most."""
+    """Largest difference between file and model."""
 
     graphs: int
     scores: float
@@ -36,7 +36,7 @@ class Parity:
 
 
 def random_graphs(count: int, num_features: int, seed: int = 0) -> Iterator[Arrays]:
-    """Features and edges of so many graphs: the awkward ones in turn, and plain ones between them."""
+    """Features and edges of so many graphs, of all kinds in turn."""
     random = np.random.default_rng(seed)
     kinds = cycle(["plain", "no edges", "one node", "isolated", "loops", "repeated", "one node with a loop"])
     for number, kind in enumerate(islice(kinds, count)):
@@ -49,14 +49,14 @@ def random_graphs(count: int, num_features: int, seed: int = 0) -> Iterator[Arra
         if kind == "repeated":
             edges = np.concatenate([edges, edges[::-1], edges], axis=1)
         x = random.standard_normal((n, num_features), dtype=np.float32)
-        if number % 2:  # as words counted: few, none below zero, in some nodes none at all
+        if number % 2:  # as a bag of words: few nonzero values, none negative, some nodes without any
             x = np.maximum(x - 1, 0)
             x[random.random(n) < 0.1] = 0
         yield x, edges
 
 
 def session_of(file: Path) -> "InferenceSession":
-    """The file, ready to be run on a processor with as many threads as torch uses."""
+    """A session on the CPU with as many threads as torch uses."""
     from onnxruntime import InferenceSession, SessionOptions
 
     options = SessionOptions()
@@ -66,21 +66,21 @@ def session_of(file: Path) -> "InferenceSession":
 
 
 def check(learner: Learner, file: Path, graphs: int) -> Parity:
-    """Run both on random graphs; a sentence where they differ by more than is allowed."""
+    """Run both on random graphs; an error if they differ by more than `TOLERANCE`."""
     session = session_of(file)
     apart = [difference(learner, session, x, edges) for x, edges in random_graphs(graphs, learner.num_features_)]
     return Parity(graphs, max(one.scores for one in apart), max(one.probabilities for one in apart))
 
 
 def difference(learner: Learner, session: "InferenceSession", x: NDArray[Any], edges: NDArray[Any]) -> Parity:
-    """How far both are apart on one graph; a sentence where that is too far."""
+    """The difference on one graph; an error if it is larger than `TOLERANCE`."""
     found = session.run(["scores", "probabilities", "predicted"], {"x": x, "edge_index": edges})
     scores, probabilities, predicted = found
     graph = learner.checked(checked_graph(x, edges, undirected=False))
     with torch.no_grad():
         own = learner.scores(graph)
         own_probabilities = learner.probabilities(own, graph).cpu().numpy()
-        # From the same scores: where scores are large, probabilities magnify what rounding has done to them.
+        # From the same scores: where scores are large, probabilities magnify their rounding.
         same_scores = learner.probabilities(torch.from_numpy(scores).to(own), graph).cpu().numpy()
     true = own.cpu().numpy()
     if not np.isfinite(true).all():
@@ -90,7 +90,7 @@ def difference(learner: Learner, session: "InferenceSession", x: NDArray[Any], e
     scale = float(np.abs(true).max()) or 1.0
     apart = Parity(1, _largest(scores - true) / scale, _largest(probabilities - own_probabilities))
     missed = true.max(axis=1) - np.take_along_axis(true, predicted[:, None], axis=1)[:, 0]
-    of_classes = float(missed.max()) / scale  # nothing but where several classes come first
+    of_classes = float(missed.max()) / scale  # above zero only for ties
     wrong = {
         "scores": apart.scores,
         "probabilities": _largest(probabilities - same_scores),

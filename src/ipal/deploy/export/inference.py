@@ -1,6 +1,6 @@
-"""From a graph to scores in the words of an exported program: the encoder, then what the method says (`exported`).
+"""From features to scores in an exported program: the encoder's layers, then the method's own `exported`.
 
-Whether it says the same as the learner's own `scores` and `probabilities` is checked whenever a model is exported.
+Every export checks that the result equals the learner's own `scores` and `probabilities`.
 """
 
 from dataclasses import dataclass
@@ -28,12 +28,12 @@ def answer(learner: Learner, rows: Rows) -> tuple[Rows, Rows]:
 
 @dataclass(frozen=True)
 class RowsInput(LayerInput):
-    """Rows of a program in the place of tensors: what a layer does with them is written down."""
+    """Rows of a program in place of tensors."""
 
     rows: Rows
 
     def aggregated(self, weight: Tensor, norm: Norm = "symmetric", own: Tensor | None = None) -> Tensor:
-        # The way over the graph is taken where rows are narrower.
+        # Propagated where rows are narrower: before or after the product.
         narrow = weight.shape[0] < weight.shape[1]
         z = self.rows if narrow else self.rows @ weight
         sums = z.spread(norm) if own is None else z.spread(norm) + z * own

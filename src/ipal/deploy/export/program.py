@@ -1,12 +1,12 @@
-"""The few words in which a model's way from a graph to numbers is said, each written down as nodes of an ONNX graph.
+"""Operations on node features that are added to an ONNX graph instead of being computed.
 
     rows @ W    rows + b    rows * c    rows / c    rows.relu()    rows.unit()    rows.spread()    …
 
-Rows can stand in the place of tensors in a layer of an encoder: what torch's functions and operators would compute is
-written down then (`FUNCTIONS` has those that are known).
+A layer of an encoder takes `Rows` in place of tensors: torch's functions and operators add nodes to the graph then
+(`FUNCTIONS` has those that are known).
 
-Edges are read inside the graph as the library reads them: self-loops and repeats removed, then every node with its
-own loop, scaled by the roots of the in-degrees.
+The ONNX graph reads edges as the library does: self-loops and repeats are removed, then every node gets a self-loop,
+scaled by the roots of the in-degrees.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,11 +30,11 @@ OPSET = 18
 IR_VERSION = 8
 """As old as the opset allows: older runtimes read it too."""
 COLUMNS_AT_ONCE = 128
-"""So many columns go along the edges together: what is in flight takes 4 bytes for each and every edge."""
+"""Columns that are sent along the edges at a time: each takes 4 bytes per edge."""
 
 
 class Edges(NamedTuple):
-    """Names of the ends of edges, and of the number of edges that each node has."""
+    """Names of the arrays that describe the edges."""
 
     source: str
     """(edges,)"""
@@ -46,7 +46,7 @@ class Edges(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """One row of numbers a node, somewhere in a program."""
+    """A value of the ONNX graph with one row per node."""
 
     program: "Program"
     name: str
@@ -85,34 +85,34 @@ class Rows:
         return self._made("Softmax", axis=-1)
 
     def lengths(self, least: float = 1e-12) -> "Rows":
-        """(nodes, 1), none shorter than `least`."""
+        """Norms of the rows, (nodes, 1), at least `least`."""
         made = self._made("ReduceL2", self.program.whole([-1]), keepdims=1, width=1)
         return made._made("Max", self.program.constant(least))
 
     def unit(self) -> "Rows":
-        """Rows of length one; a row of zeros stays."""
+        """Rows of norm one; a row of zeros stays."""
         return self / self.lengths()
 
     def within_one(self) -> "Rows":
-        """Rows whose largest number is one: squares of them neither overflow nor vanish."""
+        """Rows whose largest absolute value is one: squares of them neither overflow nor vanish."""
         size = self._made("Abs")
         largest = size._made("ReduceMax", self.program.whole([-1]), keepdims=1, width=1)
         return self / largest._made("Max", self.program.constant(np.finfo(np.float32).tiny))
 
     def beside(self, *others: "Rows") -> "Rows":
-        """All of them as one row a node."""
+        """Concatenated columns."""
         if not others:
             return self
         width = self.width + sum(other.width for other in others)
         return self._made("Concat", *(other.name for other in others), axis=1, width=width)
 
     def normalised(self, shape: Any, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> "Rows":
-        """A layer norm of every row."""
+        """Layer norm of every row."""
         operands = self.program.constant(weight), self.program.constant(bias)
         return self._made("LayerNormalization", *operands, epsilon=eps)
 
     def spread(self, norm: Norm = "symmetric") -> "Rows":
-        """One hop over the graph: sums over neighbours."""
+        """One propagation step: sums over neighbours."""
         program = self.program
         if norm != "symmetric":
             sums = self._summed(program.edges)
@@ -136,7 +136,7 @@ class Rows:
         return parts[0].beside(*parts[1:])
 
     def _columns(self) -> list["Rows"]:
-        """Cut into parts that are not wide."""
+        """Split into blocks of at most `COLUMNS_AT_ONCE` columns."""
         if self.width <= COLUMNS_AT_ONCE:
             return [self]
         widths = [min(COLUMNS_AT_ONCE, self.width - begin) for begin in range(0, self.width, COLUMNS_AT_ONCE)]
@@ -144,7 +144,7 @@ class Rows:
         return [Rows(self.program, name, width) for name, width in zip(names, widths, strict=True)]
 
     def _along(self, edges: Edges, weight: "Rows | None" = None) -> "Rows":
-        """Every node's sum over the sources of its edges, each edge with a weight of its own or none."""
+        """Every node's sum over the sources of its edges, weighted per edge if there are weights."""
         sent = self._picked(edges.source)
         return (sent if weight is None else sent * weight)._scattered(edges, self)
 
@@ -152,7 +152,7 @@ class Rows:
         return Rows(self.program, self.program.op("Gather", self.name, places, axis=0), self.width)
 
     def _scattered(self, edges: Edges, like: "Rows") -> "Rows":
-        """Sums of one row an edge at the edges' targets; `like` has a row for every node."""
+        """Rows of edges, summed at the edges' targets; `like` has a row for every node."""
         added = self.program.op("ScatterND", like._filled(0.0), edges.target, self.name, reduction="add")
         return Rows(self.program, added, self.width)
 
@@ -166,7 +166,7 @@ class Rows:
 
 @dataclass(eq=False)
 class Program:
-    """An ONNX graph that grows: `x` (nodes, features) and `edge_index` (2, edges) go in."""
+    """An ONNX graph under construction; its inputs are `x` (nodes, features) and `edge_index` (2, edges)."""
 
     num_features: int
     _nodes: list["NodeProto"] = field(default_factory=list)
@@ -178,16 +178,16 @@ class Program:
 
     @property
     def bytes(self) -> int:
-        """What the constants take."""
+        """Size of the constants."""
         return sum(len(constant.raw_data) for constant in self._constants)
 
     def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        """One more node; the name of its result."""
+        """Add a node; returns the name of its result."""
         (name,) = self.several(kind, *inputs, results=1, **attributes)
         return name
 
     def several(self, kind: str, *inputs: str, results: int, **attributes: Any) -> list[str]:
-        """One more node with several results; their names."""
+        """Add a node with several results; returns their names."""
         from onnx.helper import make_node
 
         number = len(self._nodes)
@@ -196,11 +196,11 @@ class Program:
         return names
 
     def constant(self, value: Any) -> str:
-        """Numbers that are part of the file, in single precision."""
+        """Add a constant in single precision; returns its name."""
         return self._kept(value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value), np.float32)
 
     def whole(self, value: Any) -> str:
-        """Whole numbers that are part of the file."""
+        """Add a constant of whole numbers; returns its name."""
         return self._kept(np.asarray(value), np.int64)
 
     def _kept(self, array: NDArray[Any], kind: type) -> str:
@@ -211,18 +211,18 @@ class Program:
         return name
 
     def filled(self, shape: str, value: float) -> str:
-        """The same number everywhere."""
+        """An array of one value."""
         from onnx.numpy_helper import from_array
 
         return self.op("ConstantOfShape", shape, value=from_array(np.array([value], dtype=np.float32)))
 
     @cached_property
     def loops(self) -> Edges:
-        """`edge_index` as the library reads it, a loop at every node added."""
+        """`edge_index` as the library reads it, with a self-loop at every node."""
         zero, one, first, second = (self.whole(value) for value in (0, 1, [0], [1]))
         n = self.op("Gather", self.op("Shape", "x"), zero, axis=0)
         nodes = self.op("Range", zero, n, one)
-        # To look every end up refuses an edge to a node that is not there; a negative one would count from the end.
+        # Looking up every end refuses an edge to a missing node; negative numbers would count from the end.
         ends = self.op("Where", self.op("Less", "edge_index", zero), n, "edge_index")
         source, target = (
             self.op("Concat", self.op("Gather", self.op("Gather", nodes, ends), row, axis=0), nodes, axis=0)
@@ -236,12 +236,12 @@ class Program:
 
     @cached_property
     def scale(self) -> str:
-        """1 / sqrt(number of a node's edges, its loop among them)."""
+        """1 / sqrt(degree), with the self-loop."""
         return self.op("Reciprocal", self.op("Sqrt", self.loops.degree))
 
     @cached_property
     def edges(self) -> Edges:
-        """Without the loops; a node without an edge is said to have one, so that its number can be divided by."""
+        """Without self-loops; degrees are at least one, so that they can be divided by."""
         source, target, degree = self.loops
         both = self.op("Concat", self.op("Unsqueeze", source, self.whole([1])), target, axis=1)
         apart = self.op("Not", self.op("Equal", source, self.op("Squeeze", target, self.whole([1]))))
@@ -252,14 +252,14 @@ class Program:
         return Edges(self.op("Squeeze", source, self.whole([1])), target, degree)
 
     def _each_once(self, numbers: str) -> str:
-        """Numbers from zero on, sorted, repeats removed. (`Unique` does it too, several times slower.)"""
+        """Sorted, without repeats; numbers must not be negative. (`Unique` is several times slower.)"""
         ordered, _ = self.several("TopK", numbers, self.op("Shape", numbers), results=2, largest=0, sorted=1)
         before_all, first = self.whole([-1]), self.whole([0])
         previous = self.op("Concat", before_all, self.op("Slice", ordered, first, before_all), axis=0)
         return self.op("Compress", ordered, self.op("Not", self.op("Equal", ordered, previous)))
 
     def model(self, scores: Rows, probabilities: Rows, version: str, about: dict[str, str]) -> "ModelProto":
-        """The whole as an ONNX model; `about` becomes its metadata."""
+        """The finished ONNX model; `about` becomes its metadata."""
         from onnx import TensorProto, helper
 
         predicted = self.op("ArgMax", scores.name, axis=1, keepdims=0)
@@ -297,4 +297,4 @@ FUNCTIONS: Mapping[str, Callable[..., Rows]] = MappingProxyType(
         "layer_norm": Rows.normalised,
     }
 )
-"""Of torch, by name: what they become when an encoder uses them on rows."""
+"""Functions of torch by name, for `Rows`."""
