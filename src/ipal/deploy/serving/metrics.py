@@ -1,6 +1,5 @@
 """Metrics for Prometheus. Labels come from fixed sets, so that memory is bounded."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,15 +40,12 @@ class Metrics:
     @contextmanager
     def watched(self, path: str) -> Iterator[Seen]:
         """Count and time a request; the caller sets its status."""
-        seen, start = Seen(), time.perf_counter()
-        known = path if path in self._paths else "other"
-        self._inside.inc()
-        try:
-            yield seen
-        finally:
-            self._inside.dec()
-            self._requests.labels(known, seen.status).inc()
-            self._seconds.labels(known).observe(time.perf_counter() - start)
+        seen, known = Seen(), path if path in self._paths else "other"
+        with self._inside.track_inprogress(), self._seconds.labels(known).time():
+            try:
+                yield seen
+            finally:
+                self._requests.labels(known, seen.status).inc()
 
     def malformed(self) -> None:
         """Count an invalid request."""
