@@ -35,7 +35,6 @@ from ipal.data.datasets import Dataset, load
 from ipal.data.graph import Graph
 from ipal.learners import IPAL
 from ipal.runs import runner
-from ipal.runs.environment import Machine
 from ipal.runs.resolved import Resolver
 from ipal.runs.run_folder import RunStore
 from ipal.runs.runner import Silent
@@ -58,11 +57,11 @@ def anew(dataset: Dataset) -> Dataset:
 
 def one(dataset: Dataset, **tree: Any) -> tuple[dict[str, Any], float]:
     """The result of a run, and its seconds from reading the tasks to the stored result."""
-    run, machine = resolved(anew(dataset), **tree), Machine.here()
+    run = resolved(anew(dataset), **tree)
     with tempfile.TemporaryDirectory() as folder:
         torch.cuda.synchronize()
         start = time.perf_counter()
-        result = runner.run(run, RunStore(Path(folder)).folder_for(run.config), Silent(), machine=machine)
+        result = runner.run(run, RunStore(Path(folder)).folder_for(run.config), Silent())
         return result, time.perf_counter() - start
 
 
