@@ -34,10 +34,10 @@ import numpy as np
 from scaling_figure import draw
 from timing import begin, options
 
-from ipal.config import RunConfig, override, run_config
+from ipal.config import override, run_config
 from ipal.report.figures import write_figure
 from ipal.runs import runner
-from ipal.runs.environment import environment
+from ipal.runs.environment import Machine
 from ipal.runs.run_folder import RunStore
 from ipal.runs.runner import Silent
 
@@ -244,7 +244,7 @@ def main() -> None:
     if {"nodes", "edges"} & set(wanted):
         print(verdict(curves))
     if chosen.output:
-        facts = environment(RunConfig(dataset="synthetic", threads=chosen.threads), [])
+        facts = {**Machine().facts, "threads": chosen.threads}
         content = {"environment": facts, "shapes": {key: [asdict(one) for one in sizes[key]] for key in wanted}}
         write_figure(chosen.output / "scaling", lambda: draw(curves))
         text = json.dumps({**content, "curves": curves}, indent=1)

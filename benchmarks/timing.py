@@ -12,10 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ipal.config import RunConfig
 from ipal.data.datasets import Dataset, catalog, load
 from ipal.data.graph import Graph
-from ipal.runs.environment import environment
+from ipal.runs.environment import Machine
 
 WIDTH = 128
 
@@ -32,7 +31,7 @@ def options(about: str, repeats: int, what: str = "timed rounds") -> argparse.Ar
 def begin(threads: int) -> None:
     """Set the number of threads and say what is being measured on."""
     torch.set_num_threads(threads)
-    facts = environment(RunConfig(dataset="cs", threads=threads), [])
+    facts = Machine().facts
     versions = ", ".join(f"{name} {facts['packages'][name]}" for name in ("torch", "torch-geometric", "scipy"))
     print(f"{facts['processor']}, {threads} thread(s); {versions}")
 

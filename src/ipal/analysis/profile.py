@@ -69,7 +69,7 @@ def profile(
         "undisturbed_seconds": seconds,
         **summary(recorder.laps),
         "config": config.to_tree(),
-        "environment": environment(config, sys.argv),
+        "environment": environment(resolved.machine, config, sys.argv),
     }
 
 

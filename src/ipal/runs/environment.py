@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,26 @@ from ipal.system.plugins import installed_version, loaded_files
 PACKAGES = ["ipal", "torch", "torch-geometric", "numpy", "scipy", "scikit-learn", "safetensors"]
 
 
-def environment(config: RunConfig, command: list[str], processes: int = 1) -> dict[str, Any]:
-    """Versions and machine, stored with the run."""
+class Machine:
+    """Versions and machine: looked up once for all runs of a process, when first asked for."""
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        return {
+            "python": platform.python_version(),
+            "packages": {name: installed_version(name) for name in PACKAGES},
+            "git_commit": _git_commit(),
+            "platform": platform.platform(),
+            "processor": _processor(),
+            "cores": os.cpu_count(),
+        }
+
+
+def environment(machine: Machine, config: RunConfig, command: list[str], processes: int = 1) -> dict[str, Any]:
+    """What is stored with a run."""
     on_gpu = config.device.startswith("cuda") and torch.cuda.is_available()
     return {
-        "python": platform.python_version(),
-        "packages": {name: installed_version(name) for name in PACKAGES},
-        "git_commit": _git_commit(),
-        "platform": platform.platform(),
-        "processor": _processor(),
-        "cores": os.cpu_count(),
+        **machine.facts,
         "threads": config.threads,
         "processes": processes,
         "device": config.device,

@@ -18,6 +18,7 @@ from ipal.errors import ConfigError, StoreError, did_you_mean, shortened
 from ipal.evaluation.metrics import ACCURACIES, METRICS, Metric
 from ipal.learners import METHODS, Learner
 from ipal.learners.settings import SHARED_SETTINGS
+from ipal.runs.environment import Machine
 from ipal.runs.plugins import plugins_of
 from ipal.system import plugins
 from ipal.system.memory_budget import Budget
@@ -36,6 +37,7 @@ class Resolved:
     stream: Stream
     method: type[Learner]
     metrics: Mapping[str, Metric]
+    machine: Machine
     data_root: Path | None = None
     """Where graphs are looked up by name."""
 
@@ -60,7 +62,7 @@ class Resolver:
     """Resolves many runs: every graph is read once, and runs that differ in the method alone share a stream."""
 
     def __init__(self, data_root: Path | None = None) -> None:
-        self._root = data_root
+        self._root, self._machine = data_root, Machine()
         self._datasets: dict[Hashable, Dataset] = {}
         self._streams: dict[Hashable, Stream] = {}
 
@@ -81,7 +83,7 @@ class Resolver:
             "plugins": config.plugins or plugins_of(config),
         }
         config, method = config.model_copy(update=found), METHODS.find(config.method)
-        return Resolved(config, dataset, stream, method, self._metrics, self._root)
+        return Resolved(config, dataset, stream, method, self._metrics, self._machine, self._root)
 
     @cached_property
     def _metrics(self) -> Mapping[str, Metric]:

@@ -103,7 +103,7 @@ def run_by_epochs(
         state = us.broadcast(lambda: State.load(folder.checkpoint) if folder.checkpoint.exists() else None)
         progress = Progress() if state is None else _restore(learner, state, folder, len(stream))
         if us.is_main and state is None:
-            facts = environment(config, sys.argv, us.size)
+            facts = environment(resolved.machine, config, sys.argv, us.size)
             folder.start(config, {**facts, "data_root": str(resolved.data_root or "")})
             folder.log("started")
         elif us.is_main:
