@@ -1,5 +1,6 @@
 """Sums of the closed form against numbers worked by hand: what they are, what can be taken away, what is refused."""
 
+import dataclasses
 from collections.abc import Sequence
 
 import pytest
@@ -244,3 +245,28 @@ def test_pooled_sums_of_earlier_files_are_whole_matrices() -> None:
     kept = learned(PooledSums)
     again = PooledSums.of_tensors(kept.tensors() | {"gram": kept.gram}, CPU)
     assert torch.equal(again.tensors()["gram"], kept.tensors()["gram"])
+
+
+def test_rows_are_rounded_to_a_grid_of_a_power_of_two() -> None:
+    # Width 4: entries are about 1/2, of which six bits are kept: steps of 2^-7.
+    assert class_sums.grid(4) == 2.0**-7
+    assert class_sums.grid(1024) == 2.0**-11
+    found = class_sums.rounded(doubles([0.3, -0.3, 1, 0]))
+    torch.testing.assert_close(found * 128, doubles([38, -38, 128, 0]), rtol=0, atol=0)
+
+
+def test_sums_by_class_are_saved_as_whole_numbers_where_that_is_exact() -> None:
+    kept = PerClassSums.empty(2, CPU).grown(2).exchanged(None, rows(doubles([0.6, 0.8], [1, 1]), 0, 1), NAMES)
+    saved = kept.tensors()
+    # Steps of 2^-7: 77 and 102.
+    assert saved["gram"].dtype == torch.int32
+    assert saved["gram"].tolist() == [[77 * 77, 77 * 102, 102 * 102], [128 * 128] * 3]
+    assert torch.equal(PerClassSums.of_tensors(saved, CPU).gram, kept.gram)
+    for gram in (kept.gram * 2.0**20, kept.gram / 3):  # too large; of an earlier version, which did not round
+        other = dataclasses.replace(kept, gram=gram)
+        assert other.tensors()["gram"].dtype == torch.float64
+        assert torch.equal(PerClassSums.of_tensors(other.tensors(), CPU).gram, gram)
+
+
+def test_pooled_from_sums_by_class_by_hand() -> None:
+    torch.testing.assert_close(mirrored(learned(PerClassSums).pooled().gram), doubles([1.5, 1], [1, 1.5]))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ipal.errors import DataError, NonFiniteError
 from ipal.learners.analytic import ridge
-from ipal.learners.analytic.selection import LeftOut, choose_ridge, least
+from ipal.learners.analytic.selection import LeftOut, balanced_mean, choose_ridge, least
 
 quick = settings(deadline=None, max_examples=25)
 
@@ -229,3 +229,25 @@ def test_a_ridge_is_not_chosen_by_rows_that_are_no_numbers() -> None:
     judges = LeftOut(doubles([math.nan, 0], [1, 1]), torch.tensor([0, 1]), doubles(1, 1).flatten())
     with pytest.raises(NonFiniteError, match="NaN or infinite"):
         choose_ridge(GRAM, CROSS, judges)
+
+
+@pytest.mark.parametrize("rows", [ROWS, doubles([1, 2, 0], [0, 1, 1])], ids=["tall", "wide: the dual form"])
+def test_a_spectrum_solves_as_a_factor_does_for_every_ridge(rows) -> None:
+    gram, targets = rows.T @ rows, doubles(*([[1.0, 0.0]] * len(rows)))
+    others = doubles([1, -1, 2], [0, 3, 1])[:, : rows.shape[1]]
+    spectrum, turned, of_others = ridge.Spectrum.of_rows(rows, others)
+    assert ridge.Spectrum.of_rows(rows)[2].shape == turned.shape
+    for relative in (0.01, 1.0, 32.0):
+        factor, diagonal = ridge.factorise(gram, relative), spectrum.at(relative)
+        w = ridge.ridge_weights(diagonal, turned.T @ targets)
+        for seen, mine in ((rows, turned), (others, of_others)):
+            torch.testing.assert_close(mine @ w, seen @ ridge.ridge_weights(factor, rows.T @ targets))
+        half, other = factor.half(rows.T), diagonal.half(turned.T)
+        weights = torch.ones(len(rows), dtype=torch.float64)
+        torch.testing.assert_close(ridge.leverage(other, other, weights), ridge.leverage(half, half, weights))
+
+
+def test_the_balanced_mean_and_its_standard_error_by_hand() -> None:
+    # Class 0: 1 and 3, mean 2, variance 2; class 1: 5 alone. SE: sqrt(2 / 2) / 2.
+    mean, deviation = balanced_mean(torch.tensor([1.0, 5.0, 3.0]), torch.tensor([0, 1, 0]))
+    assert (mean, deviation) == (3.5, 0.5)

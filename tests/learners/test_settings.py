@@ -132,10 +132,10 @@ RANGES = {
         ("hops", "auto", (0,), (-1,)),
         ("expansion", "auto", 0, -1),
         ("ridge", "auto", 0.0, -0.01),
-        ("sums", "pooled", "per-class", "other"),
+        ("sums", "auto", "per-class", "other"),
         ("memory", 1.0, 0.01, 0.0),
         ("expected_classes", 100, 1, 0),
-        ("sketch", 1024, 1, 0),
+        ("sketch", "auto", 1, 0),
     ],
 }
 

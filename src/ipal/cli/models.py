@@ -28,9 +28,9 @@ def merge(
 ) -> None:
     """Merge models of the method analytic into the model that learned all their nodes.
 
-    They need the same settings and seed. Classes may differ; classes that
-    several models know need analytic.sums=per-class. Exact, except for an
-    automatic ridge (analytic.ridge=auto): the smallest one is kept.
+    They need the same settings and seed. Classes may differ, or be shared
+    (but not with pooled sums). Exact, except for an automatic ridge
+    (analytic.ridge=auto): the smallest one is kept.
     """
     if len(models) < 2:
         raise ConfigError("Name at least two models to merge: ipal merge A B -o C")
@@ -76,8 +76,8 @@ def forget(
             "--class",
             metavar="NAME",
             help="Forget a class; may be repeated. Exact for its own nodes: the model that was never taught them. "
-            "Other nodes' features, into which they may have spread, stay as they were. Needs "
-            "analytic.sums=per-class.",
+            "Other nodes' features, into which they may have spread, stay as they were. Not with "
+            "pooled sums (analytic.sums).",
         ),
     ] = None,
     rows: Annotated[

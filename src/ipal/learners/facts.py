@@ -1,6 +1,6 @@
 """Schemas of the plain data in a saved state, which may come from anywhere."""
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -58,6 +58,9 @@ class Mapped(BaseModel):
 
     hops: list[Annotated[int, Field(ge=0, le=10_000)]] = Field(min_length=1, max_length=64)
     expansion: int = Field(ge=0, lt=2**31)
+    sketch: int | None = Field(None, ge=1, lt=2**31)
+    """None, as `sums`, in files of earlier versions: as the settings say."""
+    sums: Literal["pooled", "per-class"] | None = None
     fingerprint: str = Field(max_length=64)
 
 

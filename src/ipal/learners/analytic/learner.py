@@ -11,6 +11,7 @@ leave-one-out error in closed form (see selection.py): no validation node is loo
 
 import copy
 import math
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
@@ -26,7 +27,7 @@ from ipal.config import MOST_LAYERS, Count, Hops
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.errors import ConfigError, DataError, StoreError
-from ipal.learners.analytic.class_sums import SUMS, PerClassSums, Rows, Sums, mirrored, packed
+from ipal.learners.analytic.class_sums import SUMS, PerClassSums, PooledSums, Rows, Sums, mirrored, packed
 from ipal.learners.analytic.feature_map import FeatureMap, Propagation, pieces
 from ipal.learners.analytic.ridge import factorise, ridge_weights
 from ipal.learners.analytic.selection import HOPS, LeftOut, choose_features, choose_ridge
@@ -43,12 +44,17 @@ if TYPE_CHECKING:  # for its name alone: importing it takes seconds
     from torch_geometric.data import Data
 
 GIB = 2**30
-EXPANSIONS = (0, 1024, 2048, 4096, 8192)
-WIDE = 4096
-"""Wider than this only where the first task has as many rows."""
+EXPANSIONS = (0, 256, 512, 1024, 2048, 4096, 8192)
+"""Of these, those that are not wider than the first task has rows."""
 FIRST_RIDGE = 0.1
 ENOUGH_ROWS = 32
 """Fewer rows than these say nothing about the ridge: it stays as it is."""
+WIDEST_SKETCH = 1024
+NAMES = {kind: name for name, kind in SUMS.items()}
+
+
+class Pooled(UserWarning):
+    """Sums of single classes no longer fit into the memory they may take."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -61,14 +67,16 @@ class Analytic(Learner):
     """Number of random ReLU features, 0 for none. auto: chosen on the first task, within `memory`."""
     ridge: Literal["auto"] | Annotated[float, Field(ge=0)] = "auto"
     """Of the mean diagonal. auto: chosen anew at every task."""
-    sums: Literal["pooled", "per-class"] = "pooled"
-    """pooled: one matrix; a class comes whole. per-class: one a class; in parts, mergeable, forgettable."""
+    sums: Literal["auto", "pooled", "per-class"] = "auto"
+    """per-class: one matrix a class; in parts, mergeable, forgettable. pooled: one; a class comes whole. auto: per class
+    as long as `memory` allows, then pooled, with a warning."""
     memory: float = Field(1.0, gt=0)
     """Most that the sums may take, in GiB."""
     expected_classes: Count = 100
     """How many classes per-class sums are to leave room for, where the expansion is chosen."""
-    sketch: int = Field(1024, ge=1, le=2**20)
-    """Features wider than this are projected to so many columns before they are propagated."""
+    sketch: Literal["auto"] | Annotated[int, Field(ge=1, le=2**20)] = "auto"
+    """Features wider than this are projected to so many columns before they are propagated. auto: 1024, or 512 where
+    the first task has fewer rows."""
 
     name = "analytic"
     forgets = True
@@ -91,30 +99,32 @@ class Analytic(Learner):
         self.ridge_ = FIRST_RIDGE if self.ridge == "auto" else self.ridge
         self.scale_: list[float] = [1.0, 0]  # of scores before the softmax, and how many classes it was found with
         self.choices_: dict[str, Any] = {}
+        self.sketch_ = WIDEST_SKETCH if self.sketch == "auto" else self.sketch
 
     def start(self, task: Task) -> None:
-        known = set(self.labels_) if self.is_fitted else set()
-        again = [label for label in np.unique(task.labels).tolist() if label in known]
-        if again and self.sums == "pooled":
+        known, new = set(self.labels_) if self.is_fitted else set(), set(np.unique(task.labels).tolist())
+        self._check_memory(len(known | new), task.graph.num_features)
+        if known & new and not self._per_class(len(known | new)):
+            more = " and raise analytic.memory" * self._per_class()
             raise DataError(
-                f"Class {again[0]} was learned before, and pooled sums cannot take in a class in parts exactly: "
-                "give all its nodes at once, or set analytic.sums=per-class."
+                f"Class {min(known & new)} was learned before, and pooled sums cannot take in a class in parts exactly: "
+                f"give all its nodes at once, or set analytic.sums=per-class{more}."
             )
-        self._check_memory(len(known | set(np.unique(task.labels).tolist())), task.graph.num_features)
         super().start(task)
 
     def teach(self, task: Task, first_epoch: int) -> Iterator[Terms]:
         if self.features_ is None:
             self._choose(task)
         rows = self._rows(task.graph, task.nodes, self.rows(task.labels))
-        self.sums_ = self._exchanged(self.sums_.grown(len(self.labels_)), None, rows)
+        self.sums_ = self._exchanged(self._within_memory(self.sums_, len(self.labels_)), None, rows)
         self._solve(rows)
         yield from ()
 
     @spanned("choice")
     def _choose(self, task: Task) -> None:
         """Hops and expansion, once; from here on they are part of the model."""
-        propagation = Propagation(self.num_features_, self.sketch, self.seed, self.runtime_)
+        self.sketch_ = self._sketch_for(len(task.nodes))
+        propagation = Propagation(self.num_features_, self.sketch_, self.seed, self.runtime_)
         options = self._options(self.num_features_, len(self.labels_), len(task.nodes))
         found = choose_features(task, self.rows(task.labels), propagation, options, self.generator_)
         choice = self.runtime_.team.broadcast(lambda: found)  # all found the same but for rounding
@@ -122,20 +132,55 @@ class Analytic(Learner):
         self._use(tuple(choice.hops), choice.expansion)
 
     def _use(self, hops: tuple[int, ...], expansion: int) -> None:
-        propagation = Propagation(self.num_features_, self.sketch, self.seed, self.runtime_)
+        propagation = Propagation(self.num_features_, self.sketch_, self.seed, self.runtime_)
         self.features_ = FeatureMap(propagation, hops, expansion)
-        self.sums_ = SUMS[self.sums].empty(self.features_.width, self.generator_.device)
+        self.sums_ = self._kind.empty(self.features_.width, self.generator_.device)
         self.weights_ = torch.zeros(self.features_.width, 0, dtype=torch.float64, device=self.generator_.device)
+
+    @property
+    def _kind(self) -> type[Sums]:
+        """Of the sums to begin with."""
+        return PooledSums if self.sums == "pooled" else PerClassSums
+
+    def _per_class(self, classes: int = 0) -> bool:
+        """Whether sums are kept by class, and will be with so many classes."""
+        if not self.is_fitted or self.features_ is None:
+            return self.sums != "pooled"
+        fits = self.sums == "per-class" or self._fits(PerClassSums, self.features_.width, classes)
+        return isinstance(self.sums_, PerClassSums) and fits
+
+    def _fits(self, kind: type[Sums], width: int, classes: int) -> bool:
+        return kind.bytes_for(width, classes) <= self.memory * GIB
+
+    def _within_memory(self, sums: Sums, classes: int) -> Sums:
+        """With room for so many classes; pooled where that is left open and memory does not allow one matrix each."""
+        if self.sums == "auto" and isinstance(sums, PerClassSums) and not self._fits(PerClassSums, sums.width, classes):
+            needed = PerClassSums.bytes_for(sums.width, classes) / GIB
+            warnings.warn(
+                f"Sums of {classes} classes of their own at width {sums.width} take {needed:.2g} GiB, more than "
+                f"analytic.memory={self.memory:g}: they are pooled, so that from now on a class has to come whole; raise "
+                "analytic.memory, or set a smaller analytic.expansion, to keep them apart.",
+                Pooled,
+                stacklevel=2,
+            )
+            sums = sums.pooled()
+        return sums.grown(classes)
+
+    def _sketch_for(self, rows: int) -> int:
+        if self.sketch != "auto":
+            return self.sketch
+        return WIDEST_SKETCH if rows >= WIDEST_SKETCH else WIDEST_SKETCH // 2
 
     def _options(self, num_features: int, classes: int, rows: int = 0) -> dict[tuple[int, ...], list[int]]:
         """Expansions to choose from, by hops: those whose sums leave room for all classes, or else the narrowest."""
         tried = HOPS if self.hops == "auto" else (self.hops,)
-        sensible = tuple(size for size in EXPANSIONS if size <= max(WIDE, rows))
+        sensible = tuple(size for size in EXPANSIONS if size <= rows)
         sizes = sensible if self.expansion == "auto" else (self.expansion,)
-        columns = min(num_features, self.sketch)
+        columns = min(num_features, self._sketch_for(rows))
         widths = {(hops, size): size or columns * len(hops) for hops in tried for size in sizes}
-        most, room = self.memory * GIB, max(self.expected_classes, classes)
-        fits = {option for option, width in widths.items() if SUMS[self.sums].bytes_for(width, room) <= most}
+        # Where it is left open, sums that are too many are pooled.
+        kind, room = SUMS.get(self.sums, PooledSums), max(self.expected_classes, classes)
+        fits = {option for option, width in widths.items() if self._fits(kind, width, room)}
         fits = fits or {option for option, width in widths.items() if width == min(widths.values())}
         by_hops = {hops: [size for size in sizes if (hops, size) in fits] for hops in tried}
         return {hops: some for hops, some in by_hops.items() if some}
@@ -144,13 +189,13 @@ class Analytic(Learner):
         if self.is_fitted and self.features_:
             width = self.features_.width
         else:
-            columns, options = min(num_features, self.sketch), self._options(num_features, classes)
+            columns, options = min(num_features, self._sketch_for(0)), self._options(num_features, classes)
             width = min(size or columns * len(hops) for hops, sizes in options.items() for size in sizes)
-        needed = SUMS[self.sums].bytes_for(width, classes)
-        if needed > self.memory * GIB:
+        kind = SUMS.get(self.sums, PooledSums)
+        if not self._fits(kind, width, classes):
             raise ConfigError(
-                f"The sums of {classes} classes at width {width} take {needed / GIB:.2g} GiB, more than "
-                f"analytic.memory={self.memory:g}: raise it, or set a smaller analytic.expansion."
+                f"The sums of {classes} classes at width {width} take {kind.bytes_for(width, classes) / GIB:.2g} GiB, "
+                f"more than analytic.memory={self.memory:g}: raise it, or set a smaller analytic.expansion."
             )
 
     def _rows(self, graph: Graph, nodes: Any, labels: Tensor) -> Rows:
@@ -249,7 +294,10 @@ class Analytic(Learner):
         places = torch.tensor([both.labels_.index(label) for label in other.labels_], device=self.sums_.count.device)
         both._check_memory(len(both.labels_), self.num_features_)
         theirs = other.sums_.of_tensors(other.sums_.tensors(), self.sums_.count.device)
-        both.sums_ = self.sums_.merged(theirs, places, len(both.labels_), both._names)
+        mine = self._within_memory(self.sums_, len(both.labels_))
+        if isinstance(mine, PooledSums) and isinstance(theirs, PerClassSums):
+            theirs = theirs.pooled()
+        both.sums_ = mine.merged(theirs, places, len(both.labels_), both._names)
         # No row is at hand to choose by; more classes favour the smaller ridge.
         both.ridge_, (scale, _) = min((self.ridge_, self.scale_), (other.ridge_, other.scale_))
         both.scale_ = [scale, self.scale_[1] + other.scale_[1]]
@@ -261,8 +309,8 @@ class Analytic(Learner):
         """What must agree for two models' sums to be sums of the same rows."""
         return {
             "the number of features": self.num_features_,
-            "analytic.sketch": self.sketch,
-            "analytic.sums": self.sums,
+            "analytic.sketch": self.sketch_,
+            "analytic.sums": NAMES[type(self.sums_)],
             "the number of hops": self._map.hops,
             "the expansion": self._map.expansion,
             "the seed of the projection": self.seed,
@@ -288,7 +336,7 @@ class Analytic(Learner):
         leaving = np.isin(task.nodes, gone)
         if leaving.sum() != len(gone):
             raise DataError("forget_mask marks a node that is not in train_mask: it never taught.")
-        if self.sums == "pooled":  # a weight changes only with all rows of its class at hand
+        if isinstance(self.sums_, PooledSums):  # a weight changes only with all rows of its class at hand
             classes = torch.unique(taught.labels[torch.from_numpy(leaving)])
             stays = taught.where(~leaving).among(classes)
             return self._adopt(self._exchanged(self.sums_, taught.among(classes), stays))
@@ -316,7 +364,7 @@ class Analytic(Learner):
         everyone = torch.arange(len(after), device=labels.device)
         same = (before.taken(stayed) == after.taken(everyone)).all(dim=1).cpu().numpy()
         moved[np.flatnonzero(stays)[same]] = False
-        if self.sums == "pooled":
+        if isinstance(self.sums_, PooledSums):
             fewer = np.isin(labels.cpu().numpy(), labels.cpu().numpy()[~stays])
             moved |= fewer  # a weight changes only with all rows of its class at hand
         leaving, coming = before.where(moved), after.where(moved[stays])
@@ -373,11 +421,19 @@ class Analytic(Learner):
     def map_(self) -> dict[str, Any]:
         """What the feature map is made from, as plain data."""
         found = self._map
-        return {"hops": list(found.hops), "expansion": found.expansion, "fingerprint": found.fingerprint}
+        return {
+            "hops": list(found.hops),
+            "expansion": found.expansion,
+            "sketch": self.sketch_,
+            "sums": NAMES[type(self.sums_)],
+            "fingerprint": found.fingerprint,
+        }
 
     @map_.setter
     def map_(self, facts: Mapping[str, Any]) -> None:
+        self.sketch_ = facts.get("sketch") or self.sketch_
         self._use(tuple(facts["hops"]), facts["expansion"])
+        self.sums_ = SUMS[facts.get("sums") or self.sums].empty(self._map.width, self.generator_.device)
         if self._map.fingerprint != facts["fingerprint"]:
             raise StoreError(
                 "This installation draws other random directions than the one that made the model: "
@@ -393,6 +449,7 @@ class Analytic(Learner):
     def shapes(self, facts: Mapping[str, Any]) -> Shapes:
         yield from super().shapes(facts)
         classes, mapped = len(facts["labels"]), facts["map"]
-        width = mapped["expansion"] or min(facts["num_features"], self.sketch) * len(mapped["hops"])
+        columns = min(facts["num_features"], mapped.get("sketch") or self._sketch_for(WIDEST_SKETCH))
+        width = mapped["expansion"] or columns * len(mapped["hops"])
         yield from [("sums.count", (classes,)), ("sums.total", (classes, width)), ("weights", (width, classes))]
-        yield "sums.gram", SUMS[self.sums].saved_shape(width, classes)
+        yield "sums.gram", SUMS[mapped.get("sums") or self.sums].saved_shape(width, classes)

@@ -43,6 +43,64 @@ class Factor:
         return solved
 
 
+@dataclass(frozen=True, eq=False)
+class Diagonal:
+    """G + ridge in the coordinates of G's eigenvectors: a `Factor` that costs nothing, for any number of ridges."""
+
+    values: Tensor
+
+    def solve(self, right: Tensor) -> Tensor:
+        return right / self.values[:, None]
+
+    def half(self, columns: Tensor) -> Tensor:
+        return columns / self.values.sqrt()[:, None]
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """Eigenvalues of G, and rows in the coordinates of its eigenvectors: one decomposition serves every ridge."""
+
+    values: Tensor
+    size: Tensor
+    """The mean diagonal of G."""
+
+    @classmethod
+    def of_gram(cls, gram: Tensor) -> tuple["Spectrum", Tensor]:
+        """Of G itself, and its eigenvectors as columns. Only its lower half is read."""
+        _check_finite(gram.tril())
+        values, vectors = torch.linalg.eigh(gram, UPLO="L")
+        return cls(values, mean_diagonal(gram)), vectors
+
+    @classmethod
+    def of_rows(cls, rows: Tensor, others: Tensor | None = None) -> tuple["Spectrum", Tensor, Tensor]:
+        r"""Of G = rows^T rows, with the coordinates of the rows, and of others (or of the rows again).
+
+        .. math:: \Phi^\top \Phi = U S U^\top, \quad \Phi \Phi^\top = V S V^\top, \quad
+            \Phi U = V S^{1/2}, \quad \Psi U = \Psi \Phi^\top V S^{-1/2}
+
+        Source: Saunders et al. 1998, "Ridge Regression Learning Algorithm in Dual Variables", Sec. 2. The dual form, V,
+        where rows are fewer than columns. Directions in which there are no rows are left out: no prediction goes there.
+        """
+        if len(rows) >= rows.shape[1]:
+            found, vectors = cls.of_gram(rows.T @ rows)
+            turned = rows @ vectors
+            return found, turned, turned if others is None else others @ vectors
+        products = rows @ rows.T
+        _check_finite(products)
+        values, vectors = torch.linalg.eigh(products)
+        there = values > torch.finfo(values.dtype).eps * len(values) * values[-1]
+        values, vectors = values[there], vectors[:, there]
+        size = products.diagonal().sum() / rows.shape[1]
+        turned = vectors * values.sqrt()
+        of_others = turned if others is None else (others @ rows.T) @ (vectors / values.sqrt())
+        return cls(values, torch.where(size > 0, size, 1.0)), turned, of_others
+
+    def at(self, ridge: float) -> Diagonal:
+        """The system with a relative ridge, for rows and Q in these coordinates."""
+        floor = torch.finfo(self.values.dtype).eps * self.size
+        return Diagonal((self.values + ridge * self.size).clamp_min(floor))
+
+
 def factorise(gram: Tensor, ridge: float) -> Factor:
     """Cholesky of G + ridge * mean(diag G) * I. A ridge too small to solve with is raised, with a warning.
 
@@ -81,14 +139,18 @@ def mean_diagonal(matrix: Tensor) -> Tensor:
 def shifted_cholesky(matrix: Tensor, shift: Tensor | float, what: str = SUMS) -> tuple[Tensor, bool]:
     """Cholesky factor of a symmetric matrix plus shift * I, and whether there is none. Only the lower half is read."""
     shifted = matrix.tril()
-    if not torch.isfinite(shifted.sum()):
-        raise NonFiniteError(f"{what} are NaN, infinite or too large to be squared")
+    _check_finite(shifted, what)
     shifted.diagonal(dim1=-2, dim2=-1).add_(shift)
     lower, info = torch.linalg.cholesky_ex(shifted)
     return lower, bool(info.any())
 
 
-def ridge_weights(factor: Factor, cross: Tensor) -> Tensor:
+def _check_finite(matrix: Tensor, what: str = SUMS) -> None:
+    if not torch.isfinite(matrix.sum()):
+        raise NonFiniteError(f"{what} are NaN, infinite or too large to be squared")
+
+
+def ridge_weights(factor: Factor | Diagonal, cross: Tensor) -> Tensor:
     r"""Weights of the classes, (width, classes).
 
     .. math:: W = (G + \lambda I)^{-1} Q

@@ -1,9 +1,12 @@
 """How the closed form chooses its own settings, from training nodes alone, by leave-one-out error in closed form.
 
 Hops and expansion, on the first task. A task is learned from its own graph, but may be tested among all others, where
-a node has neighbours that it did not have when it was learned. That is rehearsed: the training nodes are learned with
-the edges inside their class only, and recognised, each by the model that was not shown it, with the edges among all of
-them. The harder of the two test graphs decides; what does well there does well on the easy one too.
+a node has neighbours that it did not have when it was learned. Both are rehearsed (`Rehearsal`): training nodes are
+learned with the edges inside their class only, or with the edges among all of them, and recognised, each by the model
+that was not shown it, with the edges among all of them. The mean of both squared errors counts. Of the hops, without an
+expansion, the smallest model within one standard error of the best is taken: fewest columns, then fewest hops. An
+expansion is wider than the features, and is doubled as long as the error falls by more than the standard error of the
+difference.
 
 The ridge, at every task, from the nodes just learned: the smallest whose leave-one-out squared error is within a few
 percent of the least. The error counts uniform shrinkage as a fault, which the best class does not feel, so that its
@@ -12,8 +15,8 @@ a narrower model.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TypeVar
 
@@ -26,26 +29,29 @@ from ipal.errors import NonFiniteError
 from ipal.learners.analytic.class_sums import Rows
 from ipal.learners.analytic.feature_map import FeatureMap, Propagation, side_by_side
 from ipal.learners.analytic.ridge import (
+    Diagonal,
     Factor,
+    Spectrum,
     best_scale,
-    factorise,
     left_out_prediction,
     left_out_residual,
     leverage,
     ridge_weights,
 )
 
-HOPS: tuple[tuple[int, ...], ...] = ((0,), (1,), (2,), (3,), (4,), (5,), (6,), (0, 1), (1, 2), (2, 3), (1, 2, 3))
-RIDGES = tuple(float(f"{10 ** (power / 2):.2g}") for power in range(-6, 1))
+SINGLE = tuple((hop,) for hop in range(7))
+HOPS: tuple[tuple[int, ...], ...] = (*SINGLE, (0, 1), (0, 2), (1, 2), (2, 3), (0, 1, 2), (1, 2, 3))
+RIDGES = tuple(float(f"{10 ** (power / 2):.2g}") for power in range(-6, 4))
 NEAR = 1.02
 """An error of so many times the least is as good."""
 CORNER = 2048
 """Width at which ridges are compared."""
-PROBE_RIDGES = (1e-2, 1e-1, 1.0)
-PROBE_EXPANSION = 1024
-PROBE_ROWS = 3000
+REHEARSED_RIDGES = RIDGES[::2]
+REHEARSED_ROWS = 768
 LEFT_OUT_ROWS = 1024
 DEFAULT_HOPS = (2,)
+FEW_COLUMNS = 512
+"""With fewer, features are expanded where nothing can be compared."""
 
 Key = TypeVar("Key")
 
@@ -59,7 +65,10 @@ class Choice:
     reason: str
     hops_errors: dict[str, float]
     """Rehearsed leave-one-out error of each candidate."""
+    hops_error_deviation: float
+    """Standard error of the least of them."""
     expansion_errors: dict[str, float]
+    """The same of the expansions that were tried with the chosen hops."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +89,7 @@ class LeftOut:
         labels = rows.labels[some]
         return cls(rows.expand(rows.taken(some)), labels, count.double().reciprocal()[labels])
 
-    def residuals(self, factor: Factor, cross: Tensor) -> tuple[Tensor, Tensor]:
+    def residuals(self, factor: Factor | Diagonal, cross: Tensor) -> tuple[Tensor, Tensor]:
         """Targets, and what is missed of them by the model that never saw the row."""
         rows = self.rows[:, : len(cross)].to(cross.dtype)
         half = factor.half(rows.T)
@@ -88,7 +97,7 @@ class LeftOut:
         predicted = rows @ ridge_weights(factor, cross)
         return targets, left_out_residual(targets, predicted, leverage(half, half, self.weights))
 
-    def error(self, factor: Factor, cross: Tensor) -> float:
+    def error(self, factor: Factor | Diagonal, cross: Tensor) -> float:
         """Mean over the classes just learned of the squared error."""
         _, residual = self.residuals(factor, cross)
         return float((residual.square().sum(dim=1) * self.weights).sum() / self.weights.sum())
@@ -99,6 +108,18 @@ class LeftOut:
         return best_scale(targets - residual, self.labels, self.weights)
 
 
+@dataclass(frozen=True, eq=False)
+class Loss:
+    """Mean over classes of the squared error of left-out rows, at the ridge where it is least."""
+
+    mean: float
+    deviation: float
+    """Its standard error."""
+    ridge: float
+    rows: Tensor
+    """Of each row."""
+
+
 def choose_features(
     task: Task,
     labels: Tensor,
@@ -106,32 +127,55 @@ def choose_features(
     options: Mapping[tuple[int, ...], Sequence[int]],
     generator: torch.Generator,
 ) -> Choice:
-    """Hops, and an expansion that is possible with them, with the lowest rehearsed error."""
-    if len(torch.unique(labels)) < 2 or [len(sizes) for sizes in options.values()] == [1]:
+    """Hops, and an expansion that is possible with them: the smallest model within one standard error of the best."""
+    one_class = len(torch.unique(labels)) < 2
+    if one_class or [len(sizes) for sizes in options.values()] == [1]:
         chosen = DEFAULT_HOPS if DEFAULT_HOPS in options else next(iter(options))
-        one_class = "with one class there is nothing to compare; " * (len(torch.unique(labels)) < 2)
-        return Choice(list(chosen), options[chosen][-1], one_class + "hops and expansion as set or by default", {}, {})
+        # Few features are hardly ever told apart by lines.
+        size = next((size for size in options[chosen] if (size or propagation.columns) >= FEW_COLUMNS), options[chosen][-1])
+        why = "with one class there is nothing to compare; " * one_class + "hops and expansion as set or by default"
+        return Choice(list(chosen), size, why, {}, 0.0, {})
     rehearsal = Rehearsal.of(task, labels, propagation, max(chain(*options)), generator)
-    tried = {
-        hops: rehearsal.errors(propagation, hops, min(PROBE_EXPANSION, max(sizes)), PROBE_RIDGES)
-        for hops, sizes in options.items()
-    }
-    by_hops = {candidate: errors[least(errors)] for candidate, errors in tried.items()}
-    best = least(by_hops)
-    ridge = least(tried[best])
-    by_expansion = {}
-    for size in options[best]:
-        # The ridge of the probe serves wider expansions; narrower ones may want another, and are quickly tried.
-        ridges = (ridge,) if size > PROBE_EXPANSION else PROBE_RIDGES
-        errors = rehearsal.errors(propagation, best, size, ridges)
-        by_expansion[size] = errors[least(errors)]
-    size = least(by_expansion)
+
+    def loss(hops: tuple[int, ...], size: int) -> Loss:
+        return rehearsal.loss(FeatureMap(propagation, hops, size))
+
+    tried: dict[tuple[int, ...], Loss] = {}
+    for hops in in_turn(options, tried):
+        tried[hops] = loss(hops, options[hops][0])
+    best = tried[least({hops: found.mean for hops, found in tried.items()})]
+    enough = best.mean + best.deviation
+    chosen = min((hops for hops in tried if tried[hops].mean <= enough), key=lambda hops: (len(hops), max(hops)))
+    size, *wider = options[chosen]
+    now, by_expansion = tried[chosen], {str(size): tried[chosen].mean}
+    for more in (more for more in wider if more > propagation.num_features * len(chosen)):
+        found = loss(chosen, more)
+        by_expansion[str(more)] = found.mean
+        gain, deviation = balanced_mean(now.rows - found.rows, rehearsal.labels)
+        if gain <= deviation:
+            break
+        size, now = more, found
     reason = (
-        "lowest leave-one-out squared error of training nodes learned with the edges inside their class "
-        "and recognised with the edges among all of them"
+        "the smallest within one standard error of the least leave-one-out squared error of training nodes, learned "
+        "with the edges inside their class or among all of them, and recognised with the edges among all of them"
     )
-    named = {"+".join(map(str, hops)): error for hops, error in by_hops.items()}
-    return Choice(list(best), size, reason, named, {str(size): error for size, error in by_expansion.items()})
+    named = {"+".join(map(str, hops)): found.mean for hops, found in tried.items()}
+    return Choice(list(chosen), size, reason, named, best.deviation, by_expansion)
+
+
+def in_turn(options: Iterable[tuple[int, ...]], tried: Mapping[tuple[int, ...], Loss]) -> Iterator[tuple[int, ...]]:
+    """Hops to try: up and down from the default as long as the error falls, then several side by side."""
+    single = sorted(hops for hops in options if len(hops) == 1)
+    middle = single.index(DEFAULT_HOPS) if DEFAULT_HOPS in single else 0
+    for way in (single[middle:], single[middle::-1]):
+        best = math.inf
+        for hops in way:
+            if hops not in tried:
+                yield hops
+            if tried[hops].mean > best:
+                break
+            best = tried[hops].mean
+    yield from (hops for hops in options if len(hops) > 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,38 +194,75 @@ class Rehearsal:
         graph = task.graph.induced(task.nodes, propagation.runtime.budget)
         own = labels.cpu().numpy()
         views = (Graph.of(graph.x, graph.neighbours.within(own), symmetric=graph.symmetric or None), graph)
-        some = sample(labels, PROBE_ROWS, generator)
-        # One view after the other, and of each only the rows that are looked at.
+        some = sample(labels, REHEARSED_ROWS, generator)
+        # One view after the other, and of each only the rows that are needed.
         blocks = [propagation.rows(view, range(most + 1), at=some) for view in views]
         apart, together = (block.chunk(most + 1, dim=1) for block in blocks)
         return cls(apart, together, torch.unique(labels[some], return_inverse=True)[1])
 
-    def errors(
-        self, propagation: Propagation, hops: tuple[int, ...], expansion: int, ridges: Sequence[float]
-    ) -> dict[float, float]:
-        """Mean over classes of the squared error, by ridge. In single precision: good to three digits, and fast."""
-        to_rows = FeatureMap(propagation, hops, expansion).expanded
-        phi, psi = (to_rows(side_by_side(view, hops), torch.float32) for view in (self.apart, self.together))
-        count = torch.bincount(self.labels)
-        weights = count.float().reciprocal()[self.labels]
+    @property
+    def weights(self) -> Tensor:
+        """1 / n of each row's class."""
+        return torch.bincount(self.labels).float().reciprocal()[self.labels]
+
+    def loss(self, features: FeatureMap) -> Loss:
+        """Of a feature map, on both test graphs."""
+        apart, together = (
+            features.expanded(side_by_side(view, features.hops), torch.float32) for view in (self.apart, self.together)
+        )
+        seen, isolated = self.predicted(apart, together), self.predicted(together)
         targets = torch.nn.functional.one_hot(self.labels).float()
-        weighted = phi * weights.sqrt()[:, None]
-        gram, cross = weighted.T @ weighted, phi.T @ (targets * weights[:, None])
-        errors = {}
-        for ridge in ridges:
-            factor = factorise(gram, ridge)
+        found = {}
+        for ridge in seen:
+            errors = [(targets - view[ridge]).square().sum(dim=1) for view in (seen, isolated)]
+            found[ridge] = (errors[0] + errors[1]) / 2
+        means = {ridge: balanced_mean(rows, self.labels) for ridge, rows in found.items()}
+        ridge = least({ridge: mean for ridge, (mean, _) in means.items()})
+        return Loss(*means[ridge], ridge, found[ridge])
+
+    def predicted(self, phi: Tensor, psi: Tensor | None = None) -> dict[float, Tensor]:
+        """By ridge: scores of each node in the view psi, by the model that learned all others in the view phi.
+
+        The same view where psi is None. In single precision: good to three digits, and fast.
+        """
+        weights, targets = self.weights, torch.nn.functional.one_hot(self.labels).float()
+        root = weights.sqrt()[:, None]
+        spectrum, weighted, other = Spectrum.of_rows(phi * root, psi)
+        phi = weighted / root
+        psi = phi if psi is None else other
+        cross = weighted.T @ (targets * root)
+        found = {}
+        for ridge in REHEARSED_RIDGES:
+            factor = spectrum.at(ridge)
             w = ridge_weights(factor, cross)
             half_phi, half_psi = factor.half(phi.T), factor.half(psi.T)
             residual = left_out_residual(targets, phi @ w, leverage(half_phi, half_phi, weights))
-            predicted = left_out_prediction(psi @ w, leverage(half_phi, half_psi, weights), residual)
-            errors[ridge] = float(((targets - predicted).square().sum(dim=1) * weights).sum() / len(count))
-        return errors
+            found[ridge] = left_out_prediction(psi @ w, leverage(half_phi, half_psi, weights), residual)
+        return found
+
+
+def balanced_mean(errors: Tensor, labels: Tensor) -> tuple[float, float]:
+    r"""Mean over classes of the mean error of their rows, and its standard error.
+
+    .. math:: \bar e = \frac{1}{C} \sum_c \bar e_c, \quad
+        \mathrm{SE} = \frac{1}{C} \sqrt{\sum_c \frac{s_c^2}{n_c}}
+
+    Source: Cochran 1977, "Sampling Techniques", Eq. 5.7: a stratified sample, every stratum with the same weight;
+    s_c is the sample standard deviation of class c, zero where it has one row.
+    """
+    count = torch.bincount(labels).to(errors.dtype)
+    mean = torch.zeros_like(count).index_add_(0, labels, errors) / count
+    squares = torch.zeros_like(count).index_add_(0, labels, (errors - mean[labels]).square())
+    variance = squares / (count - 1).clamp_min(1)
+    return float(mean.mean()), float((variance / count).sum().sqrt() / len(count))
 
 
 def choose_ridge(gram: Tensor, cross: Tensor, judges: LeftOut) -> tuple[float, dict[str, float]]:
     """The smallest ridge that is about as good as the best, and the error of each."""
     gram, cross = gram[:CORNER, :CORNER].float(), cross[:CORNER].float()  # good to three digits, and fast
-    errors = {ridge: judges.error(factorise(gram, ridge), cross) for ridge in RIDGES}
+    spectrum, vectors = Spectrum.of_gram(gram)
+    turned, cross = replace(judges, rows=judges.rows[:, : len(cross)].float() @ vectors), vectors.T @ cross
+    errors = {ridge: turned.error(spectrum.at(ridge), cross) for ridge in RIDGES}
     enough = NEAR * errors[least(errors)]
     chosen = min(ridge for ridge, error in errors.items() if error <= enough)
     return chosen, {f"{ridge:g}": error for ridge, error in errors.items()}
