@@ -41,10 +41,11 @@ from ipal.data.graph import Graph
 from ipal.data.streams import Exam, Task, TaskStream
 from ipal.evaluation.evaluate import evaluate
 from ipal.evaluation.metrics import Scores, average_forgetting, average_performance
-from ipal.learners.analytic.class_sums import SUMS, Rows, mirrored
+from ipal.learners.analytic.class_sums import SUMS, mirrored
 from ipal.learners.analytic.feature_map import FeatureMap
 from ipal.learners.analytic.learner import Analytic
 from ipal.learners.analytic.ridge import factorise, left_out_residual, leverage, ridge_weights
+from ipal.learners.analytic.rows import Rows
 from ipal.learners.analytic.selection import RIDGES, LeftOut, choose_ridge
 from ipal.learners.ipal import IPAL
 from ipal.learners.values import Look
@@ -90,7 +91,7 @@ class OnEncoder(Analytic):
     def _use(self, hops: tuple[int, ...], expansion: int) -> None:
         super()._use(hops, expansion)
         self.features_ = EncodedMap(self._map.propagation, hops, expansion, self.encoder_, self.alone_)
-        self.sums_ = self._kind.empty(self.features_.width, self.generator_.device)
+        self.sums_ = self._room.first.empty(self.features_.width, self.generator_.device)
 
 
 class Played:

@@ -96,6 +96,8 @@ BOUNDS: dict[str, tuple[list[Any], list[Any]]] = {
     ),
     "map.hops": ([[0], [10_000], [1] * 64], [[], [-1], [10_001], [1] * 65]),
     "map.expansion": ([0, 2**31 - 1], [-1, 2**31]),
+    "map.sketch": ([None, 1, 2**31 - 1], [0, 2**31, "1"]),
+    "map.sums": ([None, "pooled", "per-class"], ["auto", "other", 1]),
     "map.fingerprint": (["", "f" * 64], ["f" * 65, 1]),
     "map.more": ([], [1]),
     "ridge": ([0.0, 1, 1e9, 1e38], [-1e-9, float("inf"), float("nan"), "1", 1e39, 2**63, 10**400]),

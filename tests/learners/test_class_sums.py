@@ -10,7 +10,8 @@ from torch import Tensor
 from ipal.backend.distributed import ONE_PROCESS, Team
 from ipal.errors import DataError
 from ipal.learners.analytic import class_sums
-from ipal.learners.analytic.class_sums import PerClassSums, PooledSums, Rows, Sums, add_gram, mirrored
+from ipal.learners.analytic.class_sums import PerClassSums, PooledSums, Sums, add_gram, mirrored
+from ipal.learners.analytic.rows import Rows, grid, rounded
 
 CPU = torch.device("cpu")
 NAMES = ["ant", "bee"]
@@ -249,9 +250,9 @@ def test_pooled_sums_of_earlier_files_are_whole_matrices() -> None:
 
 def test_rows_are_rounded_to_a_grid_of_a_power_of_two() -> None:
     # Width 4: entries are about 1/2, of which six bits are kept: steps of 2^-7.
-    assert class_sums.grid(4) == 2.0**-7
-    assert class_sums.grid(1024) == 2.0**-11
-    found = class_sums.rounded(doubles([0.3, -0.3, 1, 0]))
+    assert grid(4) == 2.0**-7
+    assert grid(1024) == 2.0**-11
+    found = rounded(doubles([0.3, -0.3, 1, 0]))
     torch.testing.assert_close(found * 128, doubles([38, -38, 128, 0]), rtol=0, atol=0)
 
 

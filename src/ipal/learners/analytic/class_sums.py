@@ -10,73 +10,21 @@ bits in any order and any grouping, and half as large in a file.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Self
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ipal.backend.distributed import ONE_PROCESS, Team
 from ipal.errors import DataError
-from ipal.learners.analytic.feature_map import pieces, take
+from ipal.learners.analytic.rows import Rows, grid
 
 BLOCK = 1024
 """Columns of one piece of a Gram matrix: pieces above the diagonal are not computed."""
 SLACK = 1e-8
 """Of the mean diagonal: how negative rounding alone may make a sum of squares."""
-BITS = 6
-"""Of a typical entry of a row, 1 / sqrt(width), which are kept. What is lost is less than a ridge of 1e-4."""
-
-
-def grid(width: int) -> float:
-    """The step of the grid that rows of this width are rounded to: a power of two."""
-    return float(2.0 ** -(BITS + math.ceil(math.log2(max(1, width)) / 2)))
-
-
-def rounded(rows: Tensor) -> Tensor:
-    """Rows on the grid: their products are whole multiples of its square, and so are all sums of them."""
-    step = grid(rows.shape[1])
-    return (rows / step).round_().mul_(step)
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Rows to be added or taken away, made in pieces only when they are needed."""
-
-    inputs: Tensor
-    """Rows of a graph's nodes, on any device or in a file."""
-    labels: Tensor
-    """The class of each row, as the learner numbers it."""
-    expand: Callable[[Tensor], Tensor]
-    nodes: Tensor | None = None
-    """Which of the inputs are meant; all of them where None."""
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def taken(self, some: Tensor) -> Tensor:
-        """The inputs of some rows."""
-        return take(self.inputs, some if self.nodes is None else self.nodes[some])
-
-    def pieces(self, chosen: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Rows (float64, rounded) and labels of the chosen ones, some at a time."""
-        for some in pieces(chosen):
-            yield rounded(self.expand(self.taken(some))), self.labels[some]
-
-    def among(self, classes: Tensor) -> "Rows":
-        """The rows of some classes."""
-        return self.chosen(torch.nonzero(torch.isin(self.labels, classes)).flatten())
-
-    def chosen(self, some: Tensor) -> "Rows":
-        """Some of the rows."""
-        return replace(self, labels=self.labels[some], nodes=some if self.nodes is None else self.nodes[some])
-
-    def where(self, mask: NDArray[np.bool_]) -> "Rows":
-        """The rows for which the mask is True."""
-        return self.chosen(torch.from_numpy(np.flatnonzero(mask)).to(self.labels.device))
 
 
 def add_gram(gram: Tensor, rows: Tensor, sign: float = 1.0) -> None:

@@ -11,7 +11,6 @@ leave-one-out error in closed form (see selection.py): no validation node is loo
 
 import copy
 import math
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
@@ -26,11 +25,13 @@ from torch import Tensor
 from ipal.config import MOST_LAYERS, Count, Hops
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
-from ipal.errors import ConfigError, DataError, StoreError
-from ipal.learners.analytic.class_sums import SUMS, PerClassSums, PooledSums, Rows, Sums, mirrored, packed
+from ipal.errors import DataError, StoreError
+from ipal.learners.analytic.class_sums import SUMS, PerClassSums, PooledSums, Sums, mirrored, packed
 from ipal.learners.analytic.feature_map import FeatureMap, Propagation, pieces
 from ipal.learners.analytic.ridge import factorise, ridge_weights
-from ipal.learners.analytic.selection import HOPS, LeftOut, choose_features, choose_ridge
+from ipal.learners.analytic.room import GIB, WIDEST_SKETCH, Room
+from ipal.learners.analytic.rows import Rows
+from ipal.learners.analytic.selection import LeftOut, choose_features, choose_ridge
 from ipal.learners.base import Learner
 from ipal.learners.checks import Shapes, check_counts
 from ipal.learners.facts import SumsFacts
@@ -43,18 +44,10 @@ from ipal.system.tracing import spanned
 if TYPE_CHECKING:  # for its name alone: importing it takes seconds
     from torch_geometric.data import Data
 
-GIB = 2**30
-EXPANSIONS = (0, 256, 512, 1024, 2048, 4096, 8192)
-"""Of these, those that are not wider than the first task has rows."""
 FIRST_RIDGE = 0.1
 ENOUGH_ROWS = 32
 """Fewer rows than these say nothing about the ridge: it stays as it is."""
-WIDEST_SKETCH = 1024
 NAMES = {kind: name for name, kind in SUMS.items()}
-
-
-class Pooled(UserWarning):
-    """Sums of single classes no longer fit into the memory they may take."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -68,7 +61,7 @@ class Analytic(Learner):
     ridge: Literal["auto"] | Annotated[float, Field(ge=0)] = "auto"
     """Of the mean diagonal. auto: chosen anew at every task."""
     sums: Literal["auto", "pooled", "per-class"] = "auto"
-    """per-class: one matrix a class; in parts, mergeable, forgettable. pooled: one; a class comes whole. auto: per class
+    """per-class: one matrix a class; in parts, mergeable, forgettable. pooled: one; a class comes whole. auto: by class
     as long as `memory` allows, then pooled, with a warning."""
     memory: float = Field(1.0, gt=0)
     """Most that the sums may take, in GiB."""
@@ -103,12 +96,13 @@ class Analytic(Learner):
 
     def start(self, task: Task) -> None:
         known, new = set(self.labels_) if self.is_fitted else set(), set(np.unique(task.labels).tolist())
-        self._check_memory(len(known | new), task.graph.num_features)
+        width = self.features_.width if self.is_fitted and self.features_ else None
+        self._room.check(len(known | new), task.graph.num_features, width)
         if known & new and not self._per_class(len(known | new)):
             more = " and raise analytic.memory" * self._per_class()
             raise DataError(
-                f"Class {min(known & new)} was learned before, and pooled sums cannot take in a class in parts exactly: "
-                f"give all its nodes at once, or set analytic.sums=per-class{more}."
+                f"Class {min(known & new)} was learned before, and pooled sums cannot take in a class in parts exactly:"
+                f" give all its nodes at once, or set analytic.sums=per-class{more}."
             )
         super().start(task)
 
@@ -116,16 +110,16 @@ class Analytic(Learner):
         if self.features_ is None:
             self._choose(task)
         rows = self._rows(task.graph, task.nodes, self.rows(task.labels))
-        self.sums_ = self._exchanged(self._within_memory(self.sums_, len(self.labels_)), None, rows)
+        self.sums_ = self._exchanged(self._room.within(self.sums_, len(self.labels_)), None, rows)
         self._solve(rows)
         yield from ()
 
     @spanned("choice")
     def _choose(self, task: Task) -> None:
         """Hops and expansion, once; from here on they are part of the model."""
-        self.sketch_ = self._sketch_for(len(task.nodes))
+        self.sketch_ = self._room.columns(len(task.nodes))
         propagation = Propagation(self.num_features_, self.sketch_, self.seed, self.runtime_)
-        options = self._options(self.num_features_, len(self.labels_), len(task.nodes))
+        options = self._room.options(self.num_features_, len(self.labels_), len(task.nodes))
         found = choose_features(task, self.rows(task.labels), propagation, options, self.generator_)
         choice = self.runtime_.team.broadcast(lambda: found)  # all found the same but for rounding
         self.choices_ = {**asdict(choice), "ridge": []}
@@ -134,69 +128,18 @@ class Analytic(Learner):
     def _use(self, hops: tuple[int, ...], expansion: int) -> None:
         propagation = Propagation(self.num_features_, self.sketch_, self.seed, self.runtime_)
         self.features_ = FeatureMap(propagation, hops, expansion)
-        self.sums_ = self._kind.empty(self.features_.width, self.generator_.device)
+        self.sums_ = self._room.first.empty(self.features_.width, self.generator_.device)
         self.weights_ = torch.zeros(self.features_.width, 0, dtype=torch.float64, device=self.generator_.device)
 
     @property
-    def _kind(self) -> type[Sums]:
-        """Of the sums to begin with."""
-        return PooledSums if self.sums == "pooled" else PerClassSums
+    def _room(self) -> Room:
+        return Room(self.hops, self.expansion, self.sums, self.memory, self.expected_classes, self.sketch)
 
     def _per_class(self, classes: int = 0) -> bool:
         """Whether sums are kept by class, and will be with so many classes."""
         if not self.is_fitted or self.features_ is None:
             return self.sums != "pooled"
-        fits = self.sums == "per-class" or self._fits(PerClassSums, self.features_.width, classes)
-        return isinstance(self.sums_, PerClassSums) and fits
-
-    def _fits(self, kind: type[Sums], width: int, classes: int) -> bool:
-        return kind.bytes_for(width, classes) <= self.memory * GIB
-
-    def _within_memory(self, sums: Sums, classes: int) -> Sums:
-        """With room for so many classes; pooled where that is left open and memory does not allow one matrix each."""
-        if self.sums == "auto" and isinstance(sums, PerClassSums) and not self._fits(PerClassSums, sums.width, classes):
-            needed = PerClassSums.bytes_for(sums.width, classes) / GIB
-            warnings.warn(
-                f"Sums of {classes} classes of their own at width {sums.width} take {needed:.2g} GiB, more than "
-                f"analytic.memory={self.memory:g}: they are pooled, so that from now on a class has to come whole; raise "
-                "analytic.memory, or set a smaller analytic.expansion, to keep them apart.",
-                Pooled,
-                stacklevel=2,
-            )
-            sums = sums.pooled()
-        return sums.grown(classes)
-
-    def _sketch_for(self, rows: int) -> int:
-        if self.sketch != "auto":
-            return self.sketch
-        return WIDEST_SKETCH if rows >= WIDEST_SKETCH else WIDEST_SKETCH // 2
-
-    def _options(self, num_features: int, classes: int, rows: int = 0) -> dict[tuple[int, ...], list[int]]:
-        """Expansions to choose from, by hops: those whose sums leave room for all classes, or else the narrowest."""
-        tried = HOPS if self.hops == "auto" else (self.hops,)
-        sensible = tuple(size for size in EXPANSIONS if size <= rows)
-        sizes = sensible if self.expansion == "auto" else (self.expansion,)
-        columns = min(num_features, self._sketch_for(rows))
-        widths = {(hops, size): size or columns * len(hops) for hops in tried for size in sizes}
-        # Where it is left open, sums that are too many are pooled.
-        kind, room = SUMS.get(self.sums, PooledSums), max(self.expected_classes, classes)
-        fits = {option for option, width in widths.items() if self._fits(kind, width, room)}
-        fits = fits or {option for option, width in widths.items() if width == min(widths.values())}
-        by_hops = {hops: [size for size in sizes if (hops, size) in fits] for hops in tried}
-        return {hops: some for hops, some in by_hops.items() if some}
-
-    def _check_memory(self, classes: int, num_features: int) -> None:
-        if self.is_fitted and self.features_:
-            width = self.features_.width
-        else:
-            columns, options = min(num_features, self._sketch_for(0)), self._options(num_features, classes)
-            width = min(size or columns * len(hops) for hops, sizes in options.items() for size in sizes)
-        kind = SUMS.get(self.sums, PooledSums)
-        if not self._fits(kind, width, classes):
-            raise ConfigError(
-                f"The sums of {classes} classes at width {width} take {kind.bytes_for(width, classes) / GIB:.2g} GiB, "
-                f"more than analytic.memory={self.memory:g}: raise it, or set a smaller analytic.expansion."
-            )
+        return isinstance(self.sums_, PerClassSums) and not self._room.is_pooled_with(self.sums_, classes)
 
     def _rows(self, graph: Graph, nodes: Any, labels: Tensor) -> Rows:
         at = torch.from_numpy(np.asarray(nodes)).to(labels.device)
@@ -292,9 +235,9 @@ class Analytic(Learner):
         both.generator_ = self.generator_.clone_state()
         both.labels_ = self.labels_ + [label for label in other.labels_ if label not in set(self.labels_)]
         places = torch.tensor([both.labels_.index(label) for label in other.labels_], device=self.sums_.count.device)
-        both._check_memory(len(both.labels_), self.num_features_)
+        self._room.check(len(both.labels_), self.num_features_, self._map.width)
         theirs = other.sums_.of_tensors(other.sums_.tensors(), self.sums_.count.device)
-        mine = self._within_memory(self.sums_, len(both.labels_))
+        mine = self._room.within(self.sums_, len(both.labels_))
         if isinstance(mine, PooledSums) and isinstance(theirs, PerClassSums):
             theirs = theirs.pooled()
         both.sums_ = mine.merged(theirs, places, len(both.labels_), both._names)
@@ -449,7 +392,7 @@ class Analytic(Learner):
     def shapes(self, facts: Mapping[str, Any]) -> Shapes:
         yield from super().shapes(facts)
         classes, mapped = len(facts["labels"]), facts["map"]
-        columns = min(facts["num_features"], mapped.get("sketch") or self._sketch_for(WIDEST_SKETCH))
+        columns = min(facts["num_features"], mapped.get("sketch") or self._room.columns(WIDEST_SKETCH))
         width = mapped["expansion"] or columns * len(mapped["hops"])
         yield from [("sums.count", (classes,)), ("sums.total", (classes, width)), ("weights", (width, classes))]
         yield "sums.gram", SUMS[mapped.get("sums") or self.sums].saved_shape(width, classes)

@@ -26,7 +26,6 @@ from torch import Tensor
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.errors import NonFiniteError
-from ipal.learners.analytic.class_sums import Rows
 from ipal.learners.analytic.feature_map import FeatureMap, Propagation, side_by_side
 from ipal.learners.analytic.ridge import (
     Diagonal,
@@ -38,6 +37,7 @@ from ipal.learners.analytic.ridge import (
     leverage,
     ridge_weights,
 )
+from ipal.learners.analytic.rows import Rows
 
 SINGLE = tuple((hop,) for hop in range(7))
 HOPS: tuple[tuple[int, ...], ...] = (*SINGLE, (0, 1), (0, 2), (1, 2), (2, 3), (0, 1, 2), (1, 2, 3))
@@ -132,7 +132,9 @@ def choose_features(
     if one_class or [len(sizes) for sizes in options.values()] == [1]:
         chosen = DEFAULT_HOPS if DEFAULT_HOPS in options else next(iter(options))
         # Few features are hardly ever told apart by lines.
-        size = next((size for size in options[chosen] if (size or propagation.columns) >= FEW_COLUMNS), options[chosen][-1])
+        size = next(
+            (size for size in options[chosen] if (size or propagation.columns) >= FEW_COLUMNS), options[chosen][-1]
+        )
         why = "with one class there is nothing to compare; " * one_class + "hops and expansion as set or by default"
         return Choice(list(chosen), size, why, {}, 0.0, {})
     rehearsal = Rehearsal.of(task, labels, propagation, max(chain(*options)), generator)
@@ -167,7 +169,7 @@ def in_turn(options: Iterable[tuple[int, ...]], tried: Mapping[tuple[int, ...], 
     """Hops to try: up and down from the default as long as the error falls, then several side by side."""
     single = sorted(hops for hops in options if len(hops) == 1)
     middle = single.index(DEFAULT_HOPS) if DEFAULT_HOPS in single else 0
-    for way in (single[middle:], single[middle::-1]):
+    for way in (single[middle:], single[middle::-1], single[:1]):
         best = math.inf
         for hops in way:
             if hops not in tried:
