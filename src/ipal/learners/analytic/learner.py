@@ -120,9 +120,10 @@ class Analytic(Learner):
         self.sketch_ = self._room.columns(len(task.nodes))
         propagation = Propagation(self.num_features_, self.sketch_, self.seed, self.runtime_)
         options = self._room.options(self.num_features_, len(self.labels_), len(task.nodes))
-        found = choose_features(task, self.rows(task.labels), propagation, options, self.generator_)
+        labels, divided = self.rows(task.labels), self.sketch == "auto"
+        found = choose_features(task, labels, propagation, options, self.generator_, divided=divided)
         choice = self.runtime_.team.broadcast(lambda: found)  # all found the same but for rounding
-        self.choices_ = {**asdict(choice), "ridge": []}
+        self.choices_, self.sketch_ = {**asdict(choice), "ridge": []}, choice.sketch
         self._use(tuple(choice.hops), choice.expansion)
 
     def _use(self, hops: tuple[int, ...], expansion: int) -> None:

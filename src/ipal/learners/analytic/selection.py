@@ -3,10 +3,11 @@
 Hops and expansion, on the first task. A task is learned from its own graph, but may be tested among all others, where
 a node has neighbours that it did not have when it was learned. Both are rehearsed (`Rehearsal`): training nodes are
 learned with the edges inside their class only, or with the edges among all of them, and recognised, each by the model
-that was not shown it, with the edges among all of them. The mean of both squared errors counts. Of the hops, without an
-expansion, the smallest model within one standard error of the best is taken: fewest columns, then fewest hops. An
-expansion is wider than the features, and is doubled as long as the error falls by more than the standard error of the
-difference.
+that was not shown it, with the edges among all of them. The mean of both errors counts. Of single hops, without an
+expansion, the fewest within one standard error of the least squared error are taken. Others stand beside them only
+where that lowers the log-loss, which counts nodes between two classes more, by more than its standard error. An
+expansion is wider than the features, and is doubled as long as the squared error falls by more than the standard error
+of the difference.
 
 The ridge, at every task, from the nodes just learned: the smallest whose leave-one-out squared error is within a few
 percent of the least. The error counts uniform shrinkage as a fault, which the best class does not feel, so that its
@@ -61,6 +62,8 @@ class Choice:
     """Hops and expansion, and why."""
 
     hops: list[int]
+    sketch: int
+    """Columns of each, where features are projected."""
     expansion: int
     reason: str
     hops_errors: dict[str, float]
@@ -118,6 +121,8 @@ class Loss:
     ridge: float
     rows: Tensor
     """Of each row."""
+    log_rows: Tensor
+    """The log-loss of each row, with the best scale."""
 
 
 def choose_features(
@@ -126,8 +131,13 @@ def choose_features(
     propagation: Propagation,
     options: Mapping[tuple[int, ...], Sequence[int]],
     generator: torch.Generator,
+    *,
+    divided: bool = False,
 ) -> Choice:
-    """Hops, and an expansion that is possible with them: the smallest model within one standard error of the best."""
+    """Hops, and an expansion that is possible with them: the smallest model within one standard error of the best.
+
+    `divided`: hops side by side share the columns to which wide features are projected.
+    """
     one_class = len(torch.unique(labels)) < 2
     if one_class or [len(sizes) for sizes in options.values()] == [1]:
         chosen = DEFAULT_HOPS if DEFAULT_HOPS in options else next(iter(options))
@@ -136,38 +146,48 @@ def choose_features(
             (size for size in options[chosen] if (size or propagation.columns) >= FEW_COLUMNS), options[chosen][-1]
         )
         why = "with one class there is nothing to compare; " * one_class + "hops and expansion as set or by default"
-        return Choice(list(chosen), size, why, {}, 0.0, {})
+        return Choice(list(chosen), propagation.sketch, size, why, {}, 0.0, {})
     rehearsal = Rehearsal.of(task, labels, propagation, max(chain(*options)), generator)
 
-    def loss(hops: tuple[int, ...], size: int) -> Loss:
-        return rehearsal.loss(FeatureMap(propagation, hops, size))
+    def features(hops: tuple[int, ...], size: int) -> FeatureMap:
+        share = len(hops) if divided and propagation.columns < propagation.num_features else 1
+        return FeatureMap(replace(propagation, sketch=propagation.sketch // share), hops, size)
 
     tried: dict[tuple[int, ...], Loss] = {}
     for hops in in_turn(options, tried):
-        tried[hops] = loss(hops, options[hops][0])
+        tried[hops] = rehearsal.loss(features(hops, options[hops][0]))
     best = tried[least({hops: found.mean for hops, found in tried.items()})]
     enough = best.mean + best.deviation
     chosen = min((hops for hops in tried if tried[hops].mean <= enough), key=lambda hops: (len(hops), max(hops)))
+    for together in (2, 3):
+        more = [hops for hops in options if len(hops) == together and set(hops) > set(chosen)]
+        tried |= {hops: rehearsal.loss(features(hops, options[hops][0])) for hops in more}
+        logs = {hops: balanced_mean(tried[hops].log_rows, rehearsal.labels) for hops in (chosen, *more)}
+        beside = least({hops: mean for hops, (mean, _) in logs.items()})
+        if logs[chosen][0] <= sum(logs[beside]):
+            break
+        chosen = beside
     size, *wider = options[chosen]
     now, by_expansion = tried[chosen], {str(size): tried[chosen].mean}
-    for more in (more for more in wider if more > propagation.num_features * len(chosen)):
-        found = loss(chosen, more)
-        by_expansion[str(more)] = found.mean
+    for columns in (columns for columns in wider if columns > propagation.num_features * len(chosen)):
+        found = rehearsal.loss(features(chosen, columns))
+        by_expansion[str(columns)] = found.mean
         gain, deviation = balanced_mean(now.rows - found.rows, rehearsal.labels)
         if gain <= deviation:
             break
-        size, now = more, found
+        size, now = columns, found
     reason = (
-        "the smallest within one standard error of the least leave-one-out squared error of training nodes, learned "
+        "the smallest within one standard error of the least leave-one-out error of training nodes, learned "
         "with the edges inside their class or among all of them, and recognised with the edges among all of them"
     )
     named = {"+".join(map(str, hops)): found.mean for hops, found in tried.items()}
-    return Choice(list(chosen), size, reason, named, best.deviation, by_expansion)
+    sketch = features(chosen, size).propagation.sketch
+    return Choice(list(chosen), sketch, size, reason, named, best.deviation, by_expansion)
 
 
 def in_turn(options: Iterable[tuple[int, ...]], tried: Mapping[tuple[int, ...], Loss]) -> Iterator[tuple[int, ...]]:
-    """Hops to try: up and down from the default as long as the error falls, then several side by side."""
-    single = sorted(hops for hops in options if len(hops) == 1)
+    """Single hops to try (or what there is): up and down from the default as long as the error falls, and none."""
+    single = sorted(hops for hops in options if len(hops) == 1) or list(options)
     middle = single.index(DEFAULT_HOPS) if DEFAULT_HOPS in single else 0
     for way in (single[middle:], single[middle::-1], single[:1]):
         best = math.inf
@@ -177,7 +197,6 @@ def in_turn(options: Iterable[tuple[int, ...]], tried: Mapping[tuple[int, ...], 
             if tried[hops].mean > best:
                 break
             best = tried[hops].mean
-    yield from (hops for hops in options if len(hops) > 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,9 +228,9 @@ class Rehearsal:
 
     def loss(self, features: FeatureMap) -> Loss:
         """Of a feature map, on both test graphs."""
-        apart, together = (
-            features.expanded(side_by_side(view, features.hops), torch.float32) for view in (self.apart, self.together)
-        )
+        columns = features.propagation.columns
+        views = ([unit(hop[:, :columns]) for hop in view] for view in (self.apart, self.together))
+        apart, together = (features.expanded(side_by_side(view, features.hops), torch.float32) for view in views)
         seen, isolated = self.predicted(apart, together), self.predicted(together)
         targets = torch.nn.functional.one_hot(self.labels).float()
         found = {}
@@ -220,7 +239,8 @@ class Rehearsal:
             found[ridge] = (errors[0] + errors[1]) / 2
         means = {ridge: balanced_mean(rows, self.labels) for ridge, rows in found.items()}
         ridge = least({ridge: mean for ridge, (mean, _) in means.items()})
-        return Loss(*means[ridge], ridge, found[ridge])
+        logs = [log_losses(view[ridge], self.labels, self.weights) for view in (seen, isolated)]
+        return Loss(*means[ridge], ridge, found[ridge], (logs[0] + logs[1]) / 2)
 
     def predicted(self, phi: Tensor, psi: Tensor | None = None) -> dict[float, Tensor]:
         """By ridge: scores of each node in the view psi, by the model that learned all others in the view phi.
@@ -241,6 +261,17 @@ class Rehearsal:
             residual = left_out_residual(targets, phi @ w, leverage(half_phi, half_phi, weights))
             found[ridge] = left_out_prediction(psi @ w, leverage(half_phi, half_psi, weights), residual)
         return found
+
+
+def unit(rows: Tensor) -> Tensor:
+    """Rows of length one; the first columns of a projection are a narrower one."""
+    return torch.nn.functional.normalize(rows)
+
+
+def log_losses(scores: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+    """Cross-entropy of each row, with the scale that makes the whole best calibrated."""
+    scale = best_scale(scores, labels, weights)
+    return torch.nn.functional.cross_entropy(scale * scores, labels, reduction="none")
 
 
 def balanced_mean(errors: Tensor, labels: Tensor) -> tuple[float, float]:
