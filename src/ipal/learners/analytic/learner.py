@@ -159,11 +159,10 @@ class Analytic(Learner):
             judges = None
         if judges is not None and self.ridge == "auto":
             with self.tracer.span("choice"):
-                found = choose_ridge(gram, cross, judges)
-            self.ridge_, errors = self.runtime_.team.broadcast(lambda: found)
+                found = choose_ridge(gram, cross, judges, self.choices_["ridge"])
+            self.ridge_, record = self.runtime_.team.broadcast(lambda: found)
             # Replaced, not extended: a state taken before keeps what it held.
-            told = [*self.choices_["ridge"], {"chosen": self.ridge_, "errors": errors}]
-            self.choices_ = {**self.choices_, "ridge": told}
+            self.choices_ = {**self.choices_, "ridge": [*self.choices_["ridge"], record]}
         factor = factorise(gram, self.ridge_)
         self.choices_ = {**self.choices_, "ridge_used": factor.ridge}  # more than asked for, where that was too little
         self.weights_ = laid_out(ridge_weights(factor, cross))

@@ -5,21 +5,21 @@ a node has neighbours that it did not have when it was learned. Both are rehears
 learned with the edges inside their class only, or with the edges among all of them, and recognised, each by the model
 that was not shown it, with the edges among all of them. The mean of both errors counts. Of single hops, without an
 expansion, the fewest within one standard error of the least squared error are taken. Others stand beside them only
-where that lowers the log-loss, which counts nodes between two classes more, by more than its standard error. An
+where that lowers the log-loss, which counts nodes between two classes more, by more than twice its standard error. An
 expansion is wider than the features, and is doubled as long as the squared error falls by more than the standard error
 of the difference.
 
-The ridge, at every task, from the nodes just learned: the smallest whose leave-one-out squared error is within a few
-percent of the least. The error counts uniform shrinkage as a fault, which the best class does not feel, so that its
-least is at a ridge somewhat too large. Wide models are judged by a corner of their sums, which are exactly the sums of
-a narrower model.
+The ridge, at every task, from the nodes just learned and the errors of earlier tasks: the smallest whose leave-one-out
+squared error is within a few percent of the least. The error counts uniform shrinkage as a fault, which the best class
+does not feel, so that its least is at a ridge somewhat too large. Wide models are judged by a corner of their sums,
+which are exactly the sums of a narrower model.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -51,6 +51,8 @@ REHEARSED_RIDGES = RIDGES[::2]
 REHEARSED_ROWS = 768
 LEFT_OUT_ROWS = 1024
 DEFAULT_HOPS = (2,)
+CLEARLY = 2
+"""Standard errors by which hops side by side must be better: the sums grow with the square of the width."""
 FEW_COLUMNS = 512
 """With fewer, features are expanded where nothing can be compared."""
 
@@ -164,7 +166,8 @@ def choose_features(
         tried |= {hops: rehearsal.loss(features(hops, options[hops][0])) for hops in more}
         logs = {hops: balanced_mean(tried[hops].log_rows, rehearsal.labels) for hops in (chosen, *more)}
         beside = least({hops: mean for hops, (mean, _) in logs.items()})
-        if logs[chosen][0] <= sum(logs[beside]):
+        mean, deviation = logs[beside]
+        if logs[chosen][0] <= mean + CLEARLY * deviation:
             break
         chosen = beside
     size, *wider = options[chosen]
@@ -187,7 +190,7 @@ def choose_features(
 
 def in_turn(options: Iterable[tuple[int, ...]], tried: Mapping[tuple[int, ...], Loss]) -> Iterator[tuple[int, ...]]:
     """Single hops to try (or what there is): up and down from the default as long as the error falls, and none."""
-    single = sorted(hops for hops in options if len(hops) == 1) or list(options)
+    single: list[tuple[int, ...]] = sorted(hops for hops in options if len(hops) == 1) or list(options)
     middle = single.index(DEFAULT_HOPS) if DEFAULT_HOPS in single else 0
     for way in (single[middle:], single[middle::-1], single[:1]):
         best = math.inf
@@ -290,15 +293,26 @@ def balanced_mean(errors: Tensor, labels: Tensor) -> tuple[float, float]:
     return float(mean.mean()), float((variance / count).sum().sqrt() / len(count))
 
 
-def choose_ridge(gram: Tensor, cross: Tensor, judges: LeftOut) -> tuple[float, dict[str, float]]:
-    """The smallest ridge that is about as good as the best, and the error of each."""
+def choose_ridge(
+    gram: Tensor, cross: Tensor, judges: LeftOut, before: Sequence[Mapping[str, Any]] = ()
+) -> tuple[float, dict[str, Any]]:
+    """The smallest ridge that is about as good as the best, and a record of the errors behind it.
+
+    Each task shows its own classes only: all of them so far have a say, by their number, through the records `before`.
+    """
     gram, cross = gram[:CORNER, :CORNER].float(), cross[:CORNER].float()  # good to three digits, and fast
     spectrum, vectors = Spectrum.of_gram(gram)
     turned, cross = replace(judges, rows=judges.rows[:, : len(cross)].float() @ vectors), vectors.T @ cross
-    errors = {ridge: turned.error(spectrum.at(ridge), cross) for ridge in RIDGES}
-    enough = NEAR * errors[least(errors)]
-    chosen = min(ridge for ridge, error in errors.items() if error <= enough)
-    return chosen, {f"{ridge:g}": error for ridge, error in errors.items()}
+    errors = {f"{ridge:g}": turned.error(spectrum.at(ridge), cross) for ridge in RIDGES}
+    record = {"errors": errors, "classes": len(torch.unique(judges.labels))}
+    told = [one for one in (*before, record) if one["errors"].keys() == errors.keys()]
+    mean = {
+        ridge: sum(one.get("classes", 1) * one["errors"][ridge] / one["errors"][least(one["errors"])] for one in told)
+        for ridge in errors
+    }
+    enough = NEAR * mean[least(mean)]
+    chosen = min(float(ridge) for ridge, error in mean.items() if error <= enough)
+    return chosen, {"chosen": chosen, **record}
 
 
 def least(errors: Mapping[Key, float]) -> Key:
