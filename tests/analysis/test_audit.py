@@ -115,7 +115,7 @@ def test_the_mean_and_products_remembered_are_those_of_the_rows(tiny: Dataset):
             torch.testing.assert_close(kept.second().double(), rows[method].T @ rows[method], rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize(("method", "options"), [("slda", {}), ("analytic", {"expansion": 64})])
+@pytest.mark.parametrize(("method", "options"), [("slda", {}), ("analytic", {"expansion": 64, "sums": "pooled"})])
 def test_a_shared_matrix_is_said_to_be_one_and_spans_all_that_taught(method, options, tiny: Dataset):
     most = {label: 2 for label in range(4)}
     learner = fitted(METHODS[method], tiny, most, **options)

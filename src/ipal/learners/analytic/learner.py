@@ -30,7 +30,7 @@ from ipal.learners.analytic.class_sums import SUMS, PerClassSums, PooledSums, Su
 from ipal.learners.analytic.feature_map import FeatureMap, Propagation, pieces
 from ipal.learners.analytic.ridge import factorise, ridge_weights
 from ipal.learners.analytic.room import GIB, WIDEST_SKETCH, Room
-from ipal.learners.analytic.rows import Rows
+from ipal.learners.analytic.rows import Rows, rounded
 from ipal.learners.analytic.selection import LeftOut, choose_features, choose_ridge
 from ipal.learners.base import Learner
 from ipal.learners.checks import Shapes, check_counts
@@ -185,7 +185,8 @@ class Analytic(Learner):
         return max(self._map.hops)
 
     def represent(self, graph: Graph) -> Tensor:
-        return self._map.expanded(self._map.propagated(graph), torch.float32)
+        # As they are added up: an audit looks for these rows in the sums.
+        return torch.cat([rounded(self._map.expanded(some)).float() for some in pieces(self._map.propagated(graph))])
 
     def scores(self, graph: Graph) -> Tensor:
         propagated = self._map.propagated(graph)
