@@ -247,7 +247,7 @@ def test_a_spectrum_solves_as_a_factor_does_for_every_ridge(rows) -> None:
         torch.testing.assert_close(ridge.leverage(other, other, weights), ridge.leverage(half, half, weights))
 
 
-def test_the_balanced_mean_and_its_standard_error_by_hand() -> None:
+def test_balanced_mean_by_hand() -> None:
     # Class 0: 1 and 3, mean 2, variance 2; class 1: 5 alone. SE: sqrt(2 / 2) / 2.
     mean, deviation = balanced_mean(torch.tensor([1.0, 5.0, 3.0]), torch.tensor([0, 1, 0]))
     assert (mean, deviation) == (3.5, 0.5)
