@@ -156,7 +156,7 @@ def hurry(short_tsne: None, monkeypatch: pytest.MonkeyPatch) -> None:
     from ipal.learners.trained import TrainedLearner
 
     monkeypatch.setattr(TrainedLearner, "epochs", property(lambda learner: min(3, learner.train.epochs)))
-    monkeypatch.setattr("ipal.learners.analytic.learner.EXPANSIONS", (64,))
+    monkeypatch.setattr("ipal.learners.analytic.room.EXPANSIONS", (64,))
 
 
 @pytest.fixture(scope="session")

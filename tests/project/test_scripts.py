@@ -27,7 +27,7 @@ def test_every_script_can_be_imported(path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_the_study_of_encoders_scores_every_variant(monkeypatch: pytest.MonkeyPatch) -> None:
     script = imported(PROJECT / "scripts" / "encoder_study.py", monkeypatch)
-    monkeypatch.setattr("ipal.learners.analytic.learner.EXPANSIONS", (64,))
+    monkeypatch.setattr("ipal.learners.analytic.room.EXPANSIONS", (64,))
     resolved = runner.resolve(
         run_config({"dataset": "synthetic:nodes=120,classes=4,features=16,signal=3,seed=1", "train": {"epochs": 2}})
     )

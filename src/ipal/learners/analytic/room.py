@@ -70,7 +70,8 @@ class Room:
     def options(self, num_features: int, classes: int, rows: int = 0) -> dict[tuple[int, ...], list[int]]:
         """Expansions to choose from, by hops: those whose sums leave room for all classes, or else the narrowest."""
         tried = HOPS if self.hops == "auto" else (self.hops,)
-        sizes = tuple(size for size in EXPANSIONS if size <= rows) if self.expansion == "auto" else (self.expansion,)
+        within = tuple(size for size in EXPANSIONS if size <= rows) or EXPANSIONS[:1]
+        sizes = within if self.expansion == "auto" else (self.expansion,)
         columns = min(num_features, self.columns(rows))
         widths = {(hops, size): size or columns * len(hops) for hops in tried for size in sizes}
         room = max(self.expected_classes, classes)
