@@ -4,7 +4,7 @@ Hops and expansion, on the first task. A task is learned from its own graph, but
 a node has neighbours that it did not have when it was learned. Both are rehearsed (`Rehearsal`): training nodes are
 learned with the edges inside their class only, or with the edges among all of them, and recognised, each by the model
 that was not shown it, with the edges among all of them. The mean of both errors counts. Of single hops, without an
-expansion, the fewest within one standard error of the least squared error are taken. Others stand beside them only
+expansion, that with the least squared error is taken: models of one size. Others stand beside it only
 where that lowers the log-loss, which counts nodes between two classes more, by more than twice its standard error. An
 expansion is wider than the features, and is doubled as long as the squared error falls by more than the standard error
 of the difference.
@@ -136,7 +136,7 @@ def choose_features(
     *,
     divided: bool = False,
 ) -> Choice:
-    """Hops, and an expansion that is possible with them: the smallest model within one standard error of the best.
+    """Hops, and an expansion that is possible with them: a larger model only where it is better by more than chance.
 
     `divided`: hops side by side share the columns to which wide features are projected.
     """
@@ -158,9 +158,8 @@ def choose_features(
     tried: dict[tuple[int, ...], Loss] = {}
     for hops in in_turn(options, tried):
         tried[hops] = rehearsal.loss(features(hops, options[hops][0]))
-    best = tried[least({hops: found.mean for hops, found in tried.items()})]
-    enough = best.mean + best.deviation
-    chosen = min((hops for hops in tried if tried[hops].mean <= enough), key=lambda hops: (len(hops), max(hops)))
+    chosen = least({hops: found.mean for hops, found in tried.items()})
+    deviation_of_hops = tried[chosen].deviation
     for together in (2, 3):
         more = [hops for hops in options if len(hops) == together and set(hops) > set(chosen)]
         tried |= {hops: rehearsal.loss(features(hops, options[hops][0])) for hops in more}
@@ -180,12 +179,12 @@ def choose_features(
             break
         size, now = columns, found
     reason = (
-        "the smallest within one standard error of the least leave-one-out error of training nodes, learned "
+        "the least leave-one-out error, by more than chance where the model is larger, of training nodes, learned "
         "with the edges inside their class or among all of them, and recognised with the edges among all of them"
     )
     named = {"+".join(map(str, hops)): found.mean for hops, found in tried.items()}
     sketch = features(chosen, size).propagation.sketch
-    return Choice(list(chosen), sketch, size, reason, named, best.deviation, by_expansion)
+    return Choice(list(chosen), sketch, size, reason, named, deviation_of_hops, by_expansion)
 
 
 def in_turn(options: Iterable[tuple[int, ...]], tried: Mapping[tuple[int, ...], Loss]) -> Iterator[tuple[int, ...]]:
