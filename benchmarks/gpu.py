@@ -30,7 +30,7 @@ from torch import Tensor
 
 from ipal.backend.sparse import SparseMatrix
 from ipal.bench.interleave import run_interleaved
-from ipal.config import override, run_config
+from ipal.config import EncoderConfig, override, run_config
 from ipal.data.datasets import Dataset, load
 from ipal.data.graph import Graph
 from ipal.learners import IPAL

@@ -34,7 +34,7 @@ import numpy as np
 from scaling_figure import draw
 from timing import begin, options
 
-from ipal.config import override, run_config
+from ipal.config import EncoderConfig, override, run_config
 from ipal.report.figures import write_figure
 from ipal.runs import runner
 from ipal.runs.environment import Machine

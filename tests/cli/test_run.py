@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.cli.support import GRAPH, SMALL, assert_same_model, config_of, stamps
-from tests.support import Command, Ipal
+from tests.support import Command, Ipal, complaint
 
 # ---------------------------------------------------------------------- run
 
