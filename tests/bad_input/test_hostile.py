@@ -12,7 +12,7 @@ import pytest
 
 from ipal import EFC, IPAL, NCM, Analytic, ConfigError, EncoderConfig, TrainConfig
 from ipal.cli import render
-from ipal.config import EncoderConfig, run_config
+from ipal.config import run_config
 from ipal.data.datasets import load
 from ipal.errors import CapacityError, DataError, IpalError, StoreError, shortened, visible
 from ipal.runs.run_folder import RunFolder, RunStore
