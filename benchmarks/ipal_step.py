@@ -33,7 +33,7 @@ def compare(learner: IPAL, stream: TaskStream, index: int, repeats: int) -> dict
     (batch,) = learner.batches(task, 0)
     everywhere = operators(task.graph, HERE)
     network, optimizer = learner.encoder_, learner.optimizer_
-    fixed = torch.randn(task.graph.num_nodes, learner.encoder.width, generator=torch.Generator().manual_seed(0))
+    fixed = torch.randn(task.graph.num_nodes, learner.encoder_config.width, generator=torch.Generator().manual_seed(0))
 
     def step() -> None:
         terms = learner.loss(batch, prepared)

@@ -139,3 +139,13 @@ def test_one_task_alone_forgets_nothing(command: Command) -> None:
 def test_no_epochs_at_all_is_a_run(command: Command) -> None:
     done = command("run", "--dataset", GRAPH, "--set", "train.epochs=0", "--threads", 1, "--json")
     assert len(done.json["accuracy_matrix"]) == 3
+
+
+def test_a_preset_lies_below_everything_and_an_unknown_one_is_answered_with_those_there_are(command: Command) -> None:
+    done = command("run", "--dataset", GRAPH, "--preset", "printed", "--set", "train.epochs=1", "--json")
+    tree = config_of(Path(done.json["run"]))
+    assert tree["train"]["epochs"] == 1
+    assert (tree["ipal"]["products"], tree["ipal"]["gamma"], tree["encoder"]["hidden"]) == ("raw", 0.7, 128)
+    assert not done.json["choices"], "a preset leaves nothing open"
+    complaint(command("run", "--dataset", GRAPH, "--preset", "papr"), "no preset 'papr'", "'paper' and 'printed'")
+    assert [row["name"] for row in command("list", "presets", "--json").json] == ["paper", "printed"]
