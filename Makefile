@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: run test check bits docs faults mutants clean
 
 run: $(INSTALLED)
-	$(BIN)/ipal run --dataset digits --set train.epochs=100 --html
+	$(BIN)/ipal run --dataset digits --html
 
 # What compares bits is run once more in new processes with MKL's plainest kernels, which other processors get: what is
 # bit-equal by construction is bit-equal there too.

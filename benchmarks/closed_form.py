@@ -14,7 +14,7 @@ from timing import begin, options
 
 TUNED = {
     "analytic": [],
-    "ipal": ["train.epochs=10", "ipal.gamma=0.4"],
+    "ipal": ["train.epochs=10", "ipal.gamma=0.4", "encoder.kind=gcn", "encoder.hidden=128", "encoder.width=128"],
     "joint": ["train.epochs=200", "train.weight_decay=5e-4"],
 }
 TINY = "synthetic:nodes=300,classes=6"

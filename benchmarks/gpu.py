@@ -30,7 +30,7 @@ from torch import Tensor
 
 from ipal.backend.sparse import SparseMatrix
 from ipal.bench.interleave import run_interleaved
-from ipal.config import override, run_config
+from ipal.config import EncoderConfig, override, run_config
 from ipal.data.datasets import Dataset, load
 from ipal.data.graph import Graph
 from ipal.learners import IPAL
@@ -110,7 +110,7 @@ def stream(data: Dataset, repeats: int, epochs: int) -> None:
 def grid(data: Dataset, epochs: int, gammas: tuple[float, ...], seeds: range, compared: int) -> None:
     print(f"\nGrid of {len(gammas)} gammas x {len(seeds)} seeds, {epochs} epochs a task, in one process")
     data, resolver = anew(data), Resolver()
-    common = {"dataset": data.name, "device": "cuda", "train": {"epochs": epochs}}
+    common = {"dataset": data.name, "device": "cuda", "train": {"epochs": epochs}, "encoder": dict(EncoderConfig())}
     configs = [run_config({**common, "seed": seed, "ipal": {"gamma": gamma}}) for gamma in gammas for seed in seeds]
     runs = [resolver.resolve(config, data) for config in configs]
     with tempfile.TemporaryDirectory() as folder:

@@ -17,7 +17,7 @@ from timing import begin, cs, describe, interleaved, options, ratio
 
 from ipal.backend.operators import operators
 from ipal.backend.runtime import Runtime
-from ipal.config import ProtocolConfig
+from ipal.config import EncoderConfig, ProtocolConfig, TrainConfig
 from ipal.data.datasets import Dataset
 from ipal.data.streams import TaskStream
 from ipal.learners.ipal import IPAL
@@ -33,7 +33,7 @@ def compare(learner: IPAL, stream: TaskStream, index: int, repeats: int) -> dict
     (batch,) = learner.batches(task, 0)
     everywhere = operators(task.graph, HERE)
     network, optimizer = learner.encoder_, learner.optimizer_
-    fixed = torch.randn(task.graph.num_nodes, learner.encoder.width, generator=torch.Generator().manual_seed(0))
+    fixed = torch.randn(task.graph.num_nodes, learner.encoder_config.width, generator=torch.Generator().manual_seed(0))
 
     def step() -> None:
         terms = learner.loss(batch, prepared)
@@ -65,7 +65,7 @@ def peak_memory(dataset: Dataset, size: str, threads: int) -> int:
             parts = {"x_values": x.data, "x_indices": x.indices, "x_indptr": x.indptr, "x_shape": x.shape}
             np.savez(name, edge_index=dataset.graph.edges, y=dataset.y, **parts)
         epochs = ["--set", "train.epochs=2"] if size == "tiny" else []
-        command = [sys.executable, "-m", "ipal", "run", "--dataset", name, "--split", split]
+        command = [sys.executable, "-m", "ipal", "run", "--preset", "paper", "--dataset", name, "--split", split]
         command += ["--threads", str(threads), "--runs", f"{folder}/runs", "--json", *epochs]
         done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -79,7 +79,7 @@ def main() -> None:
     dataset = cs(chosen.size)
     print(f"\nCS-CL ({describe(dataset)})")
     stream = TaskStream(dataset.graph, dataset.y, dataset.split or (), ProtocolConfig(), seed=0)
-    learner = IPAL()
+    learner = IPAL(encoder=EncoderConfig(), train=TrainConfig(), gamma=0.4)
     tasks = [compare(learner, stream, index, chosen.repeats) for index in range(len(stream))]
     step, encoder = (sum(median(times[side]) for times in tasks) for side in ("step", "encoder"))
     fastest = sum(min(times["step"]) for times in tasks) / sum(min(times["encoder"]) for times in tasks)

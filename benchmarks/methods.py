@@ -30,7 +30,7 @@ CASES: list[tuple[str, dict[str, Any], float | None]] = [
     ("er-gnn", {}, 19.0),
     ("gem", {}, 77.4),
     ("joint", {}, 52.0),
-    ("ipal", {}, None),
+    ("ipal", {"gamma": 0.4}, None),
 ]
 
 

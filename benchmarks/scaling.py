@@ -34,7 +34,7 @@ import numpy as np
 from scaling_figure import draw
 from timing import begin, options
 
-from ipal.config import override, run_config
+from ipal.config import EncoderConfig, override, run_config
 from ipal.report.figures import write_figure
 from ipal.runs import runner
 from ipal.runs.environment import Machine
@@ -50,7 +50,7 @@ MOST = 1.1
 
 def methods(epochs: int, expansion: int) -> dict[str, dict[str, Any]]:
     """Settings by method. The closed form does not choose its hops and expansion, which costs a constant."""
-    trained = {"method": "ipal", "train": {"epochs": epochs}}
+    trained = {"method": "ipal", "train": {"epochs": epochs}, "encoder": dict(EncoderConfig()), "ipal": {"gamma": 0.4}}
     return {
         "IPAL, full graph": trained,
         "IPAL, mini-batches": {**trained, "protocol": {"batch": {"nodes": 2000, "fanouts": [10, 25]}}},

@@ -75,7 +75,7 @@ class EncodedMap(FeatureMap):
 
     @property
     def inputs(self) -> int:
-        return self.encoder.encoder.width + (0 if self.alone else super().inputs)
+        return self.encoder.encoder_config.width + (0 if self.alone else super().inputs)
 
     def propagated(self, graph: Graph) -> Tensor:
         z = embeddings(self.encoder, graph)
@@ -119,7 +119,7 @@ class Adapted(Played):
         super().__init__(states)
         self.carry, device = carry, states[0].generator_.device
         self.generator = torch.Generator(device).manual_seed(states[0].seed)
-        self.sums = self.no_sums = SUMS["pooled"].empty(states[0].encoder.width + 1, device)
+        self.sums = self.no_sums = SUMS["pooled"].empty(states[0].encoder_config.width + 1, device)
 
     def learn(self, task: Task) -> Iterator[Any]:
         before = self.now

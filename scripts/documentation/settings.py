@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from ipal.config import EncoderConfig, ProtocolConfig, RunConfig, Sampling, TrainConfig, attribute_docs
+from ipal.config import EncoderSettings, ProtocolConfig, RunConfig, Sampling, TrainSettings, attribute_docs
 from ipal.learners import METHODS
 
 INTRODUCTION = """# Settings
@@ -19,8 +19,8 @@ SECTIONS: list[tuple[str, str, type[BaseModel]]] = [
     ("The run", "", RunConfig),
     ("The protocol", "protocol.", ProtocolConfig),
     ("Mini-batches", "protocol.batch.", Sampling),
-    ("The encoder", "encoder.", EncoderConfig),
-    ("Training", "train.", TrainConfig),
+    ("The encoder", "encoder.", EncoderSettings),
+    ("Training", "train.", TrainSettings),
 ]
 NESTED = {"protocol", "encoder", "train", "settings"}
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ipal._version import __version__ as __version__
-from ipal.config import EncoderConfig, ProtocolConfig, RunConfig, TrainConfig
+from ipal.config import EncoderConfig, EncoderSettings, ProtocolConfig, RunConfig, TrainConfig, TrainSettings
 from ipal.errors import ConfigError, DataError, IpalError, StoreError
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ __all__ = [
     "DatasetEntry",
     "Encoder",
     "EncoderConfig",
+    "EncoderSettings",
     "Exam",
     "IpalError",
     "Joint",
@@ -75,6 +76,7 @@ __all__ = [
     "Task",
     "TaskStream",
     "TrainConfig",
+    "TrainSettings",
     "load",
     "load_dataset",
     "load_plugin",

@@ -9,14 +9,11 @@ import hashlib
 import inspect
 import json
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from pathlib import Path
-from types import UnionType
+from types import MappingProxyType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
-import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -30,7 +27,7 @@ from pydantic import (
 )
 
 from ipal.errors import ConfigError, did_you_mean, shortened
-from ipal.system.documents import DocumentError, parse_yaml, read_yaml_node, yaml_value
+from ipal.system.documents import DocumentError, parse_yaml
 
 if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass
@@ -46,6 +43,9 @@ Count = Annotated[int, Field(ge=1, lt=2**31)]
 """Of nodes or classes."""
 Draws = Annotated[int, Field(ge=1, le=10_000)]
 """Samples of every class, in every step."""
+Width = Annotated[int, Field(ge=1, le=MOST_WIDTH)]
+Epochs = Annotated[int, Field(ge=0, le=MOST_EPOCHS)]
+Auto = Literal["auto"]
 Hops = Annotated[int, Field(ge=0, le=MOST_LAYERS)]
 Label = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
@@ -97,16 +97,21 @@ class Section(BaseModel, metaclass=_Explaining):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    added: ClassVar[frozenset[str]] = frozenset()
-    """Settings of later versions: left out at their defaults, so that configurations keep their digests."""
+    added: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """Settings of later versions: left out at these values, so that configurations keep their digests."""
 
     _usable = field_validator("*")(usable_number)
 
+    def __eq__(self, other: object) -> bool:
+        """Whether all values are the same, also where only one of the two classes can leave some open."""
+        akin = isinstance(self, type(other)) or isinstance(other, type(self))
+        return akin and isinstance(other, Section) and dict(self) == dict(other)
+
     @model_serializer(mode="wrap")
     def _serialised(self, plain: SerializerFunctionWrapHandler, info: SerializationInfo) -> Any:
-        fields = type(self).model_fields
-        at_default = {name for name in self.added if getattr(self, name) == fields[name].default}
-        left_out = set() if info.context == "all" else at_default
+        left_out = (
+            {} if info.context == "all" else {name for name, at in self.added.items() if getattr(self, name) == at}
+        )
         return {name: value for name, value in plain(self).items() if name not in left_out}
 
 
@@ -152,7 +157,7 @@ def batch_in_words(batch: Any) -> str:
 class ProtocolConfig(Section):
     """How a graph becomes tasks, and how predictions are scored."""
 
-    added = frozenset({"stream"})
+    added = MappingProxyType({"stream": StreamConfig()})
 
     stream: StreamConfig = StreamConfig()
     """class-incremental, task-incremental (the task is known at test time), or another stream's name; one with settings
@@ -182,18 +187,18 @@ class ProtocolConfig(Section):
 Activation = Literal["relu", "elu", "leaky_relu", "tanh"]
 
 
-class EncoderConfig(Section):
-    """The network that turns nodes into embeddings."""
+class EncoderSettings(Section):
+    """The network that turns nodes into embeddings. auto: chosen by a method that can (ipal), else gcn and 128."""
 
-    added = frozenset({"kind", "activation", "heads"})
+    added = MappingProxyType({"kind": "gcn", "activation": "relu", "heads": 4})
 
-    kind: str = "gcn"
+    kind: str = "auto"
     """Which network: gcn, linear, sage, gat, gin or skip, or one of a plugin."""
     layers: int = Field(2, ge=2, le=MOST_LAYERS)
     """Number of graph layers."""
-    hidden: int = Field(128, ge=1, le=MOST_WIDTH)
+    hidden: Auto | Width = "auto"
     """Width of the inner layers."""
-    width: int = Field(128, ge=1, le=MOST_WIDTH)
+    width: Auto | Width = "auto"
     """Width of the embeddings."""
     activation: Activation = "relu"
     """Between layers (the linear encoder has none)."""
@@ -205,10 +210,18 @@ class EncoderConfig(Section):
     """Share of hidden activations that are zeroed in a training step."""
 
 
-class TrainConfig(Section):
-    """The optimisation, the same for every method."""
+class EncoderConfig(EncoderSettings):
+    """The network that turns nodes into embeddings, with nothing left open."""
 
-    epochs: int = Field(10, ge=0, le=MOST_EPOCHS)
+    kind: str = "gcn"
+    hidden: Width = 128
+    width: Width = 128
+
+
+class TrainSettings(Section):
+    """The optimisation. auto: chosen by a method that can (ipal), else 10."""
+
+    epochs: Auto | Epochs = "auto"
     """Passes over each task's training nodes."""
     lr_base: float = Field(1e-3, gt=0)
     """Learning rate on the first task."""
@@ -219,11 +232,22 @@ class TrainConfig(Section):
     moments: Literal["keep", "reset"] = "keep"
     """keep: one Adam for the whole stream. reset: its moments are reset at every task."""
 
+    @property
+    def planned(self) -> int:
+        """Epochs of a task, as far as they are known before it."""
+        return self.epochs if isinstance(self.epochs, int) else 0
+
+
+class TrainConfig(TrainSettings):
+    """The optimisation, with nothing left open."""
+
+    epochs: Epochs = 10
+
 
 class RunConfig(Section):
     """Everything that decides the numbers of a run."""
 
-    added = frozenset({"plugins"})
+    added = MappingProxyType({"plugins": {}})
 
     dataset: str = Field(max_length=4096)
     """Name of a graph, or the path of an .npz file."""
@@ -240,8 +264,8 @@ class RunConfig(Section):
     threads: int = Field(1, ge=1, le=MOST_THREADS)
     """CPU threads; part of the configuration because the order of sums changes the rounding."""
     protocol: ProtocolConfig = ProtocolConfig()
-    encoder: EncoderConfig = EncoderConfig()
-    train: TrainConfig = TrainConfig()
+    encoder: EncoderSettings = EncoderSettings()
+    train: TrainSettings = TrainSettings()
     plugins: dict[str, str] = Field({}, max_length=64)
     """Files (with their SHA-256) and packages (with their versions) that bring what the run names; filled in."""
     settings: Tree = {}
@@ -328,6 +352,17 @@ def known_settings(model: type[BaseModel], prefix: str = "") -> list[str]:
     return names
 
 
+def stored(tree: Mapping[str, Any]) -> Tree:
+    """Settings as a file of a run or a model holds them, with those that it leaves out."""
+    encoder = {"encoder": {**EncoderSettings.added, **tree["encoder"]}} if isinstance(tree.get("encoder"), dict) else {}
+    return {**tree, **encoder}
+
+
+def without_auto(section: Section) -> Tree:
+    """The settings of a section that are decided."""
+    return {name: value for name, value in section if value != "auto"}
+
+
 def override(tree: Mapping[str, Any], other: Mapping[str, Any]) -> Tree:
     """`tree` with the leaves of `other` in place of its own."""
     merged = dict(tree)
@@ -355,36 +390,3 @@ def nested(path: str, value: Any) -> Tree:
     """The dotted name `a.b` and its value as `{"a": {"b": value}}`."""
     name, dot, below = path.partition(".")
     return {name: nested(below, value) if dot else value}
-
-
-@contextmanager
-def complaining(path: Path) -> Iterator[None]:
-    """Turn an error of reading a configuration file into a ConfigError."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise ConfigError(f"The configuration file {path} does not exist.") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"The configuration file {path} cannot be read as text.") from error
-    except OSError as error:
-        raise ConfigError(f"The configuration file {path} cannot be read as text ({error.strerror}).") from error
-    except DocumentError as error:
-        raise ConfigError(f"The configuration file {path}{error.place} {error}.") from error
-
-
-def read_config_node(path: Path) -> yaml.Node | None:
-    """The YAML nodes of a configuration file."""
-    with complaining(path):
-        return read_yaml_node(path)
-
-
-def read_config_file(path: Path) -> Tree:
-    """The settings of a YAML file."""
-    with complaining(path):
-        tree = yaml_value(read_yaml_node(path))
-    if tree is None:
-        return {}
-    if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
-        raise ConfigError(f"The configuration file {path} must hold settings as 'name: value' lines.")
-    # The format version in a stored run's config.yaml is no setting.
-    return {key: value for key, value in tree.items() if key != "format"}

@@ -190,7 +190,7 @@ def test_a_file_that_does_not_fit_is_refused_before_it_is_read(tmp_path: Path, m
 def test_a_network_that_does_not_fit_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(free_memory, "available", lambda: 10**5)
     with pytest.raises(CapacityError, match=r"5 features.*encoder\.hidden"):
-        IPAL(train=TrainConfig(epochs=1)).partial_fit(some_data())
+        IPAL(encoder=EncoderConfig(), train=TrainConfig(epochs=1)).partial_fit(some_data())
 
 
 def test_columns_that_only_a_file_claims_are_counted_before_weights_are_made(

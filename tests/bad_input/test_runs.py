@@ -49,7 +49,7 @@ def test_a_configuration_that_was_cut_is_refused(command: Command, finished: Pat
     [
         ("seed: 0", "seed: 1", ["was changed", "its hash is", "folder's name"]),
         ("epochs: 4", "epochs: 5", ["was changed"]),
-        ("gamma: 0.4", "gamma: 0.8", ["was changed"]),
+        ("gamma: auto", "gamma: 0.8", ["was changed"]),
         ("seed: 0", "seed: -1", ["damaged or of another version", "'seed'"]),
         ("seed: 0", "sede: 0", ["damaged or of another version", "'sede'"]),
         ("seed: 0", "seed: [0", ["damaged"]),
@@ -184,7 +184,7 @@ def test_a_damaged_checkpoint_is_refused_by_run_as_well(command: Command, interr
 def test_the_checkpoint_of_another_run_is_refused(
     command: Command, interrupted: Path, tmp_path: Path, other: dict[str, Any]
 ) -> None:
-    resolved = runner.resolve(run_config({"dataset": GRAPH, "threads": 1, **other}))
+    resolved = runner.resolve(run_config({"dataset": GRAPH, "threads": 1, "train": {"epochs": 4}, **other}))
     folder = RunStore(tmp_path / "elsewhere").folder_for(resolved.config)
     with pytest.raises(KeyboardInterrupt):
         runner.run(resolved, folder, Watcher(3), checkpoint_every=1)
@@ -194,7 +194,7 @@ def test_the_checkpoint_of_another_run_is_refused(
 
 def test_a_run_whose_graph_has_changed_or_gone_is_refused(command: Command, tmp_path: Path) -> None:
     path = write_graph(tmp_path / "mine.npz")
-    resolved = runner.resolve(run_config({"dataset": str(path), "threads": 1}))
+    resolved = runner.resolve(run_config({"dataset": str(path), "threads": 1, "train": {"epochs": 4}}))
     folder = RunStore(tmp_path / "runs").folder_for(resolved.config)
     with pytest.raises(KeyboardInterrupt):
         runner.run(resolved, folder, Watcher(3), checkpoint_every=1)

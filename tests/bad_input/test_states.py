@@ -13,7 +13,7 @@ import ipal
 from ipal import EncoderConfig, StoreError, TrainConfig
 from ipal.learners import METHODS
 from ipal.learners.checks import MisfitError
-from ipal.learners.facts import CountedFacts, Facts, SumsFacts, check_facts
+from ipal.learners.facts import CountedFacts, Facts, SumsFacts, checked_facts
 from ipal.learners.from_pyg import task_of
 from ipal.learners.state import State
 from tests.bad_input.support import Y, some_data
@@ -120,10 +120,10 @@ def with_fact(place: str, value: Any) -> tuple[dict[str, Any], type[Facts]]:
 def test_plain_data_of_a_state_has_bounds(place: str) -> None:
     allowed, refused = BOUNDS[place]
     for value in allowed:
-        check_facts(*with_fact(place, value))
+        checked_facts(*with_fact(place, value))
     for value in refused:
         with pytest.raises(MisfitError, match="facts are wrong"):
-            check_facts(*with_fact(place, value))
+            checked_facts(*with_fact(place, value))
 
 
 def test_plain_data_that_were_checked_do_not_change() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.cli.support import GRAPH, SMALL, assert_same_model, config_of, stamps
-from tests.support import Command, Ipal
+from tests.support import Command, Ipal, complaint
 
 # ---------------------------------------------------------------------- run
 
@@ -115,7 +115,8 @@ def test_a_file_lies_below_options_and_options_below_set(command: Command, tmp_p
     assert tree["ipal"]["gamma"] == 0.9, "--set lies over the file"
     assert tree["ipal"]["tau"] == 0.2, "what is not overridden stays"
     assert tree["train"]["lr_base"] == 0.5
-    assert tree["encoder"] == {"layers": 2, "hidden": 128, "width": 16, "last_activation": "none", "dropout": 0.0}
+    assert tree["encoder"]["width"] == 16
+    assert tree["encoder"]["kind"] == tree["encoder"]["hidden"] == "auto", "what nobody sets is left open"
 
 
 def test_the_later_of_two_assignments_wins(command: Command) -> None:
@@ -138,3 +139,13 @@ def test_one_task_alone_forgets_nothing(command: Command) -> None:
 def test_no_epochs_at_all_is_a_run(command: Command) -> None:
     done = command("run", "--dataset", GRAPH, "--set", "train.epochs=0", "--threads", 1, "--json")
     assert len(done.json["accuracy_matrix"]) == 3
+
+
+def test_a_preset_lies_below_everything_and_an_unknown_one_is_answered_with_those_there_are(command: Command) -> None:
+    done = command("run", "--dataset", GRAPH, "--preset", "printed", "--set", "train.epochs=1", "--json")
+    tree = config_of(Path(done.json["run"]))
+    assert tree["train"]["epochs"] == 1
+    assert (tree["ipal"]["products"], tree["ipal"]["gamma"], tree["encoder"]["hidden"]) == ("raw", 0.7, 128)
+    assert not done.json["choices"], "a preset leaves nothing open"
+    complaint(command("run", "--dataset", GRAPH, "--preset", "papr"), "no preset 'papr'", "'paper' and 'printed'")
+    assert [row["name"] for row in command("list", "presets", "--json").json] == ["paper", "printed"]

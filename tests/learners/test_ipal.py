@@ -9,9 +9,11 @@ from ipal.config import EncoderConfig, TrainConfig
 from ipal.data.streams import TaskStream
 from ipal.learners import IPAL
 
+SET = {"encoder": EncoderConfig(), "gamma": 0.4}
+
 
 def learn(stream: TaskStream, tasks: int = 2, epochs: int = 5, **options: object) -> IPAL:
-    learner = IPAL(train=TrainConfig(epochs=epochs, **options.pop("train", {})), **options)
+    learner = IPAL(train=TrainConfig(epochs=epochs, **options.pop("train", {})), **{**SET, **options})
     for index in range(tasks):
         for _ in learner.learn(stream.task(index)):
             pass
@@ -22,6 +24,7 @@ def learn(stream: TaskStream, tasks: int = 2, epochs: int = 5, **options: object
     "switch",
     [
         {"gamma": 0.1},
+        {"products": "raw"},
         {"distillation": "ipad-printed"},
         {"distillation": "fd"},
         {"distillation": "none"},
@@ -76,13 +79,13 @@ def test_old_prototypes_move_only_by_compensation_and_old_variances_never(tiny_s
 
 
 def test_nothing_is_distilled_on_the_first_task_and_something_on_the_second(tiny_stream: TaskStream):
-    learner = IPAL(train=TrainConfig(epochs=2))
+    learner = IPAL(train=TrainConfig(epochs=2), **SET)
     assert [set(terms) for terms in learner.learn(tiny_stream.task(0))] == [{"contrast"}] * 2
     assert [set(terms) for terms in learner.learn(tiny_stream.task(1))] == [{"contrast", "distillation"}] * 2
 
 
 def test_the_first_step_of_a_task_has_nothing_to_distil_yet(tiny_stream: TaskStream):
-    learner = IPAL(train=TrainConfig(epochs=2))
+    learner = IPAL(train=TrainConfig(epochs=2), **SET)
     for _ in learner.learn(tiny_stream.task(0)):
         pass
     first, second = (terms["distillation"].item() for terms in learner.learn(tiny_stream.task(1)))
@@ -109,6 +112,14 @@ def test_after_a_task_only_weights_moments_random_state_and_gaussians_remain(tin
 
 
 def test_the_loss_falls(tiny_stream: TaskStream):
-    learner = IPAL(train=TrainConfig(epochs=40))
+    learner = IPAL(train=TrainConfig(epochs=40), **SET)
     contrast = [terms["contrast"].item() for terms in learner.learn(tiny_stream.task(0))]
     assert contrast[-1] < 0.5 * contrast[0]
+
+
+def test_raw_products_score_by_products_and_train_to_finite_numbers(tiny_stream: TaskStream):
+    learner = learn(tiny_stream, epochs=50, products="raw", distillation="ipad-printed", compensation="printed")
+    graph = tiny_stream.exams(0)[0].graph
+    f = learner.represent(graph)
+    torch.testing.assert_close(learner.scores(graph), f @ learner.memory_.mean.T)
+    assert torch.isfinite(f).all()

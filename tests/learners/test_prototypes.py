@@ -238,7 +238,7 @@ def test_ipal_compensates_old_classes_and_pools_one_that_comes_again(tiny_stream
     old, before = learner.memory_, learner.training_embeddings(task)
     learn(learner, task)
     f, labels = learner.training_embeddings(task), torch.from_numpy(task.labels)
-    w = losses.proximity_softmax(before, old.mean[2:])
+    w = losses.proximity_softmax(losses.cosine(before, old.mean[2:]))
     moved = losses.compensate(old.mean[2:], f, before, w, 0.5)
     torch.testing.assert_close(learner.memory_.mean[2:], moved)
     for label in (0, 1):  # as many nodes as the first time

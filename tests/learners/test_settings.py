@@ -87,7 +87,8 @@ TAU = ("tau", 0.07, 0.01, 0.0)
 RANGES = {
     "ipal": [
         TAU,
-        ("gamma", 0.4, 0.0, -0.01),
+        ("gamma", "auto", 0.0, -0.01),
+        ("products", "cosine", "raw", "other"),
         ("alpha", 0.85, 0.0, -0.01),
         ("alpha", 0.85, 0.99, 1.0),
         ("beta", 0.1, -1.0, None),

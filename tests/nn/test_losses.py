@@ -274,11 +274,18 @@ def test_proximity_softmax_by_hand() -> None:
     e = math.exp
     # Over nodes, one column per prototype.
     expected = [[e(1) / (e(1) + e(0)), e(0.6) / (e(0.6) + e(0.8))], [e(0) / (e(1) + e(0)), e(0.8) / (e(0.6) + e(0.8))]]
-    close(losses.proximity_softmax(EARLIER, OLD), expected)
+    close(losses.proximity_softmax(losses.cosine(EARLIER, OLD)), expected)
 
 
 def test_proximity_printed_by_hand() -> None:
-    close(losses.proximity_printed(EARLIER, OLD), [[1 / 1, 0.6 / 1.4], [0 / 1, 0.8 / 1.4]])
+    close(losses.proximity_printed(losses.cosine(EARLIER, OLD)), [[1 / 1, 0.6 / 1.4], [0 / 1, 0.8 / 1.4]])
+
+
+def test_mixed_affinity_printed_by_hand() -> None:
+    f, mu = torch.tensor([[1.0, 0.0]]), torch.tensor([[2.0, 0.0], [3.0, 4.0]])
+    lam = torch.tensor([[0.5, 0.25]])
+    # Virtual features: half of (1, 0) and (2, 0) is (1.5, 0); a quarter of (1, 0) and three of (3, 4) is (2.5, 3).
+    close(losses.mixed_affinity_printed(f, mu, lam), [[[3.0, 4.5], [5.0, 19.5]]])
 
 
 def test_cosine_of_a_row_of_zeros_is_zero() -> None:

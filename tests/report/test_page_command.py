@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from ipal.analysis import run_view
-from ipal.config import nested, override, run_config
-from ipal.learners import METHODS
+from ipal.config import RunConfig, nested, override, run_config
 from ipal.report.page.command import command as reproducing
 from ipal.runs import runner
+from ipal.runs.resolved import check_settings
 from ipal.runs.run_folder import RunFolder, RunStore
 from ipal.system import optional
 from tests.report.page_support import closer_look, parse, write_whole_run
@@ -116,6 +116,7 @@ WAYS = [
     {},
     {"method": "ewc", "seed": 3, "train.lr_next": 1e-05, "ewc.strength": 10},
     {"ipal.gamma": 0.7, "ipal.boundary": False, "threads": 2, "encoder.last_activation": "relu"},
+    {"encoder.kind": "gcn", "encoder.width": 128, "train.epochs": 10},
     {"method": "analytic", "protocol.class_order": [3, 1, 0, 2], "protocol.accuracy": "micro"},
     {"protocol.batch": {"nodes": 10, "fanouts": [2, "all"]}, "split": [3, 1], "method": "bare"},
 ]
@@ -130,9 +131,8 @@ def test_the_command_makes_the_same_run(
     for name, value in way.items():
         tree = override(tree, nested(name, value))
     config = runner.resolve(run_config(tree)).config
-    method = METHODS.find(config.method)
-    plain = method.from_settings({}).settings()
-    defaults = {name: plain[name] for name in method.own_settings()} if knows_defaults else None
+    plain = check_settings(RunConfig(dataset=TINY, method=config.method)).to_tree(full=True)
+    defaults = {name: plain[name] for name in ("encoder", "train", config.method)} if knows_defaults else None
     words = shlex.split(reproducing(config, defaults))
     reached: list[str] = []
     commands = sys.modules["ipal.cli.app"]  # under this name the package has the application itself

@@ -25,6 +25,7 @@ from ipal.data.streams import Task, TaskStream
 from ipal.learners import IPAL, METHODS, Analytic, Learner
 from ipal.learners.trained import TrainedLearner
 from ipal.runs import runner
+from ipal.runs.config_files import read_preset
 from ipal.runs.run_folder import RunStore
 from ipal.runs.runner import Silent
 from ipal.system.tracing import Recorder
@@ -135,7 +136,7 @@ def test_nothing_of_a_failed_run_stays(
     monkeypatch.setattr(IPAL, "end_task", fails)
     monkeypatch.setattr(interleave, "LANES", 2)
     runs = [
-        runner.resolve(run_config({"dataset": NAME, "seed": seed, "train": {"epochs": 3}}), dataset=data)
+        runner.resolve(run_config({**read_preset("paper"), "dataset": NAME, "seed": seed}), dataset=data)
         for seed in range(4)
     ]
     before = alive()

@@ -11,11 +11,12 @@ import torch
 from numpy.typing import NDArray
 
 from ipal.analysis.audit import as_taught, audit
+from ipal.config import RunConfig
 from ipal.data.streams import Stream, Task
 from ipal.errors import IpalError
 from ipal.learners import Learner, load_learner
 from ipal.nn import losses
-from ipal.runs.resolved import Resolved, resolve
+from ipal.runs.resolved import Resolved, check_settings, resolve
 from ipal.runs.run_folder import RunFolder
 
 SHOWN = 1200
@@ -36,9 +37,9 @@ def look_closely(
     What cannot be shown becomes a remark, not an error.
     """
     learner = load_learner(folder.model)
-    plain = type(learner).from_settings({}).settings()
     # The defaults, which only the method knows.
-    defaults = {name: plain[name] for name in type(learner).own_settings()}
+    plain = check_settings(RunConfig(dataset="any", method=learner.name)).to_tree(full=True)
+    defaults = {name: plain[name] for name in ("encoder", "train", learner.name)}
     closer: dict[str, Any] = {"defaults": defaults, "remarks": []}
     resolved: Resolved | None = None
     if nodes or search:

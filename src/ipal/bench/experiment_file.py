@@ -27,10 +27,11 @@ from typing import Any, get_args
 
 import yaml
 
-from ipal.config import RunConfig, complaining, known_settings, nested, override, read_config_node, run_config
+from ipal.config import RunConfig, known_settings, nested, override, run_config
 from ipal.data.streams import STREAMS
 from ipal.errors import ConfigError, IpalError, did_you_mean, shortened
 from ipal.learners import METHODS
+from ipal.runs.config_files import complaining, read_config_node
 from ipal.runs.manifest import Kind
 from ipal.runs.plugins import load_plugin
 from ipal.runs.resolved import check_settings

@@ -52,7 +52,7 @@ def _lane(waiting: deque[tuple[int, Run]], ahead: float, **options: Any) -> Iter
     while waiting:
         index, (resolved, folder) = waiting.popleft()
         config = resolved.config
-        turn = turn or iter(range(int(ahead * config.train.epochs)))
+        turn = turn or iter(range(int(ahead * config.train.planned)))
         run = runner.run_by_epochs(resolved, folder, runner.Silent(), **options)
         reason = None
         try:

@@ -14,8 +14,9 @@ import typer
 
 from ipal.cli import render
 from ipal.cli.team import broadcast
-from ipal.config import RunConfig, Tree, override, parse_assignment, read_config_file, run_config
+from ipal.config import RunConfig, Tree, override, parse_assignment, run_config
 from ipal.errors import CapacityError, ConfigError, StoreError, did_you_mean, shortened
+from ipal.runs.config_files import presets, read_config_file, read_preset
 from ipal.runs.run_folder import RunFolder, RunStore
 from ipal.system.optional import need_extra
 from ipal.system.plugins import Registry, in_words, loaded_files, options_for
@@ -128,13 +129,16 @@ def wanted_run(
         list[str] | None, typer.Option("--set", help="Any setting by its dotted name, as ipal.gamma=0.7.")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="YAML file with settings.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="Settings under a name, as paper: see 'ipal list presets'.")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads (default 1).")] = None,
 ) -> RunConfig:
-    """The configuration that the options of a run ask for: --set overrides the others, which override the file."""
+    """The configuration that options ask for: --set overrides the others, these the file, the file the preset."""
     options: Tree = {"dataset": dataset, "method": method, "seed": seed, "device": device, "threads": threads}
     options["split"] = _parse_split(split)
-    tree: Tree = read_config_file(config) if config else {}
+    tree: Tree = override(read_preset(preset) if preset else {}, read_config_file(config) if config else {})
     tree = override(tree, {name: value for name, value in options.items() if value is not None})
     for assignment in settings or []:
         tree = override(tree, parse_assignment(assignment))
@@ -226,13 +230,14 @@ def show(
 
 @app.command(name="list")
 def list_things(
-    what: Annotated[str, typer.Argument(help="methods, encoders, streams, metrics, scores, datasets or runs.")],
+    what: Annotated[str, typer.Argument(help="methods, encoders, streams, metrics, scores, datasets, presets, runs.")],
     runs: Runs = RUNS,
     root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
     """List what there is of one kind, methods with their settings, or the runs."""
-    rows = _runs(RunStore(runs)) if what == "runs" else _things(_registry(what), root)
+    own: dict[str, Callable[[], list[dict[str, Any]]]] = {"runs": lambda: _runs(RunStore(runs)), "presets": _presets}
+    rows = own[what]() if what in own else _things(_registry(what), root)
     if as_json:
         render.as_json(rows)
     else:
@@ -326,7 +331,7 @@ def _registry(what: str) -> Registry[Any]:
 
     registries = {f"{registry.kind}s": registry for registry in REGISTRIES}
     if what not in registries:
-        raise ConfigError(f"'{what}' cannot be listed.{did_you_mean(what, ['runs', *registries])}")
+        raise ConfigError(f"'{what}' cannot be listed.{did_you_mean(what, ['runs', 'presets', *registries])}")
     return registries[what]
 
 
@@ -349,6 +354,10 @@ def _described(thing: Any) -> dict[str, Any]:
         return dict(thing.describe())
     about = getattr(thing, "about", "") or (thing.__doc__ or "").strip().partition("\n")[0]
     return {"name": thing.name, "about": about}
+
+
+def _presets() -> list[dict[str, Any]]:
+    return [{"name": name, "file": str(path), "about": path.read_text()} for name, path in presets().items()]
 
 
 def _runs(store: RunStore) -> list[dict[str, Any]]:

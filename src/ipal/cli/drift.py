@@ -13,6 +13,7 @@ from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, DataRoot
 from ipal.config import Tree, override, parse_assignment
 from ipal.errors import ConfigError
+from ipal.runs.config_files import read_preset
 
 OUT = Path("drift")
 METHODS = "pr,pcl,ipal"
@@ -34,7 +35,10 @@ def drift(
     as_json: AsJson = False,
 ) -> None:
     """Measure the drift of old classes' features (Theorem 1, Figures 1 and 5). Measured values are kept."""
-    tree: Tree = {"dataset": dataset}
+    named = [name for part in methods.split(",") if (name := part.strip())]
+    paper = read_preset("paper")  # the theorem is about the paper's reading, and all methods train alike
+    tree: Tree = {"dataset": dataset, **{name: paper[name] for name in ("encoder", "train")}}
+    tree |= {"ipal": paper["ipal"]} if "ipal" in named else {}
     for assignment in settings or []:
         tree = override(tree, parse_assignment(assignment))
     if {"method", "seed"} & tree.keys():
@@ -44,7 +48,7 @@ def drift(
     from ipal.report.drift import about_hard, make_report, read_measurement, table, verdicts
     from ipal.runs.run_folder import RunStore
 
-    planned = plan(tree, [name for part in methods.split(",") if (name := part.strip())], seeds, root)
+    planned = plan(tree, named, seeds, root)
     with render.interruptible("Interrupted; finished measurements are kept. Start the same command again to continue."):
         measuring = measure_all(planned, out)
         paths = list(track(measuring, "measuring", len(planned), console=render.err, transient=True))

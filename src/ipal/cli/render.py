@@ -128,7 +128,7 @@ class ProgressBar:
         note(f"run {self._title}")
         self._bar.start()
         self._tasks = tasks
-        self._id = self._bar.add_task("task 1", total=tasks * epochs, completed=done, terms="")
+        self._id = self._bar.add_task("task 1", total=tasks * epochs or None, completed=done, terms="")
 
     def epoch(self, task: int, terms: dict[str, float]) -> None:
         values = "  ".join(f"{name} {value:.3f}" for name, value in terms.items())
@@ -182,7 +182,8 @@ def result(content: dict[str, Any], folder: Path) -> None:
 
 def listing(what: str, rows: list[dict[str, Any]]) -> None:
     """A list of things; of what a package offers, only the name is known."""
-    show = {"datasets": _list_datasets, "methods": _list_methods, "runs": _list_runs}.get(what, _list_things)
+    own = {"datasets": _list_datasets, "methods": _list_methods, "runs": _list_runs, "presets": _list_presets}
+    show = own.get(what, _list_things)
     show([row for row in rows if len(row) > 2])
     for row in rows:
         if row.get("plugin"):
@@ -191,6 +192,11 @@ def listing(what: str, rows: list[dict[str, Any]]) -> None:
 
 def _list_things(rows: list[dict[str, Any]]) -> None:
     out.print(table(("name", "what it is"), [(row["name"], row["about"]) for row in rows]))
+
+
+def _list_presets(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        out.print(Text.assemble((row["name"], "bold"), f" ({row['file']})\n{row['about']}"), soft_wrap=True)
 
 
 def _list_datasets(rows: list[dict[str, Any]]) -> None:

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from ipal.config import LARGEST
+from ipal.config import LARGEST, MOST_EPOCHS, EncoderConfig
 from ipal.learners.checks import MisfitError
 
 MOST_LETTERS = 2**26
@@ -43,6 +43,29 @@ class TrainedFacts(Facts):
     """Also of a method that trains a network."""
 
     learning_rate: Number = Field(gt=0)
+
+
+class Chosen(BaseModel):
+    """What a rehearsal has chosen."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+    encoder: EncoderConfig
+    epochs: int = Field(ge=0, le=MOST_EPOCHS)
+    gamma: Number
+
+
+class RehearsedFacts(TrainedFacts):
+    """Also of a method that chooses its settings by a rehearsal; nothing where all of them are set."""
+
+    choices: dict[str, Any] = {}
+
+    @field_validator("choices")
+    @classmethod
+    def _check_choices(cls, choices: dict[str, Any]) -> dict[str, Any]:
+        if choices:
+            Chosen.model_validate(choices.get("chosen"))
+        return choices
 
 
 class CountedFacts(TrainedFacts):
@@ -87,10 +110,12 @@ class SumsFacts(Facts):
         return choices
 
 
-def check_facts(facts: Any, schema: type[BaseModel]) -> None:
-    """Refuse facts that are not of this schema."""
+def checked_facts(facts: Any, schema: type[BaseModel]) -> dict[str, Any]:
+    """Facts of this schema, with what an earlier version left out; others are refused."""
     try:
         schema.model_validate(facts)
+        fields = schema.model_fields.items()
+        return {**{name: field.default for name, field in fields if not field.is_required()}, **facts}
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))[:80]

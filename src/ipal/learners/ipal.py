@@ -4,15 +4,21 @@ Song, Li, Guan & Kong 2025, "Instance-Prototype Affinity Learning for Non-Exempl
 A class is remembered as a Gaussian over embeddings; nodes are told from prototypes by contrast, hard examples
 and replayed features sharpen the contrast, and the affinities of virtual old features are held in place.
 
+With nothing set, encoder, epochs and gamma are chosen on the first task by a rehearsal (see rehearsal.py). The presets
+`paper` and `printed` ask for the paper's own reading.
+
 Differences from the paper, each measured in docs/results.md:
-- every product of embedding and prototype is a cosine (raw products overflow at tau = 0.07);
+- every product of embedding and prototype is a cosine (`cosine`); raw products, as printed, are `raw`;
 - affinities are distilled towards all old prototypes, as one norm (`ipad`); Eq. 8 as printed is `ipad-printed`;
 - drift weights are a softmax of cosines (`softmax`); Eq. 12 as printed is `printed`.
-The paper is silent on the number of epochs and on a last ReLU: both were chosen on validation nodes.
+The paper is silent on the number of epochs and on a last ReLU.
 A class that comes again in a later task is learned as a current class and pooled with what was known of it.
 """
 
-from typing import Any, ClassVar, Literal
+import dataclasses
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -20,26 +26,57 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from ipal.backend.batches import Batch
-from ipal.config import Count, Draws
+from ipal.backend.distributed import ONE_PROCESS
+from ipal.config import (
+    Auto,
+    Count,
+    Draws,
+    EncoderConfig,
+    EncoderSettings,
+    Sampling,
+    TrainConfig,
+    TrainSettings,
+    without_auto,
+)
 from ipal.data.centrality import node_weights
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
+from ipal.errors import ConfigError
+from ipal.learners import rehearsal
+from ipal.learners.draft import drafted
+from ipal.learners.facts import RehearsedFacts
 from ipal.learners.gaussian_memory import PROTOTYPES, Episode
 from ipal.learners.trained import TrainedLearner
 from ipal.learners.truncated_beta import TruncatedBeta
 from ipal.learners.values import HardExamples, Terms
 from ipal.nn import losses
+from ipal.nn.encoders import ENCODERS
 from ipal.nn.prototypes import PrototypeMemory, weighted_mean
+from ipal.system.tracing import spanned
+
+EPOCHS, GAMMAS = (0, 3, 10, 30), (3.0, 0.4)
+"""What is rehearsed where nothing is set; the gamma that does less harm comes first."""
+WIDE, NARROW = 1024, 128
+FEWEST = 100
+"""Nodes of a mini-batch that is rehearsed."""
+MOST_WEIGHTS = 2**25
+"""Of the first layer of an encoder that is chosen."""
 
 
 @dataclass(kw_only=True, eq=False)
 class IPAL(TrainedLearner[Episode]):
     """Prototype contrast with affinity distillation, boundary perception and topology-weighted prototypes."""
 
+    encoder: EncoderSettings = dataclasses.field(default_factory=EncoderSettings)  # type: ignore[assignment]
+    """The network that makes embeddings; what is auto is chosen on the first task."""
+    train: TrainSettings = dataclasses.field(default_factory=TrainSettings)  # type: ignore[assignment]
+    """The optimisation; epochs that are auto are chosen on the first task."""
     tau: float = Field(0.07, gt=0)
     """Temperature of the contrast."""
-    gamma: float = Field(0.4, ge=0)
-    """Weight of the distillation (Eq. 13); the paper's grid is 0.1 to 1.0."""
+    gamma: Auto | Annotated[float, Field(ge=0)] = "auto"
+    """Weight of the distillation (Eq. 13); the paper's grid is 0.1 to 1.0. auto: chosen on the first task."""
+    products: Literal["cosine", "raw"] = "cosine"
+    """Products of embeddings and prototypes: cosines, or raw as printed."""
     distillation: Literal["ipad", "ipad-printed", "fd", "none"] = "ipad"
     """What holds old knowledge in place: affinities (Eq. 8), its printed form, features (Eq. 5), nothing."""
     node_weights: Literal["pagerank", "degree", "uniform"] = "pagerank"
@@ -68,11 +105,94 @@ class IPAL(TrainedLearner[Episode]):
     looks_back = True
     recordable = True
     kept = (PROTOTYPES,)
+    schema = RehearsedFacts
+
+    # ------------------------------------------------------------------ what is left open
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something is left to choose."""
+        return "auto" in (self.encoder.kind, self.encoder.hidden, self.encoder.width, self.train.epochs, self.gamma)
+
+    def start(self, task: Task) -> None:
+        if self.is_open and not self.is_fitted:
+            self._choose(task)
+        super().start(task)
+
+    @spanned("choice")
+    def _choose(self, task: Task) -> None:
+        """Encoder, epochs and gamma, as far as they are open; from here on they are part of the model."""
+        options = self.options(task.graph.num_features)
+        batch = self.batch
+        if isinstance(batch, Sampling):  # an epoch of fewer nodes has as many steps
+            nodes = batch.nodes * rehearsal.share(task)
+            batch = batch.model_copy(update={"nodes": max(min(batch.nodes, FEWEST), int(nodes))})
+        make = partial(self._rehearsing, batch)
+        self.choices_ = self.runtime_.team.broadcast(lambda: rehearsal.choose(task, options, make, self.seed))
+
+    def options(self, num_features: int) -> rehearsal.Options:
+        """What is rehearsed: what is set stays as it is."""
+        epochs = EPOCHS if self.train.epochs == "auto" else (self.train.epochs,)
+        gammas = GAMMAS if self.gamma == "auto" else (self.gamma,)
+        return rehearsal.Options(encoders(self.encoder, num_features), epochs, gammas)
+
+    def _rehearsing(
+        self, batch: Literal["full"] | Sampling, candidate: rehearsal.Candidate, blank: "IPAL | None" = None
+    ) -> "IPAL":
+        """A learner of these settings that has learned nothing, in one process."""
+        encoder, epochs, gamma = candidate
+        train = TrainConfig(**{**dict(self.train), "epochs": epochs})
+        learner = dataclasses.replace(self, encoder=encoder, train=train, gamma=gamma, batch=batch)
+        learner.runtime_ = dataclasses.replace(self.runtime_, team=ONE_PROCESS)
+        learner.__dict__ = {**drafted(vars(blank) if blank else {}), **vars(learner)}
+        return learner
+
+    @property
+    def choices_(self) -> dict[str, Any]:
+        """What was chosen and tried; nothing where all is set."""
+        found: dict[str, Any] = vars(self).get("_choices", {})
+        return found
+
+    @choices_.setter
+    def choices_(self, choices: dict[str, Any]) -> None:
+        self._choices = choices
+        if choices and self.is_fitted:  # restored
+            self.renew_network()
+
+    @property
+    def chosen(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.choices().get("chosen", {})
+        return found
+
+    def encoder_of(self, choices: Mapping[str, Any]) -> EncoderConfig:
+        return EncoderConfig(**{**choices.get("chosen", {}).get("encoder", {}), **without_auto(self.encoder)})
+
+    def largest_encoder(self, num_features: int) -> EncoderConfig:
+        return max(encoders(self.encoder, num_features), key=lambda one: one.hidden + one.width)
+
+    def check_encoder(self) -> None:
+        if self.encoder.kind != "auto":
+            ENCODERS.find(self.encoder.kind).check(self.encoder_of({}))
+
+    @property
+    def epochs(self) -> int:
+        return int(self.chosen.get("epochs", 0)) if self.train.epochs == "auto" else self.train.epochs
+
+    @property
+    def _distillation_weight(self) -> float:
+        return float(self.chosen["gamma"]) if self.gamma == "auto" else self.gamma
+
+    # ------------------------------------------------------------------ learning
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)
-        self.memory_ = PrototypeMemory.empty(self.encoder.width, self.generator_.device)
         self._mixing = TruncatedBeta(9.0, 21.0, 0.4, self.generator_.device)
+
+    def renew_network(self) -> None:
+        if self.is_open and not self.choices_:  # it is about to be restored, and not known yet
+            return
+        super().renew_network()
+        self.memory_ = PrototypeMemory.empty(self.encoder_config.width, self.generator_.device)
 
     @property
     def hard_examples(self) -> HardExamples:
@@ -86,11 +206,11 @@ class IPAL(TrainedLearner[Episode]):
         """Eq. 13: the contrast of Eq. 10 and gamma times the distillation."""
         here = batch.positions
         labels, members = lesson.places[here], lesson.members[:, here]
-        f = self.encoder_(batch.graph)
-        directions = losses.unit(f)
+        f, directed = self.encoder_(batch.graph), self._directed
+        directions = directed(f)
         offline = self.memory_.mean[lesson.old]
         weights, absent = lesson.shares(here)
-        mu = losses.unit(torch.cat([weighted_mean(f, weights), offline]))
+        mu = directed(torch.cat([weighted_mean(f, weights), offline]))
         hard = hard_labels = replayed = None
         if self.boundary:
             affinity = mu.detach() @ directions.detach().T
@@ -99,11 +219,11 @@ class IPAL(TrainedLearner[Episode]):
             nodes, hard_labels = losses.hardest(losses.hardness(affinity, self.hardness), members, self.k)
             hard = directions.index_select(0, nodes)
         if self.replay and len(lesson.old):
-            replayed = losses.unit(self.memory_.sample(lesson.old, self.k, self.generator_))
+            replayed = directed(self.memory_.sample(lesson.old, self.k, self.generator_))
         contrast = losses.prototype_contrast(directions, labels, mu, self.tau, hard, hard_labels, replayed, absent)
         terms = {"contrast": contrast}
         if lesson.before is not None and len(lesson.old) and self.distillation != "none":
-            terms["distillation"] = self.gamma * self._distill(f, lesson.before.of(batch), offline)
+            terms["distillation"] = self._distillation_weight * self._distill(f, lesson.before.of(batch), offline)
         return terms
 
     def _distill(self, f: Tensor, before: Tensor, mu: Tensor) -> Tensor:
@@ -111,8 +231,8 @@ class IPAL(TrainedLearner[Episode]):
             return losses.feature_distillation(f, before)
         chosen = torch.randperm(len(f), generator=self.generator_, device=f.device)[: self.subset]
         lam = self._mixing.draw((len(chosen), len(mu)), self.generator_)
-        before = losses.mixed_affinity(before[chosen], mu, lam)
-        now = losses.mixed_affinity(f.index_select(0, chosen), mu, lam)
+        mixed = losses.mixed_affinity if self.products == "cosine" else losses.mixed_affinity_printed
+        before, now = mixed(before[chosen], mu, lam), mixed(f.index_select(0, chosen), mu, lam)
         printed = self.distillation == "ipad-printed"
         distil = losses.affinity_distillation_printed if printed else losses.affinity_distillation
         return distil(now, before, losses.keep_consistent(before))
@@ -124,17 +244,42 @@ class IPAL(TrainedLearner[Episode]):
             before = lesson.before.embeddings
             proximity = losses.proximity_printed if self.compensation == "printed" else losses.proximity_softmax
             mu = self.memory_.mean[lesson.old]
-            moved = losses.compensate(mu, f, before, proximity(before, mu), self.beta)
+            moved = losses.compensate(mu, f, before, proximity(self._product(before, mu)), self.beta)
             self.memory_ = self.memory_.moved(lesson.old, moved)
         self.memory_ = lesson.learned(self.memory_, f)
 
     def scores_of(self, f: Tensor) -> Tensor:
-        """Cosine to every stored prototype."""
-        return losses.cosine(f, self.memory_.mean)
+        """Product with every stored prototype."""
+        return self._product(f, self.memory_.mean)
+
+    @property
+    def _directed(self) -> Callable[[Tensor], Tensor]:
+        """What is done to rows before they are multiplied: scaled to length one, or nothing."""
+        return losses.unit if self.products == "cosine" else lambda rows: rows
+
+    def _product(self, a: Tensor, b: Tensor) -> Tensor:
+        return self._directed(a) @ self._directed(b).T
 
     def probabilities(self, scores: Tensor, graph: Graph) -> Tensor:
         return (scores / self.tau).softmax(dim=-1)
 
     def exported(self, rows: Any) -> tuple[Any, Any]:
-        scores = rows.unit() @ losses.unit(self.memory_.mean).T
+        rows = rows.unit() if self.products == "cosine" else rows
+        scores = rows @ self._directed(self.memory_.mean).T
         return scores, (scores / self.tau).softmax()
+
+
+def encoders(settings: EncoderSettings, num_features: int) -> list[EncoderConfig]:
+    """Encoders to choose from, with what is set as it is; none is larger than it need be for so many features."""
+    most = max(NARROW, MOST_WEIGHTS // num_features)
+    wide, isometric = min(WIDE, most), min(WIDE, most, num_features)
+    known = (("linear", isometric, isometric), ("gcn", wide, wide // 2), ("gcn", NARROW, NARROW))
+    fixed, found = without_auto(settings), list[EncoderConfig]()
+    for kind, hidden, width in known:
+        one = EncoderConfig(**{"kind": kind, "hidden": hidden, "width": width, **fixed})
+        try:
+            ENCODERS.find(one.kind).check(one)
+        except ConfigError:  # widths that this kind cannot have
+            continue
+        found += [one] if one not in found else []
+    return found

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import nn
 
+from ipal.config import stored
 from ipal.errors import ConfigError, StoreError
 from ipal.learners.checks import MisfitError, check_finite, check_same, check_shapes, require
-from ipal.learners.facts import check_facts
+from ipal.learners.facts import checked_facts
 from ipal.learners.state import State, laid_out
 from ipal.system import plugins
 
@@ -33,7 +34,7 @@ def of_state(method: type[Method], state: State, path: str | Path, device: str) 
     if not isinstance(facts.get("settings"), dict):
         raise StoreError(f"{path} is no model: it has no settings.")
     try:
-        learner = method.from_settings({**facts["settings"], "device": device})
+        learner = method.from_settings({**stored(facts["settings"]), "device": device})
     except ConfigError as error:
         raise StoreError(f"{path} is damaged or of another version: {str(error)[:300]}") from error
     restore(learner, state, whole=True, source=str(path))
@@ -47,7 +48,7 @@ def restore(learner: "Learner", state: State, *, whole: bool, source: str) -> No
     other = object.__new__(type(learner))
     other.__dict__ = {**learner.get_params(), "runtime_": learner.runtime_}
     try:
-        check_facts(facts, other.schema)
+        facts = checked_facts(facts, other.schema)
         check_shapes(tensors, other.shapes(facts))
         check_finite(tensors)
         other.initialise(facts["num_features"])

@@ -138,7 +138,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
             cls.recordable = False  # another step: whether it can be recorded is to be said anew
 
     def __post_init__(self) -> None:
-        ENCODERS.find(self.encoder.kind).check(self.encoder)
+        self.check_encoder()
         if self.batch != "full" and len(self.batch.fanouts) != self.encoder.layers:
             raise ConfigError(
                 f"protocol.batch.fanouts names {len(self.batch.fanouts)} fan-out(s) for {self.encoder.layers} layers: "
@@ -173,6 +173,23 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     # ------------------------------------------------------------------ network and optimiser
 
+    def check_encoder(self) -> None:
+        """Refuse settings that no network can have."""
+        ENCODERS.find(self.encoder.kind).check(self.encoder)
+
+    def encoder_of(self, choices: Mapping[str, Any]) -> EncoderConfig:
+        """What the network is made from: as set, unless a method has chosen it."""
+        return self.encoder
+
+    def largest_encoder(self, num_features: int) -> EncoderConfig:
+        """The largest that it may choose, for estimates of memory."""
+        return self.encoder
+
+    @property
+    def encoder_config(self) -> EncoderConfig:
+        """What its network is made from."""
+        return self.encoder_of(self.choices())
+
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)
         self.learning_rate_: float | None = None  # none has been needed yet: no task has begun
@@ -183,11 +200,11 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     def renew_network(self) -> None:
         """Fresh weights and a fresh optimiser."""
-        encoder = ENCODERS.find(self.encoder.kind)(self.num_features_, self.encoder, self.generator_)
+        encoder = ENCODERS.find(self.encoder_config.kind)(self.num_features_, self.encoder_config, self.generator_)
         self.network_ = nn.ModuleDict({"encoder": encoder}).eval()
         self.renew_optimizer()
         if self.has_head:
-            self.network_["head"] = Head(self.encoder.width, self.temperature).eval()
+            self.network_["head"] = Head(self.encoder_config.width, self.temperature).eval()
 
     @spanned("optimiser")
     def renew_optimizer(self) -> None:
@@ -352,12 +369,13 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     def shapes(self, facts: Mapping[str, Any]) -> Shapes:
         yield from super().shapes(facts)
-        layers = ENCODERS.find(self.encoder.kind).all_shapes(facts["num_features"], self.encoder)
+        encoder = self.encoder_of(facts.get("choices", {}))
+        layers = ENCODERS.find(encoder.kind).all_shapes(facts["num_features"], encoder)
         for number, layer in enumerate(layers):
             yield from ((f"encoder.{name}.{number}", shape) for name, shape in layer.items())
 
     def sizes(self, facts: Mapping[str, Any]) -> dict[str, int]:
-        return {**super().sizes(facts), "width": self.encoder.width}
+        return {**super().sizes(facts), "width": self.encoder_of(facts.get("choices", {})).width}
 
     def load_facts(self, facts: Mapping[str, Any]) -> None:
         super().load_facts(facts)

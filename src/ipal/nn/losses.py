@@ -1,7 +1,7 @@
 """The paper's equations, one pure function each: tensors in, tensors out. Weights such as gamma stay outside.
 
 Symbols, as in the paper: `f` embeddings (nodes x width), `mu` prototypes (classes x width), `tau` temperature.
-Every product of an embedding and a prototype is a cosine: with tau = 0.07, raw products overflow.
+Products of embeddings and prototypes are cosines, or raw as they are printed: whoever calls decides.
 """
 
 import torch
@@ -40,8 +40,8 @@ def prototype_contrast(
         E_x \Big[ -\log \frac{e^{f \cdot \mu_c / \tau}}{\sum_j e^{f \cdot \mu_j / \tau}
         + \sum_{c' \ne c} e^{f \cdot f^{c'} / \tau} + \sum_s e^{f \cdot s / \tau}} \Big]
 
-    Source: the IPAL paper, Eq. 10; with neither `hard` nor `replayed` it is Eq. 2. All rows are of unit length, so
-    that products are cosines. `labels` are rows of `mu` (online and offline prototypes together); a hard
+    Source: the IPAL paper, Eq. 10; with neither `hard` nor `replayed` it is Eq. 2. With rows of unit length products
+    are cosines. `labels` are rows of `mu` (online and offline prototypes together); a hard
     example of the node's own class is no negative, nor is one of class -1, which is none. The last sum, over samples
     of old classes' Gaussians, is described in the text and omitted in print. `absent` says which rows of `mu` are no
     prototypes: those of classes that a mini-batch has no node of.
@@ -86,6 +86,16 @@ def mixed_affinity(f: Tensor, mu: Tensor, lam: Tensor) -> Tensor:
     )
     cosines: Tensor = product / square.clamp_min(1e-12).sqrt()[..., None]
     return cosines
+
+
+def mixed_affinity_printed(f: Tensor, mu: Tensor, lam: Tensor) -> Tensor:
+    r"""Raw products of virtual features of old classes with all old prototypes: (nodes x classes m x classes k).
+
+    .. math:: \tilde f^m \cdot \mu_k, \quad \tilde f^m = \lambda f + (1 - \lambda) \mu_m
+
+    Source: the IPAL paper, Eq. 6, and the products of Eq. 7 and 8, as printed.
+    """
+    return torch.lerp((mu @ mu.T)[None], (f @ mu.T)[:, None], lam[..., None])
 
 
 def keep_consistent(affinity_before: Tensor) -> Tensor:
@@ -173,22 +183,21 @@ def compensate(mu: Tensor, f: Tensor, f_before: Tensor, w: Tensor, beta: float) 
     return mu + beta * (w.T @ (f - f_before))
 
 
-def proximity_softmax(f_before: Tensor, mu: Tensor) -> Tensor:
-    r"""Weight of every node for every old prototype, always valid.
+def proximity_softmax(similarity: Tensor) -> Tensor:
+    r"""Weight of every node for every old prototype, always valid; `similarity` is nodes x classes.
 
     .. math:: w(x, \mu_m) = \frac{e^{\cos(f_{t-1}(x), \mu_m)}}{\sum_{x'} e^{\cos(f_{t-1}(x'), \mu_m)}}
 
     Source: in place of the IPAL paper's Eq. 12, whose ratio can be negative or divide by nearly zero.
     """
-    return cosine(f_before, mu).softmax(dim=0)
+    return similarity.softmax(dim=0)
 
 
-def proximity_printed(f_before: Tensor, mu: Tensor) -> Tensor:
-    r"""Weight of every node for every old prototype, as printed.
+def proximity_printed(similarity: Tensor) -> Tensor:
+    r"""Weight of every node for every old prototype, as printed; `similarity` is nodes x classes.
 
     .. math:: w(x, \mu_m) = \frac{f_{t-1}(x) \cdot \mu_m}{\sum_{x'} f_{t-1}(x') \cdot \mu_m}
 
-    Source: the IPAL paper, Eq. 12, with cosines.
+    Source: the IPAL paper, Eq. 12.
     """
-    similarity = cosine(f_before, mu)
     return similarity / similarity.sum(dim=0)

@@ -78,10 +78,13 @@ def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
             )
         )
         return [Way("full", config, kept + at_once, Budget()), chunked(config, kept + in_pieces)]
-    if "own" in ENCODERS.find(config.encoder.kind).needs:  # raw features are kept beside those of neighbours
+    learner = resolved.learner()
+    assert isinstance(learner, TrainedLearner)
+    encoder = learner.largest_encoder(graph.num_features)
+    if "own" in ENCODERS.find(encoder.kind).needs:  # raw features are kept beside those of neighbours
         task, tested, together = (replace(one, operators=one.operators + one.dense) for one in (task, tested, together))
-    hidden = 4 * (config.encoder.hidden + config.encoder.width)
-    weights = 20 * graph.num_features * config.encoder.hidden
+    hidden = 4 * (encoder.hidden + encoder.width)
+    weights = 20 * graph.num_features * encoder.hidden
     evaluated = kept + weights + 3 * tested.nodes * hidden
     # What the end of a task takes whatever its batches are; operators stay as long as their graphs do.
     ending = together.operators + 6 * task.nodes * hidden + PIECE if method.looks_at_whole_tasks else 0

@@ -42,15 +42,20 @@ class Progress:
         return State(self.whereabouts.tensors(), facts)
 
     @classmethod
-    def of_state(cls, state: State, device: torch.device, tasks: int, epochs: int, source: str) -> "Progress":
-        """What `state` gave, of a run of so many tasks and epochs a task; `source` names it in complaints."""
+    def of_state(cls, state: State, device: torch.device, source: str) -> "Progress":
+        """What `state` gave; `source` names it in complaints."""
         try:
             facts = records.Progress.model_validate(state.facts)
         except (ValidationError, RecursionError) as error:
             raise StoreError(f"{source} is damaged: what it says about the progress of the run is wrong.") from error
         whereabouts = ClassDrift.of_tensors(facts.whereabouts, state.tensors, device)
-        if not facts.fits(tasks, epochs) or whereabouts is None:
-            raise StoreError(f"{source} does not fit this run: it is further than the run can be, or not as far.")
+        if whereabouts is None:
+            raise StoreError(f"{source} is damaged: what it says about the drift of classes is wrong.")
         rows = [Row(**row) for row in state.facts["rows"]]
         before = [one and Before(**one) for one in state.facts.get("before", [None] * len(facts.seconds))]
         return cls(**{**state.facts, "rows": rows, "before": before, "whereabouts": whereabouts})
+
+    def fits(self, tasks: int, epochs: int) -> bool:
+        """Whether a run of so many tasks, and so many epochs a task, can have come so far."""
+        begun = self.task + (self.epoch > 0)
+        return begun <= tasks and self.epoch <= epochs and begun <= len(self.seconds) <= tasks

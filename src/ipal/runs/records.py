@@ -212,8 +212,3 @@ class Progress(Record):
         if len(self.rows) != self.task:
             raise ValueError("rows of other tasks")
         return self
-
-    def fits(self, tasks: int, epochs: int) -> bool:
-        """Whether a run of so many tasks, and so many epochs a task, can have come so far."""
-        begun = self.task + (self.epoch > 0)
-        return begun <= tasks and self.epoch <= epochs and begun <= len(self.seconds) <= tasks

@@ -10,21 +10,32 @@ from pydantic import ValidationError
 from ipal.backend.devices import usable_device
 from ipal.backend.distributed import Team
 from ipal.backend.runtime import Runtime
-from ipal.config import EncoderConfig, RunConfig, StreamConfig, TrainConfig, Tree, explain, known_settings
+from ipal.config import (
+    EncoderConfig,
+    EncoderSettings,
+    RunConfig,
+    StreamConfig,
+    TrainConfig,
+    TrainSettings,
+    Tree,
+    explain,
+    known_settings,
+    without_auto,
+)
 from ipal.data import datasets
 from ipal.data.datasets import Dataset
 from ipal.data.streams import STREAMS, Stream
 from ipal.errors import ConfigError, StoreError, did_you_mean, shortened
 from ipal.evaluation.metrics import ACCURACIES, METRICS, Metric
 from ipal.learners import METHODS, Learner
-from ipal.learners.settings import SHARED_SETTINGS
 from ipal.runs.environment import Machine
 from ipal.runs.plugins import plugins_of
 from ipal.system import plugins
 from ipal.system.memory_budget import Budget
 from ipal.system.tracing import SILENT, Tracer
 
-UNUSED = {"encoder": EncoderConfig(), "train": TrainConfig()}
+SECTIONS = {"encoder": (EncoderSettings, EncoderConfig()), "train": (TrainSettings, TrainConfig())}
+"""Settings of the run that a method may use, and their values where it does not: they must not make two runs of one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,13 +127,13 @@ def check_settings(config: RunConfig) -> RunConfig:
         known = [f"protocol.stream.{name}" for name in known_settings(kind)]
         raise explain(error, known, prefix="protocol.stream.") from error
     method = METHODS.find(config.method)
-    settings = method.from_settings(_settings(config, method)).settings()
+    learner = method.from_settings(_settings(config, method))
+    settings = learner.settings()
     return config.model_copy(
         update={
             "protocol": protocol.model_copy(update={"stream": StreamConfig(name=protocol.stream.name, **own)}),
             "settings": {name: settings[name] for name in method.own_settings()},
-            # What a method does not use must not make two runs of one.
-            **{name: default for name, default in UNUSED.items() if name not in method.shared_settings()},
+            **{name: kind(**dict(getattr(learner, name, unused))) for name, (kind, unused) in SECTIONS.items()},
         }
     )
 
@@ -133,7 +144,12 @@ def _settings(config: RunConfig, method: type[Learner]) -> Tree:
     for path in (f"{config.method}.{name}" for name in config.settings):
         if path not in own:
             raise ConfigError(f"Unknown setting '{path}'.{did_you_mean(path, own)}")
-    known = {"batch": config.protocol.batch, **{name: getattr(config, name) for name in SHARED_SETTINGS - {"batch"}}}
+    known = {
+        "batch": config.protocol.batch,
+        "seed": config.seed,
+        "device": config.device,
+        **{name: without_auto(getattr(config, name)) for name in SECTIONS},
+    }
     return {**config.settings, **{name: known[name] for name in method.shared_settings()}}
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import yaml
 
-from ipal.config import RunConfig, run_config
+from ipal.config import RunConfig, run_config, stored
 from ipal.errors import ConfigError, StoreError, shortened
 from ipal.runs.records import Confusion, Drift, Environment, Result
 from ipal.system.documents import Record, read_json, read_yaml_node, yaml_value
@@ -91,7 +91,7 @@ class RunFolder:
                 f"{FORMAT}: open it with the version that wrote it."
             )
         try:
-            config = run_config(tree)
+            config = run_config(stored(tree))
         except ConfigError as error:
             raise StoreError(f"{self.path}/config.yaml is damaged or of another version: {error}") from error
         if config.digest not in self.path.name:

@@ -240,11 +240,13 @@ def _restore(learner: Learner, state: State, folder: RunFolder, tasks: int) -> P
         for wanted in (True, False)
     )
     device = learner.runtime_.device
-    progress = Progress.of_state(State(apart, state.facts["progress"]), device, tasks, learner.epochs, source)
-    places = progress.whereabouts.clouds.values()
-    if isinstance(learner, TrainedLearner) and any(len(place.mean) != learner.encoder.width for place in places):
-        raise StoreError(f"{source} does not fit this run: its embeddings are not as wide as the encoder's.")
+    progress = Progress.of_state(State(apart, state.facts["progress"]), device, source)
     learner.restore(State(own, learned), whole=progress.epoch == 0, source=source)
+    if not progress.fits(tasks, learner.epochs):
+        raise StoreError(f"{source} does not fit this run: it is further than the run can be, or not as far.")
+    places = progress.whereabouts.clouds.values()
+    if isinstance(learner, TrainedLearner) and any(len(place.mean) != learner.encoder_config.width for place in places):
+        raise StoreError(f"{source} does not fit this run: its embeddings are not as wide as the encoder's.")
     return progress
 
 

@@ -35,15 +35,15 @@ def command(config: RunConfig, own_defaults: Mapping[str, Any] | None = None) ->
 def changed_settings(config: RunConfig, own_defaults: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Dotted names and values of what differs from the defaults, beside the options."""
     defaults = default_tree(config, own_defaults)
-    for name, value in flat(config.to_tree()):
+    for name, value in flat(config.to_tree(full=True)):
         if name not in (*OPTIONS, *FOUND) and (name not in defaults or defaults[name] != value):
             yield name, value
 
 
 def default_tree(config: RunConfig, own_defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The default of every setting that has one, by its dotted name."""
-    plain = RunConfig(dataset=config.dataset, method=config.method, settings=dict(own_defaults)).to_tree(full=True)
-    return dict(flat(plain))
+    """The default of every setting that has one, by its dotted name; `own_defaults` are sections of the method."""
+    plain = RunConfig(dataset=config.dataset, method=config.method).to_tree(full=True)
+    return dict(flat({**plain, **own_defaults}))
 
 
 def flat(tree: Tree) -> Iterator[tuple[str, Any]]:

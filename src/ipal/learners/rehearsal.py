@@ -1,0 +1,250 @@
+"""Rehearsal: what is left open of a learner's settings is chosen on its first task, from training nodes alone.
+
+Half of the nodes are set aside. Of the others some classes are held back and learned as if they came later, every part
+on a graph of its own, in two ways: several classes at once, and one after the other. In the end the nodes set aside are
+predicted. Untrained encoders, which cost one pass each, are compared first; the simplest that is as good as the best is
+trained, at first for few epochs, and for more only where that helped in both ways.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipal.config import EncoderConfig
+from ipal.data.graph import Nodes
+from ipal.data.streams import Labels, Task
+from ipal.errors import CapacityError, NonFiniteError
+from ipal.learners.base import Learner
+
+LEARNED, AROUND = 4000, 4
+"""Most nodes that are learned or predicted, and how many of their neighbours there may be for each of them."""
+FEWEST = 10
+"""A class of fewer training nodes is not rehearsed: half of it is too little to learn from, or to measure by."""
+ENOUGH = 4
+"""Fewer classes than these are too few to hold some back: at least two come first, and at least two later."""
+STEPS = 4
+"""Most classes that come one after the other."""
+NEAR, ERRORS = 0.005, 2
+"""A gain in accuracy up to this, or up to so many standard errors of it, is none."""
+REASON = (
+    f"the simplest encoder that is as good as the best (within half a point, or {ERRORS} standard errors of the "
+    "difference) on nodes set aside from training"
+)
+HELD_BACK = ", with as many epochs as helped where some classes were held back and learned as if they came later"
+UNTRAINED = f"; nothing was trained, as fewer than {ENOUGH} classes are too few to hold some back"
+NOTHING = f"no rehearsal, which needs two classes of {FEWEST} training nodes: the first of what there is to choose from"
+
+
+class Candidate(NamedTuple):
+    """What may be chosen."""
+
+    encoder: EncoderConfig
+    epochs: int
+    gamma: float
+    """The weight of what holds old knowledge in place; without epochs it has no effect."""
+
+    def plain(self) -> dict[str, Any]:
+        network = {"kind": self.encoder.kind, "hidden": self.encoder.hidden, "width": self.encoder.width}
+        return {"encoder": network, "epochs": self.epochs, "gamma": self.gamma}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What there is to choose from; what comes first is the simpler, or does less harm."""
+
+    encoders: Sequence[EncoderConfig]
+    epochs: Sequence[int]
+    gammas: Sequence[float]
+
+    @property
+    def first(self) -> Candidate:
+        return Candidate(self.encoders[0], self.epochs[0], self.gammas[0])
+
+
+class Make(Protocol):
+    """Makes a learner that has learned nothing; like `blank`, where given, which has the same encoder."""
+
+    def __call__(self, candidate: Candidate, blank: Any = None) -> Learner: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One rehearsed task."""
+
+    task: Task
+    aside: Nodes
+    """Nodes of its graph that are predicted in the end."""
+    truth: Labels
+
+
+class Shown(NamedTuple):
+    """Of the nodes set aside in a rehearsal."""
+
+    hits: NDArray[np.float64]
+    """1 where a node was recognised, else 0."""
+    weights: NDArray[np.float64]
+    """Every class counts the same; their sum is 1."""
+
+
+def mean_and_error(values: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[float, float]:
+    r"""Weighted mean of independent values, and its standard error; the weights sum to 1.
+
+    .. math:: \bar v = \sum_i w_i v_i, \quad \Big( \sum_i w_i^2 (v_i - \bar v)^2 \Big)^{1/2}
+    """
+    mean = float(values @ weights)
+    return mean, math.sqrt(float(weights**2 @ (values - mean) ** 2))
+
+
+def choose(task: Task, options: Options, make: Make, seed: int) -> dict[str, Any]:
+    """The simplest candidate that is as good as the best, why, and what was tried, as plain data."""
+    members = {name: nodes for name, nodes in _by_class(task).items() if len(nodes) >= FEWEST}
+    if len(members) < 2:
+        return {"chosen": options.first.plain(), "reason": NOTHING}
+    random = np.random.default_rng([seed, len(task.nodes)])
+    names = list(members)
+    cuts = cut([names[place] for place in random.permutation(len(names))])
+    trains = len(cuts) > 1
+    stage = Stage([list(parts(task, members, groups, random)) for groups in cuts], make)
+    return {
+        "chosen": stage.best(options, trains=trains).plain(),
+        "reason": REASON + (HELD_BACK if trains else UNTRAINED),
+        "rehearsed": ["+".join(str(len(group)) for group in groups) + " classes" for groups in cuts],
+        "nodes_set_aside": [sum(len(part.aside) for part in one) for one in stage.rehearsals],
+        "tried": [candidate.plain() | {"accuracy": stage.accuracies(candidate)} for candidate in stage.tried],
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """Rehearsals, and what candidates have shown in them; none is tried in the second that fails in the first."""
+
+    rehearsals: Sequence[Sequence[Part]]
+    make: Make
+    blanks: dict[EncoderConfig, Learner] = field(default_factory=dict)
+    """Of each encoder a learner that has learned nothing: weights are drawn once."""
+    tried: dict[Candidate, list[Shown | None]] = field(default_factory=dict)
+    """By the number of the rehearsal; None where numbers were not finite, or memory was short."""
+
+    def shown(self, candidate: Candidate, number: int) -> Shown | None:
+        """Which nodes set aside a candidate recognises in a rehearsal, and their weights."""
+        found = self.tried.setdefault(candidate, [])
+        for rehearsal in self.rehearsals[len(found) : number + 1]:
+            try:
+                if candidate.encoder not in self.blanks:
+                    blank = self.make(candidate)
+                    blank.initialise(rehearsal[0].task.graph.num_features)
+                    self.blanks[candidate.encoder] = blank
+                found.append(rehearse(rehearsal, self.make(candidate, self.blanks[candidate.encoder])))
+            except (NonFiniteError, CapacityError):
+                found.append(None)
+        return found[number]
+
+    def accuracies(self, candidate: Candidate) -> list[float]:
+        """In percent, in the rehearsals in which it was tried."""
+        return [100 * mean_and_error(*one)[0] for one in self.tried[candidate] if one is not None]
+
+    def accuracy(self, candidate: Candidate) -> float:
+        """In the first rehearsal."""
+        shown = self.shown(candidate, 0)
+        return -math.inf if shown is None else mean_and_error(*shown)[0]
+
+    def is_better(self, one: Candidate, other: Candidate) -> bool:
+        """Whether a candidate is better than another by more than chance, in every rehearsal."""
+        for number in range(len(self.rehearsals)):
+            mine, theirs = self.shown(one, number), self.shown(other, number)
+            if mine is None or theirs is None:
+                return mine is not None
+            gain, error = mean_and_error(mine[0] - theirs[0], mine[1])
+            if gain <= max(NEAR, ERRORS * error):
+                return False
+        return True
+
+    def best(self, options: Options, *, trains: bool) -> Candidate:
+        """The simplest untrained encoder that none is better than, trained as long as that helps."""
+        untrained = [Candidate(encoder, 0, options.gammas[0]) for encoder in options.encoders]
+        best = max(untrained, key=self.accuracy)
+        simplest = next(one for one in untrained if not self.is_better(best, one))
+        return self.climbed(simplest, options) if trains else simplest._replace(epochs=options.epochs[0])
+
+    def climbed(self, start: Candidate, options: Options) -> Candidate:
+        """More and more epochs, as long as they help; the gamma that is best for the first of them."""
+        reached, gammas = start, options.gammas
+        for epochs in filter(None, options.epochs):
+            further = [Candidate(start.encoder, epochs, gamma) for gamma in gammas]
+            best = max(further, key=self.accuracy)
+            if reached.epochs in options.epochs and not self.is_better(best, reached):
+                break
+            reached, gammas = best, [best.gamma]
+        return reached
+
+
+def share(task: Task) -> float:
+    """About which share of a task's training nodes is learned in a rehearsal."""
+    return 0.5 * min(1.0, LEARNED / max(1, len(task.nodes)))
+
+
+def cut(names: Sequence[Any]) -> list[list[list[Any]]]:
+    """Ways to learn classes in parts: about a third of them twice, and some one by one; of few classes all at once."""
+    if len(names) < ENOUGH:
+        return [[list(names)]]
+    third = max(2, len(names) // 3)
+    found = []
+    for later in ([third] * min(2, (len(names) - 2) // third), [1] * min(STEPS, len(names) // 2)):
+        ends = np.cumsum([len(names) - sum(later), *later]).tolist()
+        found.append([list(names[begin:end]) for begin, end in zip([0, *ends], ends, strict=False)])
+    return found
+
+
+def parts(
+    task: Task, members: Mapping[Any, Nodes], groups: Sequence[Sequence[Any]], random: np.random.Generator
+) -> Iterator[Part]:
+    """Training nodes of each group of classes on a graph of their own, every other node set aside.
+
+    Of many nodes some are drawn, the same number of every class, with neighbours of theirs so that they have edges.
+    """
+    most = max(FEWEST, LEARNED // sum(map(len, groups)))
+    for group in groups:
+        drawn = {name: random.permutation(members[name])[:most] for name in group}
+        is_drawn, is_mine = np.zeros((2, task.graph.num_nodes), dtype=bool)
+        is_drawn[np.concatenate(list(drawn.values()))] = True
+        is_mine[np.concatenate([members[name] for name in group])] = True
+        others = np.flatnonzero(is_mine & ~is_drawn)
+        if len(others):
+            others = others[task.graph.neighbours.pointing_to(is_drawn)[others]]
+            others = random.permutation(others)[: AROUND * int(is_drawn.sum())]
+        nodes = np.sort(np.concatenate([np.flatnonzero(is_drawn), others]))
+        places = {name: np.searchsorted(nodes, some) for name, some in drawn.items()}
+        learned, labels = _joined({name: some[::2] for name, some in places.items()})
+        aside, truth = _joined({name: some[1::2] for name, some in places.items()})
+        yield Part(Task(task.graph.induced(nodes), learned, labels), aside, truth)
+
+
+def rehearse(rehearsal: Sequence[Part], learner: Learner) -> Shown:
+    """Learn all parts one after the other, then predict the nodes set aside, each on the graph of its part."""
+    for part in rehearsal:
+        for _ in learner.learn(part.task):
+            pass
+    found = np.concatenate([learner.predict_graph(part.task.graph)[part.aside] for part in rehearsal])
+    truth = np.concatenate([part.truth for part in rehearsal])
+    _, place, counts = np.unique(truth, return_inverse=True, return_counts=True)
+    return Shown((found == truth).astype(np.float64), 1 / (len(counts) * counts[place]))
+
+
+def _by_class(task: Task) -> dict[Any, Nodes]:
+    """Training nodes of each class."""
+    names, counts = np.unique(task.labels, return_counts=True)
+    nodes = task.nodes[np.argsort(task.labels, kind="stable")]
+    ends = np.cumsum(counts)
+    return {name: nodes[end - n : end] for name, n, end in zip(names.tolist(), counts, ends, strict=True)}
+
+
+def _joined(found: Mapping[Any, Nodes]) -> tuple[Nodes, Labels]:
+    """Nodes of several classes in their order, and the label of each."""
+    nodes = np.concatenate(list(found.values()))
+    labels = np.repeat(list(found), [len(some) for some in found.values()])
+    order = np.argsort(nodes)
+    return nodes[order], labels[order]

@@ -1,0 +1,60 @@
+"""Settings in YAML files: those of the user, and the presets that come with the package."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from ipal.config import Tree
+from ipal.errors import ConfigError, shortened
+from ipal.system.documents import DocumentError, read_yaml_node, yaml_value
+
+PRESETS = Path(__file__).with_name("presets")
+"""A folder with one file for each preset."""
+
+
+@contextmanager
+def complaining(path: Path) -> Iterator[None]:
+    """Turn an error of reading a configuration file into a ConfigError."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise ConfigError(f"The configuration file {path} does not exist.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"The configuration file {path} cannot be read as text.") from error
+    except OSError as error:
+        raise ConfigError(f"The configuration file {path} cannot be read as text ({error.strerror}).") from error
+    except DocumentError as error:
+        raise ConfigError(f"The configuration file {path}{error.place} {error}.") from error
+
+
+def read_config_node(path: Path) -> yaml.Node | None:
+    """The YAML nodes of a configuration file."""
+    with complaining(path):
+        return read_yaml_node(path)
+
+
+def read_config_file(path: Path) -> Tree:
+    """The settings of a YAML file."""
+    with complaining(path):
+        tree = yaml_value(read_yaml_node(path))
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
+        raise ConfigError(f"The configuration file {path} must hold settings as 'name: value' lines.")
+    # The format version in a stored run's config.yaml is no setting.
+    return {key: value for key, value in tree.items() if key != "format"}
+
+
+def presets() -> dict[str, Path]:
+    """The files of the presets, by the names that `--preset` takes."""
+    return {path.stem: path for path in sorted(PRESETS.glob("*.yaml"))}
+
+
+def read_preset(name: str) -> Tree:
+    """The settings of a preset."""
+    if name not in presets():
+        known = " and ".join(f"'{one}'" for one in presets())
+        raise ConfigError(f"There is no preset '{shortened(name)}': known are {known} (see 'ipal list presets').")
+    return read_config_file(presets()[name])

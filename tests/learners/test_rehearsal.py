@@ -1,0 +1,236 @@
+"""The rehearsal: what is left open is chosen on the first task, from training nodes alone."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ipal.config import EncoderConfig, EncoderSettings, Sampling, TrainConfig, run_config
+from ipal.data.graph import Graph
+from ipal.data.streams import Task
+from ipal.learners import IPAL, Learner, load_learner, rehearsal
+from ipal.learners.ipal import EPOCHS, encoders
+from ipal.learners.rehearsal import Candidate, Options, Stage, choose, cut, mean_and_error
+from ipal.runs import memory_plan
+from ipal.runs.resolved import resolve
+from tests.learners.support import learn
+
+GRAPH = "synthetic:nodes=600,classes=8,features=12,signal=3,seed=2"
+NETWORKS = [EncoderConfig(kind="linear", hidden=4, width=4), EncoderConfig(hidden=8, width=8)]
+
+
+def stream(**settings: Any) -> Any:
+    return resolve(run_config({"dataset": GRAPH, "split": [4, 2, 2], "seed": 1001, **settings})).stream
+
+
+def numbered(sizes: dict[Any, int], *, edges: bool = True) -> Task:
+    """A task whose nodes carry their own numbers, with so many nodes of each class."""
+    labels = np.repeat(list(sizes), list(sizes.values()))
+    n = len(labels)
+    ring = np.array([np.arange(n), (np.arange(n) + 1) % n])
+    graph = Graph(np.arange(n, dtype=np.float32)[:, None], np.concatenate([ring, ring[::-1]], axis=1))
+    return Task(graph, np.arange(n), labels)
+
+
+# ---------------------------------------------------------------------- how it is rehearsed
+
+
+@pytest.mark.parametrize(
+    ("classes", "sizes"),
+    [
+        (2, [[2]]),
+        (3, [[3]]),
+        (4, [[2, 2], [2, 1, 1]]),
+        (5, [[3, 2], [3, 1, 1]]),
+        (8, [[4, 2, 2], [4, 1, 1, 1, 1]]),
+        (30, [[10, 10, 10], [26, 1, 1, 1, 1]]),
+    ],
+)
+def test_classes_are_held_back_several_at_once_and_one_by_one(classes: int, sizes: list[list[int]]) -> None:
+    ways = cut(list(range(classes)))
+    assert [[len(group) for group in groups] for groups in ways] == sizes
+    for groups in ways:
+        assert [name for group in groups for name in group] == list(range(classes))
+
+
+def test_half_of_the_nodes_are_set_aside_and_no_edge_leads_to_another_part() -> None:
+    task = numbered({"a": 11, "b": 20, "c": 30})
+    members = {"a": np.arange(11), "b": np.arange(11, 31), "c": np.arange(31, 61)}
+    first, second = rehearsal.parts(task, members, [["b", "a"], ["c"]], np.random.default_rng(0))
+    for part, names in ((first, "ab"), (second, "c")):
+        own = np.concatenate([members[name] for name in names])
+        assert part.task.graph.x[:, 0].tolist() == own.tolist(), "the nodes of its classes, and no others"
+        learned, aside = (set(part.task.graph.x[at, 0].astype(int).tolist()) for at in (part.task.nodes, part.aside))
+        assert learned.isdisjoint(aside)
+        assert learned | aside == set(own.tolist())
+        for nodes, labels in ((part.task.nodes, part.task.labels), (part.aside, part.truth)):
+            assert task.labels[part.task.graph.x[nodes, 0].astype(int)].tolist() == labels.tolist()
+    assert len(first.aside) == 5 + 10
+
+
+def test_of_many_nodes_some_are_drawn_with_neighbours_of_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rehearsal, "LEARNED", 40)
+    task = numbered({0: 500, 1: 500})
+    members = {0: np.arange(500), 1: np.arange(500, 1000)}
+    for part in rehearsal.parts(task, members, [[0], [1]], np.random.default_rng(0)):
+        assert len(part.task.nodes) == len(part.aside) == 10
+        assert 40 < part.task.graph.num_nodes <= 60, "both neighbours of nearly all of them"
+        assert part.task.graph.num_edges >= 40
+
+
+def test_mean_and_error_by_hand() -> None:
+    # Two values of weight a quarter, one of a half: mean 1/4 + 1/2, squares 1/16 (1/4)^2, 1/16 (3/4)^2, 1/4 (1/4)^2.
+    mean, error = mean_and_error(np.array([1.0, 0.0, 1.0]), np.array([0.25, 0.25, 0.5]))
+    assert mean == 0.75
+    assert error == pytest.approx(((1 / 16) * (1 / 16) + (1 / 16) * (9 / 16) + (1 / 4) * (1 / 16)) ** 0.5)
+
+
+# ---------------------------------------------------------------------- what is chosen from it
+
+
+class Stub(Learner):
+    """Recognises a share of the nodes that depends on its settings alone."""
+
+    name = "stub"
+
+    def __init__(self, *, right: float) -> None:
+        self.right = right
+
+    def initialise(self, num_features: int) -> None: ...
+
+    def learn(self, task: Task, first_epoch: int = 0) -> Iterator[Any]:
+        yield from ()
+
+    def predict_graph(self, graph: Graph) -> Any:
+        nodes = graph.x[:, 0].astype(int)
+        return np.where(nodes % 100 < 100 * self.right, nodes // 100, -1)
+
+    def teach(self, task: Task, first_epoch: int) -> Any: ...
+    def represent(self, graph: Graph) -> Any: ...
+    def scores(self, graph: Graph) -> Any: ...
+
+
+def chosen_where(
+    shares: dict[tuple[str, int, float], float], epochs: tuple[int, ...] = EPOCHS
+) -> tuple[Any, list[Any]]:
+    """What is chosen, and what was tried, where candidates recognise these shares of all nodes; others none."""
+    task = numbered(dict.fromkeys(range(4), 100))
+
+    def make(candidate: Candidate, blank: Any = None) -> Learner:
+        return Stub(right=shares.get((candidate.encoder.kind, candidate.epochs, candidate.gamma), 0.0))
+
+    told = choose(task, Options(NETWORKS, epochs, (3.0, 0.4)), make, 0)
+    found = [told["chosen"], *told["tried"]]
+    chosen, *tried = ((one["encoder"]["kind"], one["epochs"], one["gamma"]) for one in found)
+    return chosen, tried
+
+
+def test_the_simpler_encoder_is_taken_where_both_are_as_good() -> None:
+    assert chosen_where({("linear", 0, 3.0): 0.8, ("gcn", 0, 3.0): 0.804})[0] == ("linear", 0, 3.0)
+    assert chosen_where({("linear", 0, 3.0): 0.6, ("gcn", 0, 3.0): 0.9})[0] == ("gcn", 0, 3.0)
+
+
+def test_more_epochs_are_tried_only_as_long_as_they_help() -> None:
+    start = {("linear", 0, 3.0): 0.5}
+    chosen, tried = chosen_where(start | {("linear", 3, 0.4): 0.7, ("linear", 10, 0.4): 0.9})
+    assert chosen == ("linear", 10, 0.4)
+    assert ("linear", 10, 3.0) not in tried, "the gamma that was best for few epochs is kept"
+    assert ("linear", 30, 0.4) in tried
+    chosen, tried = chosen_where(start | {("linear", 3, 3.0): 0.5, ("linear", 10, 3.0): 0.9})
+    assert chosen == ("linear", 0, 3.0)
+    assert all(epochs <= 3 for _, epochs, _ in tried)
+    assert not any(kind == "gcn" and epochs for kind, epochs, _ in tried), "what is worse untrained is not trained"
+
+
+def test_epochs_that_are_set_are_kept_even_where_none_were_better() -> None:
+    shares = {("linear", 0, 3.0): 0.9, ("linear", 5, 3.0): 0.3, ("linear", 5, 0.4): 0.6}
+    assert chosen_where(shares, epochs=(5,))[0] == ("linear", 5, 0.4)
+
+
+@pytest.mark.parametrize("sizes", [{0: 50}, {0: 50, 1: 9}, {}])
+def test_with_too_little_to_rehearse_the_first_is_taken_and_the_reason_is_said(sizes: dict[int, int]) -> None:
+    def make(candidate: Candidate, blank: Any = None) -> Learner:
+        raise AssertionError("nothing is tried")
+
+    task = numbered(sizes) if sizes else Task(numbered({0: 3}).graph, np.arange(0), np.arange(0))
+    told = choose(task, Options(NETWORKS, (0, 3), (3.0,)), make, 0)
+    assert told["chosen"] == Candidate(NETWORKS[0], 0, 3.0).plain()
+    assert "needs two classes of 10 training nodes" in told["reason"]
+
+
+def test_of_three_classes_encoders_are_compared_and_nothing_is_trained() -> None:
+    learner = learn(IPAL(seed=3), stream(split=[3, 3, 2]).task(0))
+    assert learner.choices()["rehearsed"] == ["3 classes"]
+    assert "too few to hold some back" in learner.choices()["reason"]
+    assert {one["epochs"] for one in learner.choices()["tried"]} == {0}
+
+
+def test_better_in_one_of_two_rehearsals_is_not_better() -> None:
+    hits, weights = np.ones(100), np.full(100, 0.01)
+    one, other = (Candidate(network, 0, 1.0) for network in NETWORKS)
+    shown = {one: [(hits, weights), (0 * hits, weights)], other: [(0 * hits, weights), (hits, weights)]}
+    stage = Stage([[], []], lambda candidate, blank=None: pytest.fail("not run again"), tried=shown)  # type: ignore
+    assert not stage.is_better(one, other)
+    assert not stage.is_better(other, one)
+
+
+# ---------------------------------------------------------------------- in the learner
+
+
+def test_what_is_set_is_kept_and_the_rest_is_chosen() -> None:
+    task = stream().task(0)
+    learner = learn(IPAL(encoder=EncoderSettings(width=7), train=TrainConfig(epochs=2), gamma=0.25), task)
+    assert learner.encoder_config.width == learner.memory_.mean.shape[1] == 7
+    assert learner.epochs == 2
+    assert learner.choices()["chosen"]["gamma"] == 0.25
+    assert len({one["encoder"]["kind"] for one in learner.choices()["tried"]}) == 2
+    assert not learn(IPAL(encoder=EncoderConfig(), train=TrainConfig(epochs=1), gamma=1), task).choices()
+
+
+def test_the_choice_is_the_same_for_the_same_seed_and_stays_for_later_tasks() -> None:
+    tasks = [stream().task(index) for index in range(3)]
+    first, second = (learn(IPAL(seed=5), *tasks) for _ in range(2))
+    assert first.choices() == second.choices()
+    assert torch.equal(first.memory_.mean, second.memory_.mean)
+    assert first.choices() == learn(IPAL(seed=5), tasks[0]).choices()
+    by_hand = first.choices()["chosen"]
+    config = EncoderConfig(**by_hand["encoder"])
+    plain = IPAL(seed=5, encoder=config, train=TrainConfig(epochs=by_hand["epochs"]), gamma=by_hand["gamma"])
+    assert torch.equal(learn(plain, *tasks).memory_.mean, first.memory_.mean), "the choice alone makes the difference"
+
+
+def test_a_saved_model_holds_its_choice_and_goes_on(tmp_path: Path) -> None:
+    tasks = [stream().task(index) for index in range(2)]
+    learner = learn(IPAL(seed=5), tasks[0])
+    learner.save(tmp_path / "model", moments=True)
+    again: Any = load_learner(tmp_path / "model")
+    assert again.choices() == learner.choices()
+    assert again.train.epochs == again.gamma == "auto"
+    assert again.predict_graph(tasks[0].graph).tolist() == learner.predict_graph(tasks[0].graph).tolist()
+    assert torch.equal(learn(again, tasks[1]).memory_.mean, learn(learner, tasks[1]).memory_.mean)
+
+
+def test_mini_batches_are_rehearsed_as_such() -> None:
+    learner = learn(IPAL(batch=Sampling(nodes=20, fanouts=(3, 3)), train=TrainConfig(epochs=1)), stream().task(0))
+    assert learner.choices()["chosen"]["epochs"] == 1
+
+
+def test_no_encoder_is_larger_than_it_need_be() -> None:
+    wide = [(one.kind, one.hidden, one.width) for one in encoders(EncoderSettings(), 5000)]
+    assert wide == [("linear", 1024, 1024), ("gcn", 1024, 512), ("gcn", 128, 128)]
+    assert [one.hidden for one in encoders(EncoderSettings(), 30)] == [30, 1024, 128]
+    assert max(one.hidden for one in encoders(EncoderSettings(), 10**6)) == 128
+    assert [one.hidden for one in encoders(EncoderSettings(kind="gat"), 30)] == [1024, 128], "30 has no 4 heads"
+    assert encoders(EncoderSettings(kind="gcn", hidden=5, width=3), 30) == [EncoderConfig(hidden=5, width=3)]
+
+
+def test_the_memory_plan_counts_on_the_largest_encoder() -> None:
+    def needed(**settings: Any) -> int:
+        config = run_config({"dataset": GRAPH, **settings})
+        return memory_plan.ways(resolve(config))[0].bytes
+
+    assert needed() == needed(encoder={"kind": "gcn", "hidden": 1024, "width": 512})
+    assert needed() > needed(encoder={"kind": "gcn", "hidden": 128, "width": 128})
