@@ -197,7 +197,7 @@ def test_a_model_with_any_one_thing_changed_is_refused_or_predicts(tmp_path: Pat
     for number, learner in enumerate(some_learners()):
         learner.save(path, moments=bool(number % 2))
         whole = State.load(path)
-        for seed in range(45):
+        for seed in range(24):
             random = np.random.default_rng([number, seed])
             tensors, facts = dict(whole.tensors), dict(whole.facts)
             if seed % 3:
@@ -213,7 +213,7 @@ def test_a_model_with_any_one_thing_changed_is_refused_or_predicts(tmp_path: Pat
             taken += 1
             assert np.isfinite(found).all(), (learner.name, seed)
     assert all("\n" not in sentence and len(sentence) < 600 for sentence in sentences)
-    assert taken < 200 < len(sentences)  # mostly a number that may as well be another
+    assert taken < 107 < len(sentences)  # mostly a number that may as well be another
 
 
 WRONG: dict[str, tuple[str, Any]] = {

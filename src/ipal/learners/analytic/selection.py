@@ -4,7 +4,8 @@ Hops and expansion, on the first task. A task is learned from its own graph, but
 a node has neighbours that it did not have when it was learned. Both are rehearsed (`Rehearsal`): training nodes are
 learned with the edges inside their class only, or with the edges among all of them, and recognised, each by the model
 that was not shown it, with the edges among all of them. The mean of both errors counts. Of single hops, without an
-expansion, that with the least squared error is taken: models of one size. Others stand beside it only
+expansion, the fewest are taken that none is clearly better than, by twice the standard error of the difference of
+squared errors: with every hop more classes mix on the graph of all tasks. Others stand beside them only
 where that lowers the log-loss, which counts nodes between two classes more, by more than twice its standard error. An
 expansion is wider than the features, and is doubled as long as the squared error falls by more than the standard error
 of the difference.
@@ -52,7 +53,7 @@ REHEARSED_ROWS = 768
 LEFT_OUT_ROWS = 1024
 DEFAULT_HOPS = (2,)
 CLEARLY = 2
-"""Standard errors by which hops side by side must be better: the sums grow with the square of the width."""
+"""Standard errors by which more hops, or hops side by side, must be better: they mix more, or keep more."""
 FEW_COLUMNS = 512
 """With fewer, features are expanded where nothing can be compared."""
 
@@ -158,8 +159,8 @@ def choose_features(
     tried: dict[tuple[int, ...], Loss] = {}
     for hops in in_turn(options, tried):
         tried[hops] = rehearsal.loss(features(hops, options[hops][0]))
-    chosen = least({hops: found.mean for hops, found in tried.items()})
-    deviation_of_hops = tried[chosen].deviation
+    best = tried[least({hops: found.mean for hops, found in tried.items()})]
+    chosen = min((hops for hops in tried if rehearsal.is_level(tried[hops], best)), key=max)
     for together in (2, 3):
         more = [hops for hops in options if len(hops) == together and set(hops) > set(chosen)]
         tried |= {hops: rehearsal.loss(features(hops, options[hops][0])) for hops in more}
@@ -184,7 +185,7 @@ def choose_features(
     )
     named = {"+".join(map(str, hops)): found.mean for hops, found in tried.items()}
     sketch = features(chosen, size).propagation.sketch
-    return Choice(list(chosen), sketch, size, reason, named, deviation_of_hops, by_expansion)
+    return Choice(list(chosen), sketch, size, reason, named, best.deviation, by_expansion)
 
 
 def in_turn(options: Iterable[tuple[int, ...]], tried: Mapping[tuple[int, ...], Loss]) -> Iterator[tuple[int, ...]]:
@@ -222,6 +223,11 @@ class Rehearsal:
         blocks = [propagation.rows(view, range(most + 1), at=some) for view in views]
         apart, together = (block.chunk(most + 1, dim=1) for block in blocks)
         return cls(apart, together, torch.unique(labels[some], return_inverse=True)[1])
+
+    def is_level(self, found: Loss, best: Loss) -> bool:
+        """Whether a squared error is not clearly above another."""
+        excess, deviation = balanced_mean(found.rows - best.rows, self.labels)
+        return excess <= CLEARLY * deviation
 
     @property
     def weights(self) -> Tensor:
