@@ -137,7 +137,7 @@ def choose_features(
     *,
     divided: bool = False,
 ) -> Choice:
-    """Hops, and an expansion that is possible with them: a larger model only where it is better by more than chance.
+    """Hops, and an expansion that is possible with them: more of either only where it is better by more than chance.
 
     `divided`: hops side by side share the columns to which wide features are projected.
     """
@@ -180,8 +180,9 @@ def choose_features(
             break
         size, now = columns, found
     reason = (
-        "the least leave-one-out error, by more than chance where the model is larger, of training nodes, learned "
-        "with the edges inside their class or among all of them, and recognised with the edges among all of them"
+        "the fewest hops, and the smallest model, that none is better than by more than chance in leave-one-out error "
+        "of training nodes, learned with the edges inside their class or among all of them, and recognised with the "
+        "edges among all of them"
     )
     named = {"+".join(map(str, hops)): found.mean for hops, found in tried.items()}
     sketch = features(chosen, size).propagation.sketch
