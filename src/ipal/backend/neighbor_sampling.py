@@ -46,12 +46,15 @@ class Sampler:
     indices: Tensor
     scale: Tensor
     """1 / sqrt(in-degree + 1)"""
+    weights: Tensor | None
+    """Of every edge; None where all are one."""
 
     @classmethod
     def of(cls, graph: Graph, device: torch.device) -> "Sampler":
         """Made once, and kept as long as the graph lives."""
-        parts = (graph.indptr, graph.indices, graph.scale)
-        return graph.derived("sampler", device, lambda: cls(*(read_only(part).to(device) for part in parts)))
+        parts = (graph.indptr, graph.indices, graph.scale, graph.neighbours.weights)
+        ready = (None if part is None else read_only(part).to(device) for part in parts)
+        return graph.derived("sampler", device, lambda: cls(*ready))
 
     def rows(self, nodes: Tensor, fanout: Fanout, generator: torch.Generator) -> SparseMatrix:
         """Rows of D^-1/2 (A + I) D^-1/2, each with all or a sample of its neighbours; columns are the graph's nodes."""
@@ -69,6 +72,8 @@ class Sampler:
         scale = self.scale[nodes]
         values[itself] = scale.square()
         values[others] = (scale * (degree / kept.clamp_min(1)))[owner] * self.scale[neighbour]
+        if self.weights is not None:
+            values[others] *= self.weights[edge]
         return SparseMatrix(row_starts(ends, len(columns)), columns, values, (len(nodes), len(self.scale)))
 
     def with_norm(self, rows: SparseMatrix, nodes: Tensor, norm: Norm) -> SparseMatrix:

@@ -1,4 +1,4 @@
-"""One hop over a graph in double precision: neighbours added up, without a number for each edge.
+"""One hop over a graph in double precision: neighbours added up, without a number for each edge that has no weight.
 
 The propagation matrix is made of a scale a node, s_i s_j, so that rows are scaled before and after a plain sum over
 neighbours. Sums add in a fixed order, whatever the number of threads.
@@ -42,17 +42,20 @@ class _SumsOnDevice:
             indices, indptr = neighbours.indices[starts[0] : starts[-1]], starts - starts[0]
             cut = Cut.of(indptr, device)
             whole = _tensor(indptr.astype(np.int32), device) if cut is None else cut.parts
-            self._pieces.append((_tensor(indices, device), whole, cut))
+            weights = None
+            if neighbours.weights is not None:
+                weights = _tensor(neighbours.values(begin, end, np.float64), device)
+            self._pieces.append((_tensor(indices, device), whole, cut, weights))
 
     def __call__(self, x: Tensor) -> Tensor:
-        sums = [_summed(x, indices, indptr, cut) for indices, indptr, cut in self._pieces]
+        sums = [_summed(x, *piece) for piece in self._pieces]
         return sums[0] if len(sums) == 1 else torch.cat(sums)
 
 
-def _summed(x: Tensor, indices: Tensor, indptr: Tensor, cut: Cut | None) -> Tensor:
+def _summed(x: Tensor, indices: Tensor, indptr: Tensor, cut: Cut | None, weights: Tensor | None) -> Tensor:
     if not len(indices):
         return x.new_zeros(len(indptr) - 1, x.shape[1])
-    sums = bags(x, indices, indptr)
+    sums = bags(x, indices, indptr, weights)
     return sums if cut is None else bags(sums, cut.order, cut.rows)
 
 
@@ -61,14 +64,11 @@ class _SumsInPieces:
 
     def __init__(self, neighbours: Neighbours, device: torch.device) -> None:
         self._neighbours = neighbours
-        longest = max((int(neighbours.indptr[e] - neighbours.indptr[b]) for b, e in neighbours.chunks()), default=0)
-        self._ones = np.ones(longest)
 
     def __call__(self, x: Tensor) -> Tensor:
         sums = torch.empty_like(x)
         for begin, end in self._neighbours.chunks():
-            size = self._neighbours.indptr[end] - self._neighbours.indptr[begin]
-            rows = self._neighbours.matrix(begin, end, self._ones[:size])
+            rows = self._neighbours.matrix(begin, end, self._neighbours.values(begin, end, np.float64))
             sums[begin:end] = _product(rows, x)
         return sums
 

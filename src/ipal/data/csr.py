@@ -32,8 +32,10 @@ class Neighbours:
 
     indptr: NDArray[np.int64]
     indices: NDArray[np.int32]
-    whole_degree: NDArray[np.int64] | None = None
-    """How many in-neighbours each node has in the graph that this was cut out of; None where nothing was cut."""
+    whole_degree: NDArray[Any] | None = None
+    """In-degree of each node in the graph that this was cut out of; None where nothing was cut."""
+    weights: NDArray[np.float32] | None = None
+    """Of every edge, all positive; None where all are one."""
 
     @classmethod
     def of_edges(cls, edges: NDArray[Any], n: int, *, undirected: bool = False) -> "Neighbours":
@@ -70,10 +72,15 @@ class Neighbours:
     def num_edges(self) -> int:
         return len(self.indices)
 
-    @property
-    def degree(self) -> NDArray[np.int64]:
-        """In-neighbours of every node, those that were cut off too."""
-        return np.diff(self.indptr) if self.whole_degree is None else self.whole_degree
+    @cached_property
+    def degree(self) -> NDArray[Any]:
+        """In-neighbours of every node, those that were cut off too: their number, or the sum of their weights."""
+        if self.whole_degree is not None:
+            return self.whole_degree
+        if self.weights is None:
+            return np.diff(self.indptr)
+        chunks = self.chunks()
+        return np.concatenate([np.bincount(self.targets(b, e) - b, self.values(b, e), e - b) for b, e in chunks])
 
     @cached_property
     def scale(self) -> NDArray[np.float32]:
@@ -99,16 +106,26 @@ class Neighbours:
         parts = (values, self.indices[starts[0] : starts[-1]], smallest(starts - starts[0]))
         return sp.csr_array(parts, shape=(end - begin, self.num_nodes))
 
+    def values(self, begin: int, end: int, dtype: Any = np.float32) -> NDArray[Any]:
+        """The weight of every edge of these rows."""
+        here = slice(self.indptr[begin], self.indptr[end])
+        if self.weights is None:
+            return np.ones(here.stop - here.start, dtype=dtype)
+        return self.weights[here].astype(dtype, copy=False)
+
     def transposed(self) -> "Neighbours":
         """Row i holds the nodes that i points to."""
-        turned = self.matrix(0, self.num_nodes, np.ones(self.num_edges, dtype=np.int8)).T.tocsr()
-        return Neighbours(turned.indptr.astype(np.int64), turned.indices.astype(np.int32, copy=False))
+        values = np.ones(self.num_edges, dtype=np.int8) if self.weights is None else self.weights
+        turned = self.matrix(0, self.num_nodes, values).T.tocsr()
+        parts = turned.indptr.astype(np.int64), turned.indices.astype(np.int32, copy=False)
+        return Neighbours(*parts, weights=None if self.weights is None else turned.data)
 
     @cached_property
     def symmetric(self) -> bool:
         """Whether every edge also runs the other way."""
         turned = self.transposed()
-        return np.array_equal(self.indptr, turned.indptr) and np.array_equal(self.indices, turned.indices)
+        same = np.array_equal(self.indptr, turned.indptr) and np.array_equal(self.indices, turned.indices)
+        return same and (self.weights is None or np.array_equal(self.weights, turned.weights))
 
     def edge_chunks(self) -> Iterator[tuple[Ends, Ends]]:
         """Rows and their entries as pairs, some at a time, in order."""
@@ -124,20 +141,22 @@ class Neighbours:
         chosen = Neighbours(np.concatenate([[0], np.cumsum(sizes)]), np.zeros(0, dtype=np.int32))
         in_order = bool((np.diff(nodes) > 0).all())
         kept, parts = [np.zeros(1, dtype=np.int64)], [np.zeros(0, dtype=np.int32)]
+        weights = [np.zeros(0, dtype=np.float32)]
         for begin, end in chosen.chunks():
             starts = chosen.indptr[begin : end + 1] - chosen.indptr[begin]
             # Where each entry stands: as far from where it is to come as its row's start is.
             places = np.repeat(self.indptr[nodes[begin:end]] - starts[:-1], sizes[begin:end])
             places += np.arange(len(places))
             entries = position[self.indices[places]]
-            inside = entries >= 0
-            entries = entries[inside]
-            counts = np.diff(np.concatenate([[0], np.cumsum(inside)])[starts])
+            inside = np.flatnonzero(entries >= 0)
+            counts = np.diff(np.searchsorted(inside, starts))
             if not in_order:
-                entries = entries[np.lexsort((entries, np.repeat(np.arange(end - begin), counts)))]
+                inside = inside[np.lexsort((entries[inside], np.repeat(np.arange(end - begin), counts)))]
             kept.append(counts)
-            parts.append(entries)
-        return Neighbours(np.cumsum(np.concatenate(kept)), np.concatenate(parts))
+            parts.append(entries[inside])
+            weights += [] if self.weights is None else [self.weights[places[inside]]]
+        found = np.cumsum(np.concatenate(kept)), np.concatenate(parts)
+        return Neighbours(*found, weights=None if self.weights is None else np.concatenate(weights))
 
     def pointing_to(self, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Which nodes have an edge to one of the chosen."""
@@ -150,12 +169,15 @@ class Neighbours:
     def within(self, groups: NDArray[Any]) -> "Neighbours":
         """Only the edges between nodes of one group."""
         kept, parts = [np.zeros(1, dtype=np.int64)], [np.zeros(0, dtype=np.int32)]
+        weights = [np.zeros(0, dtype=np.float32)]
         for begin, end in self.chunks():
             rows, entries = self.targets(begin, end), self.indices[self.indptr[begin] : self.indptr[end]]
             inside = groups[rows] == groups[entries]
             kept.append(np.bincount(rows[inside] - begin, minlength=end - begin))
             parts.append(entries[inside])
-        return Neighbours(np.cumsum(np.concatenate(kept)), np.concatenate(parts))
+            weights += [] if self.weights is None else [self.values(begin, end)[inside]]
+        found = np.cumsum(np.concatenate(kept)), np.concatenate(parts)
+        return Neighbours(*found, weights=None if self.weights is None else np.concatenate(weights))
 
 
 def smallest(indptr: NDArray[np.int64]) -> NDArray[Any]:
@@ -179,11 +201,10 @@ def normalised_adjacency(neighbours: Neighbours, begin: int, end: int) -> sp.csr
 
     Source: Kipf & Welling 2017, Eq. 2.
     """
-    ones = np.ones(neighbours.indptr[end] - neighbours.indptr[begin], dtype=np.float32)
     loops = sp.eye_array(end - begin, neighbours.num_nodes, k=begin, dtype=np.float32, format="csr")
-    rows = (neighbours.matrix(begin, end, ones) + loops).tocsr()
+    rows = (neighbours.matrix(begin, end, neighbours.values(begin, end)) + loops).tocsr()
     scale = neighbours.scale
-    rows.data = np.repeat(scale[begin:end], np.diff(rows.indptr)) * scale[rows.indices]
+    rows.data *= np.repeat(scale[begin:end], np.diff(rows.indptr)) * scale[rows.indices]
     return rows
 
 
@@ -194,9 +215,12 @@ def aggregation_rows(neighbours: Neighbours, norm: Norm, begin: int, end: int) -
     """
     if norm == "symmetric":
         return normalised_adjacency(neighbours, begin, end)
-    lengths = np.diff(neighbours.indptr[begin : end + 1])
-    scale = 1 / lengths.clip(min=1) if norm == "mean" else np.ones(end - begin)
-    return neighbours.matrix(begin, end, np.repeat(scale.astype(np.float32), lengths))
+    values = neighbours.values(begin, end)
+    if norm == "mean":
+        rows = neighbours.targets(begin, end) - begin
+        total = np.bincount(rows, values, end - begin)
+        values = values * (1 / np.where(total > 0, total, 1)).astype(np.float32)[rows]
+    return neighbours.matrix(begin, end, values)
 
 
 def _drop_loops_and_repeats(keys: NDArray[np.int64], n: int) -> int:
