@@ -71,7 +71,7 @@ def numbers(folder: Path):
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc")
 def test_a_cluster_gives_the_same_results_even_if_its_processes_die(address, tmp_path):
-    entries = "a: {train.epochs: 1}\nb: {train.epochs: 2}\nslow: {train.epochs: 100}"
+    entries = "a: {train.epochs: 1}\nb: {train.epochs: 2}\nslow: {train.epochs: 600}"
     file = read_experiment(write(tmp_path, entries, SLOW))
     alone, spread = (prepare([file], tmp_path / name) for name in ("alone", "spread"))
     for job in alone.jobs.values():
@@ -131,7 +131,7 @@ def test_what_dies_twice_is_reported_and_what_nobody_can_do_is_refused(address, 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc")
 def test_without_an_address_ray_is_started_for_the_command_and_ends_with_it(tmp_path):
-    write(tmp_path, "slow: {train.epochs: 150}", SLOW)
+    write(tmp_path, "slow: {train.epochs: 600}", SLOW)
     process = start_python(tmp_path, "--engine", "ray")
     wait_until(lambda: checkpoints(tmp_path / "runs"), "a run under way")
     family = [process.pid]

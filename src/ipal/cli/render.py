@@ -128,11 +128,13 @@ class ProgressBar:
         note(f"run {self._title}")
         self._bar.start()
         self._tasks = tasks
-        self._id = self._bar.add_task("task 1", total=tasks * epochs or None, completed=done, terms="")
+        total = tasks * epochs or None  # not known, or nothing is trained: shown with the first epoch, if there is one
+        self._id = self._bar.add_task("task 1", total=total, completed=done, terms="", visible=epochs > 0)
 
     def epoch(self, task: int, terms: dict[str, float]) -> None:
         values = "  ".join(f"{name} {value:.3f}" for name, value in terms.items())
-        self._bar.update(self._id, advance=1, description=f"task {task + 1}/{self._tasks}", terms=values)
+        where = f"task {task + 1}/{self._tasks}"
+        self._bar.update(self._id, advance=1, description=where, terms=values, visible=True)
 
     def learned(self, *_: object) -> None: ...
 

@@ -54,7 +54,7 @@ class Room:
             warnings.warn(
                 f"Sums of {classes} classes of their own at width {sums.width} take {needed:.2g} GiB, more than "
                 f"analytic.memory={self.memory:g}: they are pooled, and from now on a class has to come whole; raise "
-                "analytic.memory, or set a smaller analytic.expansion, to keep them apart.",
+                "analytic.memory, or set a smaller analytic.expansion or analytic.sketch, to keep them apart.",
                 Pooled,
                 stacklevel=2,
             )
@@ -88,5 +88,6 @@ class Room:
         if not self.fits(self.last, width, classes):
             raise ConfigError(
                 f"The sums of {classes} classes at width {width} take {self.last.bytes_for(width, classes) / GIB:.2g} "
-                f"GiB, more than analytic.memory={self.memory:g}: raise it, or set a smaller analytic.expansion."
+                f"GiB, more than analytic.memory={self.memory:g}: raise it, or set a smaller "
+                "analytic.expansion or analytic.sketch."
             )
