@@ -24,32 +24,35 @@ class Edges:
     """The edges to some nodes: row i of the matrix holds those that node i reads from."""
 
     matrix: SparseMatrix
-    """Its values are not used."""
     target: Tensor
     """The row of every edge."""
     transpose: SparseMatrix | None = None
     """By source, for gradients; its values are the places of the edges in the matrix."""
+    weights: Tensor | None = None
+    """Of every edge; None where all are one."""
 
     @classmethod
-    def of(cls, matrix: SparseMatrix, *, gradients: bool = True) -> "Edges":
+    def of(cls, matrix: SparseMatrix, *, gradients: bool = True, weighted: bool = False) -> "Edges":
+        """`weighted`: the matrix holds weights, a node's own loop among them; else its values are not used."""
         lengths, number = matrix.indptr.diff(), len(matrix.indices)
         row = torch.arange(len(lengths), device=lengths.device, dtype=torch.int32)
         target = row.repeat_interleave(lengths, output_size=number)
+        weights = matrix.values if weighted else None
         if not gradients:
-            return cls(matrix, target)
+            return cls(matrix, target, weights=weights)
         places = torch.arange(number, device=lengths.device)
-        return cls(matrix, target, replace(matrix, values=places).transposed())
+        return cls(matrix, target, replace(matrix, values=places).transposed(), weights)
 
 
 def attention(edges: Edges, sources: Tensor, targets: Tensor, query: Tensor, key: Tensor) -> Tensor:
     r"""Means over neighbours, weighted by how a node attends to each; several heads side by side.
 
     .. math:: \sum_j \alpha_{ij} z_j, \quad
-        \alpha_i = \mathrm{softmax}_j \, \mathrm{LeakyReLU}_{0.2} (q \cdot z_i + k \cdot z_j)
+        \alpha_{ij} \propto w_{ij} \exp \mathrm{LeakyReLU}_{0.2} (q \cdot z_i + k \cdot z_j)
 
-    Source: Velickovic et al. 2018, "Graph Attention Networks", Eq. 1 to 4: their vector a is (q, k). `sources` and
-    `targets` are values z of the nodes that are read and of those that are computed; `query` and `key` are heads x
-    width.
+    Source: Velickovic et al. 2018, "Graph Attention Networks", Eq. 1 to 4, where all weights w of edges are one: their
+    vector a is (q, k). `sources` and `targets` are values z of the nodes that are read and of those that are computed;
+    `query` and `key` are heads x width.
     """
     by_source, by_target = ((z.view(len(z), *a.shape) * a).sum(-1) for z, a in ((sources, key), (targets, query)))
     one, other = torch.ones_like(by_source), torch.ones_like(by_target)
@@ -57,6 +60,8 @@ def attention(edges: Edges, sources: Tensor, targets: Tensor, query: Tensor, key
     lengths = edges.matrix.indptr.diff().long()
     highest = torch.segment_reduce(e.detach(), "max", lengths=lengths, unsafe=True)
     raised = (e - highest.index_select(0, edges.target)).exp()
+    if edges.weights is not None:
+        raised = raised * edges.weights[:, None]
     total = _weighted(raised, one, edges, turned=False)
     found = _weighted(raised, sources, edges, turned=False).view(len(targets), *query.shape) / total[:, :, None]
     return found.flatten(1)

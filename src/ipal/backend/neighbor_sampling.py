@@ -8,9 +8,10 @@ node itself, and all neighbours of a node that has no more than k, are always th
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ipal.backend.sparse import SparseMatrix, read_only, row_starts
@@ -52,9 +53,21 @@ class Sampler:
     @classmethod
     def of(cls, graph: Graph, device: torch.device) -> "Sampler":
         """Made once, and kept as long as the graph lives."""
-        parts = (graph.indptr, graph.indices, graph.scale, graph.neighbours.weights)
-        ready = (None if part is None else read_only(part).to(device) for part in parts)
-        return graph.derived("sampler", device, lambda: cls(*ready))
+
+        def move(part: NDArray[Any]) -> Tensor:
+            return read_only(part).to(device)
+
+        weights = graph.neighbours.weights
+        return graph.derived(
+            "sampler",
+            device,
+            lambda: cls(
+                move(graph.indptr),
+                move(graph.indices),
+                move(graph.scale),
+                None if weights is None else move(weights),
+            ),
+        )
 
     def rows(self, nodes: Tensor, fanout: Fanout, generator: torch.Generator) -> SparseMatrix:
         """Rows of D^-1/2 (A + I) D^-1/2, each with all or a sample of its neighbours; columns are the graph's nodes."""

@@ -209,7 +209,9 @@ def _block(graph: Graph, device: torch.device, needs: Sequence[Need], rows: NDAr
         )
         for norm in norms(needs)
     }
-    edges = Edges.of(SparseMatrix.of(some(graph.normalised), device)) if "attention" in needs else None
+    edges = None
+    if "attention" in needs:
+        edges = Edges.of(SparseMatrix.of(some(graph.with_loops), device), weighted=graph.is_weighted)
     if isinstance(rows, Share) or not {"own", "attention"} & set(needs):
         return Block(aggregation, None, edges)
     entries = (np.ones(len(rows), dtype=np.float32), rows, np.arange(len(rows) + 1))

@@ -125,7 +125,9 @@ class Neighbours:
         """Whether every edge also runs the other way."""
         turned = self.transposed()
         same = np.array_equal(self.indptr, turned.indptr) and np.array_equal(self.indices, turned.indices)
-        return same and (self.weights is None or np.array_equal(self.weights, turned.weights))
+        if self.weights is None or turned.weights is None:
+            return same
+        return same and np.array_equal(self.weights, turned.weights)
 
     def edge_chunks(self) -> Iterator[tuple[Ends, Ends]]:
         """Rows and their entries as pairs, some at a time, in order."""
@@ -201,11 +203,16 @@ def normalised_adjacency(neighbours: Neighbours, begin: int, end: int) -> sp.csr
 
     Source: Kipf & Welling 2017, Eq. 2.
     """
-    loops = sp.eye_array(end - begin, neighbours.num_nodes, k=begin, dtype=np.float32, format="csr")
-    rows = (neighbours.matrix(begin, end, neighbours.values(begin, end)) + loops).tocsr()
+    rows = with_loops(neighbours, begin, end)
     scale = neighbours.scale
     rows.data *= np.repeat(scale[begin:end], np.diff(rows.indptr)) * scale[rows.indices]
     return rows
+
+
+def with_loops(neighbours: Neighbours, begin: int, end: int) -> sp.csr_array:
+    """Rows `begin` to `end` of A + I: weights of edges, and a loop of weight one at every node."""
+    loops = sp.eye_array(end - begin, neighbours.num_nodes, k=begin, dtype=np.float32, format="csr")
+    return (neighbours.matrix(begin, end, neighbours.values(begin, end)) + loops).tocsr()
 
 
 def aggregation_rows(neighbours: Neighbours, norm: Norm, begin: int, end: int) -> sp.csr_array:

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ipal.data.csr import Neighbours, Norm, aggregation_rows, smallest
+from ipal.data.csr import Neighbours, Norm, aggregation_rows, smallest, with_loops
 from ipal.data.derived import Derives
 from ipal.errors import DataError
 from ipal.system.memory_budget import Budget
@@ -108,6 +108,16 @@ class Graph(Derives):
             values[at], indices[at] = rows.data, rows.indices
         indptr = smallest(self.indptr + np.arange(self.num_nodes + 1))
         return sp.csr_array((values, indices, indptr), shape=(self.num_nodes, self.num_nodes))
+
+    @property
+    def with_loops(self) -> sp.csr_array:
+        """A + I: weights of edges, and a loop of weight one at every node."""
+        return with_loops(self.neighbours, 0, self.num_nodes)
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether edges have weights."""
+        return self.neighbours.weights is not None
 
     def aggregation(self, norm: Norm) -> sp.csr_array:
         """The matrix that gathers values from in-neighbours."""

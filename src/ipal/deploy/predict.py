@@ -8,7 +8,7 @@ in-degrees in the whole graph: nodes at the border of a subgraph have lost neigh
 import csv
 import io
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,10 +78,11 @@ def predict(
     graph = learner.checked(graph if isinstance(graph, Graph) else graph_of(graph))
     asked = np.arange(graph.num_nodes) if nodes is None else _checked_nodes(nodes, graph.num_nodes)
     at = asked
-    if nodes is not None and learner.reach is not None:
-        part = neighbourhood(graph, asked, learner.reach)
+    if nodes is not None and learner.whole_reach is not None:
+        part = neighbourhood(graph, asked, learner.whole_reach)
         graph, at = part.graph, part.nodes
     with torch.no_grad():
+        graph = learner.refined(graph)
         chosen = None if nodes is None else torch.from_numpy(at).to(learner.generator_.device)
         scores, probabilities = learner.scores_and_probabilities(graph, chosen)
         best, found = scores.argmax(dim=1).cpu().numpy(), probabilities.float().cpu().numpy()
@@ -126,7 +127,7 @@ class Neighbourhood:
 
 
 def neighbourhood(graph: Graph, nodes: Iterable[int], hops: int) -> Neighbourhood:
-    """The subgraph that predictions for `nodes` by a model of `hops` hops depend on (see `Learner.reach`).
+    """The subgraph that predictions for `nodes` by a model of `hops` hops depend on (see `Learner.whole_reach`).
 
     Nodes with a path of at most `hops` edges to one of `nodes`, the edges among them, and their in-degrees in the whole
     graph, as `degree`.
@@ -143,7 +144,7 @@ def neighbourhood(graph: Graph, nodes: Iterable[int], hops: int) -> Neighbourhoo
     if len(inside) == graph.num_nodes:
         return Neighbourhood(graph, asked, inside)
     part = graph.induced(inside)
-    rows = Neighbours(part.indptr, part.indices, graph.neighbours.degree[inside])
+    rows = replace(part.neighbours, whole_degree=graph.neighbours.degree[inside])
     return Neighbourhood(Graph.of(part.x, rows, symmetric=part.symmetric), np.searchsorted(inside, asked), inside)
 
 

@@ -7,7 +7,7 @@ A method says how it learns a task (`teach`), what it makes of a node (`represen
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -18,13 +18,14 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, field_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from ipal.backend.distributed import ONE_PROCESS
 from ipal.backend.finite import check_scores, check_tensors
 from ipal.backend.runtime import Runtime
-from ipal.config import Seed, usable_number
+from ipal.config import Passes, Seed, usable_number
 from ipal.data.graph import Graph
 from ipal.data.streams import Labels, Task
 from ipal.errors import ConfigError, DataError
-from ipal.learners import saved
+from ipal.learners import saved, second_pass
 from ipal.learners.checks import Shapes
 from ipal.learners.draft import drafted
 from ipal.learners.facts import Facts
@@ -33,7 +34,7 @@ from ipal.learners.kept import ClassStatistics, Kept, Parameters, RandomState
 from ipal.learners.settings import MethodClass
 from ipal.learners.state import State, laid_out
 from ipal.learners.values import Extents, HardExamples, Look, Remembered, Terms
-from ipal.system.tracing import Tracer
+from ipal.system.tracing import Tracer, spanned
 
 if TYPE_CHECKING:  # for its name alone: importing it takes seconds
     from torch_geometric.data import Data
@@ -49,6 +50,8 @@ class Learner(metaclass=MethodClass):
     """Decides the initial weights and every random draw."""
     device: str = "cpu"
     """cpu, cuda or cuda:N."""
+    passes: Passes = 0
+    """Further passes of a prediction, with edges weighed by the agreement of their ends. auto: rehearsed."""
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -84,7 +87,7 @@ class Learner(metaclass=MethodClass):
     def predict_proba(self, data: "Data") -> NDArray[np.float32]:
         """Probability of every class, in the order of `classes_`."""
         with torch.no_grad():
-            graph = self.checked(graph_of(data))
+            graph = self.refined(self.checked(graph_of(data)))
             probabilities = self.probabilities(self.scores(graph), graph)
             check_scores(probabilities)
             return probabilities.cpu().numpy()
@@ -143,8 +146,12 @@ class Learner(metaclass=MethodClass):
 
     @property
     def reach(self) -> int | None:
-        """How many hops away a node can be and still count in another's prediction; None where that is not known."""
+        """How many hops away a node can be and still count in another's scores; None where that is not known."""
         return None
+
+    def blank(self) -> Self:
+        """A learner of the same settings, what was chosen among them, that has learned nothing."""
+        return dataclasses.replace(self)
 
     def probabilities(self, scores: Tensor, graph: Graph) -> Tensor:
         """The scores of a graph's nodes as probabilities."""
@@ -192,7 +199,9 @@ class Learner(metaclass=MethodClass):
 
     def choices(self) -> dict[str, Any]:
         """What the method decided by itself (`choices_`), and why; nothing where all is set by hand."""
-        return getattr(self, "choices_", {})
+        own: dict[str, Any] = getattr(self, "choices_", {})
+        rehearsed = self.is_fitted and self.second_pass_ is not None and "reason" in self.second_pass_
+        return {**own, "second_pass": self.second_pass_} if rehearsed else own
 
     # ------------------------------------------------------------------ learning
 
@@ -216,6 +225,7 @@ class Learner(metaclass=MethodClass):
             elif not set(np.unique(task.labels).tolist()) <= set(self.labels_):
                 raise DataError("The state to go on from is not from the middle of this task: it lacks classes of it.")
             yield from self.teach(task, first_epoch)
+            self._choose_passes(task)
             check_tensors(self.tensors(), self.meanings())
             del self.__dict__["_before"]
         except BaseException as error:
@@ -249,7 +259,24 @@ class Learner(metaclass=MethodClass):
         """The state before the first task."""
         self.num_features_ = num_features
         self.labels_: list[Any] = []
+        self.second_pass_: dict[str, Any] | None = None  # known when the first task is learned
         self.generator_ = torch.Generator(self.runtime_.device).manual_seed(self.seed)
+
+    @spanned("choice")
+    def _choose_passes(self, task: Task) -> None:
+        """How many further passes a prediction takes, once; from here on that is part of the model."""
+        if self.second_pass_ is not None:
+            return
+        passes = None if self.passes == "auto" else self.passes
+        found = partial(second_pass.choose, task, passes, self._rehearsal_learner, self.seed)
+        self.second_pass_ = self.runtime_.team.broadcast(found) if passes != 0 else second_pass.NONE
+
+    def _rehearsal_learner(self) -> "Learner":
+        """A learner that has learned nothing, in one process, and makes no choice of its own."""
+        learner = self.blank()
+        learner.passes = 0
+        learner.runtime_ = dataclasses.replace(self.runtime_, team=ONE_PROCESS)
+        return learner
 
     @cached_property
     def runtime_(self) -> Runtime:
@@ -274,8 +301,23 @@ class Learner(metaclass=MethodClass):
     def look(self, graph: Graph) -> Look:
         """Labels of all nodes, and where they lie; the one way from a graph to labels."""
         with torch.no_grad():
-            scores = self.scores(self.checked(graph))
+            scores = self.scores(self.refined(self.checked(graph)))
             return Look(self.likeliest(scores), None, scores)
+
+    def refined(self, graph: Graph) -> Graph:
+        """The graph that nodes are predicted on: after so many passes, edges are weighed by what the last one gave."""
+        found = self.second_pass_ or second_pass.NONE
+        return second_pass.passed(self, graph, found["passes"], found["sharpness"])
+
+    @property
+    def whole_reach(self) -> int | None:
+        """How many hops away a node can be and still count in another's prediction; None where that is not known.
+
+        A further pass needs what the one before gave for every node that it reads from, and for the nodes beside those,
+        which count in their degrees.
+        """
+        passes = (self.second_pass_ or second_pass.NONE)["passes"]
+        return None if self.reach is None else self.reach + passes * (self.reach + 1)
 
     def likeliest(self, scores: Tensor) -> Labels:
         """The label with the highest score, row by row."""
@@ -330,11 +372,12 @@ class Learner(metaclass=MethodClass):
         """The plain data of the state."""
         own = {name: getattr(self, f"{name}_") for name in self._own_facts()}
         always = {"method": self.name, "settings": self.settings(), "num_features": self.num_features_}
-        return {**always, "labels": list(self.labels_), **saved.made_with(self), **own}
+        learned = {"labels": list(self.labels_), "second_pass": self.second_pass_}
+        return {**always, **learned, **saved.made_with(self), **own}
 
     def load_facts(self, facts: Mapping[str, Any]) -> None:
         """Take over what `facts` gave."""
-        self.labels_ = list(facts["labels"])
+        self.labels_, self.second_pass_ = list(facts["labels"]), facts["second_pass"]
         for name in self._own_facts():
             setattr(self, f"{name}_", facts[name])
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from ipal.config import LARGEST, MOST_EPOCHS, EncoderConfig
+from ipal.config import LARGEST, MOST_EPOCHS, MOST_PASSES, EncoderConfig
 from ipal.learners.checks import MisfitError
 
 MOST_LETTERS = 2**26
@@ -20,6 +20,15 @@ def _refuse_long(value: Any) -> Any:
 Number = Annotated[float, Field(ge=0, le=LARGEST), BeforeValidator(_refuse_long)]
 
 
+class SecondPass(BaseModel):
+    """How often a prediction is made anew on a graph whose edges were weighed by it."""
+
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+
+    passes: int = Field(ge=0, le=MOST_PASSES)
+    sharpness: Number = Field(gt=0)
+
+
 class Facts(BaseModel):
     """The plain data of a state that every method has; a method with more extends it."""
 
@@ -29,6 +38,15 @@ class Facts(BaseModel):
     settings: dict[str, Any]
     num_features: int = Field(ge=1, lt=2**31)
     labels: Annotated[list[Annotated[int, Field(ge=-(2**63), lt=2**63)]] | list[str], Field(min_length=1)]
+    second_pass: dict[str, Any] | None = {"passes": 0, "sharpness": 1.0}
+    """None while the first task is being learned."""
+
+    @field_validator("second_pass")
+    @classmethod
+    def _check_second_pass(cls, facts: dict[str, Any] | None) -> dict[str, Any] | None:
+        if facts is not None:
+            SecondPass.model_validate(facts)
+        return facts
 
     @model_validator(mode="after")
     def _check_labels(self) -> Self:

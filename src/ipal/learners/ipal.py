@@ -18,7 +18,7 @@ A class that comes again in a later task is learned as a current class and poole
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field
@@ -33,6 +33,7 @@ from ipal.config import (
     Draws,
     EncoderConfig,
     EncoderSettings,
+    Passes,
     Sampling,
     TrainConfig,
     TrainSettings,
@@ -97,6 +98,7 @@ class IPAL(TrainedLearner[Episode]):
     """Hard examples per current class, and replayed samples per old class (the paper's K)."""
     subset: Count = 100
     """Training nodes mixed with old prototypes at each step (the paper's |S_t|)."""
+    passes: Passes = "auto"
 
     competing: ClassVar[Literal["seen"]] = "seen"  # type: ignore[misc]  # no setting: there is no head
     name = "ipal"
@@ -142,10 +144,16 @@ class IPAL(TrainedLearner[Episode]):
         """A learner of these settings that has learned nothing, in one process."""
         encoder, epochs, gamma = candidate
         train = TrainConfig(**{**dict(self.train), "epochs": epochs})
-        learner = dataclasses.replace(self, encoder=encoder, train=train, gamma=gamma, batch=batch)
+        learner = dataclasses.replace(self, encoder=encoder, train=train, gamma=gamma, batch=batch, passes=0)
         learner.runtime_ = dataclasses.replace(self.runtime_, team=ONE_PROCESS)
         learner.__dict__ = {**drafted(vars(blank) if blank else {}), **vars(learner)}
         return learner
+
+    def blank(self) -> Self:
+        if not self.is_open:
+            return super().blank()
+        train = TrainConfig(**{**dict(self.train), "epochs": self.epochs})
+        return dataclasses.replace(self, encoder=self.encoder_config, train=train, gamma=self._distillation_weight)
 
     @property
     def choices_(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ trained, at first for few epochs, and for more only where that helped in both wa
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,9 @@ from ipal.config import EncoderConfig
 from ipal.data.graph import Nodes
 from ipal.data.streams import Labels, Task
 from ipal.errors import CapacityError, NonFiniteError
-from ipal.learners.base import Learner
+
+if TYPE_CHECKING:
+    from ipal.learners.base import Learner
 
 LEARNED, AROUND = 4000, 4
 """Most nodes that are learned or predicted, and how many of their neighbours there may be for each of them."""
@@ -68,7 +70,7 @@ class Options:
 class Make(Protocol):
     """Makes a learner that has learned nothing; like `blank`, where given, which has the same encoder."""
 
-    def __call__(self, candidate: Candidate, blank: Any = None) -> Learner: ...
+    def __call__(self, candidate: Candidate, blank: Any = None) -> "Learner": ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +81,13 @@ class Part:
     aside: Nodes
     """Nodes of its graph that are predicted in the end."""
     truth: Labels
+    nodes: Nodes
+    """Number of every node of its graph in the graph that it is a part of."""
+
+    def turned(self) -> "Part":
+        """With the nodes set aside to be learned, and those learned set aside."""
+        task = Task(self.task.graph, self.aside, self.truth)
+        return Part(task, self.task.nodes, self.task.labels, self.nodes)
 
 
 class Shown(NamedTuple):
@@ -101,14 +110,14 @@ def mean_and_error(values: NDArray[np.float64], weights: NDArray[np.float64]) ->
 
 def choose(task: Task, options: Options, make: Make, seed: int) -> dict[str, Any]:
     """The simplest candidate that is as good as the best, why, and what was tried, as plain data."""
-    members = {name: nodes for name, nodes in _by_class(task).items() if len(nodes) >= FEWEST}
-    if len(members) < 2:
+    large = members(task)
+    if len(large) < 2:
         return {"chosen": options.first.plain(), "reason": NOTHING}
     random = np.random.default_rng([seed, len(task.nodes)])
-    names = list(members)
+    names = list(large)
     cuts = cut([names[place] for place in random.permutation(len(names))])
     trains = len(cuts) > 1
-    stage = Stage([list(parts(task, members, groups, random)) for groups in cuts], make)
+    stage = Stage([list(parts(task, large, groups, random)) for groups in cuts], make)
     return {
         "chosen": stage.best(options, trains=trains).plain(),
         "reason": REASON + (HELD_BACK if trains else UNTRAINED),
@@ -124,7 +133,7 @@ class Stage:
 
     rehearsals: Sequence[Sequence[Part]]
     make: Make
-    blanks: dict[EncoderConfig, Learner] = field(default_factory=dict)
+    blanks: "dict[EncoderConfig, Learner]" = field(default_factory=dict)
     """Of each encoder a learner that has learned nothing: weights are drawn once."""
     tried: dict[Candidate, list[Shown | None]] = field(default_factory=dict)
     """By the number of the rehearsal; None where numbers were not finite, or memory was short."""
@@ -220,10 +229,10 @@ def parts(
         places = {name: np.searchsorted(nodes, some) for name, some in drawn.items()}
         learned, labels = _joined({name: some[::2] for name, some in places.items()})
         aside, truth = _joined({name: some[1::2] for name, some in places.items()})
-        yield Part(Task(task.graph.induced(nodes), learned, labels), aside, truth)
+        yield Part(Task(task.graph.induced(nodes), learned, labels), aside, truth, nodes)
 
 
-def rehearse(rehearsal: Sequence[Part], learner: Learner) -> Shown:
+def rehearse(rehearsal: Sequence[Part], learner: "Learner") -> Shown:
     """Learn all parts one after the other, then predict the nodes set aside, each on the graph of its part."""
     for part in rehearsal:
         for _ in learner.learn(part.task):
@@ -234,12 +243,13 @@ def rehearse(rehearsal: Sequence[Part], learner: Learner) -> Shown:
     return Shown((found == truth).astype(np.float64), 1 / (len(counts) * counts[place]))
 
 
-def _by_class(task: Task) -> dict[Any, Nodes]:
-    """Training nodes of each class."""
+def members(task: Task) -> dict[Any, Nodes]:
+    """Training nodes of each class that has enough of them."""
     names, counts = np.unique(task.labels, return_counts=True)
     nodes = task.nodes[np.argsort(task.labels, kind="stable")]
     ends = np.cumsum(counts)
-    return {name: nodes[end - n : end] for name, n, end in zip(names.tolist(), counts, ends, strict=True)}
+    found = {name: nodes[end - n : end] for name, n, end in zip(names.tolist(), counts, ends, strict=True)}
+    return {name: some for name, some in found.items() if len(some) >= FEWEST}
 
 
 def _joined(found: Mapping[Any, Nodes]) -> tuple[Nodes, Labels]:

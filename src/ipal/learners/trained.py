@@ -352,7 +352,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     def look(self, graph: Graph) -> Look:
         with torch.no_grad():
-            f = self.represent(self.checked(graph))
+            f = self.represent(self.refined(self.checked(graph)))
             scores = self.scores_of(f)
             return Look(self.likeliest(scores), f, scores)
 

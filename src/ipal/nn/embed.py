@@ -14,7 +14,7 @@ from ipal.backend.attention import Edges, attention
 from ipal.backend.operators import LayerInput, operators
 from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix
-from ipal.data.csr import EDGES_AT_ONCE, MOST_ENTRIES, Norm
+from ipal.data.csr import EDGES_AT_ONCE, MOST_ENTRIES, Norm, with_loops
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.nn.encoders import Encoder
@@ -75,9 +75,10 @@ class Piece(LayerInput):
         return self._product(self.begin, self.end, weight)
 
     def attended(self, weight: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        rows = SparseMatrix.of(self.graph.aggregation_rows(self.begin, self.end), self.device)
+        rows = SparseMatrix.of(with_loops(self.graph.neighbours, self.begin, self.end), self.device)
+        edges = Edges.of(rows, gradients=False, weighted=self.graph.is_weighted)
         z = self._projected(weight)
-        return attention(Edges.of(rows, gradients=False), z, z[self.begin : self.end], query, key)
+        return attention(edges, z, z[self.begin : self.end], query, key)
 
     def _projected(self, weight: Tensor) -> Tensor:
         """The values of all nodes times the weights."""

@@ -76,8 +76,8 @@ def difference(learner: Learner, session: "InferenceSession", x: NDArray[Any], e
     """The difference on one graph; an error if it is larger than `TOLERANCE`."""
     found = session.run(["scores", "probabilities", "predicted"], {"x": x, "edge_index": edges})
     scores, probabilities, predicted = found
-    graph = learner.checked(checked_graph(x, edges, undirected=False))
     with torch.no_grad():
+        graph = learner.refined(learner.checked(checked_graph(x, edges, undirected=False)))
         own = learner.scores(graph)
         own_probabilities = learner.probabilities(own, graph).cpu().numpy()
         # From the same scores: where scores are large, probabilities magnify their rounding.

@@ -117,7 +117,7 @@ def facts(learner: Learner) -> dict[str, Any]:
         "method": learner.name,
         "classes": learner.classes_.tolist(),
         "features": learner.num_features_,
-        "hops": learner.reach,
+        "hops": learner.whole_reach,
         **learner.memory_report(),
     }
 

@@ -22,7 +22,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from ipal.config import MOST_LAYERS, Count, Hops
+from ipal.config import MOST_LAYERS, Count, Hops, Passes
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.errors import DataError, StoreError
@@ -47,6 +47,8 @@ if TYPE_CHECKING:  # for its name alone: importing it takes seconds
 FIRST_RIDGE = 0.1
 ENOUGH_ROWS = 32
 """Fewer rows than these say nothing about the ridge: it stays as it is."""
+REHEARSED = 1024
+"""A second pass is rehearsed with at most so many random features."""
 NAMES = {kind: name for name, kind in SUMS.items()}
 
 
@@ -70,6 +72,7 @@ class Analytic(Learner):
     sketch: Literal["auto"] | Annotated[int, Field(ge=1, le=2**20)] = "auto"
     """Features wider than this are projected to so many columns before they are propagated. auto: 1024, or 512 where
     the first task has fewer rows."""
+    passes: Passes = "auto"
 
     name = "analytic"
     forgets = True
@@ -113,6 +116,10 @@ class Analytic(Learner):
         self.sums_ = self._exchanged(self._room.within(self.sums_, len(self.labels_)), None, rows)
         self._solve(rows)
         yield from ()
+
+    def blank(self) -> Self:
+        narrower = min(self._map.expansion, REHEARSED)
+        return replace(self, hops=self._map.hops, expansion=narrower, sketch=self.sketch_)
 
     @spanned("choice")
     def _choose(self, task: Task) -> None:

@@ -1,0 +1,194 @@
+"""The second pass: predict, weigh every edge by how far the predictions of its ends agree, and predict again.
+
+Tasks are learned on graphs of their own. A graph to be predicted may have edges between them, which mix classes that no
+learned graph had side by side; an edge whose ends are unlikely to be of one class then counts less. Nothing is stored
+for it, and no label is used. Whether it helps differs from graph to graph: the number of passes is rehearsed on the
+training nodes of the first task. Its classes are learned in two parts, each on a graph of its own, and nodes set aside
+are predicted on graphs without and with the edges between the parts.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ipal.data.graph import Graph
+from ipal.data.streams import Task
+from ipal.errors import CapacityError, NonFiniteError
+from ipal.learners import rehearsal
+from ipal.learners.analytic.ridge import best_scale
+from ipal.learners.analytic.selection import balanced_mean
+from ipal.system.memory_budget import Budget
+
+if TYPE_CHECKING:
+    from ipal.learners.base import Learner
+
+MOST = 2
+"""Passes that are rehearsed; more changed nothing where it was tried."""
+ERRORS = 1
+"""A gain in accuracy up to so many standard errors of it is none."""
+VALUES_AT_ONCE = 2**22
+
+NONE: dict[str, Any] = {"passes": 0, "sharpness": 1.0}
+"""What a model without further passes says of them."""
+REASON = (
+    "a further pass has to be better by more than a standard error on nodes set aside, on graphs without and with "
+    "edges between classes that were learned apart"
+)
+TOO_FEW = (
+    f"no rehearsal, which needs two classes of {rehearsal.FEWEST} training nodes: the number set, or no further pass"
+)
+FAILED = "no further pass: the rehearsal ran out of memory, or its numbers were not finite"
+
+
+def agreement(one: Tensor, other: Tensor) -> Tensor:
+    r"""Probability that both ends of an edge are of one class, were they independent.
+
+    .. math:: a_{ij} = \sum_c p_i(c) \, p_j(c)
+    """
+    return (one * other).sum(dim=-1)
+
+
+def sharpened(probabilities: Tensor, sharpness: float) -> Tensor:
+    r"""Probabilities raised to a power.
+
+    .. math:: \tilde p_i(c) = p_i(c)^s \Big/ \sum_k p_i(k)^s
+
+    Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", Sec. 4.2, with s = 1 / T.
+    """
+    return (sharpness * _logs(probabilities)).softmax(dim=-1)
+
+
+def weighed(graph: Graph, probabilities: Tensor, budget: Budget) -> Graph:
+    """The graph with the weight of every edge times the agreement of its ends."""
+    neighbours = graph.neighbours
+    weights = budget.room((graph.num_edges, 1), np.float32).reshape(-1)
+    step, done = max(1, VALUES_AT_ONCE // probabilities.shape[1]), 0
+    for ends in neighbours.edge_chunks():
+        for begin in range(0, len(ends[0]), step):
+            one, other = (torch.from_numpy(end[begin : begin + step]).to(probabilities.device) for end in ends)
+            found = agreement(probabilities[one], probabilities[other]).float().cpu().numpy()
+            weights[done : done + len(found)] = found
+            done += len(found)
+    if neighbours.weights is not None:
+        weights *= neighbours.weights
+    # Degrees follow from the weights, also where edges to other nodes were cut off.
+    changed = replace(neighbours, whole_degree=None, weights=weights)
+    return Graph.of(graph.x, changed, symmetric=graph.symmetric)
+
+
+def passed(learner: "Learner", graph: Graph, passes: int, sharpness: float) -> Graph:
+    """The graph after so many further passes."""
+    for _ in range(passes):
+        probabilities = sharpened(learner.probabilities(learner.scores(graph), graph), sharpness)
+        graph = weighed(graph, probabilities, learner.runtime_.budget)
+    return graph
+
+
+# ---------------------------------------------------------------------- how many
+
+
+def choose(task: Task, passes: int | None, blank: Callable[[], "Learner"], seed: int) -> dict[str, Any]:
+    """How many further passes (`passes`, unless None) and their sharpness, why, and what was tried, as plain data.
+
+    `blank` makes learners that have learned nothing.
+    """
+    try:
+        rehearsed = [_Rehearsed.of(*one) for one in _rehearsals(task, blank, seed)]
+    except (NonFiniteError, CapacityError):
+        return {**NONE, "reason": FAILED}
+    if not rehearsed:
+        return {**NONE, "passes": passes or 0, "reason": TOO_FEW}
+    sharpness = float(np.exp(np.mean([np.log(one.sharpness) for one in rehearsed])))
+    labels = torch.cat([one.labels for one in rehearsed])
+    tried, reached = [_tried(rehearsed, 0)], 0
+    while passes is None and len(tried) <= MOST:
+        tried.append(_tried(rehearsed, len(tried)))
+        gain, error = balanced_mean((tried[-1] - tried[reached]).mean(dim=0), labels)
+        if gain <= ERRORS * error:
+            break
+        reached += 1
+    accuracies = [[100 * balanced_mean(hits, labels)[0] for hits in one] for one in tried]
+    return {
+        "passes": reached if passes is None else passes,
+        "sharpness": sharpness,
+        "reason": REASON,
+        "accuracy_without_edges_between": [one[0] for one in accuracies],
+        "accuracy_with_edges_between": [one[1] for one in accuracies],
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class _Rehearsed:
+    """A learner that has learned some classes in two parts, and the nodes that were set aside meanwhile."""
+
+    learner: "Learner"
+    graphs: tuple[list[Graph], Graph]
+    """The graphs of the parts, and the one graph of both."""
+    places: tuple[list[Tensor], Tensor]
+    """Of the nodes set aside in each of them, in the same order."""
+    labels: Tensor
+    sharpness: float
+
+    @classmethod
+    def of(cls, learner: "Learner", whole: Task, parts: Sequence[rehearsal.Part]) -> "_Rehearsed":
+        for part in parts:
+            stay = np.delete(np.arange(part.task.graph.num_nodes), part.aside)
+            learned = np.searchsorted(stay, part.task.nodes)
+            for _ in learner.learn(Task(part.task.graph.induced(stay), learned, part.task.labels)):
+                pass
+        everyone = np.unique(np.concatenate([part.nodes for part in parts]))
+        at = np.searchsorted(everyone, np.concatenate([part.nodes[part.aside] for part in parts]))
+        made = cls(
+            learner,
+            ([part.task.graph for part in parts], whole.graph.induced(everyone)),
+            ([torch.from_numpy(part.aside) for part in parts], torch.from_numpy(at)),
+            learner.rows(np.concatenate([part.truth for part in parts])).cpu(),
+            1.0,
+        )
+        logs = torch.cat([_logs(made._read(learner, which, 0)) for which in (0, 1)])
+        labels = made.labels.repeat(2)
+        weights = 1 / torch.bincount(labels)[labels]
+        return replace(made, sharpness=best_scale(logs, labels, weights))
+
+    def hits(self, passes: int) -> Tensor:
+        """1 where a node set aside is recognised, else 0: on the graphs of the parts, and on that of both."""
+        found = [self._read(self.learner, which, passes).argmax(dim=1) == self.labels for which in (0, 1)]
+        return torch.stack(found).double()
+
+    def _read(self, learner: "Learner", which: int, passes: int) -> Tensor:
+        """Probabilities of the nodes set aside."""
+        graphs, places = self.graphs[which], self.places[which]
+        pairs = zip(graphs, places, strict=True) if isinstance(graphs, list) else [(graphs, places)]
+        return torch.cat([self._probabilities(learner, graph, passes)[place] for graph, place in pairs])
+
+    @torch.no_grad()
+    def _probabilities(self, learner: "Learner", graph: Graph, passes: int) -> Tensor:
+        graph = passed(learner, graph, passes, self.sharpness)
+        return learner.probabilities(learner.scores(graph), graph).cpu()
+
+
+def _tried(rehearsed: Sequence[_Rehearsed], passes: int) -> Tensor:
+    return torch.cat([one.hits(passes) for one in rehearsed], dim=1)
+
+
+def _rehearsals(
+    task: Task, blank: Callable[[], "Learner"], seed: int
+) -> Iterator[tuple["Learner", Task, list[rehearsal.Part]]]:
+    """Twice: the nodes set aside at first are learned then."""
+    members = rehearsal.members(task)
+    if len(members) < 2:
+        return
+    random = np.random.default_rng([seed, len(task.nodes), 2])
+    names = [list(members)[place] for place in random.permutation(len(members))]
+    groups = [names[::2], names[1::2]]
+    parts = list(rehearsal.parts(task, members, groups, random))
+    yield blank(), task, parts
+    yield blank(), task, [part.turned() for part in parts]
+
+
+def _logs(probabilities: Tensor) -> Tensor:
+    return probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()
