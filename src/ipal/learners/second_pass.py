@@ -30,6 +30,8 @@ MOST = 2
 """Passes that are rehearsed; more changed nothing where it was tried."""
 ERRORS = 1
 """A gain in accuracy up to so many standard errors of it is none."""
+LEAST = 1e-12
+"""No edge weighs less: a sparse matrix would lose it."""
 VALUES_AT_ONCE = 2**22
 
 NONE: dict[str, Any] = {"passes": 0, "sharpness": 1.0}
@@ -75,6 +77,7 @@ def weighed(graph: Graph, probabilities: Tensor, budget: Budget) -> Graph:
             done += len(found)
     if neighbours.weights is not None:
         weights *= neighbours.weights
+    np.maximum(weights, LEAST, out=weights)
     # Degrees follow from the weights, also where edges to other nodes were cut off.
     changed = replace(neighbours, whole_degree=None, weights=weights)
     return Graph.of(graph.x, changed, symmetric=graph.symmetric)

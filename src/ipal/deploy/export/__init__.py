@@ -74,7 +74,7 @@ def onnx_model(learner: Learner) -> bytes:
     from onnx.checker import check_model
 
     program = Program(learner.num_features_)
-    scores, probabilities = answer(learner, program.features)
+    scores, probabilities = answer(learner, program)
     if program.bytes > MOST_BYTES:
         raise CapacityError(
             f"This model takes {program.bytes / 2**30:.1f} GiB, and an ONNX file less than 2 GiB: "

@@ -10,14 +10,23 @@ from torch import Tensor
 
 from ipal.backend.operators import LayerInput
 from ipal.data.csr import Norm
-from ipal.deploy.export.program import Rows
+from ipal.deploy.export.program import Program, Rows
 from ipal.learners import Learner
+from ipal.learners.second_pass import NONE
 from ipal.learners.trained import TrainedLearner
 from ipal.nn.encoders import Encoder
 
 
-def answer(learner: Learner, rows: Rows) -> tuple[Rows, Rows]:
+def answer(learner: Learner, program: Program) -> tuple[Rows, Rows]:
     """Scores and probabilities of nodes, from their features on: one number a class, in the order of `classes_`."""
+    further = learner.second_pass_ or NONE
+    for _ in range(further["passes"]):
+        _, probabilities = _one_pass(learner, program.features)
+        program = program.weighed(probabilities.sharpened(further["sharpness"]))
+    return _one_pass(learner, program.features)
+
+
+def _one_pass(learner: Learner, rows: Rows) -> tuple[Rows, Rows]:
     if isinstance(learner, TrainedLearner):
         encoder: Encoder = learner.encoder_
         for number, parameters in enumerate(encoder.layers()):

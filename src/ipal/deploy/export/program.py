@@ -9,8 +9,9 @@ The ONNX graph reads edges as the library does: self-loops and repeats are remov
 scaled by the roots of the in-degrees.
 """
 
+import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -41,7 +42,9 @@ class Edges(NamedTuple):
     target: str
     """(edges, 1)"""
     degree: str
-    """(nodes, 1)"""
+    """(nodes, 1), the sum of the weights"""
+    weight: str | None = None
+    """(edges, 1); None where all are one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,10 +132,13 @@ class Rows:
         highest = self.program.op("ScatterND", to._filled(-np.inf), edges.target, e.name, reduction="max")
         top = Rows(self.program, highest, 1)._picked(target)
         raised = (e - top)._made("Exp")
-        return self._along(edges, raised) / raised._scattered(edges, to)
+        if edges.weight is not None:
+            raised = raised._made("Mul", edges.weight)
+        return self._sent(edges, raised) / raised._scattered(edges, to)
 
     def _summed(self, edges: Edges) -> "Rows":
-        parts = [part._along(edges) for part in self._columns()]
+        weight = None if edges.weight is None else Rows(self.program, edges.weight, 1)
+        parts = [part._sent(edges, weight) for part in self._columns()]
         return parts[0].beside(*parts[1:])
 
     def _columns(self) -> list["Rows"]:
@@ -143,10 +149,21 @@ class Rows:
         names = self.program.several("Split", self.name, self.program.whole(widths), results=len(widths), axis=1)
         return [Rows(self.program, name, width) for name, width in zip(names, widths, strict=True)]
 
-    def _along(self, edges: Edges, weight: "Rows | None" = None) -> "Rows":
+    def _sent(self, edges: Edges, weight: "Rows | None") -> "Rows":
         """Every node's sum over the sources of its edges, weighted per edge if there are weights."""
         sent = self._picked(edges.source)
         return (sent if weight is None else sent * weight)._scattered(edges, self)
+
+    def sharpened(self, sharpness: float) -> "Rows":
+        """Probabilities raised to a power; see `second_pass.sharpened`."""
+        least = self.program.constant(np.finfo(np.float32).tiny)
+        return (self._made("Max", least)._made("Log") * sharpness).softmax()
+
+    def agreement(self, edges: Edges) -> "Rows":
+        """For every edge the product of the rows at its ends."""
+        target = self.program.op("Squeeze", edges.target, self.program.whole([1]))
+        both = self._picked(target) * self._picked(edges.source)
+        return both._made("ReduceSum", self.program.whole([-1]), keepdims=1, width=1)
 
     def _picked(self, places: str) -> "Rows":
         return Rows(self.program, self.program.op("Gather", self.name, places, axis=0), self.width)
@@ -170,7 +187,10 @@ class Program:
 
     num_features: int
     _nodes: list["NodeProto"] = field(default_factory=list)
-    _constants: list["TensorProto"] = field(default_factory=list)
+    _constants: dict[bytes, "TensorProto"] = field(default_factory=dict)
+    """By what they hold: what is used in every pass is stored once."""
+    _weights: str | None = None
+    """Of the edges and loops; None where all are one."""
 
     @property
     def features(self) -> Rows:
@@ -179,7 +199,7 @@ class Program:
     @property
     def bytes(self) -> int:
         """Size of the constants."""
-        return sum(len(constant.raw_data) for constant in self._constants)
+        return sum(len(constant.raw_data) for constant in self._constants.values())
 
     def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
         """Add a node; returns the name of its result."""
@@ -206,9 +226,11 @@ class Program:
     def _kept(self, array: NDArray[Any], kind: type) -> str:
         from onnx.numpy_helper import from_array
 
-        name = f"constant_{len(self._constants)}"
-        self._constants.append(from_array(np.asarray(array, dtype=kind, order="C"), name))
-        return name
+        values: NDArray[Any] = np.asarray(array, dtype=kind, order="C")
+        key = hashlib.sha256(f"{values.dtype} {values.shape}".encode() + values.tobytes()).digest()
+        if key not in self._constants:
+            self._constants[key] = from_array(values, f"constant_{len(self._constants)}")
+        return str(self._constants[key].name)
 
     def filled(self, shape: str, value: float) -> str:
         """An array of one value."""
@@ -216,10 +238,34 @@ class Program:
 
         return self.op("ConstantOfShape", shape, value=from_array(np.array([value], dtype=np.float32)))
 
+    def weighed(self, probabilities: Rows) -> "Program":
+        """The same program with edges weighed by the agreement of their ends, whatever is added to it from here on."""
+        loops = self.loops
+        is_loop = self.op("Equal", self.op("Unsqueeze", loops.source, self.whole([1])), loops.target)
+        found = probabilities.agreement(loops)
+        if loops.weight is not None:
+            found = found._made("Mul", loops.weight)
+        changed = replace(self, _weights=self.op("Where", is_loop, self.constant(1.0), found.name))
+        changed.__dict__["_pairs"] = self._pairs
+        return changed
+
     @cached_property
     def loops(self) -> Edges:
         """`edge_index` as the library reads it, with a self-loop at every node."""
-        zero, one, first, second = (self.whole(value) for value in (0, 1, [0], [1]))
+        source, target = self._pairs
+        return Edges(source, target, self._degree(target, self._weights), self._weights)
+
+    def _degree(self, target: str, weights: str | None) -> str:
+        """The sum of the weights of every node's edges, (nodes, 1)."""
+        x_rows = self.op("Slice", self.op("Shape", "x"), self.whole([0]), self.whole([1]))
+        shape = self.op("Concat", x_rows, self.whole([1]), axis=0)
+        ones = weights or self.filled(self.op("Shape", target), 1.0)
+        return self.op("ScatterND", self.filled(shape, 0.0), target, ones, reduction="add")
+
+    @cached_property
+    def _pairs(self) -> tuple[str, str]:
+        """Sources and targets of edges and loops, each once."""
+        zero, one = self.whole(0), self.whole(1)
         n = self.op("Gather", self.op("Shape", "x"), zero, axis=0)
         nodes = self.op("Range", zero, n, one)
         # Looking up every end refuses an edge to a missing node; negative numbers would count from the end.
@@ -229,10 +275,7 @@ class Program:
             for row in (zero, one)
         )
         pairs = self._each_once(self.op("Add", self.op("Mul", target, n), source))
-        target = self.op("Unsqueeze", self.op("Div", pairs, n), second)
-        nothing = self.filled(self.op("Unsqueeze", n, first), 0.0)
-        degree = self.op("ScatterND", nothing, target, self.filled(self.op("Shape", pairs), 1.0), reduction="add")
-        return Edges(self.op("Mod", pairs, n), target, self.op("Unsqueeze", degree, second))
+        return self.op("Mod", pairs, n), self.op("Unsqueeze", self.op("Div", pairs, n), self.whole([1]))
 
     @cached_property
     def scale(self) -> str:
@@ -241,15 +284,17 @@ class Program:
 
     @cached_property
     def edges(self) -> Edges:
-        """Without self-loops; degrees are at least one, so that they can be divided by."""
-        source, target, degree = self.loops
+        """Without self-loops; a node without edges has degree one, so that it can be divided by."""
+        source, target = self._pairs
         both = self.op("Concat", self.op("Unsqueeze", source, self.whole([1])), target, axis=1)
         apart = self.op("Not", self.op("Equal", source, self.op("Squeeze", target, self.whole([1]))))
         source, target = self.several(
             "Split", self.op("Compress", both, apart, axis=0), self.whole([1, 1]), results=2, axis=1
         )
-        degree = self.op("Max", self.op("Sub", degree, self.constant(1.0)), self.constant(1.0))
-        return Edges(self.op("Squeeze", source, self.whole([1])), target, degree)
+        weights = self._weights and self.op("Compress", self._weights, apart, axis=0)
+        sums = self._degree(target, weights)
+        degree = self.op("Where", self.op("Greater", sums, self.constant(0.0)), sums, self.constant(1.0))
+        return Edges(self.op("Squeeze", source, self.whole([1])), target, degree, weights)
 
     def _each_once(self, numbers: str) -> str:
         """Sorted, without repeats; numbers must not be negative. (`Unique` is several times slower.)"""
@@ -278,7 +323,7 @@ class Program:
                 tensor("probabilities", TensorProto.FLOAT, ["nodes", scores.width]),
                 tensor("predicted", TensorProto.INT64, ["nodes"]),
             ],
-            self._constants,
+            list(self._constants.values()),
         )
         opset = helper.make_opsetid("", OPSET)
         made = helper.make_model(

@@ -9,7 +9,7 @@ from ipal.learners.analytic.class_sums import SUMS, PerClassSums, PooledSums, Su
 from ipal.learners.analytic.selection import HOPS
 
 GIB = 2**30
-EXPANSIONS = (0, 256, 512, 1024, 2048, 4096, 8192)
+EXPANSIONS = (0, 256, 512, 1024, 2048, 4096)
 """Of these, those that are not wider than the first task has rows."""
 WIDEST_SKETCH = 1024
 

@@ -5,10 +5,12 @@ a node has neighbours that it did not have when it was learned. Both are rehears
 learned with the edges inside their class only, or with the edges among all of them, and recognised, each by the model
 that was not shown it, with the edges among all of them. The mean of both errors counts. Of single hops, without an
 expansion, the fewest are taken that none is clearly better than, by twice the standard error of the difference of
-squared errors: with every hop more classes mix on the graph of all tasks. Others stand beside them only
+squared errors, and of more than two hops also by the standard error of the least: with every hop more classes mix on
+the graph of all tasks. Others stand beside them only
 where that lowers the log-loss, which counts nodes between two classes more, by more than twice its standard error. An
-expansion is wider than the features, and is doubled as long as the squared error falls by more than the standard error
-of the difference.
+expansion is wider than the features, and is used where the narrowest lowers the squared error by more than the standard
+error of the difference. Then it is as wide as the first task has rows, for more directions only come closer to their
+kernel, and hops are compared anew with it.
 
 The ridge, at every task, from the nodes just learned and the errors of earlier tasks: the smallest whose leave-one-out
 squared error is within a few percent of the least. The error counts uniform shrinkage as a fault, which the best class
@@ -52,6 +54,8 @@ REHEARSED_RIDGES = RIDGES[::2]
 REHEARSED_ROWS = 768
 LEFT_OUT_ROWS = 1024
 DEFAULT_HOPS = (2,)
+ROUNDS = 2
+"""Hops are compared anew with the expansion that was chosen, if one was."""
 CLEARLY = 2
 """Standard errors by which more hops, or hops side by side, must be better: they mix more, or keep more."""
 FEW_COLUMNS = 512
@@ -156,29 +160,21 @@ def choose_features(
         share = len(hops) if divided and propagation.columns < propagation.num_features else 1
         return FeatureMap(replace(propagation, sketch=propagation.sketch // share), hops, size)
 
-    tried: dict[tuple[int, ...], Loss] = {}
-    for hops in in_turn(options, tried):
-        tried[hops] = rehearsal.loss(features(hops, options[hops][0]))
-    best = tried[least({hops: found.mean for hops, found in tried.items()})]
-    chosen = min((hops for hops in tried if rehearsal.is_level(tried[hops], best)), key=max)
-    for together in (2, 3):
-        more = [hops for hops in options if len(hops) == together and set(hops) > set(chosen)]
-        tried |= {hops: rehearsal.loss(features(hops, options[hops][0])) for hops in more}
-        logs = {hops: balanced_mean(tried[hops].log_rows, rehearsal.labels) for hops in (chosen, *more)}
-        beside = least({hops: mean for hops, (mean, _) in logs.items()})
-        mean, deviation = logs[beside]
-        if logs[chosen][0] <= mean + CLEARLY * deviation:
+    size, tried, by_expansion = 0, dict[tuple[int, ...], Loss](), dict[str, float]()
+    for _ in range(ROUNDS):
+        sizes = {hops: size if size in some else some[0] for hops, some in options.items()}
+        chosen, tried = choose_hops(rehearsal, {hops: features(hops, columns) for hops, columns in sizes.items()})
+        size = sizes[chosen]
+        by_expansion[str(size)] = tried[chosen].mean
+        wider = [columns for columns in options[chosen] if columns > propagation.num_features * len(chosen)]
+        if size or not wider:
             break
-        chosen = beside
-    size, *wider = options[chosen]
-    now, by_expansion = tried[chosen], {str(size): tried[chosen].mean}
-    for columns in (columns for columns in wider if columns > propagation.num_features * len(chosen)):
-        found = rehearsal.loss(features(chosen, columns))
-        by_expansion[str(columns)] = found.mean
-        gain, deviation = balanced_mean(now.rows - found.rows, rehearsal.labels)
+        found = rehearsal.loss(features(chosen, wider[0]))
+        by_expansion[str(wider[0])] = found.mean
+        gain, deviation = balanced_mean(tried[chosen].rows - found.rows, rehearsal.labels)
         if gain <= deviation:
             break
-        size, now = columns, found
+        size = wider[-1]
     reason = (
         "the fewest hops, and the smallest model, that none is better than by more than chance in leave-one-out error "
         "of training nodes, learned with the edges inside their class or among all of them, and recognised with the "
@@ -186,7 +182,29 @@ def choose_features(
     )
     named = {"+".join(map(str, hops)): found.mean for hops, found in tried.items()}
     sketch = features(chosen, size).propagation.sketch
-    return Choice(list(chosen), sketch, size, reason, named, best.deviation, by_expansion)
+    deviation = tried[least({hops: found.mean for hops, found in tried.items()})].deviation
+    return Choice(list(chosen), sketch, size, reason, named, deviation, by_expansion)
+
+
+def choose_hops(
+    rehearsal: "Rehearsal", options: Mapping[tuple[int, ...], FeatureMap]
+) -> tuple[tuple[int, ...], dict[tuple[int, ...], Loss]]:
+    """The fewest single hops that none is clearly better than, others beside them; and what was tried."""
+    tried: dict[tuple[int, ...], Loss] = {}
+    for hops in in_turn(options, tried):
+        tried[hops] = rehearsal.loss(options[hops])
+    best = tried[least({hops: found.mean for hops, found in tried.items()})]
+    chosen = min((hops for hops in tried if rehearsal.is_level(tried[hops], best, hops)), key=max)
+    for together in (2, 3):
+        more = [hops for hops in options if len(hops) == together and set(hops) > set(chosen)]
+        tried |= {hops: rehearsal.loss(options[hops]) for hops in more}
+        logs = {hops: balanced_mean(tried[hops].log_rows, rehearsal.labels) for hops in (chosen, *more)}
+        beside = least({hops: mean for hops, (mean, _) in logs.items()})
+        mean, deviation = logs[beside]
+        if logs[chosen][0] <= mean + CLEARLY * deviation:
+            break
+        chosen = beside
+    return chosen, tried
 
 
 def in_turn(options: Iterable[tuple[int, ...]], tried: Mapping[tuple[int, ...], Loss]) -> Iterator[tuple[int, ...]]:
@@ -225,10 +243,13 @@ class Rehearsal:
         apart, together = (block.chunk(most + 1, dim=1) for block in blocks)
         return cls(apart, together, torch.unique(labels[some], return_inverse=True)[1])
 
-    def is_level(self, found: Loss, best: Loss) -> bool:
-        """Whether a squared error is not clearly above another."""
+    def is_level(self, found: Loss, best: Loss, hops: tuple[int, ...]) -> bool:
+        """Whether a squared error is not clearly above the least, row by row.
+
+        More hops than by default must be better than that: by more than a standard error of the least.
+        """
         excess, deviation = balanced_mean(found.rows - best.rows, self.labels)
-        return excess <= CLEARLY * deviation
+        return excess <= max(CLEARLY * deviation, best.deviation * (hops >= DEFAULT_HOPS))
 
     @property
     def weights(self) -> Tensor:
