@@ -11,11 +11,21 @@ from ipal.learners import IPAL, METHODS, NCM, SLDA, Analytic, Learner
 from tests.deploy.export_support import assert_the_same, outputs, session
 from tests.learners.support import learned, make
 
-VARIANTS = {
+BARE = METHODS["bare"]
+VARIANTS: dict[str, tuple[type[Learner], dict[str, object]]] = {
     "distance": (NCM, {"nearness": "distance"}),
     "features as they are": (SLDA, {"hops": 0}),
     "projected": (Analytic, {"sketch": 5, "hops": (0, 2), "expansion": 40}),
     "not expanded": (Analytic, {"expansion": 0, "sums": "per-class"}),
+    "two passes, nearest mean": (NCM, {"passes": 2}),
+    "two passes, closed form": (Analytic, {"sketch": 5, "hops": (0, 2), "expansion": 40, "passes": 2}),
+    **{
+        f"two passes, {kind}": (
+            METHODS["bare"],
+            {"encoder": EncoderConfig(kind=kind, hidden=12, width=12), "passes": 2},
+        )
+        for kind in ("gcn", "linear", "sage", "gat", "gin", "skip")
+    },
     "three layers": (IPAL, {"encoder": EncoderConfig(layers=3, hidden=20, width=8, last_activation="relu")}),
 }
 

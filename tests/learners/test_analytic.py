@@ -91,7 +91,7 @@ def case(seed: int = 0, sparse: bool = False, **options: Any) -> Case:
     edges = edges[:, (y[edges[0]] == y[edges[1]]) | (random.random(3 * n) < 0.4)]
     edges[0, : n // 3] = random.integers(0, n)  # a hub
     both = np.concatenate([edges, edges[::-1]], axis=1)
-    fixed = {"hops": (0, 2), "expansion": 32, "ridge": 0.01, **options}
+    fixed = {"hops": (0, 2), "expansion": 32, "ridge": 0.01, "passes": 0, **options}
     return Case(sp.csr_array(x) if sparse else x, both, y, fixed, random)
 
 
@@ -583,7 +583,7 @@ def test_what_is_chosen_among_is_what_published_numbers_were_chosen_among():
     assert HOPS[:7] == ((0,), (1,), (2,), (3,), (4,), (5,), (6,))
     assert HOPS[7:] == ((0, 1), (0, 2), (1, 2), (2, 3), (0, 1, 2), (1, 2, 3))
     assert RIDGES == (0.001, 0.0032, 0.01, 0.032, 0.1, 0.32, 1.0, 3.2, 10.0, 32.0)
-    assert EXPANSIONS == (0, 256, 512, 1024, 2048, 4096, 8192)
+    assert EXPANSIONS == (0, 256, 512, 1024, 2048, 4096)
     assert (WIDEST_SKETCH, ENOUGH_ROWS, FIRST_RIDGE) == (1024, 32, 0.1)
     own = selection
     assert (own.DEFAULT_HOPS, own.NEAR, own.CORNER, own.LEFT_OUT_ROWS) == ((2,), 1.02, 2048, 1024)

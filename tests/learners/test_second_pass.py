@@ -181,3 +181,10 @@ def test_passes_weigh_what_the_ones_before_have_weighed() -> None:
     assert twice is not None
     assert (twice <= once * 1.000001).all()
     assert (twice < once).any()
+
+
+def test_merged_models_take_the_fewer_passes_whichever_comes_first() -> None:
+    tasks = stream()
+    one, other = (learn(Analytic(hops=(2,), expansion=0), tasks.task(index)) for index in (0, 1))
+    one.second_pass_, other.second_pass_ = {"passes": 2, "sharpness": 0.5}, {"passes": 1, "sharpness": 3.0}
+    assert one.merged(other).second_pass_ == other.merged(one).second_pass_ == {"passes": 1, "sharpness": 3.0}

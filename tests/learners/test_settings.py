@@ -28,6 +28,7 @@ OTHER = {
     "margin": 3.0,
     "memory": 3,
     "nearness": "distance",
+    "passes": 1,
     "replay_strength": 0.5,
     "rho": 0.3,
     "ridge": 2.0,
@@ -75,7 +76,8 @@ def test_every_setting_of_every_method_changes_what_is_learned_or_said(method, s
     for more in ({}, {setting: other}):
         learner = learned(METHODS[method], tiny_stream, 2, **{**options, **more})
         with torch.no_grad():
-            said = learner.probabilities(learner.scores(exam), exam).numpy()
+            seen = learner.refined(exam)
+            said = learner.probabilities(learner.scores(seen), seen).numpy()
         kept = {name: t.numpy() for name, t in learner.tensors().items() if name != "generator"}
         told.append([said, *(kept[name] for name in sorted(kept))])
     same = len(told[0]) == len(told[1]) and all(np.array_equal(a, b) for a, b in zip(*told, strict=True))
@@ -84,9 +86,12 @@ def test_every_setting_of_every_method_changes_what_is_learned_or_said(method, s
 
 # Setting, default, a value that is just allowed, one that is not: what docs and published runs rely on.
 TAU = ("tau", 0.07, 0.01, 0.0)
+PASSES = ("passes", "auto", 8, 9)
 RANGES = {
     "ipal": [
         TAU,
+        PASSES,
+        ("passes", "auto", 0, -1),
         ("gamma", "auto", 0.0, -0.01),
         ("products", "cosine", "raw", "other"),
         ("alpha", 0.85, 0.0, -0.01),
@@ -101,10 +106,10 @@ RANGES = {
         ("hardness", "entropy", "margin", "other"),
         ("compensation", "softmax", "printed", "other"),
     ],
-    "bare": [("competing", "seen", "current", "other")],
+    "bare": [("competing", "seen", "current", "other"), ("passes", 0, "auto", "other")],
     "ewc": [("strength", 1e4, 0.0, -0.01), ("fisher", "per-node", "batch", "other")],
     "mas": [("strength", 1e4, 0.0, -0.01)],
-    "joint": [("label_smoothing", 0.0, 0.99, 1.0)],
+    "joint": [("label_smoothing", 0.0, 0.99, 1.0), PASSES],
     "lwf": [("strength", 1.0, 0.0, -0.01), ("softening", 2.0, 0.01, 0.0)],
     "gem": [("memory", 100, 1, 0), ("hops", 1, 0, -1), ("margin", 0.5, 0.0, -0.01)],
     "twp": [
@@ -123,8 +128,8 @@ RANGES = {
     ],
     "pr": [("samples", 10, 1, 0)],
     "pcl": [TAU],
-    "ncm": [TAU, ("hops", 2, 0, -1), ("nearness", "cosine", "distance", "other")],
-    "slda": [("hops", 2, 0, -1), ("shrinkage", 0.01, 0.001, 0.0), ("shrinkage", 0.01, 1.0, 1.01)],
+    "ncm": [TAU, PASSES, ("hops", 2, 0, -1), ("nearness", "cosine", "distance", "other")],
+    "slda": [PASSES, ("hops", 2, 0, -1), ("shrinkage", 0.01, 0.001, 0.0), ("shrinkage", 0.01, 1.0, 1.01)],
     "analytic": [
         ("hops", "auto", (0,), (-1,)),
         ("expansion", "auto", 0, -1),
@@ -133,6 +138,7 @@ RANGES = {
         ("memory", 1.0, 0.01, 0.0),
         ("expected_classes", 100, 1, 0),
         ("sketch", "auto", 1, 0),
+        PASSES,
     ],
 }
 
@@ -152,7 +158,7 @@ def test_a_setting_has_its_default_and_its_range(
 
 
 def test_every_setting_has_a_default_and_a_range_here() -> None:
-    shared = {"competing"}  # inherited by all with a head, tried with one of them
+    shared = {"competing", "passes"}  # inherited by all with a head, tried with one of them
     for name, method in METHODS.items():
         listed = {setting for setting, *_ in RANGES.get(name, [])}
         assert set(method.own_settings()) - listed <= shared, name

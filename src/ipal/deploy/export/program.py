@@ -23,6 +23,7 @@ from torch import Tensor
 from ipal.backend.attention import SLOPE
 from ipal.data.csr import Norm
 from ipal.errors import ConfigError
+from ipal.learners.second_pass import LEAST
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto
@@ -245,6 +246,7 @@ class Program:
         found = probabilities.agreement(loops)
         if loops.weight is not None:
             found = found._made("Mul", loops.weight)
+        found = found._made("Max", self.constant(LEAST))
         changed = replace(self, _weights=self.op("Where", is_loop, self.constant(1.0), found.name))
         changed.__dict__["_pairs"] = self._pairs
         return changed
