@@ -22,8 +22,8 @@ def output_distillation(logits: Tensor, before: Tensor, T: float) -> Tensor:
         y' = \mathrm{softmax}(o_{t-1} / T), \; \hat y' = \mathrm{softmax}(o_t / T)
 
     Source: Li & Hoiem 2017, "knowledge distillation loss"; the factor is of Hinton et al. 2015, "Distilling the
-    Knowledge in a Neural Network", Sec. 2. A probability to the power 1/T, divided by the sum, is the softmax of outputs
-    divided by T.
+    Knowledge in a Neural Network", Sec. 2. A probability to the power 1/T, divided by the sum, is the softmax of
+    outputs divided by T.
     """
     return -(T**2) * ((before / T).softmax(dim=1) * (logits / T).log_softmax(dim=1)).sum(dim=1).mean()
 
