@@ -174,14 +174,24 @@ def test_output_distillation_by_hand() -> None:
     now = torch.tensor([[0.0, 2 * LN3], [2 * LN3, 0.0]])  # softened: (1/4, 3/4) and (3/4, 1/4)
     node_0 = -(0.5 * math.log(0.25) + 0.5 * math.log(0.75))
     node_1 = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))  # nothing changed: what is left is the entropy
-    close(output_distillation(now, before, T), (node_0 + node_1) / 2)
+    close(output_distillation(now, before, T), 4 * (node_0 + node_1) / 2)  # T^2 = 4
 
 
 def test_output_distillation_is_the_papers_with_powers_of_probabilities() -> None:
     now, before, T = normal(4, 3).detach(), normal(4, 3, seed=1).detach(), 3.0
     y, y_hat = (o.softmax(dim=1) ** (1 / T) for o in (before, now))
     y, y_hat = y / y.sum(dim=1, keepdim=True), y_hat / y_hat.sum(dim=1, keepdim=True)
-    close(output_distillation(now, before, T), -(y * y_hat.log()).sum(dim=1).mean())
+    close(output_distillation(now, before, T), -9 * (y * y_hat.log()).sum(dim=1).mean())
+
+
+def test_the_gradient_of_the_output_distillation_does_not_fade_with_the_temperature() -> None:
+    # For large T it tends to (o_t - o_t-1) / (classes x nodes), both without their mean, whatever T is.
+    now, before = normal(2, 3), normal(2, 3, seed=1).detach()
+    wanted = (now - before).detach()
+    wanted = (wanted - wanted.mean(dim=1, keepdim=True)) / 6
+    for T in (1e3, 1e4):
+        (gradient,) = torch.autograd.grad(output_distillation(now, before, T), now)
+        torch.testing.assert_close(gradient, wanted, rtol=0.02, atol=1e-3)
 
 
 def test_output_distillation_has_the_right_gradient_and_none_where_nothing_changed() -> None:

@@ -28,6 +28,10 @@ def test_only_equal_seeds_make_a_pair():
     found = paired_interval({5: 99.0, 2: 24.0, 1: 12.0}, {1: 10.0, 2: 20.0, 3: 0.0})
     assert found == pytest.approx((3.0, 3.0 - 12.7062, 3.0 + 12.7062), abs=1e-4)
     assert paired_interval({0: 1.0}, {0: 2.0}) is None
+    # With ten comparisons each interval is one of 99.5 %: t(1) at 0.9975 is 127.32; differences 1 and 3.
+    ten = paired_interval({0: 1.0, 1: 3.0}, {0: 0.0, 1: 0.0}, comparisons=10)
+    assert ten is not None
+    assert ten.high - ten.difference == pytest.approx(127.32, rel=1e-4)
     assert paired_interval({0: 1.0, 1: 1.0}, {2: 2.0}) is None
 
 

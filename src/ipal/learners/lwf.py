@@ -2,8 +2,8 @@
 
 Li & Hoiem 2017, "Learning without Forgetting", https://arxiv.org/abs/1606.09282. Differences from the paper: one
 head over all classes and no task identity; the whole network is trained from the first epoch, without a warm-up
-of the new rows. Widely used graph code adds a Kullback-Leibler divergence scaled by the squared temperature; here
-it is the paper's cross-entropy.
+of the new rows; and the distillation is scaled by the squared temperature, as Hinton et al. 2015 ask for, so that its
+gradient does not fade with the temperature and `strength` means the same at each.
 """
 
 from pydantic import Field
@@ -16,15 +16,16 @@ from ipal.learners.values import Terms
 
 
 def output_distillation(logits: Tensor, before: Tensor, T: float) -> Tensor:
-    r"""Cross-entropy between softened old and new outputs over the old classes.
+    r"""Cross-entropy between softened old and new outputs over the old classes, times the squared temperature.
 
-    .. math:: E_x \Big[ -\sum_i y'_i \log \hat y'_i \Big], \quad
+    .. math:: T^2 \, E_x \Big[ -\sum_i y'_i \log \hat y'_i \Big], \quad
         y' = \mathrm{softmax}(o_{t-1} / T), \; \hat y' = \mathrm{softmax}(o_t / T)
 
-    Source: Li & Hoiem 2017, "knowledge distillation loss". A probability to the power 1/T, divided by the sum, is the
-    softmax of outputs divided by T.
+    Source: Li & Hoiem 2017, "knowledge distillation loss"; the factor is of Hinton et al. 2015, "Distilling the
+    Knowledge in a Neural Network", Sec. 2. A probability to the power 1/T, divided by the sum, is the softmax of
+    outputs divided by T.
     """
-    return -((before / T).softmax(dim=1) * (logits / T).log_softmax(dim=1)).sum(dim=1).mean()
+    return -(T**2) * ((before / T).softmax(dim=1) * (logits / T).log_softmax(dim=1)).sum(dim=1).mean()
 
 
 @dataclass(kw_only=True, eq=False)

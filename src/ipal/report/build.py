@@ -60,7 +60,8 @@ def blocks(benches: Sequence[Bench], runs: Path) -> dict[str, str]:
         for kind, chosen in of_paper(benches).items()
     }
     beside = (
-        f"AP against {paper.title(paper.OURS)}: mean of the differences at equal seeds, with Student's 95 % interval."
+        f"AP against {paper.title(paper.OURS)}, and against the best method without exemplars: mean of the differences "
+        "at equal seeds, with Student's 95 % interval, corrected for the number of rows (Bonferroni)."
     )
     for bench in benches:
         if points := read_search(bench.manifest, runs):

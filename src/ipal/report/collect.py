@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -159,6 +160,18 @@ class Bench:
         """The row of the paper's method that the others are compared with: the whole one before its variants."""
         rows = [row for row in self.rows if row.is_ours]
         return min(rows, key=lambda row: (row.switch != "", row.key != paper.OURS), default=None)
+
+    @property
+    def best(self) -> ReportRow | None:
+        """The row with the highest AP of those that keep no nodes, under the usual protocol."""
+        able = [row for row in self.rows if row.by_seed("AP") and self.is_usual(row)]
+        able = [row for row in able if not row.entry.stores_exemplars and not row.is_upper_reference]
+        return max(able, key=lambda row: fmean(row.by_seed("AP").values()), default=None)
+
+    @property
+    def comparisons(self) -> int:
+        """How many rows are compared with another at once."""
+        return max(1, sum(bool(row.runs) for row in self.rows) - 1)
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,8 @@ def summary(every: Sequence[Measurement]) -> dict[str, Any]:
 
 def _compare(every: Sequence[Measurement], measure: str) -> dict[str, Any]:
     pr, pcl = ({one.seed: one for one in every if one.method == name} for name in paper.THEOREM1)
-    interval = paired_interval(*({seed: one.mean(measure) for seed, one in each.items()} for each in (pr, pcl)))
+    means = [{seed: one.mean(measure) for seed, one in each.items()} for each in (pr, pcl)]
+    interval = paired_interval(means[0], means[1])
     rows = [
         {(one.seed, row["task"], row["class"]): row[measure] for one in each.values() for row in one.facts["steps"]}
         for each in (pr, pcl)

@@ -27,18 +27,22 @@ def spread(values: Sequence[float]) -> Spread | None:
     return Spread(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None)
 
 
-def paired_interval(values: Mapping[int, float], reference: Mapping[int, float]) -> Interval | None:
+def paired_interval(
+    values: Mapping[int, float], reference: Mapping[int, float], comparisons: int = 1
+) -> Interval | None:
     r"""Mean difference over the seeds both have, with its 95 % interval; None with fewer than two such seeds.
 
-    .. math:: \bar d \pm t_{n-1,\,0.975} \, \frac{s_d}{\sqrt n}, \qquad d_s = v_s - r_s
+    .. math:: \bar d \pm t_{n-1,\,1 - 0.025 / m} \, \frac{s_d}{\sqrt n}, \qquad d_s = v_s - r_s
 
-    Source: Student's paired t interval. Pairs share split, initial weights and draws; what is left is the method.
+    Source: Student's paired t interval; with m comparisons at once wider by Bonferroni's correction (Dunn 1961), so
+    that all of them hold together. Pairs share split, initial weights and draws; what is left is the method.
     """
     differences = [values[seed] - reference[seed] for seed in sorted(values.keys() & reference.keys())]
     summary = spread(differences)
     if summary is None or summary.deviation is None:
         return None
-    half = float(stdtrit(len(differences) - 1, 0.975)) * summary.deviation / math.sqrt(len(differences))
+    level = 1 - 0.025 / max(1, comparisons)
+    half = float(stdtrit(len(differences) - 1, level)) * summary.deviation / math.sqrt(len(differences))
     return Interval(summary.mean, summary.mean - half, summary.mean + half)
 
 

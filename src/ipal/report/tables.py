@@ -71,19 +71,22 @@ def details(bench: Bench) -> Table:
     """One dataset: scores, difference to the paper's method, the paper's numbers where they exist, settings."""
     scores = [score_cells(bench, score) for score in SCORES]
     beside_paper = bench.is_comparable_to_paper
+    references = {paper.title(paper.OURS): bench.reference}
+    if bench.best is not bench.reference:
+        references["the best without exemplars"] = bench.best
     rows = [
         (
             row.marked_title,
             *(cells[row.key] for cells in scores),
-            _against(bench, row),
+            *(_against(bench, row, reference) for reference in references.values()),
             *(map(pretty, printed_scores(bench, row)) if beside_paper else ()),
             _settings(row),
         )
         for row in _sorted_rows([bench])
     ]
     of_paper = [f"paper {score}" for score in SCORES] if beside_paper else []
-    against = f"AP against {paper.title(paper.OURS)} [95 %]"
-    return table("", ("method", *map(arrowed, SCORES), against, *of_paper, "settings"), rows)
+    against = [f"AP against {name} [95 %]" for name in references]
+    return table("", ("method", *map(arrowed, SCORES), *against, *of_paper, "settings"), rows)
 
 
 def cost(bench: Bench) -> Table:
@@ -174,12 +177,12 @@ def _seconds(value: float) -> str:
     return f"{value:#.3g}" if value < 100 else f"{value:.0f}"
 
 
-def _against(bench: Bench, row: ReportRow) -> str:
-    if bench.reference is None:
+def _against(bench: Bench, row: ReportRow, reference: ReportRow | None) -> str:
+    if reference is None:
         return ""
-    if row is bench.reference:
+    if row is reference:
         return "reference"
-    interval = paired_interval(row.by_seed("AP"), bench.reference.by_seed("AP"))
+    interval = paired_interval(row.by_seed("AP"), reference.by_seed("AP"), bench.comparisons)
     return f"{interval.difference:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]" if interval else ""
 
 
@@ -309,7 +312,7 @@ def _statistics(
             if value is not None:
                 yield f"{whose}{name}", "", value
     if bench.reference and row is not bench.reference:
-        interval = paired_interval(by_seed, bench.reference.by_seed(score))
+        interval = paired_interval(by_seed, bench.reference.by_seed(score), bench.comparisons)
         names = (f"difference to {paper.title(paper.OURS)}", "interval low", "interval high")
         for name, value in zip(names, interval or (), strict=False):
             yield name, "", value
