@@ -88,6 +88,11 @@ class OnEncoder(Analytic):
     encoder_: IPAL
     alone_: bool
 
+    def blank(self) -> "OnEncoder":
+        blank = super().blank()
+        blank.encoder_, blank.alone_ = self.encoder_, self.alone_
+        return blank
+
     def _use(self, hops: tuple[int, ...], expansion: int) -> None:
         super()._use(hops, expansion)
         self.features_ = EncodedMap(self._map.propagation, hops, expansion, self.encoder_, self.alone_)

@@ -24,8 +24,8 @@ from ipal.errors import StoreError
 from ipal.runs.run_folder import RunFolder
 from tests.support import Command, complaint, sparse_parts
 
-SMALL: dict[str, Any] = {"hops": (1, 2), "expansion": 48, "ridge": 0.1}
-SET = [f"analytic.{setting}" for setting in ("hops=[1,2]", "expansion=48", "ridge=0.1", "sums=per-class")]
+SMALL: dict[str, Any] = {"hops": (1, 2), "expansion": 48, "ridge": 0.1, "passes": 0}
+SET = [f"analytic.{setting}" for setting in ("hops=[1,2]", "expansion=48", "ridge=0.1", "sums=per-class", "passes=0")]
 RUN = ["--method", "analytic", *(part for setting in SET for part in ("--set", setting)), "--threads", 1]
 PER_CLASS, POOLED = "per-class", "pooled"
 BOTH = pytest.mark.parametrize("sums", [PER_CLASS, POOLED])

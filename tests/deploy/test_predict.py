@@ -17,6 +17,7 @@ from ipal.learners import METHODS, Learner, load_learner
 from ipal.learners.analytic.learner import Analytic
 from ipal.learners.ipal import IPAL
 from ipal.learners.ncm import NCM
+from ipal.learners.second_pass import whole_reach
 from tests.learners.support import learn, learned, make
 
 # One of each family: how nodes become rows differs, and so does what a prediction reaches.
@@ -54,7 +55,7 @@ def test_a_neighbourhood_is_enough_to_predict_as_in_the_whole_graph(
 ) -> None:
     method, options, reach = FAMILIES[family]
     learner = learned(method, stream_of(sparse_graph), 2, epochs=2, **options)
-    assert learner.whole_reach == reach
+    assert whole_reach(learner) == reach
     graph = sparse_graph.graph
     if kind == "sparse":
         words = np.where(graph.x > 2, graph.x, 0).astype(np.float32)

@@ -22,6 +22,7 @@ from ipal.data.streams import Labels
 from ipal.errors import ConfigError, DataError
 from ipal.learners import Learner
 from ipal.learners.from_pyg import graph_of
+from ipal.learners.second_pass import whole_reach
 from ipal.system.files import written_whole
 
 if TYPE_CHECKING:  # for annotations only: importing it takes seconds
@@ -78,8 +79,9 @@ def predict(
     graph = learner.checked(graph if isinstance(graph, Graph) else graph_of(graph))
     asked = np.arange(graph.num_nodes) if nodes is None else _checked_nodes(nodes, graph.num_nodes)
     at = asked
-    if nodes is not None and learner.whole_reach is not None:
-        part = neighbourhood(graph, asked, learner.whole_reach)
+    reach = whole_reach(learner)
+    if nodes is not None and reach is not None:
+        part = neighbourhood(graph, asked, reach)
         graph, at = part.graph, part.nodes
     with torch.no_grad():
         graph = learner.refined(graph)
@@ -127,7 +129,7 @@ class Neighbourhood:
 
 
 def neighbourhood(graph: Graph, nodes: Iterable[int], hops: int) -> Neighbourhood:
-    """The subgraph that predictions for `nodes` by a model of `hops` hops depend on (see `Learner.whole_reach`).
+    """The subgraph that predictions for `nodes` by a model of `hops` hops depend on (see `second_pass.whole_reach`).
 
     Nodes with a path of at most `hops` edges to one of `nodes`, the edges among them, and their in-degrees in the whole
     graph, as `degree`.

@@ -7,18 +7,17 @@ A method says how it learns a task (`teach`), what it makes of a node (`represen
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import ConfigDict, TypeAdapter, ValidationError, field_validator
+from pydantic import ConfigDict, TypeAdapter, field_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from ipal.backend.distributed import ONE_PROCESS
 from ipal.backend.finite import check_scores, check_tensors
 from ipal.backend.runtime import Runtime
 from ipal.config import Passes, Seed, usable_number
@@ -30,11 +29,11 @@ from ipal.learners.checks import Shapes
 from ipal.learners.draft import drafted
 from ipal.learners.facts import Facts
 from ipal.learners.from_pyg import graph_of, task_of
-from ipal.learners.kept import ClassStatistics, Kept, Parameters, RandomState
+from ipal.learners.kept import Kept, Parameters, RandomState, class_statistics
 from ipal.learners.settings import MethodClass
 from ipal.learners.state import State, laid_out
 from ipal.learners.values import Extents, HardExamples, Look, Remembered, Terms
-from ipal.system.tracing import Tracer, spanned
+from ipal.system.tracing import Tracer
 
 if TYPE_CHECKING:  # for its name alone: importing it takes seconds
     from torch_geometric.data import Data
@@ -165,19 +164,14 @@ class Learner(metaclass=MethodClass):
 
     def nodes_behind_class(self) -> dict[str, int]:
         """How many training nodes stand behind what is kept of each class, where it is known."""
-        kept = self._class_statistics
+        kept = class_statistics(self)
         return {} if kept is None else dict(zip(map(str, self.labels_), kept.count.tolist(), strict=False))
 
     def remembered(self) -> dict[str, Remembered]:
         """What is kept of the rows of each class; nothing where only weights are, or the nodes themselves."""
-        kept, counts = self._class_statistics, self.nodes_behind_class().items()
+        kept, counts = class_statistics(self), self.nodes_behind_class().items()
         means = () if kept is None else kept.mean
         return {name: Remembered(count, mean) for (name, count), mean in zip(counts, means, strict=True)}
-
-    @property
-    def _class_statistics(self) -> ClassStatistics | None:
-        values = (kept.value(self) for kept in self.declared().values())
-        return next((value for value in values if isinstance(value, ClassStatistics)), None)
 
     def exported(self, rows: Any) -> tuple[Any, Any]:
         """Scores and probabilities in the words of an exported program, from the rows of `export.program`.
@@ -199,9 +193,8 @@ class Learner(metaclass=MethodClass):
 
     def choices(self) -> dict[str, Any]:
         """What the method decided by itself (`choices_`), and why; nothing where all is set by hand."""
-        own: dict[str, Any] = getattr(self, "choices_", {})
-        rehearsed = self.is_fitted and self.second_pass_ is not None and "reason" in self.second_pass_
-        return {**own, "second_pass": self.second_pass_} if rehearsed else own
+        further = getattr(self, "second_pass_", None) or {}
+        return getattr(self, "choices_", {}) | ({"second_pass": further} if "reason" in further else {})
 
     # ------------------------------------------------------------------ learning
 
@@ -225,7 +218,7 @@ class Learner(metaclass=MethodClass):
             elif not set(np.unique(task.labels).tolist()) <= set(self.labels_):
                 raise DataError("The state to go on from is not from the middle of this task: it lacks classes of it.")
             yield from self.teach(task, first_epoch)
-            self._choose_passes(task)
+            self.second_pass_: dict[str, Any] | None = second_pass.settled(self, task)
             check_tensors(self.tensors(), self.meanings())
             del self.__dict__["_before"]
         except BaseException as error:
@@ -259,24 +252,8 @@ class Learner(metaclass=MethodClass):
         """The state before the first task."""
         self.num_features_ = num_features
         self.labels_: list[Any] = []
-        self.second_pass_: dict[str, Any] | None = None  # known when the first task is learned
+        self.second_pass_ = None  # known when the first task is learned
         self.generator_ = torch.Generator(self.runtime_.device).manual_seed(self.seed)
-
-    @spanned("choice")
-    def _choose_passes(self, task: Task) -> None:
-        """How many further passes a prediction takes, once; from here on that is part of the model."""
-        if self.second_pass_ is not None:
-            return
-        passes = None if self.passes == "auto" else self.passes
-        found = partial(second_pass.choose, task, passes, self._rehearsal_learner, self.seed)
-        self.second_pass_ = self.runtime_.team.broadcast(found) if passes != 0 else second_pass.NONE
-
-    def _rehearsal_learner(self) -> "Learner":
-        """A learner that has learned nothing, in one process, and makes no choice of its own."""
-        learner = self.blank()
-        learner.passes = 0
-        learner.runtime_ = dataclasses.replace(self.runtime_, team=ONE_PROCESS)
-        return learner
 
     @cached_property
     def runtime_(self) -> Runtime:
@@ -305,19 +282,8 @@ class Learner(metaclass=MethodClass):
             return Look(self.likeliest(scores), None, scores)
 
     def refined(self, graph: Graph) -> Graph:
-        """The graph that nodes are predicted on: after so many passes, edges are weighed by what the last one gave."""
-        found = self.second_pass_ or second_pass.NONE
-        return second_pass.passed(self, graph, found["passes"], found["sharpness"])
-
-    @property
-    def whole_reach(self) -> int | None:
-        """How many hops away a node can be and still count in another's prediction; None where that is not known.
-
-        A further pass needs what the one before gave for every node that it reads from, and for the nodes beside those,
-        which count in their degrees.
-        """
-        passes = (self.second_pass_ or second_pass.NONE)["passes"]
-        return None if self.reach is None else self.reach + passes * (self.reach + 1)
+        """The graph that nodes are predicted on: with further passes, its edges are weighed by what the last gave."""
+        return second_pass.refined(self, graph)
 
     def likeliest(self, scores: Tensor) -> Labels:
         """The label with the highest score, row by row."""
@@ -432,11 +398,3 @@ class Learner(metaclass=MethodClass):
         """All hyper-parameters as plain data."""
         plain: dict[str, Any] = TypeAdapter(type(self)).dump_python(self, mode="json")
         return plain
-
-    @classmethod
-    def from_settings(cls, values: dict[str, Any]) -> Self:
-        """A learner from plain data; every complaint names the setting and the closest known one."""
-        try:
-            return TypeAdapter(cls).validate_python(values)
-        except ValidationError as error:
-            raise cls.explained(error) from error

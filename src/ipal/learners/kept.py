@@ -141,6 +141,12 @@ class RandomState(Kept):
             learner.generator_.set_state(saved.cpu())
 
 
+def class_statistics(learner: Any) -> ClassStatistics | None:
+    """The first kept value that holds the mean and the number of nodes of every class."""
+    values = (kept.value(learner) for kept in learner.declared().values())
+    return next((value for value in values if isinstance(value, ClassStatistics)), None)
+
+
 def _fields(value: Any) -> dict[str, Tensor]:
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 

@@ -9,12 +9,14 @@ are predicted on graphs without and with the edges between the parts.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ipal.backend.distributed import ONE_PROCESS
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.errors import CapacityError, NonFiniteError
@@ -91,7 +93,41 @@ def passed(learner: "Learner", graph: Graph, passes: int, sharpness: float) -> G
     return graph
 
 
+def refined(learner: "Learner", graph: Graph) -> Graph:
+    """The graph after the further passes of a learner."""
+    found = learner.second_pass_ or NONE
+    return passed(learner, graph, found["passes"], found["sharpness"])
+
+
+def whole_reach(learner: "Learner") -> int | None:
+    """How many hops away a node can be and still count in another's prediction; None where that is not known.
+
+    A further pass needs what the one before gave for every node that it reads from, and for the nodes beside those,
+    which count in their degrees.
+    """
+    passes = (learner.second_pass_ or NONE)["passes"]
+    return None if learner.reach is None else learner.reach + passes * (learner.reach + 1)
+
+
 # ---------------------------------------------------------------------- how many
+
+
+def settled(learner: "Learner", task: Task) -> dict[str, Any]:
+    """Further passes of a learner that has learned a task; once known, they are part of the model."""
+    if learner.second_pass_ is not None:
+        return learner.second_pass_
+    if learner.passes == 0:
+        return NONE
+    passes = None if learner.passes == "auto" else learner.passes
+    with learner.tracer.span("choice"):
+        return learner.runtime_.team.broadcast(lambda: choose(task, passes, partial(_blank, learner), learner.seed))
+
+
+def _blank(learner: "Learner") -> "Learner":
+    """A learner that has learned nothing, in one process, and makes no choice of its own."""
+    blank = learner.blank()
+    blank.passes, blank.runtime_ = 0, replace(learner.runtime_, team=ONE_PROCESS)
+    return blank
 
 
 def choose(task: Task, passes: int | None, blank: Callable[[], "Learner"], seed: int) -> dict[str, Any]:

@@ -1,12 +1,14 @@
 """The settings of a method: the fields of its dataclass, checked and described."""
 
 from abc import ABCMeta
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from ipal.config import attribute_docs, explain
 from ipal.errors import ConfigError
+
+Made = TypeVar("Made")
 
 SHARED_SETTINGS = frozenset({"seed", "device", "encoder", "train", "batch"})
 """Fields that are the run's, not one method's own."""
@@ -26,6 +28,13 @@ class MethodClass(ABCMeta):
     def explained(cls: Any, error: ValidationError) -> ConfigError:
         """A sentence that names the setting and the closest known one."""
         return explain(error, [f"{cls.name}.{name}" for name in cls.own_settings()], prefix=f"{cls.name}.")
+
+    def from_settings(cls: type[Made], values: dict[str, Any]) -> Made:
+        """A learner from plain data; every complaint names the setting and the closest known one."""
+        try:
+            return TypeAdapter(cls).validate_python(values)
+        except ValidationError as error:
+            raise cls.explained(error) from error  # type: ignore[attr-defined]
 
     def written(cls: Any) -> str:
         """Its title; the name of a method that declares none itself."""

@@ -22,6 +22,7 @@ from ipal.deploy.serving.metrics import CONTENT_TYPE_LATEST, GONE, Metrics
 from ipal.deploy.serving.page import page
 from ipal.errors import IpalError
 from ipal.learners import Learner
+from ipal.learners.second_pass import whole_reach
 
 PATHS = frozenset({"/predict", "/memory", "/health", "/metrics", "/docs", "/openapi.json"})
 OPEN_TO_ALL = "/health"
@@ -117,7 +118,7 @@ def facts(learner: Learner) -> dict[str, Any]:
         "method": learner.name,
         "classes": learner.classes_.tolist(),
         "features": learner.num_features_,
-        "hops": learner.whole_reach,
+        "hops": whole_reach(learner),
         **learner.memory_report(),
     }
 

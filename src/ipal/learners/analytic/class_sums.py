@@ -34,6 +34,19 @@ def add_gram(gram: Tensor, rows: Tensor, sign: float = 1.0) -> None:
         gram[begin:, begin:end].addmm_(rows[:, begin:].T, rows[:, begin:end], alpha=sign)
 
 
+def check_taught(sums: "Sums", rows: Tensor, names: Sequence[str]) -> None:
+    """Refuse more nodes of a class than stand behind it.
+
+    Sums of many nodes do not show that the same ones are taken away a second time: their number does.
+    """
+    for place, taught in zip(*(part.tolist() for part in torch.unique(rows, return_counts=True)), strict=True):
+        if taught > (behind := int(sums.count[place])):
+            raise DataError(
+                f"Class {names[place]} was learned from {behind} node(s), but {taught} are said to have taught in this "
+                "graph: mark as training nodes only those that did, and were not forgotten before."
+            )
+
+
 def mirrored(lower: Tensor) -> Tensor:
     """The symmetric matrix of which the lower half is known."""
     return lower.tril() + lower.tril(-1).T

@@ -27,7 +27,7 @@ from ipal.config import MOST_LAYERS, Count, Hops, Passes
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.errors import DataError, StoreError
-from ipal.learners.analytic.class_sums import SUMS, PerClassSums, PooledSums, Sums, mirrored, packed
+from ipal.learners.analytic.class_sums import SUMS, PerClassSums, PooledSums, Sums, check_taught, mirrored, packed
 from ipal.learners.analytic.feature_map import FeatureMap, Propagation, pieces
 from ipal.learners.analytic.ridge import factorise, ridge_weights
 from ipal.learners.analytic.room import GIB, WIDEST_SKETCH, Room
@@ -120,8 +120,8 @@ class Analytic(Learner):
         yield from ()
 
     def blank(self) -> Self:
-        narrower = min(self._map.expansion, REHEARSED)
-        return replace(self, hops=self._map.hops, expansion=narrower, sketch=self.sketch_)
+        expansion = min(self._map.expansion, REHEARSED)
+        return replace(self, hops=self._map.hops, expansion=expansion, sketch=self.sketch_)
 
     @spanned("choice")
     def _choose(self, task: Task) -> None:
@@ -164,8 +164,7 @@ class Analytic(Learner):
         """The weights, from the sums. Rows just learned decide on the ridge and the calibration."""
         gram, cross = self.sums_.balanced()
         judges = None if rows is None else LeftOut.of(rows, self.sums_.count, self.generator_)
-        if judges is not None and len(judges.labels) < ENOUGH_ROWS:
-            judges = None
+        judges = None if judges is not None and len(judges.labels) < ENOUGH_ROWS else judges
         if judges is not None and self.ridge == "auto":
             with self.tracer.span("choice"):
                 found = choose_ridge(gram, cross, judges, self.choices_["ridge"])
@@ -314,13 +313,11 @@ class Analytic(Learner):
         rest = task.graph.induced(stay, self.runtime_.budget) if stays.any() else task.graph
         after = self._rows(rest, np.searchsorted(stay, task.nodes[stays]), labels[stays])
         moved = np.ones(len(task.nodes), dtype=bool)
-        stayed = torch.from_numpy(np.flatnonzero(stays)).to(labels.device)
-        everyone = torch.arange(len(after), device=labels.device)
-        same = (before.taken(stayed) == after.taken(everyone)).all(dim=1).cpu().numpy()
+        stayed, everyone = torch.from_numpy(np.flatnonzero(stays)), torch.arange(len(after), device=labels.device)
+        same = (before.taken(stayed.to(labels.device)) == after.taken(everyone)).all(dim=1).cpu().numpy()
         moved[np.flatnonzero(stays)[same]] = False
-        if isinstance(self.sums_, PooledSums):
-            fewer = np.isin(labels.cpu().numpy(), labels.cpu().numpy()[~stays])
-            moved |= fewer  # a weight changes only with all rows of its class at hand
+        if isinstance(self.sums_, PooledSums):  # a weight changes only with all rows of its class at hand
+            moved |= np.isin(labels.cpu().numpy(), labels.cpu().numpy()[~stays])
         leaving, coming = before.where(moved), after.where(moved[stays])
         return self._adopt(self._exchanged(self.sums_, leaving, coming))
 
@@ -342,18 +339,12 @@ class Analytic(Learner):
         return self.labels_.index(label)
 
     def _taught(self, task: Task) -> Tensor:
-        """The classes of nodes that are said to have taught: known ones, and no more nodes than stand behind them.
-
-        Sums of many nodes do not show that the same ones are taken away a second time: their number does.
-        """
-        for label, taught in zip(*(part.tolist() for part in np.unique(task.labels, return_counts=True)), strict=True):
-            behind = int(self.sums_.count[self._known(label)])
-            if taught > behind:
-                raise DataError(
-                    f"Class {label} was learned from {behind} node(s), but {taught} are said to have taught in this "
-                    "graph: mark as training nodes only those that did, and were not forgotten before."
-                )
-        return self.rows(task.labels)
+        """The classes of nodes that are said to have taught: known ones, and no more nodes than stand behind them."""
+        for label in np.unique(task.labels).tolist():
+            self._known(label)
+        rows = self.rows(task.labels)
+        check_taught(self.sums_, rows, self._names)
+        return rows
 
     @property
     def _names(self) -> list[str]:
