@@ -48,7 +48,7 @@ def tested(dataset: str, method: str, seed: int) -> list[dict[str, Any]]:
             row = evaluate(learner, run.stream.exams(len(stream) - 1), run.config.protocol.accuracy).row
             scores.append(float(np.mean(row.test)))
         about = {"dataset": dataset, "method": method, "seed": seed, "test_graph": graph}
-        found.append({**about, "ap": scores, "chosen": chosen["passes"], "sharpness": chosen["sharpness"]})
+        found.append({**about, "ap": scores, "chosen": chosen["passes"], "choice": chosen})
     return found
 
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 MOST = 2
 """Passes that are rehearsed; more changed nothing where it was tried."""
-ERRORS = 1
-"""A gain in accuracy up to so many standard errors of it is none."""
 LEAST = 1e-12
 """No edge weighs less: a sparse matrix would lose it."""
 VALUES_AT_ONCE = 2**22
@@ -39,8 +37,8 @@ VALUES_AT_ONCE = 2**22
 NONE: dict[str, Any] = {"passes": 0, "sharpness": 1.0}
 """What a model without further passes says of them."""
 REASON = (
-    "a further pass has to be better by more than a standard error on nodes set aside, on graphs without and with "
-    "edges between classes that were learned apart"
+    "a further pass has to be better on nodes set aside, in the mean of graphs without and with edges between classes "
+    "that were learned apart"
 )
 TOO_FEW = (
     f"no rehearsal, which needs two classes of {rehearsal.FEWEST} training nodes: the number set, or no further pass"
@@ -143,20 +141,19 @@ def choose(task: Task, passes: int | None, blank: Callable[[], "Learner"], seed:
         return {**NONE, "passes": passes or 0, "reason": TOO_FEW}
     sharpness = float(np.exp(np.mean([np.log(one.sharpness) for one in rehearsed])))
     labels = torch.cat([one.labels for one in rehearsed])
-    tried, reached = [_tried(rehearsed, 0)], 0
-    while passes is None and len(tried) <= MOST:
-        tried.append(_tried(rehearsed, len(tried)))
-        gain, error = balanced_mean((tried[-1] - tried[reached]).mean(dim=0), labels)
-        if gain <= ERRORS * error:
+    tried: list[list[float]] = []
+    for number in range(MOST + 1) if passes is None else ():
+        hits = torch.cat([one.hits(number) for one in rehearsed], dim=1)
+        tried.append([100 * balanced_mean(each, labels)[0] for each in hits])
+        if number and sum(tried[number]) <= sum(tried[number - 1]):
             break
-        reached += 1
-    accuracies = [[100 * balanced_mean(hits, labels)[0] for hits in one] for one in tried]
+    best = max(range(len(tried)), key=lambda number: sum(tried[number]), default=0)
     return {
-        "passes": reached if passes is None else passes,
+        "passes": best if passes is None else passes,
         "sharpness": sharpness,
         "reason": REASON,
-        "accuracy_without_edges_between": [one[0] for one in accuracies],
-        "accuracy_with_edges_between": [one[1] for one in accuracies],
+        "accuracy_without_edges_between": [one[0] for one in tried],
+        "accuracy_with_edges_between": [one[1] for one in tried],
     }
 
 
@@ -208,10 +205,6 @@ class _Rehearsed:
     def _probabilities(self, learner: "Learner", graph: Graph, passes: int) -> Tensor:
         graph = passed(learner, graph, passes, self.sharpness)
         return learner.probabilities(learner.scores(graph), graph).cpu()
-
-
-def _tried(rehearsed: Sequence[_Rehearsed], passes: int) -> Tensor:
-    return torch.cat([one.hits(passes) for one in rehearsed], dim=1)
 
 
 def _rehearsals(
