@@ -5,6 +5,7 @@ A file holds only what differs from the defaults:
     about: Table 1 of the paper on CS-CL
     kind: table1                  # what `ipal report` makes of it: table1, table2, figure6, or study for any rows
     seeds: 5                      # 0 to 4, or a list
+    tuning_seeds: [100, 101]      # grids are searched with these, and grow where the best lies at their edge
     plugins: [mine.py]            # files beside it whose methods, datasets, … are used below
     all: {dataset: cs}            # settings of every run; those under a method's name are for its entries alone
     entries:
@@ -38,7 +39,7 @@ from ipal.runs.resolved import check_settings
 from ipal.system.documents import yaml_value
 from ipal.system.files import is_file
 
-PARTS = ("about", "like", "kind", "seeds", "plugins", "all", "entries")
+PARTS = ("about", "like", "kind", "seeds", "tuning_seeds", "plugins", "all", "entries")
 MOST_SEEDS, MOST_RUNS = 1000, 10_000
 """Most runs of one file."""
 NULL = "tag:yaml.org,2002:null"
@@ -93,6 +94,8 @@ class Experiment:
     about: str
     kind: Kind
     seeds: tuple[int, ...]
+    tuning_seeds: tuple[int, ...]
+    """Of the runs by which settings are chosen; none: those above."""
     plugins: tuple[Path, ...]
     """Files that are loaded."""
     common: Settings
@@ -157,16 +160,24 @@ def read_experiment(path: Path, takers: tuple[Path, ...] = ()) -> Experiment:
     ]
     if not entries:
         raise source.error(parts["entries"][0], "There are no entries.")
+    seeds = _seeds(source, *parts["seeds"]) if "seeds" in parts else like.seeds if like else tuple(range(5))
+    tuning = like.tuning_seeds if like else ()
+    if "tuning_seeds" in parts:
+        tuning = _seeds(source, *parts["tuning_seeds"])
+    if both := set(seeds) & set(tuning):
+        line = parts["tuning_seeds" if "tuning_seeds" in parts else "seeds"][0]
+        raise source.error(line, f"Seed {min(both)} is reported and tuned by: take other seeds to choose settings by.")
     experiment = Experiment(
         path=path,
         about=str(source.value(parts["about"][1])) if "about" in parts else "",
         kind=kind,
-        seeds=_seeds(source, *parts["seeds"]) if "seeds" in parts else like.seeds if like else tuple(range(5)),
+        seeds=seeds,
+        tuning_seeds=tuning,
         plugins=plugins,
         common=common,
         entries=tuple(entries),
     )
-    check_runs(experiment, len(experiment.seeds))
+    check_runs(experiment, max(len(seeds), len(tuning)))
     for entry in experiment.entries:
         for point in entry.points(tune=False) + entry.points(tune=True):
             experiment.config(entry, point, experiment.seeds[0])

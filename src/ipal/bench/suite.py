@@ -14,6 +14,7 @@ from ipal.bench.experiment_file import Experiment, ExperimentEntry, Settings, ch
 from ipal.bench.jobs import Engine, Job, pack
 from ipal.bench.local_executor import processes, run_all
 from ipal.bench.ray_executor import ray_cluster
+from ipal.bench.search import Search
 from ipal.config import RunConfig
 from ipal.data.datasets.catalog import data_root
 from ipal.errors import ConfigError, StoreError, did_you_mean
@@ -30,9 +31,7 @@ class BenchRow:
     """An entry with its runs: a row of the table in progress."""
 
     entry: ExperimentEntry
-    points: list[GridPoint]
-    is_searched: bool
-    """Whether the point is chosen by a search, not given."""
+    search: Search
     given: manifest.Settings
     """The values in the file of the settings in its grid."""
     chosen: GridPoint | None = None
@@ -41,8 +40,19 @@ class BenchRow:
     """Why runs failed, by name."""
 
     @property
+    def points(self) -> list[GridPoint]:
+        return self.search.points
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether the point is chosen by a search, not given."""
+        return bool(self.search.names)
+
+    @property
     def runs(self) -> set[str]:
-        return set(itertools.chain.from_iterable(point.runs for point in self.points))
+        reported = self.search.reported
+        points = self.points + ([reported] if reported else [])
+        return set(itertools.chain.from_iterable(point.runs for point in points))
 
     @property
     def differs(self) -> manifest.Settings:
@@ -79,6 +89,8 @@ class Bench:
             except StoreError as error:
                 row.failures[run] = str(error)
         row.chosen = choose(row.points, scores)
+        if row.chosen and row.search.reported:
+            row.chosen = choose([row.search.reported], scores)
 
     def write_manifest(self) -> None:
         earlier = None
@@ -187,12 +199,8 @@ def prepare(
     resolver = _Resolver(runs, data_root(root))
     suite = Suite([], resolver.jobs)
     for file in experiments:
-        check_runs(file, len(seeds or file.seeds))
-        rows = [
-            resolver.row(file, entry, seeds or file.seeds, tune)
-            for entry in file.entries
-            if not only or entry.label in only
-        ]
+        check_runs(file, len(seeds or max(file.seeds, file.tuning_seeds, key=len)))
+        rows = [resolver.row(file, entry, seeds, tune) for entry in file.entries if not only or entry.label in only]
         if rows:
             dataset = resolver.jobs[rows[0].points[0].runs[0]].config.dataset
             command = f"ipal bench {file.path}{options}{options_for(set(loaded_files()) - {*file.plugins})}"
@@ -209,16 +217,20 @@ class _Resolver:
         self._resolver = Resolver(root)
 
     def row(self, file: Experiment, entry: ExperimentEntry, seeds: tuple[int, ...], tune: bool) -> BenchRow:
-        searched = entry.searched(tune)
-        points = []
-        for point in entry.points(tune):
+        searched = tuple(entry.searched(tune))
+
+        def make(point: Settings, seeds: Sequence[int]) -> GridPoint:
             jobs = [self._job(file, entry, point, seed) for seed in seeds]
             self.jobs |= {job.name: job for job in jobs}
             settings = _values(jobs[0].config, [*entry.fixed, *searched])
-            points.append(GridPoint(settings=settings, runs=tuple(job.name for job in jobs)))
-        given = self._job(file, entry, entry.points(tune=False)[0], seeds[0])
+            return GridPoint(settings=settings, runs=tuple(job.name for job in jobs))
+
+        reported = seeds or file.seeds
+        by = seeds or file.tuning_seeds if searched else ()
+        search = Search(entry, searched, make, by or reported, reported, entry.points(tune))
+        given = self._job(file, entry, entry.points(tune=False)[0], reported[0])
         fixed = entry.grid.keys() & (entry.common | entry.fixed).keys()
-        return BenchRow(entry, points, is_searched=bool(searched), given=_values(given.config, fixed))
+        return BenchRow(entry, search, given=_values(given.config, fixed))
 
     def _job(self, file: Experiment, entry: ExperimentEntry, point: Settings, seed: int) -> Job:
         config = file.config(entry, point, seed)
@@ -247,26 +259,31 @@ def execute(suite: Suite, size: int | None, watcher: Watcher, engine: Engine = r
     """
     for bench in suite.benches:
         bench.write_manifest()
-    pending = suite.unfinished()
-    waiting = {job.name for job in pending}
     failures: dict[str, str] = {}
     unsettled = list(suite.rows)
+    waiting: set[str] = set()
 
     def settle() -> None:
         for bench, row in [pair for pair in unsettled if not pair[1].runs & waiting]:
-            unsettled.remove((bench, row))
             bench.settle(row, failures)
+            if row.search.goes_on(row.chosen):  # with runs that are made in the next round
+                waiting.update(row.runs)
+                continue
+            unsettled.remove((bench, row))
             bench.write_manifest()
             watcher.settled(bench, row)
 
-    settle()
-    with closing(engine(pack(pending), size, watcher.started)) as outcomes:
-        for job, reason in outcomes:
-            waiting.remove(job.name)
-            if reason is not None:
-                failures[job.name] = reason
-            watcher.ended(job, reason)
-            settle()
+    while unsettled:
+        pending = [job for job in suite.unfinished() if job.name not in failures]
+        waiting = {job.name for job in pending}
+        settle()
+        with closing(engine(pack(pending), size, watcher.started)) as outcomes:
+            for job, reason in outcomes:
+                waiting.remove(job.name)
+                if reason is not None:
+                    failures[job.name] = reason
+                watcher.ended(job, reason)
+                settle()
 
 
 def _by_metric(results: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
@@ -308,7 +325,9 @@ def _record(entry: ExperimentEntry, row: BenchRow | None, before: manifest.Manif
         tried = tuple(row.points)
     elif not row.is_searched and before and before.grid == record.grid:
         # The search of an earlier bench, if it was this row's: then the row's runs are among those of the search.
-        mine = any(row.runs & set(earlier.runs) for earlier in before.tried)
+        mine = any(
+            row.runs & set(earlier.runs) or earlier.settings == row.points[0].settings for earlier in before.tried
+        )
         tried = before.tried if mine else ()
     return record.model_copy(
         update={

@@ -95,7 +95,7 @@ class _View:
             # Durations differ between runs: estimate the speed over the last hour.
             speed_estimate_period=3600,
         )
-        total = len(suite.jobs)
+        self._suite, total = suite, len(suite.jobs)
         self._id = self._bar.add_task("", total=total, completed=total - len(suite.unfinished()), now="")
 
     def __enter__(self) -> Self:
@@ -111,7 +111,7 @@ class _View:
 
     def ended(self, job: "Job", reason: str | None) -> None:
         self._running.pop(job.name, None)
-        self._bar.update(self._id, advance=1, now=self._now())
+        self._bar.update(self._id, advance=1, total=len(self._suite.jobs), now=self._now())  # a search may go on
         if reason is not None:
             self._say(f"failed: {job.name}: {reason}")
 
@@ -147,7 +147,7 @@ def _show_plan(suite: "Suite", store: RunStore, jobs: int | None) -> None:
         table = render.table(("entry", "method", *numbers), numbers=numbers, title=title, no_wrap=True)
         for row in bench.rows:
             mine = [left[run] for run in sorted(row.runs & left.keys())]
-            counts = (len(row.points), len(bench.seeds), len(row.runs), len(row.runs) - len(mine))
+            counts = (len(row.points), len(row.search.seeds), len(row.runs), len(row.runs) - len(mine))
             known = [seconds for seconds in mine if seconds is not None]
             time = _duration(sum(known)) if len(known) == len(mine) else "unknown"
             table.add_row(row.entry.label, row.entry.method, *map(str, counts), time)

@@ -1,0 +1,123 @@
+"""A search with seeds of its own: grids that grow, and the chosen settings with the seeds that are reported."""
+
+import pytest
+
+from ipal.bench.search import MOST_EXTENSIONS, beyond
+from ipal.bench.suite import BenchRow, Suite, execute
+from ipal.runs.manifest import manifest_path, read_manifest
+from tests.bench.support import TINY, Silent, plan, store_result, write
+from tests.support import complaint
+
+HEAD = f"kind: table1\nseeds: 2\ntuning_seeds: [100, 101, 102]\nall: {{dataset: '{TINY}'}}\n"
+
+
+@pytest.mark.parametrize(
+    ("values", "best", "expected"),
+    [
+        ([1, 10, 100], 100, 1000),
+        ([1.0, 10.0, 100.0], 1.0, 0.1),
+        ([1, 10, 100], 10, None),
+        ([10, 50, 200], 200, 800),
+        ([1, 2, 3], 3, 4),  # 4.5
+        ([1, 2], 1, None),  # one half is no whole number
+        ([0, 5e-4], 5e-4, None),  # no step to go by
+        ([0, 5e-4, 1e-3], 1e-3, 2e-3),
+        ([0, 5e-4], 0, None),
+        ([5], 5, None),
+        (["coverage", "mean"], "mean", None),
+        ([True, False], True, None),
+    ],
+)
+def test_beyond_by_hand(values: list, best: object, expected: float | None) -> None:
+    assert beyond(values, best) == pytest.approx(expected)
+
+
+class Scoring:
+    """An engine that makes no run, and says that all went well."""
+
+    def __init__(self, best: float) -> None:
+        self.best, self.made = best, []
+
+    def __call__(self, groups, size, started):
+        for job in (job for group in groups for job in group.jobs):
+            strength = job.config.settings["strength"]
+            self.made.append((strength, job.config.seed))
+            store_result(job.runs, job.name, 90 - abs(strength - self.best) / 100, 50.0)
+            yield job, None
+
+
+def searched(tmp_path, best: float, grid: str = "[1, 10, 100]") -> tuple[BenchRow, Scoring, Suite]:
+    path = write(tmp_path, f"ewc: {{grid: {{ewc.strength: {grid}}}}}", HEAD)
+    suite, engine = plan(path, tune=True), Scoring(best)
+    execute(suite, 1, Silent(), engine)
+    ((_, row),) = suite.rows
+    return row, engine, suite
+
+
+def test_settings_are_chosen_by_tuning_seeds_and_reported_with_others(tmp_path) -> None:
+    row, engine, suite = searched(tmp_path, best=12)
+    assert {seed for _, seed in engine.made[:9]} == {100, 101, 102}
+    assert engine.made[9:] == [(10.0, 0), (10.0, 1)]
+    assert row.chosen.settings == {"ewc.strength": 10.0}
+    entry = read_manifest(manifest_path(tmp_path / "runs", "x")).entries[0]
+    assert [len(point.runs) for point in entry.tried] == [3, 3, 3]
+    assert entry.runs == row.chosen.runs
+    assert len(entry.runs) == 2
+    assert not set(entry.runs) & {run for point in entry.tried for run in point.runs}
+    assert len(suite.benches[0].summary(row)["runs"]) == 2
+
+
+@pytest.mark.parametrize(("best", "last"), [(1000, 1000), (1e9, 100 * 10.0**MOST_EXTENSIONS), (0.01, 0.01)])
+def test_a_grid_grows_where_the_best_lies_at_its_edge_up_to_a_limit(tmp_path, best: float, last: float) -> None:
+    row, engine, _ = searched(tmp_path, best, "[1.0, 10.0, 100.0]")
+    assert row.chosen.settings == {"ewc.strength": pytest.approx(last)}
+    assert [seed for strength, seed in engine.made if strength == pytest.approx(last)] == [100, 101, 102, 0, 1]
+
+
+def test_values_that_a_setting_cannot_have_are_not_tried(tmp_path) -> None:
+    path = write(tmp_path, "ipal: {grid: {ipal.alpha: [0.5, 0.9]}}", HEAD)
+    suite = plan(path, tune=True)
+
+    def engine(groups, size, started):
+        for job in (job for group in groups for job in group.jobs):
+            store_result(job.runs, job.name, 50 + job.config.settings["alpha"], 50.0)
+            yield job, None
+
+    execute(suite, 1, Silent(), engine)
+    ((_, row),) = suite.rows
+    assert row.chosen.settings == {"ipal.alpha": 0.9}  # 1.62 is no damping
+
+
+def test_the_same_command_again_makes_no_run_and_ends_alike(tmp_path) -> None:
+    first, _, _ = searched(tmp_path, best=1000)
+    again, engine, _ = searched(tmp_path, best=1000)
+    assert engine.made == []
+    assert again.chosen == first.chosen
+
+
+def test_a_row_with_given_settings_keeps_the_search_that_chose_them(tmp_path) -> None:
+    searched(tmp_path, best=12)
+    path = write(tmp_path, "ewc: {ewc.strength: 10, grid: {ewc.strength: [1, 10, 100]}}", HEAD)
+    execute(plan(path), 1, Silent(), Scoring(12))
+    entry = read_manifest(manifest_path(tmp_path / "runs", "x")).entries[0]
+    assert len(entry.tried) == 3
+    assert len(entry.runs) == 2
+
+
+def test_seeds_on_the_command_line_serve_for_both(tmp_path) -> None:
+    path = write(tmp_path, "ewc: {grid: {ewc.strength: [1, 10]}}", HEAD)
+    engine = Scoring(10)
+    execute(plan(path, tune=True, seeds=(7,)), 1, Silent(), engine)
+    assert engine.made == [(1.0, 7), (10.0, 7)]
+
+
+def test_a_seed_cannot_be_of_both_kinds(command, tmp_path) -> None:
+    write(tmp_path, "ewc:", HEAD.replace("[100, 101, 102]", "[1, 100]"))
+    complaint(command("bench", "x.yaml"), "x.yaml, line 3", "Seed 1 is reported and tuned by")
+
+
+def test_a_dry_run_counts_the_runs_of_the_search(command, tmp_path) -> None:
+    write(tmp_path, "ewc: {grid: {ewc.strength: [1, 10]}}", HEAD)
+    done = command("bench", "x.yaml", "--tune", "--dry-run")
+    assert done.code == 0
+    assert "6 different runs" in done.out
