@@ -111,7 +111,8 @@ def grid(data: Dataset, epochs: int, gammas: tuple[float, ...], seeds: range, co
     print(f"\nGrid of {len(gammas)} gammas x {len(seeds)} seeds, {epochs} epochs a task, in one process")
     data, resolver = anew(data), Resolver()
     common = {"dataset": data.name, "device": "cuda", "train": {"epochs": epochs}, "encoder": dict(EncoderConfig())}
-    configs = [run_config({**common, "seed": seed, "ipal": {"gamma": gamma}}) for gamma in gammas for seed in seeds]
+    settings = [{"gamma": gamma, "passes": 0} for gamma in gammas]
+    configs = [run_config({**common, "seed": seed, "ipal": chosen}) for chosen in settings for seed in seeds]
     runs = [resolver.resolve(config, data) for config in configs]
     with tempfile.TemporaryDirectory() as folder:
         planned = [(run, RunStore(Path(folder)).folder_for(run.config)) for run in runs]
@@ -125,7 +126,7 @@ def grid(data: Dataset, epochs: int, gammas: tuple[float, ...], seeds: range, co
     step = max(1, len(configs) // max(1, compared))
     apart = []
     for config, result in list(zip(configs, results, strict=True))[::step]:
-        alone, _ = one(data, seed=config.seed, train={"epochs": epochs}, ipal={"gamma": config.settings["gamma"]})
+        alone, _ = one(data, seed=config.seed, train={"epochs": epochs}, ipal=config.settings)
         apart.append(abs(alone["average_performance"] - result["average_performance"]))
     print(f"  largest difference of AP to a single run, of {len(apart)} compared: {max(apart):.4f}")
 

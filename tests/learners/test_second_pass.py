@@ -1,5 +1,6 @@
 """The second pass: edges weighed by the agreement of their ends, and how many passes there are."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from ipal.runs.resolved import resolve
 from ipal.system.memory_budget import Budget
 from tests.data.test_edge_weights import weighed_graph
 from tests.learners.support import learn, learned, make
+from tests.support import Command
 
 MIXED = "synthetic:nodes=1200,classes=12,features=32,homophily=0.5,signal=3"
 """Half of the edges lead to other classes, which features tell apart."""
@@ -188,3 +190,12 @@ def test_merged_models_take_the_fewer_passes_whichever_comes_first() -> None:
     one, other = (learn(Analytic(hops=(2,), expansion=0), tasks.task(index)) for index in (0, 1))
     one.second_pass_, other.second_pass_ = {"passes": 2, "sharpness": 0.5}, {"passes": 1, "sharpness": 3.0}
     assert one.merged(other).second_pass_ == other.merged(one).second_pass_ == {"passes": 1, "sharpness": 3.0}
+
+
+def test_a_run_says_how_many_there_were(command: Command, tmp_path: Path) -> None:
+    done = command("run", "--dataset", MIXED, "--method", "ncm", "--set", "ncm.passes=2", "--seed", 1001)
+    assert "2 further passes over edges weighed by agreement" in done.out
+    (result,) = (json.loads(path.read_text()) for path in tmp_path.glob("runs/*/result.json"))
+    assert result["protocol"]["further_passes"] == 2 == result["choices"]["second_pass"]["passes"]
+    none = command("run", "--dataset", MIXED, "--method", "ncm", "--set", "ncm.passes=0", "--seed", 1001)
+    assert "further pass" not in none.out

@@ -174,6 +174,8 @@ def result(content: dict[str, Any], folder: Path) -> None:
     batch = f", {batch_in_words(protocol['batch'])}" if protocol["batch"] != "full" else ""
     stream = protocol.get("stream", "class-incremental")
     facts.add_row("protocol", f"{stream}, {graphs}, {protocol['accuracy']} accuracy{batch}")
+    if passes := protocol.get("further_passes"):
+        facts.add_row("", f"{passes} further pass{'es' * (passes > 1)} over edges weighed by agreement")
     if content.get("plugins"):
         facts.add_row("plugins", ", ".join(content["plugins"]))
     if content["data"]["remark"]:

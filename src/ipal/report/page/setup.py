@@ -54,7 +54,9 @@ def _protocol_table(facts: Facts) -> Table:
         **{name: protocol[name] for name in ProtocolConfig.model_fields if name in protocol},
     }
     values["batch"] = batch_in_words(protocol["batch"])
-    meaning = {"split": "Number of classes of each task.", **_meanings(ProtocolConfig)}
+    values["further_passes"] = protocol.get("further_passes", 0)
+    passes = "How often nodes were predicted anew, over edges weighed by the agreement of their ends."
+    meaning = {"split": "Number of classes of each task.", "further_passes": passes, **_meanings(ProtocolConfig)}
     rows = [(name, _shown(value), meaning[name]) for name, value in values.items()]
     caption = "Protocol: how the graph became tasks, and how predictions were scored"
     return table(caption, ("field", "value", "meaning"), rows)
