@@ -28,6 +28,8 @@ from ipal.system.memory_budget import Budget
 if TYPE_CHECKING:
     from ipal.learners.base import Learner
 
+CLEARLY = 2
+"""Standard errors by which the accuracy with a further pass must be higher: it also costs time, and reaches further."""
 MOST = 2
 """Passes that are rehearsed; more changed nothing where it was tried."""
 LEAST = 1e-12
@@ -37,8 +39,8 @@ VALUES_AT_ONCE = 2**22
 NONE: dict[str, Any] = {"passes": 0, "sharpness": 1.0}
 """What a model without further passes says of them."""
 REASON = (
-    "a further pass has to be better on nodes set aside, in the mean of graphs without and with edges between classes "
-    "that were learned apart"
+    f"a further pass has to be better by {CLEARLY} standard errors on nodes set aside, in the mean of graphs without "
+    "and with edges between classes that were learned apart"
 )
 TOO_FEW = (
     f"no rehearsal, which needs two classes of {rehearsal.FEWEST} training nodes: the number set, or no further pass"
@@ -141,19 +143,20 @@ def choose(task: Task, passes: int | None, blank: Callable[[], "Learner"], seed:
         return {**NONE, "passes": passes or 0, "reason": TOO_FEW}
     sharpness = float(np.exp(np.mean([np.log(one.sharpness) for one in rehearsed])))
     labels = torch.cat([one.labels for one in rehearsed])
-    tried: list[list[float]] = []
-    for number in range(MOST + 1) if passes is None else ():
-        hits = torch.cat([one.hits(number) for one in rehearsed], dim=1)
-        tried.append([100 * balanced_mean(each, labels)[0] for each in hits])
-        if number and sum(tried[number]) <= sum(tried[number - 1]):
+    tried, best = [_tried(rehearsed, 0)], 0
+    while passes is None and len(tried) <= MOST:
+        tried.append(_tried(rehearsed, len(tried)))
+        gain, error = balanced_mean((tried[-1] - tried[best]).mean(dim=0), labels)
+        if gain <= CLEARLY * error:
             break
-    best = max(range(len(tried)), key=lambda number: sum(tried[number]), default=0)
+        best += 1
+    accuracies = [[100 * balanced_mean(hits, labels)[0] for hits in one] for one in tried]
     return {
         "passes": best if passes is None else passes,
         "sharpness": sharpness,
         "reason": REASON,
-        "accuracy_without_edges_between": [one[0] for one in tried],
-        "accuracy_with_edges_between": [one[1] for one in tried],
+        "accuracy_without_edges_between": [one[0] for one in accuracies],
+        "accuracy_with_edges_between": [one[1] for one in accuracies],
     }
 
 
@@ -205,6 +208,11 @@ class _Rehearsed:
     def _probabilities(self, learner: "Learner", graph: Graph, passes: int) -> Tensor:
         graph = passed(learner, graph, passes, self.sharpness)
         return learner.probabilities(learner.scores(graph), graph).cpu()
+
+
+def _tried(rehearsed: Sequence[_Rehearsed], passes: int) -> Tensor:
+    """On both kinds of graphs, which nodes set aside are recognised."""
+    return torch.cat([one.hits(passes) for one in rehearsed], dim=1)
 
 
 def _rehearsals(
