@@ -1,6 +1,6 @@
 """What further passes of a prediction gain, method by method and graph by graph, and whether the rehearsal chose right.
 
-    python scripts/second_pass.py --datasets cora-ml,photo --methods ncm,analytic --seeds 5 -o second-pass.jsonl
+    python scripts/second_pass.py --datasets cora-ml photo --methods ncm analytic --seeds 5 -o second-pass.jsonl
 
 Every model is learned once, and tested without further passes, with one, and with two, whatever it has chosen. A line
 is printed for each method, graph and test graph: AP without further passes, the gain of one, of two and of what was
@@ -76,15 +76,15 @@ def summary(records: list[dict[str, Any]]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--datasets", default="digits")
-    parser.add_argument("--methods", default="ncm,analytic,ipal,joint")
+    parser.add_argument("--datasets", nargs="*", default=["digits"])
+    parser.add_argument("--methods", nargs="+", default=["ncm", "analytic", "ipal", "joint"])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("-o", "--output", type=Path, default=Path("second-pass.jsonl"))
     options = parser.parse_args()
     known = [json.loads(line) for line in options.output.read_text().splitlines()] if options.output.exists() else []
     done = {(record["dataset"], record["method"], record["seed"]) for record in known}
-    for dataset in options.datasets.split(","):
-        for method in options.methods.split(","):
+    for dataset in options.datasets:
+        for method in options.methods:
             for seed in range(options.seeds):
                 if (dataset, method, seed) not in done:
                     records = tested(dataset, method, seed)
