@@ -55,4 +55,4 @@ def _performed(arguments: list[str], folder: Path, is_real: bool) -> Ended:
     return fork(perform(arguments), folder, more_memory=SAFE).end(SECONDS)
 
 
-PART = Part("commands", count=500, slice=8, seconds=120, prepare=prepare, attempt=attempt, why_not=why_not)
+PART = Part("commands", count=500, slice=4, seconds=120, prepare=prepare, attempt=attempt, why_not=why_not)

@@ -226,4 +226,4 @@ def _call(*words: str) -> None:
     subprocess.run(words, check=True, capture_output=True)
 
 
-PART = Part("disks", count=300, slice=3, seconds=400, prepare=prepare, attempt=attempt, why_not=why_not)
+PART = Part("disks", count=300, slice=1, seconds=400, prepare=prepare, attempt=attempt, why_not=why_not)

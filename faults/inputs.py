@@ -48,4 +48,4 @@ def _must_be_a_sentence(text: str) -> None:
         raise Failed(f"no sentence: {text[:200]!r}")
 
 
-PART = Part("inputs", count=100_000, slice=200, seconds=20, prepare=prepare, attempt=attempt, is_limited=True)
+PART = Part("inputs", count=100_000, slice=100, seconds=20, prepare=prepare, attempt=attempt, is_limited=True)

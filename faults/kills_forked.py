@@ -103,4 +103,4 @@ class Nobody:
     def task(self, index: int, row: Any) -> None: ...
 
 
-PART = Part("kills-forked", count=800, slice=4, seconds=240, prepare=prepare, attempt=attempt)
+PART = Part("kills-forked", count=800, slice=2, seconds=240, prepare=prepare, attempt=attempt)

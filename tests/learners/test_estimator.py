@@ -27,6 +27,7 @@ SMALL = EncoderConfig(hidden=32, width=32)
 GENTLE = {
     "ewc": {"strength": 1.0},
     "mas": {"strength": 0.01},
+    "lwf": {"strength": 0.25},
     "twp": {"loss_strength": 1.0, "topology_strength": 1.0},
     "polo": {"kappa": 0.1, "replay_strength": 1.0},
 }

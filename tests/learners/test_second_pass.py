@@ -109,12 +109,14 @@ def test_where_nothing_is_gained_there_is_none() -> None:
 
 @pytest.mark.parametrize("method", ["ncm", "slda", "analytic", "joint", "ipal"])
 def test_it_is_rehearsed_by_default_and_said_in_the_choices(method: str) -> None:
-    learner = learned(METHODS[method], stream(), 1, epochs=1)
+    usual = METHODS[method]().passes
+    assert usual == "auto"
+    learner = learned(METHODS[method], stream(), 1, epochs=1, passes=usual)
     found = learner.choices()["second_pass"]
     assert set(found) > {"passes", "sharpness", "reason"}
     # Twice so many lines for each of the passes that were tried.
     assert len(found["accuracy_without_edges_between"]) == len(found["accuracy_with_edges_between"]) >= 2
-    assert learn(make(METHODS[method], epochs=1), stream().task(0)).second_pass_ == found
+    assert learn(make(METHODS[method], epochs=1, passes=usual), stream().task(0)).second_pass_ == found
 
 
 def test_other_methods_have_none_unless_asked() -> None:

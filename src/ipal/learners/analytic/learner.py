@@ -49,8 +49,8 @@ if TYPE_CHECKING:  # for its name alone: importing it takes seconds
 FIRST_RIDGE = 0.1
 ENOUGH_ROWS = 32
 """Fewer rows than these say nothing about the ridge: it stays as it is."""
-REHEARSED = 1024
-"""A second pass is rehearsed with at most so many random features."""
+REHEARSED = 512
+"""A second pass is rehearsed with at most so many columns, and random features."""
 NAMES = {kind: name for name, kind in SUMS.items()}
 
 
@@ -120,8 +120,8 @@ class Analytic(Learner):
         yield from ()
 
     def blank(self) -> Self:
-        expansion = min(self._map.expansion, REHEARSED)
-        return replace(self, hops=self._map.hops, expansion=expansion, sketch=self.sketch_)
+        columns, expansion = min(self.sketch_, REHEARSED), min(self._map.expansion, REHEARSED)
+        return replace(self, hops=self._map.hops, expansion=expansion, sketch=columns)
 
     @spanned("choice")
     def _choose(self, task: Task) -> None:
