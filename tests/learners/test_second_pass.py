@@ -164,7 +164,10 @@ def test_a_rehearsal_that_fails_leaves_none() -> None:
         def scores(self, graph: Graph) -> torch.Tensor:
             return super().scores(graph) * torch.nan
 
-    assert choose(stream().task(0), None, Failing, 0)["reason"] == FAILED
+    found = choose(stream().task(0), None, Failing, 0)
+    assert found.pop("reason").startswith(FAILED)
+    assert found == {"passes": 0, "sharpness": 1.0}
+    assert choose(stream().task(0), 2, Failing, 0)["passes"] == 2
 
 
 def test_a_prediction_reaches_as_far_as_its_passes() -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 from ipal.backend.distributed import ONE_PROCESS
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
-from ipal.errors import CapacityError, NonFiniteError
+from ipal.errors import CapacityError, DataError, NonFiniteError
 from ipal.learners import rehearsal
 from ipal.learners.analytic.ridge import best_scale
 from ipal.learners.analytic.selection import balanced_mean
@@ -45,7 +45,7 @@ REASON = (
 TOO_FEW = (
     f"no rehearsal, which needs two classes of {rehearsal.FEWEST} training nodes: the number set, or no further pass"
 )
-FAILED = "no further pass: the rehearsal ran out of memory, or its numbers were not finite"
+FAILED = "the number set, or no further pass, for the rehearsal failed"
 
 
 def agreement(one: Tensor, other: Tensor) -> Tensor:
@@ -137,10 +137,12 @@ def choose(task: Task, passes: int | None, blank: Callable[[], "Learner"], seed:
     """
     try:
         rehearsed = [_Rehearsed.of(*one) for one in _rehearsals(task, blank, seed)]
-    except (NonFiniteError, CapacityError):
-        return {**NONE, "reason": FAILED}
-    if not rehearsed:
-        return {**NONE, "passes": passes or 0, "reason": TOO_FEW}
+        return _best(rehearsed, passes) if rehearsed else {**NONE, "passes": passes or 0, "reason": TOO_FEW}
+    except (NonFiniteError, CapacityError, DataError) as error:
+        return {**NONE, "passes": passes or 0, "reason": f"{FAILED}: {error}"}
+
+
+def _best(rehearsed: Sequence["_Rehearsed"], passes: int | None) -> dict[str, Any]:
     sharpness = float(np.exp(np.mean([np.log(one.sharpness) for one in rehearsed])))
     labels = torch.cat([one.labels for one in rehearsed])
     tried, best = [_tried(rehearsed, 0)], 0
