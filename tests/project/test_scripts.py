@@ -38,3 +38,14 @@ def test_the_study_of_encoders_scores_every_variant(monkeypatch: pytest.MonkeyPa
     assert all(50 <= record["AP"] <= 100 for record in records), "it learns, on both test graphs"
     assert {record["test_graph"] for record in records} == {"isolated", "seen"}
     assert script["table"](records).count("\n") == 1 + len(found)
+
+
+def test_the_study_of_second_passes_has_a_row_for_every_test_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = imported(PROJECT / "scripts" / "second_pass.py", monkeypatch)
+    graph = "synthetic:nodes=300,classes=6,features=16,homophily=0.4,signal=3"
+    records = [record for seed in (0, 1) for record in script["tested"](graph, "ncm", seed)]
+    assert [record["test_graph"] for record in records] == ["isolated", "seen"] * 2
+    assert all(len(record["ap"]) == 3 and 0 <= record["chosen"] <= 2 for record in records)
+    isolated, seen = script["summary"](records)
+    assert isolated.startswith(f"| {graph} | ncm | isolated | ")
+    assert seen.startswith(f"| {graph} | ncm | seen | ")
