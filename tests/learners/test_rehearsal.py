@@ -11,9 +11,11 @@ import torch
 from ipal.config import EncoderConfig, EncoderSettings, Sampling, TrainConfig, run_config
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
+from ipal.errors import StoreError
 from ipal.learners import IPAL, Learner, load_learner, rehearsal
 from ipal.learners.ipal import EPOCHS, encoders
 from ipal.learners.rehearsal import Candidate, Options, Stage, choose, cut, mean_and_error
+from ipal.learners.state import State
 from ipal.runs import memory_plan
 from ipal.runs.resolved import resolve
 from tests.learners.support import learn
@@ -211,6 +213,15 @@ def test_a_saved_model_holds_its_choice_and_goes_on(tmp_path: Path) -> None:
     assert again.train.epochs == again.gamma == "auto"
     assert again.predict_graph(tasks[0].graph).tolist() == learner.predict_graph(tasks[0].graph).tolist()
     assert torch.equal(learn(again, tasks[1]).memory_.mean, learn(learner, tasks[1]).memory_.mean)
+
+
+def test_a_model_that_does_not_say_what_was_chosen_is_refused(tmp_path: Path) -> None:
+    learn(IPAL(), stream().task(0)).save(tmp_path / "model.safetensors")
+    state = State.load(tmp_path / "model.safetensors")
+    for facts in ({**state.facts, "choices": {}}, {k: v for k, v in state.facts.items() if k != "choices"}):
+        State(state.tensors, facts).save(tmp_path / "other.safetensors")
+        with pytest.raises(StoreError, match="does not say what was chosen"):
+            load_learner(tmp_path / "other.safetensors")
 
 
 def test_mini_batches_are_rehearsed_as_such() -> None:

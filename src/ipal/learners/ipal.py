@@ -44,6 +44,7 @@ from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.errors import ConfigError
 from ipal.learners import rehearsal
+from ipal.learners.checks import Shapes, require
 from ipal.learners.draft import drafted
 from ipal.learners.facts import RehearsedFacts
 from ipal.learners.gaussian_memory import PROTOTYPES, Episode
@@ -189,6 +190,10 @@ class IPAL(TrainedLearner[Episode]):
     @property
     def _distillation_weight(self) -> float:
         return float(self.chosen["gamma"]) if self.gamma == "auto" else self.gamma
+
+    def shapes(self, facts: Mapping[str, Any]) -> Shapes:
+        require(not self.is_open or bool(facts.get("choices")), "it does not say what was chosen")
+        yield from super().shapes(facts)
 
     # ------------------------------------------------------------------ learning
 
