@@ -20,6 +20,10 @@ def _refuse_long(value: Any) -> Any:
 Number = Annotated[float, Field(ge=0, le=LARGEST), BeforeValidator(_refuse_long)]
 
 
+NO_PASSES: dict[str, Any] = {"passes": 0, "sharpness": 1.0}
+"""What a model without further passes says of them."""
+
+
 class SecondPass(BaseModel):
     """How often a prediction is made anew on a graph whose edges were weighed by it."""
 
@@ -38,7 +42,7 @@ class Facts(BaseModel):
     settings: dict[str, Any]
     num_features: int = Field(ge=1, lt=2**31)
     labels: Annotated[list[Annotated[int, Field(ge=-(2**63), lt=2**63)]] | list[str], Field(min_length=1)]
-    second_pass: dict[str, Any] | None = {"passes": 0, "sharpness": 1.0}
+    second_pass: dict[str, Any] | None = NO_PASSES
     """None while the first task is being learned."""
 
     @field_validator("second_pass")

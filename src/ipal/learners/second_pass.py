@@ -23,6 +23,7 @@ from ipal.errors import CapacityError, DataError, NonFiniteError
 from ipal.learners import rehearsal
 from ipal.learners.analytic.ridge import best_scale
 from ipal.learners.analytic.selection import balanced_mean
+from ipal.learners.facts import NO_PASSES
 from ipal.system.memory_budget import Budget
 
 if TYPE_CHECKING:
@@ -36,8 +37,6 @@ LEAST = 1e-12
 """No edge weighs less: a sparse matrix would lose it."""
 VALUES_AT_ONCE = 2**22
 
-NONE: dict[str, Any] = {"passes": 0, "sharpness": 1.0}
-"""What a model without further passes says of them."""
 REASON = (
     f"a further pass has to be better by {CLEARLY} standard errors on nodes set aside, in the mean of graphs without "
     "and with edges between classes that were learned apart"
@@ -93,9 +92,14 @@ def passed(learner: "Learner", graph: Graph, passes: int, sharpness: float) -> G
     return graph
 
 
+def chosen(learner: "Learner") -> dict[str, Any]:
+    """The number of further passes of a learner, and their sharpness; none while it learns its first task."""
+    return learner.second_pass_ or NO_PASSES
+
+
 def refined(learner: "Learner", graph: Graph) -> Graph:
     """The graph after the further passes of a learner."""
-    found = learner.second_pass_ or NONE
+    found = chosen(learner)
     return passed(learner, graph, found["passes"], found["sharpness"])
 
 
@@ -105,7 +109,7 @@ def whole_reach(learner: "Learner") -> int | None:
     A further pass needs what the one before gave for every node that it reads from, and for the nodes beside those,
     which count in their degrees.
     """
-    passes = (learner.second_pass_ or NONE)["passes"]
+    passes = chosen(learner)["passes"]
     return None if learner.reach is None else learner.reach + passes * (learner.reach + 1)
 
 
@@ -117,7 +121,7 @@ def settled(learner: "Learner", task: Task) -> dict[str, Any]:
     if learner.second_pass_ is not None:
         return learner.second_pass_
     if learner.passes == 0:
-        return NONE
+        return NO_PASSES
     passes = None if learner.passes == "auto" else learner.passes
     with learner.tracer.span("choice"):
         return learner.runtime_.team.broadcast(lambda: choose(task, passes, partial(_blank, learner), learner.seed))
@@ -137,9 +141,9 @@ def choose(task: Task, passes: int | None, blank: Callable[[], "Learner"], seed:
     """
     try:
         rehearsed = [_Rehearsed.of(*one) for one in _rehearsals(task, blank, seed)]
-        return _best(rehearsed, passes) if rehearsed else {**NONE, "passes": passes or 0, "reason": TOO_FEW}
+        return _best(rehearsed, passes) if rehearsed else {**NO_PASSES, "passes": passes or 0, "reason": TOO_FEW}
     except (NonFiniteError, CapacityError, DataError) as error:
-        return {**NONE, "passes": passes or 0, "reason": f"{FAILED}: {error}"}
+        return {**NO_PASSES, "passes": passes or 0, "reason": f"{FAILED}: {error}"}
 
 
 def _best(rehearsed: Sequence["_Rehearsed"], passes: int | None) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from ipal.evaluation.metrics import (
     measured,
 )
 from ipal.learners import Learner
-from ipal.learners.second_pass import NONE
+from ipal.learners.second_pass import chosen
 from ipal.learners.state import State
 from ipal.learners.trained import TrainedLearner
 from ipal.learners.values import Terms
@@ -278,7 +278,7 @@ def _result(resolved: Resolved, learner: Learner, progress: Progress) -> dict[st
             **resolved.stream.describe(),
             **config.protocol.model_dump(mode="json"),
             "split": list(config.split or ()),
-            "further_passes": (learner.second_pass_ or NONE)["passes"],
+            "further_passes": chosen(learner)["passes"],
             "exemplar_free": not learner.stores_exemplars and config.protocol.train_graph == "isolated",
         },
         "data": {

@@ -12,14 +12,14 @@ from ipal.backend.operators import LayerInput
 from ipal.data.csr import Norm
 from ipal.deploy.export.program import Program, Rows
 from ipal.learners import Learner
-from ipal.learners.second_pass import NONE
+from ipal.learners.second_pass import chosen
 from ipal.learners.trained import TrainedLearner
 from ipal.nn.encoders import Encoder
 
 
 def answer(learner: Learner, program: Program) -> tuple[Rows, Rows]:
     """Scores and probabilities of nodes, from their features on: one number a class, in the order of `classes_`."""
-    further = learner.second_pass_ or NONE
+    further = chosen(learner)
     for _ in range(further["passes"]):
         _, probabilities = _one_pass(learner, program.features)
         program = program.weighed(probabilities.sharpened(further["sharpness"]))

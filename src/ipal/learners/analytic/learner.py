@@ -38,7 +38,7 @@ from ipal.learners.checks import Shapes, check_counts
 from ipal.learners.facts import SumsFacts
 from ipal.learners.from_pyg import departure_of
 from ipal.learners.kept import Kept
-from ipal.learners.second_pass import NONE
+from ipal.learners.second_pass import chosen
 from ipal.learners.state import laid_out
 from ipal.learners.values import Extents, Remembered, Terms
 from ipal.system.tracing import spanned
@@ -254,7 +254,7 @@ class Analytic(Learner):
         both.ridge_, (scale, _) = min((self.ridge_, self.scale_), (other.ridge_, other.scale_))
         both.scale_ = [scale, self.scale_[1] + other.scale_[1]]
         both.choices_ = {**self.choices_, "merged": True}
-        both.second_pass_ = min(self.second_pass_ or NONE, other.second_pass_ or NONE, key=itemgetter(*NONE))
+        both.second_pass_ = min(chosen(self), chosen(other), key=itemgetter("passes", "sharpness"))
         both._solve()
         return both
 
