@@ -116,6 +116,11 @@ def test_a_seed_cannot_be_of_both_kinds(command, tmp_path) -> None:
     complaint(command("bench", "x.yaml"), "x.yaml, line 3", "Seed 1 is reported and tuned by")
 
 
+def test_what_is_wrong_with_tuning_seeds_is_said_of_them(command, tmp_path) -> None:
+    write(tmp_path, "ewc:", HEAD.replace("[100, 101, 102]", "many"))
+    complaint(command("bench", "x.yaml"), "x.yaml, line 3", "'tuning_seeds' takes how many", "got many")
+
+
 def test_a_dry_run_counts_the_runs_of_the_search(command, tmp_path) -> None:
     write(tmp_path, "ewc: {grid: {ewc.strength: [1, 10]}}", HEAD)
     done = command("bench", "x.yaml", "--tune", "--dry-run")

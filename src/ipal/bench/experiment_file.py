@@ -163,7 +163,7 @@ def read_experiment(path: Path, takers: tuple[Path, ...] = ()) -> Experiment:
     seeds = _seeds(source, *parts["seeds"]) if "seeds" in parts else like.seeds if like else tuple(range(5))
     tuning = like.tuning_seeds if like else ()
     if "tuning_seeds" in parts:
-        tuning = _seeds(source, *parts["tuning_seeds"])
+        tuning = _seeds(source, *parts["tuning_seeds"], name="tuning_seeds")
     if both := set(seeds) & set(tuning):
         line = parts["tuning_seeds" if "tuning_seeds" in parts else "seeds"][0]
         raise source.error(line, f"Seed {min(both)} is reported and tuned by: take other seeds to choose settings by.")
@@ -238,14 +238,14 @@ def _entry(
     )
 
 
-def _seeds(source: "_Source", line: int, node: yaml.Node) -> tuple[int, ...]:
+def _seeds(source: "_Source", line: int, node: yaml.Node, name: str = "seeds") -> tuple[int, ...]:
     value = source.value(node)
     count = value if type(value) is int else len(value) if isinstance(value, list) else 0
     if count > MOST_SEEDS:
-        raise source.error(line, f"'seeds' says {shortened(count)} seeds, at most {MOST_SEEDS} are taken: name fewer.")
+        raise source.error(line, f"'{name}' says {shortened(count)} seeds, at most {MOST_SEEDS} are taken: name fewer.")
     seeds = value if isinstance(value, list) else range(count)
     if not seeds or not all(type(seed) is int and 0 <= seed < 2**63 for seed in seeds):
-        raise source.error(line, f"'seeds' takes how many, from 1 on, or a list as [0, 3]; got {shortened(value)}.")
+        raise source.error(line, f"'{name}' takes how many, from 1 on, or a list as [0, 3]; got {shortened(value)}.")
     return tuple(dict.fromkeys(seeds))
 
 
