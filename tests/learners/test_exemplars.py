@@ -11,11 +11,13 @@ from ipal.backend.operators import operators
 from ipal.backend.runtime import Runtime
 from ipal.data.graph import Graph, checked_graph
 from ipal.data.streams import Task, TaskStream
+from ipal.errors import StoreError
 from ipal.learners import ERGNN, GEM, Joint
 from ipal.learners.checks import MisfitError
 from ipal.learners.ergnn import strangers_nearby
 from ipal.learners.exemplars import disjoint_union, excerpt, grown, task_of_tensors, task_tensors, without_edges
 from ipal.learners.joint import uniform_cross_entropy
+from ipal.learners.state import State
 from tests.learners.support import first_step, gradients, learn, learned, make
 
 HERE = Runtime.of()
@@ -223,6 +225,7 @@ OF_A_GRAPH = {
     "edges": np.array([[0, 2], [2, 0]]),
     "nodes": np.array([2, 0]),
     "labels": np.array([1, 0]),
+    "origin": np.array([4, 5, 6]),
 }
 
 
@@ -239,6 +242,8 @@ def test_parts_at_their_bounds_are_a_graph(kind: type) -> None:
     empty = of_parts(x_values=np.zeros(0, np.float32), x_indices=np.zeros(0, np.int64), x_indptr=np.zeros(4, np.int64))
     assert empty.graph.x.nnz == 0
     assert of_parts(edges=np.zeros((2, 0), np.int64)).graph.num_edges == 0
+    assert of_parts().origin.tolist() == [4, 5, 6]  # type: ignore[union-attr]
+    assert of_parts(origin=np.zeros(0, np.int64)).origin is None
 
 
 @pytest.mark.parametrize(
@@ -275,6 +280,8 @@ def test_parts_at_their_bounds_are_a_graph(kind: type) -> None:
         ("labels", np.array([2, 0])),
         ("labels", np.array([-1, 0])),
         ("labels", np.array([1, 0], dtype=np.int32)),
+        ("origin", np.array([4, 5])),
+        ("origin", np.array([4, 5, 6], dtype=np.int32)),
     ],
     ids=str,
 )
@@ -328,6 +335,22 @@ def test_isolated_graphs_stay_side_by_side() -> None:
     assert both.graph.num_edges == 12
     assert both.origin is not None
     assert both.origin.tolist() == list(range(8))
+
+
+def test_a_model_without_the_numbers_of_its_nodes_is_refused(tmp_path) -> None:
+    learner = learn(make(Joint, epochs=1), ring_tasks(seen=True)[0])
+    state = learner.state()
+    without = {name: tensor for name, tensor in state.tensors.items() if name != "data.origin"}
+    State(without, state.facts).save(tmp_path / "model.safetensors")
+    with pytest.raises(StoreError, match="'origin' is missing"):
+        Joint.load(tmp_path / "model.safetensors")
+
+
+def test_nodes_without_any_feature_or_number_are_saved(tmp_path) -> None:
+    graph = Graph(sp.csr_array((4, 2), dtype=np.float32), np.zeros((2, 0), np.int64))
+    learner = learn(make(Joint, epochs=1), Task(graph, np.arange(4), np.array([0, 0, 1, 1])))
+    learner.save(tmp_path / "model.safetensors")
+    assert Joint.load(tmp_path / "model.safetensors").data_.origin is None
 
 
 def test_joint_learns_from_the_edges_between_tasks_also_when_it_is_resumed() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,6 +16,9 @@ from ipal.data.streams import Labels, Task
 from ipal.learners.checks import require
 from ipal.learners.kept import Kept
 from ipal.system.memory_budget import Budget
+
+UNKNOWN: Final = np.empty(0, dtype=np.int64)
+"""The original node numbers of a graph that has none, as they are stored."""
 
 
 def disjoint_union(a: Task, b: Task) -> Task:
@@ -94,8 +97,8 @@ def task_tensors(task: Task, rows: Tensor, group: str) -> dict[str, Tensor]:
     x = task.graph.x
     shape = np.array(x.shape)
     parts = {"x": x} if not isinstance(x, sp.csr_array) else _csr_parts(x)
-    parts |= {"x_shape": shape, "edges": task.graph.edges, "nodes": task.nodes}
-    parts |= {} if task.origin is None else {"origin": task.origin}
+    origin = UNKNOWN if task.origin is None else task.origin
+    parts |= {"x_shape": shape, "edges": task.graph.edges, "nodes": task.nodes, "origin": origin}
     tensors = {f"{group}.{name}": torch.from_numpy(np.ascontiguousarray(part)) for name, part in parts.items()}
     return tensors | {f"{group}.labels": rows}
 
@@ -104,15 +107,14 @@ def task_of_tensors(tensors: Mapping[str, Tensor], group: str, labels: Labels, n
     """What `task_tensors` gave, checked; `labels` are all classes in the order of the learner's numbers."""
     parts = {name[len(group) + 1 :]: t.cpu().numpy() for name, t in tensors.items() if name.startswith(f"{group}.")}
     wrong = f"the nodes kept in '{group}' are no part of a graph"
-    shape, nodes, edges, rows = (parts[name] for name in ("x_shape", "nodes", "edges", "labels"))
-    require(all(part.dtype == np.int64 for part in (shape, nodes, edges, rows)) and shape.shape == (2,), wrong)
+    shape, nodes, edges, rows, origin = (parts[name] for name in ("x_shape", "nodes", "edges", "labels", "origin"))
+    require(all(part.dtype == np.int64 for part in (shape, nodes, edges, rows, origin)) and shape.shape == (2,), wrong)
     x = parts["x"] if "x" in parts else _csr(parts, wrong, *shape.tolist())
     require(x.dtype == np.float32 and x.shape == tuple(shape.tolist()) and x.shape[1] == num_features, wrong)
     require(edges.ndim == 2 and len(edges) == 2 and nodes.ndim == 1 and nodes.shape == rows.shape, wrong)
     require(_within(edges, x.shape[0]) and _within(nodes, x.shape[0]) and _within(rows, len(labels)), wrong)
-    origin = parts.get("origin")
-    require(origin is None or (origin.dtype == np.int64 and origin.shape == x.shape[:1]), wrong)
-    return Task(Graph(x, edges), nodes, labels[rows], origin)
+    require(origin.shape in (UNKNOWN.shape, x.shape[:1]), wrong)
+    return Task(Graph(x, edges), nodes, labels[rows], origin if origin.size else None)
 
 
 def _csr(parts: Mapping[str, NDArray[Any]], wrong: str, rows: int, columns: int) -> sp.csr_array:

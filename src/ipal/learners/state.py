@@ -136,5 +136,6 @@ def _checksum(tensors: Mapping[str, Tensor], facts: str) -> str:
     digest = hashlib.sha256(facts.encode())
     for name in sorted(tensors):
         digest.update(f"{name}{tuple(tensors[name].shape)}{tensors[name].dtype}".encode())
-        digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
+        if tensors[name].numel():  # an empty one may have no strides to view as bytes
+            digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
