@@ -173,6 +173,16 @@ def test_another_protocol_is_said_and_not_ranked(tmp_path):
     assert line(blocks([one], runs)["a"], "MAS")[1] == "91.00 ± 1.00"
     assert "paper AP" not in blocks([other], runs)["b"]
     assert tables.wide([one, other]).groups == ("CS-CL, a", "CS-CL, b")
+    both = blocks([one, other], runs)
+    assert "81.00 ± 1.00" in line(both["table1"], "IPAL")[1]
+    assert "71.00 ± 1.00" in line(both["table1-seen"], "IPAL")[1]
+
+
+def test_rows_are_compared_with_the_row_of_the_papers_name(tmp_path):
+    runs = tmp_path / "runs"
+    named = write_entry(runs, "cs", "ipal", [80.0, 81.0, 82.0], settings={"train.epochs": 10})
+    write_manifest(runs, "a", [write_entry(runs, "cs", "ipal", [90.0, 91.0, 92.0], "IPAL, nothing set"), named])
+    assert line(blocks(benches(runs), runs)["a"], "IPAL, nothing set")[3].startswith("+10.00")
 
 
 def test_unequal_splits_are_said(tmp_path):

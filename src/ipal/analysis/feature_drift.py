@@ -150,6 +150,7 @@ def measure(run: Resolved) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         **drift.facts,
         "plane_share": share,
         "average_performance": result["average_performance"],
+        "learning_accuracy": result["metrics"]["learning_accuracy"],
         "steps": drift.steps,
         "stream": _old_classes(labels, first, last),
     }

@@ -83,9 +83,14 @@ def blocks(benches: Sequence[Bench], runs: Path) -> dict[str, str]:
 
 
 def of_paper(benches: Sequence[Bench]) -> dict[str, list[Bench]]:
-    """The benches of each of the paper's tables, where there are any."""
-    kinds = {kind: [bench for bench in benches if bench.manifest.kind == kind] for kind in ("table1", "table2")}
-    return {kind: chosen for kind, chosen in kinds.items() if chosen}
+    """The benches of each of the paper's tables, where there are any; other test graphs in tables of their own."""
+    usual_graph = paper.PROTOCOL["test_graph"]
+    found: dict[str, list[Bench]] = {}
+    for bench in sorted(benches, key=lambda bench: bench.manifest.kind):
+        graph = bench.protocol.get("test_graph", usual_graph)
+        if bench.manifest.kind in ("table1", "table2"):
+            found.setdefault(bench.manifest.kind + f"-{graph}" * (graph != usual_graph), []).append(bench)
+    return found
 
 
 def caption(benches: Sequence[Bench]) -> str:

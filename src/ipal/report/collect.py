@@ -157,9 +157,9 @@ class Bench:
 
     @property
     def reference(self) -> ReportRow | None:
-        """The row of the paper's method that the others are compared with: the whole one before its variants."""
+        """The row of the paper's method that the others are compared with: that of its name, or the whole one."""
         rows = [row for row in self.rows if row.is_ours]
-        return min(rows, key=lambda row: (row.switch != "", row.key != paper.OURS), default=None)
+        return min(rows, key=lambda row: (row.key != paper.OURS, row.switch != ""), default=None)
 
     @property
     def best(self) -> ReportRow | None:

@@ -25,6 +25,7 @@ from ipal.system.arrays import read_npz
 from ipal.system.documents import Record, read_json
 from ipal.system.files import open_plain, write_atomically
 
+SCORES = {"average_performance": "AP, %", "learning_accuracy": "accuracy on each task just learned, %"}
 MEASURES = {
     "kl": "KL (Eq. 16)",
     "log_det": "log det Σ′ − log det Σ",
@@ -80,6 +81,8 @@ class _Facts(Record):
     """NAME.json."""
 
     average_performance: float
+    learning_accuracy: float
+    """A method that learns less has less to drift for."""
     config: _Config
     ridge: float
     steps: list[dict[str, Any]] = Field(min_length=1)
@@ -154,7 +157,7 @@ def summary(every: Sequence[Measurement]) -> dict[str, Any]:
     hard: dict[str, Any] | None = None
     for method in dict.fromkeys(one.method for one in every):
         mine = [one for one in every if one.method == method]
-        values = {"average_performance": [one.facts["average_performance"] for one in mine]}
+        values = {name: [one.facts[name] for one in mine] for name in SCORES}
         values |= {measure: [one.mean(measure) for one in mine] for measure in MEASURES}
         values["kl_stream"] = [one.mean("kl", "stream") for one in mine]
         methods[method] = {name: summed._asdict() for name, each in values.items() if (summed := spread(each))}
@@ -200,7 +203,7 @@ def caption(every: Sequence[Measurement]) -> str:
 
 def table(numbers: Mapping[str, Any]) -> Table:
     """Measures down, methods across."""
-    names = {"average_performance": "AP, %", **MEASURES, "kl_stream": "KL, base task to last"}
+    names = {**SCORES, **MEASURES, "kl_stream": "KL, base task to last"}
     methods = numbers["methods"]
     rows = [
         (title, *(cells.Cell(number(**one[key]), one[key]["mean"]) for one in methods.values()))
