@@ -160,7 +160,9 @@ def test_every_command_takes_it() -> None:
 
 
 @pytest.mark.usefixtures("short_tsne")
-def test_a_toy_goes_through_every_command(command: Command, door: Door, tmp_path: Path) -> None:
+def test_a_toy_goes_through_every_command(
+    command: Command, door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with_toys = door.options
     run = command(*RUN, *with_toys, "--json").json
     folder = Path(run["run"])
@@ -175,7 +177,8 @@ def test_a_toy_goes_through_every_command(command: Command, door: Door, tmp_path
     assert run["metrics"]["worst_task"] == min(run["accuracy_matrix"][-1])
     assert "Lowest accuracy of a task at the end" in command("show", folder, *with_toys).out
 
-    assert_same_model(resumed(command, door, tmp_path), folder)
+    other = resumed(command, door, tmp_path)
+    assert_same_model(other, folder)
 
     model = library.load_plugin(with_toys[1]) and library.load(folder / "model.safetensors") if with_toys else None
     assert model is None or model.name == "toy-method"
@@ -187,6 +190,7 @@ def test_a_toy_goes_through_every_command(command: Command, door: Door, tmp_path
         ("export", folder, "-o", "toy.onnx", "--graphs", "1"),
         ("profile", *RUN[1:]),
         ("drift", "--dataset", "toy-graph", "--methods", "toy-method", "--seeds", "1", "--set", "train.epochs=1"),
+        ("track", folder, "--to", "tensorboard", "-o", "board"),
         RUN,
     )
     for again in (("report", folder, "--html", "-o", "page.html"), ("data", "toy-graph"), *(more if with_toys else ())):
@@ -198,6 +202,11 @@ def test_a_toy_goes_through_every_command(command: Command, door: Door, tmp_path
     if with_toys:
         assert "--plugin toys.py" in page
     complaint(command("forget", folder, "--class", "1", *with_toys), "'toy-method': only models of analytic")
+    complaint(command("merge", folder, other, "-o", "m.safetensors", *with_toys), "'toy-method'")
+    served = list[str]()
+    monkeypatch.setattr("ipal.deploy.serving.server.serve", lambda learner, *_, **__: served.append(learner.name))
+    assert command("serve", folder, *with_toys).code == 0
+    assert served == ["toy-method"]
 
 
 def resumed(command: Command, door: Door, tmp_path: Path) -> Path:

@@ -147,7 +147,8 @@ def read_experiment(path: Path, takers: tuple[Path, ...] = ()) -> Experiment:
     line, node = parts["all"]
     named = [name.partition(".")[0] for name in source.mapping(node)]
     methods = dict.fromkeys([*METHODS.here(), *(name for name in named if name in METHODS)])
-    everywhere = [*_shared(), "dataset", "method", *itertools.chain.from_iterable(map(_own, methods))]
+    shared = _shared()
+    everywhere = [*shared, "dataset", "method", *itertools.chain.from_iterable(map(_own, methods))]
     common = (like.common if like else {}) | source.settings(source.leaves(source.mapping(node), everywhere))
     if "dataset" not in common:
         raise source.error(line, "The setting 'dataset' is missing.")
@@ -155,7 +156,7 @@ def read_experiment(path: Path, takers: tuple[Path, ...] = ()) -> Experiment:
     own = source.mapping(parts["entries"][1]) if "entries" in parts else {}
     nothing: Place = line, yaml.ScalarNode(NULL, "")
     entries = [
-        _entry(source, label, *own.get(label, nothing), common, inherited.get(label))
+        _entry(source, label, *own.get(label, nothing), common, shared, inherited.get(label))
         for label in dict.fromkeys([*inherited, *own])
     ]
     if not entries:
@@ -178,7 +179,7 @@ def read_experiment(path: Path, takers: tuple[Path, ...] = ()) -> Experiment:
         entries=tuple(entries),
     )
     check_runs(experiment, max(len(seeds), len(tuning)))
-    for entry in experiment.entries:
+    for entry in () if takers else experiment.entries:  # what another file takes over is checked there
         for point in entry.points(tune=False) + entry.points(tune=True):
             experiment.config(entry, point, experiment.seeds[0])
     return experiment
@@ -214,7 +215,13 @@ def _plugins(source: "_Source", line: int, node: yaml.Node) -> tuple[Path, ...]:
 
 
 def _entry(
-    source: "_Source", label: str, line: int, node: yaml.Node, common: Settings, like: ExperimentEntry | None
+    source: "_Source",
+    label: str,
+    line: int,
+    node: yaml.Node,
+    common: Settings,
+    shared: list[str],
+    like: ExperimentEntry | None,
 ) -> ExperimentEntry:
     parts = source.mapping(node)
     _, grid = parts.pop("grid", (line, None))
@@ -225,7 +232,7 @@ def _entry(
     if not isinstance(method.value, str) or method.value not in METHODS:
         name = shortened(method.value)
         raise source.error(method.line, f"Unknown method '{name}'.{did_you_mean(name, METHODS)}")
-    known = [*_shared(), *_own(method.value)]
+    known = [*shared, *_own(method.value)]
     taken_over = {name: setting for name, setting in like.fixed.items() if name not in like.grid} if like else {}
     choices = {name: source.choices(name, *at) for name, at in source.leaves(source.mapping(grid), known).items()}
     return ExperimentEntry(
