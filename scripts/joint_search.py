@@ -89,7 +89,8 @@ class Search:
         """The settings found by varying one at a time."""
         chosen = {name: values[0] for name, values in SPACE.items()}
         for _, name in itertools.product(range(ROUNDS), SPACE):
-            chosen = max(({**chosen, name: value} for value in SPACE[name]), key=lambda one: self.score(one, test_graph))
+            candidates = [{**chosen, name: value} for value in SPACE[name]]
+            chosen = max(candidates, key=lambda one: self.score(one, test_graph))
         return chosen, self.score(chosen, test_graph)
 
     @staticmethod

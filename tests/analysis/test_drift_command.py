@@ -110,7 +110,13 @@ def test_hard_examples_lie_outside_and_have_low_margins() -> None:
 def test_verdicts_say_what_was_measured() -> None:
     def measured(method: str, seed: int, value: float) -> Measurement:
         row = {"task": 1, "class": 0, **dict.fromkeys(MEASURES, value)}
-        facts = {"average_performance": 50.0, "learning_accuracy": 60.0, "ridge": 0.001, "steps": [row], "stream": [row]}
+        facts = {
+            "average_performance": 50.0,
+            "learning_accuracy": 60.0,
+            "ridge": 0.001,
+            "steps": [row],
+            "stream": [row],
+        }
         return Measurement(method, seed, facts, {})
 
     def verdict(pr: tuple[float, ...], pcl: tuple[float, ...]) -> str:

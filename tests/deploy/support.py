@@ -1,4 +1,4 @@
-"""A client of an application in this process without network, and what is said to a server on a real socket."""
+"""A client without network of an application in this process, what it asks, and what is said on a real socket."""
 
 import asyncio
 import json
@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import httpx
 from fastapi import FastAPI
+
+from ipal.deploy.serving.bodies import JSON, NPZ, json_body, npz_body
 
 Result = TypeVar("Result")
 
@@ -38,6 +40,25 @@ class LocalClient:
 
     def post(self, path: str, **options: Any) -> httpx.Response:
         return self.request("POST", path, **options)
+
+
+BODIES = {JSON: json_body, NPZ: npz_body}
+
+
+def post(client: LocalClient, body: bytes, kind: str = JSON, **headers: str) -> Any:
+    return client.post("/predict", content=body, headers={"content-type": kind, **headers})
+
+
+def refused(response: Any, status: int, *words: str) -> str:
+    """An answer that is one sentence, and nothing else."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == JSON
+    content = response.json()
+    assert list(content) == ["error"]
+    for word in words:
+        assert word in content["error"]
+    assert "Traceback" not in response.text
+    return str(content["error"])
 
 
 # ---------------------------------------------------------------------- a real socket

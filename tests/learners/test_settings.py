@@ -53,7 +53,7 @@ OTHER_OF = {
 TOGETHER = {"distance": {"budget": 3}, "choice": {"budget": 3, "distance": 1.5}}
 # The closed form is quick where it is narrow.
 TOGETHER_OF = {"analytic": {name: {"expansion": 64} for name in ("hops", "expansion", "sums", "sketch", "ridge")}}
-# What limits the width of the closed form needs more rows: tests/learners/test_analytic.py.
+# What limits the width of the closed form needs more rows: tests/learners/test_analytic_choice.py.
 # IPAL's own settings are tried in tests/learners/test_ipal.py.
 ELSEWHERE = {("analytic", "memory"), ("analytic", "expected_classes")}
 SETTINGS = [(name, setting) for name, method in METHODS.items() if name != "ipal" for setting in method.own_settings()]

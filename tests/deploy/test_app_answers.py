@@ -1,11 +1,7 @@
-"""The routes: what they answer, and what they refuse in which words."""
+"""The routes: what they answer and to whom, and what the server tells about itself."""
 
-import asyncio
 import gc
-import json
 import re
-import threading
-from concurrent.futures import Future
 from html.parser import HTMLParser
 from typing import Any
 
@@ -17,32 +13,12 @@ from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph, checked_graph
 from ipal.data.streams import TaskStream
 from ipal.deploy.predict import neighbourhood, predict
-from ipal.deploy.serving.answers import Answerer, Reply
-from ipal.deploy.serving.bodies import JSON, NPZ, json_body, npz_body
+from ipal.deploy.serving.bodies import JSON, NPZ, npz_body
 from ipal.deploy.serving.limits import Limits
 from ipal.learners import IPAL, NCM, Analytic, Learner
 from tests.deploy.conftest import LIMITS, Client
-from tests.deploy.support import LocalClient, completed
+from tests.deploy.support import BODIES, post, refused
 from tests.learners.support import learned
-
-BODIES = {JSON: json_body, NPZ: npz_body}
-
-
-def post(client: LocalClient, body: bytes, kind: str = JSON, **headers: str) -> Any:
-    return client.post("/predict", content=body, headers={"content-type": kind, **headers})
-
-
-def refused(response: Any, status: int, *words: str) -> str:
-    """An answer that is one sentence, and nothing else."""
-    assert response.status_code == status, response.text
-    assert response.headers["content-type"] == JSON
-    content = response.json()
-    assert list(content) == ["error"]
-    for word in words:
-        assert word in content["error"]
-    assert "Traceback" not in response.text
-    return str(content["error"])
-
 
 # ---------------------------------------------------------------------- answers
 
@@ -179,225 +155,6 @@ def test_with_the_token_everything_answers(client: Client) -> None:
 def test_another_machines_name_is_refused(client: Client, host: str, status: int) -> None:
     local = client(hosts={"127.0.0.1", "localhost", "[::1]"})
     assert local.get("/health", headers={"host": host}).status_code == status
-
-
-# ---------------------------------------------------------------------- what is refused
-
-
-def test_unknown_paths_and_methods_are_said_in_a_sentence(client: Client) -> None:
-    local = client()
-    refused(local.get("/"), 404, "/docs")
-    refused(local.get("/predict/"), 404)
-    response = local.get("/predict")
-    refused(response, 405, "POST")
-    assert response.headers["allow"] == "POST"
-    refused(local.post("/memory", json={}), 405)
-    assert local.request("HEAD", "/health").status_code == 405
-    refused(local.request("OPTIONS", "/predict"), 405)
-    assert "access-control-allow-origin" not in local.get("/health", headers={"origin": "http://evil.example"}).headers
-
-
-@pytest.mark.parametrize("kind", ["text/plain", "", "multipart/form-data; boundary=x", "application/jsonx"])
-def test_a_body_says_what_it_is(client: Client, kind: str) -> None:
-    refused(post(client(), b"{}", kind), 415, "application/json", "application/x-npz")
-
-
-def test_packed_bodies_are_refused(client: Client) -> None:
-    refused(post(client(), b"{}", JSON, **{"content-encoding": "gzip"}), 415, "Content-Encoding")
-
-
-def test_a_body_may_be_json_in_any_spelling(client: Client) -> None:
-    body = json.dumps({"x": [[1.0] * 16], "edge_index": [[], []]}).encode()
-    assert post(client(), body, "Application/JSON; charset=utf-8").status_code == 200
-
-
-def test_large_bodies_are_refused_by_their_header_and_while_they_come(client: Client) -> None:
-    refused(post(client(), b"[" * 200_001), 413, "200000", "--max-bytes")
-
-    async def endless() -> Any:
-        for _ in range(4):
-            yield b"0" * 99_999
-        raise AssertionError("more was read than is allowed")
-
-    refused(post(client(), endless()), 413, "--max-bytes")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("length", ["9" * 30, "9" * 5000])
-def test_absurd_lengths_are_too_large(client: Client, length: str) -> None:
-    refused(post(client(), b"{}", JSON, **{"content-length": length}), 413)
-
-
-@pytest.mark.parametrize("kind", BODIES)
-def test_graphs_beyond_the_limits_are_refused(client: Client, tiny: Dataset, kind: str) -> None:
-    few_nodes = client(limits=Limits(nodes=239))
-    refused(post(few_nodes, BODIES[kind](tiny.graph), kind), 413, "239", "--max-nodes")
-    few_edges = client(limits=Limits(edges=tiny.graph.num_edges - 1))
-    refused(post(few_edges, BODIES[kind](tiny.graph), kind), 413, "--max-edges")
-
-
-def test_a_graph_for_another_model_is_refused(client: Client) -> None:
-    refused(client().post("/predict", json={"x": [[1.0, 2.0]], "edge_index": [[], []]}), 422, "2 features", "16")
-
-
-def test_a_mistake_in_the_program_is_one_sentence_too(
-    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def broken(*_: object, **__: object) -> None:
-        raise ZeroDivisionError("a secret")
-
-    monkeypatch.setattr("ipal.deploy.serving.answers.predict", broken)
-    body = {"x": [[1.0] * 16], "edge_index": [[], []]}
-    sentence = refused(client().post("/predict", json=body), 500, "not your fault")
-    assert "secret" not in sentence
-    assert "a secret" in caplog.text, "who runs the server is not told"
-    local = client()
-    local.app.state.server.facts = {"no": object()}
-    refused(local.get("/memory"), 500, "not your fault")
-
-
-def test_too_little_memory_is_an_overload(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    def greedy(*_: object, **__: object) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr("ipal.deploy.serving.answers.predict", greedy)
-    response = client().post("/predict", json={"x": [[1.0] * 16], "edge_index": [[], []]})
-    refused(response, 503, "memory")
-    assert int(response.headers["retry-after"]) > 0
-
-
-# ---------------------------------------------------------------------- overload
-
-
-class Held:
-    """Holds the thread that answers until it is let go."""
-
-    def __init__(self, answerer: Answerer, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.begun, self.free, self.answered = threading.Event(), threading.Event(), 0
-        answer = answerer._answer
-
-        def slow(body: bytes, kind: str) -> Reply | Exception:
-            self.begun.set()
-            assert self.free.wait(10)
-            self.answered += 1
-            return answer(body, kind)
-
-        monkeypatch.setattr(answerer, "_answer", slow)
-
-
-def test_one_is_answered_some_wait_and_the_rest_is_told_to_come_back(
-    client: Client, tiny: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    local = client()
-    held = Held(local.app.state.server.answerer, monkeypatch)
-    body = npz_body(tiny.graph)
-    found: list[Any] = []
-    threads = [threading.Thread(target=lambda: found.append(post(local, body, NPZ))) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    assert held.begun.wait(10)
-    inside = local.app.state.server.answerer._places
-    for _ in range(1000):
-        if inside._value == 0:
-            break
-        threading.Event().wait(0.005)
-    response = post(local, body, NPZ)
-    refused(response, 503, "try again")
-    assert response.headers["retry-after"] == "1"
-    assert local.get("/health").status_code == 200
-    held.free.set()
-    for thread in threads:
-        thread.join()
-    assert [one.status_code for one in found] == [200, 200, 200]
-    assert post(local, body, NPZ).status_code == 200
-
-
-def test_an_answer_that_takes_too_long_is_an_overload(
-    client: Client, tiny: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    local = client(limits=Limits(seconds=0.05))
-    held = Held(local.app.state.server.answerer, monkeypatch)
-    response = post(local, npz_body(tiny.graph), NPZ)
-    refused(response, 503, "0.05 seconds", "--timeout")
-    assert response.headers["retry-after"] == "1"
-    held.free.set()
-
-
-def test_a_body_that_never_ends_is_given_up(client: Client) -> None:
-    app = client(limits=Limits(seconds=0.05)).app
-    told: list[Any] = []
-
-    async def call() -> None:
-        waiting = iter([{"type": "http.request", "body": b"{", "more_body": True}])
-
-        async def receive() -> Any:
-            return next(waiting, None) or await asyncio.Event().wait()
-
-        async def send(message: Any) -> None:
-            told.append(message)
-
-        await app(_scope(), receive, send)
-
-    completed(call)
-    assert told[0]["status"] == 408
-    assert (b"connection", b"close") in told[0]["headers"]
-    assert "0.05 seconds" in json.loads(told[1]["body"])["error"]
-
-
-@pytest.mark.parametrize("left", ["while sending", "while waiting"])
-def test_who_left_is_not_answered(client: Client, tiny: Dataset, monkeypatch: pytest.MonkeyPatch, left: str) -> None:
-    local = client()
-    answerer = local.app.state.server.answerer
-    held = Held(answerer, monkeypatch)
-    busy: Future[Any] = answerer.ask(npz_body(tiny.graph), NPZ)
-    assert held.begun.wait(10)
-    told: list[Any] = []
-
-    async def call() -> None:
-        sent = {"type": "http.request", "body": npz_body(tiny.graph), "more_body": left == "while sending"}
-        messages = iter([sent, {"type": "http.disconnect"}])
-
-        async def receive() -> Any:
-            return next(messages)
-
-        async def send(message: Any) -> None:
-            told.append(message)
-
-        await local.app(_scope(NPZ), receive, send)
-
-    completed(call)
-    assert told == []
-    held.free.set()
-    assert isinstance(busy.result(10), Reply)
-    assert post(local, npz_body(tiny.graph), NPZ).status_code == 200
-    assert held.answered == 2, "who left was answered"
-    assert 'ipal_requests_total{path="/predict",status="gone"} 1.0' in local.get("/metrics").text
-
-
-def test_bodies_on_their_way_take_a_bounded_room(client: Client) -> None:
-    local = client(limits=Limits(bytes=1000))
-    server = local.app.state.server
-    server._held = 3900
-    refused(post(local, b"{" + b" " * 200), 503, "try again")
-    assert server._held == 3900
-    refused(post(local, b"{"), 400)
-    assert server._held == 3900
-
-
-def _scope(kind: str = JSON) -> dict[str, Any]:
-    return {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": "POST",
-        "path": "/predict",
-        "raw_path": b"/predict",
-        "query_string": b"",
-        "root_path": "",
-        "scheme": "http",
-        "headers": [(b"content-type", kind.encode())],
-        "client": ("127.0.0.1", 1),
-        "server": ("127.0.0.1", 2),
-    }
 
 
 # ---------------------------------------------------------------------- what is told about the server

@@ -1,0 +1,204 @@
+"""Edges in any form, in `edge_index` or `adj_t`: read, refused with the line that converts them, or warned about."""
+
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from torch_geometric.data import Data
+from torch_geometric.utils import dense_to_sparse, from_scipy_sparse_matrix, to_edge_index
+
+import ipal
+from ipal import IPAL, NCM, Analytic, DataError, TrainConfig
+from ipal.errors import IgnoredInput
+from ipal.learners.from_pyg import graph_of
+from tests.bad_input.conversion_support import N, SparseTensor, expected
+from tests.bad_input.support import E, X, Y, one, some_data
+from tests.conftest import PROJECT
+
+# ---------------------------------------------------------------------- adj_t
+
+
+def adjacency(layout: str = "sparse_coo", value: float = 1.0) -> torch.Tensor:
+    """Row: target, column: source, as PyTorch Geometric's ToSparseTensor makes it."""
+    dense = torch.zeros(N, N)
+    dense[E[1], E[0]] = value
+    return dense if layout == "strided" else dense.to_sparse(layout=getattr(torch, layout))
+
+
+FORMS: dict[str, Callable[[], Any]] = {
+    **{
+        layout: lambda layout=layout: adjacency(layout)
+        for layout in ("sparse_coo", "sparse_csr", "sparse_csc", "strided")
+    },
+    "scipy csr": lambda: sp.csr_array(adjacency("strided").numpy()),
+    "scipy coo matrix": lambda: sp.coo_matrix(adjacency("strided").numpy()),
+    "bool": lambda: adjacency("strided").bool().to_sparse(),
+    "SparseTensor": lambda: SparseTensor(adjacency(), has_value=False),
+    "SparseTensor of ones": lambda: SparseTensor(adjacency(), has_value=True),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_transposed_adjacency_is_read_as_edges(form: str) -> None:
+    found = graph_of(Data(x=torch.from_numpy(X), adj_t=FORMS[form]()))
+    assert np.array_equal(found.edges, expected())
+    assert len(found.edges[0])
+
+
+@pytest.mark.parametrize("method", [IPAL, NCM, Analytic], ids=lambda method: method.name)
+def test_learning_from_adj_t_is_learning_from_edge_index(method: Any) -> None:
+    options = {"train": TrainConfig(epochs=2)} if method is IPAL else {"expansion": 16} if method is Analytic else {}
+    data = some_data()
+    other = Data(x=data.x, y=data.y, adj_t=adjacency("sparse_csr"))
+    a, b = (method(**options).partial_fit(each) for each in (data, other))
+    assert np.array_equal(a.predict_proba(data), b.predict_proba(data))
+    assert np.array_equal(a.predict_proba(data), a.predict_proba(other))
+    assert not np.array_equal(a.predict_proba(data), a.predict_proba(Data(x=data.x)))
+
+
+def test_edge_index_and_adj_t_must_agree() -> None:
+    assert np.array_equal(graph_of(some_data(adj_t=adjacency("sparse_csr"))).edges, expected())
+    for other in (adjacency("strided").T.contiguous().to_sparse(), torch.zeros(N, N).to_sparse()):
+        with pytest.raises(DataError, match=r"different edges.*del data\.adj_t"):
+            graph_of(some_data(adj_t=other))
+
+
+@pytest.mark.parametrize(
+    ("adj_t", "words"),
+    [
+        (torch.eye(3).to_sparse(), rf"\(3, 3\), but there are {N} nodes"),
+        (torch.zeros(N, N + 1).to_sparse(), "shape"),
+        (torch.zeros(N).to_sparse(), "shape"),
+        ([[0, 1]], "type list: make it a sparse tensor"),
+        ("adjacency", "type str"),
+        (torch.zeros(N, N, device="meta"), "meta"),
+    ],
+)
+def test_what_is_no_transposed_adjacency_is_refused(adj_t: Any, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        graph_of(Data(x=torch.from_numpy(X), adj_t=adj_t))
+
+
+# ---------------------------------------------------------------------- what is not used
+
+
+NOT_USED: dict[str, dict[str, Any]] = {
+    "data.edge_weight": {"edge_weight": torch.rand(E.shape[1])},
+    "data.edge_attr": {"edge_attr": torch.rand(E.shape[1], 2)},
+    "data.edge_type": {"edge_type": torch.arange(E.shape[1]) % 2},
+    "the values of data.adj_t": {"edge_index": None, "adj_t": adjacency(value=0.5)},
+}
+
+
+@pytest.mark.parametrize("name", NOT_USED)
+def test_what_is_said_about_edges_and_not_used_is_warned_about(name: str) -> None:
+    data = some_data(**NOT_USED[name])
+    with pytest.warns(IgnoredInput) as found:
+        learner = NCM().partial_fit(data)
+    assert [str(warning.message) for warning in found] == [
+        f"Not used: {name}; every edge counts the same, whatever its weight, attributes or type."
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IgnoredInput)
+        assert np.array_equal(learner.predict_proba(data), learner.predict_proba(some_data()))
+
+
+def test_a_process_warns_once(tmp_path: Path) -> None:
+    np.savez(tmp_path / "weighted.npz", edge_index=E, x=X, y=Y, edge_weight=np.ones(E.shape[1]), edge_attr=np.ones(3))
+    code = (
+        "import ipal\n"
+        "from tests.bad_input.test_conversion_edges import NOT_USED, some_data\n"
+        "for turn in range(3):\n"
+        "    ipal.load_dataset('weighted.npz')\n"
+        "    for parts in NOT_USED.values():\n"
+        "        ipal.NCM().partial_fit(some_data(**parts)).predict(some_data(**parts))\n"
+    )
+    where = {"PYTHONPATH": os.pathsep.join([str(PROJECT), *sys.path])}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env={**os.environ, **where}
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line.partition("Not used: ")[2] for line in done.stderr.splitlines() if "Not used: " in line]
+    in_file = [f"the array {name} of {tmp_path / 'weighted.npz'}" for name in ("edge_weight", "edge_attr")]
+    assert [line.partition(";")[0] for line in lines] == [*in_file, *NOT_USED]
+
+
+def test_weights_that_are_all_one_say_nothing_and_nothing_is_said() -> None:
+    graph_of(some_data(edge_weight=torch.ones(E.shape[1])))
+    graph_of(some_data(edge_weight=None, edge_attr=None))
+
+
+def test_weights_in_a_file_are_warned_about(tmp_path: Path) -> None:
+    path = tmp_path / "weighted.npz"
+    np.savez(path, edge_index=E, x=X, y=Y, edge_weight=np.ones(E.shape[1]), edge_attr=np.ones(3))
+    with pytest.warns(IgnoredInput) as found:
+        ipal.load_dataset(str(path))
+    assert [str(warning.message).partition(";")[0] for warning in found] == [
+        f"Not used: the array {name} of {path}" for name in ("edge_weight", "edge_attr")
+    ]
+
+
+def test_the_command_warns_in_one_line(tmp_path: Path) -> None:
+    np.savez(tmp_path / "weighted.npz", edge_index=E, x=X, y=Y, edge_weight=np.ones(E.shape[1]))
+    done = subprocess.run(
+        [sys.executable, "-m", "ipal", "data", "weighted.npz"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stderr.startswith("Warning: Not used: the array edge_weight of")
+    assert done.stderr.count("\n") == 1
+
+
+# ---------------------------------------------------------------------- edges
+
+
+A = adjacency("strided").T.contiguous()
+EDGES: dict[str, tuple[Any, str, Callable[[Any], Any] | None]] = {
+    "sparse tensor": (A.to_sparse(), "to_edge_index(A)[0]", lambda a: to_edge_index(a)[0]),
+    "csr tensor": (A.to_sparse_csr(), "to_edge_index(A)[0]", lambda a: to_edge_index(a)[0]),
+    "SciPy's": (sp.csr_array(A.numpy()), "from_scipy_sparse_matrix(A)[0]", lambda a: from_scipy_sparse_matrix(a)[0]),
+    "SparseTensor": (SparseTensor(A, has_value=False), "to_edge_index(A)[0]", None),
+    "turned": (torch.from_numpy(E.T.copy()), "edge_index.T", lambda e: e.T),
+    "adjacency": (A, "np.stack(A.nonzero())", lambda a: np.stack(a.numpy().nonzero())),
+    "floats": (torch.from_numpy(E).double(), "edge_index.long()", lambda e: e.long()),
+    "bfloat16": (torch.from_numpy(E).bfloat16(), "edge_index.long()", lambda e: e.long()),
+    "floats of NumPy": (E.astype(float), ".astype(int)", lambda e: e.astype(int)),
+    "bools": (torch.from_numpy(E > 3), "whole numbers", None),
+    "beyond 32 bits": (torch.from_numpy(one(E, (0, 0), 2**33)), f"points to node {2**33}", None),
+    "beyond 64 bits": (one(E.astype(np.uint64), (0, 0), 2**64 - 1), f"points to node {2**64 - 1}", None),
+    "meta": (torch.zeros(2, 3, dtype=torch.long, device="meta"), "meta device", None),
+}
+
+
+@pytest.mark.parametrize("kind", EDGES)
+def test_edges_in_another_form_are_refused_with_the_line_that_converts_them(kind: str) -> None:
+    edges, line, converted = EDGES[kind]
+    data = some_data()
+    data.edge_index = edges
+    with pytest.raises(DataError) as refusal:
+        graph_of(data)
+    assert line in str(refusal.value)
+    if converted is not None:
+        data.edge_index = converted(edges)
+        assert np.array_equal(graph_of(data).edges, expected())
+
+
+def test_a_dense_adjacency_is_not_taken_for_no_edges() -> None:
+    data = Data(x=torch.from_numpy(X), adj=A)
+    with pytest.raises(DataError, match=r"dense_to_sparse\(data.adj\)"):
+        graph_of(data)
+    data.edge_index = dense_to_sparse(data.adj)[0]
+    assert np.array_equal(graph_of(data).edges, expected())
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.uint8, np.uint64, np.int64])
+def test_edges_of_any_whole_numbers_are_read(kind: type) -> None:
+    data = some_data()
+    data.edge_index = E.astype(kind)
+    assert np.array_equal(graph_of(data).edges, expected())

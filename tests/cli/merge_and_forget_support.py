@@ -1,0 +1,60 @@
+"""Small closed-form models and graph files for `ipal merge` and `ipal forget`, and whether two models are the same."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import ipal
+from ipal import Analytic
+from ipal.data.datasets import Dataset
+
+SMALL: dict[str, Any] = {"hops": (1, 2), "expansion": 48, "ridge": 0.1, "passes": 0}
+SET = [f"analytic.{setting}" for setting in ("hops=[1,2]", "expansion=48", "ridge=0.1", "sums=per-class", "passes=0")]
+RUN = ["--method", "analytic", *(part for setting in SET for part in ("--set", setting)), "--threads", 1]
+PER_CLASS, POOLED = "per-class", "pooled"
+BOTH = pytest.mark.parametrize("sums", [PER_CLASS, POOLED])
+
+
+def model(sums: str = PER_CLASS, **changes: Any) -> Analytic:
+    return Analytic(**{**SMALL, "sums": sums, **changes})
+
+
+def view(graph: Dataset, nodes: NDArray[Any] | None = None, **more: Any) -> Any:
+    """A subgraph (or all) as what the library learns from."""
+    nodes = np.arange(len(graph.y)) if nodes is None else nodes
+    part = graph.graph.induced(nodes)
+    return SimpleNamespace(x=part.x, edge_index=part.edges, y=more.pop("y", graph.y[nodes]), **more)
+
+
+def those(graph: Dataset, *classes: int) -> NDArray[Any]:
+    return np.flatnonzero(np.isin(graph.y, classes))
+
+
+def saved(learner: Any, name: str) -> Any:
+    learner.save(name)
+    return learner
+
+
+def write(path: str, data: Any, **more: Any) -> Path:
+    """A graph as a plain file, its masks under the names that the command reads."""
+    arrays = {"x": data.x, "edge_index": data.edge_index, "y": data.y, **more}
+    np.savez(path, **{name: value for name, value in arrays.items() if value is not None})
+    return Path(path)
+
+
+def assert_same(one: Analytic, other: Analytic, graph: Dataset) -> None:
+    """The same classes, counts, weights (to 1e-6 of their size) and predictions, in whichever order of classes."""
+    assert one.nodes_behind_class() == other.nodes_behind_class()
+    order = [other.labels_.index(label) for label in one.labels_]
+    assert (one.weights_ - other.weights_[:, order]).norm() <= 1e-6 * other.weights_.norm()
+    assert (one.predict(view(graph)) == other.predict(view(graph))).all()
+
+
+def loaded(path: object) -> Analytic:
+    learner = ipal.load(str(path))
+    assert isinstance(learner, Analytic)
+    return learner

@@ -1,0 +1,157 @@
+"""`ipal merge`: the same model as one that learned both; all else refused, as by `ipal forget`."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipal import IPAL, ProtocolConfig, TrainConfig
+from ipal.data.datasets import Dataset, load
+from ipal.data.streams import TaskStream
+from tests.cli.merge_and_forget_support import BOTH, POOLED, RUN, assert_same, loaded, model, saved, those, view, write
+from tests.support import Command, complaint
+
+# ---------------------------------------------------------------------- merge
+
+
+def test_two_runs_on_different_classes_are_merged_to_the_model_that_learned_both(
+    command: Command, tiny: Dataset, tmp_path: Path
+) -> None:
+    folders = []
+    for name, classes in (("low", (0, 1, 2)), ("high", (3, 4, 5))):
+        write(f"{name}.npz", view(tiny, those(tiny, *classes)))
+        folders.append(Path(command("run", "--dataset", f"{name}.npz", *RUN, "--split", "2,1", "--json").json["run"]))
+    done = command("merge", "low-analytic", folders[1], "-o", "c.safetensors")
+    assert done.code == 0, done.err
+    for word in ("2 models merged: 6 classes", "low-analytic", folders[1].name[:20], "c.safetensors"):
+        assert word in done.out
+
+    both = loaded(folders[0] / "model.safetensors")
+    other = load("high.npz")
+    for index in range(2):
+        for _ in both.learn(TaskStream(other.graph, other.y, (2, 1), ProtocolConfig(), 0).task(index)):
+            pass
+    merged = loaded("c.safetensors")
+    assert_same(merged, both, tiny)
+    assert merged.labels_ == both.labels_ == [0, 1, 2, 3, 4, 5]
+
+    by_file = command("merge", folders[0] / "model.safetensors", "high", "-o", "d.safetensors", "--json").json
+    assert by_file["model"] == str(tmp_path / "d.safetensors")
+    assert by_file["nodes_behind_class"] == both.nodes_behind_class()
+    assert [list(part["nodes_behind_class"]) for part in by_file["merged"]] == [["0", "1", "2"], ["3", "4", "5"]]
+    assert by_file["merged"][1]["model"] == str(folders[1].resolve() / "model.safetensors")
+    assert_same(loaded("d.safetensors"), both, tiny)
+
+
+@BOTH
+def test_models_with_different_classes_are_merged_whichever_sums_they_keep(
+    command: Command, pair: Callable[..., None], tiny: Dataset, sums: str
+) -> None:
+    pair(sums)
+    command("merge", "a.safetensors", "b.safetensors", "-o", "c.safetensors", "--json").json  # noqa: B018
+    both = loaded("a.safetensors").partial_fit(view(tiny, those(tiny, 3, 4, 5)))
+    assert_same(loaded("c.safetensors"), both, tiny)
+
+
+def test_three_models_that_share_all_classes_are_merged_to_the_one_that_learned_at_once(
+    command: Command, tiny: Dataset
+) -> None:
+    third = np.arange(len(tiny.y)) % 3
+    for index in range(3):
+        saved(model().partial_fit(view(tiny, train_mask=third == index)), f"{index}.safetensors")
+    done = command("merge", *(f"{index}.safetensors" for index in range(3)), "-o", "c.safetensors")
+    whole = model().partial_fit(view(tiny))
+    assert_same(loaded("c.safetensors"), whole, tiny)
+    counts = [loaded(f"{index}.safetensors").nodes_behind_class()["0"] for index in range(3)]
+    for share in counts:
+        assert f"safetensors ({share})" in done.out
+    assert str(sum(counts)) in done.out
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"hops": (1,)}, ["number of hops", "(1, 2)", "(1,)"]),
+        ({"expansion": 32}, ["expansion", "48", "32"]),
+        ({"seed": 7}, ["seed", "0", "7"]),
+        ({"sketch": 8}, ["analytic.sketch", "512", "8"]),
+        ({"ridge": 0.5}, ["analytic.ridge", "0.1", "0.5"]),
+        ({"sums": POOLED}, ["analytic.sums", "per-class", "pooled"]),
+    ],
+    ids=str,
+)
+def test_models_with_different_settings_are_not_merged(
+    command: Command, pair: Callable[..., None], changes: dict[str, Any], words: list[str]
+) -> None:
+    pair(changes=changes)
+    complaint(command("merge", "a.safetensors", "b.safetensors", "-o", "c.safetensors"), "cannot be merged", *words)
+    assert not Path("c.safetensors").exists()
+
+
+def test_models_on_other_features_or_with_other_kinds_of_labels_are_not_merged(
+    command: Command, pair: Callable[..., None], tiny: Dataset
+) -> None:
+    pair()
+    narrow = view(tiny, those(tiny, 3, 4))
+    narrow.x = narrow.x[:, :9]
+    saved(model().partial_fit(narrow), "narrow.safetensors")
+    complaint(command("merge", "a.safetensors", "narrow.safetensors", "-o", "c"), "number of features", "16", "9")
+    saved(model().partial_fit(view(tiny, y=tiny.y.astype(str))), "named.safetensors")
+    complaint(command("merge", "a.safetensors", "named.safetensors", "-o", "c"), "numbers", "strings")
+
+
+def test_a_shared_class_is_refused_with_pooled_sums_and_a_model_twice_with_any(command: Command, tiny: Dataset) -> None:
+    for name in "ab":
+        saved(model(POOLED).partial_fit(view(tiny, those(tiny, 0, ord(name) - 96))), f"{name}.safetensors")
+    sentence = complaint(command("merge", "a.safetensors", "b.safetensors", "-o", "c"), "class 0", "per-class")
+    assert "Both models" in sentence
+    complaint(command("merge", "a.safetensors", "./a.safetensors", "-o", "c"), "twice")
+    os.symlink("a.safetensors", "link.safetensors")
+    complaint(command("merge", "a.safetensors", "link.safetensors", "-o", "c"), "twice")
+    complaint(command("merge", "a.safetensors", "-o", "c"), "at least two")
+    assert not Path("c").exists()
+
+
+def test_what_is_in_the_way_of_the_merged_model_stays_unless_forced(
+    command: Command, pair: Callable[..., None], tmp_path: Path
+) -> None:
+    pair()
+    Path("c.safetensors").write_text("my notes")
+    complaint(command("merge", "a.safetensors", "b.safetensors", "-o", "c.safetensors"), "exists already", "--force")
+    assert Path("c.safetensors").read_text() == "my notes"
+    assert command("merge", "a.safetensors", "b.safetensors", "-o", "c.safetensors", "--force").code == 0
+    assert len(loaded("c.safetensors").labels_) == 6
+    Path("folder").mkdir()
+    complaint(command("merge", "a.safetensors", "b.safetensors", "-o", "folder", "--force"), "is a folder")
+    complaint(command("merge", "a.safetensors", "b.safetensors", "-o", "none/c"), "none does not exist")
+    assert command("merge", "a.safetensors", "b.safetensors").code == 2, "-o is needed"
+
+
+def test_a_model_that_cannot_be_found_or_read_is_named(command: Command, pair: Callable[..., None]) -> None:
+    pair()
+    for arguments in (("merge", "a.safetensors", "{}", "-o", "c"), ("forget", "{}", "--class", 0)):
+
+        def naming(name: str, arguments: Any = arguments) -> Any:
+            return command(*(name if argument == "{}" else argument for argument in arguments))
+
+        complaint(naming("none.safetensors"), "none.safetensors does not exist")
+        complaint(naming("nobody"), "no run 'nobody'", "ipal list runs")
+        complaint(naming(""), "empty")
+        Path("notes.txt").write_text("hello")
+        complaint(naming("notes.txt"), "notes.txt", "no saved state")
+        assert not Path("c").exists()
+
+
+def test_other_methods_can_neither_be_merged_nor_forget(
+    command: Command, pair: Callable[..., None], tiny: Dataset
+) -> None:
+    pair()
+    saved(IPAL(train=TrainConfig(epochs=0)).partial_fit(view(tiny)), "ipal.safetensors")
+    before = Path("ipal.safetensors").read_bytes()
+    for arguments in (("merge", "a.safetensors", "ipal.safetensors", "-o", "c"), ("forget", "ipal.safetensors")):
+        more = ["--class", 0] if arguments[0] == "forget" else []
+        complaint(command(*arguments, *more), "method 'ipal'", "only models of analytic", "exactly")
+    assert Path("ipal.safetensors").read_bytes() == before

@@ -1,0 +1,143 @@
+"""Files of `ipal merge` and `ipal forget`: whole whatever fails, and no process undoes what another did."""
+
+import errno
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ipal import Analytic
+from ipal.data.datasets import Dataset
+from ipal.errors import StoreError
+from ipal.runs.run_folder import RunFolder
+from tests.cli.merge_and_forget_support import RUN, loaded, those, view, write
+from tests.support import Command, complaint
+
+# ---------------------------------------------------------------------- forget: files
+
+
+def test_another_file_may_take_what_is_left_but_replaces_none_unless_forced(
+    command: Command, taught: Callable[..., Analytic], tmp_path: Path
+) -> None:
+    taught()
+    before = Path("m.safetensors").read_bytes()
+    done = command("forget", "m.safetensors", "--class", 1, "-o", "less.safetensors", "--json")
+    assert done.json["model"] == str(tmp_path / "less.safetensors")
+    assert done.json["read_from"] == str(tmp_path / "m.safetensors")
+    assert "still remembers" in done.err
+    assert Path("m.safetensors").read_bytes() == before
+    assert loaded("less.safetensors").labels_ == [0, 2, 3, 4, 5]
+    complaint(command("forget", "m.safetensors", "--class", 2, "-o", "less.safetensors"), "exists already", "--force")
+    assert loaded("less.safetensors").labels_ == [0, 2, 3, 4, 5]
+    assert command("forget", "m.safetensors", "--class", 2, "-o", "less.safetensors", "--force").code == 0
+    assert loaded("less.safetensors").labels_ == [0, 1, 3, 4, 5]
+
+
+@pytest.mark.parametrize("place", ["os.fsync", "os.replace", "ipal.system.files.create"])
+def test_the_model_is_whole_where_a_write_fails(
+    command: Command, taught: Callable[..., Analytic], monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    taught()
+    before, files = Path("m.safetensors").read_bytes(), {*Path().iterdir(), Path(".m.safetensors.lock")}
+
+    def full(*_: object, **__: object) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(place, full)
+        complaint(command("forget", "m.safetensors", "--class", 1), "No room", "m.safetensors")
+    assert Path("m.safetensors").read_bytes() == before
+    assert set(Path().iterdir()) == files
+    assert command("forget", "m.safetensors", "--class", 1).code == 0
+    assert loaded("m.safetensors").labels_ == [0, 2, 3, 4, 5]
+
+
+def test_what_another_process_forgot_meanwhile_is_not_brought_back(
+    command: Command, taught: Callable[..., Analytic], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taught()
+    forget_class = Analytic.forget_class
+
+    def slow(learner: Analytic, label: object) -> Analytic:
+        loaded_again = loaded("m.safetensors")
+        forget_class(loaded_again, 5).save("m.safetensors")
+        return forget_class(learner, label)
+
+    monkeypatch.setattr(Analytic, "forget_class", slow)
+    complaint(command("forget", "m.safetensors", "--class", 1), "changed by another process", "repeat")
+    assert loaded("m.safetensors").labels_ == [0, 1, 2, 3, 4]
+
+
+PAUSED = """
+import sys, time
+from pathlib import Path
+from ipal import Analytic
+from ipal.cli import main
+
+def paused(learner, path, save=Analytic.save):
+    Path("writing").touch()
+    while not Path("go on").exists():
+        time.sleep(0.01)
+    save(learner, path)
+
+Analytic.save = paused
+sys.argv = ["ipal", *sys.argv[1:]]
+main()
+"""
+
+
+@contextmanager
+def about_to_write(*arguments: object) -> Iterator[None]:
+    """The command in another process, which has checked everything and waits before it writes."""
+    process = subprocess.Popen([sys.executable, "-c", PAUSED, *map(str, arguments)], stdout=subprocess.DEVNULL)
+    try:
+        while not Path("writing").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        yield
+        Path("go on").touch()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_two_processes_that_forget_at_once_lose_neither_wish(command: Command, taught: Callable[..., Analytic]) -> None:
+    taught()
+    with about_to_write("forget", "m.safetensors", "--class", 1):
+        complaint(command("forget", "m.safetensors", "--class", 5), "m.safetensors is being worked on", "wait")
+    assert loaded("m.safetensors").labels_ == [0, 2, 3, 4, 5]
+    assert command("forget", "m.safetensors", "--class", 5).code == 0
+    assert loaded("m.safetensors").labels_ == [0, 2, 3, 4]
+
+
+def test_the_model_of_a_run_is_changed_under_the_lock_of_the_run(command: Command, tiny: Dataset) -> None:
+    write("low.npz", view(tiny, those(tiny, 0, 1, 2)))
+    run = command("run", "--dataset", "low.npz", *RUN, "--split", "2,1", "--json").json["run"]
+    with about_to_write("forget", run, "--class", 1):
+        complaint(command("forget", run, "--class", 2), "being worked on by another process")
+        with pytest.raises(StoreError, match="being worked on"), RunFolder(Path(run)).locked():
+            pass
+    assert loaded(Path(run) / "model.safetensors").labels_ == [0, 2]
+
+
+def test_two_merges_into_one_new_file_do_not_replace_each_other(command: Command, pair: Callable[..., None]) -> None:
+    pair()
+    merge = ("merge", "a.safetensors", "b.safetensors", "-o", "c.safetensors")
+    with about_to_write(*merge):
+        complaint(command(*merge), "being worked on by another process")
+    complaint(command(*merge), "exists already")
+
+
+def test_an_unfinished_run_has_no_model_yet(command: Command, taught: Callable[..., Analytic], tiny: Dataset) -> None:
+    taught()
+    write("low.npz", view(tiny, those(tiny, 0, 1, 2)))
+    folder = Path(command("run", "--dataset", "low.npz", *RUN, "--json").json["run"])
+    (folder / "result.json").unlink()
+    complaint(command("forget", "low", "--class", 1), "no model yet", "ipal resume low-analytic")
+    complaint(command("merge", "m.safetensors", folder, "-o", "c"), "no model yet")
