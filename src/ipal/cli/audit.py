@@ -89,7 +89,8 @@ def _show(found: dict[str, Any]) -> None:
         render.say(f"- {remark}")
     if "data" in found:
         _show_search(found["data"])
-        _show_inputs(found["data"]["inputs"])
+        _show_inputs(found["data"]["inputs"], "the nodes learned last")
+        _show_inputs(found["data"]["inputs_of_all"], "the graphs learned from")
         _show_attempts(found["data"])
     else:
         render.say("With --data GRAPH, the model is also searched for nodes of a graph, and rows are reconstructed.")
@@ -126,11 +127,11 @@ def _show_search(data: dict[str, Any]) -> None:
         )
 
 
-def _show_inputs(inputs: dict[str, Any]) -> None:
+def _show_inputs(inputs: dict[str, Any], where: str) -> None:
     if "skipped" in inputs:
-        render.say(f"Which features occur in the nodes learned last was not examined: {inputs['skipped']}.")
+        render.say(f"Which features occur in {where} was not examined: {inputs['skipped']}.")
         return
-    title = f"Which {inputs['occurring']} of {inputs['features']} features occur in the nodes learned last, by"
+    title = f"Which {inputs['occurring']} of {inputs['features']} features occur in {where}, by"
     rows = [(name, "" if auc is None else f"{auc:.3f}") for name, auc in inputs["auc"].items()]
     render.out.print(render.table(("length of a feature's row in", "AUC"), rows, numbers=["AUC"], title=title))
 

@@ -198,10 +198,13 @@ class TrainedLearner(Learner, Generic[Prepared]):
         self._recordings = Recordings()
         self.renew_network()
 
+    def drawn_encoder(self, generator: torch.Generator) -> Encoder:
+        """An encoder with fresh weights."""
+        return ENCODERS.find(self.encoder_config.kind)(self.num_features_, self.encoder_config, generator)
+
     def renew_network(self) -> None:
         """Fresh weights and a fresh optimiser."""
-        encoder = ENCODERS.find(self.encoder_config.kind)(self.num_features_, self.encoder_config, self.generator_)
-        self.network_ = nn.ModuleDict({"encoder": encoder}).eval()
+        self.network_ = nn.ModuleDict({"encoder": self.drawn_encoder(self.generator_)}).eval()
         self.renew_optimizer()
         if self.has_head:
             self.network_["head"] = Head(self.encoder_config.width, self.temperature).eval()

@@ -12,12 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ipal.analysis.audit.inputs import features_revealed, occurring
+from ipal.analysis.audit.inputs import CHANGE, FIRST_LAYER, features_revealed, occurring
 from ipal.analysis.audit.recover import Known, from_matrix, from_mean, from_shared_matrix
 from ipal.analysis.audit.search import Found, stored_rows
 from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph, Nodes
 from ipal.learners import Learner
+from ipal.learners.trained import TrainedLearner
 from ipal.learners.values import Remembered
 from ipal.runs.resolved import Resolved
 
@@ -154,7 +155,7 @@ def _remarks(learner: Learner, kept: Mapping[str, Remembered]) -> list[str]:
     if any(item["kind"] == "encoder" for item in report["items"]):
         remarks.append(
             "Of what trained weights give away, only this is measured, against a graph: whole rows, and which features "
-            "occur in the nodes learned last."
+            "occur in the nodes learned last, or in any of them."
         )
     return remarks
 
@@ -196,6 +197,7 @@ def _against(learner: Learner, kept: Mapping[str, Remembered], evidence: Evidenc
         "nodes": evidence.dataset.graph.num_nodes,
         "as_taught": evidence.is_as_taught,
         "inputs": _inputs(tensors, evidence),
+        "inputs_of_all": _inputs_of_all(learner, evidence),
         "stored_rows": {"raw features": _counted([raw]), "the model's own representation": _counted(by_view)},
         "attempts": attempts,
     }
@@ -207,6 +209,18 @@ def _inputs(tensors: Mapping[str, Tensor], evidence: Evidence) -> dict[str, Any]
         return {"skipped": "it is not known which nodes were learned last"}
     last = evidence.views[-1]
     return features_revealed(tensors, occurring(last.graph.x[last.nodes]))
+
+
+def _inputs_of_all(learner: Learner, evidence: Evidence) -> dict[str, Any]:
+    """What the change of the first layer reveals about the features of all nodes learned, to who knows the seed."""
+    if not evidence.is_as_taught:
+        return {"skipped": "it is not known which nodes were learned"}
+    occurs = np.any([occurring(view.graph.x) for view in evidence.views], axis=0)
+    change = {}
+    if isinstance(learner, TrainedLearner) and FIRST_LAYER in (now := learner.parameters()):
+        drawn = learner.drawn_encoder(torch.Generator(learner.generator_.device).manual_seed(learner.seed))
+        change[CHANGE] = now[FIRST_LAYER] - dict(drawn.named_parameters())[FIRST_LAYER.removeprefix("encoder.")]
+    return features_revealed(change, occurs)
 
 
 def _counted(found: list[Found]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
-"""Which input features (words of a bag of words) occur in the nodes learned last, inferred from the first layer.
+"""Which input features (words of a bag of words) occur in nodes that were learned, inferred from the first layer.
 
-A feature that no node has gives its row of the first layer no gradient, so that its moments stay zero.
+A feature that no node has gives its row of the first layer no gradient, so that its moments stay zero, and its weights
+as they were drawn: who knows the seed can draw them again.
 """
 
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from torch import Tensor
 from ipal.data.graph import Features
 
 FIRST_LAYER = "encoder.weights.0"
+CHANGE = f"{FIRST_LAYER}, less what the seed drew"
 
 
 def occurring(x: Features) -> NDArray[np.bool_]:
@@ -32,7 +34,7 @@ def features_revealed(tensors: Mapping[str, Tensor], occurs: NDArray[np.bool_]) 
     first = {
         name: tensor.detach().cpu().double().norm(dim=1).numpy()
         for name, tensor in tensors.items()
-        if name == FIRST_LAYER or (name.startswith(f"optimizer.{FIRST_LAYER}.") and tensor.dim() == 2)
+        if name in (FIRST_LAYER, CHANGE) or (name.startswith(f"optimizer.{FIRST_LAYER}.") and tensor.dim() == 2)
     }
     if not first:
         return {"skipped": "there is no trained first layer"}
