@@ -5,7 +5,7 @@ A file holds only what differs from the defaults:
     about: Table 1 of the paper on CS-CL
     kind: table1                  # what `ipal report` makes of it: table1, table2, figure6, or study for any rows
     seeds: 5                      # 0 to 4, or a list
-    tuning_seeds: [100, 101]      # grids are searched with these, and grow where the best lies at their edge
+    tuning_seeds: 2               # 100 and 101, or a list: grids are searched with these, and grow at their edges
     plugins: [mine.py]            # files beside it whose methods, datasets, … are used below
     all: {dataset: cs}            # settings of every run; those under a method's name are for its entries alone
     entries:
@@ -164,7 +164,7 @@ def read_experiment(path: Path, takers: tuple[Path, ...] = ()) -> Experiment:
     seeds = _seeds(source, *parts["seeds"]) if "seeds" in parts else like.seeds if like else tuple(range(5))
     tuning = like.tuning_seeds if like else ()
     if "tuning_seeds" in parts:
-        tuning = _seeds(source, *parts["tuning_seeds"], name="tuning_seeds")
+        tuning = _seeds(source, *parts["tuning_seeds"], name="tuning_seeds", first=100)
     if both := set(seeds) & set(tuning):
         line = parts["tuning_seeds" if "tuning_seeds" in parts else "seeds"][0]
         raise source.error(line, f"Seed {min(both)} is reported and tuned by: take other seeds to choose settings by.")
@@ -245,12 +245,12 @@ def _entry(
     )
 
 
-def _seeds(source: "_Source", line: int, node: yaml.Node, name: str = "seeds") -> tuple[int, ...]:
+def _seeds(source: "_Source", line: int, node: yaml.Node, name: str = "seeds", first: int = 0) -> tuple[int, ...]:
     value = source.value(node)
     count = value if type(value) is int else len(value) if isinstance(value, list) else 0
     if count > MOST_SEEDS:
         raise source.error(line, f"'{name}' says {shortened(count)} seeds, at most {MOST_SEEDS} are taken: name fewer.")
-    seeds = value if isinstance(value, list) else range(count)
+    seeds = value if isinstance(value, list) else range(first, first + count)
     if not seeds or not all(type(seed) is int and 0 <= seed < 2**63 for seed in seeds):
         raise source.error(line, f"'{name}' takes how many, from 1 on, or a list as [0, 3]; got {shortened(value)}.")
     return tuple(dict.fromkeys(seeds))
