@@ -73,7 +73,7 @@ def test_sizes_are_those_of_the_graphs_of_tasks(tiny_stream: TaskStream) -> None
 @pytest.mark.parametrize(
     ("protocol", "words"),
     [
-        ({"stream": "time"}, ["'protocol.stream' cannot be 'time'", "'class-incremental' or 'task-incremental'"]),
+        ({"stream": "tide"}, ["'protocol.stream' cannot be 'tide'", "or 'time' or 'domain' or 'returning'"]),
         ({"stream": {"name": "task-incremental", "sigma": 2}}, ["'protocol.stream.sigma'"]),
         ({"stream": 3}, ["'protocol.stream' cannot be 3"]),
         ({"accuracy": "best"}, ["'protocol.accuracy' cannot be 'best'", "'balanced' or 'micro'"]),

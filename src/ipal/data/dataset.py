@@ -23,6 +23,8 @@ class Dataset:
     """What a result on this graph must say about itself; empty where nothing."""
     beyond_task: bool
     """Whether the features of a node were made by looking at nodes of other tasks."""
+    time: NDArray[np.int64] | None = None
+    """When each node came; None where that is not known."""
     known_hash: str = ""
     """As a graph folder says it: computed when the folder was written, and verified at its first use."""
 

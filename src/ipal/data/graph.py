@@ -196,6 +196,14 @@ def whole_labels(y: NDArray[np.generic], n: int) -> NDArray[np.int64]:
     return numbers
 
 
+def checked_times(time: NDArray[np.generic], n: int) -> NDArray[np.int64]:
+    """Times as whole numbers, one per node."""
+    numbers = whole_numbers(time) if time.shape == (n,) else None
+    if numbers is None:
+        raise DataError(f"'time' must be {n} whole numbers, one per node, as years, days or seconds.")
+    return numbers
+
+
 def check_labels(y: NDArray[np.int64]) -> None:
     """Refuse negative labels in a file."""
     if len(y) and y.min() < 0:

@@ -87,10 +87,16 @@ class Resolver:
                 f"The graph '{config.dataset}' is not the one this run was started on: its content has changed."
             )
         stream = self.stream(config, dataset)
+        split = tuple(map(len, stream.classes))
+        if config.split not in (None, split):
+            raise ConfigError(
+                f"The stream '{stream.name}' makes tasks of {'+'.join(map(str, split))} classes, not of "
+                f"{'+'.join(map(str, config.split))}: leave the split out."
+            )
         found = {
             "dataset": dataset.name,
             "dataset_hash": dataset.hash,
-            "split": tuple(map(len, stream.classes)),
+            "split": split,
             "plugins": config.plugins or plugins_of(config),
         }
         config, method = config.model_copy(update=found), METHODS.find(config.method)

@@ -9,7 +9,7 @@ from ipal.data.dataset import Dataset
 from ipal.data.datasets import catalog, folders, structural
 from ipal.data.datasets.readers import RawGraph, read_plain, read_unlabelled
 from ipal.data.datasets.synthetic import parse_size
-from ipal.data.graph import Graph, checked_graph, whole_labels
+from ipal.data.graph import Graph, checked_graph, checked_times, whole_labels
 from ipal.errors import DataError, StoreError
 
 __all__ = ["Dataset", "convert", "load", "load_graph"]
@@ -86,7 +86,10 @@ def _made(name: str, entry: catalog.DatasetEntry) -> RawGraph:
             "with edge_index, y and x."
         )
     x = made.x if issparse(made.x) else np.asarray(made.x)
-    return RawGraph(np.asarray(made.edge_index), np.asarray(made.y), x, "none")
+    time = getattr(made, "time", None)
+    return RawGraph(
+        np.asarray(made.edge_index), np.asarray(made.y), x, "none", None if time is None else np.asarray(time)
+    )
 
 
 def _checked(name: str, raw: RawGraph, entry: catalog.DatasetEntry, undirected: bool) -> Dataset:
@@ -106,4 +109,5 @@ def _checked(name: str, raw: RawGraph, entry: catalog.DatasetEntry, undirected: 
         preprocessing=preprocessing,
         remark=remark,
         beyond_task=beyond_task,
+        time=None if raw.time is None else checked_times(raw.time, num_nodes),
     )

@@ -31,6 +31,8 @@ class RawGraph:
     y: NDArray[Any]
     x: Features | None
     preprocessing: str
+    time: NDArray[Any] | None = None
+    """When each node came, for streams by time."""
 
 
 Reader = Callable[[Path], RawGraph]
@@ -121,12 +123,12 @@ SPARSE = ("x_values", "x_indices", "x_indptr", "x_shape")
 
 
 def read_plain(path: Path) -> RawGraph:
-    """Plain arrays: `edge_index`, `y`, and features as `x` or as `x_indices, x_indptr, x_values, x_shape`."""
-    arrays = read_arrays(path, ["edge_index", "y", "x", *SPARSE])
+    """Plain arrays: `edge_index`, `y`, and features as `x` or as `x_indices, x_indptr, x_values, x_shape`; `time`."""
+    arrays = read_arrays(path, ["edge_index", "y", "x", "time", *SPARSE])
     edges, y = need(arrays, ["edge_index", "y"], path)
     _say_what_is_ignored(path)
     x = _plain_features(arrays, path)
-    return RawGraph(edges, y, x, "features as in the file" if x is not None else "")
+    return RawGraph(edges, y, x, "features as in the file" if x is not None else "", arrays.get("time"))
 
 
 def read_unlabelled(path: Path) -> tuple[NDArray[Any], Features | None]:

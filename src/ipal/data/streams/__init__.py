@@ -4,8 +4,11 @@ from typing import Any
 
 from ipal.data.streams.base import Answers, Exam, Labels, Stream, Task
 from ipal.data.streams.class_incremental import TaskStream
+from ipal.data.streams.domain_incremental import DomainIncremental
+from ipal.data.streams.returning import Returning
 from ipal.data.streams.splits import TEST, TRAIN, VALIDATION, assign_parts, cut_classes, default_split, order_classes
 from ipal.data.streams.task_incremental import TaskIncremental
+from ipal.data.streams.time_incremental import TimeIncremental
 from ipal.system.plugins import Registry
 
 __all__ = [
@@ -31,6 +34,9 @@ def is_stream(thing: Any) -> bool:
 
 
 STREAMS: Registry[type[Stream]] = Registry(
-    "stream", (TaskStream, TaskIncremental), is_stream, lambda kind: kind.Settings()
+    "stream",
+    (TaskStream, TaskIncremental, TimeIncremental, DomainIncremental, Returning),
+    is_stream,
+    lambda kind: kind.Settings(),
 )
 """All streams by name. A new one is a file and its class in this tuple."""

@@ -2,7 +2,7 @@
 
 import hashlib
 import weakref
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from ipal.data.dataset import Dataset
 from ipal.data.graph import Graph, Nodes
 from ipal.data.streams.base import Answers, Exam, Stream, Task
 from ipal.data.streams.splits import TEST, TRAIN, VALIDATION, assign_parts, cut_classes, default_split, order_classes
+from ipal.errors import DataError
 from ipal.system.memory_budget import Budget
 
 
@@ -23,6 +24,7 @@ class TaskStream(Stream):
     """
 
     name = "class-incremental"
+    needs_time: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -31,21 +33,38 @@ class TaskStream(Stream):
         split: tuple[int, ...] | None,
         protocol: ProtocolConfig,
         seed: int,
+        time: NDArray[np.int64] | None = None,
     ) -> None:
         self.protocol = protocol
+        self.settings = self.Settings.model_validate(protocol.stream.settings)
+        self.time = time
         self.graph = graph
         self.y = y
         self.part, self.dropped = assign_parts(y, protocol, seed)
         order = order_classes(y[self.part >= 0], protocol, seed)
-        self.classes = cut_classes(order, default_split(len(order)) if split is None else split)
-        self.task_of = np.full(len(y), -1, dtype=np.int64)
-        for index, classes in enumerate(self.classes):
-            self.task_of[np.isin(y, classes)] = index
+        self.task_of = np.where(self.part >= 0, self.tasks_of_nodes(order, split, seed), -1)
+        arrived = [self.task_of[self.part == TRAIN] == index for index in range(int(self.task_of.max()) + 1)]
+        labels = y[self.part == TRAIN]
+        self.classes = [[label for label in order if (labels[mine] == label).any()] for mine in arrived]
         self._graphs: dict[tuple[int, bool, bool], tuple[Graph, Nodes]] = {}
+
+    def tasks_of_nodes(self, order: list[int], split: tuple[int, ...] | None, seed: int) -> NDArray[np.int64]:
+        """The task of every node; here that of its class. `order` are the classes as they are to be learned."""
+        groups = cut_classes(order, default_split(len(order)) if split is None else split)
+        task_of = np.full(len(self.y), -1, dtype=np.int64)
+        for index, classes in enumerate(groups):
+            task_of[np.isin(self.y, classes)] = index
+        return task_of
 
     @classmethod
     def of(cls, dataset: Dataset, config: RunConfig) -> Self:
-        return cls(dataset.graph, dataset.y, config.split or dataset.split, config.protocol, config.seed)
+        if cls.needs_time and dataset.time is None:
+            raise DataError(
+                f"The stream '{cls.name}' needs the time of every node, which '{dataset.name}' does not have: add an "
+                "array 'time' of whole numbers to its .npz file."
+            )
+        split = config.split or dataset.split
+        return cls(dataset.graph, dataset.y, split, config.protocol, config.seed, dataset.time)
 
     @property
     def split_hash(self) -> str:

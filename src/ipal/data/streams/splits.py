@@ -42,6 +42,16 @@ def cut_classes(order: list[int], split: tuple[int, ...]) -> list[list[int]]:
     return [order[end - size : end] for size, end in zip(split, ends, strict=True)]
 
 
+def cut_evenly(groups: NDArray[np.integer], value: NDArray[np.integer], parts: int) -> NDArray[np.int64]:
+    """The members of every group in order of a value, cut into so many parts of about the same size."""
+    part = np.zeros(len(groups), dtype=np.int64)
+    for group in np.unique(groups):
+        mine = np.flatnonzero(groups == group)
+        order = mine[np.argsort(value[mine], kind="stable")]
+        part[order] = np.arange(len(mine)) * parts // len(mine)
+    return part
+
+
 def assign_parts(y: NDArray[np.int64], protocol: ProtocolConfig, seed: int) -> tuple[NDArray[np.int8], list[int]]:
     """Train, validation or test for every node, class by class and seeded; -1 for nodes of dropped classes."""
     test_share = 1 - protocol.train_share - protocol.validation_share

@@ -1,0 +1,163 @@
+"""Streams by time, by domain and with returning classes: which node comes when, and what is tested."""
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipal.config import ProtocolConfig, run_config
+from ipal.data.datasets import Dataset
+from ipal.data.streams import STREAMS, TEST, TRAIN, Stream, TaskStream
+from ipal.errors import ConfigError, DataError, IpalError
+from ipal.evaluation.evaluate import evaluate
+from ipal.learners import METHODS
+from ipal.runs.resolved import Resolver
+from tests.support import Command, complaint
+
+FURTHER = ("time", "domain", "returning")
+
+
+@pytest.fixture
+def timed(tiny: Dataset) -> Dataset:
+    return replace(tiny, time=np.random.default_rng(0).integers(2000, 2050, len(tiny.y)))
+
+
+def made(dataset: Dataset, stream: Any, seed: int = 0, **protocol: Any) -> Any:
+    config = run_config({"dataset": dataset.name, "seed": seed, "protocol": {"stream": stream, **protocol}})
+    return Resolver().resolve(config, dataset).stream
+
+
+def arrivals(stream: Stream) -> np.ndarray:
+    """How often each node is a training node of a task."""
+    tasks = (stream.task(index) for index in range(len(stream)))
+    return np.concatenate([task.origin[task.nodes] for task in tasks])  # type: ignore[index]
+
+
+@pytest.mark.parametrize("train_graph", ["isolated", "seen"])
+@pytest.mark.parametrize("name", FURTHER)
+def test_every_training_node_arrives_once_with_its_own_label(timed: Dataset, name: str, train_graph: str) -> None:
+    stream = made(timed, name, train_graph=train_graph)
+    assert sorted(arrivals(stream)) == np.flatnonzero(stream.part == TRAIN).tolist()
+    for index in range(len(stream)):
+        task = stream.task(index)
+        np.testing.assert_array_equal(timed.y[task.origin[task.nodes]], task.labels)
+        assert sorted(set(task.labels.tolist())) == sorted(stream.classes[index])
+
+
+@pytest.mark.parametrize("test_graph", ["isolated", "seen"])
+@pytest.mark.parametrize("name", FURTHER)
+def test_every_test_node_is_tested_in_the_end(timed: Dataset, name: str, test_graph: str) -> None:
+    stream = made(timed, name, test_graph=test_graph)
+    exams = stream.exams(len(stream) - 1)
+    assert len(exams) == len(stream)
+    counts = sum(len(np.unique(exam.test.nodes)) for exam in exams)
+    assert counts >= (stream.part == TEST).sum()
+    for exam in exams:
+        assert exam.classes is None
+        assert len(exam.test.nodes) > 0
+
+
+def test_periods_follow_each_other_and_have_about_as_many_nodes(timed: Dataset) -> None:
+    stream = made(timed, {"name": "time", "periods": 4})
+    assert timed.time is not None
+    times = [timed.time[stream.task_of == index] for index in range(4)]
+    assert all(one.max() < other.min() for one, other in pairwise(times))
+    assert all(abs(len(one) - 60) < 20 for one in times)
+
+
+def test_few_times_make_few_periods(tiny: Dataset) -> None:
+    dataset = replace(tiny, time=np.arange(240) % 3)
+    assert len(made(dataset, {"name": "time", "periods": 3})) == 3
+    with pytest.raises(DataError, match=r"3 different ones.*set a smaller protocol\.stream\.periods"):
+        made(dataset, {"name": "time", "periods": 4})
+
+
+def test_without_times_there_is_no_stream_by_time(command: Command) -> None:
+    words = ("needs the time of every node", "add an array 'time'")
+    complaint(command("run", "--dataset", "digits", "--set", "protocol.stream=time"), *words)
+
+
+def test_a_file_brings_times(tiny: Dataset, tmp_path, command: Command) -> None:
+    graph, years = tiny.graph, np.arange(240) // 60 + 2020
+    np.savez(tmp_path / "g.npz", x=graph.x, edge_index=graph.edges, y=tiny.y, time=years)
+    stream = ("--set", "protocol.stream={name: time, periods: 4}")
+    run = command("run", "--dataset", "g.npz", "--method", "ncm", *stream, "--json").json
+    assert run["protocol"]["stream"] == {"name": "time", "periods": 4}
+    assert len(run["accuracy_matrix"]) == 4
+    np.savez(tmp_path / "g.npz", x=graph.x, edge_index=graph.edges, y=tiny.y, time=years + 0.5)
+    complaint(command("run", "--dataset", "g.npz", *stream), "'time' must be 240 whole numbers")
+
+
+def test_domains_have_every_class_and_rising_degrees(tiny: Dataset) -> None:
+    stream = made(tiny, {"name": "domain", "parts": 3})
+    assert stream.classes == [[0, 1, 2, 3, 4, 5]] * 3
+    degree = np.diff(tiny.graph.indptr)
+    for label in range(6):
+        means = [degree[(stream.task_of == index) & (tiny.y == label)].mean() for index in range(3)]
+        assert means == sorted(means)
+
+
+def test_returning_classes_by_hand(tiny: Dataset) -> None:
+    """Six classes over four tasks begin at 0, 0, 1, 2, 2, 3; those of tasks 0 and 1 return two tasks later."""
+    stream = made(tiny, {"name": "returning", "parts": 4, "times": 2})
+    assert stream.classes == [[0, 1], [2], [0, 1, 3, 4], [2, 5]]
+    for exam in stream.exams(2):
+        assert exam.graph is not None
+    first, second, third = (set(exam.test.labels.tolist()) for exam in stream.exams(2))
+    assert (first, second, third) == ({0, 1}, {2}, {0, 1, 3, 4})
+    # After its return a class is tested on the nodes of both visits.
+    ones = [int((stream.exams(index)[0].test.labels == 0).sum()) for index in (0, 2)]
+    assert ones[1] > ones[0]
+    assert ones[1] == ((tiny.y == 0) & (stream.part == TEST)).sum()
+
+
+@pytest.mark.parametrize("test_graph", ["isolated", "seen"])
+def test_only_the_seen_graph_has_edges_between_visits(tiny: Dataset, test_graph: str) -> None:
+    stream = made(tiny, "returning", test_graph=test_graph)
+    graph = stream.exams(3)[0].graph
+    crossing = stream.task_of[graph.edges[0]] != stream.task_of[graph.edges[1]]
+    assert crossing.any() == (test_graph == "seen")
+
+
+@pytest.mark.parametrize("name", FURTHER)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_learns_every_stream(timed: Dataset, method: str, name: str) -> None:
+    settings = {"dataset": timed.name, "method": method, "protocol": {"stream": name}, "train": {"epochs": 1}}
+    run = Resolver().resolve(run_config(settings), timed)
+    learner = run.learner()
+    for index in range(len(run.stream)):
+        for _ in learner.learn(run.stream.task(index)):
+            pass
+        row = evaluate(learner, run.stream.exams(index), "balanced").row
+        assert len(row.test) == index + 1
+    assert sorted(learner.classes_.tolist()) == list(range(6))
+
+
+def test_a_split_that_the_stream_does_not_make_is_refused(tiny: Dataset) -> None:
+    config = run_config({"dataset": tiny.name, "protocol": {"stream": "domain"}, "split": [2, 2, 2]})
+    with pytest.raises(ConfigError, match=r"makes tasks of 6\+6\+6 classes, not of 2\+2\+2: leave the split out"):
+        Resolver().resolve(config, tiny)
+    resolved = Resolver().resolve(config.model_copy(update={"split": None}), tiny)
+    assert Resolver().resolve(resolved.config, tiny).config == resolved.config
+
+
+@pytest.mark.parametrize(
+    ("stream", "words"),
+    [
+        ({"name": "time", "periods": 1}, "protocol.stream.periods"),
+        ({"name": "domain", "parts": 0}, "protocol.stream.parts"),
+        ({"name": "domain", "by": "colour"}, "protocol.stream.by"),
+        ({"name": "returning", "times": 0}, "protocol.stream.times"),
+    ],
+    ids=str,
+)
+def test_settings_of_streams_are_checked(timed: Dataset, stream: dict[str, Any], words: str) -> None:
+    with pytest.raises(IpalError, match=words):
+        made(timed, stream)
+
+
+def test_all_streams_are_known() -> None:
+    assert list(STREAMS) == ["class-incremental", "task-incremental", *FURTHER]
+    assert ProtocolConfig().stream.name == TaskStream.name
