@@ -1,5 +1,7 @@
 """A search with seeds of its own: grids that grow, and the chosen settings with the seeds that are reported."""
 
+from typing import Any
+
 import pytest
 
 from ipal.bench.search import MOST_EXTENSIONS, beyond
@@ -65,6 +67,23 @@ def test_settings_are_chosen_by_tuning_seeds_and_reported_with_others(tmp_path) 
     assert len(entry.runs) == 2
     assert not set(entry.runs) & {run for point in entry.tried for run in point.runs}
     assert len(suite.benches[0].summary(row)["runs"]) == 2
+
+
+def test_what_settings_were_chosen_by_is_never_shown_as_a_result(tmp_path) -> None:
+    """Two rows: when the first is done, the manifest is written, and the second has been tuned but not run."""
+    other = "\nother: {method: ewc, ewc.strength: 5}"
+    path = write(tmp_path, "ewc: {grid: {ewc.strength: [1, 10]}}" + other, HEAD)
+    suite, shown = plan(path, tune=True), list[set[str]]()
+    known = manifest_path(tmp_path / "runs", "x")
+
+    class Watching(Silent):
+        def settled(self, bench: Any, row: Any) -> None:
+            shown.append({run for entry in read_manifest(known).entries for run in entry.runs})
+
+    execute(suite, 1, Watching(), Scoring(10))
+    tuned = {run for _, row in suite.rows for point in row.points for run in point.runs if row.is_searched}
+    assert len(shown) == 2
+    assert not any(runs & tuned for runs in shown)
 
 
 @pytest.mark.parametrize(("best", "last"), [(1000, 1000), (1e9, 100 * 10.0**MOST_EXTENSIONS), (0.01, 0.01)])

@@ -41,11 +41,14 @@ class Search:
     def __post_init__(self) -> None:
         self.points = [self.make(point, self.seeds) for point in self.asked]
 
+    @property
+    def has_own_seeds(self) -> bool:
+        """Whether the runs by which a point is chosen are other ones than those that are reported."""
+        return bool(self.names) and self.seeds != self.reported_seeds
+
     def goes_on(self, chosen: GridPoint | None) -> bool:
         """Whether more runs are planned, now that a point is chosen: beyond the edge of the grid, or to be reported."""
-        if chosen is None or not self.names or self.reported is not None:
-            return False
-        if self.seeds == self.reported_seeds:
+        if chosen is None or not self.has_own_seeds or self.reported is not None:
             return False
         best = self.asked[self.points.index(chosen)]
         further = self._beyond(best) if self.extensions < MOST_EXTENSIONS else []

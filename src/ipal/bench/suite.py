@@ -320,6 +320,8 @@ def _record(entry: ExperimentEntry, row: BenchRow | None, before: manifest.Manif
         return record
     # A row that is given shows its point from the start: it can be reported as far as it is done.
     point = row.chosen if row.is_searched else row.points[0]
+    if row.search.has_own_seeds and point is not row.search.reported:
+        point = None  # the runs it was chosen by are no result
     tried: tuple[GridPoint, ...] = ()
     if row.is_searched and (row.chosen or row.failures):
         tried = tuple(row.points)
