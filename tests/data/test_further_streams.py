@@ -143,6 +143,12 @@ def test_a_split_that_the_stream_does_not_make_is_refused(tiny: Dataset) -> None
     assert Resolver().resolve(resolved.config, tiny).config == resolved.config
 
 
+@pytest.mark.parametrize("name", ["domain", "returning"])
+def test_a_task_without_training_or_test_nodes_is_refused(tiny: Dataset, name: str) -> None:
+    with pytest.raises(DataError, match=r"Task \d+ of \d+ has no (training|validation|test) node: make fewer tasks"):
+        made(tiny, {"name": name, "parts": 60})
+
+
 @pytest.mark.parametrize(
     ("stream", "words"),
     [

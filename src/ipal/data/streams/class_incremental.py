@@ -43,9 +43,13 @@ class TaskStream(Stream):
         self.part, self.dropped = assign_parts(y, protocol, seed)
         order = order_classes(y[self.part >= 0], protocol, seed)
         self.task_of = np.where(self.part >= 0, self.tasks_of_nodes(order, split, seed), -1)
-        arrived = [self.task_of[self.part == TRAIN] == index for index in range(int(self.task_of.max()) + 1)]
-        labels = y[self.part == TRAIN]
-        self.classes = [[label for label in order if (labels[mine] == label).any()] for mine in arrived]
+        number = int(self.task_of.max()) + 1
+        for part, what in ((TRAIN, "training"), (VALIDATION, "validation"), (TEST, "test")):
+            count = np.bincount(self.task_of[self.part == part], minlength=number)
+            if not count.all():
+                raise DataError(f"Task {count.argmin() + 1} of {number} has no {what} node: make fewer tasks.")
+        arrived = [(self.task_of == index) & (self.part == TRAIN) for index in range(number)]
+        self.classes = [[label for label in order if (y[mine] == label).any()] for mine in arrived]
         self._graphs: dict[tuple[int, bool, bool], tuple[Graph, Nodes]] = {}
 
     def tasks_of_nodes(self, order: list[int], split: tuple[int, ...] | None, seed: int) -> NDArray[np.int64]:
