@@ -258,7 +258,7 @@ def test_moments_tell_the_words_of_the_last_task_and_a_saved_model_has_none(tiny
 
 
 @pytest.mark.parametrize(("epochs", "auc"), [(5, 1.0), (0, 0.5)])
-def test_weights_tell_who_knows_the_seed_which_words_were_learned(tiny: Dataset, epochs: int, auc: float):
+def test_with_the_seed_weights_reveal_which_words_were_learned(tiny: Dataset, epochs: int, auc: float):
     """Of 60 words 40 occur; the weights of the others are as they were drawn."""
     random = np.random.default_rng(0)
     x = random.random((240, 60)) < 0.3
@@ -269,7 +269,7 @@ def test_weights_tell_who_knows_the_seed_which_words_were_learned(tiny: Dataset,
     evidence = Evidence(dataset, (View(dataset.graph, nodes, tiny.y, np.ones(240, dtype=bool)),))
     found = audit(learner, evidence)["data"]["inputs_of_all"]
     assert (found["features"], found["occurring"]) == (60, 40)
-    assert found["auc"] == {"encoder.weights.0, less what the seed drew": auc}
+    assert found["auc"] == {"encoder.weights.0 minus its initial values": auc}
     assert "not known which" in audit(learner, whole(dataset))["data"]["inputs_of_all"]["skipped"]
     nothing = audit(fitted(METHODS["ncm"], dataset), evidence)["data"]["inputs_of_all"]
     assert "no trained first layer" in nothing["skipped"]

@@ -1,8 +1,14 @@
-"""The edges that every form of the sound graph is read as, and a sparse tensor as torch_sparse's."""
+"""What every form of the sound graph is read as, also after conversion; a sparse tensor as torch_sparse's."""
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
+from ipal.data.graph import Graph
+from ipal.errors import DataError
 from ipal.learners.from_pyg import graph_of
 from tests.bad_input.support import X, some_data
 
@@ -11,6 +17,19 @@ N = len(X)
 
 def expected() -> np.ndarray:
     return graph_of(some_data()).edges
+
+
+def converted(part: str, value: Any, line: str, convert: Callable[[Any], Any] | None) -> Graph | None:
+    """The graph of some data whose part was refused with this line and then converted; None where nothing converts."""
+    data = some_data()
+    data[part] = value
+    with pytest.raises(DataError) as refusal:
+        graph_of(data)
+    assert line in str(refusal.value)
+    if convert is None:
+        return None
+    data[part] = convert(value)
+    return graph_of(data)
 
 
 class SparseTensor:

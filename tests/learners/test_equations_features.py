@@ -14,7 +14,8 @@ from ipal.learners.efc import drifted_means, feature_consolidation, feature_matr
 from ipal.learners.polo import corrected_prototypes, density_prototype, pseudo_features
 from ipal.learners.slda import discriminant
 from ipal.learners.training_free import propagated
-from tests.learners.equations_support import HERE, close, graph, normal
+from tests.learners.equations_support import HERE, close, graph
+from tests.numbers import normal
 
 # ------------------------------------------------------------------ POLO: prototypes, correction, augmentation
 

@@ -25,8 +25,9 @@ from ipal.learners.trained import balanced_cross_entropy
 from ipal.learners.twp import attention_length, gradient_length
 from ipal.nn.encoders import GCN
 from ipal.nn.head import Head
-from tests.learners.equations_support import HERE, close, graph, normal, quick
+from tests.learners.equations_support import HERE, close, graph
 from tests.nn.support import double_operators
+from tests.numbers import normal, quick
 
 LN3 = math.log(3)
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from ipal.learners.ergnn import replay_weights, strangers_nearby
 from ipal.learners.gem import dual_solution, projected_gradient
-from tests.learners.equations_support import close, quick
+from tests.learners.equations_support import close
+from tests.numbers import quick
 
 # ------------------------------------------------------------------ GEM: the nearest gradient that harms nobody
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.autograd import gradcheck
@@ -17,17 +17,9 @@ from ipal.config import EncoderConfig, TrainConfig
 from ipal.data.streams import TaskStream
 from ipal.learners.ipal import IPAL
 from ipal.nn import losses
+from tests.numbers import normal, quick
 
 HERE = Runtime.of()
-
-# Every loss here is called many times on tiny tensors: a deadline would measure the machine, not the code.
-quick = settings(deadline=None, max_examples=50)
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    """Reproducible float64 numbers that want a gradient."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, dtype=torch.float64, generator=generator).requires_grad_()
 
 
 def close(got: Tensor, expected: object) -> None:

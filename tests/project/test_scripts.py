@@ -1,5 +1,7 @@
 """Every script of the repository can be imported, and the study behind the encoder's numbers runs."""
 
+import importlib
+import json
 import runpy
 from pathlib import Path
 from typing import Any
@@ -51,3 +53,23 @@ def test_the_study_of_second_passes_has_a_row_for_every_test_graph(monkeypatch: 
     assert cells[:2] == [graph, "ncm"]
     assert len(cells) == 12
     assert cells[-1].endswith(" of 2")
+
+
+def test_the_search_of_joint_keeps_the_best_setting_and_what_was_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(PROJECT / "scripts")
+    script = importlib.import_module("joint_search")
+    monkeypatch.setattr(script, "SPACE", {"train.epochs": (1, 20), "protocol.train_graph": ("isolated", "seen")})
+    dataset = "synthetic:nodes=120,classes=4,features=16,signal=3,seed=1"
+    output = tmp_path / "joint.jsonl"
+    monkeypatch.setattr("sys.argv", ["joint_search.py", "--datasets", dataset, "--seeds", "1", "-o", str(output)])
+    script.main()
+    said, lines = capsys.readouterr().out, output.read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    for graph in ("isolated", "seen"):
+        best = max(record["validation"][graph] for record in records)
+        assert f"{graph} test graph: validation AP {best:.2f}" in said
+    script.main()  # nothing is trained again
+    assert capsys.readouterr().out == said
+    assert output.read_text().splitlines() == lines

@@ -212,7 +212,7 @@ def _inputs(tensors: Mapping[str, Tensor], evidence: Evidence) -> dict[str, Any]
 
 
 def _inputs_of_all(learner: Learner, evidence: Evidence) -> dict[str, Any]:
-    """What the change of the first layer reveals about the features of all nodes learned, to who knows the seed."""
+    """What the change of the first layer reveals about the features of all nodes learned, if the seed is known."""
     if not evidence.is_as_taught:
         return {"skipped": "it is not known which nodes were learned"}
     occurs = np.any([occurring(view.graph.x) for view in evidence.views], axis=0)

@@ -1,7 +1,7 @@
 """Which input features (words of a bag of words) occur in nodes that were learned, inferred from the first layer.
 
-A feature that no node has gives its row of the first layer no gradient, so that its moments stay zero, and its weights
-as they were drawn: who knows the seed can draw them again.
+A feature that no node has gives its row of the first layer no gradient, so that its moments stay zero and its weights
+keep their initial values, which anyone who knows the seed can draw again.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from torch import Tensor
 from ipal.data.graph import Features
 
 FIRST_LAYER = "encoder.weights.0"
-CHANGE = f"{FIRST_LAYER}, less what the seed drew"
+CHANGE = f"{FIRST_LAYER} minus its initial values"
 
 
 def occurring(x: Features) -> NDArray[np.bool_]:

@@ -2,7 +2,7 @@
 
 import hashlib
 import weakref
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,6 @@ class TaskStream(Stream):
     """
 
     name = "class-incremental"
-    needs_time: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -62,11 +61,6 @@ class TaskStream(Stream):
 
     @classmethod
     def of(cls, dataset: Dataset, config: RunConfig) -> Self:
-        if cls.needs_time and dataset.time is None:
-            raise DataError(
-                f"The stream '{cls.name}' needs the time of every node, which '{dataset.name}' does not have: add an "
-                "array 'time' of whole numbers to its .npz file."
-            )
         split = config.split or dataset.split
         return cls(dataset.graph, dataset.y, split, config.protocol, config.seed, dataset.time)
 

@@ -1,7 +1,5 @@
 """Domain-incremental: every task has nodes of all classes, from another part of the graph."""
 
-from typing import Literal
-
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
@@ -16,8 +14,6 @@ class DomainIncremental(TaskStream):
     name = "domain"
 
     class Settings(TaskStream.Settings):
-        by: Literal["degree"] = "degree"
-        """What makes a domain: nodes of about the same degree within their class."""
         parts: int = Field(3, ge=2, le=1000)
         """Number of domains."""
 

@@ -1,9 +1,13 @@
 """Time-incremental: nodes in the order of their time; classes come, stay and return."""
 
+from typing import Self
+
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from ipal.config import RunConfig
+from ipal.data.dataset import Dataset
 from ipal.data.streams.class_incremental import TaskStream
 from ipal.errors import DataError
 
@@ -12,13 +16,21 @@ class TimeIncremental(TaskStream):
     """Periods of about as many nodes each; nodes of one time are in one period."""
 
     name = "time"
-    needs_time = True
 
     class Settings(TaskStream.Settings):
         periods: int = Field(5, ge=2, le=1000)
         """Number of periods."""
 
     settings: Settings
+
+    @classmethod
+    def of(cls, dataset: Dataset, config: RunConfig) -> Self:
+        if dataset.time is None:
+            raise DataError(
+                f"The stream '{cls.name}' needs the time of every node, which '{dataset.name}' does not have: add an "
+                "array 'time' of whole numbers to its .npz file."
+            )
+        return super().of(dataset, config)
 
     def tasks_of_nodes(self, order: list[int], split: tuple[int, ...] | None, seed: int) -> NDArray[np.int64]:
         assert self.time is not None, "checked where it is made"
