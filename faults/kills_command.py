@@ -157,8 +157,9 @@ def _run(method: str) -> list[str]:
 
 
 def _without_paths(said: str) -> str:
-    """Folders have other names every time."""
-    return "\n".join(line for line in said.splitlines() if "/" not in line)
+    """Folders have other names every time, and tables other widths with them."""
+    lines = (line for line in said.splitlines() if "/" not in line)
+    return "\n".join(" ".join(line.replace("━", " ").replace("─", " ").split()) for line in lines)
 
 
 PART = Part("kills-command", count=200, slice=1, seconds=400, prepare=prepare, attempt=attempt)

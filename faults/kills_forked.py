@@ -27,6 +27,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "joint, shuffled": {"method": "joint", "protocol": {"class_order": "shuffled", "visibility": "inductive"}},
     "pr, moments reset": {"method": "pr", "train": {**SMALL["train"], "moments": "reset"}},
     "analytic, seen graphs": {"method": "analytic", "protocol": {"train_graph": "seen"}},
+    "er-gnn, domains": {"method": "er-gnn", "protocol": {"stream": "domain"}},
+    "pcl, returning classes": {"method": "pcl", "protocol": {"stream": "returning"}},
+    "ipal, online": {"method": "ipal", "protocol": {"stream": {"name": "online", "batch": 8}}},
+    "analytic, online": {"method": "analytic", "protocol": {"stream": {"name": "online", "batch": 8}}},
+    "ncm, blurry": {"method": "ncm", "protocol": {"stream": {"name": "blurry", "batch": 8, "sigma": 2}}},
+    "ewc, blurry": {"method": "ewc", "protocol": {"stream": {"name": "blurry", "batch": 8, "sigma": 2}}},
 }
 MOST_KILLS = 3
 

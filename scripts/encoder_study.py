@@ -41,12 +41,13 @@ from ipal.data.graph import Graph
 from ipal.data.streams import Exam, Task, TaskStream
 from ipal.evaluation.evaluate import evaluate
 from ipal.evaluation.metrics import Scores, average_forgetting, average_performance
-from ipal.learners.analytic.class_sums import SUMS, mirrored
+from ipal.learners.analytic.class_sums import SUMS
 from ipal.learners.analytic.feature_map import FeatureMap
 from ipal.learners.analytic.learner import Analytic
+from ipal.learners.analytic.lower_half import mirrored
 from ipal.learners.analytic.ridge import factorise, left_out_residual, leverage, ridge_weights
 from ipal.learners.analytic.rows import Rows
-from ipal.learners.analytic.selection import RIDGES, LeftOut, choose_ridge
+from ipal.learners.analytic.selection import RIDGES, LeftOut, choose_ridge, left_out_rows
 from ipal.learners.ipal import IPAL
 from ipal.learners.values import Look
 from ipal.nn.losses import unit
@@ -140,7 +141,10 @@ class Adapted(Played):
             rows = Rows(with_one(self.now, each), self.now.rows(each.labels), Tensor.double)
             self.sums = self.sums.grown(len(names)).exchanged(None, rows, names)
         gram, cross = self.sums.balanced()
-        ridge, _ = choose_ridge(gram, cross, LeftOut.of(rows, self.sums.count, self.generator))
+        some = left_out_rows(rows, self.sums.count, self.generator)
+        labels = rows.labels[some]
+        judges = LeftOut(rows.expand(rows.taken(some)), labels, self.sums.count.double().reciprocal()[labels])
+        ridge, _ = choose_ridge(gram, cross, judges)
         self.weights = ridge_weights(factorise(gram, ridge), cross)
 
     def look(self, graph: Graph) -> Look:

@@ -211,7 +211,8 @@ def _resolve_ipal(arguments: list[str], place: str) -> None:
         for path in given["files"]:
             _read_once(PROJECT / path)
     if given.get("dataset") and not str(given["dataset"]).endswith((".npz", ".graph")):
-        assert catalog.made_in_memory(given["dataset"]) or catalog.find(given["dataset"], Path("nowhere")), place
+        for one in catalog.names_in(given["dataset"], Path("nowhere")):
+            assert catalog.made_in_memory(one) or catalog.find(one, Path("nowhere")), place
     if "settings" in given:
         names = RunConfig.model_fields.keys() & given.keys() - {"settings", "split", "seed", "protocol", "plugins"}
         config = wanted_run(settings=list(given["settings"] or []), **{one: given[one] for one in names})

@@ -122,13 +122,16 @@ class StreamConfig(Section):
 
     model_config = ConfigDict(extra="allow")
 
-    name: str = "class-incremental"
+    name: str = "class"
     """Name of the stream."""
 
     @model_validator(mode="before")
     @classmethod
     def _named(cls, given: Any) -> Any:
-        return {"name": given} if isinstance(given, str) else given
+        tree = {"name": given} if isinstance(given, str) else given
+        early = {"class-incremental": "class", "task-incremental": "task"}  # names of early versions
+        known = isinstance(tree, dict) and isinstance(tree.get("name"), str)
+        return {**tree, "name": early.get(tree["name"], tree["name"])} if known else tree
 
     @model_serializer(mode="wrap")
     def _serialised(self, plain: SerializerFunctionWrapHandler, info: SerializationInfo) -> Any:
@@ -149,21 +152,14 @@ class Sampling(Section):
     """Most neighbours sampled per node, one number per layer, from the training nodes outwards; or all."""
 
 
-def batch_in_words(batch: Any) -> str:
-    """The protocol's field `batch`, as a result holds it."""
-    if batch == "full":
-        return "full batch"
-    return f"batches of {batch['nodes']} (fan-outs {', '.join(map(str, batch['fanouts']))})"
-
-
 class ProtocolConfig(Section):
     """How a graph becomes tasks, and how predictions are scored."""
 
-    added = MappingProxyType({"stream": StreamConfig()})
+    added = MappingProxyType({"stream": StreamConfig(), "parts": "drawn"})
 
     stream: StreamConfig = StreamConfig()
-    """class-incremental, task-incremental (the task is known at test time), or another stream's name; one with settings
-    of its own as {name: NAME, setting: value}."""
+    """What arrives one after the other: class, task (known at test time), time, domain, graphs, returning, online,
+    blurry; one with settings of its own as {name: NAME, setting: value}."""
     train_graph: Literal["isolated", "seen"] = "isolated"
     """isolated: the current task's nodes only. seen: all nodes seen so far pass messages (not exemplar-free)."""
     test_graph: Literal["isolated", "seen"] = "isolated"
@@ -180,6 +176,8 @@ class ProtocolConfig(Section):
     """What to do with a class that cannot give every part of the split at least one node."""
     edges: Literal["undirected", "directed"] = "undirected"
     """undirected: every edge is added in both directions. directed: as in the file."""
+    parts: Literal["drawn", "given"] = "drawn"
+    """drawn: training, validation and test nodes are drawn by the run's seed. given: they are as the dataset says."""
     train_share: float = Field(0.6, gt=0, lt=1)
     """Share of each class's nodes that are labelled for training."""
     validation_share: float = Field(0.2, gt=0, lt=1)
@@ -252,7 +250,7 @@ class RunConfig(Section):
     added = MappingProxyType({"plugins": {}})
 
     dataset: str = Field(max_length=4096)
-    """Name of a graph, or the path of an .npz file."""
+    """Name of a graph, or the path of an .npz file; several graphs with commas."""
     dataset_hash: str | None = None
     """SHA-256 of the graph's content; filled in when the graph is read."""
     split: Annotated[tuple[Count, ...], Field(max_length=MOST_TASKS)] | None = None

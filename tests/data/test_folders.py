@@ -184,7 +184,7 @@ def aged(folder: Path) -> Path:
 def count_hashes(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """A list that grows whenever a folder's content is read through."""
     read: list[Any] = []
-    monkeypatch.setattr(folders, "content_hash", lambda graph, y: read.append(graph) or content_hash(graph, y))
+    monkeypatch.setattr(folders, "content_hash", lambda graph, *more: read.append(graph) or content_hash(graph, *more))
     return read
 
 
@@ -299,7 +299,7 @@ def test_a_mapped_graph_is_not_held_in_memory_by_its_verification(
 ) -> None:
     mapped = []
     monkeypatch.setattr(
-        folders, "content_hash", lambda graph, y: mapped.append(weakref.ref(graph)) or content_hash(graph, y)
+        folders, "content_hash", lambda graph, *more: mapped.append(weakref.ref(graph)) or content_hash(graph, *more)
     )
     dataset = load(str(folder))
     assert mapped[0]() is None

@@ -73,7 +73,10 @@ def test_sizes_are_those_of_the_graphs_of_tasks(tiny_stream: TaskStream) -> None
 @pytest.mark.parametrize(
     ("protocol", "words"),
     [
-        ({"stream": "tide"}, ["'protocol.stream' cannot be 'tide'", "or 'time' or 'domain' or 'returning'"]),
+        (
+            {"stream": "tide"},
+            ["'protocol.stream' cannot be 'tide'", "or 'time' or 'domain' or 'graphs' or 'returning'"],
+        ),
         ({"stream": {"name": "task-incremental", "sigma": 2}}, ["'protocol.stream.sigma'"]),
         ({"stream": 3}, ["'protocol.stream' cannot be 3"]),
         ({"accuracy": "best"}, ["'protocol.accuracy' cannot be 'best'", "'balanced' or 'micro'"]),

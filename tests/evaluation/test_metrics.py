@@ -70,6 +70,32 @@ def test_forward_transfer_by_hand() -> None:
     assert metrics.forward_transfer(Scores(MATRIX, before=[None, None, None])) is None
 
 
+def test_next_accuracy_by_hand() -> None:
+    before = [None, Before(40.0, 25.0), None, Before(10.0, 20.0)]
+    assert metrics.next_accuracy(Scores(MATRIX, before=before)) == 25.0
+    assert metrics.next_accuracy(Scores(MATRIX)) is None
+
+
+def test_forgetting_from_best_by_hand() -> None:
+    # The first task ends 20 below its best, which it had in the middle; the second at its best.
+    M = np.array([[50.0, np.nan, np.nan], [70.0, 60.0, np.nan], [50.0, 80.0, 90.0]])
+    assert metrics.forgetting_from_best(Scores(M)) == -10.0
+    assert metrics.forgetting_from_best(Scores(np.array([[50.0]]))) is None
+
+
+def test_area_under_accuracy_by_hand() -> None:
+    # Without points along the stream, the mean of AP after each task: (50 + (40 + 60) / 2) / 2.
+    M = np.array([[50.0, np.nan], [40.0, 60.0]])
+    assert metrics.area_under_accuracy(Scores(M)) == 50.0
+    assert metrics.area_under_accuracy(Scores(M, along=[10.0, 20.0, 60.0])) == 30.0
+
+
+def test_overall_accuracy_by_hand() -> None:
+    # Three of four nodes of a, and none of the two of b.
+    assert metrics.overall_accuracy(Scores(MATRIX, confusion={"a": {"a": 3, "b": 1}, "b": {"a": 2}})) == 50.0
+    assert metrics.overall_accuracy(Scores(MATRIX)) is None
+
+
 def test_a_metric_that_is_no_number_is_not_defined() -> None:
     def odd(scores: Scores) -> float:
         """Infinite."""
@@ -93,6 +119,12 @@ def test_stored_scores_are_those_after_each_task() -> None:
     assert third.confusion == {"7": {"7": 1}, "8": {"7": 5}}
     assert metrics.measured(third)["forward_transfer"] == 5.0
     assert [one.confusion for one in metrics.stored_scores(result, None)] == [None] * 3
+    batched = {"along": {"batch": [1, 2, 4], "test": [1.0, 2.0, 3.0]}, "protocol": {"batches": [2, 1, 1]}}
+    assert [one.along for one in metrics.stored_scores(result | batched, None)] == [
+        [1.0, 2.0],
+        [1.0, 2.0],
+        [1.0, 2.0, 3.0],
+    ]
 
 
 def lower(rows: list[list[float]]) -> NDArray[np.float64]:

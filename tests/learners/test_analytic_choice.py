@@ -11,9 +11,10 @@ from ipal.data.datasets import load
 from ipal.data.streams import TaskStream
 from ipal.learners import Analytic
 from ipal.learners.analytic import selection
-from ipal.learners.analytic.learner import ENOUGH_ROWS, FIRST_RIDGE
+from ipal.learners.analytic.learner import FIRST_RIDGE
 from ipal.learners.analytic.room import EXPANSIONS, GIB, WIDEST_SKETCH
 from ipal.learners.analytic.selection import HOPS, RIDGES
+from ipal.learners.analytic.solved import ENOUGH_ROWS
 from tests.learners.analytic_support import graph_of
 from tests.learners.support import learn
 

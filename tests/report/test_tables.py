@@ -130,6 +130,8 @@ def test_csv_holds_every_number_in_full(runs):
         diagonal = [row[task] for task, row in enumerate(result["accuracy_matrix"])]
         performance, forgetting = result["average_performance"], result["average_forgetting"]
         assert found.pop("LA") == pytest.approx(sum(diagonal) / len(diagonal))
+        assert found.pop("AAUC") == pytest.approx(sum(result["average_performance_curve"]) / len(diagonal))
+        assert found.pop("FM") <= forgetting
         assert found == {"AP": performance, "AF": forgetting, "BWT": forgetting}
     ewc = {row["statistic"]: float(row["value"]) for row in rows if row["row"] == "EWC" and row["score"] == "AP"}
     assert ewc["mean"] == pytest.approx(50.0)

@@ -109,6 +109,22 @@ def test_a_run_of_any_method_interrupted_everywhere_resumes_to_the_same_bits(met
     assert_same_run(whole_run(method), resumed)
 
 
+@pytest.mark.parametrize(
+    "stream", [{"name": "online", "batch": 16}, {"name": "blurry", "batch": 16, "sigma": 2}], ids=str
+)
+def test_a_stream_of_batches_interrupted_everywhere_resumes_to_the_same_bits(stream, tmp_path):
+    """Nine batches of seven epochs: interrupted within batches, between them, and after a task."""
+    config = tiny_config(protocol={"stream": {**stream, "batch": 16}})
+    whole = run(config, tmp_path / "whole")
+    for point in ({"after": 3}, {"after": 7}, {"after": 12}, {"after": 14}, {"after_tasks": 1}, {"after": 50}):
+        with pytest.raises(KeyboardInterrupt):
+            run(config, tmp_path / "broken", Stop(**point))
+    resumed = run(config, tmp_path / "broken")
+    assert (resumed.path / "log.txt").read_text().count("resumed") >= 4
+    assert len(resumed.result()["along"]["batch"]) >= 9
+    assert_same_run(whole, resumed)
+
+
 def test_a_finished_run_leaves_no_checkpoint_and_no_scraps(tmp_path):
     folder = run(tiny_config(), tmp_path)
     assert sorted(path.name for path in folder.path.iterdir()) == [

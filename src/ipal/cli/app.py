@@ -118,7 +118,7 @@ RUNS = Path("runs")
 def wanted_run(
     *,
     dataset: Annotated[
-        str | None, typer.Option("--dataset", help="Name of a graph, or the path of an .npz file.")
+        str | None, typer.Option("--dataset", help="Name of a graph, or the path of an .npz file; several with commas.")
     ] = None,
     method: Annotated[str | None, typer.Option(help="Name of a method: see 'ipal list methods'.")] = None,
     seed: Annotated[

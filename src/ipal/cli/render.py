@@ -14,8 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from ipal.config import batch_in_words
 from ipal.errors import visible
+from ipal.runs.records import batch_in_words, stream_in_words
 
 if TYPE_CHECKING:
     from ipal.evaluation.evaluate import Row
@@ -172,7 +172,7 @@ def result(content: dict[str, Any], folder: Path) -> None:
     facts.add_row("", f"{exemplars}; {len(kept['nodes_behind_class'])} classes remembered")
     graphs = f"train {protocol['train_graph']}, test {protocol['test_graph']}, {protocol['visibility']}"
     batch = f", {batch_in_words(protocol['batch'])}" if protocol["batch"] != "full" else ""
-    stream = protocol.get("stream", "class-incremental")
+    stream = stream_in_words(protocol.get("stream", "class"))
     facts.add_row("protocol", f"{stream}, {graphs}, {protocol['accuracy']} accuracy{batch}")
     if passes := protocol.get("further_passes"):
         facts.add_row("", f"{passes} further pass{'es' * (passes > 1)} over edges weighed by agreement")
@@ -246,6 +246,8 @@ def survey(rows: list[dict[str, Any]], root: Path) -> None:
             shown.add_row(row["name"], *counts, row["hash"][:12], row["path"].removeprefix(f"{root}/"))
     out.print(shown)
     for row in rows:
+        if row.get("of_every_node"):
+            say(f"{row['name']} also has, of every node: {', '.join(row['of_every_node'])}")
         if "how_to_get" in row:
             say(row["how_to_get"])
 

@@ -7,10 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipal.data.graph import Graph, content_hash
+from ipal.data.node_facts import NodeFacts
 
 
 @dataclass(frozen=True, eq=False)
-class Dataset:
+class Dataset(NodeFacts):
     """A labelled graph, checked, and what its record must say."""
 
     name: str
@@ -23,14 +24,12 @@ class Dataset:
     """What a result on this graph must say about itself; empty where nothing."""
     beyond_task: bool
     """Whether the features of a node were made by looking at nodes of other tasks."""
-    time: NDArray[np.int64] | None = None
-    """When each node came; None where that is not known."""
     known_hash: str = ""
-    """As a graph folder says it: computed when the folder was written, and verified at its first use."""
+    """Of a graph folder: computed when it was written, verified at its first use. Of several graphs: made of theirs."""
 
     @cached_property
     def hash(self) -> str:
-        return self.known_hash or content_hash(self.graph, self.y)
+        return self.known_hash or content_hash(self.graph, self.y, self)
 
     @property
     def num_classes(self) -> int:

@@ -11,12 +11,16 @@ from numpy.typing import NDArray
 
 from ipal.data.csr import Neighbours, Norm, aggregation_rows, smallest, with_loops
 from ipal.data.derived import Derives
+from ipal.data.node_facts import NodeFacts
 from ipal.errors import DataError
 from ipal.system.memory_budget import Budget
 
 Features: TypeAlias = NDArray[np.float32] | sp.csr_array
 Edges = NDArray[np.int64]
 Nodes = NDArray[np.int64]
+
+Given = NDArray[np.generic] | None
+"""An array from outside, where there is one."""
 
 EDGE_PARTS_NOT_USED = ("edge_weight", "edge_attr", "edge_type")
 """What may be said about edges, in a `Data` or a file, and is not used yet."""
@@ -196,11 +200,24 @@ def whole_labels(y: NDArray[np.generic], n: int) -> NDArray[np.int64]:
     return numbers
 
 
-def checked_times(time: NDArray[np.generic], n: int) -> NDArray[np.int64]:
-    """Times as whole numbers, one per node."""
-    numbers = whole_numbers(time) if time.shape == (n,) else None
-    if numbers is None:
-        raise DataError(f"'time' must be {n} whole numbers, one per node, as years, days or seconds.")
+def checked_facts(n: int, *, time: Given = None, domain: Given = None, split: Given = None) -> NodeFacts:
+    """What a file or a `Data` says of each of n nodes beside its label; `split` are the parts."""
+    return NodeFacts(
+        time=_per_node("time", time, n, "as years, days or seconds"),
+        domain=_per_node("domain", domain, n, "0 or more", 0),
+        parts=_per_node("split", split, n, "0 training, 1 validation, 2 test, -1 not used", -1, 2),
+    )
+
+
+def _per_node(
+    name: str, values: Given, n: int, what: str, least: int = -(2**63), most: int = 2**63 - 1
+) -> NDArray[np.int64] | None:
+    """One whole number for every node, within limits."""
+    if values is None:
+        return None
+    numbers = whole_numbers(values) if values.shape == (n,) else None
+    if numbers is None or ((numbers < least) | (numbers > most)).any():
+        raise DataError(f"'{name}' must be {n} whole numbers, one per node, {what}.")
     return numbers
 
 
@@ -224,8 +241,8 @@ def whole_numbers(values: NDArray[np.generic]) -> NDArray[np.int64] | None:
     return values.astype(np.int64) if exact else None
 
 
-def content_hash(graph: Graph, y: NDArray[np.int64]) -> str:
-    """SHA-256 of features, edges and labels, whatever file they came from, some at a time.
+def content_hash(graph: Graph, y: NDArray[np.int64], facts: NodeFacts | None = None) -> str:
+    """SHA-256 of features, edges, labels and what else is known of nodes, whatever file they came from, some at a time.
 
     Features that are no finite numbers are refused in the same pass: a mapped graph is not read twice for it.
     """
@@ -239,6 +256,9 @@ def content_hash(graph: Graph, y: NDArray[np.int64]) -> str:
         for pair in by_source.edge_chunks():
             digest.update(pair[end])
     _take_in(digest, y.shape, _some_rows(y))
+    for name, values in facts.known.items() if facts else ():
+        digest.update(name.encode())
+        _take_in(digest, values.shape, _some_rows(values))
     return str(digest.hexdigest())
 
 

@@ -39,7 +39,9 @@ class Scores:
     confusion: Confusion | None = None
     """After the last task; None where it was not stored."""
     before: Sequence[Before | None] = ()
-    """By task, from the first on; None where it has a class that was not known yet."""
+    """By task, from the first on; None where it was not tested before it was learned."""
+    along: Sequence[float] = ()
+    """Mean accuracy over the tasks so far at points along a stream of batches; none in other streams."""
 
 
 # ---------------------------------------------------------------------- one entry of the matrix
@@ -174,11 +176,61 @@ def forward_transfer(scores: Scores) -> float | None:
     .. math:: \mathrm{FWT} = \frac{1}{|K|} \sum_{i \in K} (R_{i-1,i} - b_i)
 
     Source: Lopez-Paz and Ranzato 2017, Gradient Episodic Memory for Continual Learning (NeurIPS), with the chance of a
-    guess as b. K are the tasks all of whose classes came before. A class cannot be predicted before it is known: where
-    every task brings classes of its own, K is empty and there is no FWT (None).
+    guess as b. K are the tasks all of whose classes came before, and every later period of a stream by time. A class
+    cannot be predicted before it is known: where every task brings classes of its own, there is no FWT (None).
     """
     known = [one.accuracy - one.chance for one in scores.before if one is not None]
     return float(np.mean(known)) if known else None
+
+
+def next_accuracy(scores: Scores) -> float | None:
+    r"""Mean accuracy on tasks not learned yet, of classes known already.
+
+    .. math:: \mathrm{NA} = \frac{1}{|K|} \sum_{i \in K} R_{i-1,i}
+
+    Source: prequential evaluation, Gama et al. 2013, On evaluating stream learning algorithms (Machine Learning 90):
+    test, then train. K as for FWT; in a stream by time it is the accuracy on the next period.
+    """
+    known = [one.accuracy for one in scores.before if one is not None]
+    return float(np.mean(known)) if known else None
+
+
+def forgetting_from_best(scores: Scores) -> float | None:
+    r"""Mean change of earlier tasks since each was at its best; never positive.
+
+    .. math:: \mathrm{FM} = \frac{1}{N-1} \sum_{i=1}^{N-1} (M_{N,i} - \max_{i \le t \le N} M_{t,i})
+
+    Source: Chaudhry et al. 2018, Riemannian Walk for Incremental Learning (ECCV), with the sign of AF, and the end
+    among the moments to choose from; None with one task.
+    """
+    M = scores.test
+    if len(M) == 1:
+        return None
+    return float(np.mean([M[-1, i] - M[i:, i].max() for i in range(len(M) - 1)]))
+
+
+def area_under_accuracy(scores: Scores) -> float:
+    r"""Mean over the tests along the stream of the mean accuracy over the tasks so far.
+
+    .. math:: \mathrm{AAUC} = \frac{1}{P} \sum_{p=1}^{P} \frac{1}{t_p} \sum_{i=1}^{t_p} M_{p,i}
+
+    Source: DRIFT (arXiv 2605.12998); Koh et al. 2022 (arXiv 2110.10031), anytime inference. The points are those of a
+    stream of batches, the ends of tasks where a task comes whole.
+    """
+    return float(np.mean(scores.along or average_performance_curve(scores.test)))
+
+
+def overall_accuracy(scores: Scores) -> float | None:
+    r"""Percent of all test nodes that are predicted right at the end.
+
+    .. math:: \frac{1}{n} \sum_{c} \mathrm{TP}_c
+
+    Source: the usual accuracy, called micro where classes are not balanced; None of runs that did not store which class
+    was taken for which.
+    """
+    counts = scores.confusion or {}
+    total = sum(sum(found.values()) for found in counts.values())
+    return 100.0 * sum(found.get(name, 0) for name, found in counts.items()) / total if total else None
 
 
 METRICS: Registry[Metric] = Registry(
@@ -190,6 +242,10 @@ METRICS: Registry[Metric] = Registry(
         Metric("LA", learning_accuracy),
         Metric("BWT", backward_transfer),
         Metric("FWT", forward_transfer),
+        Metric("NA", next_accuracy),
+        Metric("FM", forgetting_from_best),
+        Metric("AAUC", area_under_accuracy),
+        Metric("micro", overall_accuracy),
     ),
     lambda thing: isinstance(thing, Metric),
     check=lambda metric: metric(Scores(np.array([[50.0, np.nan], [40.0, 60.0]]), confusion={"a": {"a": 1}})),
@@ -230,6 +286,7 @@ def stored_scores(result: Mapping[str, Any], confusion: Mapping[str, Any] | None
     test = matrix_of_rows(result["accuracy_matrix"])
     validation = matrix_of_rows(result["validation"].get("accuracy_matrix", []))
     before = [None if one is None else Before(**one) for one in result.get("before_learning", [])]
+    points, ends = result.get("along"), np.cumsum(result.get("protocol", {}).get("batches") or [])
     found = []
     for t in range(1, len(test) + 1):
         counts: dict[str, dict[str, int]] | None = None
@@ -238,5 +295,7 @@ def stored_scores(result: Mapping[str, Any], confusion: Mapping[str, Any] | None
             for true, predicted, count in confusion["after_task"][t - 1]:
                 counts.setdefault(names[true], {})[names[predicted]] = count
         own = validation[:t, :t] if len(validation) else None
-        found.append(Scores(test[:t, :t], own, counts, before[:t]))
+        reached = 0 if points is None else sum(batch <= ends[t - 1] for batch in points["batch"])
+        along = points["test"][:reached] if points else []
+        found.append(Scores(test[:t, :t], own, counts, before[:t], along))
     return found

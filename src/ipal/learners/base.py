@@ -29,7 +29,7 @@ from ipal.learners.checks import Shapes
 from ipal.learners.draft import drafted
 from ipal.learners.facts import Facts
 from ipal.learners.from_pyg import graph_of, task_of
-from ipal.learners.kept import Kept, Parameters, RandomState, class_statistics
+from ipal.learners.kept import Kept, Parameters, RandomState, class_statistics, looked_at
 from ipal.learners.settings import MethodClass
 from ipal.learners.state import State, laid_out
 from ipal.learners.values import Extents, HardExamples, Look, Remembered, Terms
@@ -37,8 +37,6 @@ from ipal.system.tracing import Tracer
 
 if TYPE_CHECKING:  # for its name alone: importing it takes seconds
     from torch_geometric.data import Data
-
-UNFITTED = "This model has learned nothing yet: call partial_fit first."
 
 
 @dataclass(config=ConfigDict(extra="forbid", allow_inf_nan=False), kw_only=True, eq=False)
@@ -94,8 +92,7 @@ class Learner(metaclass=MethodClass):
     def embed(self, data: "Data") -> NDArray[np.float32]:
         """Embedding of every node."""
         with torch.no_grad():
-            embeddings: NDArray[np.float32] = self.represent(self.checked(graph_of(data))).cpu().numpy()
-        return embeddings
+            return np.asarray(self.represent(self.checked(graph_of(data))).cpu().numpy())
 
     @property
     def classes_(self) -> Labels:
@@ -125,6 +122,10 @@ class Learner(metaclass=MethodClass):
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
     # ------------------------------------------------------------------ what a method says
+
+    def needs(self) -> Mapping[str, str]:
+        """What a stream must give it (boundaries, whole tasks, whole classes), and what else a user can do."""
+        return {}
 
     @property
     def epochs(self) -> int:
@@ -219,7 +220,7 @@ class Learner(metaclass=MethodClass):
                 raise DataError("The state to go on from is not from the middle of this task: it lacks classes of it.")
             yield from self.teach(task, first_epoch)
             self.second_pass_: dict[str, Any] | None = second_pass.settled(self, task)
-            check_tensors(self.tensors(), self.meanings())
+            check_tensors(looked_at(self), self.meanings())
             del self.__dict__["_before"]
         except BaseException as error:
             if self.__dict__ is draft:
@@ -242,9 +243,7 @@ class Learner(metaclass=MethodClass):
         self._check_features(task.graph)
         labels = np.unique(task.labels).tolist()
         if self.labels_ and type(labels[0]) is not type(self.labels_[0]):
-            raise DataError(
-                "The labels of earlier tasks and of this one must be of one kind: all numbers or all strings."
-            )
+            raise DataError("The labels of all tasks must be of one kind: all numbers or all strings.")
         known = set(self.labels_)
         self.labels_ += [label for label in labels if label not in known]
 
@@ -312,7 +311,7 @@ class Learner(metaclass=MethodClass):
 
     def _require_fitted(self) -> None:
         if not self.is_fitted:
-            raise ConfigError(UNFITTED)
+            raise ConfigError("This model has learned nothing yet: call partial_fit first.")
 
     # ------------------------------------------------------------------ state as a value
 

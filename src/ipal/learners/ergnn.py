@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
@@ -112,6 +113,12 @@ class ERGNN(TrainedLearner[Rehearsed]):
         kept = without_edges(excerpt(task, np.sort(torch.cat(chosen).cpu().numpy()), hops=0))
         if self.buffer_ is not None:
             # Of a class that comes again the newest nodes are kept, no more than of others.
-            others = np.flatnonzero(~np.isin(self.buffer_.labels, kept.labels))
-            kept = disjoint_union(excerpt(self.buffer_, others, hops=0), kept)
+            stay = np.sort(np.concatenate([self._room_left(label, kept) for label in np.unique(self.buffer_.labels)]))
+            kept = disjoint_union(excerpt(self.buffer_, stay, hops=0), kept)
         self.buffer_ = kept
+
+    def _room_left(self, label: object, kept: Task) -> NDArray[np.int64]:
+        """Of one class, which nodes of the buffer stay beside those that are new; the newest come last."""
+        assert self.buffer_ is not None
+        mine, new = np.flatnonzero(self.buffer_.labels == label), int((kept.labels == label).sum())
+        return mine[max(0, len(mine) + new - self.budget) :]

@@ -12,7 +12,7 @@ from torch import Tensor
 from ipal.learners.checks import check_counts, check_shapes, require
 from ipal.learners.kept import Kept
 from ipal.learners.trained import Lesson
-from ipal.nn.prototypes import PrototypeMemory, weighted_mean, weighted_variance
+from ipal.nn.prototypes import PrototypeMemory, pooled_mean, weighted_mean, weighted_variance
 
 
 def check_prototypes(learner: Any, memory: PrototypeMemory, whole: bool) -> None:
@@ -43,6 +43,8 @@ class Episode(Lesson):
     """(current classes x training nodes), which node is of which class."""
     weights: Tensor
     """(current classes x training nodes), each node's share in its class's prototype (Eq. 3)."""
+    known: PrototypeMemory | None = None
+    """What is remembered of the current classes, to be pooled with their nodes; None where tasks have boundaries."""
 
     @classmethod
     def of(cls, lesson: Lesson, importance: NDArray[np.float64]) -> "Episode":
@@ -64,6 +66,29 @@ class Episode(Lesson):
         weights = self.weights[:, here]
         total = weights.sum(dim=1, keepdim=True)
         return weights / total.clamp_min(torch.finfo(total.dtype).tiny), F.pad(total[:, 0] == 0, (0, len(self.old)))
+
+    def prototypes(self, f: Tensor, here: Tensor | slice) -> tuple[Tensor, Tensor | None]:
+        """Prototypes of the current classes, and which of current and old ones are none (see `shares`).
+
+        Of the nodes `here` alone or, without boundaries, of these and of what is remembered: a class with one node is
+        then not compared with itself.
+        """
+        weights, absent = self.shares(here)
+        mean = weighted_mean(f, weights)
+        if self.known is None:
+            return mean, absent
+        pooled = pooled_mean(self.known.mean, self.known.count, mean, self.members[:, here].sum(dim=1))
+        if absent is not None:
+            absent = absent & F.pad(self.known.count == 0, (0, len(self.old)))
+        return pooled, absent
+
+    def drift_weights(self, w: Tensor) -> Tensor:
+        """Weights of the nodes in the drift of every remembered class: `w` (nodes x classes), as Eq. 12 gives them.
+
+        A remembered class that has nodes here moves as these do.
+        """
+        here = self.current[self.current < w.shape[1]]  # ascending, so that they come first
+        return w.index_copy(1, here, self.weights[: len(here)].T)
 
     def learned(self, memory: PrototypeMemory, f: Tensor) -> PrototypeMemory:
         """A memory with the current classes added, from the embeddings of all training nodes."""

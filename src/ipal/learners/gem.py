@@ -74,6 +74,9 @@ class GEM(TrainedLearner[Lesson]):
     stores_exemplars = True
     kept = (Nodes("memory", "nodes of old tasks and their surroundings", "memories_"),)
 
+    def needs(self) -> dict[str, str]:
+        return {"boundaries": "take er-gnn, which keeps nodes by class, not by task"}
+
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)
         self.memories_: list[Task] = []

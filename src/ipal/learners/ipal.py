@@ -13,11 +13,19 @@ Differences from the paper, each measured in docs/results.md:
 - drift weights are a softmax of cosines (`softmax`); Eq. 12 as printed is `printed`.
 The paper is silent on the number of epochs and on a last ReLU.
 A class that comes again in a later task is learned as a current class and pooled with what was known of it.
+
+Without boundaries (`boundaries: false`) a task is one of many small batches, in which classes come again and again:
+- the encoder is the slow mean of the weights that are trained (`fast_`); it predicts, makes the prototypes, and teaches;
+- in a step, the prototype of a class is the mean of what is remembered and of the batch's nodes;
+- the distillation holds all remembered prototypes, weighed by the share of classes that the batch does not show;
+- after every batch all remembered prototypes follow the drift in full, then the batch's nodes are pooled in.
+With one batch a task and new classes in each, the last two are the paper's, but for beta.
 """
 
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
@@ -44,16 +52,17 @@ from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.errors import ConfigError
 from ipal.learners import rehearsal
-from ipal.learners.checks import Shapes, require
+from ipal.learners.checks import Shapes, check_same, require
 from ipal.learners.draft import drafted
 from ipal.learners.facts import RehearsedFacts
 from ipal.learners.gaussian_memory import PROTOTYPES, Episode
+from ipal.learners.kept import Kept, Parameters
 from ipal.learners.trained import TrainedLearner
 from ipal.learners.truncated_beta import TruncatedBeta
 from ipal.learners.values import HardExamples, Terms
 from ipal.nn import losses
 from ipal.nn.encoders import ENCODERS
-from ipal.nn.prototypes import PrototypeMemory, weighted_mean
+from ipal.nn.prototypes import PrototypeMemory, followed
 from ipal.system.tracing import spanned
 
 EPOCHS, GAMMAS = (0, 3, 10, 30), (3.0, 0.4)
@@ -63,6 +72,14 @@ FEWEST = 100
 """Nodes of a mini-batch that is rehearsed."""
 MOST_WEIGHTS = 2**25
 """Of the first layer of an encoder that is chosen."""
+
+
+def check_fast(learner: Any, fast: Parameters, whole: bool) -> None:
+    """Refuse weights that are not those of the network, or that are missing between two batches."""
+    require(not fast or learner.follows, "it has trained weights beside its encoder")
+    require(bool(fast) or not (whole and learner.follows), "the weights to be trained further are missing")
+    if fast:
+        check_same(fast, learner.parameters())
 
 
 @dataclass(kw_only=True, eq=False)
@@ -94,12 +111,16 @@ class IPAL(TrainedLearner[Episode]):
     alpha: float = Field(0.85, ge=0, lt=1)
     """Damping of PageRank (Eq. 3)."""
     beta: float = 0.1
-    """Strength of drift compensation (Eq. 11)."""
+    """Strength of drift compensation (Eq. 11); without boundaries it is always in full."""
     k: Draws = 10
     """Hard examples per current class, and replayed samples per old class (the paper's K)."""
     subset: Count = 100
     """Training nodes mixed with old prototypes at each step (the paper's |S_t|)."""
     passes: Passes = "auto"
+    boundaries: bool = True
+    """False: for streams of small batches without task boundaries. lr_next is then the rate of all of them."""
+    momentum: Auto | Annotated[float, Field(ge=0, lt=1)] = "auto"
+    """Share of the encoder that stays at each batch, without boundaries. auto: the mean over all nodes so far."""
 
     competing: ClassVar[Literal["seen"]] = "seen"  # type: ignore[misc]  # no setting: there is no head
     name = "ipal"
@@ -107,8 +128,13 @@ class IPAL(TrainedLearner[Episode]):
     has_head = False
     looks_back = True
     recordable = True
-    kept = (PROTOTYPES,)
+    kept = (
+        PROTOTYPES,
+        Kept("fast", "weights being trained, which the encoder follows; without boundaries alone", check=check_fast),
+    )
     schema = RehearsedFacts
+    added: ClassVar[Mapping[str, Any]] = MappingProxyType({"boundaries": True, "momentum": "auto"})
+    """Settings of later versions: left out at these values, so that configurations keep their digests."""
 
     # ------------------------------------------------------------------ what is left open
 
@@ -200,6 +226,7 @@ class IPAL(TrainedLearner[Episode]):
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)
         self._mixing = TruncatedBeta(9.0, 21.0, 0.4, self.generator_.device)
+        self.fast_: Parameters = {}
 
     def renew_network(self) -> None:
         if self.is_open and not self.choices_:  # it is about to be restored, and not known yet
@@ -213,7 +240,10 @@ class IPAL(TrainedLearner[Episode]):
 
     def prepare(self, task: Task) -> Episode:
         weights = node_weights(task.graph, self.node_weights, self.alpha)
-        return Episode.of(super().prepare(task), weights[task.nodes])
+        lesson = Episode.of(super().prepare(task), weights[task.nodes])
+        if self.boundaries:
+            return lesson
+        return dataclasses.replace(lesson, known=self.memory_.padded(len(self.labels_)).of(lesson.current))
 
     def loss(self, batch: Batch, lesson: Episode) -> Terms:
         """Eq. 13: the contrast of Eq. 10 and gamma times the distillation."""
@@ -222,8 +252,8 @@ class IPAL(TrainedLearner[Episode]):
         f, directed = self.encoder_(batch.graph), self._directed
         directions = directed(f)
         offline = self.memory_.mean[lesson.old]
-        weights, absent = lesson.shares(here)
-        mu = directed(torch.cat([weighted_mean(f, weights), offline]))
+        online, absent = lesson.prototypes(f, here)
+        mu = directed(torch.cat([online, offline]))
         hard = hard_labels = replayed = None
         if self.boundary:
             affinity = mu.detach() @ directions.detach().T
@@ -236,7 +266,11 @@ class IPAL(TrainedLearner[Episode]):
         contrast = losses.prototype_contrast(directions, labels, mu, self.tau, hard, hard_labels, replayed, absent)
         terms = {"contrast": contrast}
         if lesson.before is not None and len(lesson.old) and self.distillation != "none":
-            terms["distillation"] = self._distillation_weight * self._distill(f, lesson.before.of(batch), offline)
+            gamma, held = self._distillation_weight, offline
+            if not self.boundaries:
+                gamma *= losses.unseen_share(len(self.memory_), len(lesson.old))
+                held = self.memory_.mean
+            terms["distillation"] = gamma * self._distill(f, lesson.before.of(batch), held)
         return terms
 
     def _distill(self, f: Tensor, before: Tensor, mu: Tensor) -> Tensor:
@@ -252,14 +286,53 @@ class IPAL(TrainedLearner[Episode]):
 
     def end_task(self, task: Task, lesson: Episode) -> None:
         """Compensate old prototypes, then remember the new classes."""
+        if self.follows:
+            self._follow(len(task.nodes))
         f = self.training_embeddings(task)
-        if lesson.before is not None and len(lesson.old) and self.compensation != "none":
+        rows = lesson.old if self.boundaries else torch.arange(len(self.memory_), device=f.device)
+        if lesson.before is not None and len(rows) and self.compensation != "none":
             before = lesson.before.embeddings
             proximity = losses.proximity_printed if self.compensation == "printed" else losses.proximity_softmax
-            mu = self.memory_.mean[lesson.old]
-            moved = losses.compensate(mu, f, before, proximity(self._product(before, mu)), self.beta)
-            self.memory_ = self.memory_.moved(lesson.old, moved)
+            mu = self.memory_.mean[rows]
+            w = proximity(self._product(before, mu))
+            w, beta = (w, self.beta) if self.boundaries else (lesson.drift_weights(w), 1.0)
+            self.memory_ = self.memory_.moved(rows, losses.compensate(mu, f, before, w, beta))
         self.memory_ = lesson.learned(self.memory_, f)
+
+    # ------------------------------------------------------------------ without boundaries
+
+    @property
+    def follows(self) -> bool:
+        """Whether the encoder follows other weights, which are trained."""
+        return not self.boundaries and self.epochs > 0
+
+    def begin_task(self, task: Task) -> None:
+        """The weights to be trained take the place of the slow ones, which are at hand as the network before."""
+        if not self.boundaries:  # a first batch is no first task: a high rate would bend the network to its few nodes
+            self.learning_rate_ = self.train.lr_next
+        self._set_weights(self.fast_)
+        self.fast_ = {}
+
+    def _follow(self, nodes: int) -> None:
+        """The encoder of the batches so far moves towards the weights that this one, of so many nodes, gave."""
+        self.fast_ = self.parameters()
+        if self.previous_ is not None:
+            so_far = int(self.memory_.count.sum())
+            momentum = so_far / (so_far + nodes) if self.momentum == "auto" else self.momentum
+            slow = dict(self.previous_.named_parameters())
+            self._set_weights({name: followed(slow[name], theta, momentum) for name, theta in self.fast_.items()})
+
+    def _set_weights(self, weights: Parameters) -> None:
+        """In place: the optimiser knows parameters by their memory."""
+        named = dict(self.network_.named_parameters())
+        for name, tensor in weights.items():
+            named[name].data.copy_(tensor)
+
+    def settings(self) -> dict[str, Any]:
+        plain = super().settings()
+        return {name: value for name, value in plain.items() if name not in self.added or value != self.added[name]}
+
+    # ------------------------------------------------------------------ prediction
 
     def scores_of(self, f: Tensor) -> Tensor:
         """Product with every stored prototype."""

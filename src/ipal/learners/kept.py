@@ -51,6 +51,8 @@ class Kept:
     """Refuses a restored value (`checks.require`), from the learner, the value, and whether no task is in progress."""
     only_while_learning: bool = False
     """Whether checkpoints hold it and models do not: no prediction needs it."""
+    look: Callable[[Any], dict[str, Tensor]] | None = None
+    """Gives, from the learner, tensors that are finite only if all of it is, where that is quicker than all of it."""
 
     def value(self, learner: Any) -> Any:
         return getattr(learner, self.attribute or f"{self.name}_")
@@ -67,6 +69,10 @@ class Kept:
         elif not isinstance(value, Mapping):
             value = value.tensors() if hasattr(value, "tensors") else _fields(value)
         return {f"{self.name}.{key}": tensor for key, tensor in value.items()}
+
+    def looked_at(self, learner: Any) -> dict[str, Tensor]:
+        """Tensors that say whether the value is finite, at the end of every task or batch."""
+        return self.look(learner) if self.look else self.tensors(learner)
 
     def restore(self, learner: Any, tensors: Mapping[str, Tensor]) -> None:
         """Give the learner the value that `tensors` gave; its value before the first task says of which kind it is."""
@@ -141,6 +147,11 @@ class RandomState(Kept):
             learner.generator_.set_state(saved.cpu())
 
 
+def looked_at(learner: Any) -> dict[str, Tensor]:
+    """Tensors that say whether what a learner keeps is finite."""
+    return {name: tensor for kept in learner.declared().values() for name, tensor in kept.looked_at(learner).items()}
+
+
 def class_statistics(learner: Any) -> ClassStatistics | None:
     """The first kept value that holds the mean and the number of nodes of every class."""
     values = (kept.value(learner) for kept in learner.declared().values())
@@ -154,4 +165,5 @@ def _fields(value: Any) -> dict[str, Tensor]:
 def _tensors(value: Any) -> list[Tensor]:
     if isinstance(value, Tensor):
         return [value]
-    return list(_fields(value).values()) if dataclasses.is_dataclass(value) else []
+    parts = _fields(value).values() if dataclasses.is_dataclass(value) else ()
+    return [part for part in parts if isinstance(part, Tensor)]

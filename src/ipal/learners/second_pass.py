@@ -33,6 +33,8 @@ CLEARLY = 2
 """Standard errors by which the accuracy with a further pass must be higher: it also costs time, and reaches further."""
 MOST = 2
 """Passes that are rehearsed; more changed nothing where it was tried."""
+FEWEST = 64
+"""Training nodes, half of which are predicted: fewer, as in a small first batch, show nothing by more than chance."""
 LEAST = 1e-12
 """No edge weighs less: a sparse matrix would lose it."""
 VALUES_AT_ONCE = 2**22
@@ -42,7 +44,8 @@ REASON = (
     "and with edges between classes that were learned apart"
 )
 TOO_FEW = (
-    f"no rehearsal, which needs two classes of {rehearsal.FEWEST} training nodes: the number set, or no further pass"
+    f"no rehearsal, which needs two classes of {rehearsal.FEWEST} training nodes, and {FEWEST} in all: the number set, "
+    "or no further pass"
 )
 FAILED = "the number set, or no further pass, for the rehearsal failed"
 
@@ -226,7 +229,7 @@ def _rehearsals(
 ) -> Iterator[tuple["Learner", Task, list[rehearsal.Part]]]:
     """Twice: the nodes set aside at first are learned then."""
     members = rehearsal.members(task)
-    if len(members) < 2:
+    if len(members) < 2 or sum(map(len, members.values())) < FEWEST:
         return
     random = np.random.default_rng([seed, len(task.nodes), 2])
     names = [list(members)[place] for place in random.permutation(len(members))]

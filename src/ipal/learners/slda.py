@@ -6,6 +6,7 @@ propagated over the graph instead of a network's; the covariance is exact, from 
 """
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ from ipal.learners.training_free import TrainingFree, dense, spread
 from ipal.learners.values import Extents, Remembered
 from ipal.system import free_memory
 
+ROWS_AT_ONCE = 4096
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Discriminant:
@@ -35,6 +38,14 @@ class Discriminant:
     """(classes, features)"""
     offsets: Tensor
     """(classes,)"""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Scatter:
+    """Never changed in place: learning replaces it."""
+
+    matrix: Tensor
+    """(features, features)"""
 
 
 def discriminant(mean: Tensor, covariance: Tensor, shrinkage: float) -> tuple[Tensor, Tensor]:
@@ -54,6 +65,13 @@ def discriminant(mean: Tensor, covariance: Tensor, shrinkage: float) -> tuple[Te
     return weights, -0.5 * (mean * weights).sum(dim=1)
 
 
+def _add(scatter: Tensor, parts: list[Tensor]) -> None:
+    """Add the products of all rows to a matrix, in place."""
+    if parts:
+        rows = torch.cat(parts)
+        scatter.addmm_(rows.T, rows)
+
+
 @dataclass(kw_only=True, eq=False)
 class SLDA(TrainingFree):
     """Streaming linear discriminant analysis on propagated features; nothing is trained."""
@@ -69,11 +87,13 @@ class SLDA(TrainingFree):
             "sum of products of features within classes, one matrix for all",
             shape=("features", "features"),
             check=lambda learner, scatter, whole: check_symmetric(scatter, "scatter"),
+            look=lambda learner: {"scatter": learner.scatter_.diagonal()},  # no product is larger than two squares
         ),
         Kept(
             "discriminant",
             "weights and offset of every class",
             shape={"weights": ("classes", "features"), "offsets": ("classes",)},
+            look=lambda learner: {},  # not solved before it is asked for
         ),
     )
 
@@ -83,26 +103,58 @@ class SLDA(TrainingFree):
         if device.type == "cpu":
             free_memory.need(8 * num_features**2, f"The covariance of {num_features} features", "use fewer features")
         self.scatter_ = torch.zeros(num_features, num_features, device=device)
+        self.solved_: Discriminant | None
         self.discriminant_ = Discriminant(torch.zeros(0, num_features, device=device), torch.zeros(0, device=device))
 
     def absorb(self, task: Task, rows: NDArray[Any]) -> None:
-        """Scatter around the class means, and between the parts of a class that comes again."""
-        budget = self.runtime_.budget
+        scatter, parts = self.scatter_.clone(), list[Tensor]()
+        for comes_again, part in self._centred(task, rows):
+            parts.append(part)
+            # To add many small parts one by one would pass over the whole matrix for each.
+            if not comes_again or sum(map(len, parts)) >= ROWS_AT_ONCE:
+                _add(scatter, parts)
+                parts = []
+        _add(scatter, parts)
+        self.scatter_, self.solved_ = scatter, None
+
+    def _centred(self, task: Task, rows: NDArray[Any]) -> Iterator[tuple[bool, Tensor]]:
+        """Rows around their class means, and whether their class comes again; new ones first.
+
+        Of a class that comes again also one that scatters as its old and its new part do around their common mean.
+        """
+        budget, device = self.runtime_.budget, self.scatter_.device
         x = some_features(self.propagated(task.graph), task.nodes, budget)
-        scatter = self.scatter_.clone()
-        for row in np.unique(rows):
+        new = np.bincount(rows, minlength=len(self.sums_.count))
+        old = self.sums_.count.cpu().numpy() - new
+        for row in sorted(np.unique(rows).tolist(), key=lambda row: old[row] > 0):
             own = np.flatnonzero(rows == row)
-            mean = torch.from_numpy(np.asarray(some_features(x, own, budget).mean(axis=0)).reshape(-1)).to(scatter)
-            for begin in range(0, len(own), 4096):
-                part = dense(x[own[begin : begin + 4096]]).to(scatter.device) - mean
-                scatter.addmm_(part.T, part)
-            before = int(self.sums_.count[row]) - len(own)
-            if before:
-                apart = mean - (self.sums_.sum[row] - len(own) * mean) / before
-                scatter.addr_(apart, apart, alpha=before * len(own) / (before + len(own)))
-        freedom = max(1, int(self.sums_.count.sum()) - len(self.sums_.count))
-        self.discriminant_ = Discriminant(*discriminant(self.sums_.mean, scatter / freedom, self.shrinkage))
-        self.scatter_ = scatter
+            found = np.asarray(some_features(x, own, budget).mean(axis=0)).reshape(-1)
+            mean = torch.from_numpy(found).to(self.scatter_)
+            if n := int(old[row]):
+                apart = mean - (self.sums_.sum[row] - len(own) * mean) / n
+                yield True, ((n * len(own) / (n + len(own))) ** 0.5 * apart)[None]
+            for begin in range(0, len(own), ROWS_AT_ONCE):
+                yield n > 0, dense(x[own[begin : begin + ROWS_AT_ONCE]]).to(device) - mean
+
+    @property
+    def scatter_(self) -> Tensor:
+        return self.within_.matrix
+
+    @scatter_.setter
+    def scatter_(self, matrix: Tensor) -> None:
+        self.within_ = Scatter(matrix)
+
+    @property
+    def discriminant_(self) -> Discriminant:
+        """Solved when it is asked for, and kept until something is learned."""
+        if self.solved_ is None:
+            freedom = max(1, int(self.sums_.count.sum()) - len(self.sums_.count))
+            self.solved_ = Discriminant(*discriminant(self.sums_.mean, self.scatter_ / freedom, self.shrinkage))
+        return self.solved_
+
+    @discriminant_.setter
+    def discriminant_(self, found: Discriminant) -> None:
+        self.solved_ = found
 
     def scores(self, graph: Graph) -> Tensor:
         return self.products(graph, self.discriminant_.weights) + self.discriminant_.offsets

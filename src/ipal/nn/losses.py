@@ -172,6 +172,17 @@ def hardest(hard: Tensor, members: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return node.flatten(), torch.where(value > -torch.inf, row, -1).flatten()
 
 
+def unseen_share(remembered: int, unseen: int) -> float:
+    r"""How much of what is remembered a batch does not show: the share of its classes.
+
+    .. math:: \gamma_b = \gamma \frac{|R \setminus B|}{|R|}
+
+    Source: here, for streams without task boundaries. R are the classes remembered before the batch, B those in it. In a
+    class-incremental stream none of R is in the batch, and gamma is as in Eq. 13.
+    """
+    return unseen / max(1, remembered)
+
+
 def compensate(mu: Tensor, f: Tensor, f_before: Tensor, w: Tensor, beta: float) -> Tensor:
     r"""Old prototypes moved a little the way the current task's nodes moved.
 

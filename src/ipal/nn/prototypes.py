@@ -29,6 +29,29 @@ def weighted_variance(f: Tensor, mu: Tensor, r: Tensor) -> Tensor:
     return torch.stack([row @ (f - centre).square() for row, centre in zip(r, mu, strict=True)])
 
 
+def pooled_mean(mu: Tensor, n: Tensor, m: Tensor, n_new: Tensor) -> Tensor:
+    r"""Means of what is remembered and of further nodes together, each with its number of nodes.
+
+    .. math:: \mu'_c = \frac{n_c \mu_c + n'_c m_c}{n_c + n'_c}
+
+    Source: the mean of two groups. `mu` and `m` (classes x width) are means over `n` and `n_new` (classes) nodes; where
+    neither has a node, `mu` stays.
+    """
+    share = (n_new.to(m.dtype) / (n + n_new).clamp_min(1).to(m.dtype))[:, None]
+    return torch.lerp(mu, m, share)
+
+
+def followed(slow: Tensor, theta: Tensor, momentum: float) -> Tensor:
+    r"""Weights that follow others slowly.
+
+    .. math:: \bar\theta' = m \bar\theta + (1 - m) \theta
+
+    Source: Tarvainen & Valpola 2017, "Mean teachers are better role models". `slow` is the mean so far, m is `momentum`:
+    with m = n / (n + n'), it is the mean over all nodes, n so far and n' in the batch that gave `theta`.
+    """
+    return torch.lerp(theta, slow, momentum)
+
+
 @dataclass(frozen=True, eq=False)
 class PrototypeMemory:
     """One Gaussian per class, in the order in which classes were learned. Every change gives a new memory."""
@@ -64,10 +87,10 @@ class PrototypeMemory:
         """
         _check_finite(mean.square().sum(dim=1), variance)
         size = max(len(self), int(classes.max()) + 1)
-        old = self._padded(size)
+        old = self.padded(size)
         n_old, n_new = old.count[classes, None].to(mean.dtype), count[:, None].to(mean.dtype)
         share = n_new / (n_old + n_new)
-        pooled = torch.lerp(old.mean[classes], mean, share)
+        pooled = pooled_mean(old.mean[classes], old.count[classes], mean, count)
         within = torch.lerp(old.variance[classes], variance, share)
         between = share * (1 - share) * (old.mean[classes] - mean).square()
         result = PrototypeMemory(old.mean.clone(), old.variance.clone(), old.count.clone())
@@ -82,7 +105,12 @@ class PrototypeMemory:
         noise = torch.randn(len(classes), k, mean.shape[1], generator=generator, device=mean.device)
         return (mean[:, None] + deviation[:, None] * noise).flatten(0, 1)
 
-    def _padded(self, size: int) -> "PrototypeMemory":
+    def of(self, classes: Tensor) -> "PrototypeMemory":
+        """What is remembered of `classes`, in their order."""
+        return PrototypeMemory(self.mean[classes], self.variance[classes], self.count[classes])
+
+    def padded(self, size: int) -> "PrototypeMemory":
+        """With rows for so many classes; those that are not here have no nodes behind them."""
         more = size - len(self)
         pad = torch.nn.functional.pad
         return PrototypeMemory(

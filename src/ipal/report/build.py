@@ -9,12 +9,12 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from ipal.config import batch_in_words
 from ipal.errors import ConfigError, did_you_mean
 from ipal.report import figures, paper, tables
 from ipal.report.cells import Table
 from ipal.report.collect import PROTOCOL_FIELDS, Bench, choose_manifests, read_bench, read_grids, read_search, usual
 from ipal.report.statistics import listed
+from ipal.runs.records import batch_in_words
 from ipal.system.files import make_folder, write_atomically
 
 RANKS = "Best in bold, second underlined; Joint, the upper reference, is not ranked."
@@ -100,12 +100,15 @@ def caption(benches: Sequence[Bench]) -> str:
     if not protocol:
         return "No run is finished."
     train, validation = (round(100 * protocol[f"{part}_share"]) for part in ("train", "validation"))
+    parts = f"{train}/{validation}/{100 - train - validation} within each class"
+    if protocol.get("parts") == "given":
+        parts = "training, validation and test nodes as the dataset says"
     return (
         f"AP and AF on test nodes in %, mean ± sample standard deviation over {_seeds(*benches)}. "
         f"Protocol: train graph {protocol['train_graph']}, test graph {protocol['test_graph']}, "
         f"{protocol['visibility']}, {protocol['accuracy']} accuracy, {batch_in_words(protocol['batch'])}, class order "
-        f"{protocol['class_order']}, {protocol['edges']} edges, {train}/{validation}/{100 - train - validation} "
-        f"within each class; classes of each task: {splits}."
+        f"{protocol['class_order']}, {protocol['edges']} edges, {parts}; classes of each "
+        f"task: {splits}."
     )
 
 

@@ -28,6 +28,7 @@ PROTOCOL_FIELDS = (
     "class_order",
     "edges",
     "small_classes",
+    "parts",
     "train_share",
     "validation_share",
 )
@@ -273,7 +274,7 @@ def read_run(folder: RunFolder) -> Run:
         scores=titled(result["metrics"]),
         curve=np.array(result["average_performance_curve"], dtype=np.float64),
         matrix=np.array(result["accuracy_matrix"], dtype=np.float64),
-        protocol={"stream": StreamConfig().name, **protocol, "split": list(protocol["split"])},
+        protocol={"stream": StreamConfig().name, "parts": "drawn", **protocol, "split": list(protocol["split"])},
         nodes=f"{result['data']['hash']} {protocol.get('split_hash', '')}",
         seconds=float(timing["total_seconds"]),
         seconds_per_epoch=float(np.mean(timing["seconds_per_epoch"])),

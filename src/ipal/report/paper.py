@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from ipal.data.names import split_names
 from ipal.report.statistics import Spread
 
 Printed = tuple[Spread | None, Spread | None]
@@ -138,5 +139,6 @@ def place(name: str) -> int:
 
 
 def dataset_title(name: str) -> str:
-    """`CS-CL` for the paper's graphs; for others the name, of a file without its folder."""
-    return DATASETS.get(name, Path(name).name if name.endswith((".npz", ".graph")) else name)
+    """`CS-CL` for the paper's graphs; for others the name, of a file without its folder; several with plus signs."""
+    names = [Path(one).name if one.endswith((".npz", ".graph")) else one for one in split_names(name)]
+    return DATASETS.get(name, " + ".join(names))

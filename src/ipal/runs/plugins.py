@@ -6,6 +6,7 @@ from typing import Any
 
 from ipal.config import RunConfig
 from ipal.data.datasets.catalog import CATALOG
+from ipal.data.names import split_names
 from ipal.data.streams import STREAMS
 from ipal.evaluation.metrics import ACCURACIES, METRICS
 from ipal.learners import METHODS
@@ -27,7 +28,7 @@ def plugins_of(config: RunConfig) -> dict[str, str]:
         (ENCODERS, config.encoder.kind),
         (STREAMS, config.protocol.stream.name),
         (ACCURACIES, config.protocol.accuracy),
-        (CATALOG, config.dataset.partition(":")[0]),
+        *((CATALOG, name.partition(":")[0]) for name in split_names(config.dataset)),
     )
     origins = [registry.origin(name) for registry, name in named if name in registry]
     return dict(filter(None, origins))

@@ -1,6 +1,8 @@
 """How far a run has come: with the learner's state, all that a checkpoint needs."""
 
 import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from pydantic import ValidationError
@@ -14,21 +16,44 @@ from ipal.runs import records
 from ipal.runs.run_folder import History
 
 
+class Point(NamedTuple):
+    """A test along a stream of batches."""
+
+    batch: int
+    """How many batches were learned."""
+    test: float
+    """Mean accuracy over the tasks so far, in percent."""
+    validation: float
+    bytes: int
+    """What a saved model holds."""
+
+
 @dataclasses.dataclass
 class Progress:
     """How far a run has come; with the learner's state, all that a checkpoint needs."""
 
     task: int = 0
+    batch: int = 0
+    """Batches of this task that are learned."""
     epoch: int = 0
     rows: list[Row] = dataclasses.field(default_factory=list)
     history: History = dataclasses.field(default_factory=list)
     seconds: list[float] = dataclasses.field(default_factory=list)
     """Time spent learning each task, evaluation not counted."""
+    batch_seconds: list[float] = dataclasses.field(default_factory=list)
+    """The same for each batch of the stream."""
+    points: list[Point] = dataclasses.field(default_factory=list)
+    """Tests along a stream of batches."""
     before: list[Before | None] = dataclasses.field(default_factory=list)
     """Tests of tasks before they were learned; None where that was not possible."""
     evaluation_seconds: float = 0.0
     peak_memory_bytes: int = 0
     whereabouts: ClassDrift = dataclasses.field(default_factory=lambda: ClassDrift({}))
+
+    def spent(self, task: int, seconds: float) -> None:
+        """Time spent learning a batch of a task."""
+        self.seconds[task] += seconds
+        self.batch_seconds[-1] += seconds
 
     def state(self) -> State:
         """All of it as a value."""
@@ -36,6 +61,7 @@ class Progress:
         facts = {
             **fields,
             "rows": [vars(row) for row in self.rows],
+            "points": [point._asdict() for point in self.points],
             "before": [one and one._asdict() for one in self.before],
             "whereabouts": list(self.whereabouts.clouds),
         }
@@ -53,9 +79,17 @@ class Progress:
             raise StoreError(f"{source} is damaged: what it says about the drift of classes is wrong.")
         rows = [Row(**row) for row in state.facts["rows"]]
         before = [one and Before(**one) for one in state.facts.get("before", [None] * len(facts.seconds))]
-        return cls(**{**state.facts, "rows": rows, "before": before, "whereabouts": whereabouts})
+        points = [Point(**point) for point in state.facts.get("points", [])]
+        read = {"rows": rows, "points": points, "before": before, "whereabouts": whereabouts}
+        return cls(**{**state.facts, **read})
 
-    def fits(self, tasks: int, epochs: int) -> bool:
-        """Whether a run of so many tasks, and so many epochs a task, can have come so far."""
-        begun = self.task + (self.epoch > 0)
-        return begun <= tasks and self.epoch <= epochs and begun <= len(self.seconds) <= tasks
+    def fits(self, batches: Sequence[int], epochs: int) -> bool:
+        """Whether a run whose tasks come in so many batches, with so many epochs each, can have come so far."""
+        tasks, begun = len(batches), self.task + (self.batch > 0 or self.epoch > 0)
+        if begun > tasks or self.epoch > epochs or not begun <= len(self.seconds) <= tasks:
+            return False
+        if self.batch >= (batches[self.task] if self.task < tasks else 1):
+            return False
+        # Runs of early versions do not count batches, which are tasks there.
+        done = sum(batches[: self.task]) + self.batch
+        return not self.batch_seconds or done <= len(self.batch_seconds) <= done + 1

@@ -23,7 +23,7 @@ class Batch(Record):
 
 
 class Protocol(Record):
-    stream: str | dict[str, Any] = "class-incremental"
+    stream: str | dict[str, Any] = "class"
     split: list[Annotated[int, Field(ge=1)]] = Field(min_length=1)
     split_hash: str = ""
     batch: Literal["full"] | Batch
@@ -36,6 +36,10 @@ class Protocol(Record):
     classes: list[list[int | str]] | None = None
     """Of each task; runs of early versions do not say them."""
     dropped_classes: list[int | str] = Field(default_factory=list)
+    batches: list[Annotated[int, Field(ge=1)]] | None = None
+    """Of each task, in streams of batches."""
+    mixture: list[list[Annotated[int, Field(ge=0)]]] | None = None
+    """Training nodes of each task in every batch."""
 
 
 class Data(Record):
@@ -48,6 +52,7 @@ class Timing(Record):
     seconds_per_epoch: list[Seconds] = Field(min_length=1)
     evaluation_seconds: Seconds
     total_seconds: Seconds
+    seconds_per_batch: list[Seconds] | None = None
     runs_taking_turns: Annotated[int, Field(ge=1)] = 1
     """How many runs shared a process, and so its peak memory."""
 
@@ -78,6 +83,24 @@ class Before(Record):
     chance: float
 
 
+class Along(Record):
+    """Tests along a stream of batches: one entry for every point."""
+
+    batch: list[Annotated[int, Field(ge=1)]]
+    """How many batches were learned."""
+    test: list[float]
+    """Mean accuracy over the tasks so far, in percent."""
+    validation: list[float]
+    bytes: list[Bytes]
+    """What a saved model holds."""
+
+    @model_validator(mode="after")
+    def _is_of_one_length(self) -> Self:
+        if not len(self.batch) == len(self.test) == len(self.validation) == len(self.bytes):
+            raise ValueError("parts of different numbers of points")
+        return self
+
+
 class Result(Record):
     """result.json."""
 
@@ -92,6 +115,7 @@ class Result(Record):
     metrics: dict[str, float | None] = Field(default_factory=dict)
     """By name; runs of early versions do not have them, and get them when they are read."""
     before_learning: list[Before | None] = Field(default_factory=list)
+    along: Along | None = None
     accuracy_matrix: list[list[float | None]]
     """Row by row, after each task; nothing above the diagonal."""
     per_class: dict[str, float] = Field(default_factory=dict)
@@ -117,7 +141,28 @@ class Result(Record):
             raise ValueError("a task without accuracy")
         if classes is not None and list(map(len, classes)) != self.protocol.split:
             raise ValueError("classes that are not of the split")
+        if any(
+            one is not None and len(one) != tasks for one in [self.protocol.batches, *(self.protocol.mixture or ())]
+        ):
+            raise ValueError("batches of other tasks")
         return self
+
+
+def batch_in_words(batch: Any) -> str:
+    """The protocol's field `batch`, as a result holds it."""
+    if batch == "full":
+        return "full batch"
+    return f"batches of {batch['nodes']} (fan-outs {', '.join(map(str, batch['fanouts']))})"
+
+
+def stream_in_words(stream: Any) -> str:
+    """The protocol's field `stream`, as a result holds it."""
+    if isinstance(stream, str):
+        return stream
+    settings = [
+        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in stream.items()
+    ]
+    return f"{stream.get('name', '')} ({', '.join(settings[1:])})"
 
 
 # ---------------------------------------------------------------------- beside it
@@ -139,13 +184,13 @@ class Confusion(Record):
                 raise ValueError("a class that is not there")
         return self
 
-    def fits(self, new: list[int]) -> bool:
-        """Whether it is of a run whose tasks bring so many new classes each."""
+    def fits(self, new: list[int], *, overlapping: bool = False) -> bool:
+        """Whether it is of a run whose tasks bring so many new classes each; where they overlap, some come earlier."""
         if sum(new) != len(self.classes) or len(new) != len(self.after_task):
             return False
         seen = accumulate(new)
         return all(
-            true < known and predicted < known
+            true < known and (predicted < known or overlapping)
             for known, rows in zip(seen, self.after_task, strict=True)
             for true, predicted, _ in rows
         )
@@ -191,6 +236,17 @@ class Row(Record):
     drift: dict[str, dict[str, float | None]] = Field(default_factory=dict)
 
 
+class Point(Record):
+    """A test along a stream of batches."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    batch: int = Field(ge=1)
+    test: float
+    validation: float
+    bytes: int = Field(ge=0)
+
+
 class Progress(Record):
     """How far a run has come, as its checkpoint says."""
 
@@ -203,6 +259,9 @@ class Progress(Record):
     seconds: list[Seconds]
     evaluation_seconds: Seconds
     peak_memory_bytes: int = Field(ge=0)
+    batch: int = Field(0, ge=0)
+    batch_seconds: list[Seconds] = Field(default_factory=list)
+    points: list[Point] = Field(default_factory=list)
     before: list[Before | None] = Field(default_factory=list)
     whereabouts: list[str] = Field(default_factory=list)
 

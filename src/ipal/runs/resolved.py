@@ -134,14 +134,27 @@ def check_settings(config: RunConfig) -> RunConfig:
         raise explain(error, known, prefix="protocol.stream.") from error
     method = METHODS.find(config.method)
     learner = method.from_settings(_settings(config, method))
+    _check_needs(learner, STREAMS[protocol.stream.name])
     settings = learner.settings()
     return config.model_copy(
         update={
             "protocol": protocol.model_copy(update={"stream": StreamConfig(name=protocol.stream.name, **own)}),
-            "settings": {name: settings[name] for name in method.own_settings()},
+            "settings": {name: settings[name] for name in method.own_settings() if name in settings},
             **{name: kind(**dict(getattr(learner, name, unused))) for name, (kind, unused) in SECTIONS.items()},
         }
     )
+
+
+def _check_needs(learner: Learner, stream: type[Stream]) -> None:
+    """Refuse a stream that does not give what a learner needs."""
+    for need, instead in learner.needs().items():
+        if need not in stream.gives:
+            nearest = next(name for name, other in STREAMS.items() if need in other.gives)
+            raise ConfigError(
+                f"The method '{learner.name}' needs {need}, which the stream '{stream.name}' does not give: set "
+                f"protocol.stream={nearest}, or {instead}.",
+                "protocol.stream",
+            )
 
 
 def _settings(config: RunConfig, method: type[Learner]) -> Tree:

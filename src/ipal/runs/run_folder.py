@@ -25,6 +25,7 @@ from typing import Any
 import yaml
 
 from ipal.config import RunConfig, run_config, stored
+from ipal.data.names import split_names
 from ipal.errors import ConfigError, StoreError, shortened
 from ipal.runs.records import Confusion, Drift, Environment, Result
 from ipal.system.documents import Record, read_json, read_yaml_node, yaml_value
@@ -207,7 +208,8 @@ class RunStore:
 
     def folder_for(self, config: RunConfig) -> RunFolder:
         """Where a run of this configuration lies, whether or not it does yet."""
-        dataset = Path(config.dataset).stem.partition(":")[0] or "graph"
+        names = split_names(config.dataset)
+        dataset = "+".join(Path(name).stem.partition(":")[0] or "graph" for name in names)
         dataset = dataset.encode(errors="replace")[:MOST_NAME].decode(errors="ignore")
         return RunFolder(self.root / f"{dataset}-{config.method}-seed{config.seed}-{config.digest}")
 

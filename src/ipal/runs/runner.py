@@ -33,7 +33,7 @@ from ipal.learners.values import Terms
 from ipal.runs.cadence import Cadence
 from ipal.runs.environment import PeakMemory, environment
 from ipal.runs.memory_plan import explained, is_out_of_memory
-from ipal.runs.progress import Progress
+from ipal.runs.progress import Point, Progress
 from ipal.runs.resolved import Resolved, resolve
 from ipal.runs.run_folder import RunFolder
 
@@ -102,14 +102,16 @@ def run_by_epochs(
         if us.broadcast(lambda: folder.is_finished):  # by another process, while this one was starting
             return us.broadcast(folder.result)
         state = us.broadcast(lambda: State.load(folder.checkpoint) if folder.checkpoint.exists() else None)
-        progress = Progress() if state is None else _restore(learner, state, folder, len(stream))
+        progress = Progress() if state is None else _restore(learner, state, folder, stream)
         if us.is_main and state is None:
             facts = environment(resolved.machine, config, sys.argv, us.size)
             folder.start(config, {**facts, "data_root": str(resolved.data_root or "")})
             folder.log("started")
         elif us.is_main:
             folder.log(f"resumed at task {progress.task}, epoch {progress.epoch}")
-        observer.started(len(stream), learner.epochs, progress.task * learner.epochs + progress.epoch)
+        batches, done = stream.batches, sum(stream.batches[: progress.task]) + progress.batch
+        a_task = -(-learner.epochs * sum(batches) // len(stream))
+        observer.started(len(stream), a_task, done * learner.epochs + progress.epoch)
         learner.tracer.next_lap()
         watch = _Watch(learner, progress, folder, observer, memory, Cadence(checkpoint_every, company))
         try:
@@ -175,7 +177,8 @@ class _Watch:
             values = read_terms(self.unread)
             check_terms(values, first, self.learner.epochs)
             for number, named in enumerate(values, start=first):
-                self.progress.history.append({"task": self.progress.task, "epoch": number, **named})
+                epoch = self.progress.batch * self.learner.epochs + number
+                self.progress.history.append({"task": self.progress.task, "epoch": epoch, **named})
                 self.observer.epoch(self.progress.task, named)
             self.unread = []
         self.cadence.looked()
@@ -196,32 +199,25 @@ class _Watch:
 def _learn_task(stream: Stream, index: int, watch: _Watch, accuracy: str) -> Generator[None, None, None]:
     progress, learner = watch.progress, watch.learner
     if len(progress.before) == index:
-        known = index > 0 and stream.is_known_before(index)
-        progress.before.append(evaluate_before(learner, stream.exams(index)[-1], accuracy) if known else None)
+        tested = stream.is_tested_before(index)
+        progress.before.append(evaluate_before(learner, stream.exams(index)[-1], accuracy) if tested else None)
     if len(progress.seconds) == index:
         progress.seconds.append(0.0)
-    clock = time.perf_counter()
-    with learner.tracer.span("preparation"):
-        task = stream.task(index)
-    for terms in learner.learn(task, first_epoch=progress.epoch):
-        progress.seconds[index] += time.perf_counter() - clock
-        watch.epoch(terms)
-        yield
-        clock = time.perf_counter()
-    watch.look()
-    progress.seconds[index] += time.perf_counter() - clock
+    task = yield from _learn_batches(stream, index, watch, accuracy)
     watch.observer.learned(index, task, learner)
     clock = time.perf_counter()
     with learner.tracer.span("evaluation"):
         row, clouds = evaluate(learner, stream.exams(index), accuracy)
+        if max(stream.batches) > 1:
+            progress.points.append(_point(sum(stream.batches[: index + 1]), row, learner))
         if clouds:
-            learned = set(map(str, np.unique(task.labels).tolist()))
+            learned = set(map(str, stream.classes[index]))
             progress.whereabouts, moves = progress.whereabouts.followed(clouds, learner.remembered(), learned)
             row.drift.update(moves)
             check_tensors(progress.whereabouts.tensors(), {"whereabouts": "embeddings of test nodes"})
     progress.evaluation_seconds += time.perf_counter() - clock
     progress.rows.append(row)
-    progress.task, progress.epoch = index + 1, 0
+    progress.task, progress.batch, progress.epoch = index + 1, 0, 0
     if watch.cadence.is_due(0):
         watch.checkpoint()
     if learner.runtime_.team.is_main:
@@ -230,7 +226,48 @@ def _learn_task(stream: Stream, index: int, watch: _Watch, accuracy: str) -> Gen
     learner.tracer.next_lap()
 
 
-def _restore(learner: Learner, state: State, folder: RunFolder, tasks: int) -> Progress:
+def _learn_batches(stream: Stream, index: int, watch: _Watch, accuracy: str) -> Generator[None, None, Task]:
+    """Learn the batches of a task that are left, with tests along the way; returns the last one."""
+    progress, learner, first = watch.progress, watch.learner, sum(stream.batches[:index])
+    for number in range(progress.batch, stream.batches[index]):
+        done = first + number + 1
+        progress.batch_seconds += [0.0] * (done - len(progress.batch_seconds))
+        clock = time.perf_counter()
+        with learner.tracer.span("preparation"):
+            task = stream.batch(index, number)
+        for terms in learner.learn(task, first_epoch=progress.epoch):
+            progress.spent(index, time.perf_counter() - clock)
+            watch.epoch(terms)
+            yield
+            clock = time.perf_counter()
+        watch.look()
+        progress.spent(index, time.perf_counter() - clock)
+        if number + 1 == stream.batches[index]:
+            break
+        progress.batch, progress.epoch = number + 1, 0
+        if stream.is_tested_after(index, number):
+            clock = time.perf_counter()
+            with learner.tracer.span("evaluation"):
+                row = evaluate(learner, stream.exams(index), accuracy).row
+            progress.points.append(_point(done, row, learner))
+            progress.evaluation_seconds += time.perf_counter() - clock
+        if watch.cadence.is_due(0):
+            watch.checkpoint()
+        yield
+    return task
+
+
+def _point(batch: int, row: Row, learner: Learner) -> Point:
+    """A test after so many batches."""
+    test, validation = float(np.mean(row.test)), float(np.mean(row.validation))
+    return Point(batch, test, validation, learner.memory_report()["bytes"])
+
+
+def _columns(points: list[Point]) -> dict[str, list[Any]]:
+    return {name: [getattr(point, name) for point in points] for name in Point._fields}
+
+
+def _restore(learner: Learner, state: State, folder: RunFolder, stream: Stream) -> Progress:
     if not state.facts.keys() >= {"progress", "learner"}:
         raise StoreError(f"{folder.checkpoint} is no checkpoint of a run.")
     learned, source = state.facts["learner"], str(folder.checkpoint)
@@ -243,7 +280,7 @@ def _restore(learner: Learner, state: State, folder: RunFolder, tasks: int) -> P
     device = learner.runtime_.device
     progress = Progress.of_state(State(apart, state.facts["progress"]), device, source)
     learner.restore(State(own, learned), whole=progress.epoch == 0, source=source)
-    if not progress.fits(tasks, learner.epochs):
+    if not progress.fits(stream.batches, learner.epochs):
         raise StoreError(f"{source} does not fit this run: it is further than the run can be, or not as far.")
     places = progress.whereabouts.clouds.values()
     if isinstance(learner, TrainedLearner) and any(len(place.mean) != learner.encoder_config.width for place in places):
@@ -255,7 +292,8 @@ def _result(resolved: Resolved, learner: Learner, progress: Progress) -> dict[st
     config, dataset = resolved.config, resolved.dataset
     test = matrix_of_rows([row.test for row in progress.rows])
     validation = matrix_of_rows([row.validation for row in progress.rows])
-    scores = Scores(test, validation, progress.rows[-1].confusion, progress.before)
+    along = [point.test for point in progress.points]
+    scores = Scores(test, validation, progress.rows[-1].confusion, progress.before, along)
     epochs = max(1, learner.epochs)
     return {
         "method": config.method,
@@ -267,6 +305,7 @@ def _result(resolved: Resolved, learner: Learner, progress: Progress) -> dict[st
         "average_performance_curve": average_performance_curve(test),
         "metrics": measured(scores, resolved.metrics),
         "before_learning": [one and one._asdict() for one in progress.before],
+        **({"along": _columns(progress.points)} if along else {}),
         "accuracy_matrix": _triangle(test),
         "per_class": progress.rows[-1].per_class,
         "validation": {
@@ -290,6 +329,7 @@ def _result(resolved: Resolved, learner: Learner, progress: Progress) -> dict[st
         "timing": {
             "seconds_per_task": progress.seconds,
             "seconds_per_epoch": [seconds / epochs for seconds in progress.seconds],
+            **({"seconds_per_batch": progress.batch_seconds} if along else {}),
             "evaluation_seconds": progress.evaluation_seconds,
             "total_seconds": sum(progress.seconds) + progress.evaluation_seconds,
         },

@@ -100,6 +100,7 @@ def _of_result(folder: RunFolder) -> Series:
         **_series("drift/class_", shifts),
         **_task_seconds(timing["seconds_per_task"]),
         **_series("cost/", [*before_last, costs]),
+        **_along(result.get("along")),
     }
 
 
@@ -117,6 +118,16 @@ def _of_progress(progress: Mapping[str, Any]) -> Series:
         **_series("score/", map(measured, so_far)),
         **_series("recall/class_", [row["per_class"] for row in rows]),
         **_task_seconds(progress.get("seconds", [])[: len(rows)]),
+    }
+
+
+def _along(points: Mapping[str, list[Any]] | None) -> Series:
+    """Tests along a stream of batches; steps are batches."""
+    found = points or {"batch": []}
+    return {
+        f"along/{name}": [MetricPoint(batch, float(value)) for batch, value in zip(found["batch"], values, strict=True)]
+        for name, values in found.items()
+        if name != "batch"
     }
 
 

@@ -152,6 +152,11 @@ def _remarks(learner: Learner, kept: Mapping[str, Remembered]) -> list[str]:
             "The optimiser's moments are in it: they tell which features occur in the nodes learned last. No "
             "prediction needs them; save without them before you pass the model on."
         )
+    if any(item["kind"] == "waiting" for item in report["only_while_learning"]):
+        remarks.append(
+            "Rows of the nodes learned last wait in it, one by one, to judge the ridge. No prediction needs them; save "
+            "without moments before you pass the model on."
+        )
     if any(item["kind"] == "encoder" for item in report["items"]):
         remarks.append(
             "Of what trained weights give away, only this is measured, against a graph: whole rows, and which features "

@@ -1,23 +1,40 @@
 """From a name or a path to one labelled graph, with a record of what was done to it."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from ipal.data.dataset import Dataset
 from ipal.data.datasets import catalog, folders, structural
-from ipal.data.datasets.readers import RawGraph, read_plain, read_unlabelled
+from ipal.data.datasets.readers import FACTS, RawGraph, read_plain, read_unlabelled
+from ipal.data.datasets.several import side_by_side
 from ipal.data.datasets.synthetic import parse_size
-from ipal.data.graph import Graph, checked_graph, checked_times, whole_labels
+from ipal.data.graph import Graph, checked_facts, checked_graph, content_hash, whole_labels
 from ipal.errors import DataError, StoreError
 
 __all__ = ["Dataset", "convert", "load", "load_graph"]
 
 
 def load(name: str, root: Path | None = None, *, undirected: bool = True) -> Dataset:
-    """Read a graph by its name (see `ipal list datasets`), as `synthetic:nodes=…`, or from an .npz file or a folder."""
+    """Read a graph by its name (see `ipal list datasets`), as `synthetic:nodes=…`, or from an .npz file or a folder.
+
+    Several names, separated by commas, give one dataset with all graphs side by side.
+    """
     folder = catalog.data_root(root)
+    names = catalog.names_in(name, folder)
+    if len(names) == 1:
+        return _one(name, folder, undirected)
+    every = [_one(name, folder, undirected) for name in names]
+    known = [dataset.name for dataset in every]
+    if catalog.names_in(",".join(known), folder) != known:
+        raise DataError(f"A path among {', '.join(known)} has a comma: rename it, as commas separate graphs.")
+    return side_by_side(every)
+
+
+def _one(name: str, folder: Path, undirected: bool) -> Dataset:
     if (made := catalog.made_in_memory(name)) is not None:
         return _checked(name, _made(name, made), made, undirected)
     entry = catalog.find(name, folder)
@@ -35,6 +52,8 @@ def load(name: str, root: Path | None = None, *, undirected: bool = True) -> Dat
 def load_graph(name: str, root: Path | None = None, *, undirected: bool = True) -> Graph:
     """Read a graph to predict on, named as for `load`: labels are not looked at, and an .npz file may have none."""
     folder = catalog.data_root(root)
+    if len(catalog.names_in(name, folder)) > 1:
+        return load(name, root, undirected=undirected).graph
     entry = None if catalog.made_in_memory(name) is not None else catalog.find(name, folder)
     if entry is not None and entry.read is read_plain and (folder / entry.path).is_file():
         edges, x = read_unlabelled(folder / entry.path)
@@ -48,14 +67,14 @@ def convert(name: str, path: Path, root: Path | None = None, *, undirected: bool
     if path.exists():  # said before a large graph is made
         raise StoreError(f"{path} exists already: name another folder, or remove it first.")
     dataset = load(name, root, undirected=undirected)
-    facts = {
-        "hash": dataset.hash,
+    about = {
+        "hash": content_hash(dataset.graph, dataset.y, dataset),
         "split": list(dataset.split) if dataset.split else None,
         "preprocessing": dataset.preprocessing,
         "remark": dataset.remark,
         "beyond_task": dataset.beyond_task,
     }
-    folders.write_folder(path, dataset.graph, dataset.y, facts)
+    folders.write_folder(path, dataset.graph, dataset.y, about, dataset)
     return _mapped(str(path.resolve()), path, undirected, verify=False)
 
 
@@ -71,6 +90,7 @@ def _mapped(name: str, path: Path, undirected: bool, *, verify: bool = True) -> 
         remark=meta.remark,
         beyond_task=meta.beyond_task,
         known_hash=meta.hash,
+        **vars(stored.facts),
     )
 
 
@@ -86,10 +106,17 @@ def _made(name: str, entry: catalog.DatasetEntry) -> RawGraph:
             "with edge_index, y and x."
         )
     x = made.x if issparse(made.x) else np.asarray(made.x)
-    time = getattr(made, "time", None)
-    return RawGraph(
-        np.asarray(made.edge_index), np.asarray(made.y), x, "none", None if time is None else np.asarray(time)
-    )
+    given = {name: getattr(made, name, None) for name in FACTS}
+    facts = {name: np.asarray(values) for name, values in given.items() if values is not None}
+    return RawGraph(np.asarray(made.edge_index), np.asarray(made.y), x, "none", **(_masked(made) | facts))
+
+
+def _masked(made: Any) -> dict[str, NDArray[Any]]:
+    """The split that train_mask, val_mask and test_mask say together, where all are there."""
+    masks = [np.asarray(getattr(made, f"{part}_mask", None)) for part in ("train", "val", "test")]
+    if any(mask.dtype != np.bool_ or mask.shape != masks[0].shape or mask.ndim != 1 for mask in masks):
+        return {}
+    return {"split": np.select(masks[::-1], [2, 1, 0], -1)}
 
 
 def _checked(name: str, raw: RawGraph, entry: catalog.DatasetEntry, undirected: bool) -> Dataset:
@@ -109,5 +136,5 @@ def _checked(name: str, raw: RawGraph, entry: catalog.DatasetEntry, undirected: 
         preprocessing=preprocessing,
         remark=remark,
         beyond_task=beyond_task,
-        time=None if raw.time is None else checked_times(raw.time, num_nodes),
+        **vars(checked_facts(num_nodes, time=raw.time, domain=raw.domain, split=raw.split)),
     )

@@ -15,6 +15,7 @@ from ipal.data.datasets import builtin
 from ipal.data.datasets.folders import holds_graph
 from ipal.data.datasets.readers import Reader, read_gnn_benchmark, read_ogb, read_plain, read_reddit
 from ipal.data.datasets.synthetic import RedditShaped, Synthetic, synthetic
+from ipal.data.names import split_names
 from ipal.errors import ConfigError, DataError, did_you_mean, shortened
 from ipal.system.plugins import Registry
 
@@ -189,6 +190,19 @@ def graph_files(root: Path) -> dict[str, Path]:
     return {path.stem: path for path in sorted([*inside.glob("*.npz"), *inside.glob("*.graph")])}
 
 
+def names_in(text: str, root: Path) -> list[str]:
+    """The graphs that a name stands for: one, or several separated by commas."""
+    names = [text] if text in graph_files(root) else split_names(text)
+    if len(names) > 1 and not all(names):
+        raise DataError(
+            f"'{shortened(text)}' leaves a name empty: separate names of graphs by single commas, as cora-ml,dblp."
+        )
+    twice = [name for place, name in enumerate(names) if name in names[:place]]
+    if twice:
+        raise DataError(f"'{shortened(text)}' names {twice[0]} twice: name every graph once.")
+    return names
+
+
 def find(name: str, root: Path) -> DatasetEntry:
     """The entry of a named graph or of a file, whether or not it is there."""
     if name in CATALOG:
@@ -219,6 +233,9 @@ def all_names(root: Path) -> list[str]:
 
 def describe(name: str, root: Path) -> dict[str, Any]:
     """A named graph as plain facts: what it is, whether it is here, where, how to get it."""
+    names = names_in(name, root)
+    if len(names) > 1:
+        return _described_together(name, [describe(one, root) for one in names])
     if (entry := made_in_memory(name)) is not None:
         here, path = True, "built in" if CATALOG.origin(entry.name) is None else "made in memory"
     else:
@@ -227,6 +244,13 @@ def describe(name: str, root: Path) -> dict[str, Any]:
         here = Path(path).exists()
     facts = {"name": name, "about": entry.about, "split": entry.split, "here": here, "path": path}
     return facts if here else facts | {"how_to_get": how_to_get(name, entry, root)}
+
+
+def _described_together(name: str, parts: list[dict[str, Any]]) -> dict[str, Any]:
+    missing = " ".join(part["how_to_get"] for part in parts if not part["here"])
+    facts = {"name": name, "about": "graphs side by side", "split": None, "here": not missing}
+    facts["path"] = ", ".join(part["path"] for part in parts)
+    return facts | ({"how_to_get": missing} if missing else {})
 
 
 def how_to_get(name: str, entry: DatasetEntry, root: Path) -> str:
@@ -240,6 +264,11 @@ def how_to_get(name: str, entry: DatasetEntry, root: Path) -> str:
 
 def download(name: str, root: Path) -> None:
     """Fetch a graph with PyTorch Geometric's (or OGB's) own class, which knows where it lies."""
+    names = names_in(name, root)
+    if len(names) > 1:
+        for one in names:
+            download(one, root)
+        return
     if made_in_memory(name) is not None:
         raise DataError(f"'{name}' is made in memory: it needs no file and no download.")
     entry = find(name, root)

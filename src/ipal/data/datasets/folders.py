@@ -5,6 +5,7 @@ indptr.npy    row starts, 64 bits: node i's in-neighbours are indices[indptr[i]:
 indices.npy   in-neighbours, 32 bits, ascending in each row, no loops
 y.npy         a whole number a node
 x.npy         features, nodes x features; or sparse as x_indptr.npy, x_indices.npy, x_values.npy
+time.npy      when each node came, where that is known; domain.npy and split.npy likewise (see NodeFacts)
 """
 
 import json
@@ -23,7 +24,9 @@ from pydantic import Field, ValidationError
 
 from ipal.data.csr import Neighbours, smallest
 from ipal.data.datasets import verified
-from ipal.data.graph import Features, Graph, check_labels, content_hash
+from ipal.data.datasets.readers import FACTS
+from ipal.data.graph import Features, Graph, check_labels, checked_facts, content_hash
+from ipal.data.node_facts import NodeFacts
 from ipal.errors import DataError, StoreError, shortened
 from ipal.system.arrays import mapped
 from ipal.system.documents import Record, read_json
@@ -56,6 +59,7 @@ class StoredGraph:
 
     graph: Graph
     y: NDArray[np.int64]
+    facts: NodeFacts
     meta: Meta
 
 
@@ -63,22 +67,25 @@ def holds_graph(path: Path) -> bool:
     return is_file(path / META)
 
 
-def write_folder(path: Path, graph: Graph, y: NDArray[np.int64], facts: Mapping[str, Any]) -> None:
+def write_folder(
+    path: Path, graph: Graph, y: NDArray[np.int64], about: Mapping[str, Any], facts: NodeFacts | None = None
+) -> None:
     """Write a graph aside, then rename the folder: it appears whole or not at all.
 
-    `facts` are the rest of `Meta`: hash, split, preprocessing, remark, beyond_task.
+    `about` is the rest of `Meta`: hash, split, preprocessing, remark, beyond_task.
     """
     if path.exists():
         raise StoreError(f"{path} exists already: name another folder, or remove it first.")
     x = graph.x
     arrays: dict[str, NDArray[Any]] = {"indptr": graph.indptr, "indices": graph.indices, "y": y}
+    arrays |= facts.known if facts else {}
     if isinstance(x, sp.csr_array):
         arrays |= {"x_indptr": x.indptr.astype(np.int64), "x_indices": x.indices.astype(np.int32), "x_values": x.data}
     else:
         arrays["x"] = x
     sparse = isinstance(x, sp.csr_array)
     meta = {"format": FORMAT, "version": VERSION, "num_features": graph.num_features, "sparse": sparse}
-    meta |= {"symmetric": graph.symmetric, **facts}
+    meta |= {"symmetric": graph.symmetric, **about}
     make_folder(path.parent)
     with aside(path, folder=True) as temporary:
         for name, array in arrays.items():
@@ -100,7 +107,7 @@ def open_folder(path: Path, *, undirected: bool, verify: bool = True) -> StoredG
     if verified.is_known(path, found):
         return stored
     try:
-        actual = content_hash(stored.graph, stored.y)
+        actual = content_hash(stored.graph, stored.y, stored.facts)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
     if actual != stored.meta.hash:
@@ -129,7 +136,8 @@ def _open(path: Path, undirected: bool) -> StoredGraph:
     neighbours = Neighbours(_mapped(path, "indptr", np.int64, 1), _mapped(path, "indices", np.int32, 1))
     _check_starts(path, "indptr", neighbours.indptr, n, len(neighbours.indices))
     _check_neighbours(path, neighbours)
-    return StoredGraph(Graph.of(_features(path, meta, n), neighbours, symmetric=meta.symmetric), y, meta)
+    graph = Graph.of(_features(path, meta, n), neighbours, symmetric=meta.symmetric)
+    return StoredGraph(graph, y, _facts(path, n), meta)
 
 
 def _read_meta(path: Path) -> Meta:
@@ -188,6 +196,15 @@ def _check_neighbours(path: Path, neighbours: Neighbours) -> None:
                 f"{path / 'indices'}.npy must list each node's neighbours once, ascending, without the node itself: "
                 "write the folder again with 'ipal data --convert'."
             )
+
+
+def _facts(path: Path, n: int) -> NodeFacts:
+    there = [name for name in FACTS if is_file(path / f"{name}.npy")]
+    arrays = {name: _mapped(path, name, np.int64, 1) for name in there}
+    try:
+        return checked_facts(n, **arrays)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
 
 
 def _features(path: Path, meta: Meta, n: int) -> Features:

@@ -21,6 +21,7 @@ def look(name: str, root: Path, *, undirected: bool = True) -> dict[str, Any]:
         "classes": dataset.num_classes,
         "hash": dataset.hash,
         "remark": dataset.remark,
+        "of_every_node": list(dataset.known),
     }
 
 

@@ -32,7 +32,11 @@ class RawGraph:
     x: Features | None
     preprocessing: str
     time: NDArray[Any] | None = None
-    """When each node came, for streams by time."""
+    """When each node came."""
+    domain: NDArray[Any] | None = None
+    """Which domain each node is of."""
+    split: NDArray[Any] | None = None
+    """Which part each node is in: 0 training, 1 validation, 2 test, -1 not used."""
 
 
 Reader = Callable[[Path], RawGraph]
@@ -120,15 +124,17 @@ def read_gnn_benchmark(path: Path) -> RawGraph:
 
 
 SPARSE = ("x_values", "x_indices", "x_indptr", "x_shape")
+FACTS = ("time", "domain", "split")
 
 
 def read_plain(path: Path) -> RawGraph:
-    """Plain arrays: `edge_index`, `y`, and features as `x` or as `x_indices, x_indptr, x_values, x_shape`; `time`."""
-    arrays = read_arrays(path, ["edge_index", "y", "x", "time", *SPARSE])
+    """Plain arrays: `edge_index`, `y`, features as `x` or as `x_indices, x_indptr, x_values, x_shape`, and `FACTS`."""
+    arrays = read_arrays(path, ["edge_index", "y", "x", *FACTS, *SPARSE])
     edges, y = need(arrays, ["edge_index", "y"], path)
     _say_what_is_ignored(path)
     x = _plain_features(arrays, path)
-    return RawGraph(edges, y, x, "features as in the file" if x is not None else "", arrays.get("time"))
+    facts = {name: arrays.get(name) for name in FACTS}
+    return RawGraph(edges, y, x, "features as in the file" if x is not None else "", **facts)
 
 
 def read_unlabelled(path: Path) -> tuple[NDArray[Any], Features | None]:

@@ -3,8 +3,11 @@
 from typing import Any
 
 from ipal.data.streams.base import Answers, Exam, Labels, Stream, Task
+from ipal.data.streams.blurry import Blurry
 from ipal.data.streams.class_incremental import TaskStream
 from ipal.data.streams.domain_incremental import DomainIncremental
+from ipal.data.streams.graph_sequence import GraphSequence
+from ipal.data.streams.online import Online
 from ipal.data.streams.returning import Returning
 from ipal.data.streams.splits import TEST, TRAIN, VALIDATION, assign_parts, cut_classes, default_split, order_classes
 from ipal.data.streams.task_incremental import TaskIncremental
@@ -35,7 +38,7 @@ def is_stream(thing: Any) -> bool:
 
 STREAMS: Registry[type[Stream]] = Registry(
     "stream",
-    (TaskStream, TaskIncremental, TimeIncremental, DomainIncremental, Returning),
+    (TaskStream, TaskIncremental, TimeIncremental, DomainIncremental, GraphSequence, Returning, Online, Blurry),
     is_stream,
     lambda kind: kind.Settings(),
 )

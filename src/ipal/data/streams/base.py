@@ -58,6 +58,9 @@ class Stream(ABC):
     """A sequence of tasks. A subclass with a `name` is a stream: `protocol.stream` chooses it by that name."""
 
     name: ClassVar[str]
+    gives: ClassVar[frozenset[str]] = frozenset({"boundaries", "whole tasks"})
+    """What a learner may rely on: boundaries (tasks come one after the other), whole tasks, whole classes (all nodes at
+    once); see `Learner.needs`."""
 
     class Settings(Section):
         """Settings of its own, which stand under `protocol.stream` beside the name."""
@@ -74,11 +77,28 @@ class Stream(ABC):
 
     @abstractmethod
     def task(self, index: int) -> Task:
-        """What is learned as number `index`."""
+        """What is learned as number `index`: all of it, if it comes in batches."""
 
     @abstractmethod
     def exams(self, learned: int) -> list[Exam]:
         """The tests of tasks 0 to `learned`, as they are after task `learned`. Exams may share a graph."""
+
+    @property
+    def batches(self) -> Sequence[int]:
+        """In how many batches each task comes."""
+        return [1] * len(self)
+
+    def batch(self, index: int, number: int) -> Task:
+        """What the learner gets of task `index` as its batch `number`; the whole task where there is but one."""
+        return self.task(index)
+
+    def is_tested_after(self, index: int, number: int) -> bool:
+        """Whether a learner is tested after this batch, too. It always is after the last one of a task."""
+        return False
+
+    def is_tested_before(self, index: int) -> bool:
+        """Whether a task is also tested before it is learned: not where it has classes that nobody can know yet."""
+        return index > 0 and self.is_known_before(index)
 
     def __len__(self) -> int:
         return len(self.classes)

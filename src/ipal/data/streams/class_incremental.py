@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ipal.config import ProtocolConfig, RunConfig
 from ipal.data.dataset import Dataset
 from ipal.data.graph import Graph, Nodes
+from ipal.data.node_facts import NodeFacts
 from ipal.data.streams.base import Answers, Exam, Stream, Task
 from ipal.data.streams.splits import TEST, TRAIN, VALIDATION, assign_parts, cut_classes, default_split, order_classes
 from ipal.errors import DataError
@@ -20,10 +21,11 @@ class TaskStream(Stream):
     """A graph cut by classes into tasks. Graphs of tasks are made when asked for, and kept.
 
     `split` says how many classes each task brings; None (as `Dataset.split` where no benchmark fixes one) leaves it to
-    `default_split`.
+    `default_split`. `facts` are what else is known of nodes, as a `Dataset` says it.
     """
 
-    name = "class-incremental"
+    name = "class"
+    gives = frozenset({"boundaries", "whole tasks", "whole classes"})
 
     def __init__(
         self,
@@ -32,14 +34,14 @@ class TaskStream(Stream):
         split: tuple[int, ...] | None,
         protocol: ProtocolConfig,
         seed: int,
-        time: NDArray[np.int64] | None = None,
+        facts: NodeFacts | None = None,
     ) -> None:
         self.protocol = protocol
         self.settings = self.Settings.model_validate(protocol.stream.settings)
-        self.time = time
+        self.facts = facts or NodeFacts()
         self.graph = graph
         self.y = y
-        self.part, self.dropped = assign_parts(y, protocol, seed)
+        self.part, self.dropped = assign_parts(y, protocol, seed, self.facts.parts)
         order = order_classes(y[self.part >= 0], protocol, seed)
         self.task_of = np.where(self.part >= 0, self.tasks_of_nodes(order, split, seed), -1)
         number = int(self.task_of.max()) + 1
@@ -62,7 +64,7 @@ class TaskStream(Stream):
     @classmethod
     def of(cls, dataset: Dataset, config: RunConfig) -> Self:
         split = config.split or dataset.split
-        return cls(dataset.graph, dataset.y, split, config.protocol, config.seed, dataset.time)
+        return cls(dataset.graph, dataset.y, split, config.protocol, config.seed, dataset)
 
     @property
     def split_hash(self) -> str:

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from ipal.data.graph import Graph, Nodes
-from ipal.data.streams.base import Answers, Exam
+from ipal.data.streams.base import Answers, Exam, Stream
 from ipal.data.streams.class_incremental import TaskStream
 from ipal.data.streams.splits import TEST, VALIDATION, cut_evenly
 
@@ -17,6 +17,7 @@ class Returning(TaskStream):
     """
 
     name = "returning"
+    gives = Stream.gives
 
     class Settings(TaskStream.Settings):
         parts: int = Field(4, ge=2, le=1000)

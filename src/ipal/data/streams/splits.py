@@ -52,33 +52,58 @@ def cut_evenly(groups: NDArray[np.integer], value: NDArray[np.integer], parts: i
     return part
 
 
-def assign_parts(y: NDArray[np.int64], protocol: ProtocolConfig, seed: int) -> tuple[NDArray[np.int8], list[int]]:
-    """Train, validation or test for every node, class by class and seeded; -1 for nodes of dropped classes."""
+def assign_parts(
+    y: NDArray[np.int64], protocol: ProtocolConfig, seed: int, given: NDArray[np.int64] | None = None
+) -> tuple[NDArray[np.int8], list[int]]:
+    """Train, validation or test for every node, and the classes that are dropped; -1 for nodes that are not used."""
+    if protocol.parts == "given":
+        part, lacking = _given_parts(y, given)
+        what, instead = "No training, validation or test node in the given parts", "Give them some"
+    else:
+        part, lacking = _drawn_parts(y, protocol, seed)
+        what, instead = "Too small to split into training, validation and test nodes", "Add nodes"
+    if lacking and protocol.small_classes == "error":
+        sizes = ", ".join(f"{label} ({np.sum(y == label)} node(s))" for label in lacking[:5])
+        raise DataError(
+            f"{what}: class {sizes}. {instead}, or leave such classes out with --set protocol.small_classes=drop."
+        )
+    if not (part >= 0).any():
+        raise DataError("No class is left: each needs a training, a validation and a test node.")
+    return part, lacking
+
+
+def _drawn_parts(y: NDArray[np.int64], protocol: ProtocolConfig, seed: int) -> tuple[NDArray[np.int8], list[int]]:
+    """Class by class, by a seed; and which classes are too small for it."""
     test_share = 1 - protocol.train_share - protocol.validation_share
     if test_share <= 0:
         raise DataError("protocol.train_share and protocol.validation_share leave nothing for the test.")
     part = np.full(len(y), -1, dtype=np.int8)
     random = np.random.default_rng([seed, 0])
-    dropped = []
+    lacking = []
     for label in np.unique(y):
         members = random.permutation(np.flatnonzero(y == label))
         validation = max(1, round(protocol.validation_share * len(members)))
         test = max(1, round(test_share * len(members)))
         if validation + test >= len(members):
-            dropped.append(int(label))
+            lacking.append(int(label))
             continue
         part[members] = TRAIN
         part[members[:validation]] = VALIDATION
         part[members[validation : validation + test]] = TEST
-    if dropped and protocol.small_classes == "error":
-        sizes = ", ".join(f"{label} ({np.sum(y == label)} node(s))" for label in dropped[:5])
+    return part, lacking
+
+
+def _given_parts(y: NDArray[np.int64], given: NDArray[np.int64] | None) -> tuple[NDArray[np.int8], list[int]]:
+    """As the dataset says; and which classes do not have all of them."""
+    if given is None:
         raise DataError(
-            f"Too small to split into training, validation and test nodes: class {sizes}. "
-            "Add nodes, or leave such classes out with --set protocol.small_classes=drop."
+            "protocol.parts=given needs a dataset that says which nodes are for training, validation and test: add an "
+            "array 'split' (0, 1, 2, or -1 for nodes that are not used) to its .npz file, or set protocol.parts=drawn."
         )
-    if len(dropped) == len(np.unique(y)):
-        raise DataError("No class is large enough to split: each needs at least three nodes.")
-    return part, dropped
+    labels = np.unique(y)
+    whole = [np.isin(labels, y[given == part]) for part in (TRAIN, VALIDATION, TEST)]
+    lacking = labels[~np.logical_and.reduce(whole)]
+    return np.where(np.isin(y, lacking), -1, given).astype(np.int8), lacking.tolist()
 
 
 def shorten(values: list[int], most: int = 12) -> str:

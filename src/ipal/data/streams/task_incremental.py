@@ -9,7 +9,7 @@ from ipal.data.streams.class_incremental import TaskStream
 class TaskIncremental(TaskStream):
     """As class-incremental, but every node is tested among the classes of its own task only."""
 
-    name = "task-incremental"
+    name = "task"
 
     def exams(self, learned: int) -> list[Exam]:
         exams = zip(super().exams(learned), self.classes, strict=False)

@@ -12,26 +12,18 @@ bits in any order and any grouping, and half as large in a file.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from ipal.backend.distributed import ONE_PROCESS, Team
 from ipal.errors import DataError
+from ipal.learners.analytic.lower_half import add_gram, is_positive, mirrored, packed, unpacked
 from ipal.learners.analytic.rows import Rows, grid
 
-BLOCK = 1024
-"""Columns of one piece of a Gram matrix: pieces above the diagonal are not computed."""
 SLACK = 1e-8
 """Of the mean diagonal: how negative rounding alone may make a sum of squares."""
-
-
-def add_gram(gram: Tensor, rows: Tensor, sign: float = 1.0) -> None:
-    """Add the products of columns of `rows` to a matrix in place: its lower half, by blocks."""
-    for begin in range(0, rows.shape[1], BLOCK):
-        end = begin + BLOCK
-        gram[begin:, begin:end].addmm_(rows[:, begin:].T, rows[:, begin:end], alpha=sign)
 
 
 def check_taught(sums: "Sums", rows: Tensor, names: Sequence[str]) -> None:
@@ -47,11 +39,6 @@ def check_taught(sums: "Sums", rows: Tensor, names: Sequence[str]) -> None:
             )
 
 
-def mirrored(lower: Tensor) -> Tensor:
-    """The symmetric matrix of which the lower half is known."""
-    return lower.tril() + lower.tril(-1).T
-
-
 @dataclass(frozen=True, eq=False)
 class Sums:
     """Number and sum of the rows of every class, in the learner's order; what more is kept, a subclass says."""
@@ -60,14 +47,18 @@ class Sums:
     """(classes,)"""
     total: Tensor
     """(classes, width)"""
-    gram: Tensor
+    gram: Any
+    """Sums of products: one tensor, or one for every class."""
 
     @classmethod
     def empty(cls, width: int, device: torch.device) -> Self:
-        total, gram = (
-            torch.zeros(shape, dtype=torch.float64, device=device) for shape in ((0, width), cls.gram_shape(width, 0))
-        )
-        return cls(torch.zeros(0, dtype=torch.int64, device=device), total, gram)
+        count, total = torch.zeros(0, dtype=torch.int64, device=device), _zeros(0, width, device=device)
+        return cls(count, total, cls.no_gram(width, device))
+
+    @classmethod
+    def no_gram(cls, width: int, device: torch.device) -> Any:
+        """The sums of products before the first row."""
+        raise NotImplementedError
 
     @classmethod
     def gram_shape(cls, width: int, classes: int) -> tuple[int, int]:
@@ -115,29 +106,38 @@ class Sums:
         return remainder._changed(1.0, new, count, count, team)
 
     def _changed(self, sign: float, rows: Rows | None, count: Tensor, sizes: Tensor, team: Team) -> Self:
-        """With rows added or taken away, which are weighted by these sizes of their classes."""
+        """With rows added or taken away, which are weighted by these sizes of their classes.
+
+        What changes is copied, and the rest is shared: a few rows of a few classes cost little. Of several processes
+        each takes in its share of the rows.
+        """
         if not rows:
             return self
-        if team.size > 1:
-            return self._changed_by_all(sign, rows, count, sizes, team)
-        changed = replace(self, count=count, total=self.total.clone(), gram=self.gram.clone())
-        changed.take_in(sign, rows, sizes)
+        classes, alone, share = torch.unique(rows.labels).tolist(), team.size == 1, team.share(len(rows))
+        before = self.parts(classes)
+        after = [part.clone() if alone else torch.zeros_like(part) for part in before]
+        changed = self.with_parts(classes, after, count)
+        own = rows if alone else rows.chosen(torch.arange(share.begin, share.end, device=rows.labels.device))
+        changed.take_in(sign, own, sizes)
+        if not alone:
+            team.all_reduce(*after)
+            for part, old in zip(after, before, strict=True):
+                part.add_(old)
         return changed
 
-    def _changed_by_all(self, sign: float, rows: Rows, count: Tensor, sizes: Tensor, team: Team) -> Self:
-        """The same, where every process takes in its share of the rows."""
-        share = team.share(len(rows))
-        own = rows.chosen(torch.arange(share.begin, share.end, device=rows.labels.device))
-        change = replace(self, count=count, total=torch.zeros_like(self.total), gram=torch.zeros_like(self.gram))
-        change.take_in(sign, own, sizes)
-        team.all_reduce(change.total, change.gram)
-        return replace(change, total=change.total.add_(self.total), gram=change.gram.add_(self.gram))
+    def parts(self, classes: Sequence[int]) -> list[Tensor]:
+        """All that rows of some classes are added to."""
+        raise NotImplementedError
+
+    def with_parts(self, classes: Sequence[int], parts: Sequence[Tensor], count: Tensor) -> Self:
+        """With others in their place."""
+        raise NotImplementedError
 
     def check_exchange(self, leaving: Tensor, coming: Tensor, names: Sequence[str]) -> None:
         """Refuse what cannot be done exactly."""
 
     def take_in(self, sign: float, rows: Rows, sizes: Tensor) -> None:
-        """Add rows to `total` and `gram` in place, which nobody else holds yet."""
+        """Add rows to the parts of their classes in place, which nobody else holds yet."""
         raise NotImplementedError
 
     def check_remainder(self, before: Self, classes: Tensor, names: Sequence[str]) -> None:
@@ -186,6 +186,18 @@ class Sums:
 class PooledSums(Sums):
     """One weighted matrix for all classes: `gram` is (width, width), of which only the lower half is read and saved."""
 
+    gram: Tensor
+
+    @classmethod
+    def no_gram(cls, width: int, device: torch.device) -> Tensor:
+        return _zeros(width, width, device=device)
+
+    def parts(self, classes: Sequence[int]) -> list[Tensor]:
+        return [self.total, self.gram]
+
+    def with_parts(self, classes: Sequence[int], parts: Sequence[Tensor], count: Tensor) -> Self:
+        return replace(self, count=count, total=parts[0], gram=parts[1])
+
     @classmethod
     def gram_shape(cls, width: int, classes: int) -> tuple[int, int]:
         return width, width
@@ -213,7 +225,7 @@ class PooledSums(Sums):
     def check_remainder(self, before: Self, classes: Tensor, names: Sequence[str]) -> None:
         super().check_remainder(before, classes, names)
         slack = SLACK * before.gram.diagonal().mean()
-        if len(classes) and not _is_positive(mirrored(self.gram), float(slack)):
+        if len(classes) and not is_positive(mirrored(self.gram), float(slack)):
             raise _never_learned(", ".join(names[c] for c in classes.tolist()))
 
     def balanced_gram(self) -> Tensor:
@@ -226,7 +238,7 @@ class PooledSums(Sums):
     def of_tensors(cls, tensors: Mapping[str, Tensor], device: torch.device) -> Self:
         gram = tensors["gram"].to(device)
         # Files of earlier versions hold the whole matrix.
-        whole = _unpacked(gram, tensors["total"].shape[1]) if gram.dim() == 1 else gram
+        whole = unpacked(gram, tensors["total"].shape[1]) if gram.dim() == 1 else gram
         return super().of_tensors({**tensors, "gram": whole}, device)
 
     def merged(self, other: Self, places: Tensor, classes: int, names: Sequence[str]) -> Self:
@@ -249,23 +261,39 @@ class PooledSums(Sums):
 
 @dataclass(frozen=True, eq=False)
 class PerClassSums(Sums):
-    """A matrix a class: `gram` is (classes, width * (width + 1) / 2), lower halves row by row."""
+    """A matrix a class: `gram` has its lower half, row by row, of every class: width * (width + 1) / 2 numbers."""
+
+    gram: tuple[Tensor, ...]
+
+    @classmethod
+    def no_gram(cls, width: int, device: torch.device) -> tuple[Tensor, ...]:
+        return ()
+
+    def parts(self, classes: Sequence[int]) -> list[Tensor]:
+        return [self.total, *(self.gram[c] for c in classes)]
+
+    def with_parts(self, classes: Sequence[int], parts: Sequence[Tensor], count: Tensor) -> Self:
+        gram = list(self.gram)
+        for c, part in zip(classes, parts[1:], strict=True):
+            gram[c] = part
+        return replace(self, count=count, total=parts[0], gram=tuple(gram))
 
     @classmethod
     def gram_shape(cls, width: int, classes: int) -> tuple[int, int]:
         return classes, width * (width + 1) // 2
 
     def grown(self, classes: int) -> Self:
-        grown = super().grown(classes)
-        return replace(grown, gram=torch.nn.functional.pad(self.gram, (0, 0, 0, classes - len(self.count))))
+        size, device = self.gram_shape(self.width, 1)[1], self.total.device
+        more = (_zeros(size, device=device) for _ in range(classes - len(self.count)))
+        return replace(super().grown(classes), gram=(*self.gram, *more))
 
     def take_in(self, sign: float, rows: Rows, sizes: Tensor) -> None:
         for c in torch.unique(rows.labels).tolist():
-            change = torch.zeros(self.width, self.width, dtype=torch.float64, device=self.gram.device)
+            change = _zeros(self.width, self.width, device=self.total.device)
             for piece, _ in rows.pieces(torch.nonzero(rows.labels == c).flatten()):
                 self.total[c].add_(piece.sum(dim=0), alpha=sign)
                 add_gram(change, piece, sign)
-            self.gram[c] += packed(change)
+            self.gram[c].add_(packed(change))
 
     def check_remainder(self, before: Self, classes: Tensor, names: Sequence[str]) -> None:
         super().check_remainder(before, classes, names)
@@ -278,26 +306,25 @@ class PerClassSums(Sums):
             else:
                 # What scatters around the mean of the remaining rows cannot be negative in any direction.
                 scatter = left - torch.outer(self.total[c], self.total[c]) / n
-                wrong = not _is_positive(scatter, SLACK * float(size))
+                wrong = not is_positive(scatter, SLACK * float(size))
             if wrong:
                 raise _never_learned(names[c])
 
     def class_gram(self, c: int, of: Self | None = None) -> Tensor:
         """The matrix of one class, whole."""
-        return mirrored(_unpacked((of or self).gram[c], self.width))
+        return mirrored(unpacked((of or self).gram[c], self.width))
 
     def balanced_gram(self) -> Tensor:
         weights = self.count.double().clamp_min(1).reciprocal()
-        return _unpacked(weights @ self.gram, self.width)
+        return unpacked(weights @ _stacked(self.gram, self.gram_shape(self.width, 0), weights), self.width)
 
     def merged(self, other: Self, places: Tensor, classes: int, names: Sequence[str]) -> Self:
         grown = self.grown(classes)
-        return replace(
-            grown,
-            count=grown.count.index_add(0, places, other.count),
-            total=grown.total.index_add(0, places, other.total),
-            gram=grown.gram.index_add(0, places, other.gram),
-        )
+        count, total = grown.count.index_add(0, places, other.count), grown.total.index_add(0, places, other.total)
+        gram = list(grown.gram)
+        for place, theirs in zip(places.tolist(), other.gram, strict=True):
+            gram[place] = gram[place] + theirs
+        return replace(grown, count=count, total=total, gram=tuple(gram))
 
     def without(self, c: int, names: Sequence[str]) -> Self:
         count = self.count.clone()
@@ -305,7 +332,7 @@ class PerClassSums(Sums):
         return replace(self, count=count)
 
     def of_classes(self, classes: Tensor) -> Self:
-        return replace(super().of_classes(classes), gram=self.gram[classes])
+        return replace(super().of_classes(classes), gram=tuple(self.gram[c] for c in classes.tolist()))
 
     def pooled(self) -> PooledSums:
         """The same model in one matrix."""
@@ -313,17 +340,17 @@ class PerClassSums(Sums):
 
     def tensors(self) -> dict[str, Tensor]:
         """In whole numbers of 32 bits where that is exact."""
-        units = self.gram / grid(self.width) ** 2
-        small = not len(units) or float(units.abs().max()) < 2**31
-        whole = small and torch.equal(units, units.round())  # not so in files of earlier versions
-        return super().tensors() | ({"gram": units.to(torch.int32)} if whole else {})
+        whole = [_in_units(gram, grid(self.width) ** 2) for gram in self.gram]
+        exact = [one for one in whole if one is not None]
+        found = exact if len(exact) == len(whole) else self.gram
+        return super().tensors() | {"gram": _stacked(found, self.gram_shape(self.width, 0), self.count.int())}
 
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, Tensor], device: torch.device) -> Self:
         gram = tensors["gram"].to(device)
-        if gram.dtype == torch.int32:
-            gram = gram.double().mul_(grid(tensors["total"].shape[1]) ** 2)
-        return super().of_tensors({**tensors, "gram": gram}, device)
+        unit = grid(tensors["total"].shape[1]) ** 2 if gram.dtype == torch.int32 else 1.0
+        count, total = (tensors[name].to(device) for name in ("count", "total"))
+        return cls(count, total, tuple(one.double() * unit for one in gram))
 
 
 SUMS: dict[str, type[Sums]] = {"pooled": PooledSums, "per-class": PerClassSums}
@@ -335,23 +362,20 @@ def _counted(rows: Rows | None, classes: int, device: torch.device) -> Tensor:
     return torch.bincount(rows.labels, minlength=classes)
 
 
-def packed(lower: Tensor) -> Tensor:
-    """The lower half row by row: half the numbers. Without an index of every number, which would take twice as much."""
-    return torch.cat([lower[row, : row + 1] for row in range(len(lower))])
+def _stacked(rows: Sequence[Tensor], empty: tuple[int, int], like: Tensor) -> Tensor:
+    """Rows as one table; of none, an empty one of this shape, and of another's type."""
+    return torch.stack(list(rows)) if rows else like.new_zeros(empty)
 
 
-def _unpacked(packed: Tensor, width: int) -> Tensor:
-    lower = torch.zeros(width, width, dtype=packed.dtype, device=packed.device)
-    for row, numbers in enumerate(torch.split(packed, list(range(1, width + 1)))):
-        lower[row, : row + 1] = numbers
-    return lower
+def _in_units(gram: Tensor, unit: float) -> Tensor | None:
+    """In whole numbers of 32 bits, unless some are too large, or no whole ones, as in files of earlier versions."""
+    units = gram / unit
+    small = float(units.abs().max()) < 2**31
+    return units.to(torch.int32) if small and torch.equal(units, units.round()) else None
 
 
-def _is_positive(matrix: Tensor, slack: float) -> bool:
-    """Whether a symmetric matrix is positive semi-definite but for rounding."""
-    shifted = matrix.clone()
-    shifted.diagonal().add_(max(slack, torch.finfo(matrix.dtype).tiny))
-    return int(torch.linalg.cholesky_ex(shifted).info) == 0
+def _zeros(*shape: int, device: torch.device) -> Tensor:
+    return torch.zeros(*shape, dtype=torch.float64, device=device)
 
 
 def _never_learned(name: str) -> DataError:

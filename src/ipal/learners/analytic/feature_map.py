@@ -77,7 +77,7 @@ class Propagation:
     @property
     def projection(self) -> NDArray[np.float64]:
         """What wide features are projected with, (features, columns)."""
-        return np.concatenate(self._projection, axis=1)
+        return torch.cat(self._projection, dim=1).numpy()
 
     def drawn(self, rows: int) -> NDArray[np.float64]:
         """The first rows of the projection."""
@@ -85,10 +85,10 @@ class Propagation:
         return np.asarray(random.standard_normal((rows, self.columns)) / self.columns**0.5)
 
     @cached_property
-    def _projection(self) -> list[NDArray[np.float64]]:
+    def _projection(self) -> list[Tensor]:
         """The same in blocks of columns, each on its own: to cut them out anew would cost more than a small graph."""
         whole = self.drawn(self.num_features)
-        return [np.ascontiguousarray(whole[:, begin : begin + BLOCK]) for begin in range(0, self.columns, BLOCK)]
+        return [torch.tensor(whole[:, begin : begin + BLOCK]) for begin in range(0, self.columns, BLOCK)]
 
     @spanned("propagation")
     def rows(self, graph: Graph, hops: Sequence[int], at: Tensor | None = None) -> Tensor:
@@ -162,7 +162,7 @@ class Propagation:
     def _directions(self) -> Iterator[tuple[int, Tensor]]:
         """Columns of the projection."""
         for begin in self._own_blocks(0, self.columns):
-            yield begin, torch.tensor(self._projection[begin // BLOCK], device=self.device)
+            yield begin, self._projection[begin // BLOCK].to(self.device)
 
     def _whole(self, x: NDArray[np.float32]) -> Tensor | None:
         """All features at hand: on a CPU where they are in memory, on a GPU where they take little of what is free."""

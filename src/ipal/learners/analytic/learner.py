@@ -9,8 +9,6 @@ Related: McDonnell et al. 2023 (RanPAC: random projections and a ridge from sums
 leave-one-out error in closed form (see selection.py): no validation node is looked at.
 """
 
-import copy
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
@@ -27,19 +25,17 @@ from ipal.config import MOST_LAYERS, Count, Hops, Passes
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.errors import DataError, StoreError
-from ipal.learners.analytic.class_sums import SUMS, PerClassSums, PooledSums, Sums, check_taught, mirrored, packed
+from ipal.learners.analytic.class_sums import SUMS, PerClassSums, PooledSums, Sums, check_taught
 from ipal.learners.analytic.feature_map import FeatureMap, Propagation, pieces
-from ipal.learners.analytic.ridge import factorise, ridge_weights
+from ipal.learners.analytic.lower_half import mirrored, packed
 from ipal.learners.analytic.room import GIB, WIDEST_SKETCH, Room
 from ipal.learners.analytic.rows import Rows, rounded
-from ipal.learners.analytic.selection import LeftOut, choose_features, choose_ridge
-from ipal.learners.base import Learner
-from ipal.learners.checks import Shapes, check_counts
+from ipal.learners.analytic.selection import choose_features
+from ipal.learners.analytic.solved import SolvedLater
+from ipal.learners.checks import Shapes
 from ipal.learners.facts import SumsFacts
 from ipal.learners.from_pyg import departure_of
-from ipal.learners.kept import Kept
 from ipal.learners.second_pass import chosen
-from ipal.learners.state import laid_out
 from ipal.learners.values import Extents, Remembered, Terms
 from ipal.system.tracing import spanned
 
@@ -47,15 +43,13 @@ if TYPE_CHECKING:  # for its name alone: importing it takes seconds
     from torch_geometric.data import Data
 
 FIRST_RIDGE = 0.1
-ENOUGH_ROWS = 32
-"""Fewer rows than these say nothing about the ridge: it stays as it is."""
 REHEARSED = 512
 """A second pass is rehearsed with at most so many columns, and random features."""
 NAMES = {kind: name for name, kind in SUMS.items()}
 
 
 @dataclass(kw_only=True, eq=False)
-class Analytic(Learner):
+class Analytic(SolvedLater):
     """The closed form: class-balanced ridge regression on propagated features, from sums, exact in any order."""
 
     hops: Literal["auto"] | Annotated[tuple[Hops, ...], Field(min_length=1, max_length=MOST_LAYERS)] = "auto"
@@ -63,7 +57,7 @@ class Analytic(Learner):
     expansion: Literal["auto"] | Annotated[int, Field(ge=0, le=2**20)] = "auto"
     """Number of random ReLU features, 0 for none. auto: chosen on the first task, within `memory`."""
     ridge: Literal["auto"] | Annotated[float, Field(ge=0)] = "auto"
-    """Of the mean diagonal. auto: chosen anew at every task."""
+    """Of the mean diagonal. auto: chosen anew by the nodes of every task, or of the latest batches."""
     sums: Literal["auto", "pooled", "per-class"] = "auto"
     """per-class: one matrix a class; in parts, mergeable, forgettable. pooled: one; a class comes whole. auto: by class
     as long as `memory` allows, then pooled, with a warning."""
@@ -79,24 +73,15 @@ class Analytic(Learner):
     name = "analytic"
     forgets = True
     schema = SumsFacts
-    kept = (
-        Kept(
-            "sums",
-            "per class: number of nodes and sum of their rows; sums of products of rows",
-            check=lambda learner, sums, whole: check_counts(sums.count, "sums.count"),
-        ),
-        Kept("weights", "weights of every class, solved from the sums"),
-    )
+
+    def needs(self) -> dict[str, str]:
+        return {"whole classes": "set analytic.sums=per-class"} if self.sums == "pooled" else {}
 
     # ------------------------------------------------------------------ learning
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)
-        self.features_: FeatureMap | None = None
-        self.sums_: Sums
         self.ridge_ = FIRST_RIDGE if self.ridge == "auto" else self.ridge
-        self.scale_: list[float] = [1.0, 0]  # of scores before the softmax, and how many classes it was found with
-        self.choices_: dict[str, Any] = {}
         self.sketch_ = WIDEST_SKETCH if self.sketch == "auto" else self.sketch
 
     def start(self, task: Task) -> None:
@@ -115,9 +100,18 @@ class Analytic(Learner):
         if self.features_ is None:
             self._choose(task)
         rows = self._rows(task.graph, task.nodes, self.rows(task.labels))
+        all_new = int(rows.labels.min()) >= len(self.sums_.count)
+        if all_new and len(self.waiting_):  # what waits is about classes before these
+            self._settle()
         self.sums_ = self._exchanged(self._room.within(self.sums_, len(self.labels_)), None, rows)
-        self._solve(rows)
+        self.waiting_, self.solved_ = self.waiting_.then(rows, self.sums_.count, self.generator_), None
+        if all_new:
+            self._settle()
         yield from ()
+
+    @property
+    def chooses_ridge(self) -> bool:
+        return self.ridge == "auto"
 
     def blank(self) -> Self:
         columns, expansion = min(self.sketch_, REHEARSED), min(self._map.expansion, REHEARSED)
@@ -139,7 +133,6 @@ class Analytic(Learner):
         propagation = Propagation(self.num_features_, self.sketch_, self.seed, self.runtime_)
         self.features_ = FeatureMap(propagation, hops, expansion)
         self.sums_ = self._room.first.empty(self.features_.width, self.generator_.device)
-        self.weights_ = torch.zeros(self.features_.width, 0, dtype=torch.float64, device=self.generator_.device)
 
     @property
     def _room(self) -> Room:
@@ -159,34 +152,7 @@ class Analytic(Learner):
     def _exchanged(self, sums: Sums, old: Rows | None, new: Rows | None) -> Sums:
         return sums.exchanged(old, new, self._names, self.runtime_.team)
 
-    @spanned("solve")
-    def _solve(self, rows: Rows | None = None) -> None:
-        """The weights, from the sums. Rows just learned decide on the ridge and the calibration."""
-        gram, cross = self.sums_.balanced()
-        judges = None if rows is None else LeftOut.of(rows, self.sums_.count, self.generator_)
-        judges = None if judges is not None and len(judges.labels) < ENOUGH_ROWS else judges
-        if judges is not None and self.ridge == "auto":
-            with self.tracer.span("choice"):
-                found = choose_ridge(gram, cross, judges, self.choices_["ridge"])
-            self.ridge_, record = self.runtime_.team.broadcast(lambda: found)
-            # Replaced, not extended: a state taken before keeps what it held.
-            self.choices_ = {**self.choices_, "ridge": [*self.choices_["ridge"], record]}
-        factor = factorise(gram, self.ridge_)
-        self.choices_ = {**self.choices_, "ridge_used": factor.ridge}  # more than asked for, where that was too little
-        self.weights_ = laid_out(ridge_weights(factor, cross))
-        if judges is not None:
-            # Each task shows its own classes only: all of them so far have a say, by their number.
-            more = len(torch.unique(judges.labels))
-            scale, classes = self.scale_
-            logs = classes * math.log(scale) + more * math.log(judges.best_scale(factor, cross))
-            self.scale_ = [math.exp(logs / (classes + more)), classes + more]
-
     # ------------------------------------------------------------------ prediction
-
-    @property
-    def _map(self) -> FeatureMap:
-        assert self.features_ is not None, "nothing was learned yet"
-        return self.features_
 
     @property
     def reach(self) -> int:
@@ -214,12 +180,12 @@ class Analytic(Learner):
         return scores, self.probabilities(scores, graph)
 
     def probabilities(self, scores: Tensor, graph: Graph) -> Tensor:
-        return (self.scale_[0] * scores).softmax(dim=-1)
+        return (self._solved.scale[0] * scores).softmax(dim=-1)
 
     def exported(self, rows: Any) -> tuple[Any, Any]:
         expansion = self._map.expansion
         scores = self._map.exported(rows) @ (self.weights_ * ((2 / expansion) ** 0.5 if expansion else 1))
-        return scores, (scores * self.scale_[0]).softmax()
+        return scores, (scores * self._solved.scale[0]).softmax()
 
     @classmethod
     def working_memory(cls, extents: Extents) -> tuple[int, int]:
@@ -232,15 +198,13 @@ class Analytic(Learner):
         """The model that learned what both learned: their sums, added. Both must map nodes to rows alike."""
         if not isinstance(other, Analytic):
             raise DataError(f"Only models of the closed form can be merged, not one of '{other.name}'.")
-        self._require_fitted()
-        other._require_fitted()
+        both, other = self._settled(), other._settled()
         for name, mine in self._addressed().items():
             theirs = other._addressed()[name]
             if mine != theirs:
                 raise DataError(f"These models cannot be merged: {name} is {mine} in one and {theirs} in the other.")
         if type(self.labels_[0]) is not type(other.labels_[0]):
             raise DataError("These models cannot be merged: one has numbers as labels, the other strings.")
-        both = copy.copy(self)
         both.generator_ = self.generator_.clone_state()
         both.labels_ = self.labels_ + [label for label in other.labels_ if label not in set(self.labels_)]
         places = torch.tensor([both.labels_.index(label) for label in other.labels_], device=self.sums_.count.device)
@@ -251,11 +215,13 @@ class Analytic(Learner):
             theirs = theirs.pooled()
         both.sums_ = mine.merged(theirs, places, len(both.labels_), both._names)
         # No row is at hand to choose by; more classes favour the smaller ridge.
-        both.ridge_, (scale, _) = min((self.ridge_, self.scale_), (other.ridge_, other.scale_))
-        both.scale_ = [scale, self.scale_[1] + other.scale_[1]]
-        both.choices_ = {**self.choices_, "merged": True}
+        classes = both.scale_[1] + other.scale_[1]
+        both.ridge_, (scale, _) = min((both.ridge_, both.scale_), (other.ridge_, other.scale_))
+        both.scale_ = [scale, classes]
+        both.choices_ = {**both.choices_, "merged": True}
         both.second_pass_ = min(chosen(self), chosen(other), key=itemgetter("passes", "sharpness"))
-        both._solve()
+        both.solved_ = None
+        both._settle()
         return both
 
     def _addressed(self) -> dict[str, Any]:
@@ -326,10 +292,10 @@ class Analytic(Learner):
         left = torch.nonzero(sums.count).flatten()
         if len(left) == 0:
             raise DataError("Nothing would be left: a model needs at least one class.")
-        changed = copy.copy(self)
-        changed.sums_ = sums.of_classes(left)
+        changed = self._settled()
+        changed.sums_, changed.solved_ = sums.of_classes(left), None
         changed.labels_ = [self.labels_[c] for c in left.tolist()]
-        changed._solve()
+        changed._settle()
         self.__dict__ = changed.__dict__  # all at once: interrupted before, nothing was forgotten
         return self
 
@@ -396,5 +362,5 @@ class Analytic(Learner):
         classes, mapped = len(facts["labels"]), facts["map"]
         columns = min(facts["num_features"], mapped.get("sketch") or self._room.columns(WIDEST_SKETCH))
         width = mapped["expansion"] or columns * len(mapped["hops"])
-        yield from [("sums.count", (classes,)), ("sums.total", (classes, width)), ("weights", (width, classes))]
+        yield from [("sums.count", (classes,)), ("sums.total", (classes, width))]
         yield "sums.gram", SUMS[mapped.get("sums") or self.sums].saved_shape(width, classes)

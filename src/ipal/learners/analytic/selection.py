@@ -60,6 +60,9 @@ CLEARLY = 2
 """Standard errors by which more hops, or hops side by side, must be better: they mix more, or keep more."""
 FEW_COLUMNS = 512
 """With fewer, features are expanded where nothing can be compared."""
+FEWEST_ROWS, FEW_ROWS = 64, 256
+"""Fewer rows than these, as in a small first batch, are not asked; few leave the default unless others are clearly
+better, for fewer hops are level with more where errors are large."""
 
 Key = TypeVar("Key")
 
@@ -90,14 +93,6 @@ class LeftOut:
     labels: Tensor
     weights: Tensor
     """1 / n of each row's class, as in the sums."""
-
-    @classmethod
-    def of(cls, rows: Rows, count: Tensor, generator: torch.Generator) -> "LeftOut":
-        """Some of the rows just learned. The only node of a class cannot be left out."""
-        able = torch.nonzero(count[rows.labels] > 1).flatten()
-        some = able[sample(rows.labels[able], LEFT_OUT_ROWS, generator)]
-        labels = rows.labels[some]
-        return cls(rows.expand(rows.taken(some)), labels, count.double().reciprocal()[labels])
 
     def residuals(self, factor: Factor | Diagonal, cross: Tensor) -> tuple[Tensor, Tensor]:
         """Targets, and what is missed of them by the model that never saw the row."""
@@ -145,14 +140,16 @@ def choose_features(
 
     `divided`: hops side by side share the columns to which wide features are projected.
     """
-    one_class = len(torch.unique(labels)) < 2
-    if one_class or [len(sizes) for sizes in options.values()] == [1]:
+    one_class, too_few, few = len(torch.unique(labels)) < 2, len(labels) < FEWEST_ROWS, len(labels) < FEW_ROWS
+    if one_class or too_few or [len(sizes) for sizes in options.values()] == [1]:
         chosen = DEFAULT_HOPS if DEFAULT_HOPS in options else next(iter(options))
         # Few features are hardly ever told apart by lines.
         size = next(
             (size for size in options[chosen] if (size or propagation.columns) >= FEW_COLUMNS), options[chosen][-1]
         )
-        why = "with one class there is nothing to compare; " * one_class + "hops and expansion as set or by default"
+        why = "with one class there is nothing to compare; " * one_class
+        why += f"fewer than {FEWEST_ROWS} training nodes say too little; " * too_few
+        why += "hops and expansion as set or by default"
         return Choice(list(chosen), propagation.sketch, size, why, {}, 0.0, {})
     rehearsal = Rehearsal.of(task, labels, propagation, max(chain(*options)), generator)
 
@@ -163,7 +160,8 @@ def choose_features(
     size, tried, by_expansion = 0, dict[tuple[int, ...], Loss](), dict[str, float]()
     for _ in range(ROUNDS):
         sizes = {hops: size if size in some else some[0] for hops, some in options.items()}
-        chosen, tried = choose_hops(rehearsal, {hops: features(hops, columns) for hops, columns in sizes.items()})
+        maps = {hops: features(hops, columns) for hops, columns in sizes.items()}
+        chosen, tried = choose_hops(rehearsal, maps, few=few)
         size = sizes[chosen]
         by_expansion[str(size)] = tried[chosen].mean
         wider = [columns for columns in options[chosen] if columns > propagation.num_features * len(chosen)]
@@ -180,6 +178,8 @@ def choose_features(
         "of training nodes, learned with the edges inside their class or among all of them, and recognised with the "
         "edges among all of them"
     )
+    if few:
+        reason += f"; of fewer than {FEW_ROWS} training nodes two hops, unless others are clearly better"
     named = {"+".join(map(str, hops)): found.mean for hops, found in tried.items()}
     sketch = features(chosen, size).propagation.sketch
     deviation = tried[least({hops: found.mean for hops, found in tried.items()})].deviation
@@ -187,14 +187,20 @@ def choose_features(
 
 
 def choose_hops(
-    rehearsal: "Rehearsal", options: Mapping[tuple[int, ...], FeatureMap]
+    rehearsal: "Rehearsal", options: Mapping[tuple[int, ...], FeatureMap], *, few: bool = False
 ) -> tuple[tuple[int, ...], dict[tuple[int, ...], Loss]]:
-    """The fewest single hops that none is clearly better than, others beside them; and what was tried."""
+    """The fewest single hops that none is clearly better than, others beside them; and what was tried.
+
+    By few rows the default is chosen where none is clearly better than it.
+    """
     tried: dict[tuple[int, ...], Loss] = {}
     for hops in in_turn(options, tried):
         tried[hops] = rehearsal.loss(options[hops])
     best = tried[least({hops: found.mean for hops, found in tried.items()})]
-    chosen = min((hops for hops in tried if rehearsal.is_level(tried[hops], best, hops)), key=max)
+    level = [hops for hops in tried if rehearsal.is_level(tried[hops], best, hops)]
+    if few:
+        return DEFAULT_HOPS if DEFAULT_HOPS in level else min(level, key=max), tried
+    chosen = min(level, key=max)
     for together in (2, 3):
         more = [hops for hops in options if len(hops) == together and set(hops) > set(chosen)]
         tried |= {hops: rehearsal.loss(options[hops]) for hops in more}
@@ -331,15 +337,20 @@ def choose_ridge(
     spectrum, vectors = Spectrum.of_gram(gram)
     turned, cross = replace(judges, rows=judges.rows[:, : len(cross)].float() @ vectors), vectors.T @ cross
     errors = {f"{ridge:g}": turned.error(spectrum.at(ridge), cross) for ridge in RIDGES}
-    record = {"errors": errors, "classes": len(torch.unique(judges.labels))}
-    told = [one for one in (*before, record) if one["errors"].keys() == errors.keys()]
-    mean = {
-        ridge: sum(one.get("classes", 1) * one["errors"][ridge] / one["errors"][least(one["errors"])] for one in told)
-        for ridge in errors
-    }
+    record: dict[str, Any] = {"errors": errors, "classes": len(torch.unique(judges.labels))}
+    told = [one for one in before if one["errors"].keys() == errors.keys()]
+    classes = sum(one.get("classes", 1) for one in told)
+    share = still_spoken_for(classes, cross.shape[1], record["classes"]) / max(1, classes)
+    says = [(share * one.get("classes", 1), one["errors"]) for one in told] + [(record["classes"], errors)]
+    mean = {ridge: sum(weight * one[ridge] / one[least(one)] for weight, one in says) for ridge in errors}
     enough = NEAR * mean[least(mean)]
     chosen = min(float(ridge) for ridge, error in mean.items() if error <= enough)
     return chosen, {"chosen": chosen, **record}
+
+
+def still_spoken_for(judged: int, known: int, judging: int) -> int:
+    """For how many classes earlier judges still speak: a class that comes again to judge speaks for itself."""
+    return min(judged, known - judging)
 
 
 def least(errors: Mapping[Key, float]) -> Key:
@@ -348,6 +359,12 @@ def least(errors: Mapping[Key, float]) -> Key:
     if not numbers:
         raise NonFiniteError("the leave-one-out errors of training nodes are NaN or infinite")
     return min(numbers, key=numbers.__getitem__)
+
+
+def left_out_rows(rows: Rows, count: Tensor, generator: torch.Generator) -> Tensor:
+    """Which of the rows just learned are to judge: some. The only node of a class cannot be left out."""
+    able = torch.nonzero(count[rows.labels] > 1).flatten()
+    return able[sample(rows.labels[able], LEFT_OUT_ROWS, generator)]
 
 
 def sample(labels: Tensor, most: int, generator: torch.Generator) -> Tensor:

@@ -98,7 +98,7 @@ def read_facts(folder: RunFolder, closer: Mapping[str, Any] | None = None) -> Fa
     run = read_run(folder)
     counted, moved = folder.confusion(), folder.drift()
     confusion = Confusion.model_validate(counted) if counted else None
-    if confusion and not confusion.fits(_new_sizes(run.protocol)):
+    if confusion and not confusion.fits(_new_sizes(run.protocol), overlapping=bool(run.protocol.get("batches"))):
         raise _damaged(folder.path / "confusion.json")
     return Facts(
         **vars(run),

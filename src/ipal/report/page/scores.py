@@ -11,7 +11,7 @@ from ipal.report.page import plots
 from ipal.report.page.confusion import Counts, counted, grouped, mixing, shares
 from ipal.report.page.facts import Facts
 from ipal.report.page.parts import Chart, Picker, Section, Spec, count, number
-from ipal.runs.records import Confusion
+from ipal.runs.records import Confusion, stream_in_words
 
 NO_CONFUSION = (
     "This run was made by a version of ipal that did not count which class was taken for which: only recalls after "
@@ -26,9 +26,9 @@ def accuracy_section(facts: Facts) -> Section:
     name = facts.protocol["accuracy"]
     how = ACCURACIES[name].about if name in ACCURACIES else name
     among = {
-        "class-incremental": "over all classes seen so far, without knowing the node's task",
-        "task-incremental": "over the classes of the node's own task, which is known",
-    }.get(str(facts.protocol["stream"]), f"stream {facts.protocol['stream']}")
+        "class": "over all classes seen so far, without knowing the node's task",
+        "task": "over the classes of the node's own task, which is known",
+    }.get(str(facts.protocol["stream"]), f"stream {stream_in_words(facts.protocol['stream'])}")
     return Section(
         "accuracy",
         "Accuracy",
@@ -124,9 +124,11 @@ def classes_section(facts: Facts) -> Section:
 
 
 def _counts(facts: Facts, confusion: Confusion) -> list[Counts]:
-    """Confusions of the classes known after each task."""
+    """Confusions of the classes known after each task; where tasks overlap, also of later ones that were predicted."""
     task = facts.task_of_class
-    return [counted(rows, sum(one <= after for one in task)) for after, rows in enumerate(confusion.after_task)]
+    predicted = [max((place + 1 for _, place, _ in rows), default=0) for rows in confusion.after_task]
+    known = [max(sum(one <= after for one in task), further) for after, further in enumerate(predicted)]
+    return [counted(rows, number) for rows, number in zip(confusion.after_task, known, strict=True)]
 
 
 def _end_chart(facts: Facts, recalls: Mapping[str, float]) -> Chart:
@@ -217,7 +219,7 @@ def confusion_section(facts: Facts) -> Section:
             "Each row sums to 100 %: where the test nodes of a task end up. On the diagonal the task is right, the "
             "class within it need not be. Right of it: old nodes taken for newer classes.",
             plots.tasks(len(counts)),
-            [grouped(one, task[: len(one)], after + 1) for after, one in enumerate(counts)],
+            [grouped(one, task[: len(one)], max(task[: len(one)]) + 1) for one in counts],
             ("truly of", "predicted as of"),
             "%{customdata} test nodes of %{y} (%{z:.1f} %)<br>were taken for classes of %{x}",
         ),

@@ -6,11 +6,18 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from ipal.config import EncoderConfig, ProtocolConfig, RunConfig, TrainConfig, attribute_docs, batch_in_words
+from ipal.config import (
+    EncoderConfig,
+    ProtocolConfig,
+    RunConfig,
+    TrainConfig,
+    attribute_docs,
+)
 from ipal.report.cells import Cell, Table, table
 from ipal.report.page.command import as_yaml, command, default_tree, flat
 from ipal.report.page.facts import Facts
 from ipal.report.page.parts import Section
+from ipal.runs.records import batch_in_words, stream_in_words
 
 WHERE = (
     "The command makes the same run in a folder of the same name. It looks for the graph under IPAL_DATA, or where "
@@ -54,6 +61,7 @@ def _protocol_table(facts: Facts) -> Table:
         **{name: protocol[name] for name in ProtocolConfig.model_fields if name in protocol},
     }
     values["batch"] = batch_in_words(protocol["batch"])
+    values["stream"] = stream_in_words(protocol.get("stream", "class"))
     values["further_passes"] = protocol.get("further_passes", 0)
     passes = "How often nodes were predicted anew, over edges weighed by the agreement of their ends."
     meaning = {"split": "Number of classes of each task.", "further_passes": passes, **_meanings(ProtocolConfig)}

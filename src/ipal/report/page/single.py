@@ -1,5 +1,6 @@
 """The page of one run."""
 
+from ipal.report.page.along import along_sections
 from ipal.report.page.cost import cost_section, retained_section
 from ipal.report.page.facts import Facts
 from ipal.report.page.parts import Fact, Page, plural, seconds, sentence, signless
@@ -35,7 +36,7 @@ def one_run(facts: Facts) -> Page:
         ),
         facts=headline(facts),
         warnings=warnings,
-        sections=[section(facts) for section in SECTIONS],
+        sections=[SECTIONS[0](facts), *along_sections(facts), *(section(facts) for section in SECTIONS[1:])],
         download=facts.as_plain(),
         name=facts.name,
     )

@@ -105,6 +105,7 @@
       margin: { l: 56, r: 16, t: 24, b: 48 },
       xaxis: axis(isNarrow),
       yaxis: axis(isNarrow),
+      ...(spec.layout && spec.layout.yaxis2 ? { yaxis2: axis(isNarrow) } : {}),
       legend: isNarrow
         ? { orientation: "h", y: -0.2, yanchor: "top", x: 0, font: { size: 11 }, maxheight: 0.4 }
         : { x: 1.02, y: 1, font: { size: 12 } },

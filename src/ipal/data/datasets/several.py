@@ -1,0 +1,92 @@
+"""Several graphs as one dataset: side by side, no edge between them, features of all in the same number of columns."""
+
+import hashlib
+from collections.abc import Sequence
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipal.data.csr import Neighbours
+from ipal.data.dataset import Dataset
+from ipal.data.graph import VALUES_AT_ONCE, Features, Graph
+from ipal.errors import DataError
+from ipal.system import free_memory
+
+WIDTH = 512
+"""Columns of the features of several graphs."""
+
+
+def projected(x: Features, seed: int) -> NDArray[np.float32]:
+    r"""Features of any width in w = `WIDTH` columns; squared lengths and distances are kept on average.
+
+    .. math:: x R / \sqrt w, \quad R_{jk} \sim \mathcal N(0, 1)
+
+    Source: Johnson & Lindenstrauss 1984; with a Gaussian matrix, Indyk & Motwani 1998.
+    """
+    matrix = np.random.default_rng(seed).standard_normal((x.shape[1], WIDTH)) / np.sqrt(WIDTH)
+    found = np.empty((x.shape[0], WIDTH), dtype=np.float32)
+    step = VALUES_AT_ONCE // max(WIDTH, x.shape[1]) + 1
+    for begin in range(0, len(found), step):
+        found[begin : begin + step] = x[begin : begin + step] @ matrix
+    return found
+
+
+def side_by_side(datasets: Sequence[Dataset]) -> Dataset:
+    """The disjoint union of graphs: labels are numbered on, `domain` is the place of a node's graph.
+
+    A graph's projection is drawn from its hash: the same whatever stands beside it. The hash of all is made of theirs,
+    so that it does not depend on how a product is rounded.
+    """
+    sizes = [one.graph.num_nodes for one in datasets]
+    _check_room(sum(sizes), max(one.graph.num_features for one in datasets))
+    x = np.empty((sum(sizes), WIDTH), dtype=np.float32)
+    y, spans, classes = [], [], [0]
+    for one, end in zip(datasets, accumulate(sizes), strict=True):
+        x[end - len(one.y) : end] = projected(one.graph.x, int(one.hash, 16))
+        labels = np.unique(one.y)
+        y.append(classes[-1] + np.searchsorted(labels, one.y))
+        classes.append(classes[-1] + len(labels))
+        spans.append(f"{one.name}: classes {classes[-2]} to {classes[-1] - 1}, {one.preprocessing}")
+    neighbours = joined([one.graph.neighbours for one in datasets])
+    projection = f"features projected to {WIDTH} columns by a Gaussian matrix for each graph"
+    hashes = [projection, *(one.hash for one in datasets)]
+    return Dataset(
+        name=",".join(one.name for one in datasets),
+        graph=Graph.of(x, neighbours, symmetric=all(one.graph.symmetric for one in datasets)),
+        y=np.concatenate(y),
+        split=tuple(np.diff(classes).tolist()),
+        preprocessing="; ".join([*spans, projection]),
+        remark="; ".join([projection, *(f"{one.name}: {one.remark}" for one in datasets if one.remark)]),
+        beyond_task=any(one.beyond_task for one in datasets),
+        known_hash=hashlib.sha256("\n".join(hashes).encode()).hexdigest(),
+        time=_of_all([one.time for one in datasets]),
+        domain=np.repeat(np.arange(len(datasets)), sizes),
+        parts=_of_all([one.parts for one in datasets]),
+    )
+
+
+def joined(every: Sequence[Neighbours]) -> Neighbours:
+    """Rows one after the other, without an edge from one to another."""
+    nodes = [0, *accumulate(one.num_nodes for one in every)]
+    edges = [0, *accumulate(one.num_edges for one in every)]
+    indptr, indices = np.zeros(nodes[-1] + 1, dtype=np.int64), np.empty(edges[-1], dtype=np.int32)
+    for one, node, edge in zip(every, nodes, edges, strict=False):
+        indptr[node + 1 : node + 1 + one.num_nodes] = edge + one.indptr[1:]
+        indices[edge : edge + one.num_edges] = one.indices + node
+    weighted = any(one.weights is not None for one in every)
+    weights = np.concatenate([one.values(0, one.num_nodes) for one in every]) if weighted else None
+    return Neighbours(indptr, indices, weights=weights)
+
+
+def _check_room(nodes: int, widest: int) -> None:
+    if nodes > np.iinfo(np.int32).max:
+        raise DataError(f"These graphs have {nodes} nodes; at most {np.iinfo(np.int32).max} can be numbered.")
+    needed = WIDTH * (4 * nodes + 8 * widest)
+    free_memory.need(needed, "The table of their features", "name fewer or smaller graphs")
+
+
+def _of_all(values: Sequence[NDArray[np.int64] | None]) -> NDArray[np.int64] | None:
+    """What is known of every graph, one after the other."""
+    known = [one for one in values if one is not None]
+    return np.concatenate(known) if len(known) == len(values) else None

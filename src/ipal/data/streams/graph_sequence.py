@@ -1,0 +1,53 @@
+"""Graph sequences: whole graphs one after the other, each with classes of its own."""
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from ipal.config import MOST_TASKS, RunConfig
+from ipal.data.dataset import Dataset
+from ipal.data.streams.class_incremental import TaskStream
+from ipal.errors import DataError
+
+
+class GraphSequence(TaskStream):
+    """Every task is one graph with all its classes. At test time nobody says which graph a node is of."""
+
+    name = "graphs"
+
+    class Settings(TaskStream.Settings):
+        first: int = Field(0, ge=0, lt=MOST_TASKS)
+        """Place, from 0, of the graph that comes first; the others follow in turn."""
+
+    settings: Settings
+
+    @classmethod
+    def of(cls, dataset: Dataset, config: RunConfig) -> Self:
+        if dataset.domain is None or len(np.unique(dataset.domain)) < 2:
+            raise DataError(
+                f"The stream '{cls.name}' needs several graphs, and '{dataset.name}' is one: name more with commas, as "
+                "--dataset cora-ml,dblp, or add an array 'domain' of whole numbers to its .npz file."
+            )
+        return super().of(dataset, config)
+
+    def tasks_of_nodes(self, order: list[int], split: tuple[int, ...] | None, seed: int) -> NDArray[np.int64]:
+        assert self.facts.domain is not None, "checked where it is made"
+        self.domains, which = np.unique(self.facts.domain, return_inverse=True)
+        first = self.settings.first
+        if first >= len(self.domains):
+            raise DataError(
+                f"protocol.stream.first is {first}, but the graphs are 0 to {len(self.domains) - 1}: set one of them."
+            )
+        again = [label for label in order if len(np.unique(which[self.y == label])) > 1]
+        if again:
+            raise DataError(
+                f"Class {again[0]} is in several graphs: give the classes of each graph numbers of their own, or set "
+                "protocol.stream=domain, where classes come again."
+            )
+        return np.asarray((which - first) % len(self.domains), dtype=np.int64)
+
+    def describe(self) -> dict[str, Any]:
+        """With the domain that each task is."""
+        return {**super().describe(), "domains": np.roll(self.domains, -self.settings.first).tolist()}

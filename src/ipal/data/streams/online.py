@@ -1,0 +1,161 @@
+"""Online: the tasks of the class-incremental stream in small batches of nodes, each seen once."""
+
+import hashlib
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from ipal.config import Count, RunConfig
+from ipal.data.csr import Neighbours
+from ipal.data.dataset import Dataset
+from ipal.data.graph import Graph, Nodes
+from ipal.data.streams.base import Task
+from ipal.data.streams.class_incremental import TaskStream
+from ipal.data.streams.splits import TRAIN
+from ipal.errors import DataError
+
+ARRIVAL, NEIGHBOURHOOD = 3, 4
+"""Places of the seeds of random draws, after those of splits.py and returning.py."""
+
+
+class Online(TaskStream):
+    """A task comes in batches, each attached to nodes that came before, within a bounded neighbourhood.
+
+    Unlabelled nodes of a task come along with its training nodes. With isolated training graphs a batch is attached to
+    nodes of its own task only. Tests are those of the class-incremental stream.
+    """
+
+    name = "online"
+    gives = frozenset()
+
+    class Settings(TaskStream.Settings):
+        batch: Literal["task"] | Count = 50
+        """Training nodes of a batch. task: a task is one batch."""
+        hops: int = Field(2, ge=0, le=16)
+        """Nodes so many steps from the batch are its neighbourhood; 0 for the batch alone."""
+        neighbours: Count = 3
+        """Most earlier neighbours of every node in it."""
+        points: Count = 50
+        """Tests along the stream, at equal distances, beside those after every task."""
+
+    settings: Settings
+
+    @classmethod
+    def of(cls, dataset: Dataset, config: RunConfig) -> Self:
+        stream = super().of(dataset, config)
+        stream.arrange(config.seed)
+        return stream
+
+    def arrange(self, seed: int) -> None:
+        """Decide which node comes in which batch: `batch_of`, counted over the whole stream."""
+        self.seed = seed
+        self._batches = self._cut()
+        self.ends = np.cumsum(self._batches)
+        order = np.random.default_rng([seed, ARRIVAL]).permutation(len(self.y))
+        shares = self.shares()
+        self.batch_of = np.full(len(self.y), -1, dtype=np.int64)
+        for task in range(len(self)):
+            for part in np.unique(self.part[self.part >= 0]):
+                mine = np.flatnonzero((self.task_of == task) & (self.part == part))
+                mine = mine[np.argsort(order[mine])]
+                self.batch_of[mine] = spread_evenly(len(mine), shares[:, task])
+        self.mixture = np.zeros((len(shares), len(self)), dtype=np.int64)
+        training = self.part == TRAIN
+        np.add.at(self.mixture, (self.batch_of[training], self.task_of[training]), 1)
+        if not (sizes := self.mixture.sum(axis=1)).all():
+            raise DataError(
+                f"Batch {sizes.argmin() + 1} of {len(sizes)} has no training node: set a larger protocol.stream.batch."
+            )
+
+    def _cut(self) -> list[int]:
+        """Batches of every task."""
+        sizes = np.bincount(self.task_of[self.part == TRAIN], minlength=len(self))
+        if self.settings.batch == "task":
+            return [1] * len(self)
+        if self.settings.batch > sizes.min():
+            raise DataError(
+                f"A batch of {self.settings.batch} is larger than task {sizes.argmin() + 1}, which has {sizes.min()} "
+                f"training nodes: set protocol.stream.batch to {sizes.min()} or less, or to task."
+            )
+        return [int(number) for number in -(-sizes // self.settings.batch)]
+
+    def shares(self) -> NDArray[np.float64]:
+        """(batches, tasks), what share of a batch is of which task; here all of it is of one."""
+        whose = np.repeat(np.arange(len(self)), self._batches)
+        return np.asarray(whose[:, None] == np.arange(len(self)), dtype=np.float64)
+
+    @property
+    def batches(self) -> list[int]:
+        return self._batches
+
+    def batch(self, index: int, number: int) -> Task:
+        b = int(self.ends[index]) - self._batches[index] + number
+        new = self.batch_of == b
+        if self.protocol.visibility == "inductive":
+            new &= self.part == TRAIN
+        nodes = self._with_neighbourhood(np.flatnonzero(new), b)
+        graph, groups = self.graph.induced(nodes, self.budget), self.task_of[nodes]
+        if self.protocol.train_graph == "isolated" and (groups != groups[0]).any():
+            graph = Graph.of(graph.x, graph.neighbours.within(groups), symmetric=graph.symmetric or None)
+        mine = np.flatnonzero(new[nodes] & (self.part[nodes] == TRAIN))
+        return Task(graph=graph, nodes=mine, labels=self.y[nodes[mine]], origin=nodes)
+
+    def _with_neighbourhood(self, nodes: Nodes, b: int) -> Nodes:
+        """Nodes of batch `b`, and earlier ones near them."""
+        random = np.random.default_rng([self.seed, NEIGHBOURHOOD, b])
+        reached = edge = nodes
+        for _ in range(self.settings.hops):
+            place, found = neighbours_of(self.graph.neighbours, edge)
+            there = (self.batch_of[found] >= 0) & (self.batch_of[found] < b)
+            if self.protocol.train_graph == "isolated":
+                there &= self.task_of[found] == self.task_of[edge[place]]
+            if self.protocol.visibility == "inductive":
+                there &= self.part[found] == TRAIN
+            some = at_most(place[there], self.settings.neighbours, random)
+            edge = np.setdiff1d(found[there][some], reached)
+            reached = np.union1d(reached, edge)
+        return reached
+
+    def is_tested_after(self, index: int, number: int) -> bool:
+        total, points = int(self.ends[-1]), self.settings.points
+        b = int(self.ends[index]) - self._batches[index] + number
+        return (b + 1) * points // total > b * points // total
+
+    @property
+    def split_hash(self) -> str:
+        if max(self._batches) == 1:
+            return super().split_hash
+        return hashlib.sha256(super().split_hash.encode() + self.batch_of.tobytes()).hexdigest()
+
+    def describe(self) -> dict[str, Any]:
+        """With the training nodes of every task in every batch."""
+        return {**super().describe(), "batches": self._batches, "mixture": self.mixture.tolist()}
+
+
+def spread_evenly(number: int, shares: NDArray[np.float64]) -> NDArray[np.int64]:
+    r"""The batch of each of so many nodes, in proportion to shares, and in order.
+
+    .. math:: b(k) = \min \Big\{ b : \sum_{a \le b} s_a > \frac{k + 1/2}{n} \sum_a s_a \Big\}, \quad k = 0, \dots, n - 1
+
+    Source: ours. Quantiles of the shares: no batch is more than one node away from its part.
+    """
+    reached = np.cumsum(shares)
+    places = np.searchsorted(reached, (np.arange(number) + 0.5) / number * reached[-1], side="right")
+    return np.asarray(places, dtype=np.int64)
+
+
+def neighbours_of(neighbours: Neighbours, nodes: Nodes) -> tuple[Nodes, Nodes]:
+    """All in-neighbours of some nodes: the place in `nodes` that each belongs to, and which node it is."""
+    start, degree = neighbours.indptr[nodes], neighbours.indptr[nodes + 1] - neighbours.indptr[nodes]
+    place = np.repeat(np.arange(len(nodes)), degree)
+    within = np.arange(len(place)) - np.repeat(np.cumsum(degree) - degree, degree)
+    return place, neighbours.indices[start[place] + within].astype(np.int64)
+
+
+def at_most(place: Nodes, most: int, random: np.random.Generator) -> Nodes:
+    """Which entries stay if every place keeps at most so many, drawn at random."""
+    order = np.lexsort((random.random(len(place)), place))
+    first = np.searchsorted(place[order], place[order])  # of its place, where entries are sorted
+    return np.sort(order[np.arange(len(order)) - first < most])

@@ -1,0 +1,338 @@
+"""Several graphs side by side, and whole graphs one after the other."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ipal.config import run_config
+from ipal.data.csr import Neighbours
+from ipal.data.dataset import Dataset
+from ipal.data.datasets import catalog, convert, load, load_graph
+from ipal.data.datasets.inspect import look
+from ipal.data.datasets.several import WIDTH, joined, projected, side_by_side
+from ipal.data.graph import Graph
+from ipal.data.names import split_names
+from ipal.data.streams import TRAIN
+from ipal.errors import CapacityError, DataError
+from ipal.runs.resolved import Resolver
+from ipal.runs.run_folder import RunStore
+from tests.data.support import dense, put_benchmark
+from tests.support import Command, complaint, write_graph
+
+ONE = "synthetic:nodes=60,classes=3,features=8,signal=3,seed=1"
+TWO = "synthetic:nodes=80,classes=4,features=20,signal=3,seed=2"
+THREE = "synthetic:nodes=50,classes=2,features=5,signal=3,seed=3"
+
+
+def small(y: list[int], edges: list[list[int]], width: int = 3, **facts: Any) -> Dataset:
+    x = np.random.default_rng(len(y)).normal(size=(len(y), width)).astype(np.float32)
+    graph = Graph(x, np.array(edges, dtype=np.int64).reshape(2, -1))
+    return Dataset(f"g{len(y)}", graph, np.array(y), None, "none", "", False, **facts)
+
+
+def stream_of(names: str, **stream: Any) -> Any:
+    tree = {"dataset": names, "protocol": {"stream": {"name": "graphs", **stream}}}
+    return Resolver().resolve(run_config(tree)).stream
+
+
+# ---------------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("digits", ["digits"]),
+        ("cora-ml,dblp", ["cora-ml", "dblp"]),
+        ("cora-ml, dblp", ["cora-ml", "dblp"]),
+        ("synthetic:nodes=5, classes=3", ["synthetic:nodes=5, classes=3"]),
+        (f"{ONE},digits,{TWO}", [ONE, "digits", TWO]),
+        (f"{ONE},{ONE}", [ONE, ONE]),
+        ("digits,a/b.npz", ["digits", "a/b.npz"]),
+        ("digits,", ["digits", ""]),
+        ("a\0b,c", ["a\0b", "c"]),
+    ],
+)
+def test_names_are_separated_by_commas(text: str, names: list[str]) -> None:
+    assert split_names(text) == names
+
+
+def test_a_path_that_exists_is_a_file_whatever_its_commas(tmp_path: Path) -> None:
+    path = write_graph(tmp_path / "digits,cs.npz")
+    assert load(str(path)).graph.num_nodes == 40
+    (tmp_path / "graphs").mkdir()
+    write_graph(tmp_path / "graphs" / "a,b.npz")
+    assert load("a,b", tmp_path).name == "a,b"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("digits,", "'digits,' leaves a name empty: separate names of graphs by single commas"),
+        (",digits", "leaves a name empty"),
+        ("digits,,cs", "leaves a name empty"),
+        (",", "leaves a name empty"),
+        ("digits,digits", "names digits twice: name every graph once"),
+        ("digits,digit", "Unknown dataset 'digit'. Did you mean 'digits'?"),
+        ("digits,nowhere.npz", "nowhere.npz does not exist"),
+    ],
+)
+def test_wrong_names_get_a_sentence(command: Command, text: str, words: str) -> None:
+    complaint(command("run", "--dataset", text, "--method", "ncm"), words)
+
+
+def test_one_file_is_not_taken_twice_by_two_paths(command: Command, tmp_path: Path) -> None:
+    write_graph(tmp_path / "a.npz")
+    complaint(command("run", "--dataset", f"a.npz,{tmp_path / 'a.npz'}"), "a.npz twice")
+
+
+def test_a_path_that_could_not_be_told_from_two_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a,b").mkdir()
+    write_graph(tmp_path / "a,b" / "g.npz")
+    monkeypatch.chdir(tmp_path / "a,b")
+    with pytest.raises(DataError, match="has a comma: rename it"):
+        load("digits,g.npz")
+
+
+# ---------------------------------------------------------------------- side by side
+
+
+def test_two_graphs_by_hand() -> None:
+    """Labels 5 and 9 become 0 and 1, those of the second graph 2 and 3; its nodes are 3 and 4."""
+    first, second = small([5, 9, 5], [[0, 1], [1, 2]]), small([0, 2], [[1], [0]], width=7, time=np.array([1, 2]))
+    both = side_by_side([first, second])
+    assert both.y.tolist() == [0, 1, 0, 2, 3]
+    assert both.graph.edges.tolist() == [[0, 1, 4], [1, 2, 3]]
+    assert both.domain is not None
+    assert both.domain.tolist() == [0, 0, 0, 1, 1]
+    assert both.split == (2, 2)
+    assert both.name == "g3,g2"
+    assert both.time is None, "not known of the first graph"
+    assert "g3: classes 0 to 1" in both.preprocessing
+    assert "g2: classes 2 to 3" in both.preprocessing
+    assert not both.graph.symmetric
+
+
+def test_times_and_parts_of_all_graphs_are_kept() -> None:
+    facts: dict[str, Any] = {"time": np.array([3, 4]), "parts": np.array([0, 2])}
+    both = side_by_side([small([0, 1], [], **facts), small([0, 0, 1], [], time=np.arange(3), parts=np.zeros(3, int))])
+    assert both.time is not None
+    assert both.parts is not None
+    assert both.time.tolist() == [3, 4, 0, 1, 2]
+    assert both.parts.tolist() == [0, 2, 0, 0, 0]
+
+
+@pytest.mark.parametrize("names", [[ONE, TWO, THREE], [THREE, ONE], [TWO, THREE, "digits", ONE]])
+def test_the_same_graph_has_the_same_features_in_any_company_and_order(names: list[str]) -> None:
+    alone = side_by_side([load(ONE)]).graph.x
+    union = load(",".join(names))
+    np.testing.assert_array_equal(union.graph.x[union.domain == names.index(ONE)], alone)
+    assert union.graph.x.dtype == np.float32
+    assert union.graph.num_features == WIDTH
+
+
+def test_no_edge_joins_two_graphs_and_each_keeps_its_own() -> None:
+    parts, union = [load(ONE), load(TWO)], load(f"{ONE},{TWO}")
+    assert union.domain is not None
+    source, target = union.graph.edges
+    np.testing.assert_array_equal(union.domain[source], union.domain[target])
+    for place, part in enumerate(parts):
+        inside = union.graph.induced(np.flatnonzero(union.domain == place))
+        np.testing.assert_array_equal(inside.edges, part.graph.edges)
+    assert union.graph.symmetric
+
+
+def test_labels_of_graphs_are_disjoint() -> None:
+    union = load(f"{ONE},{TWO},{THREE}")
+    own = [set(union.y[union.domain == place].tolist()) for place in range(3)]
+    assert own == [{0, 1, 2}, {3, 4, 5, 6}, {7, 8}]
+    assert union.split == (3, 4, 2)
+
+
+def test_sparse_features_are_projected_as_dense_ones(tmp_path: Path) -> None:
+    put_benchmark(tmp_path, "cs")
+    put_benchmark(tmp_path, "dblp", labels=np.array([0, 1, 1, 0, 0, 1]))
+    union, one = load("cs,dblp", tmp_path), load("cs", tmp_path)
+    assert isinstance(one.graph.x, sp.csr_array)
+    expected = projected(dense(one.graph), int(one.hash, 16))
+    np.testing.assert_allclose(union.graph.x[:6], expected, rtol=1e-6)
+    assert union.y.tolist() == [0, 0, 1, 1, 2, 2, 3, 4, 4, 3, 3, 4]
+
+
+def test_lengths_and_distances_are_kept_on_average() -> None:
+    """The squared length of a projection has the relative standard deviation sqrt(2 / 512) = 0.0625."""
+    x = np.random.default_rng(0).normal(size=(30, 40)).astype(np.float32)
+    ratios = [np.square(projected(x, seed)).sum(axis=1) / np.square(x).sum(axis=1) for seed in range(20)]
+    assert np.mean(ratios) == pytest.approx(1, abs=0.02)
+    assert np.std(ratios) == pytest.approx(np.sqrt(2 / WIDTH), rel=0.2)
+
+
+def test_rows_beyond_one_piece_are_projected_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
+    whole = projected(x, 3)
+    monkeypatch.setattr("ipal.data.datasets.several.VALUES_AT_ONCE", 7 * WIDTH)
+    np.testing.assert_allclose(projected(x, 3), whole, rtol=1e-6)
+
+
+def test_too_many_nodes_for_the_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ipal.system.free_memory.available", lambda: 1000)
+    with pytest.raises(
+        CapacityError, match=r"The table of their features takes about .*: name fewer or smaller graphs"
+    ):
+        side_by_side([small([0, 1], []), small([0, 1, 1], [])])
+
+
+def test_weights_of_edges_are_kept() -> None:
+    plain = Neighbours(np.array([0, 1, 2]), np.array([1, 0], dtype=np.int32))
+    heavy = Neighbours(plain.indptr, plain.indices, weights=np.array([2.0, 3.0], dtype=np.float32))
+    both = joined([plain, heavy])
+    assert both.weights is not None
+    assert both.weights.tolist() == [1, 1, 2, 3]
+    assert joined([plain, plain]).weights is None
+
+
+@given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 12), st.integers(0, 99)), min_size=1, max_size=5))
+@settings(max_examples=40, deadline=None)
+def test_graphs_can_be_taken_apart_again(sizes: list[tuple[int, int, int]]) -> None:
+    every = []
+    for nodes, edges, seed in sizes:
+        ends = np.random.default_rng(seed).integers(0, nodes, (2, edges))
+        every.append(Neighbours.of_edges(ends, nodes))
+    both = joined(every)
+    starts = np.cumsum([0, *(one.num_nodes for one in every)])
+    assert both.num_nodes == starts[-1]
+    for one, begin in zip(every, starts, strict=False):
+        again = both.without_rest(np.arange(begin, begin + one.num_nodes))
+        np.testing.assert_array_equal(again.indptr, one.indptr)
+        np.testing.assert_array_equal(again.indices, one.indices)
+
+
+def test_the_hash_is_that_of_the_graphs_in_their_order() -> None:
+    hashes = {name: load(name).hash for name in (f"{ONE},{TWO}", f"{TWO},{ONE}", f"{ONE},{THREE}", ONE)}
+    assert len(set(hashes.values())) == 4
+    assert load(f"{ONE},{TWO}").hash == hashes[f"{ONE},{TWO}"]
+
+
+# ---------------------------------------------------------------------- as a dataset like others
+
+
+def test_files_are_found_again_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_graph(tmp_path / "a.npz")
+    write_graph(tmp_path / "b.npz", y=np.arange(40) % 2)
+    monkeypatch.chdir(tmp_path)
+    resolved = Resolver().resolve(run_config({"dataset": "a.npz,b.npz", "method": "ncm"}))
+    assert resolved.config.dataset == f"{tmp_path / 'a.npz'},{tmp_path / 'b.npz'}"
+    monkeypatch.chdir("/")
+    again = Resolver().resolve(resolved.config)
+    assert again.config == resolved.config
+    assert again.config.digest == resolved.config.digest
+    folder = RunStore(tmp_path).folder_for(resolved.config)
+    assert folder.path.name == f"a+b-ncm-seed0-{resolved.config.digest}"
+
+
+def test_a_run_on_several_graphs_is_listed_shown_and_finished(command: Command) -> None:
+    run = ("run", "--dataset", f"{ONE},{TWO}", "--method", "ncm", "--set", "protocol.stream=graphs")
+    result = command(*run, "--json").json
+    assert result["dataset"] == f"{ONE},{TWO}"
+    assert result["protocol"]["split"] == [3, 4]
+    assert result["protocol"]["domains"] == [0, 1]
+    assert "classes 3 to 6" in result["data"]["preprocessing"]
+    (row,) = command("list", "runs", "--json").json
+    assert row["run"].startswith("synthetic+synthetic-ncm-seed0-")
+    assert command("show", "latest", "--json").json["accuracy_matrix"] == result["accuracy_matrix"]
+    assert "finished already" in command(*run).err
+    assert command("resume", "latest", "--json").json["accuracy_matrix"] == result["accuracy_matrix"]
+
+
+def test_a_look_at_several_graphs(tmp_path: Path) -> None:
+    found = look(f"{ONE},{TWO}", tmp_path)
+    assert (found["nodes"], found["features"], found["classes"]) == (140, WIDTH, 7)
+    assert found["of_every_node"] == ["domain"]
+    missing = catalog.describe("cs,digits,dblp", tmp_path)
+    assert not missing["here"]
+    assert "--download cs'" in missing["how_to_get"]
+    assert "--download dblp'" in missing["how_to_get"]
+
+
+def test_several_graphs_are_downloaded_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched: list[str] = []
+    monkeypatch.setattr(catalog, "_download", lambda stock, argument, pyg: fetched.append(argument))
+    catalog.download("cs,dblp", tmp_path)
+    assert fetched == ["CS", "DBLP"]
+
+
+def test_several_graphs_become_a_folder(tmp_path: Path) -> None:
+    before = load(f"{ONE},{TWO}")
+    convert(f"{ONE},{TWO}", tmp_path / "both.graph")
+    after = load(str(tmp_path / "both.graph"))
+    np.testing.assert_array_equal(dense(after.graph), before.graph.x)
+    np.testing.assert_array_equal(after.domain, before.domain)
+    assert (after.split, after.preprocessing, after.remark) == (before.split, before.preprocessing, before.remark)
+
+
+def test_several_graphs_can_be_predicted_on() -> None:
+    np.testing.assert_array_equal(load_graph(f"{ONE},{TWO}").x, load(f"{ONE},{TWO}").graph.x)
+
+
+# ---------------------------------------------------------------------- the stream
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_every_task_is_a_graph_and_the_order_goes_round(first: int) -> None:
+    stream, union = stream_of(f"{ONE},{TWO},{THREE}", first=first), load(f"{ONE},{TWO},{THREE}")
+    assert union.domain is not None
+    classes = [[0, 1, 2], [3, 4, 5, 6], [7, 8]]
+    assert stream.classes == classes[first:] + classes[:first]
+    assert stream.describe()["domains"] == [0, 1, 2][first:] + [0, 1, 2][:first]
+    for index in range(3):
+        task = stream.task(index)
+        np.testing.assert_array_equal(task.origin, np.flatnonzero(union.domain == (index + first) % 3))
+        assert len(task.nodes) == ((stream.task_of == index) & (stream.part == TRAIN)).sum()
+    assert [exam.classes for exam in stream.exams(2)] == [None] * 3, "nobody says which graph a node is of"
+
+
+@pytest.mark.parametrize("method", ["ncm", "analytic"])
+def test_graphs_are_learned_one_after_the_other(command: Command, method: str) -> None:
+    order = ("--set", "protocol.stream={name: graphs, first: 1}")
+    result = command("run", "--dataset", f"{ONE},{TWO}", "--method", method, *order, "--json").json
+    assert result["protocol"]["stream"] == {"name": "graphs", "first": 1}
+    assert result["protocol"]["classes"] == [[3, 4, 5, 6], [0, 1, 2]]
+    assert result["average_performance"] > 80
+    assert result["average_forgetting"] > -10
+
+
+@pytest.mark.parametrize(
+    ("dataset", "stream", "words"),
+    [
+        ("digits", "graphs", ["'digits' is one", "name more with commas", "an array 'domain'"]),
+        (f"{ONE},{TWO}", "{name: graphs, first: 2}", ["first is 2", "the graphs are 0 to 1"]),
+        (f"{ONE},{TWO}", "{name: graphs, first: -1}", ["protocol.stream.first"]),
+    ],
+)
+def test_a_sequence_that_there_is_not_gets_a_sentence(
+    command: Command, dataset: str, stream: str, words: list[str]
+) -> None:
+    complaint(command("run", "--dataset", dataset, "--method", "ncm", "--set", f"protocol.stream={stream}"), *words)
+
+
+@pytest.mark.parametrize("domain", [np.zeros(40, dtype=int), np.arange(40) % 2])
+def test_domains_of_a_file_are_graphs_where_their_classes_are_their_own(
+    domain: Any, command: Command, tmp_path: Path
+) -> None:
+    write_graph(tmp_path / "a.npz", domain=domain)
+    run = ("run", "--dataset", "a.npz", "--method", "ncm", "--set", "protocol.stream=graphs")
+    words = "needs several graphs" if domain.max() == 0 else "Class 0 is in several graphs"
+    complaint(command(*run), words)
+    write_graph(tmp_path / "a.npz", domain=np.arange(40) // 20 * 7)
+    assert command(*run, "--json").json["protocol"]["domains"] == [0, 7]
+
+
+def test_the_real_graphs_are_joined_within_seconds(real_data: Path) -> None:
+    names = ["cora-ml", "dblp", "photo"]
+    union = load(",".join(names), real_data)
+    assert union.split == (7, 4, 8)
+    assert union.graph.num_nodes == sum(load(name, real_data).graph.num_nodes for name in names)

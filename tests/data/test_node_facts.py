@@ -1,0 +1,248 @@
+"""Times, domains and parts that a dataset brings: read, checked, hashed, kept, and what streams make of them."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ipal.config import ProtocolConfig, run_config
+from ipal.data.dataset import Dataset
+from ipal.data.datasets import convert, load
+from ipal.data.datasets.catalog import DatasetEntry
+from ipal.data.datasets.inspect import look
+from ipal.data.node_facts import NodeFacts
+from ipal.data.streams import TEST, TRAIN, VALIDATION, TaskStream, assign_parts
+from ipal.errors import DataError
+from ipal.runs.resolved import Resolver
+from tests.support import Command, complaint, write_graph
+
+TIME, DOMAIN, SPLIT = np.arange(40) // 4 + 2000, np.arange(40) % 3, np.tile([0, 0, 1, 2, -1], 8)
+GIVEN = {"parts": "given"}
+
+
+def stream_of(dataset: Dataset, stream: Any = "class", **protocol: Any) -> Any:
+    config = run_config({"dataset": dataset.name, "protocol": {"stream": stream, **protocol}})
+    return Resolver().resolve(config, dataset).stream
+
+
+# ---------------------------------------------------------------------- read and kept
+
+
+def test_a_file_brings_them_by_name(tmp_path: Path) -> None:
+    dataset = load(str(write_graph(tmp_path / "a.npz", time=TIME, domain=DOMAIN.astype(float), split=SPLIT)))
+    np.testing.assert_array_equal(dataset.time, TIME)
+    np.testing.assert_array_equal(dataset.domain, DOMAIN)
+    np.testing.assert_array_equal(dataset.parts, SPLIT)
+    assert all(values.dtype == np.int64 for values in dataset.known.values())
+    assert look(str(tmp_path / "a.npz"), tmp_path)["of_every_node"] == ["time", "domain", "split"]
+
+
+def test_a_look_says_what_there_is(command: Command, tmp_path: Path) -> None:
+    write_graph(tmp_path / "a.npz", domain=DOMAIN, split=SPLIT)
+    assert "also has, of every node: domain, split" in command("data", "a.npz").out
+    write_graph(tmp_path / "a.npz")
+    assert "of every node" not in command("data", "a.npz").out
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "words"),
+    [
+        ("time", TIME + 0.5, "'time' must be 40 whole numbers, one per node, as years"),
+        ("time", TIME[:-1], "'time' must be 40 whole numbers"),
+        ("domain", DOMAIN - 1, "'domain' must be 40 whole numbers, one per node, 0 or more"),
+        ("domain", DOMAIN[:, None], "'domain' must be 40 whole numbers"),
+        ("domain", DOMAIN.astype(str), "'domain' must be 40 whole numbers"),
+        ("split", SPLIT + 1, "0 training, 1 validation, 2 test, -1 not used"),
+        ("split", SPLIT - 1, "'split' must be 40 whole numbers"),
+        ("split", np.where(SPLIT == 0, np.nan, SPLIT), "'split' must be 40 whole numbers"),
+    ],
+)
+def test_what_is_no_number_for_every_node_is_refused(
+    name: str, values: Any, words: str, command: Command, tmp_path: Path
+) -> None:
+    write_graph(tmp_path / "a.npz", **{name: values})
+    complaint(command("run", "--dataset", "a.npz", "--method", "ncm"), words)
+
+
+def test_the_hash_covers_them_and_is_as_it_was_without(tmp_path: Path) -> None:
+    plain = write_graph(tmp_path / "a.npz")
+    assert load(str(plain)).hash == "fc1d2617c476632a54a5e5e48bb44f78b391a7e7e321b92f65c69e44cc2d0f1f"
+    brought = [{}, {"time": TIME}, {"time": TIME + 1}, {"domain": TIME}, {"split": SPLIT}, {"split": SPLIT % 3}]
+    brought.append({"time": TIME, "domain": DOMAIN, "split": SPLIT})
+    assert len({load(str(write_graph(plain, **arrays))).hash for arrays in brought}) == len(brought)
+
+
+def test_a_folder_keeps_them(tmp_path: Path) -> None:
+    source = str(write_graph(tmp_path / "a.npz", time=TIME, domain=DOMAIN, split=SPLIT))
+    convert(source, tmp_path / "a.graph")
+    before, after = load(source), load(str(tmp_path / "a.graph"))
+    assert after.known.keys() == before.known.keys() == {"time", "domain", "split"}
+    for name, values in before.known.items():
+        np.testing.assert_array_equal(after.known[name], values)
+    assert after.hash == before.hash
+    convert(str(tmp_path / "a.graph"), tmp_path / "b.graph")
+    assert load(str(tmp_path / "b.graph")).hash == before.hash
+
+
+def test_a_folder_without_them_has_none(tmp_path: Path) -> None:
+    convert(str(write_graph(tmp_path / "a.npz")), tmp_path / "a.graph")
+    assert load(str(tmp_path / "a.graph")).known == {}
+    assert not list((tmp_path / "a.graph").glob("time*"))
+
+
+@pytest.mark.parametrize("name", ["time", "domain", "split"])
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda path: path.unlink(), "was changed after it was written"),
+        (lambda path: np.save(path, np.roll(np.load(path), 1)), "was changed after it was written"),
+        (lambda path: np.save(path, np.load(path)[:-1]), "must be 40 whole numbers"),
+        (lambda path: np.save(path, np.load(path).astype(np.float32)), "must hold int64"),
+        (lambda path: path.write_bytes(b""), "damaged or cut short"),
+    ],
+    ids=["gone", "turned", "short", "another kind", "empty"],
+)
+def test_a_folder_with_other_ones_is_refused(name: str, damage: Any, words: str, tmp_path: Path) -> None:
+    source = write_graph(tmp_path / "a.npz", time=TIME, domain=DOMAIN, split=SPLIT)
+    convert(str(source), tmp_path / "a.graph")
+    damage(tmp_path / "a.graph" / f"{name}.npy")
+    with pytest.raises(DataError, match=words):
+        load(str(tmp_path / "a.graph"))
+
+
+def made(**more: Any) -> Dataset:
+    from ipal.data import datasets
+
+    given = SimpleNamespace(
+        edge_index=torch.tensor([[0, 1], [1, 2]]), y=torch.tensor([0, 1, 1, 0]), x=torch.eye(4), **more
+    )
+    entry = DatasetEntry("mine", "made", make=lambda: given)
+    return datasets._checked("mine", datasets._made("mine", entry), entry, undirected=True)
+
+
+def test_what_is_made_in_memory_brings_them_by_the_same_names() -> None:
+    dataset = made(time=torch.tensor([3, 2, 1, 0]), domain=[0, 0, 1, 1], split=np.array([0, 1, 2, -1]))
+    assert {name: values.tolist() for name, values in dataset.known.items()} == {
+        "time": [3, 2, 1, 0],
+        "domain": [0, 0, 1, 1],
+        "split": [0, 1, 2, -1],
+    }
+
+
+def test_masks_are_parts() -> None:
+    """A node in two masks is rather tested than learned."""
+    masks = {"train_mask": [1, 1, 0, 0], "val_mask": [0, 0, 1, 0], "test_mask": [0, 1, 0, 0]}
+    tensors = {name: torch.tensor(mask, dtype=torch.bool) for name, mask in masks.items()}
+    parts = made(**tensors).parts
+    assert parts is not None
+    assert parts.tolist() == [0, 2, 1, -1]
+    assert made(**(tensors | {"val_mask": None})).parts is None
+    assert made(**{name: mask[:, None] for name, mask in tensors.items()}).parts is None, "one of several splits"
+
+
+# ---------------------------------------------------------------------- given parts
+
+
+def test_given_parts_are_taken_as_they_are(tiny: Dataset) -> None:
+    parts = np.random.default_rng(0).integers(-1, 3, 240)
+    streams = [stream_of(replace(tiny, parts=parts), **GIVEN, class_order="label") for _ in range(2)]
+    np.testing.assert_array_equal(streams[0].part, parts)
+    assert (streams[0].task_of[parts == -1] == -1).all()
+    task = streams[0].task(0)
+    assert (parts[task.origin[task.nodes]] == TRAIN).all()
+    assert (parts[task.origin] >= 0).all(), "what is not used is not in the graph"
+    (exam,) = streams[0].exams(0)
+    assert len(exam.test.nodes) == ((streams[0].task_of == 0) & (parts == TEST)).sum()
+
+
+def test_parts_are_drawn_unless_asked_for(tiny: Dataset) -> None:
+    parts = np.zeros(240, dtype=np.int64)
+    np.testing.assert_array_equal(stream_of(replace(tiny, parts=parts)).part, stream_of(tiny).part)
+
+
+def test_seeds_do_not_change_given_parts(tiny: Dataset) -> None:
+    facts = NodeFacts(parts=np.arange(240) % 3)
+    protocol = ProtocolConfig(parts="given")
+    one, other = (TaskStream(tiny.graph, tiny.y, (2, 2, 2), protocol, seed, facts) for seed in (0, 1))
+    assert one.split_hash == other.split_hash
+
+
+def test_without_given_parts_a_sentence_says_what_to_do(command: Command) -> None:
+    words = ("protocol.parts=given needs", "add an array 'split'", "protocol.parts=drawn")
+    complaint(command("run", "--dataset", "digits", "--set", "protocol.parts=given"), *words)
+
+
+@pytest.mark.parametrize("part", [TRAIN, VALIDATION, TEST])
+def test_a_class_without_one_of_the_parts_follows_small_classes(part: int, command: Command, tmp_path: Path) -> None:
+    split = np.tile([0, 1, 2, 0, -1], 8)
+    split[(np.arange(40) // 10 == 2) & (split == part)] = -1  # of class 2
+    write_graph(tmp_path / "a.npz", split=split)
+    run = ("run", "--dataset", "a.npz", "--method", "ncm", "--set", "protocol.parts=given")
+    words = ("No training, validation or test node in the given parts: class 2 (10 node(s))", "small_classes=drop")
+    complaint(command(*run), *words)
+    result = command(*run, "--set", "protocol.small_classes=drop", "--json").json
+    assert result["protocol"]["dropped_classes"] == [2]
+    assert result["protocol"]["parts"] == "given"
+
+
+def test_nothing_left_is_a_sentence() -> None:
+    protocol = ProtocolConfig(parts="given", small_classes="drop")
+    with pytest.raises(DataError, match="No class is left"):
+        assign_parts(np.array([0, 0, 1]), protocol, 0, np.array([0, 1, 2]))
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(-1, 2)), min_size=1, max_size=60))
+@settings(max_examples=60, deadline=None)
+def test_given_parts_change_only_for_classes_that_lack_one(nodes: list[tuple[int, int]]) -> None:
+    y, parts = (np.array(column) for column in zip(*nodes, strict=True))
+    whole = {label for label in range(5) if {0, 1, 2} <= set(parts[y == label].tolist())}
+    protocol = ProtocolConfig(parts="given", small_classes="drop")
+    if not whole:
+        with pytest.raises(DataError):
+            assign_parts(y, protocol, 0, parts)
+        return
+    found, dropped = assign_parts(y, protocol, 0, parts)
+    assert set(dropped) == set(y.tolist()) - whole
+    for label in np.unique(y):
+        np.testing.assert_array_equal(found[y == label], parts[y == label] if label in whole else -1)
+
+
+def test_a_configuration_without_the_setting_keeps_its_digest() -> None:
+    plain, drawn, given = (
+        run_config({"dataset": "digits", "protocol": one}) for one in ({}, {"parts": "drawn"}, GIVEN)
+    )
+    assert plain.digest == drawn.digest != given.digest
+    assert "parts" not in json.dumps(plain.to_tree())
+
+
+# ---------------------------------------------------------------------- the stream by domain
+
+
+def test_domains_of_the_dataset_come_in_ascending_order(tiny: Dataset) -> None:
+    domain = np.random.default_rng(0).choice([7, 2, 30, 11], 240)
+    stream = stream_of(replace(tiny, domain=domain), "domain")
+    assert len(stream) == 4
+    for index, number in enumerate([2, 7, 11, 30]):
+        np.testing.assert_array_equal(stream.task(index).origin, np.flatnonzero(domain == number))
+    again = stream_of(replace(tiny, domain=domain), {"name": "domain", "parts": 4})
+    assert again.split_hash == stream.split_hash
+
+
+def test_another_number_of_domains_than_the_dataset_has_is_refused(tiny: Dataset) -> None:
+    dataset = replace(tiny, domain=np.arange(240) % 4)
+    with pytest.raises(DataError, match=r"names 4 domain\(s\), not 3: leave protocol\.stream\.parts out"):
+        stream_of(dataset, {"name": "domain", "parts": 3})
+    with pytest.raises(DataError, match=r"names 1 domain\(s\), not two or more"):
+        stream_of(replace(tiny, domain=np.zeros(240, dtype=np.int64)), "domain")
+
+
+def test_without_domains_there_are_three_by_degree(tiny: Dataset) -> None:
+    assert len(stream_of(tiny, "domain")) == 3
+    assert stream_of(tiny, "domain").split_hash == stream_of(tiny, {"name": "domain", "parts": 3}).split_hash
