@@ -33,6 +33,7 @@ EVERYTHING = Sampling(nodes=1000, fanouts=("all", "all"))
 SOME = Sampling(nodes=31, fanouts=(3, 2))
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "ipal": ("ipal", {}),
+    "ipal without boundaries": ("ipal", {"task_free": True}),
     "ipal with dropout": ("ipal", {"encoder": EncoderConfig(dropout=0.3, last_activation="relu")}),
     # Not IPAL: its distillation is a norm, which has no direction where nothing has changed yet but by rounding.
     "pcl, all in one batch": ("pcl", {"batch": EVERYTHING}),

@@ -171,6 +171,15 @@ def test_lengths_and_distances_are_kept_on_average() -> None:
     assert np.std(ratios) == pytest.approx(np.sqrt(2 / WIDTH), rel=0.2)
 
 
+def test_projected_by_hand() -> None:
+    """Unit rows give the rows of the matrix, over the root of the width; 2 e1 - e2 gives twice one less the other."""
+    x = np.array([[1, 0], [0, 1], [2, -1]], dtype=np.float32)
+    one, two, both = projected(x, 5)
+    drawn = np.random.default_rng(5).standard_normal((2, WIDTH))
+    np.testing.assert_allclose(one, drawn[0] / 512**0.5, rtol=1e-6)
+    np.testing.assert_allclose(both, 2 * one - two, rtol=1e-4, atol=1e-6)
+
+
 def test_rows_beyond_one_piece_are_projected_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
     whole = projected(x, 3)

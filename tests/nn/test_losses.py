@@ -115,6 +115,12 @@ def test_feature_distillation_has_the_right_gradient() -> None:
 # ------------------------------------------------------------------ Eq. 6 to 8: affinity distillation
 
 
+def test_unseen_share_by_hand() -> None:
+    assert losses.unseen_share(8, 2) == 0.25  # two of eight remembered classes are not in the batch
+    assert losses.unseen_share(3, 3) == 1.0  # as in a class-incremental stream
+    assert losses.unseen_share(3, 0) == losses.unseen_share(0, 0) == 0.0
+
+
 def test_mixed_affinity_by_hand() -> None:
     f = torch.tensor([[2.0, 0.0]])
     mu = torch.tensor([[0.0, 1.0], [3.0, 4.0]])  # unit rows: (0, 1) and (0.6, 0.8)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 from ipal.errors import NonFiniteError
-from ipal.nn.prototypes import PrototypeMemory, weighted_mean, weighted_variance
+from ipal.nn.prototypes import PrototypeMemory, followed, pooled_mean, weighted_mean, weighted_variance
 
 CPU = torch.device("cpu")
 
@@ -36,6 +36,25 @@ def test_weighted_variance_by_hand() -> None:
     # 0.25 * 3^2 + 0.75 * 1^2 = 3 and 0.25 * 1.5^2 + 0.75 * 0.5^2 = 0.75: around the weighted mean, each dimension
     # by itself. Around the plain mean it would be 4 and 1; a class of one node has none.
     assert weighted_variance(NODES, mu, IMPORTANCE).tolist() == [[3.0, 0.75], [0.0, 0.0]]
+
+
+def test_pooled_mean_by_hand() -> None:
+    mu, m = torch.tensor([[1.0, 3.0], [9.0, 9.0], [5.0, 0.0], [7.0, 7.0]]), torch.tensor([[5.0, 7.0]] * 4)
+    # 3 nodes and 1: (3 * 1 + 5) / 4 and (3 * 3 + 7) / 4. A new class is its nodes, one without any stays, as does one
+    # of which nothing is known at all.
+    n, n_new = torch.tensor([3, 0, 2, 0]), torch.tensor([1, 4, 0, 0])
+    assert pooled_mean(mu, n, m, n_new).tolist() == [[2.0, 4.0], [5.0, 7.0], [5.0, 0.0], [7.0, 7.0]]
+
+
+def test_pooled_mean_has_the_right_gradient() -> None:
+    n, n_new = torch.tensor([3, 0]), torch.tensor([1, 4])
+    assert gradcheck(lambda mu, m: pooled_mean(mu, n, m, n_new), (normal(2, 3), normal(2, 3, seed=1)))
+
+
+def test_followed_by_hand() -> None:
+    slow, theta = torch.tensor([4.0, -2.0]), torch.tensor([8.0, 2.0])
+    assert followed(slow, theta, 0.75).tolist() == [5.0, -1.0]  # 0.75 * 4 + 0.25 * 8 and 0.75 * -2 + 0.25 * 2
+    assert followed(slow, theta, 0.0).tolist() == theta.tolist()
 
 
 def test_weighted_mean_has_the_right_gradient() -> None:

@@ -63,7 +63,7 @@ def repeated(monkeypatch: pytest.MonkeyPatch) -> list[Repeated]:
     made: list[Repeated] = []
     monkeypatch.setattr(Repeated, "made", made, raising=False)
     monkeypatch.setattr(Recordings, "record", lambda self, step, generator: Repeated(step, generator))
-    repeats = property(lambda self: self.recordable and self._has_stepped and self.batch == "full")
+    repeats = property(lambda self: self.recordable and self.batch == "full")
     monkeypatch.setattr(TrainedLearner, "_is_repetitive", repeats)
     return made
 

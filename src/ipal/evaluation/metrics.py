@@ -188,7 +188,7 @@ def next_accuracy(scores: Scores) -> float | None:
 
     .. math:: \mathrm{NA} = \frac{1}{|K|} \sum_{i \in K} R_{i-1,i}
 
-    Source: prequential evaluation, Gama et al. 2013, On evaluating stream learning algorithms (Machine Learning 90):
+    Source: Gama et al. 2013, On evaluating stream learning algorithms (Machine Learning 90), prequential evaluation:
     test, then train. K as for FWT; in a stream by time it is the accuracy on the next period.
     """
     known = [one.accuracy for one in scores.before if one is not None]
@@ -214,8 +214,8 @@ def area_under_accuracy(scores: Scores) -> float:
 
     .. math:: \mathrm{AAUC} = \frac{1}{P} \sum_{p=1}^{P} \frac{1}{t_p} \sum_{i=1}^{t_p} M_{p,i}
 
-    Source: DRIFT (arXiv 2605.12998); Koh et al. 2022 (arXiv 2110.10031), anytime inference. The points are those of a
-    stream of batches, the ends of tasks where a task comes whole.
+    Source: Koh et al. 2022, anytime inference (arXiv 2110.10031); as in DRIFT (arXiv 2605.12998) over the tasks so far.
+    The points are those of a stream of batches, the ends of tasks where a task comes whole.
     """
     return float(np.mean(scores.along or average_performance_curve(scores.test)))
 
@@ -225,8 +225,8 @@ def overall_accuracy(scores: Scores) -> float | None:
 
     .. math:: \frac{1}{n} \sum_{c} \mathrm{TP}_c
 
-    Source: the usual accuracy, called micro where classes are not balanced; None of runs that did not store which class
-    was taken for which.
+    The usual accuracy, called micro where classes are not balanced. None of runs that did not store which class was
+    taken for which.
     """
     counts = scores.confusion or {}
     total = sum(sum(found.values()) for found in counts.values())

@@ -14,8 +14,8 @@ Differences from the paper, each measured in docs/results.md:
 The paper is silent on the number of epochs and on a last ReLU.
 A class that comes again in a later task is learned as a current class and pooled with what was known of it.
 
-Without boundaries (`boundaries: false`) a task is one of many small batches, in which classes come again and again:
-- the encoder is the slow mean of the weights that are trained (`fast_`); it predicts, makes the prototypes, and teaches;
+Without boundaries (`task_free`) a task is one of many small batches, in which classes come again and again:
+- the encoder is a slow mean of the weights that are trained (`fast_`); it predicts, makes the prototypes and teaches;
 - in a step, the prototype of a class is the mean of what is remembered and of the batch's nodes;
 - the distillation holds all remembered prototypes, weighed by the share of classes that the batch does not show;
 - after every batch all remembered prototypes follow the drift in full, then the batch's nodes are pooled in.
@@ -117,8 +117,8 @@ class IPAL(TrainedLearner[Episode]):
     subset: Count = 100
     """Training nodes mixed with old prototypes at each step (the paper's |S_t|)."""
     passes: Passes = "auto"
-    boundaries: bool = True
-    """False: for streams of small batches without task boundaries. lr_next is then the rate of all of them."""
+    task_free: bool = False
+    """For streams of small batches without task boundaries. lr_next is then the rate of all of them."""
     momentum: Auto | Annotated[float, Field(ge=0, lt=1)] = "auto"
     """Share of the encoder that stays at each batch, without boundaries. auto: the mean over all nodes so far."""
 
@@ -133,7 +133,7 @@ class IPAL(TrainedLearner[Episode]):
         Kept("fast", "weights being trained, which the encoder follows; without boundaries alone", check=check_fast),
     )
     schema = RehearsedFacts
-    added: ClassVar[Mapping[str, Any]] = MappingProxyType({"boundaries": True, "momentum": "auto"})
+    added: ClassVar[Mapping[str, Any]] = MappingProxyType({"task_free": False, "momentum": "auto"})
     """Settings of later versions: left out at these values, so that configurations keep their digests."""
 
     # ------------------------------------------------------------------ what is left open
@@ -241,7 +241,7 @@ class IPAL(TrainedLearner[Episode]):
     def prepare(self, task: Task) -> Episode:
         weights = node_weights(task.graph, self.node_weights, self.alpha)
         lesson = Episode.of(super().prepare(task), weights[task.nodes])
-        if self.boundaries:
+        if not self.task_free:
             return lesson
         return dataclasses.replace(lesson, known=self.memory_.padded(len(self.labels_)).of(lesson.current))
 
@@ -267,7 +267,7 @@ class IPAL(TrainedLearner[Episode]):
         terms = {"contrast": contrast}
         if lesson.before is not None and len(lesson.old) and self.distillation != "none":
             gamma, held = self._distillation_weight, offline
-            if not self.boundaries:
+            if self.task_free:
                 gamma *= losses.unseen_share(len(self.memory_), len(lesson.old))
                 held = self.memory_.mean
             terms["distillation"] = gamma * self._distill(f, lesson.before.of(batch), held)
@@ -289,13 +289,13 @@ class IPAL(TrainedLearner[Episode]):
         if self.follows:
             self._follow(len(task.nodes))
         f = self.training_embeddings(task)
-        rows = lesson.old if self.boundaries else torch.arange(len(self.memory_), device=f.device)
+        rows = torch.arange(len(self.memory_), device=f.device) if self.task_free else lesson.old
         if lesson.before is not None and len(rows) and self.compensation != "none":
             before = lesson.before.embeddings
             proximity = losses.proximity_printed if self.compensation == "printed" else losses.proximity_softmax
             mu = self.memory_.mean[rows]
             w = proximity(self._product(before, mu))
-            w, beta = (w, self.beta) if self.boundaries else (lesson.drift_weights(w), 1.0)
+            w, beta = (lesson.drift_weights(w), 1.0) if self.task_free else (w, self.beta)
             self.memory_ = self.memory_.moved(rows, losses.compensate(mu, f, before, w, beta))
         self.memory_ = lesson.learned(self.memory_, f)
 
@@ -304,11 +304,11 @@ class IPAL(TrainedLearner[Episode]):
     @property
     def follows(self) -> bool:
         """Whether the encoder follows other weights, which are trained."""
-        return not self.boundaries and self.epochs > 0
+        return self.task_free and self.epochs > 0
 
     def begin_task(self, task: Task) -> None:
         """The weights to be trained take the place of the slow ones, which are at hand as the network before."""
-        if not self.boundaries:  # a first batch is no first task: a high rate would bend the network to its few nodes
+        if self.task_free:  # a first batch is no first task: a high rate would bend the network to its few nodes
             self.learning_rate_ = self.train.lr_next
         self._set_weights(self.fast_)
         self.fast_ = {}

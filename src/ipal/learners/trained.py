@@ -194,7 +194,6 @@ class TrainedLearner(Learner, Generic[Prepared]):
         super().initialise(num_features)
         self.learning_rate_: float | None = None  # none has been needed yet: no task has begun
         self.previous_: nn.ModuleDict | None = None
-        self._has_stepped = False
         self._recordings = Recordings()
         self.renew_network()
 
@@ -236,7 +235,8 @@ class TrainedLearner(Learner, Generic[Prepared]):
         unread: list[Terms] = []
         try:
             for epoch in range(first_epoch, self.epochs):
-                if recorded is None and self._is_repetitive:
+                # Not the first step, which makes what later ones find, as the operators of a method's own nodes.
+                if recorded is None and epoch > first_epoch and self._is_repetitive:
                     (batch,) = self.batches(task, epoch)
                     recorded = self._recordings.record(partial(self._step, batch, lesson), self.generator_)
                 terms = recorded() if recorded else self._epoch(task, epoch, lesson)
@@ -261,8 +261,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
             return False
         if not self.recordable or self.batch != "full" or self.generator_.device.type != "cuda" or not can_record():
             return False
-        # What is made at a first step, as the optimiser's moments, is no part of the next.
-        return self._has_stepped and all(parameter in self.optimizer_.state for parameter in self.network_.parameters())
+        return all(parameter in self.optimizer_.state for parameter in self.network_.parameters())
 
     def _epoch(self, task: Task, epoch: int, lesson: Prepared) -> Terms:
         """All steps of an epoch; terms are means over its steps."""
@@ -284,7 +283,6 @@ class TrainedLearner(Learner, Generic[Prepared]):
             self.adjust_gradients(lesson)
         with self.tracer.span("optimiser"):
             self.optimizer_.step()
-        self._has_stepped = True
         return {name: term.detach() for name, term in terms.items()}
 
     @spanned("loss")

@@ -177,8 +177,8 @@ def unseen_share(remembered: int, unseen: int) -> float:
 
     .. math:: \gamma_b = \gamma \frac{|R \setminus B|}{|R|}
 
-    Source: here, for streams without task boundaries. R are the classes remembered before the batch, B those in it. In a
-    class-incremental stream none of R is in the batch, and gamma is as in Eq. 13.
+    Source: in place of gamma in the IPAL paper's Eq. 13, where tasks have no boundaries. R are the classes remembered
+    before the batch, B those in it. Where every batch brings new classes alone, it is gamma.
     """
     return unseen / max(1, remembered)
 

@@ -34,8 +34,8 @@ def pooled_mean(mu: Tensor, n: Tensor, m: Tensor, n_new: Tensor) -> Tensor:
 
     .. math:: \mu'_c = \frac{n_c \mu_c + n'_c m_c}{n_c + n'_c}
 
-    Source: the mean of two groups. `mu` and `m` (classes x width) are means over `n` and `n_new` (classes) nodes; where
-    neither has a node, `mu` stays.
+    Source: Chan et al. 1983, "Algorithms for Computing the Sample Variance". `mu` and `m` (classes x width) are means
+    over `n` and `n_new` (classes) nodes; where neither has a node, `mu` stays.
     """
     share = (n_new.to(m.dtype) / (n + n_new).clamp_min(1).to(m.dtype))[:, None]
     return torch.lerp(mu, m, share)
@@ -46,8 +46,8 @@ def followed(slow: Tensor, theta: Tensor, momentum: float) -> Tensor:
 
     .. math:: \bar\theta' = m \bar\theta + (1 - m) \theta
 
-    Source: Tarvainen & Valpola 2017, "Mean teachers are better role models". `slow` is the mean so far, m is `momentum`:
-    with m = n / (n + n'), it is the mean over all nodes, n so far and n' in the batch that gave `theta`.
+    Source: Tarvainen & Valpola 2017, "Mean teachers are better role models". `slow` is the mean so far, m is
+    `momentum`. With m = n / (n + n') it is the mean over all nodes, n so far and n' in the batch that gave `theta`.
     """
     return torch.lerp(theta, slow, momentum)
 

@@ -22,7 +22,7 @@ def projected(x: Features, seed: int) -> NDArray[np.float32]:
 
     .. math:: x R / \sqrt w, \quad R_{jk} \sim \mathcal N(0, 1)
 
-    Source: Johnson & Lindenstrauss 1984; with a Gaussian matrix, Indyk & Motwani 1998.
+    Source: Johnson & Lindenstrauss 1984, with the Gaussian matrix of Indyk & Motwani 1998.
     """
     matrix = np.random.default_rng(seed).standard_normal((x.shape[1], WIDTH)) / np.sqrt(WIDTH)
     found = np.empty((x.shape[0], WIDTH), dtype=np.float32)

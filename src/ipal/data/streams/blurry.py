@@ -12,7 +12,7 @@ def blurred_shares(middles: NDArray[np.float64], batches: int, sigma: float) -> 
 
     .. math:: s_{bt} = \mathrm{softmax}_t \Big( -\frac12 \Big( \frac{b - m_t}{\sigma} \Big)^2 \Big)
 
-    Source: DRIFT (arXiv 2605.12998). m_t is the middle of the group's natural window, sigma is in batches.
+    Source: DRIFT 2026, arXiv 2605.12998. m_t is the middle of the group's natural window, sigma is in batches.
     """
     z = -0.5 * np.square((np.arange(batches)[:, None] - middles[None, :]) / sigma)
     raised = np.exp(z - z.max(axis=1, keepdims=True))

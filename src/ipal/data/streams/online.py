@@ -137,9 +137,9 @@ class Online(TaskStream):
 def spread_evenly(number: int, shares: NDArray[np.float64]) -> NDArray[np.int64]:
     r"""The batch of each of so many nodes, in proportion to shares, and in order.
 
-    .. math:: b(k) = \min \Big\{ b : \sum_{a \le b} s_a > \frac{k + 1/2}{n} \sum_a s_a \Big\}, \quad k = 0, \dots, n - 1
+    .. math:: b_k = \min_b b \quad \text{with} \quad \sum_{a \le b} s_a > \frac{k + 1/2}{n} \sum_a s_a
 
-    Source: ours. Quantiles of the shares: no batch is more than one node away from its part.
+    Quantiles of the shares s, k = 0, ..., n - 1: no batch is more than one node away from its part of the n nodes.
     """
     reached = np.cumsum(shares)
     places = np.searchsorted(reached, (np.arange(number) + 0.5) / number * reached[-1], side="right")
