@@ -1,5 +1,7 @@
 """Streams of batches: which node comes when, what it is attached to, and what is tested along the way."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -142,6 +144,16 @@ def test_tests_along_the_way(tiny: Dataset, command: Command) -> None:
     assert at_ends == pytest.approx(run["average_performance_curve"])
     assert run["metrics"]["area_under_accuracy"] == pytest.approx(np.mean(run["along"]["test"]))
     assert len(run["timing"]["seconds_per_batch"]) == sum(batches) == len(run["protocol"]["mixture"])
+
+
+def test_streams_of_early_versions_have_todays_names(tiny: Dataset, command: Command, tmp_path: Path) -> None:
+    run = command("run", "--dataset", tiny.name, "--method", "ncm", "--json").json
+    (path,) = (tmp_path / "runs").glob("*/result.json")
+    for early in ("class-incremental", None):
+        stored = {**run, "protocol": {**run["protocol"], "stream": early}}
+        stored["protocol"] = {name: value for name, value in stored["protocol"].items() if value is not None}
+        path.write_text(json.dumps(stored))
+        assert command("show", "ncm", "--json").json["protocol"]["stream"] == "class"
 
 
 @pytest.mark.parametrize("stream", [ONLINE, BLURRY], ids=["online", "blurry"])

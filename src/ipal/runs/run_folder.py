@@ -24,7 +24,7 @@ from typing import Any
 
 import yaml
 
-from ipal.config import RunConfig, run_config, stored
+from ipal.config import RunConfig, StreamConfig, run_config, stored
 from ipal.data.names import split_names
 from ipal.errors import ConfigError, StoreError, shortened
 from ipal.runs.records import Confusion, Drift, Environment, Result
@@ -112,6 +112,8 @@ class RunFolder:
         result = self._record("result.json", Result)
         from ipal.evaluation.metrics import METRICS, measured, stored_scores  # NumPy: help is shown without it
 
+        protocol = result["protocol"]
+        protocol["stream"] = StreamConfig.model_validate(protocol.get("stream", {})).model_dump()  # by today's name
         metrics, known = METRICS.here(), result.setdefault("metrics", {})
         if not metrics.keys() <= known.keys():
             stored = {name: result[name] for name in metrics if name in result} | known
