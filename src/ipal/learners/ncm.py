@@ -7,7 +7,7 @@ graph. Differences from the paper: nearness is a cosine, or a distance on reques
 from typing import Any, Literal
 
 import numpy as np
-import scipy.sparse.linalg
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -59,6 +59,10 @@ class NCM(TrainingFree):
 
 
 def _lengths(x: Features) -> NDArray[Any]:
-    norm = np.linalg.norm if isinstance(x, np.ndarray) else scipy.sparse.linalg.norm
     with np.errstate(over="ignore"):  # a length that is infinite is refused
-        return np.asarray(norm(x, axis=1)).clip(min=1e-12)
+        if isinstance(x, np.ndarray):
+            lengths = np.linalg.norm(x, axis=1)
+        else:  # scipy's norm would sort the entries first, which takes longest
+            squares = np.square(x.data, dtype=x.dtype)
+            lengths = np.sqrt(sp.csr_array((squares, x.indices, x.indptr), shape=x.shape).sum(axis=1))
+        return np.asarray(lengths).clip(min=1e-12)

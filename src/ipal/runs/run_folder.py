@@ -112,8 +112,8 @@ class RunFolder:
         result = self._record("result.json", Result)
         from ipal.evaluation.metrics import METRICS, measured, stored_scores  # NumPy: help is shown without it
 
-        protocol = result["protocol"]
-        protocol["stream"] = StreamConfig.model_validate(protocol.get("stream", {})).model_dump()  # by today's name
+        if "stream" in (protocol := result["protocol"]):
+            protocol["stream"] = StreamConfig.model_validate(protocol["stream"]).model_dump()  # by today's name
         metrics, known = METRICS.here(), result.setdefault("metrics", {})
         if not metrics.keys() <= known.keys():
             stored = {name: result[name] for name in metrics if name in result} | known
