@@ -4,13 +4,7 @@ Learning, the closed form's choice of its settings, and evaluation are timed; re
 not. IPAL and Joint have the settings of Table 1 (experiments/table1-DATASET.yaml).
 """
 
-import json
-import subprocess
-import sys
-import tempfile
-from typing import Any
-
-from timing import begin, options
+from timing import begin, ipal_run, options
 
 TUNED = {
     "analytic": [],
@@ -22,17 +16,9 @@ QUICK = {"analytic": ["analytic.expansion=64"]}
 """Of a tiny graph: a wide expansion takes as long there as on a large one."""
 
 
-def run(method: str, dataset: str, threads: int, runs: str) -> dict[str, Any]:
-    """The result of one `ipal run`."""
-    chosen = QUICK.get(method, TUNED[method]) if dataset == TINY else TUNED[method]
-    settings = [word for setting in chosen for word in ("--set", setting)]
-    command = [sys.executable, "-m", "ipal", "run", "--dataset", dataset, "--method", method, "--json"]
-    command += ["--threads", str(threads), "--runs", runs, *settings]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(done.stderr)
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
+def settings(method: str, dataset: str) -> list[str]:
+    """Of a run."""
+    return QUICK.get(method, TUNED[method]) if dataset == TINY else TUNED[method]
 
 
 def main() -> None:
@@ -47,10 +33,8 @@ def main() -> None:
     )
     print("|---|---|---|---|---|---|---|")
     for method in chosen.methods.split(","):
-        rounds = []
-        for _ in range(chosen.repeats):
-            with tempfile.TemporaryDirectory() as runs:
-                rounds.append(run(method, dataset, chosen.threads, runs))
+        wanted = settings(method, dataset)
+        rounds = [ipal_run(method, dataset, wanted, chosen.threads) for _ in range(chosen.repeats)]
         first, kept = rounds[0], rounds[0]["retained"]
         seconds = min(result["timing"]["total_seconds"] for result in rounds)
         scores = f"{first['average_performance']:.2f} | {first['average_forgetting']:.2f} | {seconds:.1f}"

@@ -4,15 +4,10 @@ The exponent is the slope of log cost against log position, fitted to every batc
 Learning a batch is timed (its graph is cut out, it is taken in); tests along the way are not.
 """
 
-import json
-import subprocess
-import sys
-import tempfile
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from timing import begin, options
+from timing import begin, ipal_run, options
 
 TINY = "synthetic:nodes=300,classes=6"
 
@@ -21,19 +16,6 @@ def exponent(position: Sequence[float], cost: Sequence[float]) -> float:
     """Slope of log cost against log position."""
     slope: float = np.polyfit(np.log(position), np.log(cost), 1)[0]
     return slope
-
-
-def run(method: str, dataset: str, settings: Sequence[str], threads: int) -> dict[str, Any]:
-    """The result of one `ipal run`."""
-    words = [word for setting in settings for word in ("--set", setting)]
-    with tempfile.TemporaryDirectory() as runs:
-        command = [sys.executable, "-m", "ipal", "run", "--dataset", dataset, "--method", method, "--json", *words]
-        command += ["--threads", str(threads), "--runs", runs]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(done.stderr)
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
 
 
 def main() -> None:
@@ -49,7 +31,7 @@ def main() -> None:
     print(f"{dataset}, batches of {batch}\n| method | batches | ms, first fifth | ms, last fifth | exponent | ", end="")
     print("model, first test | model, end | exponent | AAUC | AP |\n|---|---|---|---|---|---|---|---|---|---|")
     for method in chosen.methods.split(","):
-        result = run(method, dataset, [stream, *chosen.set], chosen.threads)
+        result = ipal_run(method, dataset, [stream, *chosen.set], chosen.threads)
         seconds = np.array(result["timing"]["seconds_per_batch"])
         fifth, points = max(1, len(seconds) // 5), result["along"]
         first, last = np.median(seconds[:fifth]) * 1000, np.median(seconds[-fifth:]) * 1000

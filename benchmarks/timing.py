@@ -2,9 +2,14 @@
 
 import argparse
 import dataclasses
+import json
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from statistics import median
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -34,6 +39,19 @@ def begin(threads: int) -> None:
     facts = Machine().facts
     versions = ", ".join(f"{name} {facts['packages'][name]}" for name in ("torch", "torch-geometric", "scipy"))
     print(f"{facts['processor']}, {threads} thread(s); {versions}")
+
+
+def ipal_run(method: str, dataset: str, settings: Iterable[str], threads: int) -> dict[str, Any]:
+    """The result of one `ipal run`, in a process of its own; its folder is not kept."""
+    words = [word for setting in settings for word in ("--set", setting)]
+    with tempfile.TemporaryDirectory() as runs:
+        command = [sys.executable, "-m", "ipal", "run", "--dataset", dataset, "--method", method, "--json", *words]
+        command += ["--threads", str(threads), "--runs", runs]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(done.stderr)
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
 def interleaved(sides: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:

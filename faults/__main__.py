@@ -48,13 +48,13 @@ def main() -> int:
     set_environment()
     from faults.core import Plan, head, run_part
 
+    chosen.folder.mkdir(parents=True, exist_ok=True)
     print(head(), flush=True)
     good = True
     for name in chosen.parts:
         part = importlib.import_module(f"faults.{name.replace('-', '_')}").PART
         count = chosen.count or (part.slice if chosen.quick else part.count)
         numbers = range(count) if chosen.case is None else range(chosen.case, chosen.case + 1)
-        chosen.folder.mkdir(parents=True, exist_ok=True)
         row = run_part(part, Plan(chosen.folder.resolve(), chosen.seed, numbers, chosen.jobs))
         print(row.line(), flush=True)
         for line in row.failures():

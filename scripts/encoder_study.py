@@ -47,7 +47,8 @@ from ipal.learners.analytic.learner import Analytic
 from ipal.learners.analytic.lower_half import mirrored
 from ipal.learners.analytic.ridge import factorise, left_out_residual, leverage, ridge_weights
 from ipal.learners.analytic.rows import Rows
-from ipal.learners.analytic.selection import RIDGES, LeftOut, choose_ridge, left_out_rows
+from ipal.learners.analytic.selection import RIDGES, choose_ridge
+from ipal.learners.analytic.solved import Waiting
 from ipal.learners.ipal import IPAL
 from ipal.learners.values import Look
 from ipal.nn.losses import unit
@@ -141,10 +142,8 @@ class Adapted(Played):
             rows = Rows(with_one(self.now, each), self.now.rows(each.labels), Tensor.double)
             self.sums = self.sums.grown(len(names)).exchanged(None, rows, names)
         gram, cross = self.sums.balanced()
-        some = left_out_rows(rows, self.sums.count, self.generator)
-        labels = rows.labels[some]
-        judges = LeftOut(rows.expand(rows.taken(some)), labels, self.sums.count.double().reciprocal()[labels])
-        ridge, _ = choose_ridge(gram, cross, judges)
+        judges = Waiting.none(gram.device).then(rows, self.sums.count, self.generator)
+        ridge, _ = choose_ridge(gram, cross, judges.judges(rows.expand, self.sums.count))
         self.weights = ridge_weights(factorise(gram, ridge), cross)
 
     def look(self, graph: Graph) -> Look:

@@ -119,6 +119,17 @@ def test_blur_mixes_groups(tiny: Dataset) -> None:
     assert made(tiny, BLURRY).mixture.sum(axis=0).tolist() == made(tiny, ONLINE).mixture.sum(axis=0).tolist()
 
 
+@pytest.mark.parametrize(
+    ("stream", "free"), [({**BLURRY, "hops": 0}, True), (BLURRY, False), ({**BLURRY, "sigma": 0}, True), (ONLINE, True)]
+)
+def test_the_record_says_whether_old_nodes_come_back(
+    tiny: Dataset, command: Command, stream: dict[str, Any], free: bool
+) -> None:
+    setting = f"protocol.stream={json.dumps(stream)}"
+    run = command("run", "--dataset", tiny.name, "--method", "ncm", "--set", setting, "--json")
+    assert run.json["protocol"]["exemplar_free"] is free
+
+
 def test_the_neighbourhood_is_bounded(tiny: Dataset) -> None:
     alone = made(tiny, {**ONLINE, "hops": 0}, train_graph="seen")
     near = made(tiny, {**ONLINE, "hops": 1, "neighbours": 1}, train_graph="seen")

@@ -107,6 +107,22 @@ def test_the_closed_form_is_compared_with_methods_that_train(printed: Printed, t
     assert all(0 <= float(row[1]) <= 100 for row in rows)
 
 
+def test_every_batch_of_an_online_stream_is_timed(printed: Printed) -> None:
+    lines = printed("online.py", "--threads", "1", "--methods", "ncm", repeats=1)
+    (row,) = re.findall(r"^\| ncm \| (.*) \|$", lines, flags=re.MULTILINE)
+    batches, first, last, *_, performance = row.split(" | ")
+    assert int(batches) > 10
+    assert min(float(first), float(last)) > 0
+    assert 0 <= float(performance) <= 100
+
+
+def test_an_exponent_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(PROJECT / "benchmarks")
+    exponent = importlib.import_module("online").exponent
+    assert exponent([1, 2, 4], [3, 6, 12]) == pytest.approx(1)
+    assert exponent([1, 2, 4], [5, 5, 5]) == pytest.approx(0)
+
+
 @pytest.mark.parametrize("lines", ["large_graphs.py"], indirect=True)
 def test_the_parts_of_a_stream_on_a_large_graph_add_up(lines: str) -> None:
     rows = dict(re.findall(r"^\| ([\w* ]+) \| \**([\d.]+)\** \|$", lines, flags=re.MULTILINE))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import ConfigDict, TypeAdapter, field_validator
+from pydantic import ConfigDict, field_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
@@ -395,5 +395,4 @@ class Learner(metaclass=MethodClass):
 
     def settings(self) -> dict[str, Any]:
         """All hyper-parameters as plain data."""
-        plain: dict[str, Any] = TypeAdapter(type(self)).dump_python(self, mode="json")
-        return plain
+        return type(self).plain_settings(self)

@@ -133,8 +133,7 @@ class IPAL(TrainedLearner[Episode]):
         Kept("fast", "weights being trained, which the encoder follows; without boundaries alone", check=check_fast),
     )
     schema = RehearsedFacts
-    added: ClassVar[Mapping[str, Any]] = MappingProxyType({"task_free": False, "momentum": "auto"})
-    """Settings of later versions: left out at these values, so that configurations keep their digests."""
+    added = MappingProxyType({"task_free": False, "momentum": "auto"})
 
     # ------------------------------------------------------------------ what is left open
 
@@ -327,10 +326,6 @@ class IPAL(TrainedLearner[Episode]):
         named = dict(self.network_.named_parameters())
         for name, tensor in weights.items():
             named[name].data.copy_(tensor)
-
-    def settings(self) -> dict[str, Any]:
-        plain = super().settings()
-        return {name: value for name, value in plain.items() if name not in self.added or value != self.added[name]}
 
     # ------------------------------------------------------------------ prediction
 

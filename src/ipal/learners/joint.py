@@ -50,7 +50,7 @@ class Joint(TrainedLearner[Lesson]):
     kept = (Nodes("data", "all nodes, edges and labels of all tasks so far", even_while_learning=True),)
 
     def needs(self) -> dict[str, str]:
-        return {"whole tasks": "compare with its run on that stream, as it learns from all nodes so far in any case"}
+        return {"whole tasks": "take a method that learns batch by batch"}
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)

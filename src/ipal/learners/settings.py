@@ -1,6 +1,8 @@
 """The settings of a method: the fields of its dataclass, checked and described."""
 
 from abc import ABCMeta
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -16,6 +18,9 @@ SHARED_SETTINGS = frozenset({"seed", "device", "encoder", "train", "batch"})
 
 class MethodClass(ABCMeta):
     """The class of methods: knows their settings, and explains wrong ones as a ConfigError."""
+
+    added: Mapping[str, Any] = MappingProxyType({})
+    """Settings of later versions, which a method names: left out at these values, so that digests stay."""
 
     def __call__(cls, *arguments: Any, **settings: Any) -> Any:
         if arguments:
@@ -35,6 +40,11 @@ class MethodClass(ABCMeta):
             return TypeAdapter(cls).validate_python(values)
         except ValidationError as error:
             raise cls.explained(error) from error  # type: ignore[attr-defined]
+
+    def plain_settings(cls: Any, learner: Any) -> dict[str, Any]:
+        """All hyper-parameters of a learner as plain data."""
+        plain = TypeAdapter(cls).dump_python(learner, mode="json")
+        return {name: value for name, value in plain.items() if name not in cls.added or value != cls.added[name]}
 
     def written(cls: Any) -> str:
         """Its title; the name of a method that declares none itself."""

@@ -159,10 +159,8 @@ def stream_in_words(stream: Any) -> str:
     """The protocol's field `stream`, as a result holds it."""
     if isinstance(stream, str):
         return stream
-    settings = [
-        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in stream.items()
-    ]
-    return f"{stream.get('name', '')} ({', '.join(settings[1:])})"
+    settings = ", ".join(f"{name} {value}" for name, value in stream.items() if name != "name")
+    return f"{stream['name']} ({settings})"
 
 
 # ---------------------------------------------------------------------- beside it

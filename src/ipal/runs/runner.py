@@ -318,7 +318,9 @@ def _result(resolved: Resolved, learner: Learner, progress: Progress) -> dict[st
             **config.protocol.model_dump(mode="json"),
             "split": list(config.split or ()),
             "further_passes": chosen(learner)["passes"],
-            "exemplar_free": not learner.stores_exemplars and config.protocol.train_graph == "isolated",
+            "exemplar_free": not learner.stores_exemplars
+            and config.protocol.train_graph == "isolated"
+            and not resolved.stream.revisits,
         },
         "data": {
             "hash": dataset.hash,

@@ -92,6 +92,11 @@ class Stream(ABC):
         """What the learner gets of task `index` as its batch `number`; the whole task where there is but one."""
         return self.task(index)
 
+    @property
+    def revisits(self) -> bool:
+        """Whether nodes of earlier tasks pass messages again although training graphs are isolated."""
+        return False
+
     def is_tested_after(self, index: int, number: int) -> bool:
         """Whether a learner is tested after this batch, too. It always is after the last one of a task."""
         return False

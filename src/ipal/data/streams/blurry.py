@@ -31,6 +31,11 @@ class Blurry(Online):
 
     settings: Settings
 
+    @property
+    def revisits(self) -> bool:
+        """A batch has nodes of many groups, and is attached to earlier ones of each."""
+        return self.settings.sigma > 0 and self.settings.hops > 0
+
     def shares(self) -> NDArray[np.float64]:
         if self.settings.sigma == 0:
             return super().shares()

@@ -1,16 +1,16 @@
 """Online: the tasks of the class-incremental stream in small batches of nodes, each seen once."""
 
 import hashlib
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from ipal.config import Count, RunConfig
+from ipal.config import Count, ProtocolConfig
 from ipal.data.csr import Neighbours
-from ipal.data.dataset import Dataset
 from ipal.data.graph import Graph, Nodes
+from ipal.data.node_facts import NodeFacts
 from ipal.data.streams.base import Task
 from ipal.data.streams.class_incremental import TaskStream
 from ipal.data.streams.splits import TRAIN
@@ -42,20 +42,22 @@ class Online(TaskStream):
 
     settings: Settings
 
-    @classmethod
-    def of(cls, dataset: Dataset, config: RunConfig) -> Self:
-        stream = super().of(dataset, config)
-        stream.arrange(config.seed)
-        return stream
-
-    def arrange(self, seed: int) -> None:
-        """Decide which node comes in which batch: `batch_of`, counted over the whole stream."""
+    def __init__(
+        self,
+        graph: Graph,
+        y: NDArray[np.int64],
+        split: tuple[int, ...] | None,
+        protocol: ProtocolConfig,
+        seed: int,
+        facts: NodeFacts | None = None,
+    ) -> None:
+        super().__init__(graph, y, split, protocol, seed, facts)
         self.seed = seed
         self._batches = self._cut()
         self.ends = np.cumsum(self._batches)
         order = np.random.default_rng([seed, ARRIVAL]).permutation(len(self.y))
         shares = self.shares()
-        self.batch_of = np.full(len(self.y), -1, dtype=np.int64)
+        self.batch_of = np.full(len(self.y), -1, dtype=np.int64)  # counted over the whole stream
         for task in range(len(self)):
             for part in np.unique(self.part[self.part >= 0]):
                 mine = np.flatnonzero((self.task_of == task) & (self.part == part))

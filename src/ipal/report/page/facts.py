@@ -61,7 +61,8 @@ class Facts(Run):
     @property
     def is_exemplar_free(self) -> bool:
         """By the method, and by the protocol: no node of an earlier task is kept or seen again."""
-        return not self.stores_exemplars and self.protocol["train_graph"] == "isolated"
+        by_settings = not self.stores_exemplars and self.protocol["train_graph"] == "isolated"
+        return bool(self.protocol.get("exemplar_free", by_settings))  # runs of early versions do not say it
 
     def as_plain(self) -> dict[str, Any]:
         """All of it as plain data, for the page's download."""

@@ -50,7 +50,7 @@ def headline(facts: Facts) -> list[Fact]:
         if free
         else "it stores raw nodes of earlier tasks"
         if facts.stores_exemplars
-        else "old nodes pass messages again (train graph: seen)"
+        else "old nodes pass messages again"
     )
     change = facts.scores["AF"]
     return [
