@@ -28,10 +28,10 @@ LEVEL = 0.1
 """Points of AP by which a choice may be below the best and still be right."""
 
 
-def tested(dataset: str, method: str, seed: int) -> list[dict[str, Any]]:
+def tested(dataset: str, method: str, seed: int, device: str) -> list[dict[str, Any]]:
     """AP with each number of passes, on both test graphs."""
     data, resolver = load(dataset), Resolver()
-    settings = {"dataset": dataset, "method": method, "seed": seed}
+    settings = {"dataset": dataset, "method": method, "seed": seed, "device": device}
     runs = {
         graph: resolver.resolve(run_config({**settings, "protocol": {"test_graph": graph}}), data)
         for graph in TEST_GRAPHS
@@ -87,6 +87,7 @@ def main() -> None:
     parser.add_argument("--datasets", nargs="*", default=["digits"])
     parser.add_argument("--methods", nargs="+", default=["ncm", "analytic", "ipal", "joint"])
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("-o", "--output", type=Path, default=Path("second-pass.jsonl"))
     options = parser.parse_args()
     known = [json.loads(line) for line in options.output.read_text().splitlines()] if options.output.exists() else []
@@ -95,7 +96,7 @@ def main() -> None:
         for method in options.methods:
             for seed in range(options.seeds):
                 if (dataset, method, seed) not in done:
-                    records = tested(dataset, method, seed)
+                    records = tested(dataset, method, seed, options.device)
                     with options.output.open("a") as file:
                         file.writelines(json.dumps(record) + "\n" for record in records)
                     known += records
