@@ -49,6 +49,7 @@ Epochs = Annotated[int, Field(ge=0, le=MOST_EPOCHS)]
 Auto = Literal["auto"]
 Hops = Annotated[int, Field(ge=0, le=MOST_LAYERS)]
 Passes = Literal["auto"] | Annotated[int, Field(ge=0, le=MOST_PASSES)]
+TestGraph = Literal["isolated", "seen", "both"]
 Label = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 SMALLEST, LARGEST = 2.0**-126, (2 - 2.0**-23) * 2.0**127

@@ -6,11 +6,13 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
+from ipal.backend.runtime import Runtime
 from ipal.config import ProtocolConfig
 from ipal.data.datasets import load
 from ipal.data.streams import TaskStream
 from ipal.learners import Analytic
 from ipal.learners.analytic import selection
+from ipal.learners.analytic.feature_map import FeatureMap, Propagation
 from ipal.learners.analytic.learner import FIRST_RIDGE
 from ipal.learners.analytic.room import EXPANSIONS, GIB, WIDEST_SKETCH
 from ipal.learners.analytic.selection import HOPS, RIDGES
@@ -60,6 +62,35 @@ def test_neighbours_are_asked_where_they_help_and_only_there():
         assert choice["hops_errors"]["+".join(map(str, choice["hops"]))] <= enough
         assert choice["expansion_errors"].keys() == {"0"}  # an expansion would be wider than there are rows
         assert "leave-one-out" in choice["reason"]
+
+
+def test_the_error_of_both_test_graphs_is_the_mean_of_theirs():
+    task = TaskStream(*graph_of(load("synthetic:nodes=400,classes=4,homophily=0.6,seed=2")), ProtocolConfig(), 0).task(
+        0
+    )
+    labels, propagation = torch.from_numpy(task.labels), Propagation(task.graph.num_features, 1024, 0, Runtime.of())
+    made = {
+        where: selection.Rehearsal.of(task, labels, propagation, 2, torch.Generator().manual_seed(1), where)
+        for where in ("isolated", "seen", "both")
+    }
+    linear = FeatureMap(propagation, (2,), 0)
+    found = {where: rehearsal.loss(linear) for where, rehearsal in made.items()}
+    assert len({loss.ridge for loss in found.values()}) == 1  # so that they can be compared
+    rows = {where: loss.rows for where, loss in found.items()}
+    torch.testing.assert_close(rows["both"], (rows["isolated"] + rows["seen"]) / 2)
+    assert not torch.allclose(rows["isolated"], rows["seen"])
+
+
+def test_more_hops_need_less_where_tasks_do_not_mix():
+    labels = torch.arange(40) % 2
+    least = torch.tensor([0.0, 0.4]).repeat_interleave(2).repeat(10)  # 0.2 on average, with a standard error of 0.03
+    less = least + 0.02  # in every row: clearly, but not by that
+    best, more = (selection.Loss(*selection.balanced_mean(rows, labels), 0.1, rows, rows) for rows in (least, less))
+    views = [torch.zeros(40, 1)] * 4
+    for where, level in {"isolated": False, "seen": True, "both": True}.items():
+        rehearsal = selection.Rehearsal(views, views, labels, where)
+        assert rehearsal.is_level(more, best, (2,)) is level
+        assert not rehearsal.is_level(more, best, (1,))
 
 
 def test_features_are_expanded_where_a_line_does_not_part_the_classes():

@@ -204,3 +204,22 @@ def test_a_run_says_how_many_there_were(command: Command, tmp_path: Path) -> Non
     assert result["protocol"]["further_passes"] == 2 == result["choices"]["second_pass"]["passes"]
     none = command("run", "--dataset", MIXED, "--method", "ncm", "--set", "ncm.passes=0", "--seed", 1001)
     assert "further pass" not in none.out
+
+
+def test_only_the_graphs_of_the_prediction_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hits(rehearsed: Any, passes: int) -> torch.Tensor:
+        """A pass helps with edges between, alone."""
+        return torch.tensor([0.0, min(passes, 1)]).expand(sum(len(one.labels) for one in rehearsed), 2).T
+
+    monkeypatch.setattr("ipal.learners.second_pass._tried", hits)
+    found = {where: choose(stream().task(0), None, NCM, 0, where) for where in ("isolated", "seen", "both")}
+    assert {where: one["passes"] for where, one in found.items()} == {"isolated": 0, "seen": 1, "both": 1}
+    assert "without edges" in found["isolated"]["reason"]
+    assert "with edges" in found["seen"]["reason"]
+
+
+@pytest.mark.parametrize("where", ["isolated", "seen"])
+def test_a_run_says_on_which_graphs_it_is_tested(where: str) -> None:
+    tree = {"dataset": MIXED, "method": "ncm", "protocol": {"test_graph": where}}
+    assert resolve(run_config(tree)).learner().test_graph == where
+    assert NCM().test_graph == "both"

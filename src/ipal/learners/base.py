@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ipal.backend.finite import check_scores, check_tensors
 from ipal.backend.runtime import Runtime
-from ipal.config import Passes, Seed, usable_number
+from ipal.config import Passes, Seed, TestGraph, usable_number
 from ipal.data.graph import Graph
 from ipal.data.streams import Labels, Task
 from ipal.errors import ConfigError, DataError
@@ -49,6 +49,8 @@ class Learner(metaclass=MethodClass):
     """cpu, cuda or cuda:N."""
     passes: Passes = 0
     """Further passes of a prediction, with edges weighed by the agreement of their ends. auto: rehearsed."""
+    test_graph: TestGraph = "both"
+    """On which graphs it will predict: of one task each, of all nodes so far, or both. What it chooses is for these."""
 
     name: ClassVar[str]
     title: ClassVar[str]

@@ -7,9 +7,10 @@ training nodes of the first task. Its classes are learned in two parts, each on 
 are predicted on graphs without and with the edges between the parts.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ipal.backend.distributed import ONE_PROCESS
+from ipal.config import TestGraph
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.errors import CapacityError, DataError, NonFiniteError
@@ -39,10 +41,15 @@ LEAST = 1e-12
 """No edge weighs less: a sparse matrix would lose it."""
 VALUES_AT_ONCE = 2**22
 
-REASON = (
-    f"a further pass has to be better by {CLEARLY} standard errors on nodes set aside, in the mean of graphs without "
-    "and with edges between classes that were learned apart"
+REASON = f"a further pass has to be better by {CLEARLY} standard errors on nodes set aside, "
+GRAPHS: Mapping[TestGraph, tuple[Sequence[int], str]] = MappingProxyType(
+    {
+        "isolated": ([0], "on graphs without edges between classes that were learned apart"),
+        "seen": ([1], "on a graph with edges between classes that were learned apart"),
+        "both": ([0, 1], "in the mean of graphs without and with edges between classes that were learned apart"),
+    }
 )
+"""The graphs that count (see `_Rehearsed.hits`), in numbers and in words."""
 TOO_FEW = (
     f"no rehearsal, which needs two classes of {rehearsal.FEWEST} training nodes, and {FEWEST} in all: the number set, "
     "or no further pass"
@@ -127,7 +134,8 @@ def settled(learner: "Learner", task: Task) -> dict[str, Any]:
         return NO_PASSES
     passes = None if learner.passes == "auto" else learner.passes
     with learner.tracer.span("choice"):
-        return learner.runtime_.team.broadcast(lambda: choose(task, passes, partial(_blank, learner), learner.seed))
+        made = partial(choose, task, passes, partial(_blank, learner), learner.seed, learner.test_graph)
+        return learner.runtime_.team.broadcast(made)
 
 
 def _blank(learner: "Learner") -> "Learner":
@@ -137,25 +145,32 @@ def _blank(learner: "Learner") -> "Learner":
     return blank
 
 
-def choose(task: Task, passes: int | None, blank: Callable[[], "Learner"], seed: int) -> dict[str, Any]:
+def choose(
+    task: Task, passes: int | None, blank: Callable[[], "Learner"], seed: int, test_graph: TestGraph = "both"
+) -> dict[str, Any]:
     """How many further passes (`passes`, unless None) and their sharpness, why, and what was tried, as plain data.
 
     `blank` makes learners that have learned nothing.
     """
     try:
         rehearsed = [_Rehearsed.of(*one) for one in _rehearsals(task, blank, seed)]
-        return _best(rehearsed, passes) if rehearsed else {**NO_PASSES, "passes": passes or 0, "reason": TOO_FEW}
+        return (
+            _best(rehearsed, passes, test_graph)
+            if rehearsed
+            else {**NO_PASSES, "passes": passes or 0, "reason": TOO_FEW}
+        )
     except (NonFiniteError, CapacityError, DataError) as error:
         return {**NO_PASSES, "passes": passes or 0, "reason": f"{FAILED}: {error}"}
 
 
-def _best(rehearsed: Sequence["_Rehearsed"], passes: int | None) -> dict[str, Any]:
+def _best(rehearsed: Sequence["_Rehearsed"], passes: int | None, test_graph: TestGraph) -> dict[str, Any]:
+    counted, words = GRAPHS[test_graph]
     sharpness = float(np.exp(np.mean([np.log(one.sharpness) for one in rehearsed])))
     labels = torch.cat([one.labels for one in rehearsed])
     tried, best = [_tried(rehearsed, 0)], 0
     while passes is None and len(tried) <= MOST:
         tried.append(_tried(rehearsed, len(tried)))
-        gain, error = balanced_mean((tried[-1] - tried[best]).mean(dim=0), labels)
+        gain, error = balanced_mean((tried[-1] - tried[best])[counted].mean(dim=0), labels)
         if gain <= CLEARLY * error:
             break
         best += 1
@@ -163,7 +178,7 @@ def _best(rehearsed: Sequence["_Rehearsed"], passes: int | None) -> dict[str, An
     return {
         "passes": best if passes is None else passes,
         "sharpness": sharpness,
-        "reason": REASON,
+        "reason": REASON + words,
         "accuracy_without_edges_between": [one[0] for one in accuracies],
         "accuracy_with_edges_between": [one[1] for one in accuracies],
     }

@@ -165,6 +165,7 @@ def _settings(config: RunConfig, method: type[Learner]) -> Tree:
             raise ConfigError(f"Unknown setting '{path}'.{did_you_mean(path, own)}")
     known = {
         "batch": config.protocol.batch,
+        "test_graph": config.protocol.test_graph,
         "seed": config.seed,
         "device": config.device,
         **{name: without_auto(getattr(config, name)) for name in SECTIONS},

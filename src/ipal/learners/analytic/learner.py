@@ -124,7 +124,9 @@ class Analytic(SolvedLater):
         propagation = Propagation(self.num_features_, self.sketch_, self.seed, self.runtime_)
         options = self._room.options(self.num_features_, len(self.labels_), len(task.nodes))
         labels, divided = self.rows(task.labels), self.sketch == "auto"
-        found = choose_features(task, labels, propagation, options, self.generator_, divided=divided)
+        found = choose_features(
+            task, labels, propagation, options, self.generator_, divided=divided, test_graph=self.test_graph
+        )
         choice = self.runtime_.team.broadcast(lambda: found)  # all found the same but for rounding
         self.choices_, self.sketch_ = {**asdict(choice), "ridge": []}, choice.sketch
         self._use(tuple(choice.hops), choice.expansion)

@@ -1,16 +1,16 @@
 """How the closed form chooses its own settings, from training nodes alone, by leave-one-out error in closed form.
 
-Hops and expansion, on the first task. A task is learned from its own graph, but may be tested among all others, where
-a node has neighbours that it did not have when it was learned. Both are rehearsed (`Rehearsal`): training nodes are
+Hops and expansion, on the first task. A task is learned from its own graph, but may be tested among all others, where a
+node has neighbours that it did not have when it was learned. Both are rehearsed (`Rehearsal`): training nodes are
 learned with the edges inside their class only, or with the edges among all of them, and recognised, each by the model
-that was not shown it, with the edges among all of them. The mean of both errors counts. Of single hops, without an
-expansion, the fewest are taken that none is clearly better than, by twice the standard error of the difference of
-squared errors, and of more than two hops also by the standard error of the least: with every hop more classes mix on
-the graph of all tasks. Others stand beside them only
-where that lowers the log-loss, which counts nodes between two classes more, by more than twice its standard error. An
-expansion is wider than the features, and is used where the narrowest lowers the squared error by more than the standard
-error of the difference. Then it is as wide as the first task has rows, for more directions only come closer to their
-kernel, and hops are compared anew with it.
+that was not shown it, with the edges among all of them. The mean of both errors counts, or the one that fits the graphs
+on which a learner will predict, where that is known. Of single hops, without an expansion, the fewest are taken that
+none is clearly better than, by twice the standard error of the difference of squared errors; of more than two hops also
+by the standard error of the least, unless each task is tested on its own graph: with every hop more classes mix on the
+graph of all tasks. Others stand beside them only where that lowers the log-loss, which counts nodes between two classes
+more, by more than twice its standard error. An expansion is wider than the features, and is used where the narrowest
+lowers the squared error by more than the standard error of the difference. Then it is as wide as the first task has
+rows, for more directions only come closer to their kernel, and hops are compared anew with it.
 
 The ridge, at every task, from the nodes just learned and the errors of earlier tasks: the smallest whose leave-one-out
 squared error is within a few percent of the least. The error counts uniform shrinkage as a fault, which the best class
@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from ipal.config import TestGraph
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.errors import NonFiniteError
@@ -135,6 +136,7 @@ def choose_features(
     generator: torch.Generator,
     *,
     divided: bool = False,
+    test_graph: TestGraph = "both",
 ) -> Choice:
     """Hops, and an expansion that is possible with them: more of either only where it is better by more than chance.
 
@@ -151,7 +153,7 @@ def choose_features(
         why += f"fewer than {FEWEST_ROWS} training nodes say too little; " * too_few
         why += "hops and expansion as set or by default"
         return Choice(list(chosen), propagation.sketch, size, why, {}, 0.0, {})
-    rehearsal = Rehearsal.of(task, labels, propagation, max(chain(*options)), generator)
+    rehearsal = Rehearsal.of(task, labels, propagation, max(chain(*options)), generator, test_graph)
 
     def features(hops: tuple[int, ...], size: int) -> FeatureMap:
         share = len(hops) if divided and propagation.columns < propagation.num_features else 1
@@ -175,8 +177,7 @@ def choose_features(
         size = wider[-1]
     reason = (
         "the fewest hops, and the smallest model, that none is better than by more than chance in leave-one-out error "
-        "of training nodes, learned with the edges inside their class or among all of them, and recognised with the "
-        "edges among all of them"
+        f"of training nodes, with edges as on test graphs ({test_graph})"
     )
     if few:
         reason += f"; of fewer than {FEW_ROWS} training nodes two hops, unless others are clearly better"
@@ -229,33 +230,44 @@ def in_turn(options: Iterable[tuple[int, ...]], tried: Mapping[tuple[int, ...], 
 
 @dataclass(frozen=True, eq=False)
 class Rehearsal:
-    """Some training nodes in two views: learned apart (edges inside classes), recognised together (all edges)."""
+    """Some training nodes: learned apart (edges inside classes) or together (all edges), recognised together."""
 
-    apart: Sequence[Tensor]
     together: Sequence[Tensor]
     """Unit rows after 0, 1, … hops."""
+    apart: Sequence[Tensor]
+    """The same; none where graphs with edges between tasks do not count."""
     labels: Tensor
+    test_graph: TestGraph = "both"
 
     @classmethod
     def of(
-        cls, task: Task, labels: Tensor, propagation: Propagation, most: int, generator: torch.Generator
+        cls,
+        task: Task,
+        labels: Tensor,
+        propagation: Propagation,
+        most: int,
+        generator: torch.Generator,
+        test_graph: TestGraph = "both",
     ) -> "Rehearsal":
         graph = task.graph.induced(task.nodes, propagation.runtime.budget)
         own = labels.cpu().numpy()
-        views = (Graph.of(graph.x, graph.neighbours.within(own), symmetric=graph.symmetric or None), graph)
         some = sample(labels, REHEARSED_ROWS, generator)
-        # One view after the other, and of each only the rows that are needed.
-        blocks = [propagation.rows(view, range(most + 1), at=some) for view in views]
-        apart, together = (block.chunk(most + 1, dim=1) for block in blocks)
-        return cls(apart, together, torch.unique(labels[some], return_inverse=True)[1])
+
+        def rows(view: Graph) -> Sequence[Tensor]:
+            return propagation.rows(view, range(most + 1), at=some).chunk(most + 1, dim=1)
+
+        inside = Graph.of(graph.x, graph.neighbours.within(own), symmetric=graph.symmetric or None)
+        apart = () if test_graph == "isolated" else rows(inside)
+        return cls(rows(graph), apart, torch.unique(labels[some], return_inverse=True)[1], test_graph)
 
     def is_level(self, found: Loss, best: Loss, hops: tuple[int, ...]) -> bool:
         """Whether a squared error is not clearly above the least, row by row.
 
-        More hops than by default must be better than that: by more than a standard error of the least.
+        More hops than by default must be better than that, where they mix tasks: by a standard error of the least.
         """
         excess, deviation = balanced_mean(found.rows - best.rows, self.labels)
-        return excess <= max(CLEARLY * deviation, best.deviation * (hops >= DEFAULT_HOPS))
+        mixes = hops >= DEFAULT_HOPS and self.test_graph != "isolated"
+        return excess <= max(CLEARLY * deviation, best.deviation * mixes)
 
     @property
     def weights(self) -> Tensor:
@@ -263,20 +275,27 @@ class Rehearsal:
         return torch.bincount(self.labels).float().reciprocal()[self.labels]
 
     def loss(self, features: FeatureMap) -> Loss:
-        """Of a feature map, on both test graphs."""
+        """Of a feature map, in the mean of the test graphs that count."""
         columns = features.propagation.columns
-        views = ([unit(hop[:, :columns]) for hop in view] for view in (self.apart, self.together))
-        apart, together = (features.expanded(side_by_side(view, features.hops), torch.float32) for view in views)
-        seen, isolated = self.predicted(apart, together), self.predicted(together)
+
+        def mapped(view: Sequence[Tensor]) -> Tensor:
+            rows = side_by_side([unit(hop[:, :columns]) for hop in view], features.hops)
+            return features.expanded(rows, torch.float32)
+
+        together, scores = mapped(self.together), []
+        if self.test_graph != "isolated":
+            scores.append(self.predicted(mapped(self.apart), together))
+        if self.test_graph != "seen":
+            scores.append(self.predicted(together))
         targets = torch.nn.functional.one_hot(self.labels).float()
         found = {}
-        for ridge in seen:
-            errors = [(targets - view[ridge]).square().sum(dim=1) for view in (seen, isolated)]
-            found[ridge] = (errors[0] + errors[1]) / 2
+        for ridge in REHEARSED_RIDGES:
+            errors = [(targets - view[ridge]).square().sum(dim=1) for view in scores]
+            found[ridge] = torch.stack(errors).mean(dim=0)
         means = {ridge: balanced_mean(rows, self.labels) for ridge, rows in found.items()}
         ridge = least({ridge: mean for ridge, (mean, _) in means.items()})
-        logs = [log_losses(view[ridge], self.labels, self.weights) for view in (seen, isolated)]
-        return Loss(*means[ridge], ridge, found[ridge], (logs[0] + logs[1]) / 2)
+        logs = [log_losses(view[ridge], self.labels, self.weights) for view in scores]
+        return Loss(*means[ridge], ridge, found[ridge], torch.stack(logs).mean(dim=0))
 
     def predicted(self, phi: Tensor, psi: Tensor | None = None) -> dict[float, Tensor]:
         """By ridge: scores of each node in the view psi, by the model that learned all others in the view phi.
