@@ -18,6 +18,8 @@ from faults.runs import must_be_equal
 
 # Hard enough that accuracies are no round hundreds: equal numbers then mean equal runs.
 GRAPH = "synthetic:nodes=150,classes=6,features=12,signal=0.3,homophily=0.2"
+TIMED = "timed.npz"
+"""The same with a time for every node, written beside the runs."""
 SMALL = {"train": {"epochs": 3, "lr_base": 0.01}, "encoder": {"hidden": 8, "width": 8}}
 VARIANTS: dict[str, dict[str, Any]] = {
     "ipal, mini-batches": {"method": "ipal", "protocol": {"batch": {"nodes": 20, "fanouts": [3, 3]}}},
@@ -33,6 +35,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "analytic, online": {"method": "analytic", "protocol": {"stream": {"name": "online", "batch": 8}}},
     "ncm, blurry": {"method": "ncm", "protocol": {"stream": {"name": "blurry", "batch": 8, "sigma": 2}}},
     "ewc, blurry": {"method": "ewc", "protocol": {"stream": {"name": "blurry", "batch": 8, "sigma": 2}}},
+    "analytic, graphs": {"dataset": f"{GRAPH},{GRAPH},seed=1", "method": "analytic", "protocol": {"stream": "graphs"}},
+    "ipal, graphs": {"dataset": f"{GRAPH},{GRAPH},seed=1", "method": "ipal", "protocol": {"stream": "graphs"}},
+    "analytic, periods": {"dataset": TIMED, "method": "analytic", "protocol": {"stream": "time"}},
+    "ewc, periods": {"dataset": TIMED, "method": "ewc", "protocol": {"stream": "time"}},
 }
 MOST_KILLS = 3
 
@@ -47,16 +53,21 @@ class Prepared:
 
 
 def prepare(plan: Plan) -> Prepared:
+    import numpy as np
+
     from ipal.config import run_config
     from ipal.data.datasets import load
     from ipal.learners import METHODS
-    from ipal.runs import runner
+    from ipal.runs.resolved import Resolver
 
-    dataset = load(GRAPH)
+    known, file = load(GRAPH), plan.folder / TIMED
+    time_of = np.random.default_rng(plan.seed).integers(0, 12, len(known.y))
+    np.savez(file, x=known.graph.x, edge_index=known.graph.edges, y=known.y, time=time_of)
     wanted = [{"method": name} for name in METHODS] + list(VARIANTS.values())
     trees = [{"dataset": GRAPH, "threads": 1, "seed": plan.seed, **SMALL, **tree} for tree in wanted]
-    runs = [runner.resolve(run_config(tree), dataset=dataset) for tree in trees]
-    return Prepared(plan.folder, runs)
+    trees = [{**tree, "dataset": str(file)} if tree["dataset"] == TIMED else tree for tree in trees]
+    resolver = Resolver()
+    return Prepared(plan.folder, [resolver.resolve(run_config(tree)) for tree in trees])
 
 
 def attempt(prepared: Prepared, case: Case) -> None:

@@ -98,7 +98,7 @@ def attribute_docs(kind: type) -> dict[str, str]:
 class Section(BaseModel, metaclass=_Explaining):
     """A frozen group of settings: unknown names are refused and values are checked."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
     added: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """Settings of later versions: left out at these values, so that configurations keep their digests."""
