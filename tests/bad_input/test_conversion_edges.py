@@ -15,7 +15,6 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import dense_to_sparse, from_scipy_sparse_matrix, to_edge_index
 
-import ipal
 from ipal import IPAL, NCM, Analytic, DataError, TrainConfig
 from ipal.errors import IgnoredInput
 from ipal.learners.from_pyg import graph_of
@@ -26,10 +25,10 @@ from tests.conftest import PROJECT
 # ---------------------------------------------------------------------- adj_t
 
 
-def adjacency(layout: str = "sparse_coo", value: float = 1.0) -> torch.Tensor:
+def adjacency(layout: str = "sparse_coo") -> torch.Tensor:
     """Row: target, column: source, as PyTorch Geometric's ToSparseTensor makes it."""
     dense = torch.zeros(N, N)
-    dense[E[1], E[0]] = value
+    dense[E[1], E[0]] = 1.0
     return dense if layout == "strided" else dense.to_sparse(layout=getattr(torch, layout))
 
 
@@ -91,10 +90,8 @@ def test_what_is_no_transposed_adjacency_is_refused(adj_t: Any, words: str) -> N
 
 
 NOT_USED: dict[str, dict[str, Any]] = {
-    "data.edge_weight": {"edge_weight": torch.rand(E.shape[1])},
     "data.edge_attr": {"edge_attr": torch.rand(E.shape[1], 2)},
     "data.edge_type": {"edge_type": torch.arange(E.shape[1]) % 2},
-    "the values of data.adj_t": {"edge_index": None, "adj_t": adjacency(value=0.5)},
 }
 
 
@@ -104,7 +101,7 @@ def test_what_is_said_about_edges_and_not_used_is_warned_about(name: str) -> Non
     with pytest.warns(IgnoredInput) as found:
         learner = NCM().partial_fit(data)
     assert [str(warning.message) for warning in found] == [
-        f"Not used: {name}; every edge counts the same, whatever its weight, attributes or type."
+        f"Not used: {name}; an edge counts by its weight (edge_weight) alone, whatever its attributes or type."
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IgnoredInput)
@@ -112,12 +109,12 @@ def test_what_is_said_about_edges_and_not_used_is_warned_about(name: str) -> Non
 
 
 def test_a_process_warns_once(tmp_path: Path) -> None:
-    np.savez(tmp_path / "weighted.npz", edge_index=E, x=X, y=Y, edge_weight=np.ones(E.shape[1]), edge_attr=np.ones(3))
+    np.savez(tmp_path / "more.npz", edge_index=E, x=X, y=Y, edge_type=np.ones(3), edge_attr=np.ones(3))
     code = (
         "import ipal\n"
         "from tests.bad_input.test_conversion_edges import NOT_USED, some_data\n"
         "for turn in range(3):\n"
-        "    ipal.load_dataset('weighted.npz')\n"
+        "    ipal.load_dataset('more.npz')\n"
         "    for parts in NOT_USED.values():\n"
         "        ipal.NCM().partial_fit(some_data(**parts)).predict(some_data(**parts))\n"
     )
@@ -127,31 +124,16 @@ def test_a_process_warns_once(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     lines = [line.partition("Not used: ")[2] for line in done.stderr.splitlines() if "Not used: " in line]
-    in_file = [f"the array {name} of {tmp_path / 'weighted.npz'}" for name in ("edge_weight", "edge_attr")]
+    in_file = [f"the array {name} of {tmp_path / 'more.npz'}" for name in ("edge_attr", "edge_type")]
     assert [line.partition(";")[0] for line in lines] == [*in_file, *NOT_USED]
 
 
-def test_weights_that_are_all_one_say_nothing_and_nothing_is_said() -> None:
-    graph_of(some_data(edge_weight=torch.ones(E.shape[1])))
-    graph_of(some_data(edge_weight=None, edge_attr=None))
-
-
-def test_weights_in_a_file_are_warned_about(tmp_path: Path) -> None:
-    path = tmp_path / "weighted.npz"
-    np.savez(path, edge_index=E, x=X, y=Y, edge_weight=np.ones(E.shape[1]), edge_attr=np.ones(3))
-    with pytest.warns(IgnoredInput) as found:
-        ipal.load_dataset(str(path))
-    assert [str(warning.message).partition(";")[0] for warning in found] == [
-        f"Not used: the array {name} of {path}" for name in ("edge_weight", "edge_attr")
-    ]
-
-
 def test_the_command_warns_in_one_line(tmp_path: Path) -> None:
-    np.savez(tmp_path / "weighted.npz", edge_index=E, x=X, y=Y, edge_weight=np.ones(E.shape[1]))
+    np.savez(tmp_path / "more.npz", edge_index=E, x=X, y=Y, edge_attr=np.ones(E.shape[1]))
     done = subprocess.run(
-        [sys.executable, "-m", "ipal", "data", "weighted.npz"], cwd=tmp_path, capture_output=True, text=True, check=True
+        [sys.executable, "-m", "ipal", "data", "more.npz"], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert done.stderr.startswith("Warning: Not used: the array edge_weight of")
+    assert done.stderr.startswith("Warning: Not used: the array edge_attr of")
     assert done.stderr.count("\n") == 1
 
 
