@@ -86,6 +86,77 @@ def test_what_is_no_transposed_adjacency_is_refused(adj_t: Any, words: str) -> N
         graph_of(Data(x=torch.from_numpy(X), adj_t=adj_t))
 
 
+# ---------------------------------------------------------------------- weights
+
+WEIGHTS = np.random.default_rng(2).uniform(0.1, 3, E.shape[1]).astype(np.float32)
+MATRIX = sp.coo_array((WEIGHTS, (E[1], E[0])), shape=(N, N)).toarray() * (1 - np.eye(N, dtype=np.float32))
+
+WEIGHTED: dict[str, Callable[[], dict[str, Any]]] = {
+    "edge_weight": lambda: {"edge_weight": torch.from_numpy(WEIGHTS)},
+    "a column": lambda: {"edge_weight": torch.from_numpy(WEIGHTS)[:, None]},
+    "float64 with a gradient": lambda: {"edge_weight": torch.from_numpy(WEIGHTS).double().requires_grad_()},
+    "NumPy's": lambda: {"edge_weight": WEIGHTS},
+    "a list": lambda: {"edge_weight": WEIGHTS.tolist()},
+    "adj_t": lambda: {"edge_index": None, "adj_t": torch.from_numpy(MATRIX).to_sparse_csr()},
+    "dense adj_t": lambda: {"edge_index": None, "adj_t": torch.from_numpy(MATRIX)},
+    "adj_t of SciPy": lambda: {"edge_index": None, "adj_t": sp.csr_array(MATRIX)},
+    "SparseTensor": lambda: {"edge_index": None, "adj_t": SparseTensor(torch.from_numpy(MATRIX), has_value=True)},
+    "both": lambda: {"edge_weight": torch.from_numpy(WEIGHTS), "adj_t": torch.from_numpy(MATRIX).to_sparse()},
+    "both, weights in adj_t alone": lambda: {"adj_t": torch.from_numpy(MATRIX).to_sparse()},
+    "both, weights in edge_weight alone": lambda: {"edge_weight": WEIGHTS, "adj_t": adjacency()},
+}
+
+
+@pytest.mark.parametrize("form", WEIGHTED)
+def test_weights_of_edges_are_read(form: str) -> None:
+    data = some_data(**WEIGHTED[form]())
+    found = graph_of(data)
+    assert np.array_equal(found.edges, expected())
+    np.testing.assert_allclose(found.aggregation("sum").toarray(), MATRIX, rtol=1e-6)
+
+
+def test_weights_change_what_is_learned_and_predicted() -> None:
+    plain, weighted = some_data(), some_data(edge_weight=WEIGHTS)
+    one, other = (NCM().partial_fit(data) for data in (plain, weighted))
+    assert not np.allclose(one.predict_proba(plain), one.predict_proba(weighted), atol=1e-3)
+    assert not np.allclose(one.predict_proba(plain), other.predict_proba(plain), atol=1e-3)
+
+
+def test_weights_that_are_all_one_are_as_none() -> None:
+    for weights in (torch.ones(E.shape[1]), torch.ones(E.shape[1], 1, dtype=torch.bool), None):
+        graph = graph_of(some_data(edge_weight=weights, edge_attr=None))
+        assert not graph.is_weighted
+        assert np.array_equal(graph.edges, expected())
+    assert not graph_of(some_data(edge_index=None, adj_t=adjacency(), edge_weight=torch.ones(3))).is_weighted
+
+
+NO_WEIGHTS: dict[str, tuple[dict[str, Any], str]] = {
+    "negative": ({"edge_weight": -torch.from_numpy(WEIGHTS)}, "finite and positive"),
+    "NaN": ({"edge_weight": one(WEIGHTS, 3, np.nan)}, "weight nan"),
+    "infinite": ({"edge_weight": one(WEIGHTS, 3, np.inf)}, "weight inf"),
+    "too many": ({"edge_weight": torch.ones(E.shape[1] + 1)}, "one number for each of the 120 edges"),
+    "a table": ({"edge_weight": torch.ones(E.shape[1], 2)}, r"shape \(120, 2\)"),
+    "strings": ({"edge_weight": ["heavy"] * E.shape[1]}, "holds <U5"),
+    "None among them": ({"edge_weight": [None] * E.shape[1]}, "holds object"),
+    "complex": ({"edge_weight": torch.from_numpy(WEIGHTS) * 1j}, "holds complex64"),
+    "on no device": ({"edge_weight": torch.ones(E.shape[1], device="meta")}, "meta"),
+    "ragged": ({"edge_weight": [[1.0], [1.0, 2.0]]}, "same length"),
+    "negative in adj_t": ({"edge_index": None, "adj_t": -torch.from_numpy(MATRIX)}, "finite and positive"),
+    "complex adj_t": ({"edge_index": None, "adj_t": sp.csr_array(MATRIX * 1j)}, "holds complex"),
+    "of no edge_index": ({"edge_index": None, "adj_t": adjacency(), "edge_weight": WEIGHTS}, "ToSparseTensor"),
+    "other than adj_t's": ({"edge_weight": WEIGHTS + 1, "adj_t": torch.from_numpy(MATRIX)}, "edges or weights"),
+}
+
+
+@pytest.mark.parametrize("kind", NO_WEIGHTS)
+def test_what_are_no_weights_is_refused_in_one_sentence(kind: str) -> None:
+    changes, words = NO_WEIGHTS[kind]
+    for use in (NCM().partial_fit, graph_of):
+        with pytest.raises(DataError, match=words) as refusal:
+            use(some_data(**changes))
+        assert "\n" not in str(refusal.value)
+
+
 # ---------------------------------------------------------------------- what is not used
 
 

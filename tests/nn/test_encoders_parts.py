@@ -24,7 +24,6 @@ from ipal.system.memory_budget import Budget
 from tests.nn.encoders_support import GRAPHS, KINDS, WEIGHTED, embedded, encoder
 from tests.nn.support import CPU, HERE
 
-
 ALL = GRAPHS | WEIGHTED
 EVERY_GRAPH = pytest.mark.parametrize("some", ALL.values(), ids=ALL.keys())
 
