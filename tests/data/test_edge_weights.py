@@ -12,12 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from ipal.config import run_config
 from ipal.data.csr import Neighbours, Norm
 from ipal.data.datasets import Dataset, _made, convert, load, load_graph
 from ipal.data.datasets.catalog import DatasetEntry
 from ipal.data.datasets.inspect import look
 from ipal.data.graph import Graph, checked_graph, content_hash
 from ipal.errors import DataError
+from ipal.runs.memory_plan import extent, held_bytes
+from ipal.runs.resolved import Resolver
 from tests.support import Command, write_graph
 
 
@@ -263,3 +266,41 @@ def test_damaged_weights_of_a_folder_are_refused(tmp_path: Path) -> None:
 def test_the_command_says_that_edges_have_weights(tmp_path: Path, command: Command) -> None:
     assert "has weights of edges" in command("data", weighted(tmp_path / "a.npz")).out
     assert "weights" not in command("data", write_graph(tmp_path / "b.npz")).out
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        {"stream": "class"},
+        {"stream": "class", "train_graph": "seen", "test_graph": "seen"},
+        {"stream": {"name": "online", "batch": 5}},
+        {"stream": {"name": "returning", "parts": 2}},
+    ],
+    ids=str,
+)
+def test_tasks_and_exams_of_streams_keep_the_weights(protocol: dict[str, Any], tmp_path: Path) -> None:
+    path = weighted(tmp_path / "a.npz")
+    stream = Resolver().resolve(run_config({"dataset": str(path), "protocol": protocol})).stream
+    whole = load(str(path)).graph.aggregation("sum").toarray()
+    for index in range(len(stream)):
+        tasks = [stream.batch(index, number) for number in range(stream.batches[index])]
+        for task in tasks:
+            assert task.origin is not None
+            found = task.graph.aggregation("sum").toarray()
+            assert np.array_equal(found, np.where(found > 0, whole[np.ix_(task.origin, task.origin)], 0))
+        assert any(task.graph.is_weighted and task.graph.num_edges for task in tasks)
+        assert all(exam.graph.is_weighted for exam in stream.exams(index))
+
+
+def test_a_graph_with_weights_is_learned_from_predicted_and_planned_for(tmp_path: Path, command: Command) -> None:
+    path, plain = weighted(tmp_path / "a.npz"), write_graph(tmp_path / "b.npz")
+    graph, other = load(str(path)).graph, load(str(plain)).graph
+    assert held_bytes(graph) - held_bytes(other) == 4 * graph.num_edges
+    assert extent(graph, 10, 100).copy - extent(other, 10, 100).copy == 400
+    run = ["--split", "2,2", "--set", "train.epochs=2", "--threads", 1, "--method", "ewc"]
+    assert command("run", "--dataset", path, *run).code == 0
+    rows = []
+    for name in (path, plain):
+        assert command("predict", "ewc", "--graph", name, "-o", "out.csv", "--force").code == 0
+        rows.append(Path("out.csv").read_text())
+    assert rows[0] != rows[1]
