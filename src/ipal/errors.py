@@ -107,7 +107,7 @@ class IgnoredInput(UserWarning):
 
 def say_ignored(what: str) -> None:
     """Warn about an unused part of the input; as of every warning, Python shows the first one of its text."""
-    message = f"Not used: {what}; every edge counts the same, whatever its weight, attributes or type."
+    message = f"Not used: {what}; an edge counts by its weight (edge_weight) alone, whatever its attributes or type."
     warnings.warn(message, IgnoredInput, stacklevel=2)
 
 

@@ -15,7 +15,6 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import dense_to_sparse, from_scipy_sparse_matrix, to_edge_index
 
-import ipal
 from ipal import IPAL, NCM, Analytic, DataError, TrainConfig
 from ipal.errors import IgnoredInput
 from ipal.learners.from_pyg import graph_of
@@ -26,10 +25,10 @@ from tests.conftest import PROJECT
 # ---------------------------------------------------------------------- adj_t
 
 
-def adjacency(layout: str = "sparse_coo", value: float = 1.0) -> torch.Tensor:
+def adjacency(layout: str = "sparse_coo") -> torch.Tensor:
     """Row: target, column: source, as PyTorch Geometric's ToSparseTensor makes it."""
     dense = torch.zeros(N, N)
-    dense[E[1], E[0]] = value
+    dense[E[1], E[0]] = 1.0
     return dense if layout == "strided" else dense.to_sparse(layout=getattr(torch, layout))
 
 
@@ -87,14 +86,83 @@ def test_what_is_no_transposed_adjacency_is_refused(adj_t: Any, words: str) -> N
         graph_of(Data(x=torch.from_numpy(X), adj_t=adj_t))
 
 
+# ---------------------------------------------------------------------- weights
+
+WEIGHTS = np.random.default_rng(2).uniform(0.1, 3, E.shape[1]).astype(np.float32)
+MATRIX = sp.coo_array((WEIGHTS, (E[1], E[0])), shape=(N, N)).toarray() * (1 - np.eye(N, dtype=np.float32))
+
+WEIGHTED: dict[str, Callable[[], dict[str, Any]]] = {
+    "edge_weight": lambda: {"edge_weight": torch.from_numpy(WEIGHTS)},
+    "a column": lambda: {"edge_weight": torch.from_numpy(WEIGHTS)[:, None]},
+    "float64 with a gradient": lambda: {"edge_weight": torch.from_numpy(WEIGHTS).double().requires_grad_()},
+    "NumPy's": lambda: {"edge_weight": WEIGHTS},
+    "a list": lambda: {"edge_weight": WEIGHTS.tolist()},
+    "adj_t": lambda: {"edge_index": None, "adj_t": torch.from_numpy(MATRIX).to_sparse_csr()},
+    "dense adj_t": lambda: {"edge_index": None, "adj_t": torch.from_numpy(MATRIX)},
+    "adj_t of SciPy": lambda: {"edge_index": None, "adj_t": sp.csr_array(MATRIX)},
+    "SparseTensor": lambda: {"edge_index": None, "adj_t": SparseTensor(torch.from_numpy(MATRIX), has_value=True)},
+    "both": lambda: {"edge_weight": torch.from_numpy(WEIGHTS), "adj_t": torch.from_numpy(MATRIX).to_sparse()},
+    "both, weights in adj_t alone": lambda: {"adj_t": torch.from_numpy(MATRIX).to_sparse()},
+    "both, weights in edge_weight alone": lambda: {"edge_weight": WEIGHTS, "adj_t": adjacency()},
+}
+
+
+@pytest.mark.parametrize("form", WEIGHTED)
+def test_weights_of_edges_are_read(form: str) -> None:
+    data = some_data(**WEIGHTED[form]())
+    found = graph_of(data)
+    assert np.array_equal(found.edges, expected())
+    np.testing.assert_allclose(found.aggregation("sum").toarray(), MATRIX, rtol=1e-6)
+
+
+def test_weights_change_what_is_learned_and_predicted() -> None:
+    plain, weighted = some_data(), some_data(edge_weight=WEIGHTS)
+    one, other = (NCM().partial_fit(data) for data in (plain, weighted))
+    assert not np.allclose(one.predict_proba(plain), one.predict_proba(weighted), atol=1e-3)
+    assert not np.allclose(one.predict_proba(plain), other.predict_proba(plain), atol=1e-3)
+
+
+def test_weights_that_are_all_one_are_as_none() -> None:
+    for weights in (torch.ones(E.shape[1]), torch.ones(E.shape[1], 1, dtype=torch.bool), None):
+        graph = graph_of(some_data(edge_weight=weights, edge_attr=None))
+        assert not graph.is_weighted
+        assert np.array_equal(graph.edges, expected())
+    assert not graph_of(some_data(edge_index=None, adj_t=adjacency(), edge_weight=torch.ones(3))).is_weighted
+
+
+NO_WEIGHTS: dict[str, tuple[dict[str, Any], str]] = {
+    "negative": ({"edge_weight": -torch.from_numpy(WEIGHTS)}, "finite and positive"),
+    "NaN": ({"edge_weight": one(WEIGHTS, 3, np.nan)}, "weight nan"),
+    "infinite": ({"edge_weight": one(WEIGHTS, 3, np.inf)}, "weight inf"),
+    "too many": ({"edge_weight": torch.ones(E.shape[1] + 1)}, "one number for each of the 120 edges"),
+    "a table": ({"edge_weight": torch.ones(E.shape[1], 2)}, r"shape \(120, 2\)"),
+    "strings": ({"edge_weight": ["heavy"] * E.shape[1]}, "holds <U5"),
+    "None among them": ({"edge_weight": [None] * E.shape[1]}, "holds object"),
+    "complex": ({"edge_weight": torch.from_numpy(WEIGHTS) * 1j}, "holds complex64"),
+    "on no device": ({"edge_weight": torch.ones(E.shape[1], device="meta")}, "meta"),
+    "ragged": ({"edge_weight": [[1.0], [1.0, 2.0]]}, "same length"),
+    "negative in adj_t": ({"edge_index": None, "adj_t": -torch.from_numpy(MATRIX)}, "finite and positive"),
+    "complex adj_t": ({"edge_index": None, "adj_t": sp.csr_array(MATRIX * 1j)}, "holds complex"),
+    "of no edge_index": ({"edge_index": None, "adj_t": adjacency(), "edge_weight": WEIGHTS}, "ToSparseTensor"),
+    "other than adj_t's": ({"edge_weight": WEIGHTS + 1, "adj_t": torch.from_numpy(MATRIX)}, "edges or weights"),
+}
+
+
+@pytest.mark.parametrize("kind", NO_WEIGHTS)
+def test_what_are_no_weights_is_refused_in_one_sentence(kind: str) -> None:
+    changes, words = NO_WEIGHTS[kind]
+    for use in (NCM().partial_fit, graph_of):
+        with pytest.raises(DataError, match=words) as refusal:
+            use(some_data(**changes))
+        assert "\n" not in str(refusal.value)
+
+
 # ---------------------------------------------------------------------- what is not used
 
 
 NOT_USED: dict[str, dict[str, Any]] = {
-    "data.edge_weight": {"edge_weight": torch.rand(E.shape[1])},
     "data.edge_attr": {"edge_attr": torch.rand(E.shape[1], 2)},
     "data.edge_type": {"edge_type": torch.arange(E.shape[1]) % 2},
-    "the values of data.adj_t": {"edge_index": None, "adj_t": adjacency(value=0.5)},
 }
 
 
@@ -104,7 +172,7 @@ def test_what_is_said_about_edges_and_not_used_is_warned_about(name: str) -> Non
     with pytest.warns(IgnoredInput) as found:
         learner = NCM().partial_fit(data)
     assert [str(warning.message) for warning in found] == [
-        f"Not used: {name}; every edge counts the same, whatever its weight, attributes or type."
+        f"Not used: {name}; an edge counts by its weight (edge_weight) alone, whatever its attributes or type."
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IgnoredInput)
@@ -112,12 +180,12 @@ def test_what_is_said_about_edges_and_not_used_is_warned_about(name: str) -> Non
 
 
 def test_a_process_warns_once(tmp_path: Path) -> None:
-    np.savez(tmp_path / "weighted.npz", edge_index=E, x=X, y=Y, edge_weight=np.ones(E.shape[1]), edge_attr=np.ones(3))
+    np.savez(tmp_path / "more.npz", edge_index=E, x=X, y=Y, edge_type=np.ones(3), edge_attr=np.ones(3))
     code = (
         "import ipal\n"
         "from tests.bad_input.test_conversion_edges import NOT_USED, some_data\n"
         "for turn in range(3):\n"
-        "    ipal.load_dataset('weighted.npz')\n"
+        "    ipal.load_dataset('more.npz')\n"
         "    for parts in NOT_USED.values():\n"
         "        ipal.NCM().partial_fit(some_data(**parts)).predict(some_data(**parts))\n"
     )
@@ -127,31 +195,16 @@ def test_a_process_warns_once(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     lines = [line.partition("Not used: ")[2] for line in done.stderr.splitlines() if "Not used: " in line]
-    in_file = [f"the array {name} of {tmp_path / 'weighted.npz'}" for name in ("edge_weight", "edge_attr")]
+    in_file = [f"the array {name} of {tmp_path / 'more.npz'}" for name in ("edge_attr", "edge_type")]
     assert [line.partition(";")[0] for line in lines] == [*in_file, *NOT_USED]
 
 
-def test_weights_that_are_all_one_say_nothing_and_nothing_is_said() -> None:
-    graph_of(some_data(edge_weight=torch.ones(E.shape[1])))
-    graph_of(some_data(edge_weight=None, edge_attr=None))
-
-
-def test_weights_in_a_file_are_warned_about(tmp_path: Path) -> None:
-    path = tmp_path / "weighted.npz"
-    np.savez(path, edge_index=E, x=X, y=Y, edge_weight=np.ones(E.shape[1]), edge_attr=np.ones(3))
-    with pytest.warns(IgnoredInput) as found:
-        ipal.load_dataset(str(path))
-    assert [str(warning.message).partition(";")[0] for warning in found] == [
-        f"Not used: the array {name} of {path}" for name in ("edge_weight", "edge_attr")
-    ]
-
-
 def test_the_command_warns_in_one_line(tmp_path: Path) -> None:
-    np.savez(tmp_path / "weighted.npz", edge_index=E, x=X, y=Y, edge_weight=np.ones(E.shape[1]))
+    np.savez(tmp_path / "more.npz", edge_index=E, x=X, y=Y, edge_attr=np.ones(E.shape[1]))
     done = subprocess.run(
-        [sys.executable, "-m", "ipal", "data", "weighted.npz"], cwd=tmp_path, capture_output=True, text=True, check=True
+        [sys.executable, "-m", "ipal", "data", "more.npz"], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert done.stderr.startswith("Warning: Not used: the array edge_weight of")
+    assert done.stderr.startswith("Warning: Not used: the array edge_attr of")
     assert done.stderr.count("\n") == 1
 
 

@@ -56,10 +56,10 @@ STRANGERS: dict[str, tuple[Any, str, Callable[[Any], Data] | None]] = {
     "Path": (Path("mine.npz"), "ipal.load_dataset(path)", None),
     "Dataset": (
         DATASET,
-        "Data(x=d.graph.x, edge_index=d.graph.edges, y=d.y)",
-        lambda d: Data(x=d.graph.x, edge_index=d.graph.edges, y=d.y),
+        "Data(x=d.graph.x, edge_index=d.graph.edges, edge_weight=d.graph.edge_weight, y=d.y)",
+        lambda d: Data(x=d.graph.x, edge_index=d.graph.edges, edge_weight=d.graph.edge_weight, y=d.y),
     ),
-    "Graph": (DATASET.graph, "Data(x=g.x, edge_index=g.edges)", None),
+    "Graph": (DATASET.graph, "Data(x=g.x, edge_index=g.edges, edge_weight=g.edge_weight)", None),
     "tensor": (torch.ones(3, 3), "type Tensor", None),
     "array": (X, "type ndarray", None),
     "None": (None, "type NoneType", None),

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ipal import Analytic, ProtocolConfig
 from ipal.data.datasets import Dataset, load
+from ipal.data.graph import checked_graph
 from ipal.data.streams import TaskStream
 from tests.cli.merge_and_forget_support import (
     BOTH,
@@ -103,6 +104,23 @@ def test_forgotten_nodes_are_as_if_they_had_never_been_in_the_graph(
     rows_only = model(sums).partial_fit(view(graph, train_mask=train & ~leaving))
     assert (rows_only.weights_ - never.weights_).norm() > 1e-3 * never.weights_.norm(), "the graph matters here"
     assert "forgotten" in shown.out
+
+
+def test_weights_of_edges_count_in_what_is_forgotten(command: Command, tiny: Dataset) -> None:
+    graph = tiny.graph
+    weights = np.random.default_rng(0).uniform(0.1, 3, graph.num_edges).astype(np.float32)
+    heavy = checked_graph(graph.x, graph.edges, undirected=True, weights=weights)
+    leaving = some(tiny, 0, 1, 2, 60, 130)
+    stay = np.flatnonzero(~leaving)
+    rest = heavy.induced(stay)
+    learned, never = (
+        model().partial_fit(SimpleNamespace(x=part.x, edge_index=part.edges, edge_weight=part.edge_weight, y=y))
+        for part, y in ((heavy, tiny.y), (rest, tiny.y[stay]))
+    )
+    saved(learned, "m.safetensors")
+    write("g.npz", view(tiny), forget=leaving, edge_weight=weights)
+    assert command("forget", "m.safetensors", "--nodes", "g.npz").code == 0
+    assert_same(loaded("m.safetensors"), never, tiny)
 
 
 @BOTH

@@ -81,6 +81,19 @@ def test_degree_counts_incoming_edges_and_the_node_itself_by_hand() -> None:
     assert degree(CHAIN).tolist() == [1, 2, 3]
 
 
+@pytest.mark.parametrize("undirected", [True, False])
+def test_weights_of_edges_count(undirected: bool) -> None:
+    random = np.random.default_rng(0)
+    edges, weights = random.integers(0, 20, (2, 60)), random.uniform(0.1, 3, 60)
+    some = checked_graph(np.ones((20, 1), dtype=np.float32), edges, undirected=undirected, weights=weights)
+    a = some.aggregation("sum").toarray().astype(np.float64)
+    out = a.sum(axis=0)
+    r = pagerank(some, 0.7, tolerance=1e-10)
+    np.testing.assert_allclose(r, 0.7 * a @ (r / np.where(out > 0, out, 1)) + 0.3, atol=1e-7)
+    assert np.abs(r - pagerank(Graph(some.x, some.edges), 0.7)).max() > 0.01
+    np.testing.assert_allclose(degree(some), a.sum(axis=1) + 1, rtol=1e-6)
+
+
 def test_weights_are_chosen_by_name() -> None:
     np.testing.assert_allclose(node_weights(CHAIN, "pagerank", 0.6), pagerank(CHAIN, 0.6))
     assert node_weights(CHAIN, "degree", 0.6).tolist() == [1, 2, 3]

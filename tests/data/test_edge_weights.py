@@ -1,12 +1,27 @@
-"""Weights of edges."""
+"""Weights of edges: what becomes of them in rows, in sums over neighbours, in parts of a graph, in files."""
 
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ipal.data.csr import Norm
-from ipal.data.graph import Graph, checked_graph
+from ipal.config import run_config
+from ipal.data.csr import Neighbours, Norm
+from ipal.data.datasets import Dataset, _made, convert, load, load_graph
+from ipal.data.datasets.catalog import DatasetEntry
+from ipal.data.datasets.inspect import look
+from ipal.data.graph import Graph, checked_graph, content_hash
+from ipal.errors import DataError
+from ipal.runs.memory_plan import extent, held_bytes
+from ipal.runs.resolved import Resolver
+from tests.support import Command, write_graph
 
 
 def weighed_graph() -> tuple[Graph, NDArray[np.float64]]:
@@ -53,3 +68,239 @@ def test_weights_of_one_give_the_same_bits_as_none() -> None:
     norms: tuple[Norm, ...] = ("symmetric", "mean", "sum")
     for norm in norms:
         assert np.array_equal(none.aggregation(norm).toarray(), ones.aggregation(norm).toarray())
+
+
+# ---------------------------------------------------------------------- from pairs to rows
+
+
+def reference(edges: NDArray[np.int64], n: int, weights: NDArray[np.float32], *, undirected: bool) -> NDArray[Any]:
+    """SciPy's sums of repeats, as a dense matrix; both ways by the rule, place by place."""
+    a = sp.coo_array((weights.astype(np.float64), (edges[1], edges[0])), shape=(n, n)).toarray()
+    np.fill_diagonal(a, 0)
+    if undirected:
+        a = np.where((a > 0) & (a.T > 0), (a + a.T) / 2, a + a.T)
+    return a
+
+
+pairs_with_weights = st.integers(1, 12).flatmap(
+    lambda n: st.tuples(
+        st.just(n),
+        st.lists(
+            st.tuples(
+                st.integers(0, n - 1),
+                st.integers(0, n - 1),
+                st.sampled_from([0.0, 0.5, 1.0, 2.0]) | st.floats(2.0**-100, 2.0**100, width=32),
+            ),
+            max_size=40,
+        ),
+    )
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(pairs_with_weights, st.booleans())
+def test_rows_of_weighted_pairs_are_sums_of_repeats(
+    drawn: tuple[int, list[tuple[int, int, float]]], undirected: bool
+) -> None:
+    n, triples = drawn
+    edges = np.array([pair[:2] for pair in triples], dtype=np.int64).reshape(-1, 2).T
+    weights = np.array([weight for *_, weight in triples], dtype=np.float32)
+    rows = Neighbours.of_edges(edges, n, undirected=undirected, weights=weights)
+    assert (rows.indptr.dtype, rows.indices.dtype) == (np.int64, np.int32)
+    assert all((np.diff(rows.indices[a:b]) > 0).all() for a, b in zip(rows.indptr, rows.indptr[1:], strict=False))
+    if (weights == 1).all():  # as none: repeats count once
+        plain = Neighbours.of_edges(edges, n, undirected=undirected)
+        assert rows.weights is None
+        assert np.array_equal(rows.indices, plain.indices)
+        return
+    expected = reference(edges, n, weights, undirected=undirected)
+    found = rows.matrix(0, n, rows.values(0, n))
+    np.testing.assert_allclose(found.toarray(), expected, rtol=1e-6)
+    assert rows.num_edges == np.count_nonzero(expected)
+    assert rows.weights is None or rows.weights.dtype == np.float32
+    assert not undirected or rows.symmetric
+
+
+def test_rules_by_hand() -> None:
+    # A repeat, a loop, an edge of weight 0; 1 and 2 given both ways with other weights; 2 and 3 one way.
+    edges = np.array([[0, 0, 1, 1, 1, 2, 2], [1, 1, 1, 3, 2, 1, 3]])
+    weights = np.array([0.5, 1.5, 9, 0, 1, 4, 3], dtype=np.float32)
+    one_way, both_ways = (
+        Neighbours.of_edges(edges, 4, undirected=undirected, weights=weights) for undirected in (False, True)
+    )
+    dense = [rows.matrix(0, 4, rows.values(0, 4)).toarray().tolist() for rows in (one_way, both_ways)]
+    assert dense[0] == [[0, 0, 0, 0], [2, 0, 4, 0], [0, 1, 0, 0], [0, 0, 3, 0]]
+    assert dense[1] == [[0, 2, 0, 0], [2, 0, 2.5, 0], [0, 2.5, 0, 3], [0, 0, 3, 0]]
+
+
+def test_weights_that_are_or_become_one_are_none() -> None:
+    edges = np.array([[0, 0, 1, 2], [1, 1, 2, 3]])
+    for weights in ([1, 1, 1, 1], [0.5, 0.5, 1, 1], [1, 0, 1, 1]):
+        rows = Neighbours.of_edges(edges, 4, weights=np.array(weights, dtype=np.float32))
+        assert rows.weights is None
+        assert rows.indices.tolist() == [0, 1, 2]
+
+
+def test_weights_come_in_the_order_of_edges() -> None:
+    random = np.random.default_rng(0)
+    edges, weights = np.stack([np.arange(30), random.permutation(30)]), random.uniform(0.1, 2, 30).astype(np.float32)
+    edges, weights = edges[:, edges[0] != edges[1]], weights[edges[0] != edges[1]]
+    graph = Graph(np.ones((30, 1), dtype=np.float32), edges, weights)
+    assert np.array_equal(graph.edges, edges)
+    assert graph.edge_weight is not None
+    assert np.array_equal(graph.edge_weight, weights)
+    assert Graph(graph.x, edges).edge_weight is None
+
+
+# ---------------------------------------------------------------------- files
+
+WEIGHTS = np.random.default_rng(5).uniform(0.1, 3, 120)
+
+
+def weighted(path: Path, weights: Any = WEIGHTS, **changes: Any) -> Path:
+    return write_graph(path, edge_weight=weights, **changes)
+
+
+@pytest.mark.parametrize("undirected", [True, False])
+def test_a_file_and_its_folder_hold_the_weights(undirected: bool, tmp_path: Path) -> None:
+    path = weighted(tmp_path / "a.npz")
+    before = load(str(path), undirected=undirected)
+    assert before.graph.is_weighted
+    edges = np.load(path)["edge_index"]
+    expected = reference(edges, 40, WEIGHTS.astype(np.float32), undirected=undirected)
+    np.testing.assert_allclose(before.graph.aggregation("sum").toarray(), expected, rtol=1e-6)
+    assert np.array_equal(load_graph(str(path), undirected=undirected).edge_weight, before.graph.edge_weight)  # type: ignore[arg-type]
+    convert(str(path), tmp_path / "a.graph", undirected=undirected)
+    after = load(str(tmp_path / "a.graph"), undirected=undirected)
+    assert after.hash == before.hash == content_hash(after.graph, after.y)
+    assert isinstance(after.graph.neighbours.weights, np.memmap)
+    assert np.array_equal(after.graph.edge_weight, before.graph.edge_weight)  # type: ignore[arg-type]
+    assert look(str(path), tmp_path)["edge_weights"]
+    assert not look(str(write_graph(tmp_path / "b.npz")), tmp_path)["edge_weights"]
+
+
+def test_the_hash_covers_weights_where_there_are_any(tmp_path: Path) -> None:
+    def hash_of(**changes: Any) -> str:
+        return load(str(write_graph(tmp_path / "a.npz", **changes))).hash
+
+    plain = hash_of()
+    # Computed before weights were read.
+    assert plain == "fc1d2617c476632a54a5e5e48bb44f78b391a7e7e321b92f65c69e44cc2d0f1f"
+    assert hash_of(edge_weight=np.ones(120)) == plain
+    assert hash_of(edge_weight=np.ones((120, 1), dtype=int)) == plain
+    one, other = hash_of(edge_weight=WEIGHTS), hash_of(edge_weight=WEIGHTS[::-1])
+    assert len({plain, one, other}) == 3
+    order = np.random.default_rng(0).permutation(120)
+    edges = np.load(write_graph(tmp_path / "b.npz"))["edge_index"]
+    assert hash_of(edge_index=edges[:, order], edge_weight=WEIGHTS[order]) == one
+
+
+def test_weights_stay_with_graphs_side_by_side(tmp_path: Path) -> None:
+    names = [str(weighted(tmp_path / "a.npz")), str(write_graph(tmp_path / "b.npz"))]
+    both, one = load(",".join(names)).graph, load(names[0]).graph
+    a = both.aggregation("sum").toarray()
+    assert np.array_equal(a[:40, :40], one.aggregation("sum").toarray())
+    assert set(np.unique(a[40:, 40:])) == {0, 1}
+    assert not a[:40, 40:].any()
+
+
+def test_structural_features_follow_the_weights(tmp_path: Path) -> None:
+    one, other = (load(str(write_graph(tmp_path / "a.npz", x=None, edge_weight=w))) for w in (WEIGHTS, None))
+    assert one.graph.is_weighted
+    assert np.abs(one.graph.x - other.graph.x).max() > 0.01
+
+
+def test_a_dataset_of_a_plugin_has_weights(tiny: Dataset) -> None:
+    graph = tiny.graph
+    weights = np.full(graph.num_edges, 0.5)
+    made = SimpleNamespace(x=graph.x, edge_index=graph.edges, y=tiny.y, edge_weight=weights)
+    entry = DatasetEntry("mine", "", make=lambda: made)
+    assert np.array_equal(_made("mine", entry).edge_weight, weights)  # type: ignore[arg-type]
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "negative": (np.where(np.arange(120) == 7, -1.0, 1), "weight -1.0: weights must be finite and positive"),
+    "NaN": (np.where(np.arange(120) == 7, np.nan, 1), "weight nan"),
+    "infinite": (np.where(np.arange(120) == 7, np.inf, 1), "weight inf"),
+    "beyond 32 bits": (np.full(120, 1e300), "weight inf"),
+    "too large together": (np.full(120, 3e38), "too large to be added up"),
+    "too few": (np.ones(119), r"one number for each of the 120 edges .* shape \(119,\)"),
+    "two columns": (np.ones((120, 2)), r"shape \(120, 2\)"),
+    "a number": (np.array(2.0), r"shape \(\)"),
+    "strings": (np.full(120, "heavy"), "real numbers; this one holds <U5"),
+    "complex": (np.full(120, 1j), "holds complex128"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_are_no_weights_is_refused_in_one_sentence(kind: str, tmp_path: Path, command: Command) -> None:
+    weights, words = REFUSED[kind]
+    path = weighted(tmp_path / "a.npz", weights)
+    for read in (load, load_graph):
+        with pytest.raises(DataError, match=words):
+            read(str(path))
+    done = command("data", path)
+    assert done.code != 0
+    assert done.err.count("\n") == 1
+
+
+def test_damaged_weights_of_a_folder_are_refused(tmp_path: Path) -> None:
+    convert(str(weighted(tmp_path / "a.npz")), tmp_path / "a.graph")
+    file = tmp_path / "a.graph" / "edge_weight.npy"
+    sound = np.load(file)
+    for damaged, words in [
+        (sound[1:], "does not fit the other arrays"),
+        (-sound, "finite, positive"),
+        (np.where(np.arange(len(sound)) == 3, np.inf, sound), "finite, positive"),
+        (sound.astype(np.float64), "must hold float32"),
+        (sound * 2, "was changed after it was written"),
+    ]:
+        np.save(file, damaged)
+        with pytest.raises(DataError, match=words):
+            load(str(tmp_path / "a.graph"))
+    file.unlink()
+    with pytest.raises(DataError, match="was changed after it was written"):
+        load(str(tmp_path / "a.graph"))
+
+
+def test_the_command_says_that_edges_have_weights(tmp_path: Path, command: Command) -> None:
+    assert "has weights of edges" in command("data", weighted(tmp_path / "a.npz")).out
+    assert "weights" not in command("data", write_graph(tmp_path / "b.npz")).out
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        {"stream": "class"},
+        {"stream": "class", "train_graph": "seen", "test_graph": "seen"},
+        {"stream": {"name": "online", "batch": 5}},
+        {"stream": {"name": "returning", "parts": 2}},
+    ],
+    ids=str,
+)
+def test_tasks_and_exams_of_streams_keep_the_weights(protocol: dict[str, Any], tmp_path: Path) -> None:
+    path = weighted(tmp_path / "a.npz")
+    stream = Resolver().resolve(run_config({"dataset": str(path), "protocol": protocol})).stream
+    whole = load(str(path)).graph.aggregation("sum").toarray()
+    for index in range(len(stream)):
+        tasks = [stream.batch(index, number) for number in range(stream.batches[index])]
+        for task in tasks:
+            assert task.origin is not None
+            found = task.graph.aggregation("sum").toarray()
+            assert np.array_equal(found, np.where(found > 0, whole[np.ix_(task.origin, task.origin)], 0))
+        assert any(task.graph.is_weighted and task.graph.num_edges for task in tasks)
+        assert all(exam.graph.is_weighted for exam in stream.exams(index))
+
+
+def test_a_graph_with_weights_is_learned_from_predicted_and_planned_for(tmp_path: Path, command: Command) -> None:
+    path, plain = weighted(tmp_path / "a.npz"), write_graph(tmp_path / "b.npz")
+    graph, other = load(str(path)).graph, load(str(plain)).graph
+    assert held_bytes(graph) - held_bytes(other) == 4 * graph.num_edges
+    assert extent(graph, 10, 100).copy - extent(other, 10, 100).copy == 400
+    run = ["--split", "2,2", "--set", "train.epochs=2", "--threads", 1, "--method", "ewc"]
+    assert command("run", "--dataset", path, *run).code == 0
+    rows = []
+    for name in (path, plain):
+        assert command("predict", "ewc", "--graph", name, "-o", "out.csv", "--force").code == 0
+        rows.append(Path("out.csv").read_text())
+    assert rows[0] != rows[1]

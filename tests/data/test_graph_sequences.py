@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipal.config import run_config
-from ipal.data.csr import Neighbours
+from ipal.data.csr import Neighbours, joined
 from ipal.data.dataset import Dataset
 from ipal.data.datasets import catalog, convert, load, load_graph
 from ipal.data.datasets.inspect import look
-from ipal.data.datasets.several import WIDTH, joined, projected, side_by_side
+from ipal.data.datasets.several import WIDTH, projected, side_by_side
 from ipal.data.graph import Graph
 from ipal.data.names import split_names
 from ipal.data.streams import TRAIN

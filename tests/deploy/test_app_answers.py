@@ -189,7 +189,7 @@ def test_every_answer_is_declared(client: Client) -> None:
     assert "Retry-After" in predict_["responses"]["503"]["headers"]
     assert set(predict_["requestBody"]["content"]) == {JSON, NPZ, "application/octet-stream"}
     fields = predict_["requestBody"]["content"][JSON]["schema"]["properties"]
-    assert set(fields) == {"x", "edge_index", "nodes", "degree", "reject", "directed", "probabilities"}
+    assert set(fields) == {"x", "edge_index", "edge_weight", "nodes", "degree", "reject", "directed", "probabilities"}
     assert "2 hops" in described["info"]["description"]
 
 

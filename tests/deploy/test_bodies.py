@@ -96,10 +96,14 @@ def test_arrays_of_any_kind_of_number_are_taken(kind: str) -> None:
 @pytest.mark.parametrize("make", [npz_body, json_body])
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("sparse", [False, True])
-def test_a_graph_that_is_sent_arrives_as_it_was(make: Callable[..., bytes], directed: bool, sparse: bool) -> None:
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_graph_that_is_sent_arrives_as_it_was(
+    make: Callable[..., bytes], directed: bool, sparse: bool, weighted: bool
+) -> None:
     random = np.random.default_rng(0)
     x = (random.random((30, 4)) * (random.random((30, 4)) < 0.3)).astype(np.float32)
-    graph = checked_graph(sp.csr_array(x) if sparse else x, random.integers(0, 30, (2, 40)), undirected=not directed)
+    edges, weights = random.integers(0, 30, (2, 40)), random.uniform(0.1, 3, 40) if weighted else None
+    graph = checked_graph(sp.csr_array(x) if sparse else x, edges, undirected=not directed, weights=weights)
     part = neighbourhood(graph, [4, 2], 1)
     kind = JSON if make is json_body else NPZ
     question = read_question(make(part.graph, part.nodes, reject=0.5), kind, LIMITS)
@@ -107,10 +111,23 @@ def test_a_graph_that_is_sent_arrives_as_it_was(make: Callable[..., bytes], dire
     assert np.array_equal(found.indices, sent.indices)
     assert np.array_equal(found.indptr, sent.indptr)
     assert np.array_equal(found.scale, sent.scale)
+    assert found.is_weighted == weighted
+    assert not weighted or np.array_equal(found.neighbours.weights, sent.neighbours.weights)
     difference = found.x - sent.x
     assert abs(difference).max() == 0
     assert question.nodes is not None
     assert question.nodes.tolist() == part.nodes.tolist()
+
+
+def test_degrees_of_weighted_edges_are_sums_of_weights() -> None:
+    question = asked({**FEW, "edge_weight": [0.5, 2], "degree": [0.5, 4.25, 2]})
+    assert question.graph.neighbours.degree.tolist() == [0.5, 4.25, 2]
+    assert question.graph.edge_weight is not None
+    assert question.graph.edge_weight.tolist() == [0.5, 0.5, 2, 2]
+    # Of a part whose edges all weigh one, the whole graph may have others.
+    ones = packed(x=np.ones((3, 2)), edge_index=np.array(FEW["edge_index"]), edge_weight=np.ones(2), degree=[1.5, 2, 9])
+    assert not ones.graph.is_weighted
+    assert ones.graph.neighbours.degree.tolist() == [1.5, 2, 9]
 
 
 # ---------------------------------------------------------------------- JSON that cannot be meant
@@ -138,6 +155,13 @@ REFUSED: dict[str, tuple[Any, type[DataError], str]] = {
     "a number": (7, DataError, "JSON object"),
     "nothing": ({}, DataError, "x is missing"),
     "no edges": ({"x": FEW["x"]}, DataError, "edge_index is missing"),
+    "too few weights": ({**FEW, "edge_weight": [1.5]}, DataError, "one number for each of the 2 edges"),
+    "negative weight": ({**FEW, "edge_weight": [1, -1]}, DataError, "finite and positive"),
+    "weights of text": ({**FEW, "edge_weight": ["1", 2]}, DataError, "edge_weight must hold numbers"),
+    "infinite weight": ({**FEW, "edge_weight": [1e300, 2]}, DataError, "weight inf"),
+    "degree below the weights": ({**FEW, "edge_weight": [2, 2], "degree": [1, 4, 2]}, DataError, "2.0 do here"),
+    "infinite degree": ({**FEW, "edge_weight": [2, 2], "degree": [1e300, 4, 2]}, DataError, "more neighbours"),
+    "fractions of degrees": ({**FEW, "degree": [1.5, 2, 1]}, DataError, "whole numbers"),
     "misspelt": ({**FEW, "edge_idx": []}, DataError, "Did you mean 'edge_index'"),
     "no nodes": ({**FEW, "x": []}, DataError, "empty"),
     "no features": ({**FEW, "x": [[], [], []]}, DataError, "empty"),

@@ -52,6 +52,13 @@ def test_people_are_told_what_was_checked(command: Command, model: Path):
         assert part in words
 
 
+def test_weights_of_edges_are_an_input_where_asked_for(command: Command, model: Path):
+    said = command("export", model, "-o", "ncm.onnx", "--edge-weights", "--json").json
+    assert said["inputs"]["edge_weight"] == "float32 (edges)"
+    inputs = {entry.name: entry.shape for entry in session(Path("ncm.onnx")).get_inputs()}
+    assert inputs == {"x": ["nodes", 16], "edge_index": [2, "edges"], "edge_weight": ["edges"]}
+
+
 def test_the_same_model_gives_the_same_file(model: Path, tmp_path: Path):
     files = [tmp_path / "a.onnx", tmp_path / "b.onnx"]
     for file in files:

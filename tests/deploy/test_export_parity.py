@@ -6,8 +6,9 @@ import pytest
 from ipal.config import EncoderConfig
 from ipal.data.streams import TaskStream
 from ipal.deploy.export import onnx_model, program
-from ipal.deploy.export.check import random_graphs
+from ipal.deploy.export.check import difference, random_graphs, random_weights
 from ipal.learners import IPAL, METHODS, NCM, SLDA, Analytic, Learner
+from ipal.nn.encoders import ENCODERS
 from tests.deploy.export_support import assert_the_same, outputs, session
 from tests.learners.support import learned, make
 
@@ -60,6 +61,42 @@ def test_settings_that_change_how_a_method_predicts(name: str, tiny_stream: Task
     file = session(onnx_model(learner))
     for x, edges in random_graphs(14, 16, seed=6):
         assert_the_same(learner, file, x, edges)
+
+
+@pytest.mark.parametrize("passes", [0, 1])
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_weights_of_edges_are_a_third_input(kind: str, passes: int, tiny_stream: TaskStream):
+    encoder = EncoderConfig(kind=kind, hidden=12, width=12)
+    learner = learned(IPAL, tiny_stream, 2, epochs=2, encoder=encoder, passes=passes)
+    file = session(onnx_model(learner, edge_weights=True))
+    for number, (x, edges) in enumerate(random_graphs(28, 16, seed=6)):
+        difference(learner, file, x, edges, random_weights(edges.shape[1], number))
+
+
+@pytest.mark.parametrize("method", ["ncm", "slda", "analytic", "bare"])
+def test_weights_count_in_files_of_other_families(method: str, tiny_stream: TaskStream):
+    learner = learned(METHODS[method], tiny_stream, 2, epochs=2, **SMALL.get(method, {}))
+    file = session(onnx_model(learner, edge_weights=True))
+    for number, (x, edges) in enumerate(random_graphs(14, 16, seed=6)):
+        difference(learner, file, x, edges, random_weights(edges.shape[1], number))
+
+
+def test_a_file_refuses_what_are_no_weights(tiny_stream: TaskStream):
+    learner = learned(NCM, tiny_stream, 1)
+    x, edges = next(random_graphs(1, 16))
+    weighted, plain = (session(onnx_model(learner, edge_weights=asked)) for asked in (True, False))
+    sound = np.ones(edges.shape[1], dtype=np.float32)
+    assert np.array_equal(
+        weighted.run(None, {"x": x, "edge_index": edges, "edge_weight": sound})[2],
+        plain.run(None, {"x": x, "edge_index": edges})[2],
+    )
+    for wrong in (-sound, np.nan * sound, np.inf * sound, sound[1:]):
+        with pytest.raises(Exception, match=r"out of|bounds|range|broadcast|dimension"):
+            weighted.run(None, {"x": x, "edge_index": edges, "edge_weight": wrong})
+    with pytest.raises(ValueError, match="edge_weight"):
+        weighted.run(None, {"x": x, "edge_index": edges})
+    with pytest.raises(Exception, match="edge_weight"):
+        plain.run(None, {"x": x, "edge_index": edges, "edge_weight": sound})
 
 
 def test_wide_rows_go_over_the_graph_in_parts(tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch):

@@ -49,7 +49,7 @@ def stream_of(dataset: Dataset) -> TaskStream:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("kind", ["dense", "sparse", "directed"])
+@pytest.mark.parametrize("kind", ["dense", "sparse", "directed", "weighted"])
 def test_a_neighbourhood_is_enough_to_predict_as_in_the_whole_graph(
     family: str, kind: str, sparse_graph: Dataset
 ) -> None:
@@ -62,6 +62,9 @@ def test_a_neighbourhood_is_enough_to_predict_as_in_the_whole_graph(
         graph = Graph.of(sp.csr_array(words), graph.neighbours, symmetric=True)
     elif kind == "directed":
         graph = checked_graph(graph.x, graph.edges[:, graph.edges[0] < 2 * graph.edges[1]], undirected=False)
+    elif kind == "weighted":
+        weights = np.random.default_rng(0).uniform(0.1, 3, graph.num_edges)
+        graph = checked_graph(graph.x, graph.edges, undirected=True, weights=weights)
     nodes = np.array([200, 3, 77])
     part = neighbourhood(graph, nodes, reach)
     assert part.graph.num_nodes < graph.num_nodes * (0.5 if reach < 3 else 0.9)

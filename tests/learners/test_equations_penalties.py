@@ -1,6 +1,7 @@
 """Equations of losses and penalties (PR, EWC, MAS, LwF, TWP): by hand, naive loops and finite differences."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -186,6 +187,13 @@ def test_attention_length_by_hand() -> None:
     close(attention_length(h, h_neighbour, torch.tensor([0, 1, 1]), torch.tensor([0, 2, 3])), expected)
 
 
+def test_attention_length_with_weights_by_hand() -> None:
+    # As above, with weights 1/3 and 1 for node 0: attention 1/2 and 1/2.
+    h, h_neighbour = torch.tensor([[2 * LN3], [5.0]]), torch.tensor([[math.atanh(0.5)], [0.0]])
+    places, starts = torch.tensor([0, 1, 1]), torch.tensor([0, 2, 3])
+    close(attention_length(h, h_neighbour, places, starts, torch.tensor([1 / 3, 1.0, 7.0])), (1 / 4 + 1 / 4) + 1)
+
+
 def test_attention_length_has_the_right_gradient() -> None:
     neighbours, starts = torch.tensor([0, 1, 2, 1, 3, 0, 2, 3]), torch.tensor([0, 3, 5, 6, 8])
     assert gradcheck(
@@ -199,15 +207,21 @@ def test_attention_length_does_not_overflow() -> None:
     close(length, 2.0)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("chunk", [1, 7, 2**24])
-def test_attention_length_over_chunks_of_nodes_has_the_gradient_of_the_whole(chunk: int, monkeypatch) -> None:
+def test_attention_length_over_chunks_of_nodes_has_the_gradient_of_the_whole(
+    chunk: int, weighted: bool, monkeypatch
+) -> None:
     monkeypatch.setattr(twp, "CHUNK", chunk)
     # Directed, a node without edges among them. By full matrices: softmax over the places of neighbours and oneself.
     random = np.random.default_rng(0)
     some = graph(np.ones((9, 1), dtype=np.float32), random.integers(0, 8, (2, 14)).tolist(), undirected=False)
+    if weighted:
+        weights = random.uniform(0.1, 3, some.num_edges).astype(np.float32)
+        some = Graph.of(some.x, replace(some.neighbours, weights=weights))
     h = normal(9, 3)
-    mask = torch.from_numpy(some.normalised.toarray() > 0)
-    attention = (h @ h.tanh().T).masked_fill(~mask, -torch.inf).softmax(dim=1)
+    # Of places without an edge the logarithm is minus infinity.
+    attention = (h @ h.tanh().T + torch.from_numpy(some.with_loops.toarray()).double().log()).softmax(dim=1)
     expected = torch.autograd.grad(attention.square().sum(dim=1).mean(), h)[0]
     torch.testing.assert_close(twp._attention_gradient(h.detach(), some, HERE), expected)
 

@@ -18,9 +18,9 @@ KINDS = tuple(ENCODERS)
 RANDOM = np.random.default_rng(0)
 
 
-def graph(x: Any, edges: Any, *, undirected: bool = True) -> Graph:
+def graph(x: Any, edges: Any, *, undirected: bool = True, weights: Any = None) -> Graph:
     x = x if isinstance(x, sp.csr_array) else np.asarray(x, dtype=np.float32)
-    return checked_graph(x, np.array(edges, dtype=np.int64), undirected=undirected)
+    return checked_graph(x, np.array(edges, dtype=np.int64), undirected=undirected, weights=weights)
 
 
 def few_words(n: int, width: int) -> sp.csr_array:
@@ -39,6 +39,12 @@ GRAPHS = {
     "no edges": graph(DENSE, np.zeros((2, 0))),
     "sparse features": graph(few_words(30, 200), edges_among(30, 60), undirected=False),
     "half sparse features": graph(sp.csr_array(DENSE * (DENSE > 0)), edges_among(30, 60)),
+}
+LIGHT_AND_HEAVY = np.random.default_rng(1).uniform(0.05, 4, 60)
+WEIGHTED = {
+    "weighted": graph(DENSE, edges_among(30, 60), weights=LIGHT_AND_HEAVY),
+    "weighted, directed": graph(DENSE, edges_among(30, 60), undirected=False, weights=LIGHT_AND_HEAVY),
+    "weighted, sparse features": graph(few_words(30, 200), edges_among(30, 60), weights=LIGHT_AND_HEAVY),
 }
 
 

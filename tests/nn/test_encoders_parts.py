@@ -21,8 +21,11 @@ from ipal.nn import embed
 from ipal.nn.head import Head
 from ipal.nn.per_node_gradients import network_importance
 from ipal.system.memory_budget import Budget
-from tests.nn.encoders_support import GRAPHS, KINDS, embedded, encoder
+from tests.nn.encoders_support import GRAPHS, KINDS, WEIGHTED, embedded, encoder
 from tests.nn.support import CPU, HERE
+
+ALL = GRAPHS | WEIGHTED
+EVERY_GRAPH = pytest.mark.parametrize("some", ALL.values(), ids=ALL.keys())
 
 
 def some_task(some: Graph) -> Task:
@@ -51,7 +54,27 @@ def test_samples_of_every_norm_are_right_in_the_mean(norm: Norm, tiny_stream: Ta
     assert np.abs(mean - whole).max() > 0  # they are samples
 
 
-@pytest.mark.parametrize("some", GRAPHS.values(), ids=GRAPHS.keys())
+def test_weights_count_in_samples_of_every_norm_and_a_sum_is_right_in_the_mean() -> None:
+    some, draws = WEIGHTED["weighted"], 600
+    sampler, nodes, generator = Sampler.of(some, CPU), torch.arange(30), torch.Generator().manual_seed(0)
+
+    def dense(fanout: Any, norm: Norm) -> np.ndarray:
+        rows = sampler.with_norm(sampler.rows(nodes, fanout, generator), nodes, norm)
+        parts = (rows.values.numpy(), rows.indices.numpy(), rows.indptr.numpy())
+        return sp.csr_array(parts, shape=rows.shape).toarray()
+
+    norms: tuple[Norm, ...] = ("symmetric", "mean", "sum")
+    for norm in norms:
+        np.testing.assert_allclose(dense("all", norm), some.aggregation(norm).toarray(), rtol=1e-5)
+    whole = some.aggregation("sum").toarray()
+    mean = sum(dense(2, "sum").astype(np.float64) for _ in range(draws)) / draws
+    error = whole * np.sqrt(np.diff(some.indptr).clip(2)[:, None] / 2 / draws)
+    assert (np.abs(mean - whole) <= 5 * error + 1e-6).all()
+    has_neighbours = np.diff(some.indptr) > 0
+    np.testing.assert_allclose(dense(1, "mean").sum(axis=1), has_neighbours, rtol=1e-6)
+
+
+@EVERY_GRAPH
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sample_of_all_neighbours_gives_the_embeddings_and_gradients_of_the_whole_graph(
     kind: str, some: Graph
@@ -82,7 +105,7 @@ def test_small_samples_change_embeddings(kind: str) -> None:
 # ------------------------------------------------------------------ rows, pieces
 
 
-@pytest.mark.parametrize("some", GRAPHS.values(), ids=GRAPHS.keys())
+@EVERY_GRAPH
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_task_gets_the_rows_of_its_training_nodes(kind: str, some: Graph) -> None:
     task, network = some_task(some), encoder(kind, some.num_features)
@@ -90,7 +113,7 @@ def test_a_task_gets_the_rows_of_its_training_nodes(kind: str, some: Graph) -> N
     torch.testing.assert_close(embedded(network, task), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("some", GRAPHS.values(), ids=GRAPHS.keys())
+@EVERY_GRAPH
 @pytest.mark.parametrize("kind", KINDS)
 def test_embeddings_in_pieces_are_those_of_the_whole(kind: str, some: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embed, "VALUES_AT_ONCE", 100)
@@ -108,12 +131,12 @@ def test_embeddings_in_pieces_are_those_of_the_whole(kind: str, some: Graph, mon
 
 
 @pytest.mark.parametrize("size", [torch.square, torch.abs])
-@pytest.mark.parametrize("form", ["undirected", "sparse features"])
+@pytest.mark.parametrize("form", ["undirected", "sparse features", "weighted", "weighted, sparse features"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_importances_are_those_of_one_backward_pass_a_node(
     kind: str, form: str, size: Callable[[Tensor], Tensor]
 ) -> None:
-    task = some_task(GRAPHS[form])
+    task = some_task(ALL[form])
     network = nn.ModuleDict(
         {
             "encoder": encoder(kind, task.graph.num_features, layers=3, activation="elu", last_activation="tanh"),

@@ -32,12 +32,11 @@ class Edges:
     """Of every edge; None where all are one."""
 
     @classmethod
-    def of(cls, matrix: SparseMatrix, *, gradients: bool = True, weighted: bool = False) -> "Edges":
-        """`weighted`: the matrix holds weights, a node's own loop among them; else its values are not used."""
+    def of(cls, matrix: SparseMatrix, *, gradients: bool = True, weights: Tensor | None = None) -> "Edges":
+        """`weights` are those of its entries, a node's own loop among them; the matrix's values are not used."""
         lengths, number = matrix.indptr.diff(), len(matrix.indices)
         row = torch.arange(len(lengths), device=lengths.device, dtype=torch.int32)
         target = row.repeat_interleave(lengths, output_size=number)
-        weights = matrix.values if weighted else None
         if not gradients:
             return cls(matrix, target, weights=weights)
         places = torch.arange(number, device=lengths.device)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ipal.backend.attention import Edges
-from ipal.backend.neighbor_sampling import Fanout, Sampler, compact, prefetched
+from ipal.backend.neighbor_sampling import Fanout, SampledRows, Sampler, compact, prefetched
 from ipal.backend.operators import Block, Features, Need, Operators, norms, operators
 from ipal.backend.partition import ALONE, Layout, by_seeds
 from ipal.backend.runtime import Runtime
@@ -114,7 +114,7 @@ def around(
     return Operators(Features(read, sums, own), (first, *blocks[::-1]), layout, tracer)
 
 
-def _block(neighbours: Sampler, rows: Tensor, matrix: SparseMatrix, needs: Sequence[Need]) -> Block:
+def _block(neighbours: Sampler, rows: Tensor, matrix: SampledRows, needs: Sequence[Need]) -> Block:
     """One sampled step; the first entry of every row is the node itself."""
     made = [(norm, neighbours.with_norm(matrix, rows, norm)) for norm in norms(needs)]
     pairs = {norm: SparsePair(some, some.transposed()) for norm, some in made}
@@ -125,7 +125,7 @@ def _block(neighbours: Sampler, rows: Tensor, matrix: SparseMatrix, needs: Seque
     itself = SparseMatrix(
         one_each, matrix.indices[starts], torch.ones(len(rows), device=starts.device), (len(rows), matrix.shape[1])
     )
-    edges = Edges.of(matrix) if "attention" in needs else None
+    edges = Edges.of(matrix, weights=matrix.weights) if "attention" in needs else None
     return Block(pairs, SparsePair(itself, itself.transposed()), edges)
 
 

@@ -2,7 +2,8 @@
 
 A layer of a graph network is a sum or a mean over neighbours. Of a node with d neighbours k are drawn, without
 replacement, and a sum over them is multiplied by d / k: right in the mean, as is their mean, whatever is drawn. The
-node itself, and all neighbours of a node that has no more than k, are always there.
+node itself, and all neighbours of a node that has no more than k, are always there. Edges are drawn whatever their
+weights: a weighted mean is that of the neighbours drawn, by their weights.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from ipal.system.tracing import SILENT, Tracer
 
 Fanout = int | Literal["all"]
 Item = TypeVar("Item")
+Rows = TypeVar("Rows", bound=SparseMatrix)
 
 
 def distinct_places(degree: Tensor, k: int, generator: torch.Generator) -> Tensor:
@@ -37,6 +39,14 @@ def distinct_places(degree: Tensor, k: int, generator: torch.Generator) -> Tenso
         taken = (chosen[:, :s] == drawn[:, None]).any(dim=1)
         chosen[:, s] = torch.where(taken, last, drawn)
     return chosen
+
+
+@dataclass(frozen=True, eq=False)
+class SampledRows(SparseMatrix):
+    """Rows of D^-1/2 (A + I) D^-1/2 with a sample of their neighbours; the first entry of each is the node itself."""
+
+    weights: Tensor | None = None
+    """Of the edge of every entry, one for the node itself; None where all are one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +79,7 @@ class Sampler:
             ),
         )
 
-    def rows(self, nodes: Tensor, fanout: Fanout, generator: torch.Generator) -> SparseMatrix:
+    def rows(self, nodes: Tensor, fanout: Fanout, generator: torch.Generator) -> SampledRows:
         """Rows of D^-1/2 (A + I) D^-1/2, each with all or a sample of its neighbours; columns are the graph's nodes."""
         start = self.indptr[nodes]
         degree = self.indptr[nodes + 1] - start
@@ -85,19 +95,29 @@ class Sampler:
         scale = self.scale[nodes]
         values[itself] = scale.square()
         values[others] = (scale * (degree / kept.clamp_min(1)))[owner] * self.scale[neighbour]
+        weights = None
         if self.weights is not None:
-            values[others] *= self.weights[edge]
-        return SparseMatrix(row_starts(ends, len(columns)), columns, values, (len(nodes), len(self.scale)))
+            weights = torch.ones_like(values)
+            weights[others] = self.weights[edge]
+            values *= weights
+        starts, shape = row_starts(ends, len(columns)), (len(nodes), len(self.scale))
+        return SampledRows(starts, columns, values, shape, weights=weights)
 
-    def with_norm(self, rows: SparseMatrix, nodes: Tensor, norm: Norm) -> SparseMatrix:
+    def with_norm(self, rows: SampledRows, nodes: Tensor, norm: Norm) -> SampledRows:
         """Sampled rows of `nodes` with the values of another sum over neighbours: the node itself is no part of it."""
         if norm == "symmetric":
             return rows
-        kept = rows.indptr.diff() - 1
-        weight = 1 / kept.clamp_min(1)
+        entries = rows.indptr.diff()
+        factor = 1 / (entries - 1).clamp_min(1)
         if norm == "sum":
-            weight = (self.indptr[nodes + 1] - self.indptr[nodes]) * weight
-        values = weight.float().repeat_interleave(kept + 1, output_size=len(rows.indices))
+            factor = (self.indptr[nodes + 1] - self.indptr[nodes]) * factor
+        elif rows.weights is not None:
+            others = rows.weights.double().index_fill(0, rows.indptr[:-1].long(), 0)
+            total = torch.segment_reduce(others, "sum", lengths=entries.long(), unsafe=True)
+            factor = 1 / torch.where(entries > 1, total, 1)
+        values = factor.float().repeat_interleave(entries, output_size=len(rows.indices))
+        if rows.weights is not None:
+            values *= rows.weights
         values[rows.indptr[:-1]] = 0
         return replace(rows, values=values)
 
@@ -121,14 +141,14 @@ class Sampler:
         return (start[:, None] + place)[real], kept
 
 
-def compact(matrix: SparseMatrix) -> tuple[Tensor, SparseMatrix]:
+def compact(matrix: Rows) -> tuple[Tensor, Rows]:
     """The columns that hold anything, ascending, and the matrix of these alone. They are marked, not sorted."""
     place = torch.zeros(matrix.shape[1], dtype=torch.int32, device=matrix.indices.device)
     place[matrix.indices] = 1
     columns = torch.nonzero(place).flatten()
     place[columns] = torch.arange(len(columns), dtype=torch.int32, device=place.device)
     rows, _ = matrix.shape
-    return columns, SparseMatrix(matrix.indptr, place[matrix.indices], matrix.values, (rows, len(columns)))
+    return columns, replace(matrix, indices=place[matrix.indices], shape=(rows, len(columns)))
 
 
 def prefetched(makers: Sequence[Callable[[], Item]], tracer: Tracer = SILENT) -> Iterator[Item]:

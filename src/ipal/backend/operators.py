@@ -211,7 +211,8 @@ def _block(graph: Graph, device: torch.device, needs: Sequence[Need], rows: NDAr
     }
     edges = None
     if "attention" in needs:
-        edges = Edges.of(SparseMatrix.of(some(graph.with_loops), device), weighted=graph.is_weighted)
+        matrix = SparseMatrix.of(some(graph.with_loops), device)
+        edges = Edges.of(matrix, weights=matrix.values if graph.is_weighted else None)
     if isinstance(rows, Share) or not {"own", "attention"} & set(needs):
         return Block(aggregation, None, edges)
     entries = (np.ones(len(rows), dtype=np.float32), rows, np.arange(len(rows) + 1))

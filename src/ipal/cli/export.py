@@ -22,13 +22,17 @@ def export(
     graphs: Annotated[
         int, typer.Option(min=1, max=10_000, help="Random graphs on which file and model are compared.")
     ] = 20,
+    edge_weights: Annotated[
+        bool, typer.Option("--edge-weights", help="Take weights of edges as a third input; else all edges weigh one.")
+    ] = False,
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
     """Write a model as one ONNX file for graphs of any size, checked against the model on random graphs.
 
-    Inputs are features and edges; outputs are scores, probabilities and the
-    predicted class of every node. Needs the extra onnx.
+    Inputs are features and edges, and with --edge-weights their weights;
+    outputs are scores, probabilities and the predicted class of every node.
+    Needs the extra onnx.
     """
     target = new_file(out, force)
     path = RunStore(runs).model_file(model)
@@ -40,7 +44,7 @@ def export(
     from ipal.learners import load_learner
 
     learner = load_learner(path)
-    made = export_onnx(learner, target, graphs=graphs)
+    made = export_onnx(learner, target, graphs=graphs, edge_weights=edge_weights)
     if as_json:
         render.as_json(
             {

@@ -246,6 +246,8 @@ def survey(rows: list[dict[str, Any]], root: Path) -> None:
             shown.add_row(row["name"], *counts, row["hash"][:12], row["path"].removeprefix(f"{root}/"))
     out.print(shown)
     for row in rows:
+        if row.get("edge_weights"):
+            say(f"{row['name']} has weights of edges")
         if row.get("of_every_node"):
             say(f"{row['name']} also has, of every node: {', '.join(row['of_every_node'])}")
         if "how_to_get" in row:

@@ -16,19 +16,22 @@ MOST_KEPT = 8
 def pagerank(graph: Graph, alpha: float = 0.85, tolerance: float = 1e-6) -> Weights:
     r"""PageRank of every node, by power iteration.
 
-    .. math:: r_i = \alpha \sum_{j \in N^{in}(i)} \frac{r_j}{d_j^+} + (1 - \alpha)
+    .. math:: r_i = \alpha \sum_{j \in N^{in}(i)} \frac{w_{ij} r_j}{d_j^+} + (1 - \alpha)
 
-    Source: the IPAL paper, Eq. 3. Iterated until the mean absolute change falls below `tolerance` (the paper says
-    nothing of it). A node without in-neighbours keeps 1 - alpha; one without out-neighbours passes nothing on, as
-    printed.
+    Source: the IPAL paper, Eq. 3, where all weights w of edges are one; d is the sum over the edges from a node.
+    Iterated until the mean absolute change falls below `tolerance` (the paper says nothing of it). A node without
+    in-neighbours keeps 1 - alpha; one without out-neighbours passes nothing on, as printed.
     """
     neighbours = graph.neighbours
-    share = alpha * (1.0 / np.maximum(np.diff(graph.by_source.indptr), 1.0))
+    outwards = graph.by_source.degree
+    share = alpha * (1.0 / np.where(outwards > 0, outwards, 1.0))
     # Rows of ones in pieces: no number is kept for each edge.
     sizes = [int(graph.indptr[end] - graph.indptr[begin]) for begin, end in neighbours.chunks()]
     ones = np.ones(max(sizes))
     pieces = [
-        neighbours.matrix(begin, end, ones[:size])
+        neighbours.matrix(
+            begin, end, ones[:size] if neighbours.weights is None else neighbours.values(begin, end, np.float64)
+        )
         for (begin, end), size in zip(neighbours.chunks(), sizes, strict=True)
     ]
     r = np.ones(graph.num_nodes)
@@ -41,8 +44,8 @@ def pagerank(graph: Graph, alpha: float = 0.85, tolerance: float = 1e-6) -> Weig
 
 
 def degree(graph: Graph) -> Weights:
-    """In-degree with the self-loop that a graph convolution adds, so that no node weighs nothing."""
-    return np.diff(graph.indptr) + 1.0
+    """In-degree, or the sum of weights, with the self-loop that a graph convolution adds: no node weighs nothing."""
+    return np.asarray(graph.neighbours.degree + 1.0)
 
 
 def node_weights(graph: Graph, kind: str, alpha: float) -> Weights:

@@ -4,9 +4,10 @@ Whatever is done here goes over some rows at a time, so that a graph of a hundre
 than itself.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, Literal
 
 import numpy as np
@@ -38,11 +39,24 @@ class Neighbours:
     """Of every edge, all positive; None where all are one."""
 
     @classmethod
-    def of_edges(cls, edges: NDArray[Any], n: int, *, undirected: bool = False) -> "Neighbours":
+    def of_edges(
+        cls,
+        edges: NDArray[Any],
+        n: int,
+        *,
+        undirected: bool = False,
+        weights: NDArray[np.float32] | None = None,
+    ) -> "Neighbours":
         """From pairs in any order, loops and repeats removed; both ways where `undirected`.
 
-        Sorted in place as one number a pair: besides the pairs it takes 8 bytes an edge, then 4.
+        Weights of repeated pairs are added up. Where `undirected`, an edge between two nodes then has the weight of the
+        one direction that is given, or the mean of both. A weight below the smallest normal number of 32 bits, as 0,
+        leaves its pair out. Weights that are all one are as none.
+
+        Without weights, sorted in place as one number a pair: besides the pairs it takes 8 bytes an edge, then 4.
         """
+        if weights is not None and not (weights == 1).all():
+            return cls._of_weighted(edges, n, undirected, weights)
         given = edges.shape[1]
         keys = np.empty((2 if undirected else 1) * given, dtype=np.int64)
         for begin in range(0, given, EDGES_AT_ONCE):
@@ -58,6 +72,19 @@ class Neighbours:
             some = slice(begin, begin + EDGES_AT_ONCE)
             indices[some] = keys[some] % n
         return cls(np.searchsorted(keys, np.arange(n + 1) * n), indices)
+
+    @classmethod
+    def _of_weighted(cls, edges: NDArray[Any], n: int, undirected: bool, weights: NDArray[np.float32]) -> "Neighbours":
+        kept = (weights >= np.finfo(np.float32).tiny) & (edges[0] != edges[1])
+        entries = weights[kept].astype(np.float64), (edges[1, kept], edges[0, kept])
+        rows = sp.coo_array(entries, shape=(n, n)).tocsr()  # repeats are added up
+        if undirected:
+            turned = rows.T.tocsr()
+            directions = rows.sign() + turned.sign()
+            rows = rows + turned
+            rows.data /= directions.data
+        found, values = rows.indptr.astype(np.int64), rows.data.astype(np.float32)
+        return cls(found, rows.indices.astype(np.int32), weights=None if (values == 1).all() else values)
 
     @classmethod
     def none(cls, n: int) -> "Neighbours":
@@ -180,6 +207,19 @@ class Neighbours:
             weights += [] if self.weights is None else [self.values(begin, end)[inside]]
         found = np.cumsum(np.concatenate(kept)), np.concatenate(parts)
         return Neighbours(*found, weights=None if self.weights is None else np.concatenate(weights))
+
+
+def joined(every: Sequence[Neighbours]) -> Neighbours:
+    """Rows one after the other, without an edge from one to another."""
+    nodes = [0, *accumulate(one.num_nodes for one in every)]
+    edges = [0, *accumulate(one.num_edges for one in every)]
+    indptr, indices = np.zeros(nodes[-1] + 1, dtype=np.int64), np.empty(edges[-1], dtype=np.int32)
+    for one, node, edge in zip(every, nodes, edges, strict=False):
+        indptr[node + 1 : node + 1 + one.num_nodes] = edge + one.indptr[1:]
+        indices[edge : edge + one.num_edges] = one.indices + node
+    weighted = any(one.weights is not None for one in every)
+    weights = np.concatenate([one.values(0, one.num_nodes) for one in every]) if weighted else None
+    return Neighbours(indptr, indices, weights=weights)
 
 
 def smallest(indptr: NDArray[np.int64]) -> NDArray[Any]:

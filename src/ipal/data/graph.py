@@ -22,8 +22,8 @@ Nodes = NDArray[np.int64]
 Given = NDArray[np.generic] | None
 """An array from outside, where there is one."""
 
-EDGE_PARTS_NOT_USED = ("edge_weight", "edge_attr", "edge_type")
-"""What may be said about edges, in a `Data` or a file, and is not used yet."""
+EDGE_PARTS_NOT_USED = ("edge_attr", "edge_type")
+"""What may be said about edges, in a `Data` or a file, and is not used."""
 
 VALUES_AT_ONCE = 4_000_000
 """So many numbers of an array are looked at in one go."""
@@ -35,8 +35,8 @@ class Graph(Derives):
     `Graph(x, edges)` takes an edge list (from row 0 to row 1), `Graph.of(x, neighbours)` what is in rows already.
     """
 
-    def __init__(self, x: Features, edges: NDArray[Any]) -> None:
-        self._take(x, Neighbours.of_edges(edges, int(x.shape[0])))
+    def __init__(self, x: Features, edges: NDArray[Any], weights: NDArray[np.float32] | None = None) -> None:
+        self._take(x, Neighbours.of_edges(edges, int(x.shape[0]), weights=weights))
 
     @classmethod
     def of(cls, x: Features, neighbours: Neighbours, *, symmetric: bool | None = None) -> "Graph":
@@ -96,6 +96,11 @@ class Graph(Derives):
             done += len(source)
         return ends
 
+    @property
+    def edge_weight(self) -> NDArray[np.float32] | None:
+        """Of every edge, in the order of `edges`; None where all are one."""
+        return None if self.neighbours.weights is None else self.by_source.weights
+
     @cached_property
     def adjacency(self) -> sp.csr_array:
         """A[i, j] = 1 where an edge runs from j to i: a product with it gathers from in-neighbours."""
@@ -150,8 +155,11 @@ def some_features(x: Features, nodes: Nodes, budget: Budget | None = None) -> Fe
     return part
 
 
-def checked_graph(x: Features, edges: NDArray[np.generic], *, undirected: bool) -> Graph:
-    """A graph from arrays that came from outside: checked, self-loops and repeated edges removed."""
+def checked_graph(x: Features, edges: NDArray[np.generic], *, undirected: bool, weights: Given = None) -> Graph:
+    """A graph from arrays that came from outside: checked, self-loops and repeated edges removed.
+
+    `weights` has one for each column of `edges`; see `Neighbours.of_edges` for what becomes of them.
+    """
     n = int(x.shape[0]) if x.ndim == 2 else -1
     if n < 0:
         one = ": for one feature a node write x.reshape(-1, 1)" if x.ndim == 1 else ""
@@ -161,7 +169,9 @@ def checked_graph(x: Features, edges: NDArray[np.generic], *, undirected: bool) 
     if n > np.iinfo(np.int32).max:
         raise DataError(f"The graph has {n} nodes; at most {np.iinfo(np.int32).max} can be numbered.")
     check_finite(x)
-    neighbours = Neighbours.of_edges(checked_edges(edges, n), n, undirected=undirected)
+    edges = checked_edges(edges, n)
+    weights = checked_weights(weights, edges.shape[1])
+    neighbours = Neighbours.of_edges(edges, n, undirected=undirected, weights=weights)
     return Graph.of(x, neighbours, symmetric=True if undirected else None)
 
 
@@ -185,6 +195,32 @@ def checked_edges(edges: NDArray[np.generic], n: int) -> NDArray[Any]:
         if not 0 <= wrong < n:
             raise DataError(f"An edge points to node {wrong}, but the nodes are 0 to {n - 1}.")
     return edges
+
+
+def checked_weights(weights: Given, edges: int) -> NDArray[np.float32] | None:
+    """Weights that came from outside, one for each of so many edges."""
+    if weights is None:
+        return None
+    if weights.shape not in ((edges,), (edges, 1)):
+        raise DataError(
+            f"edge_weight must hold one number for each of the {edges} edges of edge_index; this one has the shape "
+            f"{tuple(weights.shape)}."
+        )
+    if weights.dtype.kind not in "fiub":
+        raise DataError(
+            f"edge_weight must hold real numbers; this one holds {weights.dtype}: use .float() or .astype(float)."
+        )
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+        values: NDArray[np.float32] = weights.reshape(-1).astype(np.float32, copy=False)
+    wrong = ~(values >= 0) | np.isinf(values)
+    if wrong.any():
+        raise DataError(
+            f"An edge has the weight {values[wrong.argmax()]}: weights must be finite and positive (0 leaves the edge "
+            "out); change it, or leave edge_weight away."
+        )
+    if values.sum(dtype=np.float64) > np.finfo(np.float32).max:
+        raise DataError("The weights of edges are too large to be added up in 32 bits: divide all by their largest.")
+    return values
 
 
 def whole_labels(y: NDArray[np.generic], n: int) -> NDArray[np.int64]:
@@ -242,7 +278,7 @@ def whole_numbers(values: NDArray[np.generic]) -> NDArray[np.int64] | None:
 
 
 def content_hash(graph: Graph, y: NDArray[np.int64], facts: NodeFacts | None = None) -> str:
-    """SHA-256 of features, edges, labels and what else is known of nodes, whatever file they came from, some at a time.
+    """SHA-256 of features, edges, weights, labels and what is known of nodes, whatever file held them, some at a time.
 
     Features that are no finite numbers are refused in the same pass: a mapped graph is not read twice for it.
     """
@@ -255,6 +291,9 @@ def content_hash(graph: Graph, y: NDArray[np.int64], facts: NodeFacts | None = N
     for end in (0, 1):
         for pair in by_source.edge_chunks():
             digest.update(pair[end])
+    if by_source.weights is not None:
+        digest.update(b"edge_weight")
+        _take_in(digest, by_source.weights.shape, _some_rows(by_source.weights))
     _take_in(digest, y.shape, _some_rows(y))
     for name, values in facts.known.items() if facts else ():
         digest.update(name.encode())

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ipal.data.csr import Neighbours
+from ipal.data.csr import Neighbours, joined
 from ipal.data.graph import Graph
 from ipal.data.streams import Labels, Task
 from ipal.learners.checks import require
@@ -26,11 +26,10 @@ def disjoint_union(a: Task, b: Task) -> Task:
     sparse = any(isinstance(part.graph.x, sp.csr_array) for part in (a, b))
     x = sp.vstack([a.graph.x, b.graph.x], format="csr") if sparse else np.concatenate([a.graph.x, b.graph.x])
     shift = a.graph.num_nodes
-    indptr = np.concatenate([a.graph.indptr, b.graph.indptr[1:] + a.graph.num_edges])
-    indices = np.concatenate([a.graph.indices, b.graph.indices + np.int32(shift)])
+    neighbours = joined([a.graph.neighbours, b.graph.neighbours])
     origin = None if a.origin is None or b.origin is None else np.concatenate([a.origin, b.origin])
     nodes, labels = np.concatenate([a.nodes, b.nodes + shift]), np.concatenate([a.labels, b.labels])
-    return Task(Graph.of(x, Neighbours(indptr, indices)), nodes, labels, origin)
+    return Task(Graph.of(x, neighbours), nodes, labels, origin)
 
 
 def grown(known: Task, task: Task) -> Task | None:
@@ -99,6 +98,8 @@ def task_tensors(task: Task, rows: Tensor, group: str) -> dict[str, Tensor]:
     parts = {"x": x} if not isinstance(x, sp.csr_array) else _csr_parts(x)
     origin = UNKNOWN if task.origin is None else task.origin
     parts |= {"x_shape": shape, "edges": task.graph.edges, "nodes": task.nodes, "origin": origin}
+    if (weights := task.graph.edge_weight) is not None:
+        parts["edge_weight"] = weights
     tensors = {f"{group}.{name}": torch.from_numpy(np.ascontiguousarray(part)) for name, part in parts.items()}
     return tensors | {f"{group}.labels": rows}
 
@@ -114,7 +115,11 @@ def task_of_tensors(tensors: Mapping[str, Tensor], group: str, labels: Labels, n
     require(edges.ndim == 2 and len(edges) == 2 and nodes.ndim == 1 and nodes.shape == rows.shape, wrong)
     require(_within(edges, x.shape[0]) and _within(nodes, x.shape[0]) and _within(rows, len(labels)), wrong)
     require(origin.shape in (UNKNOWN.shape, x.shape[:1]), wrong)
-    return Task(Graph(x, edges), nodes, labels[rows], origin if origin.size else None)
+    weights = parts.get("edge_weight")
+    if weights is not None:
+        require(weights.dtype == np.float32 and weights.shape == edges.shape[1:], wrong)
+        require(bool((weights > 0).all() and (weights < np.inf).all()), wrong)
+    return Task(Graph(x, edges, weights), nodes, labels[rows], origin if origin.size else None)
 
 
 def _csr(parts: Mapping[str, NDArray[Any]], wrong: str, rows: int, columns: int) -> sp.csr_array:

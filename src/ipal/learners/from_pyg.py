@@ -1,7 +1,8 @@
 """From PyTorch Geometric's `Data` to the library's own values. The only place that reads a user's `Data`.
 
-Read are `x`, the edges (`edge_index` or `adj_t`), `y`, `train_mask` and `forget_mask`. What else is said about edges
-(`EDGE_PARTS_NOT_USED`) is not used, and that is said once. Floating-point numbers of any width become float32.
+Read are `x`, the edges (`edge_index` with `edge_weight`, or `adj_t` with its values), `y`, `train_mask` and
+`forget_mask`. What else is said about edges (`EDGE_PARTS_NOT_USED`) is not used, and that is said once. Floating-point
+numbers of any width become float32.
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,17 @@ import torch
 from numpy.typing import NDArray
 
 from ipal.data.csr import Neighbours
-from ipal.data.graph import EDGE_PARTS_NOT_USED, Features, Graph, Nodes, checked_edges, checked_graph, whole_numbers
+from ipal.data.graph import (
+    EDGE_PARTS_NOT_USED,
+    Features,
+    Given,
+    Graph,
+    Nodes,
+    checked_edges,
+    checked_graph,
+    checked_weights,
+    whole_numbers,
+)
 from ipal.data.streams import Labels, Task
 from ipal.errors import DataError, say_ignored
 from ipal.learners.kinds import not_a_graph
@@ -23,17 +34,22 @@ if TYPE_CHECKING:  # for its name alone: importing it takes seconds
 
 NO_EDGES = np.zeros((2, 0), dtype=np.int64)
 
+Weighted = tuple[NDArray[Any], Given]
+"""Edges, and the weight of each where there are any."""
+
 
 def graph_of(data: "Data") -> Graph:
     """Features and edges of a `Data`; edges are taken as they are, directed where they are.
 
-    Edges are said by `edge_index`, or by `adj_t` (row: target, column: source; every entry is an edge). Where both are
-    there, they must agree. With neither, no node has a neighbour.
+    Edges are said by `edge_index`, or by `adj_t` (row: target, column: source), weights by `edge_weight` or the values
+    of `adj_t`: an edge of weight 0 is none. Where both are there, they must agree. With neither, no node has a
+    neighbour.
     """
     if isinstance(data, Graph) or getattr(data, "x", None) is None:
         raise DataError(not_a_graph(data))
     x = _features(data.x)
-    return checked_graph(x, _edges(data, int(x.shape[0])), undirected=False)
+    edges, weights = _edges(data, int(x.shape[0]))
+    return checked_graph(x, edges, undirected=False, weights=weights)
 
 
 def task_of(data: "Data") -> Task:
@@ -75,12 +91,13 @@ def departure_of(data: "Data") -> Departure:
 # ---------------------------------------------------------------------- edges
 
 
-def _edges(data: "Data", n: int) -> NDArray[Any]:
+def _edges(data: "Data", n: int) -> Weighted:
     for name in EDGE_PARTS_NOT_USED:
-        values = getattr(data, name, None)
-        if values is not None and not (name == "edge_weight" and _all_one(values)):
+        if getattr(data, name, None) is not None:
             say_ignored(f"data.{name}")
     given, adj_t = getattr(data, "edge_index", None), getattr(data, "adj_t", None)
+    weights = getattr(data, "edge_weight", None)
+    weights = None if weights is None else _numpy(weights, "edge_weight")
     if given is not None and _is_sparse(given):
         raise DataError(
             "edge_index is a sparse matrix, not a list of edges: set data.edge_index = to_edge_index(A)[0] of "
@@ -91,21 +108,34 @@ def _edges(data: "Data", n: int) -> NDArray[Any]:
             raise DataError(
                 "data.adj is not read: set data.edge_index = dense_to_sparse(data.adj)[0] of torch_geometric.utils."
             )
-        return NO_EDGES if given is None else _numpy(given, "edge_index")
+        return NO_EDGES if given is None else _numpy(given, "edge_index"), weights
     transposed = _ends_of(adj_t, n)
     if given is None:
+        if weights is not None and not (weights == 1).all():
+            raise DataError(
+                "data.edge_weight has no edge_index to belong to: make the weights the values of adj_t, as "
+                "ToSparseTensor(attr='edge_weight') of torch_geometric.transforms does."
+            )
         return transposed
-    edges = _numpy(given, "edge_index")
-    one, other = (Neighbours.of_edges(checked_edges(ends, n), n) for ends in (edges, transposed))
-    if not (np.array_equal(one.indptr, other.indptr) and np.array_equal(one.indices, other.indices)):
+    edges = _numpy(given, "edge_index"), weights
+    one, other = _neighbours(edges, n), _neighbours(transposed, n)
+    same = np.array_equal(one.indptr, other.indptr) and np.array_equal(one.indices, other.indices)
+    if same and one.weights is not None and other.weights is not None:
+        same = np.allclose(one.weights, other.weights)
+    if not same:
         raise DataError(
-            "edge_index and adj_t hold different edges (adj_t has the target as row): keep the right one, and remove "
-            "the other with del data.adj_t or del data.edge_index."
+            "edge_index and adj_t hold different edges or weights (adj_t has the target as row): keep the right one, "
+            "and remove the other with del data.adj_t or del data.edge_index."
         )
-    return edges
+    return edges if other.weights is None else transposed
 
 
-def _ends_of(adj_t: Any, n: int) -> NDArray[Any]:
+def _neighbours(given: Weighted, n: int) -> Neighbours:
+    edges = checked_edges(given[0], n)
+    return Neighbours.of_edges(edges, n, weights=checked_weights(given[1], edges.shape[1]))
+
+
+def _ends_of(adj_t: Any, n: int) -> Weighted:
     """Edges from a transposed adjacency matrix: of PyTorch, of SciPy, or torch_sparse's SparseTensor."""
     if not (isinstance(adj_t, torch.Tensor) or _is_sparse(adj_t)):
         raise DataError(
@@ -123,20 +153,14 @@ def _ends_of(adj_t: Any, n: int) -> NDArray[Any]:
     else:
         entries = adj_t.tocoo()
         row, column, values = entries.row, entries.col, entries.data
-    if values is not None and not _all_one(values):
-        say_ignored("the values of data.adj_t")
-    return np.stack([_numpy(column, "adj_t"), _numpy(row, "adj_t")])
+    ends = np.stack([_numpy(column, "adj_t"), _numpy(row, "adj_t")])
+    return ends, None if values is None else _numpy(values, "adj_t")
 
 
 def _is_sparse(values: Any) -> bool:
     if isinstance(values, torch.Tensor):
         return values.layout != torch.strided
     return bool(sp.issparse(values)) or callable(getattr(values, "coo", None))
-
-
-def _all_one(values: Any) -> bool:
-    """Whether nothing is said by these weights. They may be anything: they are not used."""
-    return bool((values == 1).all()) if isinstance(values, torch.Tensor | np.ndarray) else False
 
 
 # ---------------------------------------------------------------------- labels

@@ -7,7 +7,10 @@ from typing import Any
 from ipal.data.graph import Graph
 
 PARTS = "pass data = Data(x=x, edge_index=edge_index, y=y) of torch_geometric.data"
-OF_DATASET = "pass data = Data(x=d.graph.x, edge_index=d.graph.edges, y=d.y) of torch_geometric.data"
+OF_DATASET = (
+    "pass data = Data(x=d.graph.x, edge_index=d.graph.edges, edge_weight=d.graph.edge_weight, y=d.y) of "
+    "torch_geometric.data"
+)
 
 
 def not_a_graph(data: Any) -> str:
@@ -28,8 +31,8 @@ def not_a_graph(data: Any) -> str:
         return "A graph of DGL is not read: pass data = from_dgl(g) of torch_geometric.utils."
     if isinstance(data, Graph):
         return (
-            "A Graph of ipal goes to predict_graph(g); here pass data = Data(x=g.x, edge_index=g.edges) of "
-            "torch_geometric.data."
+            "A Graph of ipal goes to predict_graph(g); here pass "
+            "data = Data(x=g.x, edge_index=g.edges, edge_weight=g.edge_weight) of torch_geometric.data."
         )
     if isinstance(data, Mapping):
         return "A dict is not read as a graph: pass data = Data(**d) of torch_geometric.data."

@@ -37,19 +37,24 @@ from ipal.nn.per_node_gradients import whole_propagation
 CHUNK = 2**24
 
 
-def attention_length(h: Tensor, h_neighbour: Tensor, neighbours: Tensor, starts: Tensor) -> Tensor:
+def attention_length(
+    h: Tensor, h_neighbour: Tensor, neighbours: Tensor, starts: Tensor, weights: Tensor | None = None
+) -> Tensor:
     r"""Sum over nodes of the squared length of their attention to their neighbours.
 
-    .. math:: \sum_i \sum_{j \in N(i)} a_{ij}^2, \quad a_i = \mathrm{softmax}_j (h_i \cdot \tanh h_j)
+    .. math:: \sum_i \sum_{j \in N(i)} a_{ij}^2, \quad a_{ij} \propto w_{ij} \exp (h_i \cdot \tanh h_j)
 
-    Source: Liu et al. 2021, the topological loss. Node i has the neighbours that stand from `starts[i]` to
-    `starts[i + 1]`, less the first start, in `neighbours`; they are rows of `h_neighbour`.
+    Source: Liu et al. 2021, the topological loss, where all `weights` w of edges are one (None). Node i has the
+    neighbours that stand from `starts[i]` to `starts[i + 1]`, less the first start, in `neighbours`; they are rows of
+    `h_neighbour`.
     """
     lengths = starts.diff().long()
     row = torch.arange(len(h), device=h.device).repeat_interleave(lengths, output_size=len(neighbours))
     e = (h[row] * h_neighbour[neighbours].tanh()).sum(dim=1)
     highest = torch.segment_reduce(e.detach(), "max", lengths=lengths, unsafe=True)
     raised = (e - highest[row]).exp()
+    if weights is not None:
+        raised = raised * weights
     a = raised / torch.segment_reduce(raised, "sum", lengths=lengths, unsafe=True)[row]
     return a.square().sum()
 
@@ -126,6 +131,7 @@ class TWP(TrainedLearner[Lesson]):
 def _attention_gradient(h: Tensor, graph: Graph, runtime: Runtime) -> Tensor:
     """Derivative of the mean squared attention length with respect to `h`, over chunks of nodes."""
     a = whole_propagation(graph, runtime)
+    weights = torch.from_numpy(graph.with_loops.data).to(h.device) if graph.is_weighted else None
     total = torch.zeros_like(h)
     entries = graph.indptr + np.arange(graph.num_nodes + 1)  # those of `a`, known without asking the device
     edges_at_once = max(1, CHUNK // h.shape[1])
@@ -136,7 +142,7 @@ def _attention_gradient(h: Tensor, graph: Graph, runtime: Runtime) -> Tensor:
         starts, shape = a.indptr[begin : end + 1], (end - begin, graph.num_nodes)
         nodes, block = compact(SparseMatrix(starts, a.indices[here], a.values[here], shape))
         own, others = h[begin:end].requires_grad_(), h[nodes].requires_grad_()
-        length = attention_length(own, others, block.indices, starts)
+        length = attention_length(own, others, block.indices, starts, None if weights is None else weights[here])
         by_own, by_others = torch.autograd.grad(length, (own, others))
         total[begin:end] += by_own
         total[nodes] += by_others  # each once: nothing collides

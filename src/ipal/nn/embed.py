@@ -76,7 +76,7 @@ class Piece(LayerInput):
 
     def attended(self, weight: Tensor, query: Tensor, key: Tensor) -> Tensor:
         rows = SparseMatrix.of(with_loops(self.graph.neighbours, self.begin, self.end), self.device)
-        edges = Edges.of(rows, gradients=False, weighted=self.graph.is_weighted)
+        edges = Edges.of(rows, gradients=False, weights=rows.values if self.graph.is_weighted else None)
         z = self._projected(weight)
         return attention(edges, z, z[self.begin : self.end], query, key)
 

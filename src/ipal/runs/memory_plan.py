@@ -121,7 +121,9 @@ def extent(graph: Graph, nodes: int, edges: int) -> Extent:
     x = graph.x
     sparse = int(8 * x.nnz * share) if isinstance(x, sp.csr_array) else 0
     dense = 0 if isinstance(x, sp.csr_array) else 4 * nodes * graph.num_features
-    return Extent(nodes, sparse + dense + 4 * edges + 8 * nodes, dense, operators_bytes(graph, nodes, edges))
+    an_edge = 8 if graph.is_weighted else 4
+    copy = sparse + dense + an_edge * edges + 8 * nodes
+    return Extent(nodes, copy, dense, operators_bytes(graph, nodes, edges))
 
 
 def whole(graph: Graph) -> Extent:
@@ -132,7 +134,8 @@ def held_bytes(graph: Graph) -> int:
     """Of the whole graph, as far as it is in memory and not mapped from files."""
     x = graph.x
     parts = [x.data, x.indices, x.indptr] if isinstance(x, sp.csr_array) else [x]
-    return sum(part.nbytes for part in [*parts, graph.indices, graph.indptr] if not isinstance(part, np.memmap))
+    parts += [graph.indices, graph.indptr] + [part for part in [graph.neighbours.weights] if part is not None]
+    return sum(part.nbytes for part in parts if not isinstance(part, np.memmap))
 
 
 def task_extents(graph: Graph, stream: Stream) -> tuple[Extent, Extent]:

@@ -56,9 +56,9 @@ def load_graph(name: str, root: Path | None = None, *, undirected: bool = True) 
         return load(name, root, undirected=undirected).graph
     entry = None if catalog.made_in_memory(name) is not None else catalog.find(name, folder)
     if entry is not None and entry.read is read_plain and (folder / entry.path).is_file():
-        edges, x = read_unlabelled(folder / entry.path)
+        edges, weights, x = read_unlabelled(folder / entry.path)
         if x is not None:  # else there are as many nodes as labels
-            return checked_graph(x, edges, undirected=undirected)
+            return checked_graph(x, edges, undirected=undirected, weights=weights)
     return load(name, root, undirected=undirected).graph
 
 
@@ -106,9 +106,9 @@ def _made(name: str, entry: catalog.DatasetEntry) -> RawGraph:
             "with edge_index, y and x."
         )
     x = made.x if issparse(made.x) else np.asarray(made.x)
-    given = {name: getattr(made, name, None) for name in FACTS}
-    facts = {name: np.asarray(values) for name, values in given.items() if values is not None}
-    return RawGraph(np.asarray(made.edge_index), np.asarray(made.y), x, "none", **(_masked(made) | facts))
+    given = {name: getattr(made, name, None) for name in ("edge_weight", *FACTS)}
+    known = {name: np.asarray(values) for name, values in given.items() if values is not None}
+    return RawGraph(np.asarray(made.edge_index), np.asarray(made.y), x, "none", **(_masked(made) | known))
 
 
 def _masked(made: Any) -> dict[str, NDArray[Any]]:
@@ -124,13 +124,14 @@ def _checked(name: str, raw: RawGraph, entry: catalog.DatasetEntry, undirected: 
     y = whole_labels(raw.y, num_nodes)
     preprocessing, beyond_task, x, remark = raw.preprocessing, entry.beyond_task, raw.x, entry.remark
     if x is None:
-        skeleton = checked_graph(np.ones((num_nodes, 1), dtype=np.float32), raw.edges, undirected=True)
+        one = np.ones((num_nodes, 1), dtype=np.float32)
+        skeleton = checked_graph(one, raw.edges, undirected=True, weights=raw.edge_weight)
         x = structural.structural_features(skeleton)
         preprocessing, beyond_task = structural.REMARK, True
         remark = "; ".join(filter(None, [remark, structural.REMARK]))
     return Dataset(
         name=name,
-        graph=checked_graph(x, raw.edges, undirected=undirected),
+        graph=checked_graph(x, raw.edges, undirected=undirected, weights=raw.edge_weight),
         y=y,
         split=entry.split,
         preprocessing=preprocessing,

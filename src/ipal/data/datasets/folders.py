@@ -3,6 +3,7 @@
 meta.json     format and version, hash of the content, what a record must say
 indptr.npy    row starts, 64 bits: node i's in-neighbours are indices[indptr[i]:indptr[i + 1]]
 indices.npy   in-neighbours, 32 bits, ascending in each row, no loops
+edge_weight.npy  weights of these edges, 32 bits; none where all are one
 y.npy         a whole number a node
 x.npy         features, nodes x features; or sparse as x_indptr.npy, x_indices.npy, x_values.npy
 time.npy      when each node came, where that is known; domain.npy and split.npy likewise (see NodeFacts)
@@ -78,6 +79,7 @@ def write_folder(
         raise StoreError(f"{path} exists already: name another folder, or remove it first.")
     x = graph.x
     arrays: dict[str, NDArray[Any]] = {"indptr": graph.indptr, "indices": graph.indices, "y": y}
+    arrays |= {} if graph.neighbours.weights is None else {"edge_weight": graph.neighbours.weights}
     arrays |= facts.known if facts else {}
     if isinstance(x, sp.csr_array):
         arrays |= {"x_indptr": x.indptr.astype(np.int64), "x_indices": x.indices.astype(np.int32), "x_values": x.data}
@@ -133,7 +135,12 @@ def _open(path: Path, undirected: bool) -> StoredGraph:
     y = _mapped(path, "y", np.int64, 1)
     check_labels(y)
     n = len(y)
-    neighbours = Neighbours(_mapped(path, "indptr", np.int64, 1), _mapped(path, "indices", np.int32, 1))
+    weighted = is_file(path / "edge_weight.npy")
+    neighbours = Neighbours(
+        _mapped(path, "indptr", np.int64, 1),
+        _mapped(path, "indices", np.int32, 1),
+        weights=_mapped(path, "edge_weight", np.float32, 1) if weighted else None,
+    )
     _check_starts(path, "indptr", neighbours.indptr, n, len(neighbours.indices))
     _check_neighbours(path, neighbours)
     graph = Graph.of(_features(path, meta, n), neighbours, symmetric=meta.symmetric)
@@ -181,8 +188,10 @@ def _check_starts(path: Path, name: str, starts: NDArray[Any], rows: int, entrie
 
 
 def _check_neighbours(path: Path, neighbours: Neighbours) -> None:
-    """In range, ascending, no loops: a chunk at a time."""
-    n = neighbours.num_nodes
+    """In range, ascending, no loops, weights positive: a chunk at a time."""
+    n, weights = neighbours.num_nodes, neighbours.weights
+    if weights is not None and len(weights) != neighbours.num_edges:
+        raise DataError(f"{path / 'edge_weight'}.npy does not fit the other arrays: {neighbours.num_edges} edges.")
     for begin, end in neighbours.chunks():
         rows = neighbours.targets(begin, end)
         entries = np.asarray(neighbours.indices[neighbours.indptr[begin] : neighbours.indptr[end]])
@@ -195,6 +204,11 @@ def _check_neighbours(path: Path, neighbours: Neighbours) -> None:
             raise DataError(
                 f"{path / 'indices'}.npy must list each node's neighbours once, ascending, without the node itself: "
                 "write the folder again with 'ipal data --convert'."
+            )
+        if weights is not None and not ((values := neighbours.values(begin, end)) > 0).all() & (values < np.inf).all():
+            raise DataError(
+                f"{path / 'edge_weight'}.npy must hold finite, positive numbers: write the folder again with "
+                "'ipal data --convert'."
             )
 
 

@@ -29,6 +29,8 @@ class DepartureFile:
     """Whole numbers or strings, as the model knows its classes."""
     train_mask: NDArray[np.bool_]
     forget_mask: NDArray[np.bool_]
+    edge_weight: NDArray[np.float32] | None
+    """Of each column of `edge_index`; None where all are one."""
 
 
 def read_departure(path: Path, which: str | None = None, *, undirected: bool = True) -> DepartureFile:
@@ -43,7 +45,7 @@ def read_departure(path: Path, which: str | None = None, *, undirected: bool = T
             f"{path} has no features (x): those that 'ipal run' makes up for such a graph depend on all of its nodes, "
             "so that none of them can be forgotten exactly."
         )
-    graph = checked_graph(raw.x, raw.edges, undirected=undirected)
+    graph = checked_graph(raw.x, raw.edges, undirected=undirected, weights=raw.edge_weight)
     n = graph.num_nodes
     if which is not None and "forget" in marks:
         raise DataError(f"{path} has an array forget, and --which was given: say only once which nodes are to go.")
@@ -59,7 +61,7 @@ def read_departure(path: Path, which: str | None = None, *, undirected: bool = T
     train = _mask(marks["train"], "train", n, path) if "train" in marks else np.ones(n, dtype=np.bool_)
     if not train.any():
         raise DataError(f"The array train of {path} marks no node: nothing was learned from this graph.")
-    return DepartureFile(graph.x, graph.edges, raw.y, train, forget)
+    return DepartureFile(graph.x, graph.edges, raw.y, train, forget, graph.edge_weight)
 
 
 def _mask(values: NDArray[Any], name: str, n: int, path: Path) -> NDArray[np.bool_]:

@@ -17,6 +17,7 @@ def look(name: str, root: Path, *, undirected: bool = True) -> dict[str, Any]:
     return facts | {
         "nodes": dataset.graph.num_nodes,
         "edges": dataset.graph.num_edges,
+        "edge_weights": dataset.graph.is_weighted,
         "features": dataset.graph.num_features,
         "classes": dataset.num_classes,
         "hash": dataset.hash,

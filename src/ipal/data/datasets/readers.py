@@ -37,6 +37,8 @@ class RawGraph:
     """Which domain each node is of."""
     split: NDArray[Any] | None = None
     """Which part each node is in: 0 training, 1 validation, 2 test, -1 not used."""
+    edge_weight: NDArray[Any] | None = None
+    """Of each column of `edges`."""
 
 
 Reader = Callable[[Path], RawGraph]
@@ -128,21 +130,21 @@ FACTS = ("time", "domain", "split")
 
 
 def read_plain(path: Path) -> RawGraph:
-    """Plain arrays: `edge_index`, `y`, features as `x` or as `x_indices, x_indptr, x_values, x_shape`, and `FACTS`."""
-    arrays = read_arrays(path, ["edge_index", "y", "x", *FACTS, *SPARSE])
+    """Plain arrays: `edge_index`, `y`, features as `x` or as `SPARSE`, `edge_weight`, and `FACTS`."""
+    arrays = read_arrays(path, ["edge_index", "edge_weight", "y", "x", *FACTS, *SPARSE])
     edges, y = need(arrays, ["edge_index", "y"], path)
     _say_what_is_ignored(path)
     x = _plain_features(arrays, path)
-    facts = {name: arrays.get(name) for name in FACTS}
-    return RawGraph(edges, y, x, "features as in the file" if x is not None else "", **facts)
+    known = {name: arrays.get(name) for name in ("edge_weight", *FACTS)}
+    return RawGraph(edges, y, x, "features as in the file" if x is not None else "", **known)
 
 
-def read_unlabelled(path: Path) -> tuple[NDArray[Any], Features | None]:
-    """Edges and features of a plain file; labels may be missing, and are not looked at."""
-    arrays = read_arrays(path, ["edge_index", "x", *SPARSE])
+def read_unlabelled(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None, Features | None]:
+    """Edges, their weights and features of a plain file; labels may be missing, and are not looked at."""
+    arrays = read_arrays(path, ["edge_index", "edge_weight", "x", *SPARSE])
     (edges,) = need(arrays, ["edge_index"], path)
     _say_what_is_ignored(path)
-    return edges, _plain_features(arrays, path)
+    return edges, arrays.get("edge_weight"), _plain_features(arrays, path)
 
 
 def _say_what_is_ignored(path: Path) -> None:

@@ -7,7 +7,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from ipal.data.csr import Neighbours
+from ipal.data.csr import joined
 from ipal.data.dataset import Dataset
 from ipal.data.graph import VALUES_AT_ONCE, Features, Graph
 from ipal.errors import DataError
@@ -64,19 +64,6 @@ def side_by_side(datasets: Sequence[Dataset]) -> Dataset:
         domain=np.repeat(np.arange(len(datasets)), sizes),
         parts=_of_all([one.parts for one in datasets]),
     )
-
-
-def joined(every: Sequence[Neighbours]) -> Neighbours:
-    """Rows one after the other, without an edge from one to another."""
-    nodes = [0, *accumulate(one.num_nodes for one in every)]
-    edges = [0, *accumulate(one.num_edges for one in every)]
-    indptr, indices = np.zeros(nodes[-1] + 1, dtype=np.int64), np.empty(edges[-1], dtype=np.int32)
-    for one, node, edge in zip(every, nodes, edges, strict=False):
-        indptr[node + 1 : node + 1 + one.num_nodes] = edge + one.indptr[1:]
-        indices[edge : edge + one.num_edges] = one.indices + node
-    weighted = any(one.weights is not None for one in every)
-    weights = np.concatenate([one.values(0, one.num_nodes) for one in every]) if weighted else None
-    return Neighbours(indptr, indices, weights=weights)
 
 
 def _check_room(nodes: int, widest: int) -> None:

@@ -26,6 +26,7 @@ EDGES = (
     "edge_index[0] points to edge_index[1], nodes are numbered from 0; an undirected edge is given both ways; "
     "self-loops and repeated edges make no difference"
 )
+WEIGHTS = "; edge_weight is finite and 0 or more, those of repeated edges are added up unless all are one"
 
 
 @dataclass(frozen=True)
@@ -41,21 +42,25 @@ class Exported:
     tolerance: float
 
 
-def export_onnx(learner: Learner, path: str | Path, *, graphs: int = GRAPHS) -> Exported:
-    """Write a learner to an ONNX file, after a comparison of both on so many random graphs."""
+def export_onnx(learner: Learner, path: str | Path, *, graphs: int = GRAPHS, edge_weights: bool = False) -> Exported:
+    """Write a learner to an ONNX file, after a comparison of both on so many random graphs.
+
+    With `edge_weights`, weights of edges are a third input; without it, all edges weigh one.
+    """
     target = Path(path)
-    content = onnx_model(learner)
+    content = onnx_model(learner, edge_weights=edge_weights)
     with written_whole(target, ".onnx") as file:
         file.write(content)
         file.flush()
         # Checked as written to disk, before it gets its name.
-        parity = check(learner, Path(file.name), graphs)
+        parity = check(learner, Path(file.name), graphs, weighted=edge_weights)
     classes = len(learner.labels_)
     return Exported(
         path=target,
         bytes=len(content),
         opset=OPSET,
-        inputs={"x": f"float32 (nodes, {learner.num_features_})", "edge_index": "int64 (2, edges)"},
+        inputs={"x": f"float32 (nodes, {learner.num_features_})", "edge_index": "int64 (2, edges)"}
+        | ({"edge_weight": "float32 (edges)"} if edge_weights else {}),
         outputs={
             "scores": f"float32 (nodes, {classes})",
             "probabilities": f"float32 (nodes, {classes})",
@@ -66,14 +71,14 @@ def export_onnx(learner: Learner, path: str | Path, *, graphs: int = GRAPHS) -> 
     )
 
 
-def onnx_model(learner: Learner) -> bytes:
+def onnx_model(learner: Learner, *, edge_weights: bool = False) -> bytes:
     """A learner as the content of an ONNX file; the same learner gives the same bytes."""
     need_extra("onnx", "onnx", "onnxruntime")
     if not learner.is_fitted or not learner.labels_:
         raise ConfigError("This model knows no class: let it learn one before it is exported.")
     from onnx.checker import check_model
 
-    program = Program(learner.num_features_)
+    program = Program(learner.num_features_, edge_weights)
     scores, probabilities = answer(learner, program)
     if program.bytes > MOST_BYTES:
         raise CapacityError(
@@ -84,7 +89,7 @@ def onnx_model(learner: Learner) -> bytes:
         "method": learner.name,
         "classes": json.dumps(learner.labels_),
         "num_features": str(learner.num_features_),
-        "edges": EDGES,
+        "edges": EDGES + WEIGHTS * edge_weights,
         "opset": str(OPSET),
         "tolerance": f"{TOLERANCE:g} of the largest score",
         "ipal_version": __version__,

@@ -65,19 +65,34 @@ def session_of(file: Path) -> "InferenceSession":
     return InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
 
 
-def check(learner: Learner, file: Path, graphs: int) -> Parity:
-    """Run both on random graphs; an error if they differ by more than `TOLERANCE`."""
-    session = session_of(file)
-    apart = [difference(learner, session, x, edges) for x, edges in random_graphs(graphs, learner.num_features_)]
+def random_weights(edges: int, seed: int) -> NDArray[np.float32]:
+    """Of so many edges: every third time all one, else some of them 0."""
+    random = np.random.default_rng(seed)
+    drawn = random.uniform(0.01, 3, edges) * (random.random(edges) > 0.1)
+    return (drawn if seed % 3 else np.ones(edges)).astype(np.float32)
+
+
+def check(learner: Learner, file: Path, graphs: int, *, weighted: bool = False) -> Parity:
+    """Run both on random graphs, with weights of edges or not; an error if they differ by more than `TOLERANCE`."""
+    session, apart = session_of(file), []
+    for number, (x, edges) in enumerate(random_graphs(graphs, learner.num_features_)):
+        weights = random_weights(edges.shape[1], number) if weighted else None
+        apart.append(difference(learner, session, x, edges, weights))
     return Parity(graphs, max(one.scores for one in apart), max(one.probabilities for one in apart))
 
 
-def difference(learner: Learner, session: "InferenceSession", x: NDArray[Any], edges: NDArray[Any]) -> Parity:
+def difference(
+    learner: Learner,
+    session: "InferenceSession",
+    x: NDArray[Any],
+    edges: NDArray[Any],
+    weights: NDArray[np.float32] | None = None,
+) -> Parity:
     """The difference on one graph; an error if it is larger than `TOLERANCE`."""
-    found = session.run(["scores", "probabilities", "predicted"], {"x": x, "edge_index": edges})
-    scores, probabilities, predicted = found
+    given = {"x": x, "edge_index": edges} | ({} if weights is None else {"edge_weight": weights})
+    scores, probabilities, predicted = session.run(["scores", "probabilities", "predicted"], given)
     with torch.no_grad():
-        graph = learner.refined(learner.checked(checked_graph(x, edges, undirected=False)))
+        graph = learner.refined(learner.checked(checked_graph(x, edges, undirected=False, weights=weights)))
         own = learner.scores(graph)
         own_probabilities = learner.probabilities(own, graph).cpu().numpy()
         # From the same scores: where scores are large, probabilities magnify their rounding.

@@ -5,8 +5,8 @@
 A layer of an encoder takes `Rows` in place of tensors: torch's functions and operators add nodes to the graph then
 (`FUNCTIONS` has those that are known).
 
-The ONNX graph reads edges as the library does: self-loops and repeats are removed, then every node gets a self-loop,
-scaled by the roots of the in-degrees.
+The ONNX graph reads edges as the library does: self-loops and repeats are removed (weights of repeats are added up),
+then every node gets a self-loop, scaled by the roots of the in-degrees.
 """
 
 import hashlib
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto
 
 OPSET = 18
+INT64 = 7
+"""What ONNX calls whole numbers of 64 bits."""
 IR_VERSION = 8
 """As old as the opset allows: older runtimes read it too."""
 COLUMNS_AT_ONCE = 128
@@ -184,14 +186,17 @@ class Rows:
 
 @dataclass(eq=False)
 class Program:
-    """An ONNX graph under construction; its inputs are `x` (nodes, features) and `edge_index` (2, edges)."""
+    """An ONNX graph under construction; its inputs are `x` (nodes, features), `edge_index` (2, edges) and, where edges
+    have weights, `edge_weight` (edges)."""
 
     num_features: int
+    weighted: bool = False
+    """Whether weights of edges are an input; all are one otherwise."""
     _nodes: list["NodeProto"] = field(default_factory=list)
     _constants: dict[bytes, "TensorProto"] = field(default_factory=dict)
     """By what they hold: what is used in every pass is stored once."""
     _weights: str | None = None
-    """Of the edges and loops; None where all are one."""
+    """Of the edges and loops after a further pass."""
 
     @property
     def features(self) -> Rows:
@@ -254,8 +259,9 @@ class Program:
     @cached_property
     def loops(self) -> Edges:
         """`edge_index` as the library reads it, with a self-loop at every node."""
-        source, target = self._pairs
-        return Edges(source, target, self._degree(target, self._weights), self._weights)
+        source, target, given = self._pairs
+        weights = self._weights or given
+        return Edges(source, target, self._degree(target, weights), weights)
 
     def _degree(self, target: str, weights: str | None) -> str:
         """The sum of the weights of every node's edges, (nodes, 1)."""
@@ -265,8 +271,8 @@ class Program:
         return self.op("ScatterND", self.filled(shape, 0.0), target, ones, reduction="add")
 
     @cached_property
-    def _pairs(self) -> tuple[str, str]:
-        """Sources and targets of edges and loops, each once."""
+    def _pairs(self) -> tuple[str, str, str | None]:
+        """Sources and targets of edges and loops, each once, and their weights as given; None where all are one."""
         zero, one = self.whole(0), self.whole(1)
         n = self.op("Gather", self.op("Shape", "x"), zero, axis=0)
         nodes = self.op("Range", zero, n, one)
@@ -276,8 +282,8 @@ class Program:
             self.op("Concat", self.op("Gather", self.op("Gather", nodes, ends), row, axis=0), nodes, axis=0)
             for row in (zero, one)
         )
-        pairs = self._each_once(self.op("Add", self.op("Mul", target, n), source))
-        return self.op("Mod", pairs, n), self.op("Unsqueeze", self.op("Div", pairs, n), self.whole([1]))
+        pairs, weights = self._each_once(self.op("Add", self.op("Mul", target, n), source), source, target)
+        return self.op("Mod", pairs, n), self.op("Unsqueeze", self.op("Div", pairs, n), self.whole([1])), weights
 
     @cached_property
     def scale(self) -> str:
@@ -287,23 +293,51 @@ class Program:
     @cached_property
     def edges(self) -> Edges:
         """Without self-loops; a node without edges has degree one, so that it can be divided by."""
-        source, target = self._pairs
+        source, target, given = self._pairs
+        weights = self._weights or given
         both = self.op("Concat", self.op("Unsqueeze", source, self.whole([1])), target, axis=1)
         apart = self.op("Not", self.op("Equal", source, self.op("Squeeze", target, self.whole([1]))))
         source, target = self.several(
             "Split", self.op("Compress", both, apart, axis=0), self.whole([1, 1]), results=2, axis=1
         )
-        weights = self._weights and self.op("Compress", self._weights, apart, axis=0)
+        weights = weights and self.op("Compress", weights, apart, axis=0)
         sums = self._degree(target, weights)
         degree = self.op("Where", self.op("Greater", sums, self.constant(0.0)), sums, self.constant(1.0))
         return Edges(self.op("Squeeze", source, self.whole([1])), target, degree, weights)
 
-    def _each_once(self, numbers: str) -> str:
-        """Sorted, without repeats; numbers must not be negative. (`Unique` is several times slower.)"""
-        ordered, _ = self.several("TopK", numbers, self.op("Shape", numbers), results=2, largest=0, sorted=1)
+    def _each_once(self, numbers: str, source: str, target: str) -> tuple[str, str | None]:
+        """Sorted, without repeats, and their weights; none may be negative. (`Unique` is several times slower.)"""
+        ordered, order = self.several("TopK", numbers, self.op("Shape", numbers), results=2, largest=0, sorted=1)
         before_all, first = self.whole([-1]), self.whole([0])
         previous = self.op("Concat", before_all, self.op("Slice", ordered, first, before_all), axis=0)
-        return self.op("Compress", ordered, self.op("Not", self.op("Equal", ordered, previous)))
+        is_new = self.op("Not", self.op("Equal", ordered, previous))
+        found = self.op("Compress", ordered, is_new)
+        if not self.weighted:
+            return found, None
+        # Repeats are added up, unless all weights are one; what weighs nothing is left out.
+        place = self.op("Sub", self.op("CumSum", self.op("Cast", is_new, to=INT64), self.whole(0)), self.whole(1))
+        parts = self.op("Gather", self._weights_given(source, target), order, axis=0)
+        zeros = self.filled(self.op("Shape", found), 0.0)
+        sums = self.op("ScatterND", zeros, self.op("Unsqueeze", place, self.whole([1])), parts, reduction="add")
+        unlike = self.op("Cast", self.op("Not", self.op("Equal", "edge_weight", self.constant(1.0))), to=INT64)
+        all_one = self.op("Equal", self.op("ReduceSum", unlike, keepdims=0), self.whole(0))
+        sums = self.op("Where", all_one, self.constant(1.0), sums)
+        is_edge = self.op("GreaterOrEqual", sums, self.constant(np.finfo(np.float32).tiny))
+        weights = self.op("Unsqueeze", self.op("Compress", sums, is_edge), self.whole([1]))
+        return self.op("Compress", found, is_edge), weights
+
+    def _weights_given(self, source: str, target: str) -> str:
+        """Of the edges as given, 0 for loops among them, and then 1 for the loop of every node."""
+        given, least = "edge_weight", self.constant(0.0)
+        is_sound = self.op("And", self.op("GreaterOrEqual", given, least), self.op("Not", self.op("IsInf", given)))
+        # Looking up place 1 of one number refuses what is no weight.
+        place = self.op("Where", is_sound, self.whole(0), self.whole(1))
+        given = self.op("Add", given, self.op("Gather", self.constant([0.0]), place))
+        number = self.op("Slice", self.op("Shape", "edge_index"), self.whole([1]), self.whole([2]))
+        ends = (self.op("Slice", end, self.whole([0]), number) for end in (source, target))
+        given = self.op("Where", self.op("Equal", *ends), least, given)
+        loops = self.filled(self.op("Sub", self.op("Shape", source), number), 1.0)
+        return self.op("Concat", given, loops, axis=0)
 
     def model(self, scores: Rows, probabilities: Rows, version: str, about: dict[str, str]) -> "ModelProto":
         """The finished ONNX model; `about` becomes its metadata."""
@@ -313,13 +347,15 @@ class Program:
         outputs = {"scores": scores.name, "probabilities": probabilities.name, "predicted": predicted}
         ends = [helper.make_node("Identity", [name], [output], name=output) for output, name in outputs.items()]
         tensor = helper.make_tensor_value_info
+        inputs = [
+            tensor("x", TensorProto.FLOAT, ["nodes", self.num_features]),
+            tensor("edge_index", TensorProto.INT64, [2, "edges"]),
+        ]
+        inputs += [tensor("edge_weight", TensorProto.FLOAT, ["edges"])] if self.weighted else []
         graph = helper.make_graph(
             [*self._nodes, *ends],
             "ipal",
-            [
-                tensor("x", TensorProto.FLOAT, ["nodes", self.num_features]),
-                tensor("edge_index", TensorProto.INT64, [2, "edges"]),
-            ],
+            inputs,
             [
                 tensor("scores", TensorProto.FLOAT, ["nodes", scores.width]),
                 tensor("probabilities", TensorProto.FLOAT, ["nodes", scores.width]),

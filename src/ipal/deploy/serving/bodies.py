@@ -7,7 +7,7 @@ and four arrays `x_indices`, … in an .npz file, as in the graph files that `ip
 import io
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from pydantic_core import from_json, to_json
 
-from ipal.data.csr import Neighbours
 from ipal.data.datasets.readers import SPARSE, csr
 from ipal.data.graph import Features, Graph, Nodes, checked_graph
 from ipal.deploy.serving.limits import Limits, MalformedError, TooLargeError
@@ -25,13 +24,15 @@ from ipal.system.arrays import npz_of, read_npz
 
 JSON, NPZ = "application/json", "application/x-npz"
 SCALARS = ("reject", "directed", "probabilities")
-OPTIONS = ("nodes", "degree", *SCALARS)
+OPTIONS = ("edge_weight", "nodes", "degree", *SCALARS)
 SPARSE_KEYS = tuple(name.removeprefix("x_") for name in SPARSE)
 OF_GRAPH_FILES = ("y", "train", "forget")
 """Arrays of graph files that are ignored."""
 OBJECTS, QUOTES, OTHER_LISTS = 2, 64, 16
 """Most of these characters in a valid JSON request; of lists, one more per row of features."""
 MOST_NEIGHBOURS = 2**31
+ROUNDING = 1e-5
+"""By this share, sums of weights may be too small."""
 MOSTLY_ZERO = 16
 """Dense features with fewer than one nonzero in so many are converted to sparse ones, which is faster."""
 
@@ -53,10 +54,11 @@ class Question:
 def read_question(body: bytes | bytearray, kind: str, limits: Limits, directed: bool = False) -> Question:
     """Parse a body of content type JSON or NPZ; `directed` is the default."""
     parts = _json_parts(body, limits) if kind == JSON else _npz_parts(body, limits)
-    x, edges = _features(parts, limits), _edges(parts, limits)
-    graph = checked_graph(x, edges, undirected=not _flag(parts.get("directed", directed), "directed"))
+    x, edges, weights = _features(parts, limits), _edges(parts, limits), parts.get("edge_weight")
+    undirected = not _flag(parts.get("directed", directed), "directed")
+    graph = checked_graph(x, edges, undirected=undirected, weights=weights)
     return Question(
-        graph=_with_degree(graph, parts["degree"]) if "degree" in parts else graph,
+        graph=_with_degree(graph, parts["degree"], weights is not None) if "degree" in parts else graph,
         nodes=_listed(parts["nodes"], "nodes") if "nodes" in parts else None,
         reject=_threshold(parts.get("reject", 0.0)),
         probabilities=_flag(parts.get("probabilities", True), "probabilities"),
@@ -92,8 +94,9 @@ def _json_parts(body: bytes | bytearray, limits: Limits) -> Parts:
         if len(ends) != 2 or len(ends[0]) != len(ends[1]):
             raise DataError("edge_index must be two lists of the same length: where each edge begins, where it ends.")
         parts["edge_index"] = np.stack(ends)
-    for name in {"nodes", "degree"} & parts.keys():
-        parts[name] = _whole_numbers(parts[name], name)
+    for name in {"nodes", "degree", "edge_weight"} & parts.keys():
+        is_whole = name == "nodes" or "edge_weight" not in parts
+        parts[name] = _whole_numbers(parts[name], name) if is_whole else _numbers(parts[name], name, np.float64)
     return parts
 
 
@@ -107,10 +110,10 @@ def _list(value: Any, name: str) -> list[Any]:
     return value
 
 
-def _numbers(values: Any, name: str) -> NDArray[np.float32]:
+def _numbers(values: Any, name: str, kind: type[np.floating[Any]] = np.float32) -> NDArray[Any]:
     """A list of numbers. numpy itself would also accept strings."""
     try:
-        return np.asarray(array("f", _list(values, name)))
+        return np.asarray(array(np.dtype(kind).char, _list(values, name)))
     except (TypeError, OverflowError) as error:
         raise DataError(f"{name} must hold numbers of single precision only.") from error
 
@@ -196,19 +199,21 @@ def _edges(parts: Parts, limits: Limits) -> NDArray[np.generic]:
     return ends
 
 
-def _with_degree(graph: Graph, degree: NDArray[Any]) -> Graph:
-    degree = _listed(degree, "degree")
-    if len(degree) != graph.num_nodes:
-        raise DataError(f"degree holds {len(degree)} numbers for {graph.num_nodes} nodes: one per node is needed.")
-    here = np.diff(graph.indptr)
-    if (degree < here).any():
-        node = int((degree < here).argmax())
+def _with_degree(graph: Graph, degree: NDArray[Any], weighted: bool) -> Graph:
+    """`degree` counts edges; where they are `weighted`, it is the sum of their weights."""
+    if not weighted or degree.dtype.kind != "f":
+        degree = _listed(degree, "degree")
+    if degree.shape != (graph.num_nodes,):
+        raise DataError(f"degree holds {degree.size} numbers for {graph.num_nodes} nodes: one per node is needed.")
+    here = graph.neighbours.degree
+    if not (enough := degree >= here * (1 - ROUNDING if weighted else 1)).all():
+        node = int(enough.argmin())
         raise DataError(
             f"degree says that {degree[node]} nodes point to node {node} in the whole graph, but {here[node]} do here."
         )
-    if degree.max() > MOST_NEIGHBOURS:
+    if degree.max() > (np.finfo(np.float32).max if weighted else MOST_NEIGHBOURS):
         raise DataError("degree says that a node has more neighbours than any graph has.")
-    return Graph.of(graph.x, Neighbours(graph.indptr, graph.indices, degree), symmetric=graph.symmetric)
+    return Graph.of(graph.x, replace(graph.neighbours, whole_degree=degree), symmetric=graph.symmetric)
 
 
 def _listed(values: NDArray[Any], name: str) -> NDArray[np.int64]:
@@ -253,6 +258,8 @@ def _parts(graph: Graph, nodes: Iterable[int] | None, options: Parts) -> Parts:
         parts["x"] = x
     else:
         parts |= {"x_values": x.data, "x_indices": x.indices, "x_indptr": x.indptr, "x_shape": np.array(x.shape)}
+    if (weights := graph.edge_weight) is not None:
+        parts["edge_weight"] = weights
     if graph.neighbours.whole_degree is not None:
         parts["degree"] = graph.neighbours.whole_degree
     if nodes is not None:

@@ -73,12 +73,16 @@ class Question(BaseModel, extra="forbid"):
         max_length=2,
         description="Where each edge begins, and where it ends; [[], []] for none.",
     )
+    edge_weight: list[float] | None = Field(
+        default=None, description="The weight of each edge: finite, 0 or more; all are one where it is missing."
+    )
     nodes: list[int] | None = Field(
         default=None, description="The nodes in question, each once; all where it is missing."
     )
-    degree: list[int] | None = Field(
+    degree: list[float] | None = Field(
         default=None,
-        description="How many nodes point to each node in the whole graph; as many as here where it is missing.",
+        description="How many nodes point to each node in the whole graph (with edge_weight, the sum of the weights); "
+        "as many as here where it is missing.",
     )
     reject: float = Field(
         default=0,
