@@ -111,22 +111,18 @@ def is_alike(tensors: dict[str, Tensor], team: Team) -> bool:
 def compare(found: dict[str, Any], team: Team) -> None:
     ours, alone = Runtime.of(team=team), Runtime.of()
     for case in product(("dense", "sparse"), ENCODERS):
-        together = derivatives(*case, ours)
-        if team.is_main:  # who writes what was found: the others need not know what it is alone
-            pairs = zip(together, derivatives(*case, alone), strict=True)
-            found["derivatives"][" ".join(case)] = [apart(a.detach(), b.detach()) for a, b in pairs]
+        together, reference = derivatives(*case, ours), derivatives(*case, alone)
+        pairs = zip(together, reference, strict=True)
+        found["derivatives"][" ".join(case)] = [apart(a.detach(), b.detach()) for a, b in pairs]
     for title, (name, settings) in CASES.items():
         state, said = learned(name, settings, ours)
-        alike = is_alike(state, team)
-        if not team.is_main:
-            continue
         reference_state, reference_said = learned(name, settings, alone)
         found["methods"][title] = {
             "same tensors": state.keys() == reference_state.keys(),
             "apart": max(apart(state[key], reference_state[key]) for key in reference_state),
             "weights apart": apart(state["weights"], reference_state["weights"]) if "weights" in state else None,
             "said": float(np.mean(np.array(said) == np.array(reference_said))),
-            "alike": alike,
+            "alike": is_alike(state, team),
         }
     sampled = {"batch": SOME, "encoder": EncoderConfig(dropout=0.2)}
     state, said = learned("ipal", sampled, ours)
