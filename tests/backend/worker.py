@@ -101,9 +101,11 @@ def apart(together: Tensor, reference: Tensor) -> float:
 
 
 def is_alike(tensors: dict[str, Tensor], team: Team) -> bool:
-    """Whether all processes hold the same bits."""
+    """Whether all processes hold the same bits, by what each of them finds."""
     own = b"".join(tensors[name].contiguous().numpy().tobytes() for name in sorted(tensors))
-    return bool(team.broadcast(lambda: own) == own)
+    same: list[bool | None] = [None] * team.size
+    dist.all_gather_object(same, team.broadcast(lambda: own) == own)
+    return all(same)
 
 
 def compare(found: dict[str, Any], team: Team) -> None:

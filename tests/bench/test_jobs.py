@@ -73,6 +73,7 @@ def test_runs_on_gpus_have_their_machine_filled_by_one_group_each(jobs, monkeypa
 # ---------------------------------------------------------------------- in real processes
 
 
+@pytest.mark.usefixtures("loaded_workers")
 def test_runs_made_together_are_reported_one_by_one_and_fail_one_by_one(tmp_path, monkeypatch):
     path = write(
         tmp_path, "slow: {method: ipal, train.epochs: 60}\nbad: {method: ipal, ipal.gamma: 1}\nquick: {method: ipal}"

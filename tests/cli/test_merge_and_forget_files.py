@@ -1,8 +1,6 @@
 """Files of `ipal merge` and `ipal forget`: whole whatever fails, and no process undoes what another did."""
 
 import errno
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +13,9 @@ from ipal import Analytic
 from ipal.data.datasets import Dataset
 from ipal.errors import StoreError
 from ipal.runs.run_folder import RunFolder
+from tests.cli import paused
 from tests.cli.merge_and_forget_support import RUN, loaded, those, view, write
+from tests.processes import loaded_context
 from tests.support import Command, complaint
 
 # ---------------------------------------------------------------------- forget: files
@@ -73,38 +73,22 @@ def test_what_another_process_forgot_meanwhile_is_not_brought_back(
     assert loaded("m.safetensors").labels_ == [0, 1, 2, 3, 4]
 
 
-PAUSED = """
-import sys, time
-from pathlib import Path
-from ipal import Analytic
-from ipal.cli import main
-
-def paused(learner, path, save=Analytic.save):
-    Path("writing").touch()
-    while not Path("go on").exists():
-        time.sleep(0.01)
-    save(learner, path)
-
-Analytic.save = paused
-sys.argv = ["ipal", *sys.argv[1:]]
-main()
-"""
-
-
 @contextmanager
 def about_to_write(*arguments: object) -> Iterator[None]:
     """The command in another process, which has checked everything and waits before it writes."""
-    process = subprocess.Popen([sys.executable, "-c", PAUSED, *map(str, arguments)], stdout=subprocess.DEVNULL)
+    process = loaded_context().Process(target=paused.perform, args=(Path.cwd(), list(map(str, arguments))))
+    process.start()
     try:
         while not Path("writing").exists():
-            assert process.poll() is None
+            assert process.is_alive()
             time.sleep(0.01)
         yield
         Path("go on").touch()
-        assert process.wait(60) == 0
+        process.join(60)
+        assert process.exitcode == 0
     finally:
         process.kill()
-        process.wait()
+        process.join()
 
 
 def test_two_processes_that_forget_at_once_lose_neither_wish(command: Command, taught: Callable[..., Analytic]) -> None:

@@ -1,5 +1,7 @@
 """AP, AF and the accuracies they are made of, against numbers worked by hand."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,6 +10,7 @@ from numpy.typing import NDArray
 
 from ipal.evaluation import metrics
 from ipal.evaluation.metrics import Before, Scores
+from tests.support import install_package
 
 NAN = float("nan")
 
@@ -161,3 +164,11 @@ def test_accuracy_is_counted_over_true_classes_by_hand() -> None:
     assert metrics.per_class_recall(PREDICTED, TRUTH) == {0: 75.0, 1: 0.0}
     assert metrics.balanced_accuracy(PREDICTED, TRUTH) == pytest.approx((75 + 0) / 2)
     assert metrics.micro_accuracy(PREDICTED, TRUTH) == pytest.approx(100 * 3 / 5)
+
+
+def test_what_is_better_is_known_of_packages_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "import ipal\ndef faults(scores): return 1.0\nmetric = ipal.Metric('FA', faults, higher_is_better=False)\n"
+    install_package(tmp_path, monkeypatch, {"judge": text}, {"ipal.metrics": {"faults": "judge:metric"}})
+    assert metrics.is_higher_better("AP")
+    assert not metrics.is_higher_better("FA")
+    assert metrics.is_higher_better("of a plugin that is not loaded")

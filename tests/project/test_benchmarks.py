@@ -5,14 +5,18 @@ import itertools
 import json
 import math
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from tests.conftest import PROJECT
+from tests.processes import Started
 
 Printed = Callable[..., str]
 
@@ -99,7 +103,31 @@ def test_every_method_learns_seven_tasks(printed: Printed) -> None:
     assert len(ratios(lines)) == 9
 
 
-def test_the_closed_form_is_compared_with_methods_that_train(printed: Printed, tmp_path: Path) -> None:
+@pytest.fixture
+def forked(
+    printed: Printed, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[int], None]:
+    """From the so-many-th run of a benchmark on, its process is forked where torch is loaded; those before are real."""
+    timing, folder = importlib.import_module("timing"), tmp_path_factory.mktemp("forked")
+
+    def begin(after: int) -> None:
+        ways = itertools.chain([subprocess.run] * after, itertools.repeat(run))
+        started = SimpleNamespace(run=lambda command, **options: next(ways)(command, **options))
+        monkeypatch.setattr(timing, "subprocess", started)
+
+    def run(command: list[str], **_: Any) -> "subprocess.CompletedProcess[str]":
+        assert command[1:3] == ["-m", "ipal"]
+        process = Started(folder, *command[3:])
+        out, err = process.communicate()
+        return subprocess.CompletedProcess(command, process.returncode or 0, out, err)
+
+    return begin
+
+
+def test_the_closed_form_is_compared_with_methods_that_train(
+    printed: Printed, forked: Callable[[int], None], tmp_path: Path
+) -> None:
+    forked(1)
     lines = printed("closed_form.py", "--threads", "1", "--methods", "analytic,joint", repeats=1)  # a process each
     assert list(tmp_path.iterdir()) == []
     rows = re.findall(r"^\| (\w+) \| ([\d.]+) \| (-?[\d.]+) \| ([\d.]+) \|.* (yes|no) \|$", lines, flags=re.MULTILINE)
@@ -107,7 +135,8 @@ def test_the_closed_form_is_compared_with_methods_that_train(printed: Printed, t
     assert all(0 <= float(row[1]) <= 100 for row in rows)
 
 
-def test_every_batch_of_an_online_stream_is_timed(printed: Printed) -> None:
+def test_every_batch_of_an_online_stream_is_timed(printed: Printed, forked: Callable[[int], None]) -> None:
+    forked(0)
     lines = printed("online.py", "--threads", "1", "--methods", "ncm", repeats=1)
     (row,) = re.findall(r"^\| ncm \| (.*) \|$", lines, flags=re.MULTILINE)
     batches, first, last, *_, performance = row.split(" | ")

@@ -1,5 +1,6 @@
 """A small report: four methods on CS-CL, its ablations, a proxy and a grid."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -7,10 +8,10 @@ import pytest
 from tests.report.support import write_entry, write_grid, write_manifest
 
 
-@pytest.fixture
-def runs(tmp_path: Path) -> Path:
+@pytest.fixture(scope="session")
+def written_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three seeds; AP means: Joint 95, EWC 50, ER-GNN 81, IPAL 80, and one method of our own."""
-    folder = tmp_path / "runs"
+    folder = tmp_path_factory.mktemp("written") / "runs"
     grid = {"ewc.strength": (1, 10, 100)}
     table1 = [
         write_entry(folder, "cs", "ipal", [79.0, 80.0, 81.0], forgetting=-5.0),
@@ -31,3 +32,9 @@ def runs(tmp_path: Path) -> Path:
     write_manifest(folder, "table2-cs", table2, "table2")
     write_grid(folder, "figure6-cs", "cs", {0.1: [70.0, 72.0], 0.5: [80.0, 82.0], 1.0: [75.0, 75.0]})
     return folder
+
+
+@pytest.fixture
+def runs(written_once: Path, tmp_path: Path) -> Path:
+    """A copy of these runs, to be changed at will."""
+    return Path(shutil.copytree(written_once, tmp_path / "runs"))

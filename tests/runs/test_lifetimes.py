@@ -73,6 +73,14 @@ def data() -> Dataset:
     return load(NAME)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _frozen_again() -> Iterator[None]:
+    """As it was for the tests before: see conftest.py."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def no_collector() -> Iterator[None]:
     gc.disable()

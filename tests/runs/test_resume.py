@@ -140,9 +140,9 @@ def test_a_finished_run_leaves_no_checkpoint_and_no_scraps(tmp_path):
     ]
 
 
-# Large enough to be caught in the middle: three tasks of 120 epochs, a second or two.
+# Large enough to be caught in the middle: three tasks of 60 epochs, a second or two.
 LONG = ["--dataset", "synthetic:nodes=3000,classes=6,features=64"]
-LONG += ["--set", "train.epochs=120", "--checkpoint-every", "5"]
+LONG += ["--set", "train.epochs=60", "--checkpoint-every", "5"]
 
 
 def start(tmp_path: Path, runs: str, *more: str) -> Started:
