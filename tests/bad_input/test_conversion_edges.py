@@ -15,7 +15,7 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import dense_to_sparse, from_scipy_sparse_matrix, to_edge_index
 
-from ipal import IPAL, NCM, Analytic, DataError, TrainConfig
+from ipal import IPAL, NCM, Analytic, DataError, TrainConfig, load_dataset
 from ipal.errors import IgnoredInput
 from ipal.learners.from_pyg import graph_of
 from tests.bad_input.conversion_support import N, SparseTensor, converted, expected
@@ -184,9 +184,9 @@ def learn_three_times(folder: Path) -> None:
     os.chdir(folder)
     os.dup2(os.open("said", os.O_WRONLY | os.O_CREAT, 0o600), 2)
     for _ in range(3):
-        ipal.load_dataset("more.npz")
+        load_dataset("more.npz")
         for parts in NOT_USED.values():
-            ipal.NCM().partial_fit(some_data(**parts)).predict(some_data(**parts))
+            NCM().partial_fit(some_data(**parts)).predict(some_data(**parts))
 
 
 def test_a_process_warns_once(tmp_path: Path) -> None:
