@@ -275,6 +275,7 @@ def test_the_nearest_name_is_suggested_or_all_are_listed(name: str, expected: st
 
 def test_where_nothing_is_known_nothing_is_suggested() -> None:
     assert did_you_mean("x", []) == ""
+    assert did_you_mean("x", ["gamma", "beta", "gamma"]) == " Known: beta, gamma."
 
 
 # ---------------------------------------------------------------------- files

@@ -113,7 +113,7 @@ def say_ignored(what: str) -> None:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`` Did you mean 'gamma'?`` for the known name nearest to `name`, or the list of known names."""
-    known = sorted(known)
+    known = sorted(set(known))
     near = get_close_matches(name, known, n=1, cutoff=0.55) if len(name) <= MOST_NAME else []
     if near:
         return f" Did you mean '{near[0]}'?"
