@@ -216,7 +216,7 @@ def checked_weights(weights: Given, edges: int) -> NDArray[np.float32] | None:
     if wrong.any():
         raise DataError(
             f"An edge has the weight {values[wrong.argmax()]}: weights must be finite and positive (0 leaves the edge "
-            "out); change it, or leave edge_weight away."
+            "out); change it, or remove edge_weight."
         )
     if values.sum(dtype=np.float64) > np.finfo(np.float32).max:
         raise DataError("The weights of edges are too large to be added up in 32 bits: divide all by their largest.")

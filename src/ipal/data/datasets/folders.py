@@ -1,12 +1,12 @@
 """A graph as a folder of plain arrays that are mapped, not read: nothing is in memory until it is needed.
 
-meta.json     format and version, hash of the content, what a record must say
-indptr.npy    row starts, 64 bits: node i's in-neighbours are indices[indptr[i]:indptr[i + 1]]
-indices.npy   in-neighbours, 32 bits, ascending in each row, no loops
-edge_weight.npy  weights of these edges, 32 bits; none where all are one
-y.npy         a whole number a node
-x.npy         features, nodes x features; or sparse as x_indptr.npy, x_indices.npy, x_values.npy
-time.npy      when each node came, where that is known; domain.npy and split.npy likewise (see NodeFacts)
+meta.json        format and version, hash of the content, what a record must say
+indptr.npy       row starts, 64 bits: node i's in-neighbours are indices[indptr[i]:indptr[i + 1]]
+indices.npy      in-neighbours, 32 bits, ascending in each row, no loops
+edge_weight.npy  the weight of each of these edges, 32 bits; no file where all are one
+y.npy            a whole number a node
+x.npy            features, nodes x features; or sparse as x_indptr.npy, x_indices.npy, x_values.npy
+time.npy         when each node came, where that is known; domain.npy and split.npy likewise (see NodeFacts)
 """
 
 import json
@@ -129,8 +129,8 @@ def _open(path: Path, undirected: bool) -> StoredGraph:
     meta = _read_meta(path)
     if undirected and not meta.symmetric:
         raise DataError(
-            f"{path} holds edges that run one way: write it again from its source without --directed, "
-            "or take them as they are with --set protocol.edges=directed."
+            f"{path} holds edges that run one way, or with another weight each way: write it again from its source "
+            "without --directed, or take them as they are with --set protocol.edges=directed."
         )
     y = _mapped(path, "y", np.int64, 1)
     check_labels(y)
