@@ -47,6 +47,8 @@ class Tracer:
         self.shared: dict[str, set[tuple[str, int]]] = {}
         self.reach: dict[str, dict[str, Any]] = {}
         self.passed = True
+        self.set_up = 0.0
+        """Seconds of what all tests of a session share: not the time of the first of them."""
 
     def trace(self, frame: FrameType, event: str, argument: object) -> Any:
         name = self.files.get(frame.f_code.co_filename)
@@ -63,16 +65,17 @@ class Tracer:
     def pytest_fixture_setup(self, fixturedef: Any) -> Iterator[None]:
         if fixturedef.scope == "function":
             return (yield)
-        before, self.lines = self.lines, set()
+        before, self.lines, start = self.lines, set(), time.perf_counter()
         try:
             return (yield)
         finally:
+            self.set_up += time.perf_counter() - start if fixturedef.scope == "session" else 0.0
             self.shared[fixturedef.argname] = self.lines
             self.lines = before | self.lines
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Function) -> Iterator[None]:
-        self.lines, self.passed, start = set(), True, time.perf_counter()
+        self.lines, self.passed, self.set_up, start = set(), True, 0.0, time.perf_counter()
         sys.settrace(self.trace)
         threading.settrace(self.trace)
         try:
@@ -83,7 +86,8 @@ class Tracer:
             lines = self.lines.union(*(self.shared.get(name, set()) for name in item.fixturenames))
             files = {name: sorted(line for file, line in lines if file == name) for name in {file for file, _ in lines}}
             if self.passed:
-                self.reach[item.nodeid] = {"seconds": time.perf_counter() - start, "lines": files}
+                seconds = time.perf_counter() - start - self.set_up
+                self.reach[item.nodeid] = {"seconds": seconds, "lines": files}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.outcome != "passed":

@@ -11,9 +11,10 @@ from torch import Tensor
 
 import ipal
 from ipal import EncoderConfig, StoreError, TrainConfig
+from ipal.config import MOST_PASSES
 from ipal.learners import METHODS
 from ipal.learners.checks import MisfitError
-from ipal.learners.facts import CountedFacts, Facts, SumsFacts, checked_facts
+from ipal.learners.facts import CountedFacts, Facts, RehearsedFacts, SumsFacts, checked_facts
 from ipal.learners.from_pyg import task_of
 from ipal.learners.state import State
 from tests.bad_input.support import Y, some_data
@@ -49,6 +50,29 @@ def test_a_scatter_that_is_no_matrix_of_products_is_refused(tmp_path: Path) -> N
     lopsided[0, 1] += 1 + lopsided.abs().max()
     for scatter in (lopsided, -state.tensors["scatter"]):
         assert_refused(state, {**state.tensors, "scatter": scatter}, "'scatter' is no matrix", tmp_path / "m")
+
+
+@pytest.mark.parametrize("wrong", [torch.zeros(4, 4), torch.zeros(3, 5)], ids=["columns", "rows"])
+def test_sums_of_other_features_or_classes_are_refused(wrong: Tensor, tmp_path: Path) -> None:
+    state = METHODS.find("ncm")().partial_fit(some_data()).state()
+    words = r"'sums.sum' has the shape .* instead of \(4, 5\)"
+    assert_refused(state, {**state.tensors, "sums.sum": wrong}, words, tmp_path / "m")
+
+
+@pytest.mark.parametrize("wrong", [torch.zeros(4, 5), torch.zeros(4), torch.zeros(())], ids=["wide", "flat", "one"])
+def test_a_head_of_other_weights_is_refused(wrong: Tensor, tmp_path: Path) -> None:
+    state = small_state("bare")
+    assert state.tensors["head.weights.0"].shape == (4, 3)
+    words = "its head has not one row of weights for every class"
+    assert_refused(state, {**state.tensors, "head.weights.0": wrong}, words, tmp_path / "m")
+
+
+def test_what_is_no_covariance_is_refused(tmp_path: Path) -> None:
+    state = small_state("efc")
+    wrong = torch.eye(3).repeat(4, 1, 1)
+    wrong[2, 0, 1] = wrong[2, 1, 0] = 5.0  # two columns cannot vary together by more than each alone
+    words = "'covariance' holds what is no covariance"
+    assert_refused(state, {**state.tensors, "covariance": wrong}, words, tmp_path / "m")
 
 
 @pytest.mark.parametrize("method", ["ewc", "bare", "ipal", "joint", "er-gnn"])
@@ -88,6 +112,8 @@ MAPPED: dict[str, Any] = {"hops": [1], "expansion": 8, "fingerprint": "f"}
 OF_SUMS = {**PLAIN, "map": MAPPED, "ridge": 0.1, "scale": [1.0, 2.0], "choices": {"ridge": []}}
 COUNTED = {**PLAIN, "learning_rate": 0.1, "nodes": 5}
 LONG = [*map(str, range(2**13 - 1)), "x" * 2**13]  # as many labels as the longest has letters
+PASSES = {"passes": 0, "sharpness": 1.0}
+CHOSEN = {"encoder": {"kind": "gcn", "hidden": 4, "width": 3}, "epochs": 0, "gamma": 0.0}
 BOUNDS: dict[str, tuple[list[Any], list[Any]]] = {
     "num_features": ([1, 2**31 - 1], [0, 2**31, 2**40, "3", 3.0]),
     "labels": (
@@ -100,9 +126,14 @@ BOUNDS: dict[str, tuple[list[Any], list[Any]]] = {
     "map.sums": ([None, "pooled", "per-class"], ["auto", "other", 1]),
     "map.fingerprint": (["", "f" * 64], ["f" * 65, 1]),
     "map.more": ([], [1]),
-    "ridge": ([0.0, 1, 1e9, 1e38], [-1e-9, float("inf"), float("nan"), "1", 1e39, 2**63, 10**400]),
+    "ridge": ([0.0, 1, 2**63 - 1, 1e9, 1e38], [-1e-9, float("inf"), float("nan"), "1", 1e39, 2**63, 10**400]),
     "scale": ([[1e-9, 0.0], [2.0, 7.0]], [[0.0, 1.0], [1.0, -1.0], [1.0, 0.5], [1.0], [1.0, 2**63], []]),
     "choices": ([{"ridge": [], "more": 1}], [{}, {"ridge": None}, {"ridge": {}}, []]),
+    "second_pass": (
+        [None, {**PASSES, "more": 1}, {**PASSES, "passes": MOST_PASSES}],
+        [{}, {**PASSES, "passes": -1}, {**PASSES, "passes": MOST_PASSES + 1}, {**PASSES, "sharpness": 0.0}],
+    ),
+    "chosen": ([CHOSEN], [None, {}, {**CHOSEN, "epochs": -1}, {**CHOSEN, "gamma": -0.1}, {**CHOSEN, "more": 1}]),
     "nodes": ([0, 10**9], [-1, 0.5, 2**63]),
     "learning_rate": ([1e-9], [0.0, -0.1, float("nan"), 2**63]),
 }
@@ -111,6 +142,8 @@ BOUNDS: dict[str, tuple[list[Any], list[Any]]] = {
 def with_fact(place: str, value: Any) -> tuple[dict[str, Any], type[Facts]]:
     if place in ("nodes", "learning_rate"):
         return {**COUNTED, place: value}, CountedFacts
+    if place == "chosen":
+        return {**COUNTED, "choices": {"chosen": value}}, RehearsedFacts
     if place.startswith("map."):
         return {**OF_SUMS, "map": {**MAPPED, place[4:]: value}}, SumsFacts
     return {**OF_SUMS, place: value}, SumsFacts
@@ -124,6 +157,19 @@ def test_plain_data_of_a_state_has_bounds(place: str) -> None:
     for value in refused:
         with pytest.raises(MisfitError, match="facts are wrong"):
             checked_facts(*with_fact(place, value))
+
+
+def test_of_a_long_place_the_beginning_is_told() -> None:
+    with pytest.raises(MisfitError, match=r"at 'map\.x{76}' "):
+        checked_facts(*with_fact(f"map.{'x' * 200}", 1))
+
+
+@pytest.mark.parametrize("letters", range(8))
+def test_numbers_begin_at_a_multiple_of_eight_bytes(letters: int, tmp_path: Path) -> None:
+    State({"a": torch.ones(2)}, {"name": "x" * letters}).save(tmp_path / "m")
+    content = (tmp_path / "m").read_bytes()
+    assert int.from_bytes(content[:8], "little") % 8 == 0
+    assert len(content) % 8 == 0
 
 
 def test_plain_data_that_were_checked_do_not_change() -> None:

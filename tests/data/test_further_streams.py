@@ -69,6 +69,7 @@ def test_periods_follow_each_other_and_have_about_as_many_nodes(timed: Dataset) 
 
 def test_few_times_make_few_periods(tiny: Dataset) -> None:
     dataset = replace(tiny, time=np.arange(240) % 3)
+    assert len(made(dataset, {"name": "time", "periods": 2})) == 2
     assert len(made(dataset, {"name": "time", "periods": 3})) == 3
     with pytest.raises(DataError, match=r"3 different ones.*set a smaller protocol\.stream\.periods"):
         made(dataset, {"name": "time", "periods": 4})
@@ -111,6 +112,11 @@ def test_returning_classes_by_hand(tiny: Dataset) -> None:
     ones = [int((stream.exams(index)[0].test.labels == 0).sum()) for index in (0, 2)]
     assert ones[1] > ones[0]
     assert ones[1] == ((tiny.y == 0) & (stream.part == TEST)).sum()
+
+
+def test_a_class_that_may_come_more_often_than_there_are_tasks_is_in_all_that_are_left(tiny: Dataset) -> None:
+    stream = made(tiny, {"name": "returning", "parts": 3, "times": 1000})
+    assert stream.classes == [[0, 1], [0, 1, 2, 3], [0, 1, 2, 3, 4, 5]]
 
 
 @pytest.mark.parametrize("test_graph", ["isolated", "seen"])
@@ -156,6 +162,7 @@ def test_a_task_without_training_or_test_nodes_is_refused(tiny: Dataset, name: s
         ({"name": "domain", "parts": 0}, "protocol.stream.parts"),
         ({"name": "domain", "by": "colour"}, "protocol.stream.by"),
         ({"name": "returning", "times": 0}, "protocol.stream.times"),
+        ({"name": "returning", "times": 1001}, "protocol.stream.times"),
     ],
     ids=str,
 )

@@ -84,6 +84,13 @@ def cloud(x: float, y: float, spread: float = 2.0) -> Cloud:
     return Cloud(torch.tensor([float(x), float(y)]), torch.tensor(float(spread)))
 
 
+def test_two_clouds_pooled_by_hand():
+    # Three quarters at 0 with a variance of 9, a quarter at 4 with 1: 7 within them, 3/16 * 16 between their means.
+    mean, spread = cloud(0, 0, spread=3).pooled(cloud(4, 0, spread=1), 0.25)
+    assert mean.tolist() == [1.0, 0.0]
+    assert spread.item() == pytest.approx(10**0.5)
+
+
 def test_moves_are_measured_from_where_a_class_was_learned():
     first, moves = ClassDrift({}).followed({"a": cloud(0, 0)}, {"a": Remembered(5, torch.tensor([0.0, 1.0]))})
     assert moves == {"a": {"shift": 0.0, "gap": 0.5}}

@@ -78,7 +78,41 @@ def test_the_error_of_both_test_graphs_is_the_mean_of_theirs():
     assert len({loss.ridge for loss in found.values()}) == 1  # so that they can be compared
     rows = {where: loss.rows for where, loss in found.items()}
     torch.testing.assert_close(rows["both"], (rows["isolated"] + rows["seen"]) / 2)
+    logs = {where: loss.log_rows for where, loss in found.items()}
+    torch.testing.assert_close(logs["both"], (logs["isolated"] + logs["seen"]) / 2)
     assert not torch.allclose(rows["isolated"], rows["seen"])
+
+
+class Told(selection.Rehearsal):
+    """A rehearsal in which every row has the errors that it is given in place of a feature map."""
+
+    def loss(self, features: Any) -> selection.Loss:
+        error, log = (torch.full((40,), value) for value in features)
+        return selection.Loss(float(error[0]), 0.0, 0.1, error, log)
+
+
+def chosen_where(errors: dict[tuple[int, ...], tuple[float, float]]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """Hops that are chosen, and those that were tried, where each has this squared error and this log-loss."""
+    views = [torch.zeros(40, 1)] * 4
+    chosen, tried = selection.choose_hops(Told(views, views, torch.arange(40) % 2), errors)
+    return chosen, list(tried)
+
+
+def test_hops_stand_side_by_side_where_the_log_loss_falls_by_hand():
+    single = {(0,): (0.3, 0.9), (1,): (0.2, 0.5), (2,): (0.2, 0.4), (3,): (0.3, 0.9)}
+    pairs = {(0, 1): (0.2, 0.3), (0, 2): (0.1, 0.0), (1, 2): (0.2, 0.2)}
+    # Of 1 and 2, which are as good, the fewer; then 2 beside it, then 0 or 3 beside both.
+    three = {(0, 1, 2): (0.2, 0.1), (1, 2, 3): (0.2, 0.15)}
+    chosen, tried = chosen_where(single | pairs | three)
+    assert chosen == (0, 1, 2)
+    assert sorted(tried) == sorted([*single, (0, 1), (1, 2), *three]), "none without the hop that was chosen"
+    worse = {hops: (0.2, 0.25) for hops in three}
+    assert chosen_where(single | pairs | worse)[0] == (1, 2)
+    chosen, tried = chosen_where(single | {(0, 1): (0.2, 0.6)} | three)
+    assert chosen == (1,)
+    assert sorted(tried) == sorted([*single, (0, 1)]), "no three where two are no better than one"
+    # Without single hops the first are those that reach least far.
+    assert chosen_where({(0, 3): (0.2, 0.5), (1, 2): (0.2, 0.5)})[0] == (1, 2)
 
 
 def test_more_hops_need_less_where_tasks_do_not_mix():

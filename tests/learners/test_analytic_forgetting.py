@@ -124,6 +124,14 @@ def test_nodes_that_reached_nobody_are_forgotten_without_a_trace(sums):
 # ------------------------------------------------------------------ what is refused
 
 
+@pytest.mark.parametrize("what", ["forget_rows", "forget_nodes", "forget_class"])
+def test_a_model_that_learned_nothing_forgets_nothing(what):
+    one = case(29)
+    given = 0 if what == "forget_class" else one.data(one.nodes)  # and nothing is asked of what is to be forgotten
+    with pytest.raises(ConfigError, match="This model has learned nothing yet"):
+        getattr(Analytic(), what)(given)
+
+
 def test_what_pooled_sums_cannot_do_exactly_is_refused():
     one = case(30)
     learner = one.model("pooled", one.of(0, 1), one.of(2, 3))

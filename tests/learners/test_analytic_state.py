@@ -38,6 +38,16 @@ def test_a_model_of_other_random_directions_is_refused(tmp_path):
         Analytic.load(tmp_path / "m")
 
 
+@POOLED_AND_PER_CLASS
+def test_a_file_of_an_earlier_version_has_the_sketch_and_the_sums_of_its_settings(sums, tmp_path):
+    one = case(43, sketch=5)
+    learner = one.model(sums, one.of(0, 1), one.of(2))
+    state = learner.state()
+    earlier = {name: value for name, value in state.facts["map"].items() if name not in ("sketch", "sums")}
+    State(state.tensors, {**state.facts, "map": earlier}).save(tmp_path / "m")
+    assert_unchanged(state, Analytic.load(tmp_path / "m"), learner.labels_)
+
+
 @pytest.mark.parametrize("hops", ["auto", (1, 2)])
 def test_settings_are_parameters_that_scikit_learn_can_clone(hops):
     learner = Analytic(hops=hops, expansion=7, ridge=0.5, sums="per-class", memory=2, expected_classes=3, sketch=9)

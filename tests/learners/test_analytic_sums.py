@@ -15,7 +15,7 @@ from ipal.data.streams import TaskStream
 from ipal.errors import ConfigError
 from ipal.learners import NCM, Analytic
 from ipal.learners.analytic.class_sums import PerClassSums, PooledSums
-from ipal.learners.analytic.room import GIB, Pooled
+from ipal.learners.analytic.room import GIB, Pooled, Room
 from ipal.learners.analytic.rows import rounded
 from tests.learners.analytic_support import (
     POOLED_AND_PER_CLASS,
@@ -129,6 +129,27 @@ def test_sums_that_outgrow_the_memory_are_pooled_with_a_warning_and_stay_exact(t
     with pytest.warns(Pooled):
         merged = one.model(DEFAULT, one.of(0, 1)).merged(one.model(DEFAULT, one.of(2)))
     assert_same_model(merged, learner, one)
+
+
+def test_the_room_of_sums_by_hand():
+    room = Room((1,), 0, "auto", 2.0**-7, 100, 1024)
+    assert room.fits(PooledSums, 1024, 9)  # 1024 * 1024 numbers of 8 bytes are a 128th of a GiB
+    assert not room.fits(PooledSums, 1025, 9)
+    # Three classes of 4 * 5 / 2 numbers: 240 bytes.
+    with pytest.warns(Pooled, match=r"3 classes of their own at width 4 take 2\.2e-07 GiB"):
+        replace(room, memory=1e-7).within(PerClassSums.empty(4, torch.device("cpu")), 3)
+
+
+def test_what_a_second_pass_is_rehearsed_with_is_at_most_512_wide():
+    one = case(12, expansion=600, sketch=700)
+    blank = one.model(DEFAULT, one.of(0, 1)).blank()
+    assert (blank.hops, blank.expansion, blank.sketch) == ((0, 2), 512, 512)
+    assert not blank.is_fitted
+
+
+def test_while_too_few_nodes_have_judged_no_class_has_a_say_in_the_scale():
+    one = case(13)
+    assert one.model(DEFAULT, one.of(0)[:3]).scale_ == [1.0, 0]
 
 
 def test_the_sketch_is_narrower_where_the_first_task_has_few_rows():

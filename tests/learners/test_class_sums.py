@@ -264,7 +264,7 @@ def test_sums_by_class_are_saved_as_whole_numbers_where_that_is_exact() -> None:
     assert saved["gram"].dtype == torch.int32
     assert saved["gram"].tolist() == [[77 * 77, 77 * 102, 102 * 102], [128 * 128] * 3]
     torch.testing.assert_close(PerClassSums.of_tensors(saved, CPU).gram, kept.gram, rtol=0, atol=0)
-    for factor in (2.0**20, 1 / 3):  # too large; of an earlier version, which did not round
+    for factor in (2.0**20, -(2.0**20), 1 / 3):  # too large, on either side; of an earlier version, which did not round
         gram = (kept.gram[0], kept.gram[1] * factor)
         other = dataclasses.replace(kept, gram=gram)
         assert other.tensors()["gram"].dtype == torch.float64

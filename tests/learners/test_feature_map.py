@@ -15,6 +15,7 @@ from ipal.data.csr import Neighbours
 from ipal.data.graph import Graph, checked_graph
 from ipal.learners.analytic.feature_map import (
     BLOCK,
+    COLUMNS_AT_ONCE,
     ROWS_AT_ONCE,
     FeatureMap,
     Propagation,
@@ -203,7 +204,7 @@ def test_arrays_are_in_memory_while_there_is_room() -> None:
 def test_pieces_of_the_adjacency_and_mapped_arrays_give_the_same_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph = wide_graph("dense")
+    graph = wide_graph("dense", features=COLUMNS_AT_ONCE + BLOCK + 5)
     propagation = Propagation(graph.num_features, 1000, 0, HERE)
     rows = propagation.rows(graph, (2,))
     np.save(tmp_path / "x.npy", graph.x)

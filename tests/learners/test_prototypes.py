@@ -11,11 +11,27 @@ from ipal.data.streams import Task, TaskStream
 from ipal.errors import DataError, NonFiniteError
 from ipal.learners import EFC, IPAL, NCM, PCL, POLO, PR
 from ipal.learners.efc import drifted_means
+from ipal.learners.gaussian_memory import Episode
 from ipal.learners.polo import corrected_prototypes, density_prototype, pseudo_features
-from ipal.learners.trained import balanced_cross_entropy
+from ipal.learners.trained import Lesson, balanced_cross_entropy
 from ipal.nn import losses
 from ipal.nn.prototypes import PrototypeMemory
 from tests.learners.support import first_step, learn, learned, make
+
+
+def test_shares_of_a_mini_batch_by_hand():
+    # Classes 2 and 4 are learned, 0 is old. Of class 2 the nodes 0 and 2 weigh 1 and 3, of class 4 the node 1 weighs 5.
+    labels, current, old = torch.tensor([2, 4, 2]), torch.tensor([2, 4]), torch.tensor([0])
+    episode = Episode.of(Lesson(labels, current, old, None), np.array([1.0, 5.0, 3.0]))
+    assert episode.weights.tolist() == [[0.25, 0, 0.75], [0, 1, 0]]
+    whole, absent = episode.shares(slice(None))
+    assert (whole.tolist(), absent) == (episode.weights.tolist(), None)
+    shares, absent = episode.shares(torch.tensor([2, 1]))
+    assert shares.tolist() == [[1, 0], [0, 1]]
+    assert absent.tolist() == [False, False, False]
+    shares, absent = episode.shares(torch.tensor([2, 0]))
+    assert shares.tolist() == [[0.75, 0.25], [0, 0]]
+    assert absent.tolist() == [False, True, False]
 
 
 def test_pr_draws_samples_of_old_classes_only(tiny_stream: TaskStream, monkeypatch):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from ipal.backend.runtime import Runtime
 from ipal.config import EncoderConfig, EncoderSettings, Sampling, TrainConfig, run_config
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
@@ -18,6 +19,7 @@ from ipal.learners.rehearsal import Candidate, Options, Stage, choose, cut, mean
 from ipal.learners.state import State
 from ipal.runs import memory_plan
 from ipal.runs.resolved import resolve
+from ipal.system.tracing import Recorder
 from tests.learners.support import learn
 
 GRAPH = "synthetic:nodes=600,classes=8,features=12,signal=3,seed=2"
@@ -179,6 +181,18 @@ def test_better_in_one_of_two_rehearsals_is_not_better() -> None:
     assert not stage.is_better(other, one)
 
 
+@pytest.mark.parametrize(("more", "better"), [(3, False), (4, True)])
+def test_better_is_by_more_than_two_standard_errors_by_hand(more: int, better: bool) -> None:
+    # More by p of 100 nodes: a standard error of sqrt(p (1 - p) / 100), 0.0171 of 0.03 and 0.0196 of 0.04.
+    weights = np.full(100, 0.01)
+    mine, theirs = ((np.arange(100) < 50 + n).astype(float) for n in (more, 0))
+    one, other = (Candidate(network, 0, 1.0) for network in NETWORKS)
+    shown = {one: [(mine, weights)], other: [(theirs, weights)]}
+    stage = Stage([[]], lambda candidate, blank=None: pytest.fail("not run again"), tried=shown)  # type: ignore
+    assert stage.is_better(one, other) is better
+    assert stage.accuracies(one) == pytest.approx([50.0 + more])
+
+
 # ---------------------------------------------------------------------- in the learner
 
 
@@ -227,6 +241,29 @@ def test_a_model_that_does_not_say_what_was_chosen_is_refused(tmp_path: Path) ->
 def test_mini_batches_are_rehearsed_as_such() -> None:
     learner = learn(IPAL(batch=Sampling(nodes=20, fanouts=(3, 3)), train=TrainConfig(epochs=1)), stream().task(0))
     assert learner.choices()["chosen"]["epochs"] == 1
+
+
+def test_a_rehearsing_learner_takes_smaller_batches_and_the_weights_of_the_blank_one() -> None:
+    learner = IPAL(batch=Sampling(nodes=500, fanouts=(3, 3)))
+    fewer, candidate = Sampling(nodes=20, fanouts=(3, 3)), Candidate(NETWORKS[1], 2, 0.25)
+    blank = learner._rehearsing(fewer, candidate)
+    assert (blank.batch, blank.epochs, blank.gamma, blank.passes) == (fewer, 2, 0.25, 0)
+    blank.initialise(12)
+    for parameter in blank.network_.parameters():
+        torch.nn.init.constant_(parameter, 0.5)
+    made = learner._rehearsing(fewer, candidate, blank)
+    for mine, theirs in zip(made.network_.parameters(), blank.network_.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+        assert mine is not theirs
+
+
+def test_the_time_of_a_rehearsal_is_that_of_a_choice() -> None:
+    recorder = Recorder()
+    learner = IPAL(encoder=NETWORKS[1], train=TrainConfig(epochs=0), passes=0)  # type: ignore[arg-type]
+    learner.runtime_ = Runtime.of(tracer=recorder)
+    with recorder.listening():
+        learn(learner, stream().task(0))
+    assert any("choice" in path for lap in recorder.laps for path in lap.parts)
 
 
 def test_no_encoder_is_larger_than_it_need_be() -> None:

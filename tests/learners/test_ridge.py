@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ipal.errors import DataError, NonFiniteError
-from ipal.learners.analytic import ridge
+from ipal.learners.analytic import ridge, selection
 from ipal.learners.analytic.selection import LeftOut, balanced_mean, choose_ridge, least
 
 quick = settings(deadline=None, max_examples=25)
@@ -200,11 +200,12 @@ def test_a_condition_of_ten_to_the_twelve_is_too_much_by_hand() -> None:
         assert ridge.factorise(torch.diag(doubles(0.999e12, 1).flatten()), 0.0).ridge == 0
 
 
-def test_left_out_error_is_the_mean_over_classes_by_hand() -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_left_out_error_is_the_mean_over_classes_by_hand(dtype) -> None:
     # G = 5 of the rows 1, 1 and 2 with weights 1/2, 1/2 and 1; with a ridge of 1/5, G + 1 = 6. Q = (1, 2).
     # Class 0: predicted (1, 2) / 6, own pull 1/12, missed (5, -2) / 6 * 12/11 = (10, -4) / 11: 116 / 121.
     # Class 1: predicted (2, 4) / 6, own pull 4/6, missed (-1, 1) / 3 * 3 = (-1, 1): 2.
-    judges = LeftOut(doubles([1], [1], [2]), torch.tensor([0, 0, 1]), doubles(0.5, 0.5, 1))
+    judges = LeftOut(doubles([1], [1], [2]).to(dtype), torch.tensor([0, 0, 1]), doubles(0.5, 0.5, 1))
     factor = ridge.factorise(doubles([5]), 0.2)
     assert judges.error(factor, doubles([1, 2])) == pytest.approx((116 / 121 + 2) / 2)
 
@@ -245,6 +246,36 @@ def test_a_spectrum_solves_as_a_factor_does_for_every_ridge(rows) -> None:
         half, other = factor.half(rows.T), diagonal.half(turned.T)
         weights = torch.ones(len(rows), dtype=torch.float64)
         torch.testing.assert_close(ridge.leverage(other, other, weights), ridge.leverage(half, half, weights))
+
+
+def test_wide_rows_that_are_no_numbers_are_refused() -> None:
+    with pytest.raises(NonFiniteError, match="NaN, infinite"):
+        ridge.Spectrum.of_rows(doubles([1, math.nan, 0], [0, 1, 1]))
+
+
+def test_wide_rows_without_any_feature_have_no_direction() -> None:
+    spectrum, turned, others = ridge.Spectrum.of_rows(torch.zeros(2, 3), torch.ones(2, 3))
+    assert turned.shape == others.shape == (2, 0)
+    assert float(spectrum.size) == 1.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_ridge_is_measured_in_ones_up_to_the_smallest_numbers_by_hand(dtype) -> None:
+    smallest = torch.finfo(dtype).tiny / torch.finfo(dtype).eps
+    for diagonal, size in ((0.0, 1.0), (smallest, 1.0), (2 * smallest, 2 * smallest), (3.0, 3.0)):
+        assert float(ridge.mean_diagonal(diagonal * torch.eye(2, dtype=dtype))) == size
+
+
+def test_a_ridge_of_wide_sums_is_chosen_by_their_corner(monkeypatch) -> None:
+    monkeypatch.setattr(selection, "CORNER", 2)
+    rows, labels = normal(12, 5), torch.arange(12) % 2
+    cross = rows.T @ torch.nn.functional.one_hot(labels).double()
+    judges = [LeftOut(rows[:, :width], labels, torch.full((12,), 1 / 6)) for width in (5, 2)]
+    whole, corner = (
+        choose_ridge(rows.T @ rows, cross, judges[0]),
+        choose_ridge(rows.T[:2] @ rows[:, :2], cross[:2], judges[1]),
+    )
+    assert whole == corner
 
 
 def test_balanced_mean_by_hand() -> None:

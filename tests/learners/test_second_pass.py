@@ -13,7 +13,7 @@ from ipal.config import EncoderConfig, run_config
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.evaluation.evaluate import evaluate
-from ipal.learners import IPAL, METHODS, NCM, Analytic, Learner, load_learner
+from ipal.learners import IPAL, METHODS, NCM, Analytic, Learner, load_learner, second_pass
 from ipal.learners.second_pass import FAILED, LEAST, TOO_FEW, agreement, choose, passed, sharpened, weighed, whole_reach
 from ipal.runs.resolved import resolve
 from ipal.system.memory_budget import Budget
@@ -57,6 +57,15 @@ def test_a_weighed_graph_by_hand() -> None:
     assert again.aggregation("sum").toarray()[0].tolist() == [0, 0.25, 0]
     none = weighed(path, torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]), BUDGET)
     assert none.aggregation("sum").toarray()[0, 1] == np.float32(LEAST)
+
+
+def test_edges_are_weighed_in_pieces_as_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, _ = weighed_graph()
+    probabilities = torch.rand(graph.num_nodes, 3, generator=torch.Generator().manual_seed(1)).softmax(dim=1)
+    whole = weighed(graph, probabilities, BUDGET).neighbours.weights
+    for values in (1, 7):  # less than one edge has, and enough for two
+        monkeypatch.setattr(second_pass, "VALUES_AT_ONCE", values)
+        np.testing.assert_array_equal(weighed(graph, probabilities, BUDGET).neighbours.weights, whole)
 
 
 def test_of_a_part_of_a_graph_degrees_follow_from_the_weights() -> None:

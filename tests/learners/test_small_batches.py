@@ -169,6 +169,14 @@ def test_the_newest_rows_wait_and_those_that_can_be_left_out_alone():
     assert then.inputs.sum().item() == 2 * (LEFT_OUT_ROWS - 1)
 
 
+def test_a_batch_with_enough_rows_of_its_own_leaves_no_older_ones():
+    n = LEFT_OUT_ROWS
+    rows = Rows(torch.ones(n, 2), torch.arange(n) % 2, torch.Tensor.double)
+    then = waiting(0, 1, 0).then(rows, torch.tensor([n, n]), torch.Generator())
+    assert len(then) == n
+    assert bool((then.inputs == 1).all())
+
+
 def test_rows_judge_when_there_are_enough_of_them_by_the_number_behind_their_class():
     count = torch.tensor([40, 80])
     assert waiting(*[0] * (ENOUGH_ROWS - 1)).judges(torch.Tensor.double, count) is None

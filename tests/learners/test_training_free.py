@@ -12,7 +12,7 @@ from ipal.data.csr import Neighbours
 from ipal.data.graph import Graph
 from ipal.data.streams import Task, TaskStream
 from ipal.errors import CapacityError, NonFiniteError
-from ipal.learners import NCM, SLDA, training_free
+from ipal.learners import NCM, SLDA, slda, training_free
 from ipal.learners.exemplars import disjoint_union
 from ipal.learners.training_free import COLUMNS_AT_ONCE, propagated
 from ipal.system import free_memory
@@ -102,6 +102,13 @@ def test_sums_and_products_are_those_of_propagated_features(hops, tiny_stream: T
         np.testing.assert_allclose(learner.sums_.sum[row].numpy(), own.sum(axis=0), rtol=1e-4, atol=1e-5)
     weights = learner.sums_.mean
     np.testing.assert_allclose(learner.products(task.graph, weights), x @ weights.numpy().T, rtol=1e-4, atol=1e-5)
+
+
+def test_slda_takes_in_a_class_in_pieces_as_at_once(tiny_stream: TaskStream, monkeypatch):
+    tasks = tiny_stream.task(0), tiny_stream.task(1), tiny_stream.task(0)  # whose classes come again
+    whole = learn(SLDA(), *tasks)
+    monkeypatch.setattr(slda, "ROWS_AT_ONCE", 7)
+    torch.testing.assert_close(learn(SLDA(), *tasks).scatter_, whole.scatter_, rtol=1e-4, atol=1e-4)
 
 
 def test_slda_predicts_as_scikit_learns_discriminant_analysis(tiny_stream: TaskStream):

@@ -283,3 +283,8 @@ def test_without_a_way_to_clear_workspaces_no_step_is_recorded(data: Dataset, mo
         assert not learner._is_repetitive
     learner.runtime_ = Runtime.of(team=Team(0, 2))
     assert not learner._is_repetitive
+    # A step that makes the moments of some weights is not what later ones are.
+    learner.runtime_ = Runtime.of()
+    assert learner._is_repetitive
+    del learner.optimizer_.state[next(learner.network_.parameters())]
+    assert not learner._is_repetitive

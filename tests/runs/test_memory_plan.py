@@ -13,7 +13,8 @@ from ipal.config import Sampling, run_config
 from ipal.data import datasets
 from ipal.data.graph import Graph
 from ipal.errors import CapacityError
-from ipal.learners import IPAL
+from ipal.learners import IPAL, NCM, SLDA, Analytic
+from ipal.learners.values import Extents
 from ipal.runs import memory_plan
 from ipal.runs.resolved import Resolved, resolve
 from ipal.system.memory_budget import Budget
@@ -101,6 +102,22 @@ def test_a_covariance_is_counted(large: datasets.Dataset) -> None:
     wide = dataclasses.replace(large, graph=Graph.of(np.zeros((40000, 9000), np.float32), large.graph.neighbours))
     config = resolved(wide, method="slda")
     assert all(way.bytes > memory_plan.BASE + 4 * 9000**2 for way in memory_plan.ways(config))
+
+
+def test_what_methods_without_training_take_by_hand() -> None:
+    # 100 nodes of 10 features are predicted, of 3 classes; their matrix takes 1000 bytes, or 50 in pieces.
+    extents = Extents(features=10, classes=3, task_nodes=5, tested_nodes=100, operators=1000, piece=50)
+    scores = 12 * 100 * 3
+    assert NCM.working_memory(extents) == (scores + 1000, scores + 50)
+    covariance, rows = 24 * 10**2, 4 * 10 * (100 + 2 * 5)
+    assert SLDA.working_memory(extents) == (scores + 1000 + rows + covariance, scores + 50 + covariance)
+    # The closed form: rows twice, or a quarter of them, and sums; features beyond 1024 are projected.
+    sums = 5 * 2**29
+    assert Analytic.working_memory(extents) == (2 * 4000 + sums, 1000 + sums)
+    wide = extents._replace(features=5000)
+    assert Analytic.working_memory(wide) == (2 * 409600 + sums, 102400 + sums)
+    for method in (NCM, SLDA, Analytic):
+        assert all(type(size) is int for size in method.working_memory(wide)), "whole bytes"
 
 
 @pytest.mark.parametrize("kind", ["sage", "gin", "skip"])
