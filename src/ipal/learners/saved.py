@@ -68,8 +68,8 @@ def restore(learner: "Learner", state: State, *, whole: bool, source: str) -> No
     learner.__dict__ = other.__dict__
 
 
-def _agree(told: Any, known: Any) -> bool:
-    """Whether facts are those of the learner that was made of them; an earlier version told less of a feature map."""
-    if isinstance(told, dict) and isinstance(known, dict):
-        return all(name in known and _agree(fact, known[name]) for name, fact in told.items())
-    return bool(told == known)
+def _agree(stored: Any, known: Any) -> bool:
+    """Whether facts are those of the learner that was made of them; earlier versions wrote less about a feature map."""
+    if isinstance(stored, dict) and isinstance(known, dict):
+        return all(name in known and _agree(fact, known[name]) for name, fact in stored.items())
+    return bool(stored == known)
