@@ -52,6 +52,10 @@ class TaskStream(Stream):
         arrived = [(self.task_of == index) & (self.part == TRAIN) for index in range(number)]
         self.classes = [[label for label in order if (y[mine] == label).any()] for mine in arrived]
         self._graphs: dict[tuple[int, bool, bool], tuple[Graph, Nodes]] = {}
+        self.arrange(seed)
+
+    def arrange(self, seed: int) -> None:
+        """What a stream decides besides, once the task of every node is known; here nothing."""
 
     def tasks_of_nodes(self, order: list[int], split: tuple[int, ...] | None, seed: int) -> NDArray[np.int64]:
         """The task of every node; here that of its class. `order` are the classes as they are to be learned."""

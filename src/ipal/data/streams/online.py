@@ -7,10 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from ipal.config import Count, ProtocolConfig
+from ipal.config import Count
 from ipal.data.csr import Neighbours
 from ipal.data.graph import Graph, Nodes
-from ipal.data.node_facts import NodeFacts
 from ipal.data.streams.base import Task
 from ipal.data.streams.class_incremental import TaskStream
 from ipal.data.streams.splits import TRAIN
@@ -42,16 +41,8 @@ class Online(TaskStream):
 
     settings: Settings
 
-    def __init__(
-        self,
-        graph: Graph,
-        y: NDArray[np.int64],
-        split: tuple[int, ...] | None,
-        protocol: ProtocolConfig,
-        seed: int,
-        facts: NodeFacts | None = None,
-    ) -> None:
-        super().__init__(graph, y, split, protocol, seed, facts)
+    def arrange(self, seed: int) -> None:
+        """Decide which node comes in which batch."""
         self.seed = seed
         self._batches = self._cut()
         self.ends = np.cumsum(self._batches)
