@@ -99,6 +99,12 @@ def test_a_missing_ogb_package_is_named(tmp_path: Path, monkeypatch: pytest.Monk
         catalog.download("arxiv", tmp_path)
 
 
+def test_a_missing_package_of_stock_classes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch_geometric.datasets", None)
+    with pytest.raises(DataError, match=r"torch-geometric: pip install 'ipal\[pyg\]'"):
+        catalog.download("cs", tmp_path)
+
+
 def test_a_graph_that_nobody_serves_says_where_to_bring_it(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="bring its file to") as caught:
         catalog.download("corafull-proxy", tmp_path)

@@ -369,6 +369,6 @@ def test_a_hostile_meta_is_a_sentence(folder: Path, text: str) -> None:
 
 
 def test_negative_labels_are_refused(folder: Path) -> None:
-    change("y", at=0, value=-1)(folder)
-    with pytest.raises(DataError, match="A label is -1, which usually means unlabelled"):
+    change("y", at=0, value=-2)(folder)
+    with pytest.raises(DataError, match="A label is -2: number the classes"):
         load(str(folder))

@@ -124,7 +124,7 @@ def made(**more: Any) -> Dataset:
         edge_index=torch.tensor([[0, 1], [1, 2]]), y=torch.tensor([0, 1, 1, 0]), x=torch.eye(4), **more
     )
     entry = DatasetEntry("mine", "made", make=lambda: given)
-    return datasets._checked("mine", datasets._made("mine", entry), entry, undirected=True)
+    return datasets.checked("mine", datasets._made("mine", entry), entry, undirected=True)
 
 
 def test_what_is_made_in_memory_brings_them_by_the_same_names() -> None:

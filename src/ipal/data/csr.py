@@ -163,8 +163,11 @@ class Neighbours:
             entries = self.indices[self.indptr[begin] : self.indptr[end]]
             yield self.targets(begin, end), entries.astype(np.int64)
 
-    def without_rest(self, nodes: NDArray[np.int64]) -> "Neighbours":
-        """The rows of `nodes` without entries outside of them, all numbered anew in the order given."""
+    def without_rest(self, nodes: NDArray[np.int64], *, whole_degree: bool = False) -> "Neighbours":
+        """The rows of `nodes` without entries outside of them, all numbered anew in the order given.
+
+        With `whole_degree`, degrees stay as they are here.
+        """
         position = np.full(self.num_nodes, -1, dtype=np.int32)
         position[nodes] = np.arange(len(nodes), dtype=np.int32)
         sizes = np.diff(self.indptr)[nodes]
@@ -186,7 +189,8 @@ class Neighbours:
             parts.append(entries[inside])
             weights += [] if self.weights is None else [self.weights[places[inside]]]
         found = np.cumsum(np.concatenate(kept)), np.concatenate(parts)
-        return Neighbours(*found, weights=None if self.weights is None else np.concatenate(weights))
+        degree = self.degree[nodes] if whole_degree else None
+        return Neighbours(*found, degree, None if self.weights is None else np.concatenate(weights))
 
     def pointing_to(self, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Which nodes have an edge to one of the chosen."""

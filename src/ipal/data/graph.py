@@ -1,8 +1,10 @@
 """One attributed graph, as plain arrays, and the checks that every graph passes before anything else sees it."""
 
 import hashlib
-from collections.abc import Iterator
-from functools import cached_property
+import json
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial, reduce
+from operator import add
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,7 +13,9 @@ from numpy.typing import NDArray
 
 from ipal.data.csr import Neighbours, Norm, aggregation_rows, smallest, with_loops
 from ipal.data.derived import Derives
+from ipal.data.labels import Labels, whole_numbers
 from ipal.data.node_facts import NodeFacts
+from ipal.data.relations import Relations, Types
 from ipal.errors import DataError
 from ipal.system.memory_budget import Budget
 
@@ -33,20 +37,61 @@ class Graph(Derives):
     """Features and in-neighbours of n nodes, without labels: immutable, in memory or mapped from files.
 
     `Graph(x, edges)` takes an edge list (from row 0 to row 1), `Graph.of(x, neighbours)` what is in rows already.
+    Where edges are of several types (`relations`), `neighbours` has those of all types.
     """
 
     def __init__(self, x: Features, edges: NDArray[Any], weights: NDArray[np.float32] | None = None) -> None:
         self._take(x, Neighbours.of_edges(edges, int(x.shape[0]), weights=weights))
 
     @classmethod
-    def of(cls, x: Features, neighbours: Neighbours, *, symmetric: bool | None = None) -> "Graph":
-        """Pass symmetric=True if every edge is in both directions, to skip the check."""
+    def of(
+        cls,
+        x: Features,
+        neighbours: Neighbours,
+        *,
+        symmetric: bool | None = None,
+        relations: Relations | None = None,
+        columns: tuple[str, ...] = (),
+    ) -> "Graph":
+        """Pass symmetric=True if every edge is in both directions, to skip the check; columns are names of features."""
         graph = cls.__new__(cls)
-        graph._take(x, neighbours, symmetric)
+        graph._take(x, neighbours, symmetric, relations, columns)
         return graph
 
-    def _take(self, x: Features, neighbours: Neighbours, symmetric: bool | None = None) -> None:
+    def _take(
+        self,
+        x: Features,
+        neighbours: Neighbours,
+        symmetric: bool | None = None,
+        relations: Relations | None = None,
+        columns: tuple[str, ...] = (),
+    ) -> None:
         self.x, self.neighbours, self._symmetric = x, neighbours, symmetric
+        self.relations, self.columns = relations, columns
+
+    @property
+    def types(self) -> Types | None:
+        """Of nodes and edges; None where there is one of each, without a name."""
+        return None if self.relations is None else self.relations.types
+
+    @property
+    def by_type(self) -> tuple[Neighbours, ...]:
+        """The edges of each type, or all of them where they have none."""
+        return (self.relations and self.relations.rows) or (self.neighbours,)
+
+    @property
+    def targets(self) -> Nodes:
+        """The nodes that are predicted: all, or those of the type that has labels."""
+        return np.arange(self.num_nodes) if self.relations is None else np.flatnonzero(self.relations.is_target)
+
+    def at_targets(self, values: NDArray[Any]) -> NDArray[Any]:
+        """What was found for all nodes, of these alone."""
+        return values if self.relations is None else values[self.relations.is_target]
+
+    @property
+    def others(self) -> Nodes:
+        """The nodes of all other types."""
+        return np.arange(0) if self.relations is None else np.flatnonzero(~self.relations.is_target)
 
     @property
     def num_nodes(self) -> int:
@@ -76,9 +121,9 @@ class Graph(Derives):
 
     @property
     def symmetric(self) -> bool:
-        """Whether every edge also runs the other way."""
+        """Whether every edge also runs the other way, within its type."""
         if self._symmetric is None:
-            self._symmetric = self.neighbours.symmetric
+            self._symmetric = all(rows.symmetric for rows in self.by_type)
         return self._symmetric
 
     @property
@@ -133,15 +178,32 @@ class Graph(Derives):
         return self.normalised if norm == "symmetric" else self.aggregation_rows(0, self.num_nodes, norm)
 
     def aggregation_rows(self, begin: int, end: int, norm: Norm = "symmetric") -> sp.csr_array:
-        """These rows of `aggregation`, without making the others."""
-        return aggregation_rows(self.neighbours, norm, begin, end)
+        """These rows of `aggregation`, without making the others: the sum over types, each normalised on its own."""
+        return reduce(add, (aggregation_rows(rows, norm, begin, end) for rows in self.by_type))
 
-    def induced(self, nodes: Nodes, budget: Budget | None = None) -> "Graph":
-        """The subgraph on `nodes`, which are numbered anew in the order given; features beyond a budget in a file."""
+    def induced(self, nodes: Nodes, budget: Budget | None = None, *, whole_degree: bool = False) -> "Graph":
+        """The subgraph on `nodes`, which are numbered anew in the order given; features beyond a budget in a file.
+
+        With `whole_degree`, in-degrees stay as they are in this graph.
+        """
         if np.array_equal(nodes, np.arange(self.num_nodes)):
             return self
         symmetric = True if self._symmetric else None  # of what runs one way, a part may run both ways
-        return Graph.of(some_features(self.x, nodes, budget), self.neighbours.without_rest(nodes), symmetric=symmetric)
+        cut = partial(Neighbours.without_rest, nodes=nodes, whole_degree=whole_degree)
+        return self.changed(cut, some_features(self.x, nodes, budget), nodes, symmetric=symmetric)
+
+    def changed(
+        self,
+        change: Callable[[Neighbours], Neighbours],
+        x: Features | None = None,
+        nodes: Nodes | slice = slice(None),
+        *,
+        symmetric: bool | None = None,
+    ) -> "Graph":
+        """With edges changed, those of every type alike; where nodes are left out, these stay, with features `x`."""
+        relations = None if self.relations is None else self.relations.changed(change, nodes)
+        kept, rows = self.x if x is None else x, change(self.neighbours)
+        return Graph.of(kept, rows, symmetric=symmetric, relations=relations, columns=self.columns)
 
 
 def some_features(x: Features, nodes: Nodes, budget: Budget | None = None) -> Features:
@@ -155,10 +217,18 @@ def some_features(x: Features, nodes: Nodes, budget: Budget | None = None) -> Fe
     return part
 
 
-def checked_graph(x: Features, edges: NDArray[np.generic], *, undirected: bool, weights: Given = None) -> Graph:
+def checked_graph(
+    x: Features,
+    edges: NDArray[np.generic],
+    *,
+    undirected: bool,
+    weights: Given = None,
+    columns: tuple[str, ...] = (),
+) -> Graph:
     """A graph from arrays that came from outside: checked, self-loops and repeated edges removed.
 
-    `weights` has one for each column of `edges`; see `Neighbours.of_edges` for what becomes of them.
+    `weights` has one for each column of `edges`; see `Neighbours.of_edges` for what becomes of them. `columns` are the
+    names of features, where they have any.
     """
     n = int(x.shape[0]) if x.ndim == 2 else -1
     if n < 0:
@@ -172,7 +242,7 @@ def checked_graph(x: Features, edges: NDArray[np.generic], *, undirected: bool, 
     edges = checked_edges(edges, n)
     weights = checked_weights(weights, edges.shape[1])
     neighbours = Neighbours.of_edges(edges, n, undirected=undirected, weights=weights)
-    return Graph.of(x, neighbours, symmetric=True if undirected else None)
+    return Graph.of(x, neighbours, symmetric=True if undirected else None, columns=columns)
 
 
 def check_finite(x: Features) -> None:
@@ -223,19 +293,6 @@ def checked_weights(weights: Given, edges: int) -> NDArray[np.float32] | None:
     return values
 
 
-def whole_labels(y: NDArray[np.generic], n: int) -> NDArray[np.int64]:
-    """Labels as whole numbers, one per node."""
-    if y.ndim != 1:
-        raise DataError(f"The labels must be a list with one number per node; these have {y.ndim} dimension(s).")
-    if len(y) != n:
-        raise DataError(f"There are {len(y)} labels for {n} nodes: one per node is needed.")
-    numbers = whole_numbers(y)
-    if numbers is None:
-        raise DataError("The labels are not whole numbers: number the classes 0, 1, 2, …")
-    check_labels(numbers)
-    return numbers
-
-
 def checked_facts(n: int, *, time: Given = None, domain: Given = None, split: Given = None) -> NodeFacts:
     """What a file or a `Data` says of each of n nodes beside its label; `split` are the parts."""
     return NodeFacts(
@@ -257,27 +314,7 @@ def _per_node(
     return numbers
 
 
-def check_labels(y: NDArray[np.int64]) -> None:
-    """Refuse negative labels in a file."""
-    if len(y) and y.min() < 0:
-        raise DataError(
-            f"A label is {y.min()}, which usually means unlabelled: leave such nodes out, or where it is a class, "
-            "number the classes 0, 1, 2, …"
-        )
-
-
-def whole_numbers(values: NDArray[np.generic]) -> NDArray[np.int64] | None:
-    """As 64-bit whole numbers; None where they are not that, or too large."""
-    if values.dtype.kind == "f":
-        wide = values.astype(np.float64)
-        exact = np.array_equal(wide, np.floor(wide)) and not (abs(wide) > 2**53).any()
-    else:
-        fits = values.dtype != np.uint64 or not values.size or values.max() <= np.uint64(np.iinfo(np.int64).max)
-        exact = values.dtype.kind in "iub" and fits
-    return values.astype(np.int64) if exact else None
-
-
-def content_hash(graph: Graph, y: NDArray[np.int64], facts: NodeFacts | None = None) -> str:
+def content_hash(graph: Graph, y: Labels, facts: NodeFacts | None = None) -> str:
     """SHA-256 of features, edges, weights, labels and what is known of nodes, whatever file held them, some at a time.
 
     Features that are no finite numbers are refused in the same pass: a mapped graph is not read twice for it.
@@ -294,6 +331,13 @@ def content_hash(graph: Graph, y: NDArray[np.int64], facts: NodeFacts | None = N
     if by_source.weights is not None:
         digest.update(b"edge_weight")
         _take_in(digest, by_source.weights.shape, _some_rows(by_source.weights))
+    for rows in graph.relations.rows if graph.relations else ():
+        digest.update(str(graph.types).encode())
+        for part in (rows.indptr, rows.indices, rows.values(0, graph.num_nodes)):
+            _take_in(digest, part.shape, _some_rows(part))
+    if y.dtype.kind == "U":
+        names, y = np.unique(y, return_inverse=True)
+        digest.update(json.dumps(names.tolist()).encode())
     _take_in(digest, y.shape, _some_rows(y))
     for name, values in facts.known.items() if facts else ():
         digest.update(name.encode())

@@ -12,10 +12,11 @@ from ipal.data.datasets import catalog, folders, structural
 from ipal.data.datasets.readers import FACTS, RawGraph, read_plain, read_unlabelled
 from ipal.data.datasets.several import side_by_side
 from ipal.data.datasets.synthetic import parse_size
-from ipal.data.graph import Graph, checked_facts, checked_graph, content_hash, whole_labels
+from ipal.data.graph import Graph, checked_facts, checked_graph, content_hash
+from ipal.data.labels import checked_ids, file_labels, labelled
 from ipal.errors import DataError, StoreError
 
-__all__ = ["Dataset", "convert", "load", "load_graph"]
+__all__ = ["Dataset", "checked", "convert", "load", "load_graph", "load_to_predict", "loaded"]
 
 
 def load(name: str, root: Path | None = None, *, undirected: bool = True) -> Dataset:
@@ -23,7 +24,14 @@ def load(name: str, root: Path | None = None, *, undirected: bool = True) -> Dat
 
     Several names, separated by commas, give one dataset with all graphs side by side.
     """
-    folder = catalog.data_root(root)
+    dataset = loaded(name, catalog.data_root(root), undirected)
+    if not dataset.num_classes:
+        raise DataError(f"No node of {dataset.name} has a label: add the array y (of a table, the column label).")
+    return dataset
+
+
+def loaded(name: str, folder: Path, undirected: bool) -> Dataset:
+    """As `load`, also where no node has a label."""
     names = catalog.names_in(name, folder)
     if len(names) == 1:
         return _one(name, folder, undirected)
@@ -36,30 +44,35 @@ def load(name: str, root: Path | None = None, *, undirected: bool = True) -> Dat
 
 def _one(name: str, folder: Path, undirected: bool) -> Dataset:
     if (made := catalog.made_in_memory(name)) is not None:
-        return _checked(name, _made(name, made), made, undirected)
+        return checked(name, _made(name, made), made, undirected=undirected)
     entry = catalog.find(name, folder)
     # A file is known by its full path, so that a run finds it again from any folder.
-    known = entry.path if Path(entry.path).is_absolute() else name
+    known = entry.name if Path(entry.path).is_absolute() else name
     if folders.holds_graph(folder / entry.path):
         return _mapped(known, folder / entry.path, undirected)
     try:
         raw = entry.read(folder / entry.path)
     except FileNotFoundError as error:
         raise DataError(catalog.how_to_get(name, entry, folder)) from error
-    return _checked(known, raw, entry, undirected)
+    return checked(known, raw, entry, undirected=undirected)
 
 
 def load_graph(name: str, root: Path | None = None, *, undirected: bool = True) -> Graph:
-    """Read a graph to predict on, named as for `load`: labels are not looked at, and an .npz file may have none."""
+    """The graph of `load_to_predict`."""
+    return load_to_predict(name, root, undirected=undirected).graph
+
+
+def load_to_predict(name: str, root: Path | None = None, *, undirected: bool = True) -> Dataset:
+    """Read a graph to predict on, named as for `load`: labels may be missing, those of an .npz file are not read."""
     folder = catalog.data_root(root)
-    if len(catalog.names_in(name, folder)) > 1:
-        return load(name, root, undirected=undirected).graph
-    entry = None if catalog.made_in_memory(name) is not None else catalog.find(name, folder)
-    if entry is not None and entry.read is read_plain and (folder / entry.path).is_file():
-        edges, weights, x = read_unlabelled(folder / entry.path)
-        if x is not None:  # else there are as many nodes as labels
-            return checked_graph(x, edges, undirected=undirected, weights=weights)
-    return load(name, root, undirected=undirected).graph
+    if len(catalog.names_in(name, folder)) > 1 or catalog.made_in_memory(name) is not None:
+        return loaded(name, folder, undirected)
+    entry = catalog.find(name, folder)
+    if entry.read is read_plain and (folder / entry.path).is_file():
+        raw = read_unlabelled(folder / entry.path)
+        if raw.x is not None:  # else there are as many nodes as labels
+            return checked(entry.name, raw, entry, undirected=undirected)
+    return loaded(name, folder, undirected)
 
 
 def convert(name: str, path: Path, root: Path | None = None, *, undirected: bool = True) -> Dataset:
@@ -73,8 +86,9 @@ def convert(name: str, path: Path, root: Path | None = None, *, undirected: bool
         "preprocessing": dataset.preprocessing,
         "remark": dataset.remark,
         "beyond_task": dataset.beyond_task,
+        **({"columns": dataset.graph.columns} if dataset.graph.columns else {}),
     }
-    folders.write_folder(path, dataset.graph, dataset.y, about, dataset)
+    folders.write_folder(path, dataset.graph, dataset.y, about, dataset, dataset.ids)
     return _mapped(str(path.resolve()), path, undirected, verify=False)
 
 
@@ -90,6 +104,7 @@ def _mapped(name: str, path: Path, undirected: bool, *, verify: bool = True) -> 
         remark=meta.remark,
         beyond_task=meta.beyond_task,
         known_hash=meta.hash,
+        ids=stored.ids,
         **vars(stored.facts),
     )
 
@@ -107,7 +122,7 @@ def _made(name: str, entry: catalog.DatasetEntry) -> RawGraph:
         )
     x = made.x if issparse(made.x) else np.asarray(made.x)
     given = {name: getattr(made, name, None) for name in ("edge_weight", *FACTS)}
-    known = {name: np.asarray(values) for name, values in given.items() if values is not None}
+    known: dict[str, Any] = {name: np.asarray(values) for name, values in given.items() if values is not None}
     return RawGraph(np.asarray(made.edge_index), np.asarray(made.y), x, "none", **(_masked(made) | known))
 
 
@@ -119,9 +134,11 @@ def _masked(made: Any) -> dict[str, NDArray[Any]]:
     return {"split": np.select(masks[::-1], [2, 1, 0], -1)}
 
 
-def _checked(name: str, raw: RawGraph, entry: catalog.DatasetEntry, undirected: bool) -> Dataset:
+def checked(name: str, raw: RawGraph, entry: catalog.DatasetEntry | None = None, *, undirected: bool) -> Dataset:
+    """A dataset from what a file or a value holds."""
+    entry = entry or catalog.DatasetEntry(name, "")
     num_nodes = raw.y.size if raw.x is None else raw.x.shape[0]
-    y = whole_labels(raw.y, num_nodes)
+    y = file_labels(raw.y, num_nodes)
     preprocessing, beyond_task, x, remark = raw.preprocessing, entry.beyond_task, raw.x, entry.remark
     if x is None:
         one = np.ones((num_nodes, 1), dtype=np.float32)
@@ -129,13 +146,16 @@ def _checked(name: str, raw: RawGraph, entry: catalog.DatasetEntry, undirected: 
         x = structural.structural_features(skeleton)
         preprocessing, beyond_task = structural.REMARK, True
         remark = "; ".join(filter(None, [remark, structural.REMARK]))
+    if lacking := int((~labelled(y)).sum()):
+        remark = "; ".join(filter(None, [remark, f"{lacking} of {num_nodes} nodes have no label, and are in no task"]))
     return Dataset(
         name=name,
-        graph=checked_graph(x, raw.edges, undirected=undirected, weights=raw.edge_weight),
+        graph=checked_graph(x, raw.edges, undirected=undirected, weights=raw.edge_weight, columns=raw.columns),
         y=y,
         split=entry.split,
         preprocessing=preprocessing,
         remark=remark,
         beyond_task=beyond_task,
+        ids=raw.ids if raw.ids is None else checked_ids(raw.ids, num_nodes),
         **vars(checked_facts(num_nodes, time=raw.time, domain=raw.domain, split=raw.split)),
     )

@@ -8,6 +8,7 @@ import os
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from ipal.data.datasets import builtin
 from ipal.data.datasets.folders import holds_graph
 from ipal.data.datasets.readers import Reader, read_gnn_benchmark, read_ogb, read_plain, read_reddit
 from ipal.data.datasets.synthetic import RedditShaped, Synthetic, synthetic
-from ipal.data.names import split_names
+from ipal.data.datasets.tables.files import pair_in
+from ipal.data.datasets.tables.read import read_tables
+from ipal.data.names import is_table, split_names
 from ipal.errors import ConfigError, DataError, did_you_mean, shortened
 from ipal.system.plugins import Registry
 
@@ -210,20 +213,47 @@ def find(name: str, root: Path) -> DatasetEntry:
     files = graph_files(root)
     if name in files:
         return DatasetEntry(name, f"graph file {files[name].name}", f"graphs/{files[name].name}", read_plain)
-    if name.endswith((".npz", ".graph")) or "/" in name:
-        try:
-            path = Path(name).expanduser().resolve()
-        except (RuntimeError, ValueError) as error:  # nobody's home, links in a circle, a name that no file has
-            raise DataError(f"There is no graph file '{shortened(name)}'.") from error
+    if is_table(name):
+        return _of_tables(name)
+    if name.endswith((".npz", ".graph")) or "/" in name or (name and pair_in(Path(name))):
+        path = _resolved(name)
+        if path.is_dir() and pair_in(path):
+            return DatasetEntry(str(path), f"tables in {path.name}", str(path), read_tables)
         if path.is_dir() and not holds_graph(path):
-            raise DataError(f"The folder {path} holds no graph: 'ipal data --convert NAME -o FOLDER' writes one.")
+            raise DataError(
+                f"The folder {path} holds no graph: put nodes.csv and edges.csv there (or .parquet), or write one with "
+                "'ipal data --convert NAME -o FOLDER'."
+            )
         if not path.exists():
             raise DataError(f"The graph file {path} does not exist.")
         # An absolute path under any root is itself.
-        return DatasetEntry(name, f"graph file {path.name}", str(path), read_plain)
+        return DatasetEntry(str(path), f"graph file {path.name}", str(path), read_plain)
     known = [*CATALOG, *files]
-    how = "A file is given by its .npz path, a folder by its own."
+    how = "A file is given by its .npz path, a folder by its own with a slash, tables as nodes.csv,edges.csv."
     raise DataError(f"Unknown dataset '{name}'.{did_you_mean(name, known)} {how}")
+
+
+def _of_tables(name: str) -> DatasetEntry:
+    """A table of nodes and a table of edges, in this order, with a comma."""
+    parts = name.split(",") if not os.path.exists(name) else [name]
+    if len(parts) != 2:
+        raise DataError(
+            f"'{shortened(name)}' is one table, and a graph is two: name both, nodes first, as nodes.csv,edges.csv, or "
+            "the folder of nodes.csv and edges.csv."
+        )
+    nodes, edges = (_resolved(part.strip()) for part in parts)
+    for path in (nodes, edges):
+        if not os.path.exists(path):
+            raise DataError(f"The table {path} does not exist.")
+    about = f"tables {nodes.name} and {edges.name}"
+    return DatasetEntry(f"{nodes},{edges}", about, str(nodes), partial(read_tables, edges=edges))
+
+
+def _resolved(name: str) -> Path:
+    try:
+        return Path(name).expanduser().resolve()
+    except (RuntimeError, ValueError) as error:  # nobody's home, links in a circle, a name that no file has
+        raise DataError(f"There is no graph file '{shortened(name)}'.") from error
 
 
 def all_names(root: Path) -> list[str]:
@@ -278,7 +308,8 @@ def download(name: str, root: Path) -> None:
     try:
         _download(stock, argument, root / "pyg")
     except ImportError as error:
-        raise DataError(f"Downloading '{name}' needs the ogb package: pip install 'ipal[ogb]'.") from error
+        package, extra = ("ogb", "ogb") if stock == "OGB" else ("torch-geometric", "pyg")
+        raise DataError(f"Downloading '{name}' needs {package}: pip install 'ipal[{extra}]'.") from error
     except (OSError, RuntimeError, ValueError, zipfile.BadZipFile) as error:
         raise DataError(f"'{name}' could not be downloaded ({error}): {how_to_get(name, entry, root)}") from error
 

@@ -4,7 +4,8 @@ meta.json        format and version, hash of the content, what a record must say
 indptr.npy       row starts, 64 bits: node i's in-neighbours are indices[indptr[i]:indptr[i + 1]]
 indices.npy      in-neighbours, 32 bits, ascending in each row, no loops
 edge_weight.npy  the weight of each of these edges, 32 bits; no file where all are one
-y.npy            a whole number a node
+y.npy            a whole number or a string a node; -1 or an empty one where it has no label
+ids.npy          what each node is called, where that is not its number: strings or whole numbers
 x.npy            features, nodes x features; or sparse as x_indptr.npy, x_indices.npy, x_values.npy
 time.npy         when each node came, where that is known; domain.npy and split.npy likewise (see NodeFacts)
 """
@@ -26,7 +27,8 @@ from pydantic import Field, ValidationError
 from ipal.data.csr import Neighbours, smallest
 from ipal.data.datasets import verified
 from ipal.data.datasets.readers import FACTS
-from ipal.data.graph import Features, Graph, check_labels, checked_facts, content_hash
+from ipal.data.graph import Features, Graph, checked_facts, content_hash
+from ipal.data.labels import Labels, check_labels
 from ipal.data.node_facts import NodeFacts
 from ipal.errors import DataError, StoreError, shortened
 from ipal.system.arrays import mapped
@@ -52,6 +54,8 @@ class Meta(Record):
     preprocessing: str
     remark: str
     beyond_task: bool
+    columns: list[str] = Field(default_factory=list)
+    """What each feature is, where that is known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +63,10 @@ class StoredGraph:
     """What a folder holds, mapped."""
 
     graph: Graph
-    y: NDArray[np.int64]
+    y: Labels
     facts: NodeFacts
     meta: Meta
+    ids: Labels | None
 
 
 def holds_graph(path: Path) -> bool:
@@ -69,7 +74,12 @@ def holds_graph(path: Path) -> bool:
 
 
 def write_folder(
-    path: Path, graph: Graph, y: NDArray[np.int64], about: Mapping[str, Any], facts: NodeFacts | None = None
+    path: Path,
+    graph: Graph,
+    y: Labels,
+    about: Mapping[str, Any],
+    facts: NodeFacts | None = None,
+    ids: Labels | None = None,
 ) -> None:
     """Write a graph aside, then rename the folder: it appears whole or not at all.
 
@@ -80,6 +90,7 @@ def write_folder(
     x = graph.x
     arrays: dict[str, NDArray[Any]] = {"indptr": graph.indptr, "indices": graph.indices, "y": y}
     arrays |= {} if graph.neighbours.weights is None else {"edge_weight": graph.neighbours.weights}
+    arrays |= {} if ids is None else {"ids": ids}
     arrays |= facts.known if facts else {}
     if isinstance(x, sp.csr_array):
         arrays |= {"x_indptr": x.indptr.astype(np.int64), "x_indices": x.indices.astype(np.int32), "x_values": x.data}
@@ -132,8 +143,9 @@ def _open(path: Path, undirected: bool) -> StoredGraph:
             f"{path} holds edges that run one way, or with another weight each way: write it again from its source "
             "without --directed, or take them as they are with --set protocol.edges=directed."
         )
-    y = _mapped(path, "y", np.int64, 1)
-    check_labels(y)
+    y = _named(path, "y")
+    if y.dtype.kind == "i":
+        check_labels(y)
     n = len(y)
     weighted = is_file(path / "edge_weight.npy")
     neighbours = Neighbours(
@@ -143,8 +155,14 @@ def _open(path: Path, undirected: bool) -> StoredGraph:
     )
     _check_starts(path, "indptr", neighbours.indptr, n, len(neighbours.indices))
     _check_neighbours(path, neighbours)
-    graph = Graph.of(_features(path, meta, n), neighbours, symmetric=meta.symmetric)
-    return StoredGraph(graph, y, _facts(path, n), meta)
+    columns = tuple(meta.columns)
+    if columns and len(columns) != meta.num_features:
+        raise DataError(f"{path / META} names {len(columns)} columns, but there are {meta.num_features} features.")
+    graph = Graph.of(_features(path, meta, n), neighbours, symmetric=meta.symmetric, columns=columns)
+    ids = _named(path, "ids") if is_file(path / "ids.npy") else None
+    if ids is not None and len(ids) != n:
+        raise DataError(f"{path / 'ids'}.npy does not fit the other arrays: {n} nodes.")
+    return StoredGraph(graph, y, _facts(path, n), meta, ids)
 
 
 def _read_meta(path: Path) -> Meta:
@@ -166,15 +184,20 @@ def _read_meta(path: Path) -> Meta:
         raise DataError(damaged) from error
 
 
-def _mapped(path: Path, name: str, kind: type, dimensions: int) -> NDArray[Any]:
+def _named(path: Path, name: str) -> Labels:
+    """One whole number or one string a node."""
+    return _mapped(path, name, np.int64, 1, or_strings=True)
+
+
+def _mapped(path: Path, name: str, kind: type, dimensions: int, *, or_strings: bool = False) -> NDArray[Any]:
     file = path / f"{name}.npy"
     try:
-        array = mapped(file)
+        array = mapped(file, "fiubU")
     except FileNotFoundError as error:
         raise DataError(f"{path} lacks {name}.npy: write the folder again with 'ipal data --convert'.") from error
     except (OSError, ValueError) as error:
         raise DataError(f"{file} is damaged or cut short: write the folder again.") from error
-    if array.dtype != kind or array.ndim != dimensions:
+    if not (array.dtype == kind or (or_strings and array.dtype.kind == "U")) or array.ndim != dimensions:
         raise DataError(
             f"{file} must hold {np.dtype(kind)} in {dimensions} dimension(s); this one holds {array.dtype} in "
             f"{array.ndim}."

@@ -1,67 +1,96 @@
-"""Nodes that are to be forgotten, and the graph that they were learned in: a plain .npz file with two more arrays.
+"""Nodes to be forgotten or corrected, and the graph that they were learned in: an .npz file with more arrays, or tables
+of nodes and edges, whose nodes with a label taught.
 
+    train    one True or False a node: those that taught; all that have a label where it is missing
     forget   one True or False a node: those that are to go (or said by number: see `read_departure`)
-    train    one True or False a node: those that taught; all where it is missing
+    new_y    one label a node, as y: what they should have been learned as (see `read_correction`)
 
 Plain arrays only; what the model makes of them is the learner's affair.
 """
 
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ipal.data.datasets.catalog import find
 from ipal.data.datasets.node_ids import node_numbers
 from ipal.data.datasets.readers import read_arrays, read_plain
-from ipal.data.graph import Edges, Features, checked_graph
+from ipal.data.graph import checked_graph
+from ipal.data.graph_data import GraphData
+from ipal.data.labels import checked_ids, file_labels, labelled
+from ipal.data.names import is_table
 from ipal.errors import DataError
 
 
-@dataclass(frozen=True, eq=False)
-class DepartureFile:
-    """What the file says. Its parts are named as in PyTorch Geometric's `Data`, so that it can stand for one."""
+def read_departure(path: Path, which: str | None = None, *, undirected: bool = True) -> GraphData:
+    """Read a graph and who is to leave it: `which` are ids or numbers with commas, or a file with one a line."""
+    taught, marks = _read(path, "forget", undirected)
+    n = taught.num_nodes
+    if which is not None and "forget" in marks:
+        raise DataError(f"{path} has an array forget, and --which was given: say only once which nodes are to go.")
+    if which is not None:
+        forget = np.zeros(n, dtype=np.bool_)
+        forget[node_numbers(which, n, "--which", taught.ids)] = True
+    elif "forget" in marks:
+        forget = _mask(marks["forget"], "forget", n, path)
+    else:
+        how = "give" if _in_tables(path) else "add it (one True or False a node), or give"
+        raise DataError(f"{path} has no array forget, which says who is to go: {how} --which 3,17,25.")
+    if not forget.any():
+        raise DataError("No node is marked to be forgotten: nothing is to be done.")
+    return replace(taught, forget_mask=forget)
 
-    x: Features
-    edge_index: Edges
-    y: NDArray[Any]
-    """Whole numbers or strings, as the model knows its classes."""
-    train_mask: NDArray[np.bool_]
-    forget_mask: NDArray[np.bool_]
-    edge_weight: NDArray[np.float32] | None
-    """Of each column of `edge_index`; None where all are one."""
+
+def read_correction(path: Path, *, undirected: bool = True) -> GraphData:
+    """Read a graph, the labels that nodes were learned with, and the right ones."""
+    taught, marks = _read(path, "new_y", undirected)
+    if "new_y" not in marks:
+        raise DataError(f"{path} has no array new_y: add it, the right label of every node; y has those learned.")
+    return replace(taught, new_y=marks["new_y"])
 
 
-def read_departure(path: Path, which: str | None = None, *, undirected: bool = True) -> DepartureFile:
-    """Read a graph and who is to leave it: `which` are numbers with commas, or a file with one number a line."""
+def read_taught(path: Path, *, undirected: bool = True) -> GraphData:
+    """Read a graph, labels, and the nodes that they are meant for."""
+    return _read(path, "train", undirected)[0]
+
+
+def _in_tables(path: Path) -> bool:
+    return is_table(str(path)) or path.is_dir()
+
+
+def _read(path: Path, more: str, undirected: bool) -> tuple[GraphData, dict[str, NDArray[Any]]]:
+    """A graph and who taught in it; and one more array."""
     try:
-        raw = read_plain(path)
-        marks = read_arrays(path, ["forget", "train"])
+        entry = find(f"{path}/" if path.is_dir() else str(path), Path()) if _in_tables(path) else None
+        raw = entry.read(Path(entry.path)) if entry else read_plain(path)
+        marks = {} if entry else read_arrays(path, list({more, "train"}))
     except FileNotFoundError as error:
         raise DataError(f"The graph file {path} does not exist.") from error
     if raw.x is None:
         raise DataError(
             f"{path} has no features (x): those that 'ipal run' makes up for such a graph depend on all of its nodes, "
-            "so that none of them can be forgotten exactly."
+            "so that nothing that they taught can be taken away exactly."
         )
-    graph = checked_graph(raw.x, raw.edges, undirected=undirected, weights=raw.edge_weight)
+    graph = checked_graph(raw.x, raw.edges, undirected=undirected, weights=raw.edge_weight, columns=raw.columns)
     n = graph.num_nodes
-    if which is not None and "forget" in marks:
-        raise DataError(f"{path} has an array forget, and --which was given: say only once which nodes are to go.")
-    if which is not None:
-        forget = np.zeros(n, dtype=np.bool_)
-        forget[node_numbers(which, n, "--which")] = True
-    elif "forget" in marks:
-        forget = _mask(marks["forget"], "forget", n, path)
-    else:
-        raise DataError(f"{path} has no array forget: add it (one True or False a node), or give --which 3,17,25.")
-    if not forget.any():
-        raise DataError("No node is marked to be forgotten: nothing is to be done.")
-    train = _mask(marks["train"], "train", n, path) if "train" in marks else np.ones(n, dtype=np.bool_)
+    y = file_labels(raw.y, n)
+    train = _mask(marks["train"], "train", n, path) if "train" in marks else labelled(y)
     if not train.any():
-        raise DataError(f"The array train of {path} marks no node: nothing was learned from this graph.")
-    return DepartureFile(graph.x, graph.edges, raw.y, train, forget, graph.edge_weight)
+        why = f"The array train of {path} marks no node" if "train" in marks else f"No node of {path} has a label"
+        raise DataError(f"{why}: nothing was learned from this graph.")
+    taught = GraphData(
+        x=graph.x,
+        edge_index=graph.edges,
+        edge_weight=graph.edge_weight,
+        y=y,
+        train_mask=train,
+        ids=None if raw.ids is None else checked_ids(raw.ids, n),
+        columns=graph.columns,
+    )
+    return taught, marks
 
 
 def _mask(values: NDArray[Any], name: str, n: int, path: Path) -> NDArray[np.bool_]:

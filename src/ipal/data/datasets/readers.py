@@ -13,7 +13,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ipal.data.graph import EDGE_PARTS_NOT_USED, Features, checked_edges, whole_labels
+from ipal.data.graph import EDGE_PARTS_NOT_USED, Features, checked_edges
+from ipal.data.labels import UNLABELLED, whole_labels
 from ipal.errors import CapacityError, DataError, say_ignored
 from ipal.system import free_memory
 from ipal.system.arrays import read_npz
@@ -39,6 +40,10 @@ class RawGraph:
     """Which part each node is in: 0 training, 1 validation, 2 test, -1 not used."""
     edge_weight: NDArray[Any] | None = None
     """Of each column of `edges`."""
+    ids: NDArray[Any] | None = None
+    """What nodes are called, where that is not their number."""
+    columns: tuple[str, ...] = ()
+    """What each feature is, where that is known."""
 
 
 Reader = Callable[[Path], RawGraph]
@@ -127,24 +132,28 @@ def read_gnn_benchmark(path: Path) -> RawGraph:
 
 SPARSE = ("x_values", "x_indices", "x_indptr", "x_shape")
 FACTS = ("time", "domain", "split")
+OF_PARTS = ("edge_weight", "ids", *FACTS)
 
 
 def read_plain(path: Path) -> RawGraph:
-    """Plain arrays: `edge_index`, `y`, features as `x` or as `SPARSE`, `edge_weight`, and `FACTS`."""
-    arrays = read_arrays(path, ["edge_index", "edge_weight", "y", "x", *FACTS, *SPARSE])
-    edges, y = need(arrays, ["edge_index", "y"], path)
-    _say_what_is_ignored(path)
+    """Plain arrays: `edge_index`, `y`, features as `x` or as `SPARSE`, `edge_weight`, `ids`, and `FACTS`."""
+    arrays = read_arrays(path, ["edge_index", "y", "x", *OF_PARTS, *SPARSE])
     x = _plain_features(arrays, path)
-    known = {name: arrays.get(name) for name in ("edge_weight", *FACTS)}
+    edges, *given = need(arrays, ["edge_index"] if x is not None and "y" not in arrays else ["edge_index", "y"], path)
+    y = given[0] if given else np.full(x.shape[0] if x is not None else 0, UNLABELLED)
+    _say_what_is_ignored(path)
+    known: dict[str, Any] = {name: arrays.get(name) for name in OF_PARTS}
     return RawGraph(edges, y, x, "features as in the file" if x is not None else "", **known)
 
 
-def read_unlabelled(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None, Features | None]:
-    """Edges, their weights and features of a plain file; labels may be missing, and are not looked at."""
-    arrays = read_arrays(path, ["edge_index", "edge_weight", "x", *SPARSE])
+def read_unlabelled(path: Path) -> RawGraph:
+    """A plain file to predict on; labels may be missing, and are not looked at."""
+    arrays = read_arrays(path, ["edge_index", "edge_weight", "ids", "x", *SPARSE])
     (edges,) = need(arrays, ["edge_index"], path)
     _say_what_is_ignored(path)
-    return edges, arrays.get("edge_weight"), _plain_features(arrays, path)
+    x = _plain_features(arrays, path)
+    y = np.full(0 if x is None else len(x) if isinstance(x, np.ndarray) and x.ndim else x.shape[0], UNLABELLED)
+    return RawGraph(edges, y, x, "", edge_weight=arrays.get("edge_weight"), ids=arrays.get("ids"))
 
 
 def _say_what_is_ignored(path: Path) -> None:

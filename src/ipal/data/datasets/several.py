@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ipal.data.csr import joined
 from ipal.data.dataset import Dataset
 from ipal.data.graph import VALUES_AT_ONCE, Features, Graph
+from ipal.data.labels import UNLABELLED, labelled
 from ipal.errors import DataError
 from ipal.system import free_memory
 
@@ -44,8 +45,9 @@ def side_by_side(datasets: Sequence[Dataset]) -> Dataset:
     y, spans, classes = [], [], [0]
     for one, end in zip(datasets, accumulate(sizes), strict=True):
         x[end - len(one.y) : end] = projected(one.graph.x, int(one.hash, 16))
-        labels = np.unique(one.y)
-        y.append(classes[-1] + np.searchsorted(labels, one.y))
+        there = labelled(one.y)
+        labels = np.unique(one.y[there])
+        y.append(np.where(there, classes[-1] + np.searchsorted(labels, one.y), UNLABELLED))
         classes.append(classes[-1] + len(labels))
         spans.append(f"{one.name}: classes {classes[-2]} to {classes[-1] - 1}, {one.preprocessing}")
     neighbours = joined([one.graph.neighbours for one in datasets])

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from ipal.data.streams.base import Answers, Exam, Labels, Stream, Task
+from ipal.data.labels import Labels
+from ipal.data.streams.base import Answers, Exam, Stream, Task
 from ipal.data.streams.blurry import Blurry
 from ipal.data.streams.class_incremental import TaskStream
 from ipal.data.streams.domain_incremental import DomainIncremental

@@ -10,16 +10,12 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ipal.config import RunConfig, Section
 from ipal.data.dataset import Dataset
 from ipal.data.derived import Derives
 from ipal.data.graph import Graph, Nodes
+from ipal.data.labels import Label, Labels
 from ipal.system.memory_budget import Budget
-
-Labels = NDArray[np.generic]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +36,7 @@ class Answers:
     """Nodes to be predicted, and the truth."""
 
     nodes: Nodes
-    labels: NDArray[np.int64]
+    labels: Labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +46,7 @@ class Exam:
     graph: Graph
     validation: Answers
     test: Answers
-    classes: tuple[int, ...] | None = None
+    classes: tuple[Label, ...] | None = None
     """The classes to choose from; None for all that the learner knows."""
 
 
@@ -65,7 +61,7 @@ class Stream(ABC):
     class Settings(Section):
         """Settings of its own, which stand under `protocol.stream` beside the name."""
 
-    classes: Sequence[Sequence[int]]
+    classes: Sequence[Sequence[Label]]
     """The labels of each task. A class may be in several tasks."""
     budget: Budget | None = None
     """Main memory for graphs that are made of parts of the whole one; None for no limit."""
@@ -116,7 +112,7 @@ class Stream(ABC):
 
     def describe(self) -> dict[str, Any]:
         """Plain facts for the record of a run."""
-        return {"stream": self.name, "classes": [list(map(int, task)) for task in self.classes]}
+        return {"stream": self.name, "classes": [list(task) for task in self.classes]}
 
     def sizes(self) -> list[tuple[int, int]]:
         """Nodes and edges of each task's graph, for estimates of memory."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ipal.config import ProtocolConfig, RunConfig
 from ipal.data.dataset import Dataset
 from ipal.data.graph import Graph, Nodes
+from ipal.data.labels import Label, Labels
 from ipal.data.node_facts import NodeFacts
 from ipal.data.streams.base import Answers, Exam, Stream, Task
 from ipal.data.streams.splits import TEST, TRAIN, VALIDATION, assign_parts, cut_classes, default_split, order_classes
@@ -30,7 +31,7 @@ class TaskStream(Stream):
     def __init__(
         self,
         graph: Graph,
-        y: NDArray[np.int64],
+        y: Labels,
         split: tuple[int, ...] | None,
         protocol: ProtocolConfig,
         seed: int,
@@ -57,7 +58,7 @@ class TaskStream(Stream):
     def arrange(self, seed: int) -> None:
         """What a stream decides besides, once the task of every node is known; here nothing."""
 
-    def tasks_of_nodes(self, order: list[int], split: tuple[int, ...] | None, seed: int) -> NDArray[np.int64]:
+    def tasks_of_nodes(self, order: list[Label], split: tuple[int, ...] | None, seed: int) -> NDArray[np.int64]:
         """The task of every node; here that of its class. `order` are the classes as they are to be learned."""
         groups = cut_classes(order, default_split(len(order)) if split is None else split)
         task_of = np.full(len(self.y), -1, dtype=np.int64)

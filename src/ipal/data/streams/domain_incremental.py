@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from ipal.data.labels import Label
 from ipal.data.streams.base import Stream
 from ipal.data.streams.class_incremental import TaskStream
 from ipal.data.streams.splits import cut_evenly
@@ -28,7 +29,7 @@ class DomainIncremental(TaskStream):
 
     settings: Settings
 
-    def tasks_of_nodes(self, order: list[int], split: tuple[int, ...] | None, seed: int) -> NDArray[np.int64]:
+    def tasks_of_nodes(self, order: list[Label], split: tuple[int, ...] | None, seed: int) -> NDArray[np.int64]:
         asked, domain = self.settings.parts, self.facts.domain
         if domain is None:
             return cut_evenly(self.y, np.diff(self.graph.indptr), asked or PARTS)

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from ipal.config import MOST_TASKS, RunConfig
 from ipal.data.dataset import Dataset
+from ipal.data.labels import Label
 from ipal.data.streams.class_incremental import TaskStream
 from ipal.errors import DataError
 
@@ -32,7 +33,7 @@ class GraphSequence(TaskStream):
             )
         return super().of(dataset, config)
 
-    def tasks_of_nodes(self, order: list[int], split: tuple[int, ...] | None, seed: int) -> NDArray[np.int64]:
+    def tasks_of_nodes(self, order: list[Label], split: tuple[int, ...] | None, seed: int) -> NDArray[np.int64]:
         assert self.facts.domain is not None, "checked where it is made"
         self.domains, which = np.unique(self.facts.domain, return_inverse=True)
         first = self.settings.first

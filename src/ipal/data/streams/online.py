@@ -91,7 +91,8 @@ class Online(TaskStream):
         nodes = self._with_neighbourhood(np.flatnonzero(new), b)
         graph, groups = self.graph.induced(nodes, self.budget), self.task_of[nodes]
         if self.protocol.train_graph == "isolated" and (groups != groups[0]).any():
-            graph = Graph.of(graph.x, graph.neighbours.within(groups), symmetric=graph.symmetric or None)
+            inside = graph.neighbours.within(groups)
+            graph = Graph.of(graph.x, inside, symmetric=graph.symmetric or None, columns=graph.columns)
         mine = np.flatnonzero(new[nodes] & (self.part[nodes] == TRAIN))
         return Task(graph=graph, nodes=mine, labels=self.y[nodes[mine]], origin=nodes)
 

@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from ipal.data.graph import Graph, Nodes
+from ipal.data.labels import Label
 from ipal.data.streams.base import Answers, Exam, Stream
 from ipal.data.streams.class_incremental import TaskStream
 from ipal.data.streams.splits import TEST, VALIDATION, cut_evenly
@@ -27,7 +28,7 @@ class Returning(TaskStream):
 
     settings: Settings
 
-    def tasks_of_nodes(self, order: list[int], split: tuple[int, ...] | None, seed: int) -> NDArray[np.int64]:
+    def tasks_of_nodes(self, order: list[Label], split: tuple[int, ...] | None, seed: int) -> NDArray[np.int64]:
         parts, times = self.settings.parts, self.settings.times
         shuffled = np.random.default_rng([seed, 2]).permutation(len(self.y))
         task_of = np.full(len(self.y), -1, dtype=np.int64)
@@ -56,4 +57,4 @@ class Returning(TaskStream):
         if self.protocol.test_graph == "seen":
             return graph, nodes
         inside = graph.neighbours.within(self.task_of[nodes])
-        return Graph.of(graph.x, inside, symmetric=graph.symmetric or None), nodes
+        return Graph.of(graph.x, inside, symmetric=graph.symmetric or None, columns=graph.columns), nodes

@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipal.config import ProtocolConfig
+from ipal.data.labels import Label, Labels, labelled
 from ipal.errors import DataError
 
 TRAIN, VALIDATION, TEST = 0, 1, 2
@@ -17,19 +18,20 @@ def default_split(num_classes: int) -> tuple[int, ...]:
     return (num_classes - 2 * steps,) + (2,) * steps
 
 
-def order_classes(y: NDArray[np.int64], protocol: ProtocolConfig, seed: int) -> list[int]:
+def order_classes(y: Labels, protocol: ProtocolConfig, seed: int) -> list[Label]:
     """The labels in the order in which they are to be learned."""
-    labels: list[int] = np.unique(y).tolist()
+    labels: list[Label] = np.unique(y).tolist()
     if protocol.class_order == "label":
         return labels
     if protocol.class_order == "shuffled":
-        return [int(label) for label in np.random.default_rng([seed, 1]).permutation(labels)]
-    if sorted(protocol.class_order) != labels:
+        shuffled: list[Label] = np.random.default_rng([seed, 1]).permutation(labels).tolist()
+        return shuffled
+    if sorted(protocol.class_order, key=str) != sorted(labels, key=str):
         raise DataError(f"protocol.class_order must name each of the {len(labels)} classes once: {shorten(labels)}.")
     return list(protocol.class_order)
 
 
-def cut_classes(order: list[int], split: tuple[int, ...]) -> list[list[int]]:
+def cut_classes(order: list[Label], split: tuple[int, ...]) -> list[list[Label]]:
     """Consecutive groups of the sizes of `split`."""
     if not split or any(size < 1 for size in split) or sum(split) != len(order):
         sizes = "+".join(map(str, split))
@@ -42,7 +44,7 @@ def cut_classes(order: list[int], split: tuple[int, ...]) -> list[list[int]]:
     return [order[end - size : end] for size, end in zip(split, ends, strict=True)]
 
 
-def cut_evenly(groups: NDArray[np.integer], value: NDArray[np.integer], parts: int) -> NDArray[np.int64]:
+def cut_evenly(groups: Labels, value: NDArray[np.integer], parts: int) -> NDArray[np.int64]:
     """The members of every group in order of a value, cut into so many parts of about the same size."""
     part = np.zeros(len(groups), dtype=np.int64)
     for group in np.unique(groups):
@@ -53,8 +55,8 @@ def cut_evenly(groups: NDArray[np.integer], value: NDArray[np.integer], parts: i
 
 
 def assign_parts(
-    y: NDArray[np.int64], protocol: ProtocolConfig, seed: int, given: NDArray[np.int64] | None = None
-) -> tuple[NDArray[np.int8], list[int]]:
+    y: Labels, protocol: ProtocolConfig, seed: int, given: NDArray[np.int64] | None = None
+) -> tuple[NDArray[np.int8], list[Label]]:
     """Train, validation or test for every node, and the classes that are dropped; -1 for nodes that are not used."""
     if protocol.parts == "given":
         part, lacking = _given_parts(y, given)
@@ -72,7 +74,7 @@ def assign_parts(
     return part, lacking
 
 
-def _drawn_parts(y: NDArray[np.int64], protocol: ProtocolConfig, seed: int) -> tuple[NDArray[np.int8], list[int]]:
+def _drawn_parts(y: Labels, protocol: ProtocolConfig, seed: int) -> tuple[NDArray[np.int8], list[Label]]:
     """Class by class, by a seed; and which classes are too small for it."""
     test_share = 1 - protocol.train_share - protocol.validation_share
     if test_share <= 0:
@@ -80,12 +82,12 @@ def _drawn_parts(y: NDArray[np.int64], protocol: ProtocolConfig, seed: int) -> t
     part = np.full(len(y), -1, dtype=np.int8)
     random = np.random.default_rng([seed, 0])
     lacking = []
-    for label in np.unique(y):
+    for label in np.unique(y[labelled(y)]):
         members = random.permutation(np.flatnonzero(y == label))
         validation = max(1, round(protocol.validation_share * len(members)))
         test = max(1, round(test_share * len(members)))
         if validation + test >= len(members):
-            lacking.append(int(label))
+            lacking.append(label.item())
             continue
         part[members] = TRAIN
         part[members[:validation]] = VALIDATION
@@ -93,19 +95,20 @@ def _drawn_parts(y: NDArray[np.int64], protocol: ProtocolConfig, seed: int) -> t
     return part, lacking
 
 
-def _given_parts(y: NDArray[np.int64], given: NDArray[np.int64] | None) -> tuple[NDArray[np.int8], list[int]]:
+def _given_parts(y: Labels, given: NDArray[np.int64] | None) -> tuple[NDArray[np.int8], list[Label]]:
     """As the dataset says; and which classes do not have all of them."""
     if given is None:
         raise DataError(
             "protocol.parts=given needs a dataset that says which nodes are for training, validation and test: add an "
             "array 'split' (0, 1, 2, or -1 for nodes that are not used) to its .npz file, or set protocol.parts=drawn."
         )
-    labels = np.unique(y)
+    labels = np.unique(y[labelled(y)])
     whole = [np.isin(labels, y[given == part]) for part in (TRAIN, VALIDATION, TEST)]
     lacking = labels[~np.logical_and.reduce(whole)]
-    return np.where(np.isin(y, lacking), -1, given).astype(np.int8), lacking.tolist()
+    unused = np.isin(y, lacking) | ~labelled(y)
+    return np.where(unused, -1, given).astype(np.int8), lacking.tolist()
 
 
-def shorten(values: list[int], most: int = 12) -> str:
+def shorten(values: list[Label], most: int = 12) -> str:
     text = ", ".join(map(str, values[:most]))
     return text + (", …" if len(values) > most else "")

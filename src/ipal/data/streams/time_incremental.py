@@ -8,6 +8,7 @@ from pydantic import Field
 
 from ipal.config import RunConfig
 from ipal.data.dataset import Dataset
+from ipal.data.labels import Label
 from ipal.data.streams.base import Stream
 from ipal.data.streams.class_incremental import TaskStream
 from ipal.errors import DataError
@@ -34,7 +35,7 @@ class TimeIncremental(TaskStream):
             )
         return super().of(dataset, config)
 
-    def tasks_of_nodes(self, order: list[int], split: tuple[int, ...] | None, seed: int) -> NDArray[np.int64]:
+    def tasks_of_nodes(self, order: list[Label], split: tuple[int, ...] | None, seed: int) -> NDArray[np.int64]:
         time = self.facts.time
         assert time is not None, "checked where it is made"
         times, which, count = np.unique(time, return_inverse=True, return_counts=True)

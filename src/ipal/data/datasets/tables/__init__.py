@@ -1,0 +1,1 @@
+"""Graphs as two tables: one row a node, one row an edge."""

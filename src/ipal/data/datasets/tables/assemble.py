@@ -1,0 +1,274 @@
+"""From a table of nodes and a table of edges to the parts of a graph.
+
+nodes   id; label (empty: unlabelled); time, domain and split as in .npz files; every other column is features
+edges   source, target: ids of nodes; weight; other columns are not used
+
+Columns of numbers are features as they are, columns of texts one 0/1 column for every different text.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipal.data.datasets.readers import FACTS, RawGraph
+from ipal.data.datasets.tables.columns import Column, Table, Wanted, Words
+from ipal.data.labels import UNLABELLED, Labels, labelled
+from ipal.errors import DataError, shortened
+from ipal.system import free_memory
+
+MOST_CATEGORIES = 256
+"""Different texts of one column: a column with more is no category but a name."""
+NAMES = {
+    "id": ("id", "node", "node_id"),
+    "label": ("label", "class", "y"),
+    "source": ("source", "src", "from"),
+    "target": ("target", "dst", "to"),
+    "weight": ("weight", "edge_weight"),
+}
+"""By which name a column is found, the first one first; capitals do not matter."""
+MISSING = {"na", "n/a", "nan", "null", "none", "nil", "?", "-"}
+"""How people write that a number is missing."""
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which column is what, where it is not called so; and which columns are features, None for all others."""
+
+    said: Mapping[str, str]
+    features: Sequence[str] | None = None
+
+    def find(self, role: str, names: Sequence[str], where: str) -> str | None:
+        """The column with a role; None where there is none."""
+        if role in self.said:
+            if self.said[role] not in names:
+                raise DataError(f"{where} has no column {self.said[role]}: it has {_listed(names)}.")
+            return self.said[role]
+        lower = {name.lower(): name for name in reversed(names)}
+        return next((lower[name] for name in NAMES[role] if name in lower), None)
+
+    def need(self, role: str, names: Sequence[str], where: str, what: str) -> str:
+        found = self.find(role, names, where)
+        if found is None:
+            raise DataError(
+                f"{where} has no column {role} ({what}): it has {_listed(names)}; rename the one that is meant."
+            )
+        return found
+
+    def of_nodes(self, where: str) -> Wanted:
+        def wanted(names: Sequence[str]) -> Mapping[str, bool]:
+            if not self.find("id", names, where) and all(self.find(end, names, where) for end in ("source", "target")):
+                raise DataError(f"{where} is a table of edges: name the table of nodes first, as nodes.csv,edges.csv.")
+            own = {self.need("id", names, where, "one name or number for each node"), self.find("label", names, where)}
+            others = [name for name in names if name not in own and name not in FACTS]
+            for name in self.features or ():
+                if name not in others:
+                    raise DataError(f"{where} has no column {name} for features: it has {_listed(others)}.")
+            chosen = {*others} if self.features is None else {*self.features}
+            return {name: name in own for name in names if name in own | chosen or name in FACTS}
+
+        return wanted
+
+    def of_edges(self, where: str) -> Wanted:
+        def wanted(names: Sequence[str]) -> Mapping[str, bool]:
+            ends = {self.need(end, names, where, "the id of a node"): True for end in ("source", "target")}
+            weight = self.find("weight", names, where)
+            return ends if weight is None else {**ends, weight: False}
+
+        return wanted
+
+
+def assembled(nodes: Table, edges: Table, roles: Roles) -> RawGraph:
+    """The graph that two tables say."""
+    name = roles.need("id", nodes.names, nodes.where, "")
+    label = roles.find("label", nodes.names, nodes.where)
+    given = None if label is None else _words(nodes.columns[label])
+    ids = _words(nodes.columns[name])
+    _check_ids(ids, given, nodes)
+    own = {name, label, *FACTS}
+    x, columns = _features({name: column for name, column in nodes.columns.items() if name not in own}, nodes)
+    return RawGraph(
+        edges=_ends(ids, edges, nodes, roles),
+        y=np.full(nodes.rows, "") if given is None else _labels(given, nodes),
+        x=x,
+        preprocessing="features as in the table" if x is not None else "",
+        edge_weight=_weights(edges, roles),
+        ids=_in_order(ids),
+        columns=columns,
+        **{fact: _whole(nodes, fact) for fact in FACTS if fact in nodes.columns},
+    )
+
+
+def _words(column: Column) -> Words:
+    assert isinstance(column, Words), "asked for as words"
+    return column
+
+
+# ---------------------------------------------------------------------- nodes
+
+
+def _check_ids(ids: Words, labels: Words | None, nodes: Table) -> None:
+    if nodes.rows == 0:
+        raise DataError(f"{nodes.where} has no rows: it needs one for each node.")
+    if (ids.codes < 0).any():
+        raise DataError(f"Row {_first(ids.codes < 0)} of {nodes.where} has no id: every node needs one.")
+    if len(ids.words) == nodes.rows:
+        return
+    twice = int(np.bincount(ids.codes).argmax())
+    rows = np.flatnonzero(ids.codes == twice)
+    word = shortened(ids.words[twice])
+    found = [] if labels is None else sorted({labels.words[code] for code in labels.codes[rows] if code >= 0})
+    if len(found) > 1:
+        raise DataError(
+            f"Node '{word}' has two labels in {nodes.where}, '{shortened(found[0])}' and '{shortened(found[1])}': keep "
+            "one row for each node, with the right one."
+        )
+    raise DataError(
+        f"Node '{word}' is in {len(rows)} rows of {nodes.where}, the first two {rows[0] + 1} and {rows[1] + 1}: keep "
+        "one row for each node."
+    )
+
+
+def _labels(words: Words, nodes: Table) -> Labels:
+    y = words.values
+    if y.dtype.kind == "i" and (y[words.codes >= 0] < 0).any():
+        wrong = y[words.codes >= 0].min()
+        raise DataError(
+            f"A label in {nodes.where} is {wrong}, which usually means unlabelled: leave the cell empty, or where it "
+            "is a class, give it a name."
+        )
+    assert y.dtype.kind == "U" or (y[~labelled(y)] == UNLABELLED).all()
+    return y
+
+
+def _in_order(ids: Words) -> Labels | None:
+    """Ids of nodes; None where they are 0, 1, 2, … as nodes are numbered anyway."""
+    values = ids.values
+    return None if values.dtype.kind == "i" and np.array_equal(values, np.arange(len(values))) else values
+
+
+def _whole(nodes: Table, fact: str) -> NDArray[np.float64]:
+    column = nodes.columns[fact]
+    if isinstance(column, Words):
+        raise DataError(f"The column {fact} of {nodes.where} holds text, as '{shortened(column.words[0])}': number it.")
+    return column
+
+
+def _features(columns: Mapping[str, Column], nodes: Table) -> tuple[NDArray[np.float32] | None, tuple[str, ...]]:
+    """Features side by side, and what each column of them is."""
+    numbers = {name: _as_numbers(column) for name, column in columns.items()}
+    names: list[str] = []
+    for name, column in numbers.items():
+        if isinstance(column, Words):
+            names += [f"{name}={word}" for word in _categories(name, column, nodes)]
+        else:
+            _check_numbers(name, column, nodes)
+            names += [name] if column.ndim == 1 else [f"{name}[{place}]" for place in range(column.shape[1])]
+    if not names:
+        return None, ()
+    free_memory.need(4 * nodes.rows * len(names), f"The features of {nodes.where}", "leave columns out")
+    x = np.zeros((nodes.rows, len(names)), dtype=np.float32)
+    at = 0
+    for column in numbers.values():
+        if isinstance(column, Words):
+            order = np.argsort(np.argsort(column.words))  # the same columns whichever row comes first
+            x[np.arange(nodes.rows), at + order[column.codes]] = 1
+            at += len(column.words)
+        else:
+            wide = column.reshape(nodes.rows, -1)
+            with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+                x[:, at : at + wide.shape[1]] = wide
+            at += wide.shape[1]
+    return x, tuple(names)
+
+
+def _as_numbers(column: Column) -> Column:
+    """Numbers, where some are written as missing; other columns as they are."""
+    if not isinstance(column, Words):
+        return column
+    there = [word for word in column.words if word.lower() not in MISSING]
+    if len(there) == len(column.words) and there:
+        return column
+    try:
+        values = {word: float(word) for word in there}
+    except ValueError:
+        return column
+    return np.array([*(values.get(word, np.nan) for word in column.words), np.nan])[column.codes]
+
+
+def _categories(name: str, column: Words, nodes: Table) -> list[str]:
+    if (column.codes < 0).any():
+        raise DataError(_no_value(name, _first(column.codes < 0), nodes, "a word of its own, as 'unknown'"))
+    if len(column.words) > MOST_CATEGORIES:
+        raise DataError(
+            f"The column {shortened(name)} of {nodes.where} has {len(column.words)} different texts, as "
+            f"'{shortened(column.words[0], 40)}': at most {MOST_CATEGORIES} can be categories; leave the column out, "
+            "or make numbers of it."
+        )
+    return sorted(column.words)
+
+
+def _check_numbers(name: str, column: NDArray[np.float64], nodes: Table) -> None:
+    missing = np.asarray(np.isnan(column).reshape(nodes.rows, -1).any(axis=1))
+    if missing.any():
+        raise DataError(_no_value(name, _first(missing), nodes, "the mean of the others"))
+    if np.isinf(column).any():
+        raise DataError(f"The column {shortened(name)} of {nodes.where} holds an infinite number: replace it.")
+
+
+def _no_value(name: str, row: int, nodes: Table, instead: str) -> str:
+    return (
+        f"The column {shortened(name)} of {nodes.where} has no value in row {row}: fill it in, for example with "
+        f"{instead}, or leave the column out."
+    )
+
+
+# ---------------------------------------------------------------------- edges
+
+
+def _ends(ids: Words, edges: Table, nodes: Table, roles: Roles) -> NDArray[np.int64]:
+    place = {word: number for word, number in zip(ids.words, np.argsort(ids.codes).tolist(), strict=True)}
+    found = np.empty((2, edges.rows), dtype=np.int64)
+    for row, end in enumerate(("source", "target")):
+        name = roles.need(end, edges.names, edges.where, "")
+        words = _words(edges.columns[name])
+        if (words.codes < 0).any():
+            raise DataError(f"Row {_first(words.codes < 0)} of {edges.where} has no {end}: every edge needs two ends.")
+        numbers = np.array([place.get(word, -1) for word in words.words] or [-1], dtype=np.int64)
+        found[row] = numbers[words.codes]
+        if (unknown := found[row] < 0).any():
+            at = int(unknown.argmax())
+            word = shortened(words.words[words.codes[at]])
+            raise DataError(
+                f"Row {at + 1} of {edges.where} names the node '{word}', which is no id in {nodes.where} "
+                f"({int(unknown.sum())} such rows): add the node, or remove the edges."
+            )
+    return found
+
+
+def _weights(edges: Table, roles: Roles) -> NDArray[np.float64] | None:
+    name = roles.find("weight", edges.names, edges.where)
+    if name is None:
+        return None
+    column = _as_numbers(edges.columns[name])
+    if isinstance(column, Words) or column.ndim > 1:
+        raise DataError(f"The column {name} of {edges.where} must hold one number for each edge: make it numbers.")
+    wrong = ~(column >= 0) | np.isinf(column)
+    if wrong.any():
+        value = column[wrong.argmax()]
+        found = "no weight" if np.isnan(value) else f"the weight {value:g}"
+        raise DataError(
+            f"Row {_first(wrong)} of {edges.where} has {found}: weights are finite and not negative (0 leaves the edge "
+            f"out); change it, or rename the column {name} if it is no weight."
+        )
+    return column
+
+
+def _first(wrong: NDArray[np.bool_]) -> int:
+    """The first row that is wrong, counted from one."""
+    return int(wrong.argmax()) + 1
+
+
+def _listed(names: Sequence[str]) -> str:
+    return shortened(", ".join(names), 200) if names else "none"

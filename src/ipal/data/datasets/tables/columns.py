@@ -1,0 +1,160 @@
+"""A table as columns of numbers or of words, from whatever holds them: pandas, arrays, lists, files."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipal.data.labels import NO_NAME, UNLABELLED, Labels
+from ipal.errors import DataError, shortened
+
+MOST_LETTERS = 1000
+"""Of one id, label or category."""
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """A column of texts, or of ids and labels of any kind: every different one once."""
+
+    words: list[str]
+    codes: NDArray[np.int32]
+    """Place in `words` of each row's; -1 where there is none."""
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def values(self) -> Labels:
+        """Whole numbers where all are written as such, else strings; `UNLABELLED` or `NO_NAME` where there is none."""
+        if self.words and all(_is_whole(word) for word in self.words):
+            return np.array([*map(int, self.words), UNLABELLED], dtype=np.int64)[self.codes]
+        return np.array([*self.words, NO_NAME], dtype=np.str_)[self.codes]
+
+
+Column: TypeAlias = Words | NDArray[np.float64]
+"""Numbers may be a table themselves, as vectors are; NaN where there is none."""
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Columns of the same number of rows."""
+
+    where: str
+    """As messages name it."""
+    rows: int
+    columns: Mapping[str, Column]
+    names: Sequence[str]
+    """Of all columns, also those that were not wanted."""
+
+
+Wanted = Callable[[Sequence[str]], Mapping[str, bool]]
+"""Of the names of columns: which are wanted, and whether as words even where they look like numbers (ids, labels)."""
+
+
+@dataclass
+class Dictionary:
+    """Numbers different values as they come: a column of words, some rows at a time."""
+
+    places: dict[Any, int] = field(default_factory=dict)
+    parts: list[NDArray[np.int32]] = field(default_factory=list)
+
+    def add(self, values: Iterable[Any]) -> None:
+        places = self.places
+        self.parts.append(np.fromiter((places.setdefault(value, len(places)) for value in values), dtype=np.int32))
+
+    def column(self) -> Words:
+        return merged(list(self.places), np.concatenate([*self.parts, np.zeros(0, np.int32)]))
+
+
+def merged(values: Sequence[Any], codes: NDArray[Any]) -> Words:
+    """A column of words from different values and each row's place among them (-1: none)."""
+    texts = [_text(value) for value in values]
+    if long := next((text for text in texts if len(text) > MOST_LETTERS), None):
+        raise DataError(f"'{shortened(long, 40)}' has {len(long)} letters: ids and labels have at most {MOST_LETTERS}.")
+    place = {text: number for number, text in enumerate(dict.fromkeys(filter(None, texts)))}
+    number = np.array([*(place.get(text, -1) for text in texts), -1], dtype=np.int32)
+    return Words(list(place), number[codes])
+
+
+def _text(value: Any) -> str:
+    """An id, a label or a category as text; empty where there is none."""
+    if isinstance(value, str):
+        return value.strip()
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return ""
+    if isinstance(value, float | np.floating):
+        return "" if np.isnan(value) else str(int(value)) if float(value).is_integer() else str(value)
+    return str(value)
+
+
+def _is_whole(word: str) -> bool:
+    """Whether a word is a whole number as it is usually written: 007 and 1.0 are not."""
+    digits = word.removeprefix("-")
+    plain = digits.isascii() and digits.isdecimal() and len(digits) <= 18
+    return plain and (digits[0] != "0" or word == "0")
+
+
+def column_of(values: Any, name: str, where: str) -> Column:
+    """A column of numbers, vectors or texts from an array, a list or a column of pandas."""
+    values = _plain(values)
+    if isinstance(values, Words):
+        return values
+    if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
+        return values.astype(np.float64)
+    kinds = {type(value) for value in values if _text(value)} if not _holds_vectors(values) else {list}
+    refused = f"The column {shortened(name)} of {where} holds {{}}: make it numbers or text, or leave it out."
+    if kinds == {list}:
+        try:
+            return np.array([np.asarray(value, dtype=np.float64) for value in values]).reshape(len(values), -1)
+        except (ValueError, TypeError) as error:
+            raise DataError(refused.format("vectors of different lengths, or of no numbers")) from error
+    if all(issubclass(kind, str) for kind in kinds):
+        return words_of(values)
+    if all(issubclass(kind, int | float | np.number | np.bool_) for kind in kinds):
+        return np.array([float(value) if _text(value) else np.nan for value in values], dtype=np.float64)
+    raise DataError(refused.format(f"values of the type {' and '.join(sorted(kind.__name__ for kind in kinds))}"))
+
+
+def words_of(values: Any) -> Words:
+    """A column of ids, labels or categories from an array, a list or a column of pandas."""
+    values = _plain(values)
+    if isinstance(values, Words):
+        return values
+    found = Dictionary()
+    try:
+        found.add(values.tolist() if isinstance(values, np.ndarray) else values)
+    except TypeError as error:
+        raise DataError("An id or a label is a list or the like: ids and labels are numbers or text.") from error
+    return found.column()
+
+
+def _plain(values: Any) -> Any:
+    """A column of pandas as categories or an array; others as they are."""
+    categories = getattr(values, "cat", None)
+    if categories is not None:
+        return merged(categories.categories.tolist(), categories.codes.to_numpy())
+    if callable(getattr(values, "to_numpy", None)):
+        kind = getattr(values.dtype, "kind", "O")
+        if kind == "f" or (kind in "iub" and values.isna().any()):
+            return values.to_numpy(dtype=np.float64, na_value=np.nan)
+        return values.to_numpy()
+    if callable(getattr(values, "numpy", None)):  # a tensor
+        return values.numpy()
+    return values
+
+
+def _holds_vectors(values: Sequence[Any]) -> bool:
+    return len(values) > 0 and all(isinstance(v, list | tuple | np.ndarray) or hasattr(v, "numpy") for v in values)
+
+
+def table_of(columns: Mapping[str, Any], where: str, wanted: Wanted) -> Table:
+    """A table from named columns in memory."""
+    found: dict[str, Column] = {}
+    for name, exact in wanted(list(columns)).items():
+        found[name] = words_of(columns[name]) if exact else column_of(columns[name], name, where)
+    sizes = {name: len(column) for name, column in found.items()}
+    if len(set(sizes.values())) > 1:
+        raise DataError(f"The columns of {where} have different lengths: {sizes}.")
+    return Table(where, next(iter(sizes.values()), 0), found, list(columns))

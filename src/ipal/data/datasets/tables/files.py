@@ -1,0 +1,212 @@
+"""Tables in files: CSV (commas, semicolons or tabs; UTF-8; names of columns in the first line) and Parquet."""
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipal.data.datasets.tables.columns import Column, Dictionary, Table, Wanted, merged
+from ipal.errors import CapacityError, DataError, say_unused, shortened
+from ipal.system import free_memory
+from ipal.system.files import is_file, open_plain
+from ipal.system.optional import need_extra
+
+CELLS_AT_ONCE = 20_000
+DELIMITERS = ",;\t"
+SMALLER = "leave columns out, or convert it on a larger machine with 'ipal data --convert'"
+
+
+def read_table(path: Path, wanted: Wanted) -> Table:
+    """The wanted columns of a CSV or Parquet file; those whose name is empty are never wanted."""
+    try:
+        with open_plain(path) as file:
+            return KINDS[path.suffix.lower()](file, path.name, wanted)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror or error}): give a CSV or Parquet file.") from error
+    except CapacityError as error:
+        raise CapacityError(f"{path}: {error}") from error
+
+
+def pair_in(folder: Path) -> tuple[Path, Path] | None:
+    """The tables of a folder: nodes.csv or nodes.parquet, and edges likewise."""
+    found = [
+        next((path for kind in KINDS if is_file(path := folder / f"{stem}{kind}")), None) for stem in ("nodes", "edges")
+    ]
+    return (found[0], found[1]) if found[0] and found[1] else None
+
+
+# ---------------------------------------------------------------------- CSV
+
+
+Part: TypeAlias = Dictionary | list[NDArray[np.float64]]
+Parts = dict[str, Part]
+"""Columns as far as they are read: words, or numbers in pieces."""
+
+
+class _IsTextError(Exception):
+    """A column that began with numbers holds text."""
+
+
+def _read_csv(file: BinaryIO, where: str, wanted: Wanted) -> Table:
+    size = file.seek(0, io.SEEK_END)
+    free_memory.need(4 * size, "it", SMALLER)
+    texts: set[str] = set()
+    while True:
+        file.seek(0)
+        try:
+            return _parsed(file, where, wanted, texts)
+        except _IsTextError as found:
+            texts.add(str(found))
+        except UnicodeDecodeError as error:
+            raise DataError(f"{where} is no text in UTF-8: save it again as CSV in UTF-8.") from error
+        except csv.Error as error:
+            raise DataError(f"{where} is no sound CSV file ({error}): save it again as CSV.") from error
+
+
+def _parsed(file: BinaryIO, where: str, wanted: Wanted, texts: set[str]) -> Table:
+    """All columns that are wanted; those in `texts` as words."""
+    lines = io.TextIOWrapper(file, "utf-8-sig", newline="")
+    try:
+        first = lines.readline()
+        delimiter = max(DELIMITERS, key=first.count)
+        reader = csv.reader(chain([first], lines), delimiter=delimiter, skipinitialspace=True, strict=True)
+        names = _checked_names([name.strip() for name in next(reader, [])], where)
+        exact = wanted([name for name in names if name])
+        found: Parts = {name: Dictionary() for name, words in exact.items() if words or name in texts}
+        rows, step = 0, max(1, CELLS_AT_ONCE // max(1, len(names)))
+        while some := [row for row in islice(reader, step) if row]:
+            _check_widths(some, len(names), rows, where)
+            columns = list(zip(*some, strict=True))
+            for name in exact:
+                _take(found, name, columns[names.index(name)], comma=delimiter == ";")
+            rows += len(some)
+    finally:
+        lines.detach()  # the file is closed by its owner, and may be read once more
+    every = {name: _whole(found.get(name, [])) for name in exact}
+    return Table(where, rows, every, [name for name in names if name])
+
+
+def _checked_names(names: list[str], where: str) -> list[str]:
+    twice = [name for place, name in enumerate(names) if name and name in names[:place]]
+    if twice:
+        raise DataError(f"{where} has two columns called {shortened(twice[0])}: give each column a name of its own.")
+    if "" in names:
+        say_unused(f"a column without a name in {where}")
+    return names
+
+
+def _check_widths(rows: list[list[str]], width: int, before: int, where: str) -> None:
+    for place, row in enumerate(rows):
+        if len(row) != width:
+            raise DataError(
+                f"Row {before + place + 1} of {where} has {len(row)} cells, and there are {width} columns: put quotes "
+                "around text with separators in it, and write empty cells as such."
+            )
+
+
+def _take(found: Parts, name: str, cells: tuple[str, ...], *, comma: bool) -> None:
+    """The next cells of a column. What its first cells are, numbers or text, all must be, or it is read again."""
+    numbers = None if isinstance(found.get(name), Dictionary) else _numbers(cells, comma)
+    column = found.setdefault(name, Dictionary() if numbers is None else [])
+    if isinstance(column, Dictionary):
+        column.add(cells)
+    elif numbers is None:
+        raise _IsTextError(name)
+    else:
+        column.append(numbers)
+
+
+def _numbers(cells: Sequence[str], comma: bool) -> NDArray[np.float64] | None:
+    """Cells as numbers, NaN where they are empty; None where one is text. `comma`: numbers may be written 1,5."""
+    try:
+        return np.array([cell.strip() or "nan" for cell in cells] if "" in cells else cells, dtype=np.float64)
+    except ValueError:
+        return _numbers([cell.replace(",", ".") for cell in cells], False) if comma else None
+
+
+def _whole(column: Part) -> Column:
+    return column.column() if isinstance(column, Dictionary) else np.concatenate([*column, np.zeros(0)])
+
+
+# ---------------------------------------------------------------------- Parquet
+
+
+def _read_parquet(file: BinaryIO, where: str, wanted: Wanted) -> Table:
+    need_extra("tables", "pyarrow")
+    import pyarrow
+    from pyarrow import parquet
+
+    damaged = f"{where} is damaged or no Parquet file: write it again."
+    try:
+        source = parquet.ParquetFile(file)
+        schema = source.schema_arrow
+        names = _checked_names(list(schema.names), where)
+        exact = wanted([name for name in names if name])
+        free_memory.need(16 * _values(source.metadata), "it", SMALLER)
+        texts = [name for name in exact if _is_text(schema.field(name).type)]
+        file.seek(0)
+        table = parquet.ParquetFile(file, read_dictionary=texts).read(columns=list(exact))
+        table.validate(full=True)
+        columns = {name: _arrow_column(table[name], name, where, words) for name, words in exact.items()}
+        return Table(where, int(table.num_rows), columns, names)
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError, UnicodeDecodeError) as error:
+        raise DataError(damaged) from error
+
+
+def _values(metadata: Any) -> int:
+    """How many values a file claims to hold, of all its columns."""
+    groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
+    return sum(group.column(place).num_values for group in groups for place in range(group.num_columns))
+
+
+def _is_text(kind: Any) -> bool:
+    return str(kind) in ("string", "large_string", "string_view") or str(kind).startswith("dictionary<values=string")
+
+
+def _arrow_column(chunks: Any, name: str, where: str, words: bool) -> Column:
+    from pyarrow import types
+
+    values = chunks.combine_chunks()
+    kind = values.type
+    if words or _is_text(kind):
+        coded = values if types.is_dictionary(kind) else values.dictionary_encode()
+        codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        return merged(coded.dictionary.to_pylist(), codes)
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        flat, n = values.flatten(), len(values)
+        sizes = values.value_lengths().fill_null(-1).to_numpy(zero_copy_only=False)
+        if values.null_count or (n and (sizes != sizes[0]).any()) or not _is_number(flat.type):
+            raise DataError(f"The column {shortened(name)} of {where} must hold vectors of numbers, all of one length.")
+        return _floats(flat).reshape(n, -1 if n else 0)
+    if _is_number(kind) or types.is_null(kind):
+        return _floats(values)
+    raise DataError(f"The column {shortened(name)} of {where} holds {kind}: make it numbers or text, or leave it out.")
+
+
+def _is_number(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind))
+
+
+def _floats(values: Any) -> NDArray[np.float64]:
+    import pyarrow
+
+    kind = pyarrow.float64()
+    whole = values.cast(pyarrow.int8()) if pyarrow.types.is_boolean(values.type) else values
+    return np.asarray(whole.cast(kind, safe=False).fill_null(np.nan).to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+KINDS: Mapping[str, Callable[[BinaryIO, str, Wanted], Table]] = {
+    ".csv": _read_csv,
+    ".tsv": _read_csv,
+    ".parquet": _read_parquet,
+}
+"""Readers by the ending of a file's name."""

@@ -1,0 +1,78 @@
+"""The part of a graph that a prediction depends on.
+
+A prediction by a model of L hops needs the features of all nodes within L hops, the edges among them, and their
+in-degrees in the whole graph: nodes at the border of a subgraph have lost neighbours, and would be weighted wrongly.
+`neighbourhood` returns exactly that.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipal.data.csr import Neighbours
+from ipal.data.graph import Graph, Nodes
+from ipal.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbourhood:
+    """A subgraph that gives the same predictions for some nodes as the whole graph."""
+
+    graph: Graph
+    """Its `neighbours.degree` is that of the whole graph."""
+    nodes: Nodes
+    """The predicted nodes, as numbered in `graph`."""
+    origin: Nodes
+    """Number of every node of `graph` in the whole graph; ascending."""
+    distance: NDArray[np.int64]
+    """How many edges lead from every node of `graph` to the nearest of the predicted ones; -1 where none do."""
+
+
+def neighbourhood(graph: Graph, nodes: Iterable[int], hops: int | None) -> Neighbourhood:
+    """The subgraph that predictions for `nodes` by a model of `hops` hops depend on (see `second_pass.whole_reach`).
+
+    Nodes with a path of at most `hops` edges to one of `nodes`, the edges among them, and their in-degrees in the whole
+    graph, as `degree`. The whole graph where `hops` is None.
+    """
+    asked = checked_nodes(nodes, graph.num_nodes)
+    distance = np.full(graph.num_nodes, -1)
+    distance[asked] = 0
+    border, hop = asked, 0
+    while len(border) and hop != hops:
+        hop += 1
+        found = np.unique(_pointing_to(graph.neighbours, border))
+        border = found[distance[found] < 0].astype(np.int64)
+        distance[border] = hop
+    inside = np.arange(graph.num_nodes) if hops is None else np.flatnonzero(distance >= 0)
+    if len(inside) == graph.num_nodes:
+        return Neighbourhood(graph, asked, inside, distance)
+    part = graph.induced(inside, whole_degree=True)
+    return Neighbourhood(part, np.searchsorted(inside, asked), inside, distance[inside])
+
+
+def checked_nodes(nodes: Iterable[int], n: int) -> Nodes:
+    """Numbers of nodes that came from outside, each once."""
+    numbers = np.asarray(nodes if isinstance(nodes, np.ndarray) else list(nodes))
+    if numbers.ndim != 1 or not len(numbers):
+        raise DataError("Give the nodes as a list of at least one number.")
+    if not np.issubdtype(numbers.dtype, np.integer):
+        raise DataError(f"Nodes are whole numbers, not {numbers.dtype}.")
+    for wrong in (numbers.min(), numbers.max()):
+        if not 0 <= wrong < n:
+            raise DataError(f"There is no node {wrong}: the nodes are 0 to {n - 1}.")
+    numbers = numbers.astype(np.int64)
+    names, counts = np.unique(numbers, return_counts=True)
+    if (counts > 1).any():
+        raise DataError(f"Node {names[counts.argmax()]} is named twice.")
+    return numbers
+
+
+def _pointing_to(neighbours: Neighbours, nodes: Nodes) -> NDArray[np.int32]:
+    """In-neighbours of some nodes, concatenated; reads only their rows."""
+    begins = neighbours.indptr[nodes]
+    sizes = neighbours.indptr[nodes + 1] - begins
+    ends = np.cumsum(sizes)
+    places = np.repeat(begins - (ends - sizes), sizes) + np.arange(ends[-1] if len(ends) else 0)
+    return np.asarray(neighbours.indices[places])

@@ -1,0 +1,193 @@
+"""`ipal.graph_from`: a graph from what people have, the same whatever it was, or a sentence."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import ipal
+from ipal import DataError, GraphData, graph_from
+from ipal.learners.from_pyg import graph_of, task_of
+from tests.data.test_tables import EDGES, NODES, put
+
+X = np.array([[20.0, 1], [31.5, 0], [40, 0], [20, 1]], dtype=np.float32)
+LABELS = ["bot", "human", None, "shop"]
+IDS = ["anna", "ben", "carl", "dora"]
+ENDS = [("anna", "ben", 1.0), ("ben", "carl", 0.5), ("dora", "anna", 2.0)]
+
+
+def drawn(kind: type = nx.Graph) -> Any:
+    graph = kind()
+    for name, label, (age, member) in zip(IDS, LABELS, X.tolist(), strict=True):
+        graph.add_node(name, label=label, age=age, member=bool(member))
+    graph.add_weighted_edges_from(ENDS)
+    return graph
+
+
+def columns() -> tuple[dict[str, Any], dict[str, Any]]:
+    nodes = {"id": IDS, "label": LABELS, "age": X[:, 0], "member": X[:, 1]}
+    source, target, weight = zip(*ENDS, strict=True)
+    return nodes, {"source": source, "target": target, "weight": weight}
+
+
+def matrix() -> sp.coo_array:
+    rows, places, values = [0, 1, 3, 1, 2, 0], [1, 2, 0, 0, 1, 3], [1, 0.5, 2, 1, 0.5, 2]
+    return sp.coo_array((values, (rows, places)), shape=(4, 4))
+
+
+SAME: dict[str, Any] = {
+    "networkx": lambda: graph_from(drawn()),
+    "networkx, directed": lambda: graph_from(drawn(nx.DiGraph), directed=False),
+    "columns": lambda: graph_from(*columns()),
+    "tuple": lambda: graph_from(columns()),
+    "dict of tables": lambda: graph_from(dict(zip(("nodes", "edges"), columns(), strict=True))),
+    "pandas": lambda: graph_from(*frames()),
+    "SciPy": lambda: graph_from(matrix(), x=X, y=LABELS),
+    "array": lambda: graph_from(matrix().toarray(), x=X, y=LABELS),
+    "dict of arrays": lambda: graph_from(
+        {"x": X, "edge_index": np.stack(matrix().coords), "edge_weight": matrix().data, "y": LABELS, "ids": IDS}
+    ),
+}
+
+
+def frames() -> Any:
+    pandas = pytest.importorskip("pandas")
+    return tuple(pandas.DataFrame(table) for table in columns())
+
+
+@pytest.mark.parametrize("kind", SAME)
+def test_the_same_graph_whatever_it_was(kind: str) -> None:
+    found, expected = SAME[kind](), SAME["columns"]()
+    assert isinstance(found, GraphData)
+    assert np.array_equal(found.x, X)
+    for part in ("edge_index", "edge_weight", "y", "train_mask"):
+        assert np.array_equal(getattr(found, part), getattr(expected, part)), part
+    assert found.y.tolist() == ["bot", "human", "", "shop"]
+    assert found.train_mask.tolist() == [True, True, False, True]
+    if kind not in ("SciPy", "array"):
+        assert found.nodes(["dora", "ben"]).tolist() == [3, 1]
+    assert task_of(found).labels.tolist() == ["bot", "human", "shop"]
+    assert graph_of(found).is_weighted
+
+
+def test_files_by_their_paths(tmp_path: Path) -> None:
+    folder = put(tmp_path)
+    by_folder = graph_from(folder)
+    by_pair = graph_from(tmp_path / "nodes.csv", tmp_path / "edges.csv")
+    by_name = graph_from(f"{tmp_path}/nodes.csv,{tmp_path}/edges.csv")
+    for one in (by_pair, by_name):
+        assert np.array_equal(one.x, by_folder.x)
+        assert one.columns == by_folder.columns
+    assert repr(by_pair) == "GraphData(4 nodes, 6 edges, weighted, 5 features, 3 classes, 3 labels to learn)"
+
+
+def test_a_learner_takes_it_and_names_come_back() -> None:
+    data = graph_from(*columns())
+    model = ipal.NCM().partial_fit(data)
+    assert model.classes_.tolist() == ["bot", "human", "shop"]
+    assert model.predict(data)[data.nodes(["anna"])].tolist() == ["bot"]
+    some = ipal.NCM().partial_fit(replace(data, train_mask=data.y == "bot"))
+    assert some.classes_.tolist() == ["bot"]
+
+
+def test_what_is_a_graph_already_is_passed_on() -> None:
+    from torch_geometric.data import Data
+
+    data = Data()
+    assert graph_from(data) is data
+    mine = graph_from(*columns())
+    assert graph_from(mine) is mine
+    dataset = ipal.load_dataset("synthetic:nodes=60,classes=3,features=4")
+    assert np.array_equal(graph_from(dataset).y, dataset.y)
+    assert np.array_equal(graph_from(dataset.graph).edge_index, dataset.graph.edges)
+
+
+def test_columns_by_other_names_and_chosen_features() -> None:
+    nodes, edges = columns()
+    renamed = {"account" if name == "id" else name: values for name, values in nodes.items()} | {"note": list("wxyz")}
+    ends = {"payer": edges["source"], "payee": edges["target"], "amount": edges["weight"]}
+    data = graph_from(
+        renamed, ends, id="account", source="payer", target="payee", weight="amount", features=["member", "age"]
+    )
+    assert data.columns == ("age", "member")
+    assert np.array_equal(data.edge_weight, graph_from(nodes, edges).edge_weight)
+    with pytest.raises(DataError, match="no column colour for features"):
+        graph_from(nodes, edges, features=["colour"])
+    with pytest.raises(DataError, match="no column person: it has id, label"):
+        graph_from(nodes, edges, id="person")
+
+
+def test_what_pandas_has(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    nodes, edges = frames()
+    nodes = nodes.set_index("id")
+    nodes["kind"] = pandas.Categorical(["b", "b", "b", "a"], categories=["a", "b", "c"])
+    nodes["count"] = pandas.array([1, 2, 3, 4], dtype="Int64")
+    nodes["word"] = pandas.array(["u", "v", "u", "v"], dtype="string")
+    data = graph_from(nodes, edges)
+    assert data.columns == ("age", "member", "kind=a", "kind=b", "kind=c", "count", "word=u", "word=v")
+    assert data.x[3].tolist() == [20, 1, 1, 0, 0, 4, 0, 1]
+    nodes.loc["ben", "count"] = pandas.NA
+    with pytest.raises(DataError, match="column count of the table of nodes has no value in row 2"):
+        graph_from(nodes, edges)
+    with pytest.raises(DataError, match="column when of the table of nodes holds values of the type"):
+        graph_from(nodes.drop(columns="count").assign(when=pandas.Timestamp("2020-01-01")), edges)
+    (tmp_path / "nodes.csv").write_text(NODES)
+    (tmp_path / "edges.csv").write_text(EDGES)
+    read = graph_from(pandas.read_csv(tmp_path / "nodes.csv"), pandas.read_csv(tmp_path / "edges.csv"))
+    own = graph_from(str(tmp_path))
+    assert np.array_equal(read.x, own.x)
+    assert read.y.tolist() == own.y.tolist()
+
+
+def test_networkx_vectors_missing_attributes_and_directions() -> None:
+    graph = nx.DiGraph([(0, 1), (1, 2)])
+    for node in graph:
+        graph.nodes[node].update(x=[node, 1.0], y=node)
+    data = graph_from(graph)
+    assert data.x.tolist() == [[0, 1], [1, 1], [2, 1]]
+    assert data.edge_index.tolist() == [[0, 1], [1, 2]]
+    assert data.y.tolist() == [0, 1, 2]
+    assert data.edge_weight is None
+    graph.edges[0, 1]["weight"] = 3
+    assert graph_from(graph).edge_weight.tolist() == [3, 1]
+    del graph.nodes[1]["x"]
+    with pytest.raises(DataError, match="column x of the nodes"):
+        graph_from(graph)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (lambda: graph_from(3), "cannot be made of a int: pass a Data"),
+        (lambda: graph_from(SimpleNamespace()), "cannot be made of a SimpleNamespace"),
+        (lambda: graph_from([1, 2, 3]), "cannot be made of a list"),
+        (lambda: graph_from({"x": X}), "cannot be made of a dict"),
+        (lambda: graph_from({"x": X, "edge_index": [[0], [1]], "colour": 1}), "no part 'colour'"),
+        (lambda: graph_from({"edge_index": [[0], [1]]}), "how many nodes"),
+        (lambda: graph_from(np.ones((3, 2)), x=X), "square"),
+        (lambda: graph_from(matrix(), x=X[:3]), "3 rows for 4 nodes"),
+        (lambda: graph_from(matrix(), x=X.astype(str)), "x must be numbers"),
+        (lambda: graph_from(-matrix(), x=X), "weights must be finite"),
+        (lambda: graph_from(matrix(), x=X, y=[1, 2]), "2 labels for 4 nodes"),
+        (lambda: graph_from(columns()[0], 7), "table cannot be made of a int"),
+        (lambda: graph_from({"id": [1, 2], "a": [1]}, columns()[1]), "different lengths"),
+        (lambda: graph_from({"id": [[1], [2]], "a": [1, 2]}, columns()[1]), "list or the like"),
+        (lambda: graph_from({"id": [1, 2], "a": [1, "x"]}, columns()[1]), "type int and str"),
+        (lambda: graph_from("nowhere/"), "does not exist"),
+        (lambda: graph_from(graph_from(*columns())).nodes(["nobody"]), "no node 'nobody'"),
+    ],
+)
+def test_what_cannot_be_read_is_a_sentence(given: Any, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        given()
+
+
+def test_features_and_labels_go_with_a_matrix_alone() -> None:
+    with pytest.raises(ipal.ConfigError, match="adjacency matrix"):
+        graph_from(drawn(), x=X)

@@ -1,0 +1,282 @@
+"""Graphs in tables of nodes and edges: what is read, and what is refused with a sentence."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ipal
+from ipal.data.datasets import convert, load, load_to_predict
+from ipal.data.datasets.tables import files
+from ipal.data.labels import labelled
+from ipal.errors import CapacityError, DataError, IgnoredInput
+from tests.support import write_graph
+
+NODES = """id,label,age,country,member
+anna,bot,20,DE,1
+ben,human,31.5,FR,0
+carl,,40,DE,0
+dora,shop,2e1,US,1
+"""
+EDGES = "source,target,weight,when\nanna,ben,1,monday\nben,carl,0.5,friday\ndora,anna,2,sunday\n"
+
+
+def put(folder: Path, nodes: str = NODES, edges: str = EDGES) -> str:
+    (folder / "nodes.csv").write_text(nodes)
+    (folder / "edges.csv").write_text(edges)
+    return f"{folder}/"
+
+
+def refusal(folder: Path, nodes: str = NODES, edges: str = EDGES) -> str:
+    with pytest.raises(DataError) as found:
+        load(put(folder, nodes, edges))
+    assert str(found.value).count(". ") == 0, "one sentence"
+    return str(found.value)
+
+
+def test_two_tables_are_a_graph(tmp_path: Path) -> None:
+    dataset = load(put(tmp_path))
+    assert dataset.columns == ("age", "country=DE", "country=FR", "country=US", "member")
+    assert dataset.graph.x.tolist() == [[20, 1, 0, 0, 1], [31.5, 0, 1, 0, 0], [40, 1, 0, 0, 0], [20, 0, 0, 1, 1]]
+    assert dataset.y.tolist() == ["bot", "human", "", "shop"]
+    assert dataset.ids is not None
+    assert dataset.ids.tolist() == ["anna", "ben", "carl", "dora"]
+    assert sorted(zip(*dataset.graph.edges.tolist(), strict=True)) == [(0, 1), (0, 3), (1, 0), (1, 2), (2, 1), (3, 0)]
+    assert dataset.graph.edge_weight is not None
+    assert sorted(dataset.graph.edge_weight.tolist()) == [0.5, 0.5, 1, 1, 2, 2]
+    assert dataset.num_classes == 3
+    assert "1 of 4 nodes have no label" in dataset.remark
+    assert load(str(tmp_path), undirected=False).graph.num_edges == 3
+
+
+def test_the_same_graph_by_the_names_of_both_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = load(put(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    named = load("nodes.csv, edges.csv")
+    assert named.hash == whole.hash
+    assert load(named.name).name == named.name == f"{tmp_path}/nodes.csv,{tmp_path}/edges.csv"
+    monkeypatch.chdir(tmp_path.parent)
+    assert load(tmp_path.name).hash == whole.hash
+    assert load(f"{named.name},digits").graph.num_nodes == 4 + 1797
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_separators_marks_and_quotes(tmp_path: Path, separator: str) -> None:
+    expected = load(put(tmp_path)).hash
+    nodes = "\ufeff" + NODES.replace(",", separator).replace("anna", '"anna"').replace("\n", "\r\n")
+    assert load(put(tmp_path, nodes, EDGES.replace(",", separator))).hash == expected
+
+
+def test_numbers_with_a_comma_between_semicolons(tmp_path: Path) -> None:
+    dataset = load(put(tmp_path, "id;label;x\n1;a;1,5\n2;b;2\n", "source;target;weight\n1;2;0,5\n"))
+    assert dataset.graph.x.tolist() == [[1.5], [2]]
+    assert dataset.graph.edge_weight is not None
+    assert dataset.graph.edge_weight.tolist() == [0.5, 0.5]
+
+
+def test_labels_are_part_of_the_hash_and_ids_are_not(tmp_path: Path) -> None:
+    one = load(put(tmp_path)).hash
+    assert load(put(tmp_path, NODES.replace("bot", "robot"))).hash != one
+    assert load(put(tmp_path, NODES.replace("carl", "karl"), EDGES.replace("carl", "karl"))).hash == one
+
+
+def test_numbers_as_ids_and_labels_stay_numbers(tmp_path: Path) -> None:
+    dataset = load(put(tmp_path, "id,class,x\n7,0,1\n12,5,2\n9,,3\n", "src,dst\n7,12\n9,7\n"))
+    assert dataset.y.tolist() == [0, 5, -1]
+    assert labelled(dataset.y).tolist() == [True, True, False]
+    assert dataset.ids is not None
+    assert dataset.ids.tolist() == [7, 12, 9]
+    assert load(put(tmp_path, "id,class,x\n007,0,1\n7,5,2\n", "src,dst\n7,007\n")).ids.tolist() == ["007", "7"]  # type: ignore[union-attr]
+    assert load(put(tmp_path, "id,class,x\n0,0,1\n1,5,2\n", "src,dst\n1,0\n")).ids is None
+
+
+def test_time_domain_and_split_are_facts_not_features(tmp_path: Path) -> None:
+    dataset = load(put(tmp_path, "id,label,time,split,x\na,u,3,0,1\nb,v,4,2,1\n", "source,target\na,b\n"))
+    assert dataset.columns == ("x",)
+    assert dataset.time is not None
+    assert dataset.time.tolist() == [3, 4]
+    assert dataset.parts is not None
+    assert dataset.parts.tolist() == [0, 2]
+
+
+def test_without_features_structural_ones_are_made(tmp_path: Path) -> None:
+    dataset = load(put(tmp_path, "id,label\na,u\nb,v\n", "source,target\na,b\n"))
+    assert dataset.graph.num_features == 384
+    assert dataset.beyond_task
+
+
+def test_a_column_that_turns_to_text_later_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "CELLS_AT_ONCE", 6)
+    nodes = "id,grade,size\na,01,1\nb,2,2\nc,01,3\nd,A,4\ne,2,5\n"
+    assert load_to_predict(put(tmp_path, nodes, "source,target\na,b\n")).columns == (
+        "grade=01",
+        "grade=2",
+        "grade=A",
+        "size",
+    )
+
+
+def test_a_column_without_a_name_is_not_used(tmp_path: Path) -> None:
+    nodes = "\n".join(f"{place},{line}" if place else f",{line}" for place, line in enumerate(NODES.splitlines()))
+    with pytest.warns(IgnoredInput, match="without a name"):
+        assert load(put(tmp_path, nodes)).columns[0] == "age"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        (NODES.replace("id,", "name,"), ["nodes.csv has no column id", "it has name, label, age", "rename"]),
+        (NODES.replace("ben,", "anna,"), ["'anna' has two labels", "'bot' and 'human'"]),
+        (NODES.replace("carl,", "anna,"), ["'anna' is in 2 rows", "1 and 3"]),
+        (NODES.replace("carl,", ","), ["Row 3 of nodes.csv has no id"]),
+        (NODES.replace(",40,", ",,"), ["column age of nodes.csv has no value in row 3", "mean"]),
+        (NODES.replace(",40,", ",NA,"), ["column age of nodes.csv has no value in row 3"]),
+        (NODES.replace("FR", ""), ["column country of nodes.csv has no value in row 2", "unknown"]),
+        (NODES.replace(",40,", ",inf,"), ["column age", "infinite"]),
+        (NODES.replace(",40,", ",1e300,"), ["infinite"]),
+        (NODES.replace(",40,", ",4,0,"), ["Row 3 of nodes.csv has 6 cells", "5 columns"]),
+        (NODES.replace("age", "country"), ["two columns called country"]),
+        (NODES.replace("bot", "-1").replace("human", "0").replace("shop", "1"), ["label in nodes.csv is -1", "empty"]),
+        (NODES.replace("bot", "").replace("human", "").replace("shop", ""), ["No node", "has a label"]),
+        (NODES.replace("age", "time").replace("31.5", "x"), ["column time of nodes.csv holds text"]),
+        ("id,label\n", ["nodes.csv has no rows"]),
+        ("", ["nodes.csv has no column id", "it has none"]),
+        (NODES.replace("ben", '"ben'), ["nodes.csv is no sound CSV file"]),
+        (NODES.replace("ben", "b" * 200_000), ["nodes.csv is no sound CSV file"]),
+        (NODES.replace("ben", "b" * 2000), ["2000 letters"]),
+    ],
+    ids=lambda value: None if isinstance(value, list) else "",
+)
+def test_a_table_of_nodes_that_cannot_be_read_is_a_sentence(tmp_path: Path, nodes: str, words: list[str]) -> None:
+    sentence = refusal(tmp_path, nodes)
+    assert all(word in sentence for word in words), sentence
+
+
+@pytest.mark.parametrize(
+    ("edges", "words"),
+    [
+        (EDGES.replace("source", "begin"), ["edges.csv has no column source", "it has begin, target, weight, when"]),
+        (EDGES.replace("carl", "nobody"), ["Row 2 of edges.csv names the node 'nobody'", "no id in nodes.csv"]),
+        (EDGES.replace("carl", ""), ["Row 2 of edges.csv has no target"]),
+        (EDGES.replace("0.5", "-0.5"), ["Row 2 of edges.csv has the weight -0.5", "not negative"]),
+        (EDGES.replace("0.5", "inf"), ["the weight inf"]),
+        (EDGES.replace("0.5", ""), ["Row 2 of edges.csv has no weight"]),
+        (EDGES.replace("0.5", "much"), ["column weight of edges.csv", "number"]),
+    ],
+    ids=lambda value: None if isinstance(value, list) else "",
+)
+def test_a_table_of_edges_that_cannot_be_read_is_a_sentence(tmp_path: Path, edges: str, words: list[str]) -> None:
+    sentence = refusal(tmp_path, edges=edges)
+    assert all(word in sentence for word in words), sentence
+
+
+def test_no_text_and_too_many_texts(tmp_path: Path) -> None:
+    rows = "".join(f"n{number},Mr {number}\n" for number in range(300))
+    assert "300 different texts" in refusal(tmp_path, f"id,name\n{rows}", "source,target\nn1,n2\n")
+    (tmp_path / "nodes.csv").write_bytes(b"id,label\n\xff\xfe,1\n")
+    with pytest.raises(DataError, match="UTF-8"):
+        load(str(tmp_path))
+
+
+def test_a_table_is_not_read_where_memory_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files.free_memory, "available", lambda: 100)
+    with pytest.raises(CapacityError, match=r"nodes\.csv: it takes"):
+        load(put(tmp_path))
+
+
+def test_one_table_alone_or_none_is_a_sentence(tmp_path: Path) -> None:
+    put(tmp_path)
+    with pytest.raises(DataError, match=r"one table, and a graph is two.*nodes\.csv,edges\.csv"):
+        load(f"{tmp_path}/nodes.csv")
+    with pytest.raises(DataError, match=r"The table .*links\.csv does not exist"):
+        load(f"{tmp_path}/nodes.csv,{tmp_path}/links.csv")
+    with pytest.raises(DataError, match=r"edges\.csv is a table of edges: name the table of nodes first"):
+        load(f"{tmp_path}/edges.csv,{tmp_path}/nodes.csv")
+    (tmp_path / "nodes.csv").unlink()
+    with pytest.raises(DataError, match=r"holds no graph: put nodes\.csv and edges\.csv there"):
+        load(str(tmp_path))
+
+
+def test_a_graph_folder_keeps_names(tmp_path: Path) -> None:
+    whole = load(put(tmp_path))
+    kept = convert(str(tmp_path), tmp_path / "mine.graph")
+    again = load(str(tmp_path / "mine.graph"))
+    for one in (kept, again):
+        assert one.hash == whole.hash
+        assert one.y.tolist() == whole.y.tolist()
+        assert one.ids is not None
+        assert one.ids.tolist() == ["anna", "ben", "carl", "dora"]
+        assert one.columns == whole.columns
+
+
+def test_strings_in_an_npz_file_are_labels_and_ids(tmp_path: Path) -> None:
+    y = np.array(["a", "b ", "", "c"] * 10)
+    path = write_graph(tmp_path / "mine.npz", y=y, ids=np.array([f"n{place}" for place in range(40)]))
+    dataset = load(str(path))
+    assert dataset.y.tolist()[:4] == ["a", "b", "", "c"]
+    assert dataset.ids is not None
+    assert dataset.ids[3] == "n3"
+    assert load_to_predict(str(path)).ids is not None
+
+
+# ---------------------------------------------------------------------- Parquet
+
+
+def put_parquet(folder: Path, **changes: Any) -> str:
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    nodes = {
+        "id": [17, 4, 2**60 + 1],
+        "label": ["u", None, "v"],
+        "age": [1, 2, 3],
+        "vector": [[0.5, 1.5], [2.0, 3.0], [4.0, 5.0]],
+        "kind": arrow.array(["x", "y", "x"]).dictionary_encode(),
+        "member": [True, False, True],
+    }
+    nodes |= changes
+    parquet.write_table(arrow.table(nodes), folder / "nodes.parquet")
+    parquet.write_table(arrow.table({"source": [17, 4], "target": [4, 2**60 + 1]}), folder / "edges.parquet")
+    return str(folder)
+
+
+def test_parquet_is_read(tmp_path: Path) -> None:
+    dataset = load(put_parquet(tmp_path))
+    assert dataset.columns == ("age", "vector[0]", "vector[1]", "kind=x", "kind=y", "member")
+    assert dataset.graph.x.tolist() == [[1, 0.5, 1.5, 1, 0, 1], [2, 2, 3, 0, 1, 0], [3, 4, 5, 1, 0, 1]]
+    assert dataset.y.tolist() == ["u", "", "v"]
+    assert dataset.ids is not None
+    assert dataset.ids.tolist() == ["17", "4", str(2**60 + 1)] or dataset.ids.tolist() == [17, 4, 2**60 + 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"vector": [[0.5, 1.5], [2.0], [4.0, 5.0]]}, "column vector.*one length"),
+        ({"vector": [[0.5, 1.5], None, [4.0, 5.0]]}, "column vector.*one length"),
+        ({"vector": [["a"], ["b"], ["c"]]}, "column vector.*numbers"),
+        ({"age": [1, None, 3]}, "column age.*no value in row 2"),
+        ({"age": [b"1", b"2", b"3"]}, "column age.*binary"),
+        ({"id": [1, 1, 2]}, "'1' is in 2 rows|two labels"),
+    ],
+)
+def test_a_parquet_table_that_cannot_be_read_is_a_sentence(tmp_path: Path, changes: Any, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        load(put_parquet(tmp_path, **changes))
+
+
+def test_a_damaged_parquet_file_is_a_sentence(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "nodes.parquet").write_bytes(b"PAR1 not at all PAR1")
+    (tmp_path / "edges.csv").write_text(EDGES)
+    with pytest.raises(DataError, match=r"nodes\.parquet is damaged or no Parquet file"):
+        load(str(tmp_path))
+
+
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ipal.system.optional.find_spec", lambda name: None)
+    (tmp_path / "nodes.parquet").write_bytes(b"")
+    (tmp_path / "edges.parquet").write_bytes(b"")
+    with pytest.raises(ipal.ConfigError, match=r"pip install 'ipal\[tables\]'"):
+        load(str(tmp_path))
