@@ -21,7 +21,6 @@ from ipal.learners.analytic.feature_map import (
     Propagation,
     pieces,
     random_features,
-    side_by_side,
     to_unit,
 )
 from ipal.system.memory_budget import Budget
@@ -64,7 +63,7 @@ def test_hops_by_hand() -> None:
     torch.testing.assert_close(none, floats([1, 0], [0.6, 0.8], [0, 0]))
     torch.testing.assert_close(one, floats(mean, mean, [0, 0]))
     torch.testing.assert_close(two, floats(mean, mean, [0, 0]))
-    torch.testing.assert_close(side_by_side([none, one, two], (2, 0))[0], floats(*mean, 1, 0))
+    torch.testing.assert_close(Propagation(2, 8, 0, HERE).rows(PAIR, (2, 0))[0], floats(*mean, 1, 0))
 
 
 def test_what_is_spread_is_not_normalised_in_between() -> None:

@@ -67,7 +67,7 @@ def test_nothing_is_trained(method, tiny_stream: TaskStream):
     learner = method()
     assert learner.epochs == 0
     assert list(learner.learn(tiny_stream.task(0))) == []
-    assert method.shared_settings() == {"seed", "device", "test_graph"}
+    assert method.shared_settings() == {"seed", "device", "test_graph", "calibration"}
 
 
 def test_ncm_by_distance_is_scikit_learns_nearest_centroid(tiny_stream: TaskStream):

@@ -1,4 +1,4 @@
-"""What every method shares: the estimator's face, the labels it knows, and its state as a value.
+"""What every method shares: the estimator's face, learning and prediction; its state as a value is in stateful.py.
 
 A method says how it learns a task (`teach`), what it makes of a node (`represent`) and how it scores the classes
 (`scores`). Methods that train a network by steps share one loop: see trained.py.
@@ -6,9 +6,7 @@ A method says how it learns a task (`teach`), what it makes of a node (`represen
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
-from functools import cached_property
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -19,28 +17,30 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from ipal.backend.finite import check_scores, check_tensors
-from ipal.backend.runtime import Runtime
-from ipal.config import Passes, Seed, TestGraph, usable_number
+from ipal.config import Passes, Seed, Share, TestGraph, usable_number
+from ipal.data.feature_names import arranged
 from ipal.data.graph import Graph
 from ipal.data.streams import Labels, Task
 from ipal.errors import ConfigError, DataError
-from ipal.learners import saved, second_pass
-from ipal.learners.checks import Shapes
+from ipal.learners import class_changes, history, second_pass
 from ipal.learners.draft import drafted
-from ipal.learners.facts import Facts
-from ipal.learners.from_pyg import graph_of, task_of
-from ipal.learners.kept import Kept, Parameters, RandomState, class_statistics, looked_at
-from ipal.learners.settings import MethodClass
-from ipal.learners.state import State, laid_out
-from ipal.learners.values import Extents, HardExamples, Look, Remembered, Terms
+from ipal.learners.explain import Explanation, explained
+from ipal.learners.from_hetero import check_types, graph_of, task_of
+from ipal.learners.from_pyg import answers_of, correction_of
+from ipal.learners.kept import looked_at
+from ipal.learners.open_world import unknown
+from ipal.learners.open_world.calibration import calibrated
+from ipal.learners.open_world.discover import Candidate, discover
+from ipal.learners.stateful import Stateful
+from ipal.learners.values import Extents, HardExamples, Look, Terms
 from ipal.system.tracing import Tracer
 
-if TYPE_CHECKING:  # for its name alone: importing it takes seconds
-    from torch_geometric.data import Data
+if TYPE_CHECKING:  # for their names alone: importing them takes seconds
+    from torch_geometric.data import Data, HeteroData
 
 
 @dataclass(config=ConfigDict(extra="forbid", allow_inf_nan=False), kw_only=True, eq=False)
-class Learner(metaclass=MethodClass):
+class Learner(Stateful):
     """A continual learner on graphs: `partial_fit` one task after the other, `predict` over all classes so far."""
 
     seed: Seed = 0
@@ -51,50 +51,99 @@ class Learner(metaclass=MethodClass):
     """Further passes of a prediction, with edges weighed by the agreement of their ends. auto: rehearsed."""
     test_graph: TestGraph = "both"
     """On which graphs it will predict: of one task each, of all nodes so far, or both. What it chooses is for these."""
+    calibration: Share = 0.2
+    """Share of training nodes by which it is calibrated: a copy learns without them. 0: not, in half the time."""
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    """The name as tables, figures and pages write it: of this class, not of those below it."""
-    stores_exemplars: ClassVar[bool] = False
-    """Whether raw nodes are kept: every table marks such a method."""
-    stores_all_tasks: ClassVar[bool] = False
-    """Whether all tasks so far are kept and learned from as one: an upper reference, which tables do not rank."""
     forgets: ClassVar[bool] = False
     """Whether it has `merged`, `forget_class`, `forget_rows` and `forget_nodes`."""
-    kept: ClassVar[tuple[Kept, ...]] = (RandomState("generator", "random state"),)
-    """What a class adds to the state; `declared` has all of it."""
-    schema: ClassVar[type[Facts]] = Facts
-    """The plain data of the state: what a method adds to `Facts` are attributes of these names with an underscore."""
+    calibrates_itself: ClassVar[bool] = False
+    """Whether its probabilities are calibrated by better means than some nodes set aside."""
 
     _usable = field_validator("*")(usable_number)
 
     # ------------------------------------------------------------------ the estimator's face
 
-    def partial_fit(self, data: "Data") -> Self:
+    def partial_fit(self, data: "Data | HeteroData") -> Self:
         """Learn the classes of one more graph: `x`, `edge_index`, `y`; `train_mask` says which labels count.
 
         A task is learned in whole or not at all: interrupted, the learner is what it was before.
         """
-        for _ in self.learn(task_of(data)):
+        time = history.now()
+        for _ in self.learn(task_of(data, self.types_ if self.is_fitted else None)):
             pass
+        self.history_ = history.stamped(self.history_, time)
         return self
 
-    def predict(self, data: "Data") -> Labels:
-        """The likeliest of all classes learned so far, for every node, in the user's own labels."""
-        return self.predict_graph(graph_of(data))
+    def fit(self, data: "Data | HeteroData") -> Self:
+        """Learn one graph from the beginning: what was learned before is lost, unlike with `partial_fit`."""
+        self.__dict__ = self.anew().partial_fit(data).__dict__
+        return self
 
-    def predict_proba(self, data: "Data") -> NDArray[np.float32]:
+    def predict(self, data: "Data | HeteroData", *, reject: float | None = None) -> Labels:
+        """The likeliest of all classes learned so far, for every node, in the user's own labels.
+
+        With `reject`, None where a node seems to be of no known class, so that about this share of known nodes is lost.
+        """
+        graph = self.read(data)
+        labels = self.predict_graph(graph)
+        if reject is not None:
+            labels = unknown.masked(labels, self.rejected(graph, reject))
+        return graph.at_targets(labels)
+
+    def rejected(self, graph: Graph, share: float) -> NDArray[np.bool_]:
+        """Which nodes seem to be of no known class, so that about this share of known nodes is lost."""
+        return unknown.rejected(self, graph, share)
+
+    def score_unknown(self, data: "Data | HeteroData") -> NDArray[np.float64]:
+        """How strange every node is: higher for nodes of classes that were never learned."""
+        graph = self.read(data)
+        return graph.at_targets(unknown.scored(self, graph))
+
+    def predict_sets(self, data: "Data | HeteroData", coverage: float = 0.9) -> NDArray[np.bool_]:
+        """Which classes every node may be of, (nodes, classes): its own among them for about this share of nodes."""
+        return unknown.sets(self, self.predict_proba(data), coverage)
+
+    def discover(self, data: "Data | HeteroData", reject: float = 0.05, classes: int | None = None) -> list[Candidate]:
+        """Rejected nodes in groups, each perhaps a new class; how many is chosen unless given."""
+        return discover(self, self.read(data), reject, classes)
+
+    def predict_proba(self, data: "Data | HeteroData") -> NDArray[np.float32]:
         """Probability of every class, in the order of `classes_`."""
         with torch.no_grad():
-            graph = self.refined(self.checked(graph_of(data)))
-            probabilities = self.probabilities(self.scores(graph), graph)
+            graph = self.refined(self.read(data))
+            _, probabilities = self.scores_and_probabilities(graph)
             check_scores(probabilities)
-            return probabilities.cpu().numpy()
+            return graph.at_targets(probabilities.cpu().numpy())
 
-    def embed(self, data: "Data") -> NDArray[np.float32]:
+    def decision_function(self, data: "Data | HeteroData") -> NDArray[np.float32]:
+        """Score of every class, in the order of `classes_`: `predict` gives the class of the highest."""
+        graph = self.read(data)
+        return graph.at_targets(self.look(graph).scores.cpu().numpy())
+
+    def score(self, data: "Data | HeteroData", mask: Any = None) -> float:
+        """Share of nodes whose class is predicted rightly, among those with a label.
+
+        `mask` says which nodes count, one True or False per node; else `data.test_mask` does, if set. A class that
+        was never learned counts as missed.
+        """
+        predicted = self.predict(data)
+        labelled: Any = data if self.types_ is None else data[self.types_.target]
+        return answers_of(labelled, len(predicted), mask).share_right(predicted)
+
+    def embed(self, data: "Data | HeteroData") -> NDArray[np.float32]:
         """Embedding of every node."""
         with torch.no_grad():
-            return np.asarray(self.represent(self.checked(graph_of(data))).cpu().numpy())
+            graph = self.read(data)
+            return graph.at_targets(self.represent(graph).cpu().numpy())
+
+    def read(self, data: "Data | HeteroData") -> Graph:
+        """What is passed to be predicted, as this model reads it: `graph.targets` are the nodes in question."""
+        self._require_fitted()
+        return self.checked(graph_of(data, self.types_))
+
+    def explain(self, data: "Data | HeteroData", node: int, *, against: Any = None) -> Explanation:
+        """Which neighbours and features spoke for the class of a node, rather than for the next best or another."""
+        return explained(self, self.read(data), node, against)
 
     @property
     def classes_(self) -> Labels:
@@ -102,26 +151,34 @@ class Learner(metaclass=MethodClass):
         self._require_fitted()
         return np.asarray(self.labels_)
 
-    def memory_report(self) -> dict[str, Any]:
-        """Everything that a saved model holds, in bytes and in words; and what is kept only while learning goes on."""
-        self._require_fitted()
-        sizes = {
-            kept: sum(tensor.numel() * tensor.element_size() for tensor in kept.tensors(self).values())
-            for kept in self.declared().values()
-        }
-        items = {kept: {"kind": kept.name, "what": kept.what, "bytes": size} for kept, size in sizes.items() if size}
-        return {
-            "items": [item for kept, item in items.items() if not kept.only_while_learning],
-            "bytes": sum(size for kept, size in sizes.items() if not kept.only_while_learning),
-            "only_while_learning": [item for kept, item in items.items() if kept.only_while_learning],
-            "stores_exemplars": self.stores_exemplars,
-            "stores_all_tasks": self.stores_all_tasks,
-            "nodes_behind_class": self.nodes_behind_class(),
-        }
+    # ------------------------------------------------------------------ classes that change (see class_changes.py)
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The hyper-parameters, as scikit-learn asks for them."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+    def rename_class(self, old: Any, new: Any) -> Self:
+        """Give a class another label; nothing else changes."""
+        class_changes.rename(self, old, new)
+        return self
+
+    def merge_classes(self, labels: Iterable[Any], into: Any) -> Self:
+        """Make one class of several: a new one, or one of them. Refused where it cannot be done exactly."""
+        class_changes.merge(self, labels, into)
+        return self
+
+    def split_class(self, label: Any, data: "Data | HeteroData") -> Self:
+        """Move nodes of a class to new classes: `train_mask` says which, `y` where to; the others stay.
+
+        The graph must be the one that they were learned in. Refused where it cannot be done exactly.
+        """
+        self._require_fitted()
+        class_changes.split(self, label, task_of(data, self.types_))
+        return self
+
+    def relabel(self, data: "Data") -> Self:
+        """Correct labels: nodes in `train_mask` that were learned as `y` are as if learned as `new_y`.
+
+        The graph must be the one that they were learned in. Refused where it cannot be done exactly.
+        """
+        class_changes.relabel(self, *correction_of(data))
+        return self
 
     # ------------------------------------------------------------------ what a method says
 
@@ -151,37 +208,62 @@ class Learner(metaclass=MethodClass):
         """How many hops away a node can be and still count in another's scores; None where that is not known."""
         return None
 
+    def unite(self, places: Tensor, classes: int) -> None:
+        """Draw classes together: what is kept of class i belongs to class `places[i]` of so many."""
+        raise class_changes.inexact(self, "merge classes")
+
+    def correct(self, task: Task, labels: Tensor) -> None:
+        """Let training nodes of a task, which taught its labels, teach these, in the learner's own numbers."""
+        raise class_changes.inexact(self, "correct labels")
+
     def blank(self) -> Self:
         """A learner of the same settings, what was chosen among them, that has learned nothing."""
         return dataclasses.replace(self)
 
     def probabilities(self, scores: Tensor, graph: Graph) -> Tensor:
-        """The scores of a graph's nodes as probabilities."""
+        """The scores of a graph's nodes as probabilities, before they are calibrated."""
         return scores.softmax(dim=-1)
 
     def scores_and_probabilities(self, graph: Graph, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Scores and probabilities of all nodes of a graph, or of some."""
+        """Scores and calibrated probabilities of all nodes of a graph, or of some."""
         scores = self.scores(graph)
         probabilities = self.probabilities(scores, graph)
-        return (scores, probabilities) if nodes is None else (scores[nodes], probabilities[nodes])
+        if nodes is not None:
+            scores, probabilities = scores[nodes], probabilities[nodes]
+        return scores, self.calibrated(probabilities)
 
-    def nodes_behind_class(self) -> dict[str, int]:
-        """How many training nodes stand behind what is kept of each class, where it is known."""
-        kept = class_statistics(self)
-        return {} if kept is None else dict(zip(map(str, self.labels_), kept.count.tolist(), strict=False))
+    def calibrated(self, probabilities: Tensor) -> Tensor:
+        """Probabilities that say how often they are right, as far as nodes set aside can show."""
+        power = self.calibrating_power
+        return probabilities if power == 1 else second_pass.sharpened(probabilities, power)
 
-    def remembered(self) -> dict[str, Remembered]:
-        """What is kept of the rows of each class; nothing where only weights are, or the nodes themselves."""
-        kept, counts = class_statistics(self), self.nodes_behind_class().items()
-        means = () if kept is None else kept.mean
-        return {name: Remembered(count, mean) for (name, count), mean in zip(counts, means, strict=True)}
+    @property
+    def calibrating_power(self) -> float:
+        """The power that probabilities are raised to."""
+        return self.calibration_.power / self.separation if self.calibration_ else 1.0
+
+    @property
+    def separation(self) -> float:
+        """What margins between classes grow with, where that depends on how many nodes were learned."""
+        return 1.0
+
+    def distances(self, graph: Graph, classes: Tensor | None = None) -> Tensor | None:
+        """Squared distances to the mean of every class and, last, to that of all: (nodes, classes + 1).
+
+        As if only some classes were known, where they are given. None where a method keeps no means.
+        """
+        return None
 
     def exported(self, rows: Any) -> tuple[Any, Any]:
-        """Scores and probabilities in the words of an exported program, from the rows of `export.program`.
+        """Scores and probabilities in the words of rows: those of an exported program, or those of `nn.evidence`.
 
         Rows are the nodes' features, or their embeddings where an encoder makes them.
         """
-        raise ConfigError(f"The method '{self.name}' does not say how it is exported: define `exported`.")
+        raise ConfigError(f"The method '{self.name}' does not say how it is exported or explained: define `exported`.")
+
+    def by_rows(self, rows: Any) -> tuple[Any, Any]:
+        """The same from the features of nodes on."""
+        return self.exported(rows)
 
     @property
     def hard_examples(self) -> HardExamples | None:
@@ -215,14 +297,19 @@ class Learner(metaclass=MethodClass):
             draft.update(drafted({name: value for name, value in before.items() if name != "_before"}))
             # All attributes are exchanged at once: here for copies, and back where learning does not come to its end.
             self.__dict__ = draft
+            if self.is_fitted and (graph := arranged(task.graph, self.columns_)) is not task.graph:
+                task = dataclasses.replace(task, graph=graph)
             if first_epoch == 0:
                 with self.tracer.span("preparation"):
                     self.start(task)
+                self.second_pass_ = second_pass.settled(self, task)
+                self.calibration_ = calibrated(self, task)
             elif not set(np.unique(task.labels).tolist()) <= set(self.labels_):
                 raise DataError("The state to go on from is not from the middle of this task: it lacks classes of it.")
             yield from self.teach(task, first_epoch)
-            self.second_pass_: dict[str, Any] | None = second_pass.settled(self, task)
             check_tensors(looked_at(self), self.meanings())
+            self.history_ = history.extended(self.history_, history.learned(task))
+            self.reference_ = None  # of the model as it was
             del self.__dict__["_before"]
         except BaseException as error:
             if self.__dict__ is draft:
@@ -231,35 +318,25 @@ class Learner(metaclass=MethodClass):
                 torch.set_grad_enabled(gradients)
             raise
 
-    @property
-    def is_learning(self) -> bool:
-        """Whether a task was begun and has not ended."""
-        return "_before" in self.__dict__
-
     def start(self, task: Task) -> None:
         """Check a task, and take its new labels into `classes_`; a method may add what else happens once."""
         if len(task.nodes) == 0:
             raise DataError("No node of this graph has a label to learn from: set train_mask for some.")
         if not self.is_fitted:
             self.initialise(task.graph.num_features)
+        if not self.labels_:
+            self.types_, self.columns_ = task.graph.types, task.graph.columns
         self._check_features(task.graph)
+        if self.stores_exemplars and self.types_ is not None:
+            raise DataError(
+                f"The method '{self.name}' keeps nodes, and cannot keep those of several types: take one that keeps "
+                "none, as analytic or ipal."
+            )
         labels = np.unique(task.labels).tolist()
         if self.labels_ and type(labels[0]) is not type(self.labels_[0]):
             raise DataError("The labels of all tasks must be of one kind: all numbers or all strings.")
         known = set(self.labels_)
         self.labels_ += [label for label in labels if label not in known]
-
-    def initialise(self, num_features: int) -> None:
-        """The state before the first task."""
-        self.num_features_ = num_features
-        self.labels_: list[Any] = []
-        self.second_pass_ = None  # known when the first task is learned
-        self.generator_ = torch.Generator(self.runtime_.device).manual_seed(self.seed)
-
-    @cached_property
-    def runtime_(self) -> Runtime:
-        """What it computes with: made by itself where nobody has set one."""
-        return Runtime.of(self.device)
 
     @property
     def tracer(self) -> Tracer:
@@ -267,10 +344,6 @@ class Learner(metaclass=MethodClass):
         return self.runtime_.tracer
 
     # ------------------------------------------------------------------ prediction
-
-    @property
-    def is_fitted(self) -> bool:
-        return hasattr(self, "labels_")
 
     def predict_graph(self, graph: Graph) -> Labels:
         """The likeliest class of every node."""
@@ -302,99 +375,13 @@ class Learner(metaclass=MethodClass):
     def checked(self, graph: Graph) -> Graph:
         """A graph that this model can look at, or a sentence."""
         self._require_fitted()
+        graph = arranged(graph, self.columns_)
         self._check_features(graph)
         return graph
 
     def _check_features(self, graph: Graph) -> None:
+        check_types(graph.types, self.types_)
         if graph.num_features != self.num_features_:
             raise DataError(
                 f"This graph has {graph.num_features} features a node, the model was trained on {self.num_features_}."
             )
-
-    def _require_fitted(self) -> None:
-        if not self.is_fitted:
-            raise ConfigError("This model has learned nothing yet: call partial_fit first.")
-
-    # ------------------------------------------------------------------ state as a value
-
-    @classmethod
-    def declared(cls) -> dict[str, Kept]:
-        """All that is kept, by name: what every class of the method declares."""
-        return {kept.name: kept for base in reversed(cls.__mro__) for kept in vars(base).get("kept", ())}
-
-    @classmethod
-    def meanings(cls) -> dict[str, str]:
-        """What each group of the state's tensors is, in words."""
-        return {name: kept.what for name, kept in cls.declared().items()}
-
-    def tensors(self) -> dict[str, Tensor]:
-        """All tensors that make the state, by name."""
-        return {name: tensor for kept in self.declared().values() for name, tensor in kept.tensors(self).items()}
-
-    def parameters(self) -> Parameters:
-        """Copies of what is trained, by name; nothing where nothing is."""
-        return {}
-
-    def facts(self) -> dict[str, Any]:
-        """The plain data of the state."""
-        own = {name: getattr(self, f"{name}_") for name in self._own_facts()}
-        always = {"method": self.name, "settings": self.settings(), "num_features": self.num_features_}
-        learned = {"labels": list(self.labels_), "second_pass": self.second_pass_}
-        return {**always, **learned, **saved.made_with(self), **own}
-
-    def load_facts(self, facts: Mapping[str, Any]) -> None:
-        """Take over what `facts` gave."""
-        self.labels_, self.second_pass_ = list(facts["labels"]), facts["second_pass"]
-        for name in self._own_facts():
-            setattr(self, f"{name}_", facts[name])
-
-    @classmethod
-    def _own_facts(cls) -> list[str]:
-        return [name for name in cls.schema.model_fields if name not in Facts.model_fields]
-
-    def shapes(self, facts: Mapping[str, Any]) -> Shapes:
-        """Tensors whose sizes follow from settings and facts, checked before memory is taken for them."""
-        for kept in self.declared().values():
-            yield from kept.shapes(self.sizes(facts))
-
-    def sizes(self, facts: Mapping[str, Any]) -> dict[str, int]:
-        """What the declared shapes are made of."""
-        return {"classes": len(facts["labels"]), "features": facts["num_features"]}
-
-    def renewed(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Tensors of a state that an earlier version wrote, in the form of this one."""
-        return tensors
-
-    def state(self) -> State:
-        """The learner as a value: enough to go on exactly as if never interrupted."""
-        return State({name: laid_out(tensor) for name, tensor in self.tensors().items()}, self.facts())
-
-    def restore(self, state: State, *, whole: bool = False, source: str = "The saved state") -> None:
-        """Become the learner that `state` was taken from, or stay as it is where `state` is not sound.
-
-        `whole`: a model, not a checkpoint, which may be in the middle of a task. `source` names it in complaints.
-        """
-        saved.restore(self, state, whole=whole, source=source)
-
-    def save(self, path: str | Path, *, moments: bool = False) -> None:
-        """Write the learner to one file, whole or not at all.
-
-        Without the optimiser's moments: they say much about the last task's nodes, and only who goes on training
-        exactly as if never saved needs them. Without them, the next task starts with fresh ones.
-        """
-        self._require_fitted()
-        if self.is_learning:
-            raise ConfigError("A task is being learned: a model can be saved when it is done.")
-        kept = [one.tensors(self) for one in self.declared().values() if moments or not one.only_while_learning]
-        State({name: tensor for one in kept for name, tensor in one.items()}, self.facts()).save(Path(path))
-
-    @classmethod
-    def load(cls, path: str | Path, *, device: str = "cpu") -> Self:
-        """A learner from a file written by `save`. Nothing is unpickled."""
-        return saved.of_state(cls, State.load(Path(path)), path, device)
-
-    # ------------------------------------------------------------------ settings
-
-    def settings(self) -> dict[str, Any]:
-        """All hyper-parameters as plain data."""
-        return type(self).plain_settings(self)

@@ -1,10 +1,11 @@
 """From PyTorch Geometric's `Data` to the library's own values. The only place that reads a user's `Data`.
 
-Read are `x`, the edges (`edge_index` with `edge_weight`, or `adj_t` with its values), `y`, `train_mask` and
-`forget_mask`. What else is said about edges (`EDGE_PARTS_NOT_USED`) is not used, and that is said once. Floating-point
-numbers of any width become float32.
+Read are `x`, the edges (`edge_index` with `edge_weight`, or `adj_t` with its values), `y`, `train_mask`, `test_mask`
+and `forget_mask`. What else is said about edges (`EDGE_PARTS_NOT_USED`) is not used, and that is said once.
+Floating-point numbers of any width become float32.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +24,9 @@ from ipal.data.graph import (
     checked_edges,
     checked_graph,
     checked_weights,
-    whole_numbers,
 )
+from ipal.data.graph_data import GraphData
+from ipal.data.labels import whole_numbers
 from ipal.data.streams import Labels, Task
 from ipal.errors import DataError, say_ignored
 from ipal.learners.kinds import not_a_graph
@@ -47,24 +49,56 @@ def graph_of(data: "Data") -> Graph:
     """
     if isinstance(data, Graph) or getattr(data, "x", None) is None:
         raise DataError(not_a_graph(data))
-    x = _features(data.x)
-    edges, weights = _edges(data, int(x.shape[0]))
-    return checked_graph(x, edges, undirected=False, weights=weights)
+    x = given_features(data.x)
+    edges, weights = given_edges(data, (int(x.shape[0]), int(x.shape[0])))
+    names = data.columns if isinstance(data, GraphData) else ()
+    return checked_graph(x, edges, undirected=False, weights=weights, columns=names)
 
 
 def task_of(data: "Data") -> Task:
     """A training view: labels outside `train_mask` are not even looked at."""
     graph = graph_of(data)
+    return Task(graph, *given_labels(data, graph.num_nodes))
+
+
+def given_labels(data: Any, n: int) -> tuple[Nodes, Labels]:
+    """The nodes whose labels count, and those labels."""
     if getattr(data, "y", None) is None:
         raise DataError("The graph has no labels: set data.y, one label per node.")
-    y = _one_a_node(data.y, graph.num_nodes)
+    y = _one_a_node(data.y, n)
     mask = getattr(data, "train_mask", None)
     if mask is None:
         labels = _plain_labels(y)
         _check_signs(labels)
-        return Task(graph=graph, nodes=np.arange(graph.num_nodes), labels=labels)
-    nodes = np.flatnonzero(_mask(mask, graph.num_nodes))
-    return Task(graph=graph, nodes=nodes, labels=_plain_labels(y[nodes]))
+        return np.arange(n), labels
+    nodes = np.flatnonzero(given_mask(mask, n))
+    return nodes, _plain_labels(y[nodes])
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """The labels that predictions are scored by."""
+
+    nodes: Nodes
+    labels: Labels
+
+    def share_right(self, predicted: Labels) -> float:
+        """The share of these nodes that got their label."""
+        if predicted.dtype.kind != self.labels.dtype.kind:
+            raise DataError("The labels of this graph and of the model must be of one kind: numbers or strings.")
+        return float(np.mean(predicted[self.nodes] == self.labels))
+
+
+def answers_of(data: "Data", n: int, mask: Any = None) -> Answers:
+    """Labels of the nodes in a mask, in `test_mask`, or of all that have one: not NaN, None or below zero."""
+    if getattr(data, "y", None) is None:
+        raise DataError("The graph has no labels to score by: set data.y, one label per node.")
+    y = _one_a_node(data.y, n)
+    mask = getattr(data, "test_mask", None) if mask is None else mask
+    nodes = np.flatnonzero(_labelled(y) if mask is None else given_mask(mask, n, "test_mask"))
+    if len(nodes) == 0:
+        raise DataError("No node of this graph has a label to score by: mark some in mask or data.test_mask.")
+    return Answers(nodes, _plain_labels(y[nodes]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,19 +113,38 @@ class Departure:
 def departure_of(data: "Data") -> Departure:
     """A training view with a `forget_mask`: one True or False a node."""
     task = task_of(data)
-    mask = getattr(data, "forget_mask", None)
-    if mask is None:
+    return Departure(task, given_leaving([data], [task.graph.num_nodes]))
+
+
+def given_leaving(stores: Sequence[Any], sizes: Sequence[int]) -> Nodes:
+    """The nodes that are to leave, numbered from one store to the next; a store without a `forget_mask` has none."""
+    masks = [getattr(store, "forget_mask", None) for store in stores]
+    if all(mask is None for mask in masks):
         raise DataError("Say which nodes are to be forgotten: set data.forget_mask, one True or False per node.")
-    leaving = np.flatnonzero(_mask(mask, task.graph.num_nodes, "forget_mask"))
+    marked = [
+        np.zeros(n, dtype=bool) if mask is None else given_mask(mask, n, "forget_mask")
+        for mask, n in zip(masks, sizes, strict=True)
+    ]
+    leaving = np.flatnonzero(np.concatenate(marked))
     if len(leaving) == 0:
         raise DataError("forget_mask marks no node: nothing is to be forgotten.")
-    return Departure(task, leaving)
+    return leaving
+
+
+def correction_of(data: "Data") -> tuple[Task, Labels]:
+    """A training view, and the right labels of its nodes (`new_y`)."""
+    task = task_of(data)
+    new = getattr(data, "new_y", None)
+    if new is None:
+        raise DataError("Say what the labels should have been: set data.new_y, one label per node as in data.y.")
+    return task, _plain_labels(_one_a_node(new, task.graph.num_nodes, "data.new_y")[task.nodes])
 
 
 # ---------------------------------------------------------------------- edges
 
 
-def _edges(data: "Data", n: int) -> Weighted:
+def given_edges(data: Any, shape: tuple[int, int]) -> Weighted:
+    """Edges as they are given, not checked, between so many targets and sources (the shape of `adj_t`)."""
     for name in EDGE_PARTS_NOT_USED:
         if getattr(data, name, None) is not None:
             say_ignored(f"data.{name}")
@@ -109,7 +162,7 @@ def _edges(data: "Data", n: int) -> Weighted:
                 "data.adj is not read: set data.edge_index = dense_to_sparse(data.adj)[0] of torch_geometric.utils."
             )
         return NO_EDGES if given is None else _numpy(given, "edge_index"), weights
-    transposed = _ends_of(adj_t, n)
+    transposed = _ends_of(adj_t, shape)
     if given is None:
         if weights is not None and not (weights == 1).all():
             raise DataError(
@@ -118,7 +171,7 @@ def _edges(data: "Data", n: int) -> Weighted:
             )
         return transposed
     edges = _numpy(given, "edge_index"), weights
-    one, other = _neighbours(edges, n), _neighbours(transposed, n)
+    one, other = _neighbours(edges, max(shape)), _neighbours(transposed, max(shape))
     same = np.array_equal(one.indptr, other.indptr) and np.array_equal(one.indices, other.indices)
     if same and one.weights is not None and other.weights is not None:
         same = np.allclose(one.weights, other.weights)
@@ -135,7 +188,7 @@ def _neighbours(given: Weighted, n: int) -> Neighbours:
     return Neighbours.of_edges(edges, n, weights=checked_weights(given[1], edges.shape[1]))
 
 
-def _ends_of(adj_t: Any, n: int) -> Weighted:
+def _ends_of(adj_t: Any, expected: tuple[int, int]) -> Weighted:
     """Edges from a transposed adjacency matrix: of PyTorch, of SciPy, or torch_sparse's SparseTensor."""
     if not (isinstance(adj_t, torch.Tensor) or _is_sparse(adj_t)):
         raise DataError(
@@ -143,8 +196,8 @@ def _ends_of(adj_t: Any, n: int) -> Weighted:
         )
     is_foreign = callable(getattr(adj_t, "coo", None))
     shape = tuple(adj_t.sparse_sizes() if is_foreign else adj_t.shape)
-    if shape != (n, n):
-        raise DataError(f"adj_t has the shape {shape}, but there are {n} nodes: {(n, n)} is needed.")
+    if shape != expected:
+        raise DataError(f"adj_t has the shape {shape}, but there are {expected[0]} nodes: {expected} is needed.")
     if is_foreign:
         row, column, values = adj_t.coo()
     elif isinstance(adj_t, torch.Tensor):
@@ -166,15 +219,15 @@ def _is_sparse(values: Any) -> bool:
 # ---------------------------------------------------------------------- labels
 
 
-def _one_a_node(values: Any, n: int) -> NDArray[Any]:
+def _one_a_node(values: Any, n: int, name: str = "data.y") -> NDArray[Any]:
     """Labels as they are given, one for each node."""
     if isinstance(values, list | tuple) and len({isinstance(value, str) for value in values}) > 1:
         values = np.array(values, dtype=object)  # NumPy would make strings of all of them
-    y: NDArray[Any] = _numpy(values, "data.y")
+    y: NDArray[Any] = _numpy(values, name)
     if y.ndim == 2 and y.shape[0] == n and y.shape[1] > 1:
         raise DataError(
-            f"data.y has {y.shape[1]} columns: one label per node is needed, for one-hot rows data.y = "
-            "data.y.argmax(dim=1)."
+            f"{name} has {y.shape[1]} columns: one label per node is needed, for one-hot rows {name} = "
+            f"{name}.argmax(dim=1)."
         )
     if y.size != n:
         raise DataError(f"There are {y.size} labels for {n} nodes: one per node is needed.")
@@ -202,6 +255,13 @@ def _plain_labels(labels: NDArray[Any]) -> Labels:
     raise DataError(f"{wrong}, all of one kind: set data.y = [str(label) for label in data.y].")
 
 
+def _labelled(y: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which nodes have a label, where no mask says it."""
+    if y.dtype.kind in "if":
+        return np.asarray(y >= 0)  # NaN is not
+    return np.array([label is not None for label in y], dtype=np.bool_)
+
+
 def _check_signs(labels: Labels) -> None:
     """Most who write -1 mean no class by it. A mask says what is meant, and any number may be a class then."""
     if labels.dtype.kind == "i" and labels.size and labels.min() < 0:
@@ -211,7 +271,7 @@ def _check_signs(labels: Labels) -> None:
         )
 
 
-def _mask(mask: Any, n: int, name: str = "train_mask") -> NDArray[np.bool_]:
+def given_mask(mask: Any, n: int, name: str = "train_mask") -> NDArray[np.bool_]:
     chosen = _numpy(mask, name)
     if chosen.shape == (n,) and chosen.dtype == np.bool_:
         return chosen
@@ -233,7 +293,7 @@ def _mask(mask: Any, n: int, name: str = "train_mask") -> NDArray[np.bool_]:
 # ---------------------------------------------------------------------- features
 
 
-def _features(x: Any) -> Features:
+def given_features(x: Any) -> Features:
     if isinstance(x, torch.Tensor) and x.layout != torch.strided and x.ndim == 2:
         x = _on_host(x, "data.x").to_sparse_csr()
         x = sp.csr_array((x.values(), x.col_indices().numpy(), x.crow_indices().numpy()), shape=tuple(x.shape))

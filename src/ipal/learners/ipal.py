@@ -170,7 +170,9 @@ class IPAL(TrainedLearner[Episode]):
         """A learner of these settings that has learned nothing, in one process."""
         encoder, epochs, gamma = candidate
         train = TrainConfig(**{**dict(self.train), "epochs": epochs})
-        learner = dataclasses.replace(self, encoder=encoder, train=train, gamma=gamma, batch=batch, passes=0)
+        learner = dataclasses.replace(
+            self, encoder=encoder, train=train, gamma=gamma, batch=batch, passes=0, calibration=0.0
+        )
         learner.runtime_ = dataclasses.replace(self.runtime_, team=ONE_PROCESS)
         learner.__dict__ = {**drafted(vars(blank) if blank else {}), **vars(learner)}
         return learner
@@ -329,6 +331,10 @@ class IPAL(TrainedLearner[Episode]):
 
     # ------------------------------------------------------------------ prediction
 
+    def unite(self, places: Tensor, classes: int) -> None:
+        # As where a class returns, in the embeddings of the encoder as it is.
+        self.memory_ = self.memory_.united(places, classes)
+
     def scores_of(self, f: Tensor) -> Tensor:
         """Product with every stored prototype."""
         return self._product(f, self.memory_.mean)
@@ -343,6 +349,9 @@ class IPAL(TrainedLearner[Episode]):
 
     def probabilities(self, scores: Tensor, graph: Graph) -> Tensor:
         return (scores / self.tau).softmax(dim=-1)
+
+    def distances(self, graph: Graph, classes: Tensor | None = None) -> Tensor:
+        return 2 - 2 * losses.unit(self.represent(graph)) @ losses.with_middle(self.memory_.mean, classes).T
 
     def exported(self, rows: Any) -> tuple[Any, Any]:
         rows = rows.unit() if self.products == "cosine" else rows

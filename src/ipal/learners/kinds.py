@@ -1,16 +1,15 @@
-"""What is passed in place of a `Data`, and the line of code that makes one of it."""
+"""What is passed in place of a graph, and the line of code that makes one of it."""
 
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
+from scipy import sparse
+
 from ipal.data.graph import Graph
 
 PARTS = "pass data = Data(x=x, edge_index=edge_index, y=y) of torch_geometric.data"
-OF_DATASET = (
-    "pass data = Data(x=d.graph.x, edge_index=d.graph.edges, edge_weight=d.graph.edge_weight, y=d.y) of "
-    "torch_geometric.data"
-)
+FROM = "pass data = ipal.graph_from"
 
 
 def not_a_graph(data: Any) -> str:
@@ -19,27 +18,25 @@ def not_a_graph(data: Any) -> str:
     packages = {kind.__module__.partition(".")[0] for kind in type(data).__mro__}
     if "HeteroData" in names:
         return (
-            "A HeteroData has several kinds of nodes and edges, which are not supported: make one kind of them with "
-            "data = data.to_homogeneous()."
+            "A HeteroData has types of nodes and edges that are not known here: learn from such a one first, or make "
+            "one type of them with data = data.to_homogeneous()."
         )
     if "networkx" in packages:
-        return (
-            "A networkx graph is not read: pass data = from_networkx(G, group_node_attrs=['x']) of "
-            "torch_geometric.utils, with the names of its features."
-        )
+        return f"A networkx graph is not read as it is: {FROM}(G)."
     if "dgl" in packages:
         return "A graph of DGL is not read: pass data = from_dgl(g) of torch_geometric.utils."
     if isinstance(data, Graph):
-        return (
-            "A Graph of ipal goes to predict_graph(g); here pass "
-            "data = Data(x=g.x, edge_index=g.edges, edge_weight=g.edge_weight) of torch_geometric.data."
-        )
+        return f"A Graph of ipal goes to predict_graph(g); here {FROM}(g)."
     if isinstance(data, Mapping):
-        return "A dict is not read as a graph: pass data = Data(**d) of torch_geometric.data."
+        return f"A dict is not read as it is: {FROM}(d)."
     if isinstance(data, str | PurePath):
-        return f"A name or a path is not read here: load it with d = ipal.load_dataset(path), then {OF_DATASET}."
+        return f"A name or a path is not read here: {FROM}(path)."
     if isinstance(getattr(data, "graph", None), Graph):
-        return f"A {type(data).__name__} of ipal is not read as a graph: {OF_DATASET}."
+        return f"A {type(data).__name__} of ipal is not read as it is: {FROM}(d)."
+    if sparse.issparse(data):
+        return f"An adjacency matrix alone is no graph: {FROM}(A, x=features, y=labels)."
+    if "pandas" in packages:
+        return f"A table alone is no graph: {FROM}(nodes, edges)."
     if isinstance(data, tuple | list) and data and all(hasattr(part, "edge_index") for part in data):
         return (
             f"A {type(data).__name__} of graphs is not read: pass one at a time, or all as one with "

@@ -48,6 +48,10 @@ class NCM(TrainingFree):
             scores = scores / lengths
         return (scores / self.tau).softmax(dim=-1)
 
+    def distances(self, graph: Graph, classes: Tensor | None = None) -> Tensor:
+        products = self.products(graph, losses.with_middle(self.sums_.mean, classes))
+        return 2 - 2 * products / products.new_tensor(_lengths(self.propagated(graph)))[:, None]
+
     def exported(self, rows: Any) -> tuple[Any, Any]:
         mean = self.sums_.mean
         if self.nearness == "distance":

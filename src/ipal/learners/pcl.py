@@ -54,6 +54,10 @@ class PCL(TrainedLearner[Episode]):
     def end_task(self, task: Task, lesson: Episode) -> None:
         self.memory_ = lesson.learned(self.memory_, self.training_embeddings(task))
 
+    def unite(self, places: Tensor, classes: int) -> None:
+        # As where a class returns, in the embeddings of the encoder as it is.
+        self.memory_ = self.memory_.united(places, classes)
+
     def scores_of(self, f: Tensor) -> Tensor:
         """Cosine to every stored prototype."""
         return losses.cosine(f, self.memory_.mean)

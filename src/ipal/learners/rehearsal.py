@@ -225,7 +225,7 @@ def parts(
         if len(others):
             others = others[task.graph.neighbours.pointing_to(is_drawn)[others]]
             others = random.permutation(others)[: AROUND * int(is_drawn.sum())]
-        nodes = np.sort(np.concatenate([np.flatnonzero(is_drawn), others]))
+        nodes = np.sort(np.concatenate([np.flatnonzero(is_drawn), others, task.graph.others]))
         places = {name: np.searchsorted(nodes, some) for name, some in drawn.items()}
         learned, labels = _joined({name: some[::2] for name, some in places.items()})
         aside, truth = _joined({name: some[1::2] for name, some in places.items()})

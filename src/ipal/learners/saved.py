@@ -14,12 +14,12 @@ from ipal.learners.state import State, laid_out
 from ipal.system import plugins
 
 if TYPE_CHECKING:
-    from ipal.learners.base import Learner
+    from ipal.learners.stateful import Stateful
 
-Method = TypeVar("Method", bound="Learner")
+Method = TypeVar("Method", bound="Stateful")
 
 
-def made_with(learner: "Learner") -> dict[str, Any]:
+def made_with(learner: "Stateful") -> dict[str, Any]:
     """The plugin files that define the method or a part of its network; nothing where there are none."""
     values = vars(learner).values()
     parts = chain(values, *(value.modules() for value in values if isinstance(value, nn.Module)))
@@ -41,7 +41,7 @@ def of_state(method: type[Method], state: State, path: str | Path, device: str) 
     return learner
 
 
-def restore(learner: "Learner", state: State, *, whole: bool, source: str) -> None:
+def restore(learner: "Stateful", state: State, *, whole: bool, source: str) -> None:
     """Make a learner the one that `state` was taken from, or leave it as it is where `state` is not sound."""
     facts: Any = state.facts
     tensors = learner.renewed({name: laid_out(tensor) for name, tensor in state.tensors.items()})

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ipal.backend.distributed import ONE_PROCESS
 from ipal.config import TestGraph
+from ipal.data.csr import Neighbours
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.errors import CapacityError, DataError, NonFiniteError
@@ -77,8 +78,11 @@ def sharpened(probabilities: Tensor, sharpness: float) -> Tensor:
 
 def weighed(graph: Graph, probabilities: Tensor, budget: Budget) -> Graph:
     """The graph with the weight of every edge times the agreement of its ends."""
-    neighbours = graph.neighbours
-    weights = budget.room((graph.num_edges, 1), np.float32).reshape(-1)
+    return graph.changed(lambda rows: _weighed(rows, probabilities, budget), symmetric=graph.symmetric)
+
+
+def _weighed(neighbours: Neighbours, probabilities: Tensor, budget: Budget) -> Neighbours:
+    weights = budget.room((neighbours.num_edges, 1), np.float32).reshape(-1)
     step, done = max(1, VALUES_AT_ONCE // probabilities.shape[1]), 0
     for ends in neighbours.edge_chunks():
         for begin in range(0, len(ends[0]), step):
@@ -90,8 +94,7 @@ def weighed(graph: Graph, probabilities: Tensor, budget: Budget) -> Graph:
         weights *= neighbours.weights
     np.maximum(weights, LEAST, out=weights)
     # Degrees follow from the weights, also where edges to other nodes were cut off.
-    changed = replace(neighbours, whole_degree=None, weights=weights)
-    return Graph.of(graph.x, changed, symmetric=graph.symmetric)
+    return replace(neighbours, whole_degree=None, weights=weights)
 
 
 def passed(learner: "Learner", graph: Graph, passes: int, sharpness: float) -> Graph:
@@ -141,7 +144,7 @@ def settled(learner: "Learner", task: Task) -> dict[str, Any]:
 def _blank(learner: "Learner") -> "Learner":
     """A learner that has learned nothing, in one process, and makes no choice of its own."""
     blank = learner.blank()
-    blank.passes, blank.runtime_ = 0, replace(learner.runtime_, team=ONE_PROCESS)
+    blank.passes, blank.calibration, blank.runtime_ = 0, 0.0, replace(learner.runtime_, team=ONE_PROCESS)
     return blank
 
 

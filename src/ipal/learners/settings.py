@@ -12,7 +12,7 @@ from ipal.errors import ConfigError
 
 Made = TypeVar("Made")
 
-SHARED_SETTINGS = frozenset({"seed", "device", "test_graph", "encoder", "train", "batch"})
+SHARED_SETTINGS = frozenset({"seed", "device", "test_graph", "calibration", "encoder", "train", "batch"})
 """Fields that are the run's, not one method's own."""
 
 

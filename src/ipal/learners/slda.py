@@ -23,7 +23,7 @@ from ipal.learners.analytic.ridge import mean_diagonal, shifted_cholesky
 from ipal.learners.checks import check_symmetric
 from ipal.learners.kept import Kept
 from ipal.learners.state import laid_out
-from ipal.learners.training_free import TrainingFree, dense, spread
+from ipal.learners.training_free import FeatureSums, TrainingFree, dense, spread
 from ipal.learners.values import Extents, Remembered
 from ipal.system import free_memory
 
@@ -117,6 +117,12 @@ class SLDA(TrainingFree):
         _add(scatter, parts)
         self.scatter_, self.solved_ = scatter, None
 
+    def regroup(self, sums: FeatureSums) -> None:
+        # Products of all rows stay the same: what leaves the means is in the scatter, and the other way round.
+        before, after = (one.sum.double().T @ one.mean.double() for one in (self.sums_, sums))
+        self.scatter_, self.solved_ = (self.scatter_.double() + before - after).to(self.scatter_), None
+        super().regroup(sums)
+
     def _centred(self, task: Task, rows: NDArray[Any]) -> Iterator[tuple[bool, Tensor]]:
         """Rows around their class means, and whether their class comes again; new ones first.
 
@@ -158,6 +164,14 @@ class SLDA(TrainingFree):
 
     def scores(self, graph: Graph) -> Tensor:
         return self.products(graph, self.discriminant_.weights) + self.discriminant_.offsets
+
+    @property
+    def separation(self) -> float:
+        """Mean squared Mahalanobis distance of class means: the fewer nodes, the larger, where features are many."""
+        products = self.discriminant_.weights @ self.sums_.mean.T
+        own, classes = products.diagonal(), len(products)
+        apart = own[:, None] + own - products - products.T
+        return max(float(apart.sum() / max(1, classes * (classes - 1))), 1e-12)
 
     def exported(self, rows: Any) -> tuple[Any, Any]:
         scores = spread(rows @ self.discriminant_.weights.T, self.hops) + self.discriminant_.offsets

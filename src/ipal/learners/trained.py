@@ -36,6 +36,7 @@ from ipal.learners.facts import Facts, TrainedFacts
 from ipal.learners.kept import Kept, Parameters
 from ipal.learners.network_state import Frozen, Moments, Part
 from ipal.learners.values import Look, Terms
+from ipal.nn.by_rows import encoded
 from ipal.nn.embed import embeddings
 from ipal.nn.encoders import ENCODERS, Encoder
 from ipal.nn.head import Head
@@ -347,6 +348,9 @@ class TrainedLearner(Learner, Generic[Prepared]):
         else:
             scores = rows.unit() @ unit(head.weight).T / head.temperature
         return scores, scores.softmax()
+
+    def by_rows(self, rows: Any) -> tuple[Any, Any]:
+        return self.exported(encoded(self.encoder_, rows))
 
     def scores(self, graph: Graph) -> Tensor:
         return self.scores_of(self.represent(graph))

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from ipal.backend.runtime import Runtime
 from ipal.config import Hops, Passes
-from ipal.data.graph import Features, Graph
+from ipal.data.graph import Features, Graph, Nodes
 from ipal.data.streams import Task
 from ipal.errors import NonFiniteError
+from ipal.learners.analytic.class_sums import check_taught
 from ipal.learners.analytic.ridge import SUMS
 from ipal.learners.base import Learner
 from ipal.learners.checks import check_counts
@@ -106,22 +107,48 @@ class TrainingFree(Learner):
     @spanned("sums")
     def _take_in(self, task: Task) -> None:
         rows = self.rows(task.labels).cpu().numpy()
-        ones = np.ones(len(rows), dtype=np.float32)
-        members = sp.csr_array((ones, (task.nodes, rows)), shape=(task.graph.num_nodes, len(self.labels_))).toarray()
+        self.sums_ = self.sums_.plus(*self._sums_of(task.graph, task.nodes, rows, np.ones(len(rows), dtype=np.float32)))
+        self.absorb(task, rows)
+
+    def _sums_of(
+        self, graph: Graph, nodes: Nodes, rows: NDArray[Any], weights: NDArray[np.float32]
+    ) -> tuple[Tensor, Tensor]:
+        """Sums of propagated features, and numbers of nodes, of every class: added up, or taken away (weight -1)."""
+        members = sp.csr_array((weights, (nodes, rows)), shape=(graph.num_nodes, len(self.labels_))).toarray()
         # M (A^h X) as (M A^h) X: to propagate members is a matter of classes, not of features.
         with np.errstate(over="ignore", invalid="ignore"):  # what is too large is refused with a sentence
-            sums = (task.graph.x.T @ _along(task.graph, members, self.hops, self.runtime_, turned=True)).T
+            sums = (graph.x.T @ _along(graph, members, self.hops, self.runtime_, turned=True)).T
             squares = np.square(sums).sum(axis=1)
         if not np.isfinite(squares).all():
             raise NonFiniteError(f"{SUMS} are NaN, infinite or too large to be squared")
-        counts = np.bincount(rows, minlength=len(self.labels_))
-        added = (np.ascontiguousarray(sums, dtype=np.float32), counts)
-        self.sums_ = self.sums_.plus(*(torch.from_numpy(part).to(self.generator_.device) for part in added))
-        self.absorb(task, rows)
+        counts = np.bincount(rows, weights, minlength=len(self.labels_)).astype(np.int64)
+        found, device = np.ascontiguousarray(sums, dtype=np.float32), self.generator_.device
+        return torch.from_numpy(found).to(device), torch.from_numpy(counts).to(device)
 
     @abstractmethod
     def absorb(self, task: Task, rows: NDArray[Any]) -> None:
         """Take in what more a method keeps of a task; `rows` are its labels in the learner's own numbers."""
+
+    def unite(self, places: Tensor, classes: int) -> None:
+        empty = self.sums_.sum.new_zeros(classes, self.num_features_), self.sums_.count.new_zeros(classes)
+        sums, count = (one.index_add(0, places, old) for one, old in zip(empty, vars(self.sums_).values(), strict=True))
+        self.regroup(FeatureSums(sums, count))
+
+    def correct(self, task: Task, labels: Tensor) -> None:
+        old, new = self.rows(task.labels), labels
+        check_taught(self.sums_.count, old, list(map(str, self.labels_)))
+        moved = (old != new).cpu().numpy()
+        nodes, rows = np.tile(task.nodes[moved], 2), torch.cat([old, new]).cpu().numpy()[np.tile(moved, 2)]
+        signs = np.repeat(np.array([-1, 1], dtype=np.float32), moved.sum())
+        sums = self.sums_.plus(*self._sums_of(self.checked(task.graph), nodes, rows, signs))
+        left = torch.nonzero(sums.count).flatten()
+        self.labels_ = [self.labels_[c] for c in left.tolist()]
+        self.calibration_ = self.calibration_.of_classes(left)
+        self.regroup(FeatureSums(sums.sum[left], sums.count[left]))
+
+    def regroup(self, sums: FeatureSums) -> None:
+        """Go on with the same nodes in other classes."""
+        self.sums_ = sums
 
     @property
     def reach(self) -> int:

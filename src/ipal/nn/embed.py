@@ -75,10 +75,12 @@ class Piece(LayerInput):
         return self._product(self.begin, self.end, weight)
 
     def attended(self, weight: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        rows = SparseMatrix.of(with_loops(self.graph.neighbours, self.begin, self.end), self.device)
-        edges = Edges.of(rows, gradients=False, weights=rows.values if self.graph.is_weighted else None)
-        z = self._projected(weight)
-        return attention(edges, z, z[self.begin : self.end], query, key)
+        z, found = self._projected(weight), []
+        for one in self.graph.by_type:
+            rows = SparseMatrix.of(with_loops(one, self.begin, self.end), self.device)
+            edges = Edges.of(rows, gradients=False, weights=None if one.weights is None else rows.values)
+            found.append(attention(edges, z, z[self.begin : self.end], query, key))
+        return sum(found[1:], found[0])
 
     def _projected(self, weight: Tensor) -> Tensor:
         """The values of all nodes times the weights."""

@@ -9,6 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
+def with_middle(means: Tensor, rows: Tensor | None = None) -> Tensor:
+    """Directions of some means, or of all, and that of their middle as the last row."""
+    directions = unit(means if rows is None else means[rows.to(means.device)])
+    return torch.cat([directions, unit(directions.mean(dim=0, keepdim=True))])
+
+
 def unit(rows: Tensor) -> Tensor:
     """Rows scaled to length one; a row of zeros stays. Fewer passes than `F.normalize`, backward most of all."""
     squares = rows.square().sum(dim=-1, keepdim=True).clamp_min(1e-24)

@@ -99,6 +99,15 @@ class PrototypeMemory:
         result.count[classes] += count
         return result
 
+    def united(self, places: Tensor, classes: int) -> "PrototypeMemory":
+        """So many classes, drawn together: class i is a part of class `places[i]`. Pooled as in `learned`."""
+        empty = PrototypeMemory.empty(self.mean.shape[1], self.mean.device).padded(classes)
+        count = empty.count.index_add(0, places, self.count)
+        share = (self.count / count[places]).to(self.mean.dtype)[:, None]
+        mean = empty.mean.index_add(0, places, share * self.mean)
+        spread = self.variance + (self.mean - mean[places]).square()
+        return PrototypeMemory(mean, empty.variance.index_add(0, places, share * spread), count)
+
     def sample(self, classes: Tensor, k: int, generator: torch.Generator) -> Tensor:
         """`k` embeddings from the Gaussian of each of `classes`: (classes * k, width)."""
         mean, deviation = self.mean[classes], self.variance[classes].sqrt()

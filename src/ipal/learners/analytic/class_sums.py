@@ -26,13 +26,13 @@ SLACK = 1e-8
 """Of the mean diagonal: how negative rounding alone may make a sum of squares."""
 
 
-def check_taught(sums: "Sums", rows: Tensor, names: Sequence[str]) -> None:
+def check_taught(count: Tensor, rows: Tensor, names: Sequence[str]) -> None:
     """Refuse more nodes of a class than stand behind it.
 
     Sums of many nodes do not show that the same ones are taken away a second time: their number does.
     """
     for place, taught in zip(*(part.tolist() for part in torch.unique(rows, return_counts=True)), strict=True):
-        if taught > (behind := int(sums.count[place])):
+        if taught > (behind := int(count[place])):
             raise DataError(
                 f"Class {names[place]} was learned from {behind} node(s), but {taught} are said to have taught in this "
                 "graph: mark as training nodes only those that did, and were not forgotten before."
@@ -170,6 +170,10 @@ class Sums:
         """As if no row of class `c` had ever been learned."""
         raise NotImplementedError
 
+    def united(self, places: Tensor, classes: int, names: Sequence[str]) -> Self:
+        """So many classes, drawn together: class i is a part of class `places[i]`."""
+        raise NotImplementedError
+
     def of_classes(self, classes: Tensor) -> Self:
         """Some classes, in this order; the others must be empty where they cannot be told apart."""
         return replace(self, count=self.count[classes], total=self.total[classes])
@@ -258,6 +262,14 @@ class PooledSums(Sums):
             "or learn with analytic.sums=per-class."
         )
 
+    def united(self, places: Tensor, classes: int, names: Sequence[str]) -> Self:
+        shared = torch.bincount(places, minlength=classes) > 1
+        some = ", ".join(names[c] for c in torch.nonzero(shared[places]).flatten().tolist())
+        raise DataError(
+            f"Pooled sums do not know which part of them is of the classes {some}, and cannot weigh them as one: learn "
+            "with analytic.sums=per-class."
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class PerClassSums(Sums):
@@ -330,6 +342,9 @@ class PerClassSums(Sums):
         count = self.count.clone()
         count[c] = 0
         return replace(self, count=count)
+
+    def united(self, places: Tensor, classes: int, names: Sequence[str]) -> Self:
+        return self.empty(self.width, self.total.device).merged(self, places, classes, names)
 
     def of_classes(self, classes: Tensor) -> Self:
         return replace(super().of_classes(classes), gram=tuple(self.gram[c] for c in classes.tolist()))

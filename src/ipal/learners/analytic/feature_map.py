@@ -27,6 +27,9 @@ BLOCK = 32
 COLUMNS_AT_ONCE = 8 * BLOCK
 VALUES_AT_ONCE = 4_000_000
 
+Place = tuple[int, int]
+"""A hop, and the number of a type of edges."""
+
 
 def to_unit(rows: Tensor, lengths: Tensor) -> None:
     """Divide rows by their lengths, in place and through double precision; a row of zeros stays."""
@@ -60,6 +63,12 @@ class Propagation:
     """Features wider than this are projected to so many columns."""
     seed: int
     runtime: Runtime
+    edge_types: int = 1
+    """How many types of edges there are; each is propagated over on its own."""
+
+    def places(self, hops: Iterable[int]) -> list[Place]:
+        """What stands side by side: each hop of each type of edges, no hop once."""
+        return places(hops, self.edge_types)
 
     @property
     def device(self) -> torch.device:
@@ -92,22 +101,20 @@ class Propagation:
 
     @spanned("propagation")
     def rows(self, graph: Graph, hops: Sequence[int], at: Tensor | None = None) -> Tensor:
-        """Unit rows after each of these hops side by side, in single precision, of all nodes or of those `at`.
+        """Unit rows of all `places` side by side, in single precision, of all nodes or of those `at`.
 
         What is spread are unit rows as well, summed in double precision: so a node's row does not depend on how the
         rest of its graph is numbered.
         """
-        n = graph.num_nodes if at is None else len(at)
-        found = self._room(n, len(hops) * self.columns)
+        n, wanted = graph.num_nodes if at is None else len(at), self.places(hops)
+        found = self._room(n, len(wanted) * self.columns)
         if self.runtime.team.size > 1:
             found.zero_()  # others' columns are added
-        squares = torch.zeros(len(hops), n, dtype=torch.float64, device=self.device)
-        spread_once = Spreading(graph, self.device) if max(hops) else None
-        for begin, block in self._blocks(graph):
-            for hop in range(max(hops) + 1):
-                if spread_once is not None and hop:
-                    block = spread_once(block)
-                for place in (place for place, wanted in enumerate(hops) if wanted == hop):
+        squares = torch.zeros(len(wanted), n, dtype=torch.float64, device=self.device)
+        spreads = [Spreading(rows, self.device) for rows in graph.by_type] if max(hops) else []
+        for begin, unspread in self._blocks(graph):
+            for hop, kind, block in _hop_by_hop(unspread, spreads, max(hops)):
+                for place in (place for place, one in enumerate(wanted) if one == (hop, kind)):
                     chosen = block if at is None else block[at]
                     squares[place] += chosen.square().sum(dim=1)
                     first = place * self.columns + begin
@@ -116,6 +123,11 @@ class Propagation:
         for place, square in enumerate(squares):
             to_unit(found[:, place * self.columns : (place + 1) * self.columns], square.sqrt_())
         return found
+
+    def by_place(self, graph: Graph, hops: Sequence[int], at: Tensor) -> dict[Place, Tensor]:
+        """What stands side by side in `rows`, each on its own."""
+        found = torch.split(self.rows(graph, hops, at), self.columns, dim=1)
+        return dict(zip(self.places(hops), found, strict=True))
 
     def _room(self, n: int, width: int) -> Tensor:
         """Where rows are kept: on the device, while they take less than half of what is free there."""
@@ -195,8 +207,13 @@ class FeatureMap:
         return self.propagation.tracer
 
     @property
+    def places(self) -> list[Place]:
+        """What stands side by side."""
+        return self.propagation.places(self.hops)
+
+    @property
     def inputs(self) -> int:
-        return self.propagation.columns * len(self.hops)
+        return self.propagation.columns * len(self.places)
 
     @property
     def width(self) -> int:
@@ -270,6 +287,16 @@ def take(rows: Tensor, at: Tensor) -> Tensor:
     return rows[at.to(rows.device)]
 
 
-def side_by_side(blocks: Sequence[Tensor], hops: Iterable[int]) -> Tensor:
-    """The blocks of these hops as one row a node."""
-    return torch.cat([blocks[hop] for hop in hops], dim=1)
+def places(hops: Iterable[int], edge_types: int) -> list[Place]:
+    """Each hop of each type of edges; no hop is the same for all of them, and stands once."""
+    return [(hop, kind) for hop in hops for kind in range(edge_types if hop else 1)]
+
+
+def _hop_by_hop(block: Tensor, spreads: Sequence[Spreading], most: int) -> Iterator[tuple[int, int, Tensor]]:
+    """Columns after each hop over each type of edges, with the numbers of both; `block` is used up."""
+    yield 0, 0, block
+    for kind, spread_once in enumerate(spreads):
+        there = block if kind == len(spreads) - 1 else block.clone()
+        for hop in range(1, most + 1):
+            there = spread_once(there)
+            yield hop, kind, there

@@ -12,7 +12,6 @@ leave-one-out error in closed form (see selection.py): no validation node is loo
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
-from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
@@ -23,24 +22,25 @@ from torch import Tensor
 
 from ipal.config import MOST_LAYERS, Count, Hops, Passes
 from ipal.data.graph import Graph
+from ipal.data.relations import Types, num_edge_types
 from ipal.data.streams import Task
 from ipal.errors import DataError, StoreError
-from ipal.learners.analytic.class_sums import SUMS, PerClassSums, PooledSums, Sums, check_taught
-from ipal.learners.analytic.feature_map import FeatureMap, Propagation, pieces
+from ipal.learners.analytic import operations
+from ipal.learners.analytic.class_sums import SUMS, PerClassSums, Sums
+from ipal.learners.analytic.feature_map import FeatureMap, Propagation, pieces, places
 from ipal.learners.analytic.lower_half import mirrored, packed
+from ipal.learners.analytic.metric import metrics
 from ipal.learners.analytic.room import GIB, WIDEST_SKETCH, Room
 from ipal.learners.analytic.rows import Rows, rounded
 from ipal.learners.analytic.selection import choose_features
 from ipal.learners.analytic.solved import SolvedLater
 from ipal.learners.checks import Shapes
 from ipal.learners.facts import SumsFacts
-from ipal.learners.from_pyg import departure_of
-from ipal.learners.second_pass import chosen
 from ipal.learners.values import Extents, Remembered, Terms
 from ipal.system.tracing import spanned
 
-if TYPE_CHECKING:  # for its name alone: importing it takes seconds
-    from torch_geometric.data import Data
+if TYPE_CHECKING:  # for their names alone: importing them takes seconds
+    from torch_geometric.data import Data, HeteroData
 
 FIRST_RIDGE = 0.1
 REHEARSED = 512
@@ -72,6 +72,7 @@ class Analytic(SolvedLater):
 
     name = "analytic"
     forgets = True
+    calibrates_itself = True  # by leaving out one node at a time
     schema = SumsFacts
 
     def needs(self) -> dict[str, str]:
@@ -87,7 +88,8 @@ class Analytic(SolvedLater):
     def start(self, task: Task) -> None:
         known, new = set(self.labels_) if self.is_fitted else set(), set(np.unique(task.labels).tolist())
         width = self.features_.width if self.is_fitted and self.features_ else None
-        self._room.check(len(known | new), task.graph.num_features, width)
+        room = replace(self.room, edge_types=num_edge_types(task.graph.types))
+        room.check(len(known | new), task.graph.num_features, width)
         if known & new and not self._per_class(len(known | new)):
             more = " and raise analytic.memory" * self._per_class()
             raise DataError(
@@ -95,15 +97,15 @@ class Analytic(SolvedLater):
                 f" give all its nodes at once, or set analytic.sums=per-class{more}."
             )
         super().start(task)
-
-    def teach(self, task: Task, first_epoch: int) -> Iterator[Terms]:
         if self.features_ is None:
             self._choose(task)
-        rows = self._rows(task.graph, task.nodes, self.rows(task.labels))
+
+    def teach(self, task: Task, first_epoch: int) -> Iterator[Terms]:
+        rows = self.rows_of(task.graph, task.nodes, self.rows(task.labels))
         all_new = int(rows.labels.min()) >= len(self.sums_.count)
         if all_new and len(self.waiting_):  # what waits is about classes before these
             self._settle()
-        self.sums_ = self._exchanged(self._room.within(self.sums_, len(self.labels_)), None, rows)
+        self.sums_ = self.exchanged(self.room.within(self.sums_, len(self.labels_)), None, rows)
         self.waiting_, self.solved_ = self.waiting_.then(rows, self.sums_.count, self.generator_), None
         if all_new:
             self._settle()
@@ -120,9 +122,9 @@ class Analytic(SolvedLater):
     @spanned("choice")
     def _choose(self, task: Task) -> None:
         """Hops and expansion, once; from here on they are part of the model."""
-        self.sketch_ = self._room.columns(len(task.nodes))
-        propagation = Propagation(self.num_features_, self.sketch_, self.seed, self.runtime_)
-        options = self._room.options(self.num_features_, len(self.labels_), len(task.nodes))
+        self.sketch_ = self.room.columns(len(task.nodes))
+        propagation = self._propagation()
+        options = self.room.options(self.num_features_, len(self.labels_), len(task.nodes))
         labels, divided = self.rows(task.labels), self.sketch == "auto"
         found = choose_features(
             task, labels, propagation, options, self.generator_, divided=divided, test_graph=self.test_graph
@@ -132,27 +134,30 @@ class Analytic(SolvedLater):
         self._use(tuple(choice.hops), choice.expansion)
 
     def _use(self, hops: tuple[int, ...], expansion: int) -> None:
-        propagation = Propagation(self.num_features_, self.sketch_, self.seed, self.runtime_)
-        self.features_ = FeatureMap(propagation, hops, expansion)
-        self.sums_ = self._room.first.empty(self.features_.width, self.generator_.device)
+        self.features_ = FeatureMap(self._propagation(), hops, expansion)
+        self.sums_ = self.room.first.empty(self.features_.width, self.generator_.device)
+
+    def _propagation(self) -> Propagation:
+        return Propagation(self.num_features_, self.sketch_, self.seed, self.runtime_, num_edge_types(self.types_))
 
     @property
-    def _room(self) -> Room:
-        return Room(self.hops, self.expansion, self.sums, self.memory, self.expected_classes, self.sketch)
+    def room(self) -> Room:
+        known = num_edge_types(self.types_) if self.is_fitted else 1
+        return Room(self.hops, self.expansion, self.sums, self.memory, self.expected_classes, self.sketch, known)
 
     def _per_class(self, classes: int = 0) -> bool:
         """Whether sums are kept by class, and will be with so many classes."""
         if not self.is_fitted or self.features_ is None:
             return self.sums != "pooled"
-        return isinstance(self.sums_, PerClassSums) and not self._room.is_pooled_with(self.sums_, classes)
+        return isinstance(self.sums_, PerClassSums) and not self.room.is_pooled_with(self.sums_, classes)
 
-    def _rows(self, graph: Graph, nodes: Any, labels: Tensor) -> Rows:
+    def rows_of(self, graph: Graph, nodes: Any, labels: Tensor) -> Rows:
         at = torch.from_numpy(np.asarray(nodes)).to(labels.device)
         return Rows(self._map.propagated(graph), labels, self._map.expanded, at)
 
     @spanned("sums")
-    def _exchanged(self, sums: Sums, old: Rows | None, new: Rows | None) -> Sums:
-        return sums.exchanged(old, new, self._names, self.runtime_.team)
+    def exchanged(self, sums: Sums, old: Rows | None, new: Rows | None) -> Sums:
+        return sums.exchanged(old, new, self.names, self.runtime_.team)
 
     # ------------------------------------------------------------------ prediction
 
@@ -179,7 +184,20 @@ class Analytic(SolvedLater):
             return super().scores_and_probabilities(graph)
         # To expand a row costs most: only those asked for.
         scores = self._scored(self._map.propagation.rows(graph, self._map.hops, nodes))
-        return scores, self.probabilities(scores, graph)
+        return scores, self.calibrated(self.probabilities(scores, graph))
+
+    def distances(self, graph: Graph, classes: Tensor | None = None) -> Tensor:
+        some = torch.arange(len(self.labels_)) if classes is None else classes
+        some = some.to(self.sums_.count.device)
+        sums = self.sums_.of_classes(some) if self._per_class() else self.sums_
+        within, overall = metrics(sums, self._solved.ridge)
+        mean = self.sums_.mean[some].float()
+        overall_mean, found = mean.mean(dim=0), []
+        for piece in pieces(self._map.propagated(graph)):
+            rows = self._map.expanded(piece, torch.float32)
+            apart = torch.cdist(rows @ within, mean @ within).square()
+            found.append(torch.cat([apart, ((rows - overall_mean) @ overall).square().sum(dim=1, keepdim=True)], dim=1))
+        return torch.cat(found)
 
     def probabilities(self, scores: Tensor, graph: Graph) -> Tensor:
         return (self._solved.scale[0] * scores).softmax(dim=-1)
@@ -194,128 +212,42 @@ class Analytic(SolvedLater):
         rows, sums = 4 * extents.tested_nodes * min(extents.features, 1024), int(2.5 * GIB)
         return 2 * rows + sums, rows // 4 + sums
 
-    # ------------------------------------------------------------------ what sums allow
+    # ------------------------------------------------------------------ what sums allow (see operations.py)
 
     def merged(self, other: "Analytic") -> Self:
         """The model that learned what both learned: their sums, added. Both must map nodes to rows alike."""
         if not isinstance(other, Analytic):
             raise DataError(f"Only models of the closed form can be merged, not one of '{other.name}'.")
-        both, other = self._settled(), other._settled()
-        for name, mine in self._addressed().items():
-            theirs = other._addressed()[name]
-            if mine != theirs:
-                raise DataError(f"These models cannot be merged: {name} is {mine} in one and {theirs} in the other.")
-        if type(self.labels_[0]) is not type(other.labels_[0]):
-            raise DataError("These models cannot be merged: one has numbers as labels, the other strings.")
-        both.generator_ = self.generator_.clone_state()
-        both.labels_ = self.labels_ + [label for label in other.labels_ if label not in set(self.labels_)]
-        places = torch.tensor([both.labels_.index(label) for label in other.labels_], device=self.sums_.count.device)
-        self._room.check(len(both.labels_), self.num_features_, self._map.width)
-        theirs = other.sums_.of_tensors(other.sums_.tensors(), self.sums_.count.device)
-        mine = self._room.within(self.sums_, len(both.labels_))
-        if isinstance(mine, PooledSums) and isinstance(theirs, PerClassSums):
-            theirs = theirs.pooled()
-        both.sums_ = mine.merged(theirs, places, len(both.labels_), both._names)
-        # No row is at hand to choose by; more classes favour the smaller ridge.
-        classes = both.scale_[1] + other.scale_[1]
-        both.ridge_, (scale, _) = min((both.ridge_, both.scale_), (other.ridge_, other.scale_))
-        both.scale_ = [scale, classes]
-        both.choices_ = {**both.choices_, "merged": True}
-        both.second_pass_ = min(chosen(self), chosen(other), key=itemgetter("passes", "sharpness"))
-        both.solved_ = None
-        both._settle()
-        return both
-
-    def _addressed(self) -> dict[str, Any]:
-        """What must agree for two models' sums to be sums of the same rows."""
-        return {
-            "the number of features": self.num_features_,
-            "analytic.sketch": self.sketch_,
-            "analytic.sums": NAMES[type(self.sums_)],
-            "the number of hops": self._map.hops,
-            "the expansion": self._map.expansion,
-            "the seed of the projection": self.seed,
-            "the random projection": self._map.fingerprint,
-            "analytic.ridge": self.ridge,
-        }
+        return operations.merged(self, other)
 
     def forget_class(self, label: Any) -> Self:
         """Exact for the class's own rows: as if they had not taught. Other nodes' features stay as they were."""
-        self._require_fitted()
-        return self._adopt(self.sums_.without(self._known(label), self._names))
+        return operations.forget_class(self, label)
 
-    def forget_rows(self, data: "Data") -> Self:
+    def forget_rows(self, data: "Data | HeteroData") -> Self:
         """Nodes no longer teach, the graph stays: exact for a model that never learned from these nodes' labels.
 
         `forget_mask` says which nodes; the graph must be the one they were learned in. With pooled sums every node
         of their classes must be in `train_mask`.
         """
-        self._require_fitted()
-        departure = departure_of(data)
-        task, gone = departure.task, departure.leaving
-        taught = self._rows(self.checked(task.graph), task.nodes, self._taught(task))
-        leaving = np.isin(task.nodes, gone)
-        if leaving.sum() != len(gone):
-            raise DataError("forget_mask marks a node that is not in train_mask: it never taught.")
-        if isinstance(self.sums_, PooledSums):  # a weight changes only with all rows of its class at hand
-            classes = torch.unique(taught.labels[torch.from_numpy(leaving)])
-            stays = taught.where(~leaving).among(classes)
-            return self._adopt(self._exchanged(self.sums_, taught.among(classes), stays))
-        return self._adopt(self._exchanged(self.sums_, taught.where(leaving), None))
+        return operations.forget_rows(self, data)
 
-    def forget_nodes(self, data: "Data") -> Self:
+    def forget_nodes(self, data: "Data | HeteroData") -> Self:
         """As if the nodes had never been in the graph: the rows of all nodes that they reached are redone.
 
         `forget_mask` says which nodes, `train_mask` all that taught in this graph.
         """
-        self._require_fitted()
-        departure = departure_of(data)
-        task, gone = departure.task, departure.leaving
-        if len(task.nodes) == 0:
-            raise DataError("train_mask marks no node: nothing was learned in this graph.")
-        stay = np.setdiff1d(np.arange(task.graph.num_nodes), gone)
-        labels = self._taught(task)
-        stays = ~np.isin(task.nodes, gone)
-        before = self._rows(self.checked(task.graph), task.nodes, labels)
-        # Where nobody stays, nothing is looked up.
-        rest = task.graph.induced(stay, self.runtime_.budget) if stays.any() else task.graph
-        after = self._rows(rest, np.searchsorted(stay, task.nodes[stays]), labels[stays])
-        moved = np.ones(len(task.nodes), dtype=bool)
-        stayed, everyone = torch.from_numpy(np.flatnonzero(stays)), torch.arange(len(after), device=labels.device)
-        same = (before.taken(stayed.to(labels.device)) == after.taken(everyone)).all(dim=1).cpu().numpy()
-        moved[np.flatnonzero(stays)[same]] = False
-        if isinstance(self.sums_, PooledSums):  # a weight changes only with all rows of its class at hand
-            moved |= np.isin(labels.cpu().numpy(), labels.cpu().numpy()[~stays])
-        leaving, coming = before.where(moved), after.where(moved[stays])
-        return self._adopt(self._exchanged(self.sums_, leaving, coming))
+        return operations.forget_nodes(self, data)
 
-    def _adopt(self, sums: Sums) -> Self:
-        """Go on with changed sums; classes without a node are no longer known."""
-        left = torch.nonzero(sums.count).flatten()
-        if len(left) == 0:
-            raise DataError("Nothing would be left: a model needs at least one class.")
-        changed = self._settled()
-        changed.sums_, changed.solved_ = sums.of_classes(left), None
-        changed.labels_ = [self.labels_[c] for c in left.tolist()]
-        changed._settle()
-        self.__dict__ = changed.__dict__  # all at once: interrupted before, nothing was forgotten
-        return self
+    def unite(self, places: Tensor, classes: int) -> None:
+        operations.unite(self, places, classes)
 
-    def _known(self, label: Any) -> int:
-        if label not in self.labels_:
-            raise DataError(f"Class {label} was never learned; known are {', '.join(self._names)}.")
-        return self.labels_.index(label)
-
-    def _taught(self, task: Task) -> Tensor:
-        """The classes of nodes that are said to have taught: known ones, and no more nodes than stand behind them."""
-        for label in np.unique(task.labels).tolist():
-            self._known(label)
-        rows = self.rows(task.labels)
-        check_taught(self.sums_, rows, self._names)
-        return rows
+    def correct(self, task: Task, labels: Tensor) -> None:
+        operations.correct(self, task, labels)
 
     @property
-    def _names(self) -> list[str]:
+    def names(self) -> list[str]:
+        """Of the classes, as messages write them."""
         return list(map(str, self.labels_))
 
     # ------------------------------------------------------------------ state as a value
@@ -362,7 +294,8 @@ class Analytic(SolvedLater):
     def shapes(self, facts: Mapping[str, Any]) -> Shapes:
         yield from super().shapes(facts)
         classes, mapped = len(facts["labels"]), facts["map"]
-        columns = min(facts["num_features"], mapped.get("sketch") or self._room.columns(WIDEST_SKETCH))
-        width = mapped["expansion"] or columns * len(mapped["hops"])
+        columns = min(facts["num_features"], mapped.get("sketch") or self.room.columns(WIDEST_SKETCH))
+        types = facts["types"] and Types.of_plain(facts["types"])
+        width = mapped["expansion"] or columns * len(places(mapped["hops"], num_edge_types(types)))
         yield from [("sums.count", (classes,)), ("sums.total", (classes, width))]
         yield "sums.gram", SUMS[mapped.get("sums") or self.sums].saved_shape(width, classes)

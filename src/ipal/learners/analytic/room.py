@@ -6,6 +6,7 @@ from typing import Literal
 
 from ipal.errors import ConfigError
 from ipal.learners.analytic.class_sums import SUMS, PerClassSums, PooledSums, Sums
+from ipal.learners.analytic.feature_map import places
 from ipal.learners.analytic.selection import HOPS
 
 GIB = 2**30
@@ -28,6 +29,7 @@ class Room:
     memory: float
     expected_classes: int
     sketch: Literal["auto"] | int
+    edge_types: int = 1
 
     @property
     def first(self) -> type[Sums]:
@@ -67,13 +69,16 @@ class Room:
             return self.sketch
         return WIDEST_SKETCH if rows >= WIDEST_SKETCH else WIDEST_SKETCH // 2
 
+    def _width(self, columns: int, hops: tuple[int, ...], expansion: int) -> int:
+        return expansion or columns * len(places(hops, self.edge_types))
+
     def options(self, num_features: int, classes: int, rows: int = 0) -> dict[tuple[int, ...], list[int]]:
         """Expansions to choose from, by hops: those whose sums leave room for all classes, or else the narrowest."""
         tried = HOPS if self.hops == "auto" else (self.hops,)
         within = tuple(size for size in EXPANSIONS if size <= rows) or EXPANSIONS[:1]
         sizes = within if self.expansion == "auto" else (self.expansion,)
         columns = min(num_features, self.columns(rows))
-        widths = {(hops, size): size or columns * len(hops) for hops in tried for size in sizes}
+        widths = {(hops, size): self._width(columns, hops, size) for hops in tried for size in sizes}
         room = max(self.expected_classes, classes)
         fits = {option for option, width in widths.items() if self.fits(self.last, width, room)}
         fits = fits or {option for option, width in widths.items() if width == min(widths.values())}
@@ -84,7 +89,7 @@ class Room:
         """Refuse classes for which there is no memory, before they are learned; the width may not be known yet."""
         if width is None:
             columns, options = min(num_features, self.columns(0)), self.options(num_features, classes)
-            width = min(size or columns * len(hops) for hops, sizes in options.items() for size in sizes)
+            width = min(self._width(columns, hops, size) for hops, sizes in options.items() for size in sizes)
         if not self.fits(self.last, width, classes):
             raise ConfigError(
                 f"The sums of {classes} classes at width {width} take {self.last.bytes_for(width, classes) / GIB:.2g} "

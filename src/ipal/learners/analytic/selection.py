@@ -21,17 +21,20 @@ which are exactly the sums of a narrower model.
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ipal.config import TestGraph
+from ipal.data.csr import Neighbours
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.errors import NonFiniteError
-from ipal.learners.analytic.feature_map import FeatureMap, Propagation, side_by_side
+from ipal.learners.analytic.feature_map import FeatureMap, Place, Propagation
 from ipal.learners.analytic.ridge import (
     Diagonal,
     Factor,
@@ -142,6 +145,7 @@ def choose_features(
 
     `divided`: hops side by side share the columns to which wide features are projected.
     """
+    test_graph = "isolated" if len(task.graph.others) else test_graph  # others have no class to be learned apart by
     one_class, too_few, few = len(torch.unique(labels)) < 2, len(labels) < FEWEST_ROWS, len(labels) < FEW_ROWS
     if one_class or too_few or [len(sizes) for sizes in options.values()] == [1]:
         chosen = DEFAULT_HOPS if DEFAULT_HOPS in options else next(iter(options))
@@ -156,7 +160,7 @@ def choose_features(
     rehearsal = Rehearsal.of(task, labels, propagation, max(chain(*options)), generator, test_graph)
 
     def features(hops: tuple[int, ...], size: int) -> FeatureMap:
-        share = len(hops) if divided and propagation.columns < propagation.num_features else 1
+        share = len(propagation.places(hops)) if divided and propagation.columns < propagation.num_features else 1
         return FeatureMap(replace(propagation, sketch=propagation.sketch // share), hops, size)
 
     size, tried, by_expansion = 0, dict[tuple[int, ...], Loss](), dict[str, float]()
@@ -166,7 +170,8 @@ def choose_features(
         chosen, tried = choose_hops(rehearsal, maps, few=few)
         size = sizes[chosen]
         by_expansion[str(size)] = tried[chosen].mean
-        wider = [columns for columns in options[chosen] if columns > propagation.num_features * len(chosen)]
+        unexpanded = propagation.num_features * len(propagation.places(chosen))
+        wider = [columns for columns in options[chosen] if columns > unexpanded]
         if size or not wider:
             break
         found = rehearsal.loss(features(chosen, wider[0]))
@@ -232,9 +237,9 @@ def in_turn(options: Iterable[tuple[int, ...]], tried: Mapping[tuple[int, ...], 
 class Rehearsal:
     """Some training nodes: learned apart (edges inside classes) or together (all edges), recognised together."""
 
-    together: Sequence[Tensor]
+    together: Mapping[Place, Tensor]
     """Unit rows after 0, 1, … hops."""
-    apart: Sequence[Tensor]
+    apart: Mapping[Place, Tensor]
     """The same; none where graphs with edges between tasks do not count."""
     labels: Tensor
     test_graph: TestGraph = "both"
@@ -249,15 +254,15 @@ class Rehearsal:
         generator: torch.Generator,
         test_graph: TestGraph = "both",
     ) -> "Rehearsal":
-        graph = task.graph.induced(task.nodes, propagation.runtime.budget)
-        own = labels.cpu().numpy()
+        nodes = np.concatenate([task.nodes, task.graph.others])  # without others, some would have no edges
+        graph = task.graph.induced(nodes, propagation.runtime.budget)
         some = sample(labels, REHEARSED_ROWS, generator)
 
-        def rows(view: Graph) -> Sequence[Tensor]:
-            return propagation.rows(view, range(most + 1), at=some).chunk(most + 1, dim=1)
+        def rows(view: Graph) -> Mapping[Place, Tensor]:
+            return propagation.by_place(view, range(most + 1), some)
 
-        inside = Graph.of(graph.x, graph.neighbours.within(own), symmetric=graph.symmetric or None)
-        apart = () if test_graph == "isolated" else rows(inside)
+        within = partial(Neighbours.within, groups=labels.cpu().numpy())
+        apart = {} if test_graph == "isolated" else rows(graph.changed(within, symmetric=graph.symmetric or None))
         return cls(rows(graph), apart, torch.unique(labels[some], return_inverse=True)[1], test_graph)
 
     def is_level(self, found: Loss, best: Loss, hops: tuple[int, ...]) -> bool:
@@ -278,9 +283,9 @@ class Rehearsal:
         """Of a feature map, in the mean of the test graphs that count."""
         columns = features.propagation.columns
 
-        def mapped(view: Sequence[Tensor]) -> Tensor:
-            rows = side_by_side([unit(hop[:, :columns]) for hop in view], features.hops)
-            return features.expanded(rows, torch.float32)
+        def mapped(view: Mapping[Place, Tensor]) -> Tensor:
+            rows = [unit(view[place][:, :columns]) for place in features.places]
+            return features.expanded(torch.cat(rows, dim=1), torch.float32)
 
         together, scores = mapped(self.together), []
         if self.test_graph != "isolated":

@@ -1,0 +1,67 @@
+"""Rejection of nodes of unknown classes, and prediction sets: what a calibrated model answers."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ipal.data.graph import Graph
+from ipal.data.streams import Labels
+from ipal.errors import ConfigError, DataError
+from ipal.learners.open_world.calibration import FEWEST, Calibration, odds
+from ipal.learners.open_world.scores import Views
+
+if TYPE_CHECKING:
+    from ipal.learners.base import Learner
+
+
+def required(learner: "Learner") -> Calibration:
+    """What the learner knows of nodes set aside; a sentence where it knows nothing."""
+    learner._require_fitted()
+    if not learner.calibration_:
+        why = "its setting calibration is 0" if learner.calibration == 0 else f"no task had {FEWEST} training nodes"
+        raise ConfigError(
+            f"This model cannot say which nodes are strange to it, for it was not calibrated ({why}, or it was made by "
+            "an earlier version): learn it anew with calibration=0.2."
+        )
+    return learner.calibration_
+
+
+def scored(learner: "Learner", graph: Graph, *, refined: bool = False) -> NDArray[np.float64]:
+    """How strange every node is, by the score that found unknown classes best among the training nodes."""
+    kind = required(learner).kind
+    with torch.no_grad():
+        graph = learner.checked(graph)
+        graph = graph if refined else learner.refined(graph)
+        return np.asarray(Views.of(learner, graph).strangeness(kind)[:, 0].numpy())
+
+
+def rejected(learner: "Learner", graph: Graph, share: float, *, refined: bool = False) -> NDArray[np.bool_]:
+    """Which nodes are stranger than all but this share of known ones."""
+    if not 0 < share < 1:
+        raise ConfigError(f"The share of known nodes that may be lost is between 0 and 1, not {share}.")
+    threshold = required(learner).threshold(share)
+    return np.asarray(scored(learner, graph, refined=refined) > threshold)
+
+
+def masked(labels: Labels, is_rejected: NDArray[np.bool_]) -> NDArray[Any]:
+    """Labels, None where rejected."""
+    found = labels.astype(object)
+    found[is_rejected] = None
+    return found
+
+
+def sets(learner: "Learner", probabilities: NDArray[np.float32], coverage: float) -> NDArray[np.bool_]:
+    r"""Split conformal prediction sets: classes whose odds are not below those that nodes set aside gave their own.
+
+    .. math:: \{c : \mathrm{logit} \, q_i(c) \ge \hat Q_{1 - \text{coverage}} \}
+
+    Source: Sadinle et al. 2019, "Least Ambiguous Set-Valued Classifiers with Bounded Error Levels", Sec. 3.
+    """
+    if not 0 < coverage < 1:
+        raise ConfigError(f"The coverage is between 0 and 1, not {coverage}.")
+    if probabilities.shape[1] < 2:
+        raise DataError("A model of one class has no sets: learn another.")
+    logs = torch.from_numpy(probabilities).double().clamp_min(torch.finfo(torch.float32).tiny).log()
+    return np.asarray((odds(logs, 1.0) >= required(learner).least_odds(coverage)).numpy())

@@ -1,0 +1,58 @@
+"""A learner as a line of text, and as a notebook shows it."""
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from ipal.system.units import size
+
+if TYPE_CHECKING:
+    from ipal.learners.stateful import Stateful
+
+MOST_CLASSES = 20
+"""That are named."""
+LIST = "display:grid;grid-template-columns:max-content 1fr;gap:2px 12px;margin:0"
+# No colours: those of the page around it, light or dark, stay.
+
+
+def as_text(learner: "Stateful") -> str:
+    """The class with the settings that differ from its own: `IPAL(gamma=0.7)`."""
+    set_by_hand = ", ".join(f"{name}={value!r}" for name, value in _set_by_hand(learner).items())
+    return f"{type(learner).__name__}({set_by_hand})"
+
+
+def as_html(learner: "Stateful") -> str:
+    """Method, classes, what is kept and how large it is, as a list in HTML."""
+    about = (type(learner).__doc__ or "").strip().partition("\n")[0]
+    rows = {"method": f"{type(learner).written()}: {about}", "settings": as_text(learner)}
+    if learner.is_fitted:
+        report = learner.memory_report()
+        nodes = "raw nodes are stored" if report["stores_exemplars"] else "no node is stored"
+        items = "; ".join(f"{item['what']} ({size(item['bytes'])})" for item in report["items"])
+        rows |= {
+            "features": f"{learner.num_features_:,}",
+            "classes": _classes(learner.labels_, report["nodes_behind_class"]),
+            "kept": f"{items}; {nodes}",
+            "size": size(report["bytes"]),
+        }
+    else:
+        rows["classes"] = "none: nothing has been learned yet"
+    lines = (f'<dt><b>{name}</b></dt><dd style="margin:0">{escape(text)}</dd>' for name, text in rows.items())
+    return f'<dl style="{LIST}">{"".join(lines)}</dl>'
+
+
+def _set_by_hand(learner: Any) -> dict[str, Any]:
+    known = type(learner).__pydantic_fields__
+    defaults = {name: field.get_default(call_default_factory=True) for name, field in known.items()}
+    values = {name: value for name, value in learner.get_params().items() if value != defaults[name]}
+    return {
+        name: value.model_dump(exclude_defaults=True) if isinstance(value, BaseModel) else value
+        for name, value in values.items()
+    }
+
+
+def _classes(labels: list[Any], nodes: dict[str, int]) -> str:
+    named = [f"{label} ({nodes[str(label)]} nodes)" if str(label) in nodes else str(label) for label in labels]
+    more = f", and {len(named) - MOST_CLASSES} more" if len(named) > MOST_CLASSES else ""
+    return f"{len(named)}: {', '.join(named[:MOST_CLASSES])}{more}"

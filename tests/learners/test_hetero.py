@@ -1,0 +1,448 @@
+"""Graphs of several types of nodes and edges: each type as it should count, and what is refused."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from torch_geometric.data import HeteroData
+from torch_geometric.nn import GATConv, GCNConv, HeteroConv, SAGEConv
+from torch_geometric.transforms import ToUndirected
+
+import ipal
+from ipal.backend.operators import operators
+from ipal.config import Sampling
+from ipal.data.csr import Neighbours
+from ipal.data.graph import Graph
+from ipal.data.relations import Relations, Types
+from ipal.deploy.export import onnx_model
+from ipal.deploy.predict import predict
+from ipal.deploy.serving.answerer import Answerer
+from ipal.deploy.serving.answers import Settings
+from ipal.deploy.serving.limits import Limits
+from ipal.errors import ConfigError, DataError, StoreError
+from ipal.learners import METHODS, Learner
+from ipal.learners.from_hetero import task_of
+from ipal.learners.state import State
+from ipal.nn.embed import by_layers
+from tests.learners.hetero_support import BACK, CITES, PAPERS, WRITES, library, stacked, with_weights
+from tests.learners.support import make
+from tests.learners.test_bits import assert_same_bits
+from tests.nn.encoders_support import KINDS, embedded, encoder
+from tests.nn.support import HERE
+
+FEW: dict[str, dict[str, Any]] = {"analytic": {"expansion": 16, "hops": [0, 2]}}
+FORGETFUL = [method for method in METHODS.values() if not method.stores_exemplars]
+EVERY_FORGETFUL_METHOD = pytest.mark.parametrize("method", FORGETFUL, ids=lambda method: method.name)
+
+
+def small(method: type[Learner], **options: Any) -> Any:
+    return make(method, epochs=2, **{**FEW.get(method.name, {}), **options})
+
+
+def graph_of(data: HeteroData) -> Graph:
+    return task_of(data, None).graph
+
+
+def convolution(edges: torch.Tensor, n: int, weights: Any = None) -> sp.csr_array:
+    """D^-1/2 (A + I) D^-1/2, edges counted once."""
+    weights = np.ones(edges.shape[1]) if weights is None else weights
+    a = sp.csr_array((weights, (edges[1].numpy(), edges[0].numpy())), shape=(n, n)) + sp.eye_array(n)
+    scale = sp.diags_array(1 / np.sqrt(a.sum(axis=1)))
+    return scale @ a @ scale
+
+
+# ---------------------------------------------------------------------- equal to others' numbers
+
+
+def test_closed_form_has_each_type_of_edges_side_by_side_by_hand():
+    data, hops = library(), (0, 1, 2)
+    model = ipal.Analytic(hops=hops, expansion=0, passes=0).partial_fit(data)
+    one = stacked(data)
+    unit = one.x.to_dense().numpy().astype(np.float64)
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    expected = [unit]
+    for hop in (1, 2):
+        for kind in (WRITES, CITES):  # in the order of their names
+            a = convolution(stacked(data, kind).edge_index, one.num_nodes)
+            expected.append(a @ unit if hop == 1 else a @ (a @ unit))
+    rows = np.concatenate([block / np.linalg.norm(block, axis=1, keepdims=True) for block in expected], axis=1)
+    found = model._map.propagated(graph_of(data)).numpy()
+    np.testing.assert_allclose(found, rows, rtol=1e-4, atol=1e-6)
+    assert found.shape[1] == 10 * 5
+    assert np.abs(model.embed(data) - rows[:PAPERS]).max() < 0.01, "rounded to a grid"
+
+
+def test_propagated_features_are_the_sum_over_types_by_hand():
+    data = with_weights(library(), cites=2.5)
+    one, cites = stacked(data), stacked(data, CITES).edge_index
+    a = convolution(cites, one.num_nodes, np.full(cites.shape[1], 2.5))
+    a = a + convolution(stacked(data, WRITES).edge_index, one.num_nodes)
+    expected = (a @ (a @ one.x.to_dense().numpy()))[:PAPERS]
+    found = ipal.NCM(hops=2, passes=0).partial_fit(data).embed(data)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def loaded(layer: Any, **parameters: torch.Tensor) -> Any:
+    layer.load_state_dict({name.replace("__", "."): value for name, value in parameters.items()})
+    return layer
+
+
+STOCK: dict[str, Callable[[Any], Any]] = {
+    "gcn": lambda p: loaded(GCNConv(*p["weights"].shape, bias=False), lin__weight=p["weights"].T),
+    "gat": lambda p: loaded(
+        GATConv(p["weights"].shape[0], p["weights"].shape[1] // 2, heads=2, bias=False),
+        lin__weight=p["weights"].T,
+        att_src=p["keys"][None],
+        att_dst=p["queries"][None],
+    ),
+    "sage": lambda p: loaded(
+        SAGEConv(*p["weights"].shape, bias=False, root_weight=False), lin_l__weight=p["weights"].T
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", STOCK)
+def test_encoders_are_those_of_stock_hetero_layers_over_stacked_nodes(kind):
+    data = library()
+    one, network, hidden = stacked(data), encoder(kind, 10), None
+    for number, p in enumerate(network.layers()):
+        hidden = one.x.to_dense() if hidden is None else hidden.relu()
+        edges = {("node", kind[1], "node"): stacked(data, kind).edge_index for kind in data.edge_types}
+        layer = HeteroConv({edge: STOCK[kind](p) for edge in edges}, aggr="sum")
+        own = hidden @ p["own_weights"] if kind == "sage" else 0
+        hidden = layer({"node": hidden}, edges)["node"] + own + p["biases"]
+        assert number < 2
+    torch.testing.assert_close(embedded(network, graph_of(data)), hidden, rtol=1e-4, atol=1e-5)
+
+
+def test_a_first_layer_has_weights_of_its_own_for_every_type_of_nodes_as_stock_layers_do():
+    data, network = ToUndirected()(library()), encoder("sage", 10)
+    assert set(data.edge_types) == {CITES, WRITES, BACK}
+    p = network.layers()[0]
+    columns = {"paper": slice(0, 6), "author": slice(6, 10)}
+    layers = {}
+    for source, name, target in data.edge_types:
+        both = (data[source].num_features, data[target].num_features)
+        layer = SAGEConv(both, 8, bias=False, root_weight=name != "cites")  # each node's own values once
+        given = {"lin_l__weight": p["weights"][columns[source]].T}
+        own = {"lin_r__weight": p["own_weights"][columns[target]].T} if name != "cites" else {}
+        layers[source, name, target] = loaded(layer, **given, **own)
+    found = HeteroConv(layers, aggr="sum")(data.x_dict, data.edge_index_dict)
+    expected = torch.cat([found["paper"], found["author"]]) + p["biases"]
+    layer = network.first_layer(operators(graph_of(data), HERE, network.needs))
+    torch.testing.assert_close(layer, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_in_pieces_encoders_give_the_same(kind):
+    graph, network = graph_of(with_weights(library(), writes=0.1)), encoder(kind, 10)
+    with torch.no_grad():
+        pieces = by_layers(network, graph, torch.device("cpu"))
+    torch.testing.assert_close(pieces, embedded(network, graph), rtol=1e-4, atol=1e-5)
+
+
+def test_edges_of_two_types_that_lead_back_and_forth_are_not_symmetric():
+    there, back = Neighbours.of_edges(np.array([[0], [1]]), 2), Neighbours.of_edges(np.array([[1], [0]]), 2)
+    types = Types((("a", 3),), (("a", "there", "a"), ("a", "back", "a")))
+    both = Neighbours.of_edges(np.array([[0, 1], [1, 0]]), 2)
+    x = np.eye(2, 3, dtype=np.float32)
+    graph = Graph.of(x, both, relations=Relations(types, (there, back), np.ones(2, dtype=bool)))
+    assert both.symmetric
+    assert not graph.symmetric, "degrees are those of each type: the sum need not be symmetric"
+
+
+# ---------------------------------------------------------------------- the same bits
+
+
+@EVERY_FORGETFUL_METHOD
+def test_weights_of_one_give_the_bits_of_no_weights_and_others_do_not(method):
+    data = library()
+    ones, heavy = with_weights(data, cites=1, writes=1), with_weights(data, writes=7)
+    plain, same, other = (small(method).partial_fit(some) for some in (data, ones, heavy))
+    assert_same_bits(plain, same)
+    expected = plain.predict_proba(data)
+    assert np.array_equal(same.predict_proba(ones), expected)
+    assert not np.array_equal(other.predict_proba(data), expected)
+    assert not np.array_equal(plain.predict_proba(heavy), expected)
+
+
+@EVERY_FORGETFUL_METHOD
+@pytest.mark.parametrize("authors", [False, True], ids=["one type of nodes", "two types of nodes"])
+def test_one_type_of_edges_gives_the_bits_of_a_graph_without_types(method, authors):
+    data = library(authors=authors)
+    if authors:
+        del data[CITES]
+    one = stacked(data)
+    # What is chosen by a rehearsal is rehearsed with the nodes of other types.
+    set_by_hand = {"gamma": 1.0} if authors and method is ipal.IPAL else {}
+    typed, plain = (small(method, **set_by_hand).partial_fit(some) for some in (data, one))
+    left, right = typed.state(), plain.state()
+    assert left.facts.pop("types") is not None
+    assert right.facts.pop("types") is None
+    assert left.facts == right.facts
+    assert all(torch.equal(tensor, right.tensors[name]) for name, tensor in left.tensors.items())
+    for ask in ("predict", "predict_proba", "embed"):
+        assert np.array_equal(getattr(typed, ask)(data), getattr(plain, ask)(one)[:PAPERS])
+
+
+def test_what_is_chosen_is_also_chosen_with_one_type_of_edges():
+    data = library(authors=False)
+    typed, plain = ipal.Analytic().partial_fit(data), ipal.Analytic().partial_fit(stacked(data))
+    assert typed.choices() == plain.choices()
+    assert np.array_equal(typed.predict_proba(data), plain.predict_proba(stacked(data)))
+
+
+def with_adj_t(data: HeteroData) -> HeteroData:
+    for store in data.edge_stores:
+        source, _, target = store._key
+        matrix = torch.zeros(data[target].num_nodes, data[source].num_nodes)
+        matrix[store.edge_index[1], store.edge_index[0]] = 1.0
+        store.adj_t = matrix.to_sparse()
+        del store.edge_index
+    return data
+
+
+@pytest.mark.parametrize("form", [ToUndirected(), with_adj_t], ids=["both ways", "adj_t"])
+def test_other_forms_of_the_same_edges_give_the_same_bits(form):
+    data = library()
+    data[CITES].edge_index = torch.cat([data[CITES].edge_index, data[CITES].edge_index.flip(0)], dim=1)
+    other = form(data.clone())
+    assert (BACK in other.edge_types) == isinstance(form, ToUndirected)
+    models = [small(ipal.Analytic).partial_fit(some) for some in (data, other)]
+    assert_same_bits(*models)
+    assert np.array_equal(models[0].predict_proba(other), models[1].predict_proba(data))
+
+
+def test_where_the_other_way_is_given_without_edges_edges_run_one_way():
+    data = library()
+    both = graph_of(data).by_type[0]
+    data[BACK].edge_index = torch.zeros(2, 0, dtype=torch.int64)
+    graph = graph_of(data)
+    assert graph.types == Types((("paper", 6), ("author", 4)), (WRITES, CITES))
+    assert 2 * graph.by_type[0].num_edges == both.num_edges == 2 * data[WRITES].num_edges
+    assert not graph.by_type[0].degree[PAPERS:].any(), "nothing leads to authors"
+
+
+def test_the_order_of_types_does_not_matter():
+    data, turned = library(), HeteroData()
+    for kind in (WRITES, "author", CITES, "paper"):
+        for name, value in data[kind].items():
+            turned[kind][name] = value
+    assert turned.node_types != data.node_types
+    assert_same_bits(*(small(ipal.IPAL).partial_fit(some) for some in (data, turned)))
+
+
+# ---------------------------------------------------------------------- a model of several types
+
+
+def test_choices_are_made_with_the_nodes_between():
+    """Papers have no features to speak of and no edges but to authors: without these there is nothing to learn from."""
+    data = library(1)
+    del data[CITES]
+    data["paper"].x = torch.ones(PAPERS, 1)
+    data["author"].x = torch.nn.functional.one_hot(torch.arange(36) // 12).float()
+    model = ipal.Analytic().partial_fit(data)
+    assert max(model.choices()["hops"]) > 0
+    held_out = ~data["paper"].train_mask.numpy()
+    assert (model.predict(data) == data["paper"].y.numpy())[held_out].mean() > 0.6, "a third by chance"
+
+
+@EVERY_FORGETFUL_METHOD
+def test_it_goes_on_and_is_saved(method, tmp_path):
+    first, second = library(1, classes=[0, 1]), library(2, classes=[2, 3])
+    model = small(method).partial_fit(first)
+    model.save(tmp_path / "model.safetensors")
+    again = ipal.load(tmp_path / "model.safetensors")
+    assert again.types_ == model.types_ == Types((("paper", 6), ("author", 4)), (WRITES, CITES))
+    assert np.array_equal(again.predict_proba(first), model.predict_proba(first))
+    model.partial_fit(second)
+    assert model.predict(second).shape == (PAPERS,)
+    assert set(model.classes_) == {0, 1, 2, 3}
+
+
+def test_closed_form_forgets_and_merges_exactly():
+    first, second = library(1, classes=[0, 1]), library(2, classes=[2, 3])
+    options: dict[str, Any] = {"expansion": 16, "hops": [1, 2], "passes": 0, "ridge": 0.1}
+    one, two, both = (ipal.Analytic(**options) for _ in range(3))
+    for model, tasks in ((one, [first]), (two, [second]), (both, [first, second])):
+        for task in tasks:
+            model.partial_fit(task)
+    assert np.array_equal(one.merged(two).predict(second), both.predict(second))
+    assert torch.equal(one.merged(two).sums_.total, both.sums_.total)
+    both.forget_class(2).forget_class(3)
+    assert torch.equal(both.sums_.total, one.sums_.total)
+    with pytest.raises(DataError, match="types of nodes and edges"):
+        one.merged(ipal.Analytic(**options).partial_fit(stacked(second)))
+
+
+@pytest.mark.parametrize("gone", ["paper", "author"])
+def test_closed_form_forgets_nodes_of_every_type_exactly(gone):
+    data = library()
+    keep = torch.arange(data[gone].num_nodes) >= 5
+    options: dict[str, Any] = {"expansion": 16, "hops": [1, 2], "passes": 0, "ridge": 0.1}
+    model = ipal.Analytic(**options).partial_fit(data)
+    marked = data.clone()
+    marked[gone].forget_mask = ~keep
+    model.forget_nodes(marked)
+    fresh = ipal.Analytic(**options).partial_fit(data.subgraph({gone: keep}))
+    assert torch.equal(model.sums_.total, fresh.sums_.total)
+    assert torch.equal(model.sums_.count, fresh.sums_.count)
+
+
+def test_closed_form_forgets_what_nodes_taught_exactly():
+    data, fewer = library(), library()
+    data["paper"].forget_mask = data["paper"].train_mask & (torch.arange(PAPERS) < 9)
+    fewer["paper"].train_mask = data["paper"].train_mask & ~data["paper"].forget_mask
+    options: dict[str, Any] = {"expansion": 16, "hops": [1, 2], "passes": 0, "ridge": 0.1}
+    model, fresh = ipal.Analytic(**options).partial_fit(data), ipal.Analytic(**options).partial_fit(fewer)
+    assert torch.equal(model.forget_rows(data).sums_.total, fresh.sums_.total)
+
+
+@pytest.mark.parametrize("method", [ipal.Analytic, ipal.NCM, ipal.IPAL])
+@pytest.mark.parametrize("passes", [0, 1])
+def test_some_nodes_are_predicted_as_with_the_whole_graph(method, passes):
+    data = library()
+    model = small(method, passes=passes).partial_fit(data)
+    whole, some = predict(model, data), predict(model, data, [40, 3])
+    assert whole.probabilities.shape == (PAPERS, 3)
+    assert np.array_equal(whole.nodes, np.arange(PAPERS))
+    np.testing.assert_allclose(whole.probabilities, model.predict_proba(data), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(some.probabilities, whole.probabilities[[40, 3]], rtol=1e-3, atol=1e-5)
+    with pytest.raises(DataError, match="nodes are 0 to 71"):
+        predict(model, data, [PAPERS])
+
+
+def test_a_missing_type_is_one_without_nodes_or_edges():
+    data, model = library(), small(ipal.Analytic).partial_fit(library(5))
+    empty = data.clone()
+    empty[WRITES].edge_index = torch.zeros(2, 0, dtype=torch.int64)
+    alone = HeteroData({"paper": {"x": data["paper"].x}, CITES: {"edge_index": data[CITES].edge_index}})
+    assert np.array_equal(model.predict_proba(alone), model.predict_proba(empty))
+    data["author"].y = torch.zeros(36)  # not looked at: what is predicted is known
+    assert len(model.predict(data)) == PAPERS
+
+
+# ---------------------------------------------------------------------- refused, with a sentence
+
+
+def without(*path: str) -> Callable[[HeteroData], Any]:
+    return lambda data: delattr(data[path[0]], path[1])
+
+
+def setting(kind: Any, name: str, value: Any) -> Callable[[HeteroData], Any]:
+    return lambda data: data[kind].__setattr__(name, value)
+
+
+NOT_LEARNED: dict[str, tuple[Callable[[HeteroData], Any], str]] = {
+    "no features": (without("author", "x"), "Nodes of type 'author' have no features"),
+    "no labels": (without("paper", "y"), "No type of nodes has labels: set y"),
+    "two types with labels": (setting("author", "y", torch.zeros(36)), r"\['paper', 'author'\] have labels"),
+    "no such type": (
+        setting(("paper", "at", "venue"), "edge_index", torch.zeros(2, 3, dtype=torch.int64)),
+        "type 'venue', of which there are none",
+    ),
+    "no such node": (setting(WRITES, "edge_index", torch.tensor([[36], [0]])), "node 36 of 'author', .* 0 to 35"),
+    "no such node at all": (setting(WRITES, "edge_index", torch.tensor([[0], [-1]])), "node -1"),
+    "too many labels": (setting("paper", "y", torch.zeros(108)), "108 labels for 72 nodes"),
+    "a weight too few": (setting(CITES, "edge_weight", torch.ones(3)), "edge_weight must hold one number"),
+    "a negative weight": (lambda data: with_negative(data), "has the weight -1.0"),
+    "another shape": (setting(WRITES, "edge_index", torch.zeros(3, 4, dtype=torch.int64)), "2 x edges"),
+    "no table": (setting("author", "x", torch.ones(36)), "features of type 'author' must be a table"),
+    "not finite": (setting("author", "x", torch.full((36, 4), torch.nan)), "NaN"),
+}
+
+
+def with_negative(data: HeteroData) -> None:
+    data[CITES].edge_weight = -torch.ones(data[CITES].edge_index.shape[1])
+
+
+@pytest.mark.parametrize("case", NOT_LEARNED)
+def test_what_cannot_be_learned_is_refused(case):
+    data = library()
+    spoil, sentence = NOT_LEARNED[case]
+    spoil(data)
+    model = ipal.Analytic()
+    with pytest.raises(DataError, match=sentence) as refusal:
+        model.partial_fit(data)
+    assert str(refusal.value).count(". ") == 0, "one sentence"
+    assert not model.is_fitted
+
+
+NOT_PREDICTED: dict[str, tuple[Callable[[HeteroData], Any], str]] = {
+    "a new type of nodes": (setting("venue", "x", torch.ones(2, 2)), "learned no type 'venue': remove it"),
+    "a new type of edges": (
+        setting(("author", "knows", "author"), "edge_index", torch.zeros(2, 0, dtype=torch.int64)),
+        r"del data\[\('author', 'knows', 'author'\)\]",
+    ),
+    "other features": (setting("author", "x", torch.ones(36, 5)), "'author' have 5 features, .* trained on 4"),
+    "nobody to predict": (lambda data: [data.__delitem__(kind) for kind in (CITES, WRITES, "paper")], "type 'paper'"),
+}
+
+
+@pytest.mark.parametrize("case", NOT_PREDICTED)
+def test_graphs_of_other_types_are_refused(case):
+    data, model = library(), small(ipal.NCM).partial_fit(library())
+    spoil, sentence = NOT_PREDICTED[case]
+    spoil(data)
+    for use in (model.predict, model.predict_proba, model.embed):
+        with pytest.raises(DataError, match=sentence):
+            use(data)
+
+
+def test_labels_stay_at_the_type_that_they_were_at_first():
+    data, model = library(), small(ipal.NCM).partial_fit(library())
+    del data["paper"].y
+    data["author"].y = torch.zeros(36)
+    with pytest.raises(DataError, match=r"Nodes of type 'paper' have no labels: set data\['paper'\].y"):
+        model.partial_fit(data)
+
+
+def test_a_model_with_types_takes_no_graph_without_and_the_other_way_round():
+    data = library()
+    typed, plain = small(ipal.NCM).partial_fit(data), small(ipal.NCM).partial_fit(stacked(data))
+    for use in (typed.predict, typed.partial_fit, lambda some: predict(typed, some)):
+        with pytest.raises(DataError, match="trained on a HeteroData with labels at 'paper'"):
+            use(stacked(data))
+    for use in (plain.predict, plain.partial_fit, lambda some: predict(plain, some)):
+        with pytest.raises(DataError, match="to_homogeneous"):
+            use(data)
+
+
+def test_methods_that_keep_nodes_and_minibatches_are_refused():
+    for method in METHODS.values():
+        if method.stores_exemplars:
+            with pytest.raises(DataError, match="cannot keep those of several types"):
+                small(method).partial_fit(library())
+    with pytest.raises(DataError, match="set batch='full'"):
+        small(ipal.IPAL, batch=Sampling(nodes=8, fanouts=(2, 2))).partial_fit(library())
+
+
+def test_no_onnx_file_is_made_and_no_request_answered(tmp_path):
+    model = small(ipal.Analytic).partial_fit(library())
+    with pytest.raises(ConfigError, match="an ONNX file cannot hold"):
+        onnx_model(model)
+    model.save(tmp_path / "model")
+    with pytest.raises(DataError, match="files and requests have no types"):
+        Answerer(tmp_path / "model", Settings(Limits()))  # before a server says that it is there
+
+
+@pytest.mark.parametrize(
+    "types",
+    [
+        {"nodes": {"paper": 6}, "edges": []},
+        {"nodes": {"paper": 6, "author": 4}, "edges": [["paper", "cites"]]},
+        {"nodes": {"paper": 6, "author": 4}, "edges": [["paper", "at", "venue"]]},
+        {"nodes": {"paper": 6, "author": 4}, "edges": [["paper", "cites", "paper"]]},
+        {"nodes": {"paper": 10**12, "author": 4}, "edges": []},
+        [],
+    ],
+)
+def test_a_file_with_other_types_is_refused(types, tmp_path):
+    model = ipal.Analytic(hops=[1], expansion=0, passes=0).partial_fit(library())
+    state = model.state()
+    State(state.tensors, {**state.facts, "types": types}).save(tmp_path / "model.safetensors")
+    with pytest.raises(StoreError, match="does not fit"):
+        ipal.load(tmp_path / "model.safetensors")

@@ -1,0 +1,292 @@
+"""Unknown classes, calibration and prediction sets: equations by hand, and what a model says on a graph of blocks."""
+
+import copy
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data
+
+import ipal
+from ipal import ConfigError
+from ipal.data.graph import Graph
+from ipal.deploy.predict import predict, write_csv
+from ipal.learners.analytic.class_sums import PooledSums
+from ipal.learners.analytic.metric import metrics
+from ipal.learners.open_world import calibration, scores, unknown
+from ipal.learners.open_world.calibration import (
+    LEVELS,
+    Calibration,
+    best_power,
+    moved_along,
+    odds,
+    quantiles,
+    set_aside,
+)
+from ipal.learners.open_world.scores import KINDS, NAMES
+
+METHODS = [ipal.Analytic, ipal.NCM, ipal.SLDA, ipal.IPAL]
+
+
+def blocks(classes: int = 5, each: int = 120, noise: float = 2.2, seed: int = 0) -> Data:
+    """A graph of blocks, most edges inside them, with overlapping features."""
+    random = np.random.default_rng(seed)
+    y = np.repeat(np.arange(classes), each)
+    x = np.eye(classes, 16)[y] * 2 + noise * random.standard_normal((len(y), 16))
+    ends = random.integers(0, len(y), (2, 12 * len(y)))
+    kept = (y[ends[0]] == y[ends[1]]) | (random.random(ends.shape[1]) < 0.01)
+    edges = np.concatenate([ends[:, kept], ends[::-1, kept]], axis=1)
+    data = Data(x=torch.tensor(x, dtype=torch.float32), edge_index=torch.tensor(edges), y=torch.tensor(y))
+    data.train_mask = torch.tensor(random.random(len(y)) < 0.7)
+    return data
+
+
+@pytest.fixture(scope="module")
+def graph() -> Data:
+    return blocks()
+
+
+@pytest.fixture(scope="module")
+def known(graph):
+    """Models of each method that learned all classes but the last."""
+    part = graph.subgraph(graph.y < 4)
+    return {method.name: method().partial_fit(part) for method in METHODS}
+
+
+# ---------------------------------------------------------------------- by hand
+
+
+def test_entropy_by_hand():
+    logs = torch.tensor([[0.5, 0.5], [1.0, 0.0]]).clamp_min(1e-30).log()
+    assert scores.entropy(logs).tolist() == pytest.approx([math.log(2), 0.0])
+
+
+def test_margin_by_hand():
+    assert scores.margin(torch.tensor([[0.1, 0.6, 0.3]]).log()).tolist() == pytest.approx([math.log(0.5)])
+
+
+def test_relative_distance_by_hand():
+    # To two classes 2 and 6, to the mean of all 4: 2 / 4.
+    assert scores.relative_distance(torch.tensor([[2.0, 6.0, 4.0]])).tolist() == [0.5]
+
+
+def test_auroc_by_hand():
+    # 3 above both, 1 equal to one and above none: (1 + 1 + 0.5 + 0) / 4.
+    assert scores.auroc(torch.tensor([[3.0], [1.0]]), torch.tensor([[1.0], [2.0]])).tolist() == [0.625]
+
+
+def test_smoothed_by_hand():
+    # A path 0 - 1 - 2: means over a node and its neighbours, once.
+    path = Graph(np.ones((3, 1), dtype=np.float32), np.array([[0, 1, 1, 2], [1, 0, 2, 1]]))
+    found = scores.smoothed(torch.tensor([[3.0], [0.0], [6.0]]), path, times=1)
+    assert found.flatten().tolist() == [1.5, 3.0, 3.0]
+
+
+def test_best_power_by_hand():
+    # Eight nodes say 0.9 for class 0, and seven are right: (7 + 1/2) / 9 = 0.9^s / (0.9^s + 0.1^s).
+    logs, labels = torch.tensor([[0.9, 0.1]] * 8).double().log(), torch.tensor([0] * 7 + [1])
+    right = 7.5 / 9
+    power, precision = best_power(logs, labels)
+    assert math.exp(power) == pytest.approx(math.log(right / (1 - right)) / math.log(9), rel=1e-3)
+    # d conf / d log s = q (1 - q) s log 9, over the variance q (1 - q) / n.
+    slope = right * (1 - right) * math.log(right / (1 - right))
+    assert precision == pytest.approx(slope**2 * 8 / (right * (1 - right)), rel=0.02)
+
+
+def test_nodes_that_are_all_recognised_do_not_ask_for_certainty():
+    logs = torch.tensor([[0.6, 0.4]] * 20).double().log()
+    power, _ = best_power(logs, torch.zeros(20, dtype=torch.int64))
+    assert calibration.confidence(logs, power) == pytest.approx(20.5 / 21, abs=1e-3)
+
+
+def test_odds_by_hand():
+    found = odds(torch.tensor([[0.5, 0.25, 0.25]]).double().log(), 1.0)
+    assert found[0].tolist() == pytest.approx([0.0, -math.log(3), -math.log(3)])
+    # Close to one, the complement of a probability is rounding: the others' sum is not.
+    sure = torch.tensor([[0.0, -40.0]]).double().log_softmax(dim=1)
+    assert odds(sure, 1.0)[0].tolist() == pytest.approx([40.0, -40.0])
+
+
+def test_quantiles_are_evenly_spaced():
+    assert quantiles(torch.arange(LEVELS + 1.0)[:, None])[0, :2].tolist() == pytest.approx([0.5, 1.5])
+
+
+def test_values_move_along_two_distributions_by_hand():
+    # [0, 1] goes to [0, 10]: the middle to the middle, what is beyond as far as the ends.
+    before, after = torch.tensor([0.0, 1.0]), torch.tensor([0.0, 10.0])
+    assert moved_along(torch.tensor([[0.5, 2.0, -1.0]]), before, after)[0].tolist() == [5.0, 11.0, -1.0]
+
+
+def test_a_threshold_is_a_quantile_over_classes_by_their_number_of_nodes():
+    one = torch.linspace(0, 1, LEVELS)
+    strange = torch.zeros(2, len(NAMES), LEVELS)
+    strange[0], strange[1] = one, one + 10
+    found, trials = torch.zeros(len(NAMES)), torch.ones(1, dtype=torch.int64)
+    made = Calibration(torch.tensor([90, 10]), torch.zeros(2, 2), torch.zeros(2, LEVELS), strange, found, trials)
+    assert made.threshold(0.05) == pytest.approx(10.5, abs=0.02)  # half of the small class
+    assert made.threshold(0.2) < 1
+
+
+def test_some_of_every_class_are_set_aside_and_never_all(graph):
+    task = ipal.Task(
+        Graph(np.ones((12, 1), np.float32), np.zeros((2, 0), int)), np.arange(12), np.array([0] * 11 + [1])
+    )
+    chosen = set_aside(task, 0.2, np.random.default_rng(0))
+    assert chosen[:11].sum() == 3
+    assert not chosen[11]
+
+
+# ---------------------------------------------------------------------- what a model says
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_unknown_nodes_score_higher_and_few_known_ones_are_lost(method, known, graph):
+    model, is_new = known[method.name], (graph.y == 4).numpy()
+    score = torch.from_numpy(model.score_unknown(graph))[:, None]
+    assert float(scores.auroc(score[is_new], score[~is_new])) > 0.8
+    labels = model.predict(graph, reject=0.05)
+    lost = np.equal(labels[~is_new & ~graph.train_mask.numpy()], None).mean()
+    assert lost < 0.2
+    assert np.equal(labels[is_new], None).mean() > 2 * lost
+    kept = ~np.equal(labels, None)
+    assert (labels[kept] == model.predict(graph)[kept]).all()
+
+
+@pytest.mark.parametrize("method", [ipal.NCM, ipal.IPAL])
+def test_probabilities_are_about_right(method, known, graph):
+    model, rows = known[method.name], ((graph.y < 4) & ~graph.train_mask).numpy()
+
+    def gap(p):
+        return abs(p[rows].max(axis=1).mean() - (p[rows].argmax(axis=1) == graph.y.numpy()[rows]).mean())
+
+    plain = method(calibration=0).partial_fit(graph.subgraph(graph.y < 4))
+    assert gap(model.predict_proba(graph)) < gap(plain.predict_proba(graph))
+    assert (model.predict(graph) == plain.predict(graph)).all()  # the copy leaves no trace
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_sets_hold_the_own_class_about_as_often_as_asked(method, known, graph):
+    rows = ((graph.y < 4) & ~graph.train_mask).numpy()
+    truth = graph.y.numpy()[rows]
+    found = {coverage: known[method.name].predict_sets(graph, coverage)[rows] for coverage in (0.6, 0.95)}
+    shares = {coverage: sets[np.arange(len(truth)), truth].mean() for coverage, sets in found.items()}
+    assert shares[0.6] == pytest.approx(0.6, abs=0.2)
+    assert shares[0.95] > 0.85
+    assert (found[0.6] <= found[0.95]).all()
+
+
+def test_a_class_taken_away_is_a_class_never_learned(graph):
+    """The closed form forgets exactly: rehearsed unknown nodes are really unknown."""
+    part = graph.subgraph(graph.y < 4)
+    model, never = (ipal.Analytic(hops=(2,), expansion=0, ridge=0.1, passes=0) for _ in range(2))
+    model.partial_fit(part)
+    never.partial_fit(part.subgraph(part.y != 3))
+    read = model.read(part)
+    found = calibration.without_class(scores.Views.of(model, read), 3)
+    # Of nodes far from the class's own: its features spread to its neighbours.
+    assert found.logs.shape[1] == 3
+    assert found.learner.labels_ == never.labels_
+
+
+def test_what_is_kept_is_saved_merged_and_forgotten(tmp_path, graph):
+    def learned(*classes):
+        chosen = torch.isin(graph.y, torch.tensor(classes))
+        return ipal.Analytic(hops=(1,), expansion=0, ridge=0.1, passes=0).partial_fit(graph.subgraph(chosen))
+
+    model, other = learned(0, 1, 2), learned(3, 4)
+    model.save(tmp_path / "m")
+    again = ipal.load(tmp_path / "m")
+    assert (again.score_unknown(graph) == model.score_unknown(graph)).all()
+    both = model.merged(other)
+    assert both.calibration_.count.tolist() == [*model.calibration_.count.tolist(), *other.calibration_.count.tolist()]
+    assert (
+        both.forget_class(1).calibration_.count.tolist()
+        == np.delete([*model.calibration_.count.tolist(), *other.calibration_.count.tolist()], 1).tolist()
+    )
+    assert len(both.score_unknown(graph)) == graph.num_nodes
+
+
+def test_earlier_classes_move_as_more_come(graph):
+    model = ipal.NCM()
+    model.partial_fit(graph.subgraph(graph.y < 2))
+    before = model.calibration_
+    model.partial_fit(graph.subgraph((graph.y == 2) | (graph.y == 3)))
+    kind = KINDS.index("entropy") + len(KINDS)
+    assert (model.calibration_.count > 0).all()
+    # With two more classes there is more to be unsure about.
+    assert float(model.calibration_.strange[:2, kind].mean()) > float(before.strange[:, kind].mean())
+
+
+def test_groups_of_rejected_nodes_are_found():
+    data = blocks(classes=6, noise=0.6)
+    model = ipal.Analytic().partial_fit(data.subgraph(data.y < 4))
+    truth, groups = data.y.numpy(), model.discover(data)[:2]
+    for group in groups:
+        _, counts = np.unique(truth[group.nodes], return_counts=True)
+        assert counts.max() > 0.8 * group.size
+        assert sum(share for _, share in group.nearest) <= 1.0001
+    assert {int(np.bincount(truth[group.nodes]).argmax()) for group in groups} == {4, 5}
+    assert sum(group.size for group in model.discover(data, classes=3)) <= len(truth)
+
+
+def test_some_nodes_are_predicted_as_all_are(known, graph, tmp_path):
+    model, nodes = known["analytic"], [3, 250, 299]
+    everyone = predict(model, graph, reject_known=0.05, coverage=0.9)
+    some = predict(model, graph, nodes, reject_known=0.05, coverage=0.9)
+    assert (some.rejected == everyone.rejected[nodes]).all()
+    assert (some.sets == everyone.sets[nodes]).all()
+    write_csv(some, tmp_path / "some.csv")
+    header, first = (tmp_path / "some.csv").read_text().splitlines()[:2]
+    assert header.startswith("node,predicted,confidence,rejected,set,p(0)")
+    assert first.startswith("3,")
+
+
+# ---------------------------------------------------------------------- what cannot be
+
+
+def test_what_was_not_calibrated_says_so(graph):
+    part = graph.subgraph(graph.y < 2)
+    model = ipal.NCM(calibration=0).partial_fit(part)
+    for ask in (model.score_unknown, lambda data: model.predict(data, reject=0.05), model.predict_sets, model.discover):
+        with pytest.raises(ConfigError, match=r"learn it anew with calibration=0\.2"):
+            ask(part)
+
+
+def test_shares_are_shares(known, graph):
+    model = known["ncm"]
+    for share in (0, 1, -0.5, 2):
+        with pytest.raises(ConfigError, match="between 0 and 1"):
+            model.predict(graph, reject=share)
+        with pytest.raises(ConfigError, match="between 0 and 1"):
+            model.predict_sets(graph, share)
+    with pytest.raises(ConfigError, match="at least 1"):
+        model.discover(graph, classes=0)
+    with pytest.raises(ConfigError, match="calibration"):
+        ipal.NCM(calibration=0.9)
+
+
+def test_a_small_task_does_not_calibrate(graph):
+    few = blocks(classes=2, each=20)
+    model = ipal.NCM().partial_fit(few)
+    assert not model.calibration_
+    assert len(unknown.masked(np.array([1, 2]), np.array([True, False]))) == 2
+
+
+def test_metrics_by_hand():
+    # Two classes on a line: rows 0, 2 and 4, 6. Within: variance 1; overall: 1 + 4 = 5, with a ridge of zero.
+    gram = torch.tensor([[(0 + 4) / 2 + (16 + 36) / 2]], dtype=torch.float64)
+    sums = PooledSums(torch.tensor([2, 2]), torch.tensor([[2.0], [10.0]], dtype=torch.float64), gram)
+    within, overall = metrics(sums, 0.0)
+    assert float(within) == pytest.approx(1.0)
+    assert float(overall) == pytest.approx(5**-0.5)
+
+
+def test_sets_by_hand(known):
+    # Odds of at least 1 : 1 are asked for: a class of probability 0.51 is in, of 0.48 not.
+    model = copy.copy(known["ncm"])
+    even = torch.zeros(4, LEVELS)
+    model.calibration_ = replace(model.calibration_, own=even)
+    found = unknown.sets(model, np.array([[0.51, 0.48, 0.01, 0.0]], dtype=np.float32), 0.9)
+    assert found.tolist() == [[True, False, False, False]]

@@ -1,0 +1,89 @@
+"""Scores computed from mixtures of rows are the model's own, and are divided among features as gradients say."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from ipal.config import EncoderConfig
+from ipal.data.datasets import Dataset
+from ipal.data.graph import Graph
+from ipal.data.streams import TaskStream
+from ipal.learners import METHODS, Analytic, Bare, Learner
+from ipal.nn.encoders import ENCODERS
+from ipal.nn.evidence import FeatureRows, contribution
+from tests.learners.support import learned
+from tests.nn.support import double_operators
+
+
+def one_way(tiny: Dataset) -> Graph:
+    """Edges that run one way and have weights."""
+    edges = tiny.graph.edges[:, ::3]
+    weights = np.random.default_rng(0).uniform(0.5, 2, edges.shape[1]).astype(np.float32)
+    return Graph(tiny.graph.x, edges, weights)
+
+
+def check(learner: Learner, graph: Graph) -> None:
+    """Scores of some nodes from rows, against those of the learner."""
+    scores = learner.scores(graph).detach().double().numpy()
+    for node in (0, 57, 113):
+        rows = learner.by_rows(FeatureRows.of(graph))[0]
+        np.testing.assert_allclose(rows.at(node).detach().numpy(), scores[node], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_rows_give_the_scores_of_every_method(method: str, tiny: Dataset, tiny_stream: TaskStream) -> None:
+    learner = learned(METHODS[method], tiny_stream, 2, epochs=2)
+    check(learner, tiny.graph)
+    check(learner, one_way(tiny))
+
+
+@pytest.mark.parametrize("kind", sorted(ENCODERS))
+def test_rows_give_the_scores_of_every_encoder(kind: str, tiny: Dataset, tiny_stream: TaskStream) -> None:
+    encoder = EncoderConfig(kind=kind, hidden=16, width=8, heads=2)
+    check(learned(Bare, tiny_stream, 2, epochs=2, encoder=encoder), one_way(tiny))
+
+
+@pytest.mark.parametrize("settings", [{"hops": (0, 2), "expansion": 0}, {"hops": (1, 3), "expansion": 64, "sketch": 8}])
+def test_rows_give_the_scores_of_every_feature_map(settings, tiny: Dataset, tiny_stream: TaskStream) -> None:
+    learner = learned(Analytic, tiny_stream, 2, **settings)
+    check(learner, tiny.graph)
+    check(learner, Graph(sp.csr_array(tiny.graph.x), tiny.graph.edges))
+
+
+@pytest.mark.parametrize("kind", ["gcn", "gin", "sage"])
+def test_shares_are_values_times_gradients(kind: str, tiny: Dataset, tiny_stream: TaskStream) -> None:
+    encoder = EncoderConfig(kind=kind, hidden=16, width=8)
+    learner = learned(Bare, tiny_stream, 2, epochs=2, encoder=encoder)
+    graph, network = one_way(tiny), learner.network_.double()
+    made = double_operators(graph, needs=learner.encoder_.needs, keep_sparse=True)
+    x = torch.tensor(graph.x, dtype=torch.float64, requires_grad=True)
+    object.__setattr__(made.features, "x", x)
+    score = network["head"](network["encoder"](made))[57, 1]
+    expected = (x * torch.autograd.grad(score, x)[0]).detach().numpy()
+    rows = FeatureRows.of(graph)
+    found = rows.shares(learner.by_rows(rows)[0].at(57)[1])
+    np.testing.assert_allclose(found.toarray(), expected, atol=1e-9)
+
+
+def test_contribution_by_hand() -> None:
+    assert contribution(np.array([2.0, -1.0, 3.0]), np.array([0.5, 4.0, 0.0])).tolist() == [1, -4, 0]
+
+
+def test_shares_by_hand() -> None:
+    """Node 0 reads itself and node 1, both of degree one: half of each; then ReLU, of which one column is negative."""
+    graph = Graph(np.array([[1, 2], [3, 0]], dtype=np.float32), np.array([[0, 1], [1, 0]]))
+    rows = FeatureRows.of(graph)
+    weights = torch.tensor([[1.0, -1.0], [2.0, -3.0]])
+    scores = (rows.spread() @ weights).relu() @ torch.tensor([[2.0], [5.0]])
+    score = scores.at(0)[0]
+    assert score.item() == pytest.approx(2 * (0.5 * (1 + 3) + 0.5 * 2 * 2))
+    np.testing.assert_allclose(rows.shares(score).toarray(), [[1, 4], [3, 0]], atol=1e-6)
+
+
+def test_lengths_are_held_fixed() -> None:
+    """A unit row times weights: through its length, all features of a row would cancel one another."""
+    graph = Graph(np.array([[3, 4]], dtype=np.float32), np.zeros((2, 0), dtype=np.int64))
+    rows = FeatureRows.of(graph)
+    score = (rows.unit() @ torch.tensor([[1.0], [2.0]])).at(0)[0]
+    np.testing.assert_allclose(rows.shares(score).toarray(), [[0.6, 1.6]], atol=1e-6)
