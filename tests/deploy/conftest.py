@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,12 +31,14 @@ def known(tiny: Dataset) -> Learner:
 
 
 @pytest.fixture
-def client(known: Learner) -> Iterator[Client]:
+def client(known: Learner, tmp_path: Path) -> Iterator[Client]:
     """Clients of applications that are closed in the end."""
     made: list[LocalClient] = []
 
     def start(learner: Learner = known, limits: Limits = LIMITS, **options: Any) -> LocalClient:
-        made.append(LocalClient(make_app(learner, limits, **options)))
+        path = tmp_path / f"served-{len(made)}.safetensors"
+        learner.save(path)
+        made.append(LocalClient(make_app(path, limits, **options)))
         return made[-1]
 
     yield start
@@ -44,12 +47,18 @@ def client(known: Learner) -> Iterator[Client]:
 
 
 @pytest.fixture
-def start(known: Learner) -> Iterator[Start]:
+def model(known: Learner, tmp_path: Path) -> Path:
+    known.save(tmp_path / "model.safetensors")
+    return tmp_path / "model.safetensors"
+
+
+@pytest.fixture
+def start(model: Path) -> Iterator[Start]:
     """Servers in threads of this process."""
     running: list[tuple[Any, threading.Thread]] = []
 
     def run(**limits: Any) -> tuple[str, int]:
-        app = make_app(known, Limits(**limits))
+        app = make_app(model, Limits(**limits))
         ready = threading.Event()
         server = http_server(app, ready.set)
         listener = listen("127.0.0.1", 0)

@@ -2,6 +2,7 @@
 
 import gc
 import re
+from html import unescape
 from html.parser import HTMLParser
 from typing import Any
 
@@ -11,14 +12,14 @@ import scipy.sparse as sp
 
 from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph, checked_graph
-from ipal.data.streams import TaskStream
+from ipal.data.streams import Task, TaskStream
 from ipal.deploy.predict import neighbourhood, predict
 from ipal.deploy.serving.bodies import JSON, NPZ, npz_body
 from ipal.deploy.serving.limits import Limits
 from ipal.learners import IPAL, NCM, Analytic, Learner
 from tests.deploy.conftest import LIMITS, Client
 from tests.deploy.support import BODIES, post, refused
-from tests.learners.support import learned
+from tests.learners.support import learn, learned
 
 # ---------------------------------------------------------------------- answers
 
@@ -86,12 +87,32 @@ def test_the_model_says_what_it_is_takes_and_keeps(client: Client, known: Learne
     response = client().get("/memory")
     assert response.json() == {
         "method": "ipal",
+        "version": response.headers["x-model-version"],
         "classes": [0, 1, 2, 3],
         "features": 16,
         "hops": 2,
+        "hops_to_reject_known": 4,
         "directed": False,
         **known.memory_report(),
+        "only_while_learning": [],
     }
+
+
+def test_nodes_of_unknown_classes_and_sets_are_answered(client: Client, tiny: Dataset) -> None:
+    learner = learn(NCM(), Task(tiny.graph, np.arange(120) * 2, tiny.y[::2]))
+    body = npz_body(tiny.graph, reject_known=0.05, coverage=0.9)
+    answer = post(client(learner), body, NPZ).json()
+    own = predict(learner, tiny.graph, reject_known=0.05, coverage=0.9)
+    assert answer["predicted"] == own.labels
+    assert answer["sets"] == [own.classes[row].tolist() for row in own.sets]
+    for wrong in ({"reject_known": 2.0}, {"coverage": -1.0}):
+        assert post(client(learner), npz_body(tiny.graph, **wrong), NPZ).status_code == 422
+
+
+def test_what_was_not_calibrated_rejects_nothing_by_strangeness(client: Client, tiny: Dataset) -> None:
+    answer = post(client(), npz_body(tiny.graph, reject_known=0.05), NPZ)
+    assert answer.status_code == 422
+    assert "not calibrated" in answer.json()["error"]
 
 
 @pytest.mark.parametrize("method", [IPAL, NCM, Analytic])
@@ -128,17 +149,18 @@ TOKEN = "correct-horse-battery"
 def test_without_the_token_only_health_answers(client: Client, header: str | None) -> None:
     guarded = client(token=TOKEN)
     headers = {} if header is None else {"authorization": header}
-    assert guarded.get("/health", headers=headers).json() == {"status": "ok"}
-    for path in ("/memory", "/metrics", "/docs", "/openapi.json", "/nothing"):
+    assert guarded.get("/health", headers=headers).json()["status"] == "ok"
+    for path in ("/", "/memory", "/metrics", "/docs", "/openapi.json", "/nothing"):
         response = guarded.get(path, headers=headers)
         refused(response, 401, "Authorization: Bearer")
         assert response.headers["www-authenticate"] == "Bearer"
-    refused(guarded.post("/predict", content=b"x", headers=headers), 401)
+    for path in ("/predict", "/reload"):
+        refused(guarded.post(path, content=b"x", headers=headers), 401)
 
 
 def test_with_the_token_everything_answers(client: Client) -> None:
     guarded = client(token=TOKEN)
-    for path in ("/memory", "/metrics", "/docs", "/openapi.json"):
+    for path in ("/", "/memory", "/metrics", "/docs", "/openapi.json"):
         assert guarded.get(path, headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
 
 
@@ -183,13 +205,14 @@ def test_prometheus_is_told_by_path_and_status_in_bounded_words(client: Client, 
 
 def test_every_answer_is_declared(client: Client) -> None:
     described = client().get("/openapi.json").json()
-    assert set(described["paths"]) == {"/predict", "/memory", "/health", "/metrics"}
+    assert set(described["paths"]) == {"/predict", "/explain", "/memory", "/health", "/metrics"}
     predict_ = described["paths"]["/predict"]["post"]
     assert set(predict_["responses"]) == {"200", "400", "401", "408", "413", "415", "422", "503"}
     assert "Retry-After" in predict_["responses"]["503"]["headers"]
     assert set(predict_["requestBody"]["content"]) == {JSON, NPZ, "application/octet-stream"}
     fields = predict_["requestBody"]["content"][JSON]["schema"]["properties"]
-    assert set(fields) == {"x", "edge_index", "edge_weight", "nodes", "degree", "reject", "directed", "probabilities"}
+    shares = {"reject", "reject_known", "coverage"}
+    assert set(fields) == {"x", "edge_index", "edge_weight", "nodes", "degree", "directed", "probabilities"} | shares
     assert "2 hops" in described["info"]["description"]
 
 
@@ -215,6 +238,25 @@ def test_the_page_needs_no_network(client: Client) -> None:
     assert "://" not in response.text
     for word in ("POST /predict", "edge_index", "Retry-After", "/metrics", "none of the known"):
         assert word in response.text
+
+
+@pytest.mark.parametrize("token", [None, TOKEN])
+def test_the_front_page_says_what_is_served_with_a_request_that_works(client: Client, token: str | None) -> None:
+    local = client(token=token)
+    headers = {} if token is None else {"authorization": f"Bearer {token}"}
+    response = local.get("/", headers={**headers, "host": "<b>.example:80"})
+    assert "default-src 'none'" in response.headers["content-security-policy"]
+    assert "<b>" not in response.text
+    text = unescape(response.text)
+    for words in ("ipal", response.headers["x-model-version"], "4: 0, 1, 2, 3", "16 numbers", "within 2 hops"):
+        assert words in text
+    assert ("Bearer $IPAL_TOKEN" in text) == (token is not None)
+    links = Links()
+    links.feed(response.text)
+    assert links.found == ["/docs", "/memory", "/metrics"]
+    copied = re.search(r"-d '(.+)'</code>", text)
+    assert copied is not None
+    assert len(post(local, copied[1].encode(), JSON, **headers).json()["predicted"]) == 2
 
 
 def test_nothing_is_kept_by_browsers_or_guessed_at(client: Client) -> None:

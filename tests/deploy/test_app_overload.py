@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from ipal.data.datasets import Dataset
-from ipal.deploy.serving.answers import Answerer, Reply
+from ipal.deploy.serving.answerer import Answerer
+from ipal.deploy.serving.answers import Reply
 from ipal.deploy.serving.bodies import JSON, NPZ, npz_body
 from ipal.deploy.serving.limits import Limits
 from tests.deploy.conftest import Client
@@ -25,11 +26,11 @@ class Held:
         self.begun, self.free, self.answered = threading.Event(), threading.Event(), 0
         answer = answerer._answer
 
-        def slow(body: bytes, kind: str) -> Reply | Exception:
+        def slow(body: bytes, kind: str, *reply: Any) -> Reply | Exception:
             self.begun.set()
             assert self.free.wait(10)
             self.answered += 1
-            return answer(body, kind)
+            return answer(body, kind, *reply)
 
         monkeypatch.setattr(answerer, "_answer", slow)
 

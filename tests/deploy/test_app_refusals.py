@@ -16,7 +16,7 @@ from tests.deploy.support import BODIES, post, refused
 
 def test_unknown_paths_and_methods_are_said_in_a_sentence(client: Client) -> None:
     local = client()
-    refused(local.get("/"), 404, "/docs")
+    refused(local.get("/nothing"), 404, "/docs")
     refused(local.get("/predict/"), 404)
     response = local.get("/predict")
     refused(response, 405, "POST")
@@ -75,13 +75,13 @@ def test_a_mistake_in_the_program_is_one_sentence_too(
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("a secret")
 
+    local = client()
     monkeypatch.setattr("ipal.deploy.serving.answers.predict", broken)
     body = {"x": [[1.0] * 16], "edge_index": [[], []]}
-    sentence = refused(client().post("/predict", json=body), 500, "not your fault")
+    sentence = refused(local.post("/predict", json=body), 500, "not your fault")
     assert "secret" not in sentence
     assert "a secret" in caplog.text, "who runs the server is not told"
-    local = client()
-    local.app.state.server.facts = {"no": object()}
+    local.app.state.server.answerer.facts = {"no": object()}
     refused(local.get("/memory"), 500, "not your fault")
 
 
@@ -89,7 +89,8 @@ def test_too_little_memory_is_an_overload(client: Client, monkeypatch: pytest.Mo
     def greedy(*_: object, **__: object) -> None:
         raise MemoryError
 
+    local = client()
     monkeypatch.setattr("ipal.deploy.serving.answers.predict", greedy)
-    response = client().post("/predict", json={"x": [[1.0] * 16], "edge_index": [[], []]})
+    response = local.post("/predict", json={"x": [[1.0] * 16], "edge_index": [[], []]})
     refused(response, 503, "memory")
     assert int(response.headers["retry-after"]) > 0

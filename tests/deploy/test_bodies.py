@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 from ipal.data.datasets import Dataset
 from ipal.data.graph import checked_graph
 from ipal.deploy.predict import neighbourhood
-from ipal.deploy.serving.bodies import JSON, NPZ, Question, json_body, npz_body, read_question
+from ipal.deploy.serving.bodies import JSON, NPZ, json_body, npz_body
 from ipal.deploy.serving.limits import Limits, MalformedError, TooLargeError
+from ipal.deploy.serving.questions import Question, read_question
+from ipal.deploy.serving.tables import mostly_zeros
 from ipal.errors import DataError
 
 LIMITS = Limits(bytes=100_000, nodes=50, edges=200)
@@ -84,6 +86,23 @@ def test_dense_features_that_are_mostly_zero_become_sparse() -> None:
     assert np.array_equal(found.toarray(), x)
 
 
+@pytest.mark.parametrize("zero", ["0", "-0.0", "0e9", " 0.00\n"])
+@pytest.mark.parametrize("density", [0, 0.02, 0.5])
+def test_tables_of_zeros_are_read_as_any_other(zero: str, density: float) -> None:
+    random = np.random.default_rng(0)
+    x = random.normal(size=(20, 30)) * (random.random((20, 30)) < density)
+    x[3, 4] = 1e-7
+    text = "[" + ",".join("[" + ",".join(repr(float(v)) if v else zero for v in row) + "]" for row in x) + "]"
+    found = asked(f'{{"edge_index": [[], []], "x": {text} }}'.encode()).graph.x
+    assert (mostly_zeros(text.encode(), 16) is not None) == (density < 0.1 and zero != "0e9")
+    assert np.array_equal(found.toarray() if isinstance(found, sp.csr_array) else found, x.astype(np.float32))
+
+
+@pytest.mark.parametrize("text", ["[]", "[[]]", "[[0],[0,0,0]]", "[0,0]", "[[[0,0]]]", "[[0,0],0]", "0", "[[0,true]]"])
+def test_what_is_no_table_of_zeros_is_left_to_others(text: str) -> None:
+    assert mostly_zeros(text.encode(), 1) is None
+
+
 @pytest.mark.parametrize("kind", ["<f8", ">f4", "<i2", "|u1", "|b1", "<f2"])
 def test_arrays_of_any_kind_of_number_are_taken(kind: str) -> None:
     x = np.asfortranarray(np.array([[1, 0], [0, 1], [1, 1]]).astype(kind))
@@ -140,13 +159,23 @@ REFUSED: dict[str, tuple[Any, type[DataError], str]] = {
     "not UTF-8": (b'{"x": "\xff\xfe"}', MalformedError, "no JSON"),
     "UTF-16": (json.dumps(FEW).encode("utf-16"), MalformedError, "no JSON"),
     "half a character": (b'{"\\ud800": 1}', MalformedError, "no JSON"),
-    "deep": (b"[" * 60, MalformedError, "no JSON"),
+    "deep": (b'{"x":' + b"[" * 60, MalformedError, "no JSON"),
     "very deep": (b"[" * 50_000, TooLargeError, "--max-nodes"),
     "many objects": (b'{"x":' + b"{}" * 1000, DataError, "more than a graph"),
     "many strings": (b'{"x":["",' + b'"",' * 100 + b'""]}', DataError, "more than a graph"),
     "NaN": ({**FEW, "x": [[float("nan"), 1.0]]}, MalformedError, "no JSON"),
     "infinity": (b'{"x": [[-Infinity, 1]], "edge_index": [[], []]}', MalformedError, "no JSON"),
-    "beyond infinity": (b'{"x": [[1e999, 1]], "edge_index": [[], []]}', DataError, "infinite"),
+    "beyond infinity": (b'{"x": [[1e999, 1]], "edge_index": [[], []]}', MalformedError, "out of range"),
+    "beyond infinity among zeros": (
+        b'{"x": [[1e999' + b",0" * 40 + b']], "edge_index": [[], []]}',
+        DataError,
+        "single precision",
+    ),
+    "text among zeros": (b'{"x": [["1"' + b",0" * 40 + b']], "edge_index": [[], []]}', DataError, "Row 0 of x"),
+    "ragged zeros": (b'{"x": [[0' + b",0" * 40 + b'],[0]], "edge_index": [[], []]}', DataError, "Row 1 of x"),
+    "empty among zeros": (b'{"x": [[0' + b",0" * 40 + b'],[ ]], "edge_index": [[], []]}', DataError, "Row 1 of x"),
+    "huge among zeros": (b'{"x": [[1e300' + b",0" * 40 + b']], "edge_index": [[], []]}', DataError, "infinite"),
+    "a crowd of zeros": (b'{"x": [' + b"[0],[0]," * 25 + b'[0]], "edge_index": [[], []]}', TooLargeError, "51 nodes"),
     "beyond single precision": ({**FEW, "x": [[1e300, 1.0]], "edge_index": [[], []]}, DataError, "infinite"),
     "huge feature": ({**FEW, "x": [[10**400, 1]]}, DataError, "single precision"),
     "huge node": ({**FEW, "edge_index": [[10**30], [0]]}, DataError, "64 bits"),

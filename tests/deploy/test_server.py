@@ -143,12 +143,6 @@ def test_no_answer_waits_for_an_acknowledgement(start: Start, monkeypatch: pytes
 # ---------------------------------------------------------------------- the command
 
 
-@pytest.fixture
-def model(known: Learner, tmp_path: Path) -> Path:
-    known.save(tmp_path / "model.safetensors")
-    return tmp_path / "model.safetensors"
-
-
 def test_the_command_serves_and_stops_gracefully(model: Path, known: Learner, tiny: Dataset, tmp_path: Path) -> None:
     token = "0123456789abcdef-token"
     (tmp_path / "token").write_text(token + "\n")

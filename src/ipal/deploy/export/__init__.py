@@ -76,6 +76,11 @@ def onnx_model(learner: Learner, *, edge_weights: bool = False) -> bytes:
     need_extra("onnx", "onnx", "onnxruntime")
     if not learner.is_fitted or not learner.labels_:
         raise ConfigError("This model knows no class: let it learn one before it is exported.")
+    if learner.types_ is not None:
+        raise ConfigError(
+            "This model knows types of nodes and edges, which an ONNX file cannot hold: predict with it in Python, or "
+            "train one on data.to_homogeneous()."
+        )
     from onnx.checker import check_model
 
     program = Program(learner.num_features_, edge_weights)

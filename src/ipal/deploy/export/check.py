@@ -93,10 +93,10 @@ def difference(
     scores, probabilities, predicted = session.run(["scores", "probabilities", "predicted"], given)
     with torch.no_grad():
         graph = learner.refined(learner.checked(checked_graph(x, edges, undirected=False, weights=weights)))
-        own = learner.scores(graph)
-        own_probabilities = learner.probabilities(own, graph).cpu().numpy()
+        own, calibrated = learner.scores_and_probabilities(graph)
+        own_probabilities = calibrated.cpu().numpy()
         # From the same scores: where scores are large, probabilities magnify their rounding.
-        same_scores = learner.probabilities(torch.from_numpy(scores).to(own), graph).cpu().numpy()
+        same_scores = learner.calibrated(learner.probabilities(torch.from_numpy(scores).to(own), graph)).cpu().numpy()
     true = own.cpu().numpy()
     if not np.isfinite(true).all():
         raise StoreError(

@@ -1,73 +1,115 @@
-"""A thread that predicts, one request at a time, with a bounded queue."""
+"""A model that answers requests, and that another can take the place of in between."""
 
 import logging
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
-from threading import BoundedSemaphore
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import scipy.sparse as sp
 import torch
-from pydantic_core import to_json
 
 from ipal.data.csr import Neighbours
 from ipal.data.graph import Graph
 from ipal.deploy.predict import Predictions, predict
-from ipal.deploy.serving.bodies import read_question
 from ipal.deploy.serving.limits import Limits, OverloadError, UnexpectedError
+from ipal.deploy.serving.questions import Question, read_question
 from ipal.errors import DataError, IpalError
-from ipal.learners import Learner
+from ipal.learners import Learner, load_learner
+from ipal.learners.open_world.scores import SMOOTHED
+from ipal.learners.second_pass import whole_reach
 
 DIGITS = 6
 """Decimals of a probability in a response."""
 Body = bytes | bytearray
+Facts = dict[str, Any]
 
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Settings:
+    """What all answers share, whichever model gives them."""
+
+    limits: Limits
+    threads: int = 1
+    directed: bool = False
+    """Of requests that do not say."""
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A file that nobody writes to any more."""
+
+    path: Path
+    version: str
+    """The beginning of its SHA-256 digest."""
+
+
 @dataclass(frozen=True, eq=False)
 class Reply:
-    """A response body, and its counts for the metrics."""
+    """A response body, its counts for the metrics, and the model that gave it."""
 
     content: bytes
     nodes: int
     rejected: int
+    version: str
 
 
-class Answerer:
-    """Parses and answers requests in order, in one thread."""
+Found = tuple[dict[str, Any], int, int]
+"""What is answered, as JSON data, and how many nodes were predicted and rejected."""
+Answer = Callable[[Learner, Question], Found]
+"""What is made of a question; sent to workers."""
 
-    def __init__(self, learner: Learner, limits: Limits, threads: int = 1, directed: bool = False) -> None:
-        self._learner, self._limits, self._directed = learner, limits, directed
-        self._thread = ThreadPoolExecutor(1, "answers", torch.set_num_threads, (threads,))
-        self._places = BoundedSemaphore(1 + limits.waiting)
 
-    def warm_up(self) -> None:
-        """Make two small predictions, so that all libraries are loaded before the first request."""
-        x = np.ones((2, self._learner.num_features_), dtype=np.float32)
-        for features in (x, sp.csr_array(x)):
-            self._thread.submit(predict, self._learner, Graph.of(features, Neighbours.none(2), symmetric=True)).result()
+def predicted(learner: Learner, question: Question) -> Found:
+    """The prediction that was asked for."""
+    found = predict(
+        learner,
+        question.graph,
+        question.nodes,
+        reject=question.reject,
+        reject_known=question.reject_known,
+        coverage=question.coverage,
+    )
+    plain = as_plain_data(found, probabilities=question.probabilities)
+    return plain, len(found.nodes), int(found.rejected.sum())
 
-    def ask(self, body: Body, kind: str) -> "Future[Reply | Exception]":
-        """A future of the reply or error for a request body; it can be cancelled while it is queued."""
-        if not self._places.acquire(blocking=False):
-            raise OverloadError("Too many requests are waiting for an answer: try again later.")
-        answer = self._thread.submit(self._answer, body, kind)
-        answer.add_done_callback(lambda _: self._places.release())
-        return answer
 
-    def close(self) -> None:
-        """Finish the current request and cancel the others."""
-        self._thread.shutdown(cancel_futures=True)
+class Answers:
+    """Answers by the model in use, in this process. A request is answered by the model that it began with."""
 
-    def _answer(self, body: Body, kind: str) -> Reply | Exception:
+    is_alive = True
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._model: tuple[Learner, str]
+        self._next: tuple[Learner, str]
+
+    def load(self, file: ModelFile) -> Facts:
+        """Load a model and try it, beside the one in use."""
+        torch.set_num_threads(self._settings.threads)
+        learner = load_learner(file.path)
+        x = np.ones((2, learner.num_features_), dtype=np.float32)
+        for features in (x, sp.csr_array(x)):  # all libraries are loaded then, too
+            predict(learner, Graph.of(features, Neighbours.none(2), symmetric=True))
+        self._next = learner, file.version
+        return {**facts(learner), "version": file.version, "directed": self._settings.directed}
+
+    def use(self) -> None:
+        """Use the model that was loaded last."""
+        self._model = self._next
+        del self._next
+
+    def answer(self, body: Body, kind: str, reply: Answer | None = None) -> Reply | Exception:
         """Errors are returned, not raised: a traceback would keep the request's data alive."""
+        learner, version = self._model
         try:
-            question = read_question(body, kind, self._limits, self._directed)
-            found = predict(self._learner, question.graph, question.nodes, reject=question.reject)
-            content = to_json(as_plain_data(found, probabilities=question.probabilities))
-            return Reply(content, len(found.nodes), int(found.rejected.sum()))
+            question = read_question(body, kind, self._settings.limits, self._settings.directed)
+            plain, nodes, rejected = (reply or predicted)(learner, question)
+            return Reply(msgspec.json.encode({"version": version, **plain}), nodes, rejected, version)
         except IpalError as error:
             return type(error)(str(error))
         except MemoryError:
@@ -77,6 +119,22 @@ class Answerer:
         except Exception:
             log.exception("Unexpected error")
             return UnexpectedError()
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+
+def facts(learner: Learner) -> Facts:
+    """Method, classes, inputs and memory of a model."""
+    reach = whole_reach(learner)
+    return {
+        "method": learner.name,
+        "classes": learner.classes_.tolist(),
+        "features": learner.num_features_,
+        "hops": reach,
+        "hops_to_reject_known": None if reach is None else reach + SMOOTHED,
+        **learner.memory_report(),
+    }
 
 
 def as_plain_data(found: Predictions, *, probabilities: bool) -> dict[str, Any]:
@@ -89,4 +147,6 @@ def as_plain_data(found: Predictions, *, probabilities: bool) -> dict[str, Any]:
     }
     if probabilities:
         content["probabilities"] = np.round(found.probabilities.astype(np.float64), DIGITS).tolist()
+    if found.sets is not None:
+        content["sets"] = [found.classes[row].tolist() for row in found.sets]
     return content

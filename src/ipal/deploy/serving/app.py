@@ -5,9 +5,12 @@ import hmac
 import logging
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
+from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -15,18 +18,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ipal._version import __version__
 from ipal.deploy.serving import schema
-from ipal.deploy.serving.answers import Answerer, Reply
+from ipal.deploy.serving.answerer import Answerer
+from ipal.deploy.serving.answers import Answer, Reply, Settings
 from ipal.deploy.serving.bodies import JSON, NPZ
+from ipal.deploy.serving.explanations import Explainer
 from ipal.deploy.serving.limits import Limits, MalformedError, OverloadError, Refusal, TooLargeError, UnexpectedError
 from ipal.deploy.serving.metrics import CONTENT_TYPE_LATEST, GONE, Metrics
-from ipal.deploy.serving.page import page
-from ipal.errors import IpalError
-from ipal.learners import Learner
-from ipal.learners.second_pass import whole_reach
+from ipal.deploy.serving.page import front_page, page
+from ipal.errors import IpalError, StoreError
 
-PATHS = frozenset({"/predict", "/memory", "/health", "/metrics", "/docs", "/openapi.json"})
+PATHS = frozenset({"/", "/predict", "/explain", "/memory", "/health", "/metrics", "/reload", "/docs", "/openapi.json"})
 OPEN_TO_ALL = "/health"
 KINDS = {JSON: JSON, NPZ: NPZ, "application/octet-stream": NPZ, "application/zip": NPZ}
+VERSION = "x-model-version"
+"""The header of every answer that names the model."""
 ALWAYS = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
 NO_NETWORK = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
 
@@ -44,22 +49,43 @@ def refused(error: Exception) -> JSONResponse:
 class Server:
     """A model, and what its requests share."""
 
-    def __init__(self, learner: Learner, limits: Limits, threads: int = 1, directed: bool = False) -> None:
-        self.limits = limits
-        self.answerer = Answerer(learner, limits, threads, directed)
+    def __init__(self, model: Path, settings: Settings, workers: int = 1) -> None:
+        self.limits = settings.limits
         self.metrics = Metrics(PATHS)
-        self.facts = {**facts(learner), "directed": directed}
+        self.answerer = Answerer(model, settings, workers, self.metrics.restarted)
+        self.metrics.uses(self.answerer.version)
         self._held = 0
 
+    async def reload(self) -> dict[str, Any]:
+        """Take what the model's file holds now; what is then in use."""
+        before = self.answerer.version
+        try:
+            facts = await asyncio.wrap_future(self.answerer.reload())
+        except StoreError as error:
+            self.metrics.reloaded("failed")
+            log.warning("%s", error)
+            raise Refusal(409, str(error)) from error
+        self.metrics.reloaded("done")
+        self.metrics.uses(facts["version"])
+        if facts["version"] != before:
+            log.info("Model %s takes the place of %s.", facts["version"], before)
+        return {"version": facts["version"], "before": before}
+
     async def predict(self, request: Request) -> Response:
+        return await self._replied(request)
+
+    async def explain(self, request: Request) -> Response:
+        return await self._replied(request, Explainer.of(request.query_params))
+
+    async def _replied(self, request: Request, reply: Answer | None = None) -> Response:
         kind = _kind(request)
         with self._room() as body:
             await self._receive(request, body)
-            answer = await self._answer(request, body, kind)
+            answer = await self._answer(request, body, kind, reply)
         if isinstance(answer, Exception):
             return refused(answer)
         self.metrics.predicted(answer.nodes, answer.rejected)
-        return Response(answer.content, media_type=JSON)
+        return Response(answer.content, media_type=JSON, headers={VERSION: answer.version})
 
     @contextmanager
     def _room(self) -> Iterator[bytearray]:
@@ -91,9 +117,9 @@ class Server:
             sentence = f"The body did not arrive within {self.limits.seconds:g} seconds (--timeout)."
             raise Refusal(408, sentence, {"connection": "close"}) from error
 
-    async def _answer(self, request: Request, body: bytearray, kind: str) -> Reply | Exception:
+    async def _answer(self, request: Request, body: bytearray, kind: str, reply: Answer | None) -> Reply | Exception:
         """Wait for the answer until the timeout or until the client disconnects."""
-        asked: asyncio.Future[Reply | Exception] = asyncio.wrap_future(self.answerer.ask(body, kind))
+        asked: asyncio.Future[Reply | Exception] = asyncio.wrap_future(self.answerer.ask(body, kind, reply))
         gone: asyncio.Future[Message] = asyncio.ensure_future(request.receive())
         both: set[asyncio.Future[Any]] = {asked, gone}
         try:
@@ -110,17 +136,6 @@ class Server:
         finally:
             gone.cancel()
             asked.cancel()
-
-
-def facts(learner: Learner) -> dict[str, Any]:
-    """Method, classes, inputs and memory of a model."""
-    return {
-        "method": learner.name,
-        "classes": learner.classes_.tolist(),
-        "features": learner.num_features_,
-        "hops": whole_reach(learner),
-        **learner.memory_report(),
-    }
 
 
 def _declared_length(request: Request) -> int:
@@ -145,8 +160,8 @@ def _kind(request: Request) -> str:
 class Guard:
     """Middleware: access, metrics, and errors as one sentence."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, token: str | None, hosts: Collection[str] | None) -> None:
-        self._app, self._metrics = app, metrics
+    def __init__(self, app: ASGIApp, server: Server, token: str | None, hosts: Collection[str] | None) -> None:
+        self._app, self._server = app, server
         self._token = None if token is None else f"Bearer {token}".encode()
         self._hosts = hosts
 
@@ -154,12 +169,15 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        with self._metrics.watched(scope["path"]) as seen:
+        with self._server.metrics.watched(scope["path"]) as seen:
 
             async def sent(message: Message) -> None:
                 if message["type"] == "http.response.start":
                     seen.status = str(message["status"])
-                    message = {**message, "headers": [*message.get("headers", []), *ALWAYS]}
+                    headers = [*message.get("headers", []), *ALWAYS]
+                    if VERSION.encode() not in dict(headers):
+                        headers.append((VERSION.encode(), self._server.answerer.version.encode()))
+                    message = {**message, "headers": headers}
                 await send(message)
 
             try:
@@ -200,30 +218,26 @@ def _host_name(header: bytes) -> str:
 
 
 def make_app(
-    learner: Learner,
+    model: Path,
     limits: Limits | None = None,
     *,
     token: str | None = None,
     hosts: Collection[str] | None = None,
     threads: int = 1,
     directed: bool = False,
+    workers: int = 1,
 ) -> FastAPI:
-    """The application; close its `state.server` at the end.
+    """The application that serves the model in a file; close its `state.server.answerer` at the end.
 
-    With a token, every route but /health requires it. `hosts` are the allowed Host headers, None for any. `directed` is
-    the default for requests without that option.
+    With a token, every route but /health requires it, and there is /reload. `hosts` are the allowed Host headers, None
+    for any. `directed` is the default for requests without that option.
     """
-    server = Server(learner, limits or Limits(), threads, directed)
+    server = Server(model, Settings(limits or Limits(), threads, directed), workers)
     app = FastAPI(
-        title="Predictions over HTTP",
-        description=schema.about(server.facts),
-        version=__version__,
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
+        title="Predictions over HTTP", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False
     )
     app.state.server = server
-    app.add_middleware(Guard, metrics=server.metrics, token=token, hosts=hosts)
+    app.add_middleware(Guard, server=server, token=token, hosts=hosts)
 
     @app.exception_handler(Refusal)
     @app.exception_handler(IpalError)
@@ -233,29 +247,47 @@ def make_app(
     @app.exception_handler(HTTPException)
     async def not_here(_: Request, error: HTTPException) -> Response:
         sentence = {
-            404: "There is nothing here: POST /predict, GET /memory, /health, /metrics, or read /docs.",
-            405: "This path takes another method: POST for /predict, GET for all others.",
+            404: "There is nothing here: POST /predict or /explain, GET /memory, /health, /metrics, or read /docs.",
+            405: "This path takes another method: POST for /predict, /explain and /reload, GET for all others.",
         }.get(error.status_code, error.detail)
         return refused(Refusal(error.status_code, sentence, error.headers))
 
     app.post("/predict", **schema.PREDICT)(server.predict)
+    app.post("/explain", **schema.EXPLAIN)(server.explain)
 
     @app.get("/memory", **schema.MEMORY)
     async def memory() -> Response:
-        return JSONResponse(server.facts)
+        return JSONResponse(server.answerer.facts)
 
     @app.get("/health", **schema.HEALTH)
     async def health() -> Response:
-        return JSONResponse({"status": "ok"})
+        return JSONResponse({"status": "ok", "version": server.answerer.version})
 
     @app.get("/metrics", **schema.METRICS)
     async def metrics() -> Response:
         return Response(server.metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})
 
-    described = page(app.openapi())
+    if token is not None:
+
+        @app.post("/reload", **schema.RELOAD)
+        async def reload() -> Response:
+            return JSONResponse(await server.reload())
+
+    @lru_cache(maxsize=1)
+    def described(version: str) -> tuple[dict[str, Any], str]:
+        about = schema.about(server.answerer.facts)
+        found = get_openapi(title=app.title, version=app.version, description=about, routes=app.routes)
+        return found, page(found)
+
+    app.openapi = lambda: described(server.answerer.version)[0]  # type: ignore[method-assign]
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:
-        return HTMLResponse(described, headers=NO_NETWORK)
+        return HTMLResponse(described(server.answerer.version)[1], headers=NO_NETWORK)
+
+    @app.get("/", include_in_schema=False)
+    async def front(request: Request) -> Response:
+        text = front_page(server.answerer.facts, request.headers.get("host", ""), guarded=token is not None)
+        return HTMLResponse(text, headers=NO_NETWORK)
 
     return app

@@ -43,6 +43,9 @@ class UnexpectedError(Refusal):
     def __init__(self) -> None:
         super().__init__(500, "Something went wrong here, and it is not your fault: the server's log says what.")
 
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return type(self), ()
+
 
 class OverloadError(Refusal):
     """The server is overloaded; in so many seconds it may be better."""

@@ -35,6 +35,9 @@ class Metrics:
         )
         self._inside = Gauge("ipal_requests_in_flight", "Requests that are being read or answered.", registry=of)
         self._nodes = Counter("ipal_nodes_predicted", "Nodes that were predicted, rejected ones too.", registry=of)
+        self._reloads = Counter("ipal_reloads", "Replacements of the model, done or failed.", ("outcome",), registry=of)
+        self._restarts = Counter("ipal_worker_restarts", "Workers that ended and were started again.", registry=of)
+        self._model = Gauge("ipal_model_info", "Which model is in use.", ("version",), registry=of)
         self._rejected = Counter("ipal_nodes_rejected", "Nodes said to be of none of the known classes.", registry=of)
 
     @contextmanager
@@ -50,6 +53,17 @@ class Metrics:
     def malformed(self) -> None:
         """Count an invalid request."""
         self._requests.labels("other", "400").inc()
+
+    def uses(self, version: str) -> None:
+        """Only the model in use is named: versions are many."""
+        self._model.clear()
+        self._model.labels(version).set(1)
+
+    def reloaded(self, outcome: str) -> None:
+        self._reloads.labels(outcome).inc()
+
+    def restarted(self) -> None:
+        self._restarts.inc()
 
     def predicted(self, nodes: int, rejected: int) -> None:
         self._nodes.inc(nodes)

@@ -1,11 +1,20 @@
-"""An OpenAPI description as one HTML page without scripts or external resources."""
+"""Two HTML pages without scripts or external resources: what is served, and the OpenAPI description of its routes."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from pydantic_core import to_json
+
 STYLE = """
 :root { color-scheme: light dark; }
+html { background: #fff; color: #161616; }
+a { color: #0645ad; }
+@media (prefers-color-scheme: dark) { html { background: #161616; color: #ececec; } a { color: #9cc4ff; } }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; padding: .8rem; border: 1px solid #8888; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .3rem 1rem; }
+dt { font-weight: 600; }
+dd { margin: 0; overflow-wrap: anywhere; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 50rem; margin: 2rem auto; padding: 0 1rem; }
 h2 { margin-top: 2.5rem; border-top: 1px solid; padding-top: 1rem; }
 main { overflow-x: auto; }
@@ -16,15 +25,53 @@ th, td { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; bo
 """
 
 
+MOST_CLASSES = 20
+"""More classes are not named on the front page."""
+
+
+def _whole(title: str, *parts: str) -> str:
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style></head>'
+        f"<body><main><h1>{escape(title)}</h1>{''.join(parts)}</main></body></html>"
+    )
+
+
+def front_page(facts: Mapping[str, Any], host: str, *, guarded: bool) -> str:
+    """What is served, and a request to copy."""
+    classes = list(map(str, facts["classes"]))
+    more = len(classes) - MOST_CLASSES
+    names = ", ".join(classes[:MOST_CLASSES]) + (f" and {more} more" if more > 0 else "")
+    hops = facts["hops"]
+    around = "the whole graph"
+    if hops is not None:
+        around = f"all nodes within {hops} hops of those in question, and their degrees in the whole graph"
+    rows = {
+        "Method": facts["method"],
+        "Version": facts["version"],
+        "Classes": f"{len(classes)}: {names}",
+        "Features": f"{facts['features']} numbers for each node",
+        "A request needs": f"features and edges of {around}; as JSON or .npz",
+    }
+    listed = "".join(f"<dt>{name}</dt><dd>{escape(str(value))}</dd>" for name, value in rows.items())
+    # Two nodes with one feature each, whatever the number of features.
+    x = {"indices": [0, 0], "indptr": [0, 1, 2], "values": [1, 1], "shape": [2, facts["features"]]}
+    body = to_json({"x": x, "edge_index": [[0], [1]]}).decode()
+    token = '  -H "Authorization: Bearer $IPAL_TOKEN" \\\n' if guarded else ""
+    curl = f"curl http://{host}/predict \\\n{token}  -H 'Content-Type: application/json' \\\n  -d '{body}'"
+    links = '<a href="/docs">All routes</a>, <a href="/memory">the model in detail</a>, <a href="/metrics">metrics</a>.'
+    return _whole(
+        "Predictions over HTTP",
+        f"<dl>{listed}</dl><h2>A request to copy</h2>",
+        f"<pre><code>{escape(curl)}</code></pre><p>{links}</p>",
+    )
+
+
 def page(description: Mapping[str, Any]) -> str:
-    """The whole page."""
+    """The description of all routes."""
     info = description["info"]
     parts = [
-        "<!doctype html>",
-        f'<html lang="en"><head><meta charset="utf-8"><title>{escape(info["title"])}</title>',
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style></head>',
-        "<body><main>",
-        f"<h1>{escape(info['title'])}</h1><p>{escape(info['description'])}</p>",
+        f"<p>{escape(info['description'])}</p>",
         '<p>For programs: <a href="/openapi.json">/openapi.json</a> (OpenAPI).</p>',
     ]
     models = description["components"]["schemas"]
@@ -34,7 +81,7 @@ def page(description: Mapping[str, Any]) -> str:
             for kind, content in route.get("requestBody", {}).get("content", {}).items():
                 parts += [f"<h3>Body as <code>{escape(kind)}</code></h3>", _fields(content["schema"])]
             parts.append(_answers(route["responses"], models))
-    return "".join([*parts, "</main></body></html>"])
+    return _whole(info["title"], *parts)
 
 
 def _answers(responses: Mapping[str, Any], models: Mapping[str, Any]) -> str:

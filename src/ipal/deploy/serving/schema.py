@@ -6,6 +6,8 @@ from pydantic import BaseModel, Field
 
 from ipal.deploy.serving.bodies import JSON, NPZ
 
+VERSION = Field(description="The model that answered: the beginning of the SHA-256 digest of its file.")
+
 
 class Error(BaseModel):
     """An error response."""
@@ -16,6 +18,7 @@ class Error(BaseModel):
 class Answer(BaseModel):
     """Predictions by node."""
 
+    version: str = VERSION
     classes: list[int | str] = Field(
         description="All classes the model knows, in the order in which they were learned."
     )
@@ -27,15 +30,35 @@ class Answer(BaseModel):
         description="One list per node, in the order of classes: a softmax over the known classes; adds up to one "
         "also for a node of another class. Left out if the request says so.",
     )
+    sets: list[list[int | str]] = Field(default=[], description="The classes of each node's set, where asked for.")
+
+
+class Explained(BaseModel):
+    """What spoke for the class of a node (above zero), and what against it."""
+
+    version: str = VERSION
+    summary: str
+    node: int
+    predicted: int | str
+    against: int | str | None = Field(description="The class that it is compared with.")
+    scores: dict[str, float] = Field(description="Of every class.")
+    margin: float = Field(description="The score of the predicted class less that of the other: what is divided.")
+    rest: float = Field(description="What of it no feature contributed: offsets, and what is not linear.")
+    by_hop: list[float] = Field(description="Contributions of the node itself, of nodes one edge away, two edges, …")
+    by_node: list[dict[str, float]] = Field(description="The strongest nodes: node, hops, contribution.")
+    by_feature: list[dict[str, float]] = Field(description="The strongest features: feature, contribution.")
+    evidence: list[dict[str, float]] = Field(description="The strongest features of nodes, each with its contribution.")
 
 
 class Memory(BaseModel, extra="allow"):
     """Method, classes, inputs and memory of a model."""
 
+    version: str = VERSION
     method: str
     classes: list[int | str]
     features: int = Field(description="Numbers that every node must come with.")
     hops: int | None = Field(description="How far a prediction reaches; null where the whole graph must be sent.")
+    hops_to_reject_known: int | None = Field(description="The same with reject_known.")
     directed: bool = Field(description="Whether edges lead one way where a request does not say.")
     bytes: int
     stores_exemplars: bool
@@ -44,6 +67,14 @@ class Memory(BaseModel, extra="allow"):
 
 class Health(BaseModel):
     status: str
+    version: str = VERSION
+
+
+class Reloaded(BaseModel):
+    """Which model is in use."""
+
+    version: str = VERSION
+    before: str = Field(description="The version that was in use before; the same where the file has not changed.")
 
 
 def about(facts: dict[str, Any]) -> str:
@@ -90,6 +121,16 @@ class Question(BaseModel, extra="forbid"):
         le=1,
         description="A node whose largest probability is below this is none of the known classes.",
     )
+    reject_known: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="Nodes that seem to be of no known class are rejected, so that about this share of known nodes is "
+        "lost; the request holds all nodes within hops_to_reject_known of /memory.",
+    )
+    coverage: float | None = Field(
+        default=None, gt=0, lt=1, description="Sets of classes that hold a node's own this often."
+    )
     directed: bool | None = Field(
         default=None,
         description="Whether edges lead one way only, or count both ways; as /memory says where it is missing.",
@@ -108,6 +149,7 @@ _REASONS = {
     400: "What was sent cannot be read: no JSON, no .npz file, no HTTP, or a Host that is not this machine.",
     401: "A token is needed, or the one that was sent is wrong.",
     408: "The body did not arrive in time.",
+    409: "The model's file cannot be used: the model that was in use goes on.",
     413: "More was sent than the server takes.",
     415: "Content-Type says neither JSON nor .npz, or there is a Content-Encoding.",
     422: "What was sent can be read, but is no graph for this model.",
@@ -125,12 +167,32 @@ def _route(summary: str, answer: dict[str, Any], *refused: int) -> dict[str, Any
     return {"summary": summary, "response_model": None, "responses": responses}
 
 
+_OF_A_BODY = (400, 401, 408, 413, 415, 422)
+_TAKES_A_BODY = {"requestBody": {"required": True, "content": {kind: {"schema": part} for kind, part in _BODY.items()}}}
+
+
+def _parameter(name: str, kind: str, description: str) -> dict[str, Any]:
+    """An option in the address."""
+    return {"name": name, "in": "query", "required": False, "schema": {"type": kind}, "description": description}
+
+
 PREDICT = {
+    **_route("Predict nodes of a graph", {"model": Answer, "description": "Predictions."}, *_OF_A_BODY),
+    "openapi_extra": _TAKES_A_BODY,
+}
+EXPLAIN = {
     **_route(
-        "Predict nodes of a graph", {"model": Answer, "description": "Predictions."}, 400, 401, 408, 413, 415, 422
+        "Explain the class of one node of a graph; ?against=CLASS compares it with that class, ?top=10 gives so many "
+        "nodes, features and pieces of evidence",
+        {"model": Explained, "description": "The explanation."},
+        *_OF_A_BODY,
     ),
     "openapi_extra": {
-        "requestBody": {"required": True, "content": {kind: {"schema": schema} for kind, schema in _BODY.items()}}
+        **_TAKES_A_BODY,
+        "parameters": [
+            _parameter("against", "string", "The class to compare with; the next best where it is missing."),
+            _parameter("top", "integer", "How many nodes, features and pieces of evidence; 10 where it is missing."),
+        ],
     },
 }
 MEMORY = _route("What the model is, takes and keeps", {"model": Memory, "description": "The model."}, 400, 401)
@@ -140,4 +202,11 @@ METRICS = _route(
     {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Counters, as text."},
     400,
     401,
+)
+RELOAD = _route(
+    "Take what the model's file holds now, without losing a request; only where a token is set",
+    {"model": Reloaded, "description": "It is in use."},
+    400,
+    401,
+    409,
 )

@@ -1,5 +1,6 @@
-"""Listening on an address, and graceful shutdown."""
+"""Listening on an address, following the model's file, and graceful shutdown."""
 
+import asyncio
 import ipaddress
 import logging
 import os
@@ -7,21 +8,24 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
 
+from ipal.deploy.serving.answers import Facts
 from ipal.deploy.serving.app import make_app
 from ipal.deploy.serving.connections import connection_class
-from ipal.deploy.serving.limits import Limits
+from ipal.deploy.serving.limits import Limits, Refusal
 from ipal.errors import ConfigError
-from ipal.learners import Learner
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 KEEP_ALIVE = 5
 """Seconds until an idle connection is closed."""
 SHORTEST_TOKEN = 16
+POLL = 1.0
+"""Seconds between two looks at a watched file."""
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +93,7 @@ class _Uvicorn(uvicorn.Server):
 
 
 def serve(
-    learner: Learner,
+    model: Path,
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
@@ -97,22 +101,60 @@ def serve(
     limits: Limits | None = None,
     threads: int = 1,
     directed: bool = False,
-    started: Callable[[str], None] = print,
+    workers: int = 1,
+    watch: bool = False,
+    started: Callable[[str, Facts], None] = print,
+    replaced: Callable[[str], None] = print,
 ) -> None:
-    """Serve until a signal, then finish the current requests. `started` gets the address; `directed` is a default."""
+    """Serve the model in a file until a signal, then finish the current requests.
+
+    `started` gets the address and what is served; `directed` is a default; workers share the threads. SIGHUP takes
+    what the file holds by then, and so does a change of the file where it is watched: `replaced` gets the version.
+    """
     limits = limits or Limits()
     check_access(host, token)
     with listen(host, port) as listener:
         # Without a token, pages of other sites in a browser on this machine must be kept out.
         hosts = None if token is not None else {*LOCAL_NAMES, _in_url(host)}
-        app = make_app(learner, limits, token=token, hosts=hosts, threads=threads, directed=directed)
-        answerer = app.state.server.answerer
-        answerer.warm_up()
+        each, stamp = max(1, threads // workers), _stamp(model)
+        app = make_app(model, limits, token=token, hosts=hosts, threads=each, directed=directed, workers=workers)
+        server = app.state.server
         address = f"http://{_in_url(host)}:{listener.getsockname()[1]}"
+
+        async def follow(asked: asyncio.Event) -> None:
+            """Reload when told to, or when the watched file has changed and stays as it is."""
+            used = seen = stamp
+            while True:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(asked.wait(), POLL if watch else None)
+                now = _stamp(model)
+                if asked.is_set() or (now == seen and now != used):
+                    asked.clear()
+                    used = now
+                    with suppress(Refusal):  # which is logged
+                        replaced((await server.reload())["version"])
+                seen = now
+
+        def ready() -> None:
+            loop, asked = asyncio.get_running_loop(), asyncio.Event()
+            server.following = loop.create_task(follow(asked))
+            if threading.current_thread() is threading.main_thread():
+                loop.add_signal_handler(signal.SIGHUP, asked.set)
+            started(address, server.answerer.facts)
+
         try:
-            http_server(app, lambda: started(address)).run([listener])
+            http_server(app, ready).run([listener])
         finally:
-            answerer.close()
+            server.answerer.close()
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """Changes with a file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def http_server(app: FastAPI, started: Callable[[], None] = lambda: None) -> uvicorn.Server:

@@ -1,0 +1,63 @@
+"""POST /explain: the same bodies and limits as a prediction, one node, and options in the address."""
+
+from typing import Any
+
+import pytest
+
+from ipal.data.datasets import Dataset
+from ipal.deploy.predict import neighbourhood
+from ipal.deploy.serving.bodies import JSON, json_body
+from ipal.learners import Learner
+from ipal.learners.explain import explained
+from tests.deploy.conftest import Client
+from tests.deploy.support import BODIES, refused
+
+
+def ask(client: Any, body: bytes, kind: str = JSON, query: str = "") -> Any:
+    return client.post(f"/explain{query}", content=body, headers={"content-type": kind})
+
+
+@pytest.mark.parametrize("kind", BODIES)
+def test_a_node_is_explained_as_in_this_process(client: Client, known: Learner, tiny: Dataset, kind: str) -> None:
+    expected = explained(known, tiny.graph, 3)
+    local = client()
+    version = {"version": local.get("/memory").json()["version"]}
+    assert ask(local, BODIES[kind](tiny.graph, [3]), kind).json() == version | expected.as_plain_data()
+    other = next(label for label in known.labels_ if label not in (expected.predicted, expected.against))
+    found = ask(local, BODIES[kind](tiny.graph, [3]), kind, f"?against={other}&top=2").json()
+    assert found == version | explained(known, tiny.graph, 3, other).as_plain_data(2)
+
+
+def test_the_neighbourhood_is_enough(client: Client, known: Learner, tiny: Dataset) -> None:
+    part = neighbourhood(tiny.graph, [200], client().get("/memory").json()["hops"])
+    found = ask(client(), json_body(part.graph, part.nodes)).json()
+    whole = explained(known, tiny.graph, 200)
+    assert found["margin"] == pytest.approx(whole.margin, abs=1e-5)
+    assert found["by_hop"] == pytest.approx(whole.by_hop.tolist(), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "query", "words"),
+    [
+        (None, "", "of one node"),
+        ([1, 2], "", "of one node"),
+        ([240], "", "There is no node 240"),
+        ([3], "?against=zebra", "Class zebra was never learned"),
+        ([3], "?top=0", "top must be a whole number"),
+        ([3], "?top=" + "9" * 5000, "top must be a whole number"),
+        ([3], "?agianst=1", "Did you mean 'against'"),
+    ],
+)
+def test_what_cannot_be_explained_is_refused(
+    nodes: list[int] | None, query: str, words: str, client: Client, tiny: Dataset
+) -> None:
+    refused(ask(client(), json_body(tiny.graph, nodes), query=query), 422, words)
+
+
+def test_limits_and_tokens_are_those_of_predictions(client: Client, tiny: Dataset) -> None:
+    refused(ask(client(), b"x" * 300_000), 413, "larger than")
+    refused(ask(client(token="secret"), json_body(tiny.graph, [3])), 401, "Authorization")
+    refused(client().get("/explain"), 405, "/explain")
+    described = client().get("/openapi.json").json()["paths"]["/explain"]["post"]
+    assert [one["name"] for one in described["parameters"]] == ["against", "top"]
+    assert "POST /explain" in client().get("/docs").text

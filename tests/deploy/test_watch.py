@@ -1,0 +1,221 @@
+"""A graph as before gives no alarm; one that drifted does, and says in what."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+import ipal
+from ipal.data.datasets import Dataset, load
+from ipal.data.graph import Graph
+from ipal.deploy.watch import (
+    LINES,
+    REJECTED,
+    Line,
+    average_confidence,
+    prometheus,
+    remember,
+    standardized_difference,
+    total_variation,
+    total_variation_limit,
+    watch,
+)
+from ipal.errors import ConfigError, StoreError
+from ipal.learners import Learner, history
+from tests.cli.merge_and_forget_support import view
+from tests.support import Command, complaint
+
+SIZE = "synthetic:nodes=1500,classes=5,features=24,signal=2,homophily=0.8"
+
+
+def test_total_variation_by_hand() -> None:
+    assert total_variation(np.array([0.5, 0.5, 0]), np.array([0.25, 0.5, 0.25])) == 0.25
+
+
+def test_total_variation_limit_by_hand() -> None:
+    # s = 1/100 + 1/100; two classes of a half: sqrt(0.25 s) each, halved; level exp(-2): sqrt(s)
+    limit = total_variation_limit(np.array([0.5, 0.5]), 100, 100, math.exp(-2))
+    assert limit == pytest.approx(0.5 * math.sqrt(0.02) + math.sqrt(0.02))
+
+
+def test_standardized_difference_by_hand() -> None:
+    mean, other, deviation = torch.tensor([[1.0, 4.0, 9.0], [0.0, 0.0, 0.0], [1.0, 2.0, 0.0]])
+    assert standardized_difference(mean, other, deviation) == pytest.approx(math.sqrt((1 + 4) / 2))
+    assert standardized_difference(mean, other, torch.zeros(3)) == 0
+
+
+def test_average_confidence_by_hand() -> None:
+    assert average_confidence(np.array([[0.5, 0.25, 0.25], [0.0, 0.0, 1.0]])) == 0.75
+
+
+@pytest.fixture(scope="module")
+def grown() -> Dataset:
+    return load(SIZE)
+
+
+def part(graph: Dataset, nodes: NDArray[Any]) -> Graph:
+    return graph.graph.induced(np.sort(nodes))
+
+
+def halves(graph: Dataset) -> tuple[NDArray[Any], NDArray[Any]]:
+    order = np.random.default_rng(0).permutation(len(graph.y))
+    return order[: len(order) // 2], order[len(order) // 2 :]
+
+
+def taught(method: type[Learner], graph: Dataset, **options: Any) -> Learner:
+    """Has learned half of the nodes, in the graph of that half."""
+    return method(**{"passes": 0, **options}).partial_fit(view(graph, np.sort(halves(graph)[0])))
+
+
+def alarms(lines: list[Line]) -> set[str]:
+    return {line.name for line in lines if line.alarm}
+
+
+METHODS: list[tuple[type[Learner], dict[str, Any]]] = [
+    (ipal.Analytic, {"hops": (1,), "expansion": 64, "ridge": 0.01}),
+    (ipal.NCM, {}),
+    (ipal.PCL, {"train": {"epochs": 10}}),
+    (ipal.Bare, {"train": {"epochs": 10}}),
+]
+
+
+@pytest.mark.parametrize(("method", "options"), METHODS, ids=[method.name for method, _ in METHODS])
+def test_a_graph_as_before_gives_no_alarm_and_a_drifted_one_does(
+    method: type[Learner], options: dict[str, Any], grown: Dataset
+) -> None:
+    learner = taught(method, grown, **options)
+    first, second = halves(grown)
+    assert not alarms(watch(learner, part(grown, second)))
+    remember(learner, part(grown, first))
+    assert not alarms(watch(learner, part(grown, second)))
+    fewer = second[~np.isin(grown.y[second], [0, 1])]
+    assert "class_shares" in alarms(watch(learner, part(grown, fewer)))
+    other = part(grown, second)
+    wired = np.stack([other.edges[0], np.random.default_rng(1).permutation(other.edges[1])])
+    assert "homophily" in alarms(watch(learner, Graph(other.x, wired)))
+    moved = Graph(np.ascontiguousarray(other.x[:, ::-1]), other.edges)
+    found = alarms(watch(learner, moved))
+    assert "expected_accuracy" in found
+    assert ("features" in found) == (method is not ipal.Bare)
+
+
+def test_without_a_reference_training_nodes_are_compared(grown: Dataset) -> None:
+    learner = taught(ipal.NCM, grown)
+    lines = watch(learner, part(grown, halves(grown)[1]))
+    assert [line.name for line in lines] == list(LINES)
+    shares, _, homophily, unknown, accuracy = lines
+    same, edges = history.edges_learned(learner.history_)
+    assert homophily.learned == same / edges
+    assert unknown.learned == REJECTED
+    assert unknown.limit is not None
+    assert 0 < unknown.now < unknown.limit < 3 * REJECTED
+    assert accuracy.learned is None
+    assert accuracy.limit is None
+    assert shares.limit is not None
+    assert shares.limit > 1 - accuracy.now, "wrong predictions alone explain so much"
+    (*_, low) = watch(learner, part(grown, halves(grown)[1]), limits={"expected_accuracy": 1.0})
+    assert low.alarm
+
+
+def test_a_reference_is_kept_in_the_file_until_the_model_changes(grown: Dataset, tmp_path: Path) -> None:
+    learner = taught(ipal.NCM, grown)
+    remember(learner, view(grown))
+    learner.save(tmp_path / "m")
+    again = ipal.load(tmp_path / "m")
+    assert again.reference_ == learner.reference_ is not None
+    assert sum(again.reference_["counts"]) == len(grown.y)
+    again.rename_class(0, 50)
+    assert again.reference_ == learner.reference_
+    again.merge_classes([50, 1], into=1)
+    assert again.reference_ is None
+    learner.partial_fit(view(grown))
+    assert learner.reference_ is None
+
+
+def test_a_reference_that_does_not_fit_is_refused(grown: Dataset) -> None:
+    learner = taught(ipal.NCM, grown)
+    remember(learner, view(grown))
+    state = learner.state()
+    for wrong in ({"counts": [1]}, {"confidence": math.nan}, {"time": "now"}, {"edges": [1]}):
+        facts = {**state.facts, "reference": {**state.facts["reference"], **wrong}}
+        with pytest.raises(StoreError, match="reference"):
+            learner.restore(type(state)(state.tensors, facts))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"false_alarms": 0}, "between 0 and 1"),
+        ({"limits": {"homophilly": 1}}, "Did you mean 'homophily'"),
+        ({"limits": {"features": -1}}, "a number of 0 or more"),
+    ],
+)
+def test_impossible_limits_are_refused(options: dict[str, Any], words: str, grown: Dataset) -> None:
+    with pytest.raises(ConfigError, match=words):
+        watch(taught(ipal.NCM, grown), part(grown, halves(grown)[1]), **options)
+
+
+def test_prometheus_text() -> None:
+    lines = [Line("features", 0.25, 0.0, 0.25, 0.1, True), Line("expected_accuracy", 0.9, None, 0.9, None, False)]
+    text = prometheus(lines, 'a"b\\.safetensors')
+    assert text.endswith("\n")
+    assert 'ipal_watch_value{model="a\\"b\\\\.safetensors",what="features"} 0.25\n' in text
+    assert text.count("# TYPE") == text.count("# HELP") == 3
+    assert text.count("ipal_watch_limit{") == 1
+    assert 'what="features"} 1\n' in text
+    assert 'what="expected_accuracy"} 0\n' in text
+
+
+# ---------------------------------------------------------------------- the command
+
+
+@pytest.fixture
+def files(command: Command, grown: Dataset) -> Callable[..., None]:
+    def write() -> None:
+        taught(ipal.NCM, grown).save("m.safetensors")
+        for name, nodes in zip(("then", "now"), halves(grown), strict=True):
+            graph = part(grown, nodes)
+            np.savez(f"{name}.npz", x=graph.x, edge_index=graph.edges)
+        np.savez("other.npz", x=graph.x[:, ::-1], edge_index=graph.edges)
+
+    return write
+
+
+def test_the_command_prints_remembers_and_ends_with_1_on_alarm(command: Command, files: Callable[..., None]) -> None:
+    files()
+    assert (
+        "no limit exceeded; compared with the training nodes"
+        in command("watch", "m.safetensors", "--graph", "now.npz").out
+    )
+    command("watch", "m.safetensors", "--graph", "then.npz", "--remember")
+    done = command("watch", "m.safetensors", "--graph", "now.npz", "--json", "--prometheus", "ipal.prom").json
+    assert done["since"] == ipal.load("m.safetensors").reference_["time"]
+    assert done["alarms"] == []
+    assert [line["name"] for line in done["lines"]] == list(LINES)
+    assert Path("ipal.prom").read_text().count("\n") == 6 + 3 * 5
+    drifted = command("watch", "m.safetensors", "--graph", "other.npz")
+    assert drifted.code == 1
+    assert "ALARM" in drifted.out
+    assert "exceeded: class_shares, features" in drifted.out
+    printed = command("watch", "m.safetensors", "--graph", "other.npz", "--prometheus", "-").out
+    assert printed.startswith("# HELP ipal_watch_value")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--graph", "nowhere.npz"), "nowhere.npz"),
+        (("--graph", "now.npz", "--limit", "features"), "as features=0.3"),
+        (("--graph", "now.npz", "--limit", "feature=1"), "Did you mean 'features'"),
+        (("--graph", "now.npz", "--prometheus", "-", "--json"), "both print"),
+        (("--graph", "now.npz", "--false-alarms", "2"), "between 0 and 1"),
+    ],
+)
+def test_misuse_ends_with_2(command: Command, files: Callable[..., None], options: tuple[str, ...], words: str) -> None:
+    files()
+    assert words in complaint(command("watch", "m.safetensors", *options))
