@@ -69,6 +69,47 @@ def serious(page: Page) -> list[str]:
     ]
 
 
+PALE = """() => {
+  const number = (text) => text.match(/[\\d.]+/g).map(Number);
+  const luminance = (colour) => {
+    const linear = number(colour).slice(0, 3).map((part) => part / 255)
+      .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+  };
+  const rgb = (hex) => `rgb(${[1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)).join()})`;
+  const card = getComputedStyle(document.querySelector(".card")).backgroundColor;
+  return [...document.querySelectorAll(".plot svg text")].flatMap((text) => {
+    const ground = text.dataset.on ? rgb(text.dataset.on) : card;
+    const [light, dark] = [getComputedStyle(text).fill, ground].map(luminance).sort((one, other) => other - one);
+    const contrast = (light + 0.05) / (dark + 0.05);
+    return contrast >= 4.5 ? [] : [`${text.textContent} in ${text.closest("figure").id}: ${contrast.toFixed(2)}`];
+  });
+}"""
+CUT_OFF = """() => {
+  const seen = [...document.querySelectorAll("body *")].filter((one) => one.checkVisibility());
+  const goesOn = (one) => one.matches(".large:is(.before, .after)");
+  return seen.filter((one) => {
+    const box = one.getBoundingClientRect();
+    if (one.closest(".unseen, .skip")) return false;
+    const frame = one.closest(".plot svg")?.getBoundingClientRect();
+    const inside = frame && one.matches("text") && (box.left < frame.left - 1 || box.right > frame.right + 1
+      || box.bottom > frame.bottom + 1);
+    const out = box.left < -1 || box.right > innerWidth + 1;
+    return inside || (out && !(one.closest(".scroll") && goesOn(one.closest(".scroll"))));
+  }).map((one) => `${one.tagName} ${one.className} ${one.textContent.slice(0, 60)}`);
+}"""
+
+
+def pale(page: Page) -> list[str]:
+    """Texts of charts with a contrast below 4.5 to what lies under them (WCAG 2.1, 1.4.3); axe does not look."""
+    return list(page.evaluate(PALE))
+
+
+def cut_off(page: Page) -> list[str]:
+    """What lies outside of the window, but for boxes that scroll and say so; and texts that leave their drawing."""
+    return list(page.evaluate(CUT_OFF))
+
+
 def overflow(page: Page) -> int:
     """By how many pixels the page is wider than the window."""
     return int(page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))

@@ -14,12 +14,13 @@ from ipal.report.page import make_page
 from ipal.runs import runner
 from ipal.runs.run_folder import RunStore
 from tests.browser.conftest import OpenTab
-from tests.browser.support import Tab, opened, overflow, serious
+from tests.browser.support import Tab, cut_off, opened, overflow, pale, serious
 from tests.report.page_support import closer_look, write_whole_run
 from tests.report.test_page import HOSTILE
 from tests.support import Watcher
 
 DRAWN = "html[data-drawn=all]"
+PHONE = {"width": 390, "height": 844}
 
 
 @pytest.fixture(scope="module")
@@ -49,19 +50,32 @@ def _column(page: Page, key: str, at: int) -> list[str]:
 def test_all_charts_are_drawn_and_nothing_is_complained_of(tab: Tab):
     figures = tab.page.locator("figure[data-chart]")
     assert figures.count() >= 13
-    assert tab.page.locator("figure .main-svg").count() >= figures.count()
+    assert tab.page.locator("figure .plot > svg").count() == figures.count()
     tab.calm()
 
 
 def test_the_heat_map_says_in_words_what_is_under_the_pointer(tab: Tab):
-    cells = tab.page.locator("#chart-matrix .nsewdrag")
-    cells.scroll_into_view_if_needed()
-    box = cells.bounding_box()
+    tip = tab.page.locator("#tip")
+    assert not tip.is_visible()
+    tab.page.locator("#chart-matrix svg rect").nth(3).hover(
+        position={"x": 9, "y": 9}
+    )  # the fourth cell: row by row, nothing above the diagonal
+    tip.wait_for()
+    assert "After learning task 3:" in str(tip.text_content())
+    assert "% on task 1" in str(tip.text_content())
+    tab.page.mouse.move(0, 0)
+    assert not tip.is_visible()
+
+
+def test_all_loss_terms_of_an_epoch_are_said_together(tab: Tab):
+    chart = tab.page.locator("#chart-losses svg")
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
     assert box
-    tab.page.mouse.move(box["x"] + box["width"] / 6, box["y"] + box["height"] * 5 / 6)
-    label = tab.page.locator("#chart-matrix .hoverlayer .hovertext")
-    label.wait_for()
-    assert "After learning task 3:" in str(label.text_content())
+    tab.page.mouse.move(box["x"] + box["width"] - 25, box["y"] + 100)
+    said = str(tab.page.locator("#tip").text_content())
+    assert len(set(said.splitlines())) > 1
+    assert all(line.endswith("in epoch 9") for line in said.splitlines())
     tab.page.mouse.move(0, 0)
 
 
@@ -86,41 +100,51 @@ def test_a_table_is_sorted_by_mouse_and_by_keyboard(tab: Tab):
 def test_another_moment_can_be_chosen(tab: Tab):
     page = tab.page
     page.locator("#pick-task-confusion").select_option(label="after task 2")
-    ticks = page.locator("#chart-task-confusion .xaxislayer-above .xtick text")
-    assert ticks.all_text_contents() == ["task 1", "task 2"]
+    cells = page.locator("#chart-task-confusion svg text[data-on]")
+    assert cells.count() == 4
     page.locator("#chart-task-confusion summary").click()
     assert len(_column(page, "task-confusion", 0)) == 4
     page.locator("#chart-task-confusion summary").click()
     page.locator("#pick-task-confusion").select_option(label="after task 3")
-    assert ticks.count() == 3
+    assert cells.count() == 9
     rows = page.locator("table[data-key=plane] tbody tr")
     assert rows.count() == 0, "a long table waits until it is opened"
     page.locator("#chart-plane summary").click()
-    assert rows.count() > 100
+    rows.nth(100).wait_for()
     page.locator("#chart-plane summary").click()
 
 
 def test_classes_can_be_hidden(tab: Tab):
     page = tab.page
     page.locator("#pick-plane").select_option(label="only task 2")
-    hidden = page.locator("#chart-plane .legend .traces[style*='opacity: 0.5']")
+    legend, hidden = (page.locator(f"#chart-plane svg [role=button]{more}") for more in ("", "[aria-pressed=false]"))
+    dots = page.locator("#chart-plane svg path")
     assert hidden.count() == 4
+    fewer = dots.count()
     page.locator("#pick-plane").select_option(label="all tasks")
     assert hidden.count() == 0
-    page.locator("#chart-plane .legendtoggle").first.click()
-    hidden.wait_for(state="attached")
+    assert dots.count() > fewer
+    legend.first.click()
+    assert hidden.count() == 1
+    legend.first.press("Enter")
+    assert hidden.count() == 0
+    assert page.evaluate("document.activeElement.getAttribute('role')") == "button", "the keyboard stays where it was"
+    legend.nth(1).dblclick()
+    assert hidden.count() == 5, "one class alone"
     page.locator("#pick-plane").dispatch_event("change")
 
 
 def test_both_themes_and_no_serious_finding(tab: Tab):
     page = tab.page
-    ink = "getComputedStyle(document.querySelector('#chart-matrix .ytick text')).fill"
+    ink = "getComputedStyle(document.querySelector('#chart-matrix text:not([data-on])')).fill"
     light = page.evaluate(ink)
     assert not serious(page)
+    assert not pale(page)
     page.get_by_role("button", name="Dark theme").click()
     page.wait_for_selector("html[data-theme=dark][data-drawn=all]")
     assert page.evaluate(ink) != light, "charts follow the theme"
     assert not serious(page)
+    assert not pale(page)
     page.get_by_role("button", name="Light theme").click()
     page.wait_for_selector(DRAWN)
     assert page.evaluate(ink) == light
@@ -172,24 +196,31 @@ def test_on_paper_it_is_light_and_whole(tab: Tab):
     page.wait_for_selector("html[data-theme=light]")
     assert not page.locator("nav.sections").is_visible()
     assert not page.locator(".downloads").first.is_visible()
-    widths = page.eval_on_selector_all(".plot .main-svg", "all => all.map(one => one.getBoundingClientRect().width)")
+    widths = page.eval_on_selector_all(".plot svg", "all => all.map(one => one.getBoundingClientRect().width)")
     assert max(widths) <= 690
     page.emulate_media(media="screen")
     page.wait_for_selector("html[data-theme=dark]")
     page.get_by_role("button", name="Light theme").click()
     page.wait_for_selector(DRAWN)
-    assert page.evaluate("document.querySelector('#chart-matrix .main-svg').getBoundingClientRect().width") > 700
+    assert page.evaluate("document.querySelector('#chart-matrix svg').getBoundingClientRect().width") > 700
 
 
 def test_on_a_phone_nothing_is_wider_than_the_window(open_tab: OpenTab, one_run: str):
-    phone = {"width": 360, "height": 740}
-    tab = open_tab(one_run, viewport=phone, color_scheme="dark", has_touch=True)
+    tab = open_tab(one_run, viewport=PHONE, color_scheme="dark", has_touch=True)
     page = tab.page
     page.wait_for_selector(DRAWN)
     assert page.evaluate("document.documentElement.dataset.theme") == "dark", "as the system asks"
     assert overflow(page) == 0
+    assert not cut_off(page)
     page.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true))")
+    page.locator("table[data-key=plane] tbody tr").nth(100).wait_for()
     assert overflow(page) == 0
+    assert not cut_off(page)
+    wide = page.locator(".scroll.after + .hint").first
+    assert wide.is_visible()
+    box = page.locator("table[data-key=classes-1]").locator("..")
+    box.evaluate("box => box.scrollTo(10_000, 0)")
+    page.wait_for_selector(".before:not(.after) > table[data-key=classes-1]")
     tab.calm()
 
 
@@ -197,7 +228,8 @@ def test_several_runs_are_compared(open_tab: OpenTab, tmp_path: Path):
     folders = [write_whole_run(tmp_path / "runs", seed=seed, gain=3.0 * seed) for seed in range(2)]
     folders += [write_whole_run(tmp_path / "runs", method="ewc", seed=seed, gain=-5) for seed in range(2)]
     folders.append(write_whole_run(tmp_path / "runs", protocol={"accuracy": "micro"}))
-    tab = open_tab(make_page(folders, tmp_path / "several.html").as_uri())
+    address = make_page(folders, tmp_path / "several.html").as_uri()
+    tab = open_tab(address)
     page = tab.page
     page.wait_for_selector(DRAWN)
     assert page.locator(".warning").first.is_visible()
@@ -212,15 +244,26 @@ def test_several_runs_are_compared(open_tab: OpenTab, tmp_path: Path):
     assert first.startswith("IPAL,74.83")
     page.locator("#pick-exam1-matrix").select_option(label="EWC")
     assert not serious(page)
+    assert not pale(page)
     tab.calm()
+    phone = open_tab(address, viewport=PHONE).page
+    phone.wait_for_selector(DRAWN)
+    assert overflow(phone) == 0
+    assert not cut_off(phone)
 
 
 def test_hostile_names_are_shown_and_not_run(open_tab: OpenTab, tmp_path: Path):
     folder = write_whole_run(tmp_path / "runs", HOSTILE)
-    tab = open_tab(make_page([folder], tmp_path / "page.html", closer_look(HOSTILE)).as_uri())
+    address = make_page([folder], tmp_path / "page.html", closer_look(HOSTILE)).as_uri()
+    tab = open_tab(address)
     page = tab.page
     page.wait_for_selector(DRAWN)
     assert page.locator("img").count() == 0
-    names = page.locator("#chart-recall .xtick text").all_text_contents()
-    assert names[1:] == ["<img src=x oner…", "\"'><b onclick=a…", HOSTILE[3]]
+    names = page.locator("#chart-recall svg text").all_text_contents()
+    assert {"<img src=x onerro…", "\"'><b onclick=ale…", HOSTILE[3]} < set(names)
+    page.locator("#chart-recall svg rect").nth(3).hover()
+    assert page.locator("#tip").inner_text().startswith(f"class {HOSTILE[3]}, learned in task 3"), "read as it is"
     tab.calm()
+    phone = open_tab(address, viewport=PHONE).page
+    phone.wait_for_selector(DRAWN)
+    assert not cut_off(phone), "long names, too"

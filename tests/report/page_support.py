@@ -1,5 +1,7 @@
 """A finished run with all its files, written by hand: no training, no torch; and what a page of it holds."""
 
+import base64
+import gzip
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -151,8 +153,9 @@ class Parsed(HTMLParser):
         return " ".join(" ".join(self.texts).split())
 
     def data(self, name: str) -> Any:
-        """What one of the page's blocks of JSON holds."""
-        return next(json.loads(text) for attributes, text in self.scripts if attributes.get("id") == name)
+        """What the page's block of data holds: charts, tables or facts."""
+        packed = next(text for attributes, text in self.scripts if attributes.get("id") == "packed")
+        return json.loads(gzip.decompress(base64.b64decode(packed)))[name]
 
     def all(self, tag: str) -> list[dict[str, str | None]]:
         return [attributes for name, attributes in self.tags if name == tag]

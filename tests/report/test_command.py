@@ -6,6 +6,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
 from tests.report.support import write_entry, write_manifest
@@ -35,6 +36,17 @@ def test_the_folder_has_tables_pages_figures_and_an_index(command: Command, runs
     assert names >= {"details-table1-cs.md", "cost-table1-cs.md", "details-table2-cs.md", "REPRODUCIBILITY.md"}
     index = (tmp_path / "out" / "README.md").read_text()
     assert all(f"({name})" in index for name in names if name != "README.md" and not name.endswith(".svg"))
+
+
+def test_without_matplotlib_there_are_tables_and_a_sentence(
+    command: Command, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("ipal.cli.report.lacking", lambda *modules: list(modules))
+    done = command("report", "--runs", runs, "-o", "out")
+    assert done.code == 0
+    assert "No figures were drawn: pip install 'ipal[figures]'" in done.err
+    assert (tmp_path / "out" / "table1.tex").exists()
+    assert not (tmp_path / "out" / "figures").exists()
 
 
 def test_figures_are_whole_and_the_same_again(command: Command, runs: Path, tmp_path: Path):

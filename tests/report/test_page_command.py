@@ -106,7 +106,7 @@ def test_what_cannot_be_shown_is_refused_in_a_sentence(
     (folder.path / "history.csv").write_text("task,epoch,contrast\nx,1,2\n")
     complaint(command("report", "seed0", "--html"), "history.csv is damaged")
     monkeypatch.setattr(optional, "find_spec", lambda name: None)
-    complaint(command("report", "seed0", "--html"), "plotly and jinja2", "pip install 'ipal[html]'")
+    complaint(command("report", "seed0", "--html"), "jinja2", "pip install 'ipal[html]'")
     assert not (folder.path / "report.html").exists()
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from ipal.report.page import choose, make_page
+from ipal.runs.run_folder import RunFolder
 from tests.report.page_support import parse, write_whole_run
 
 
@@ -18,10 +19,9 @@ def test_runs_that_differ_in_the_seed_make_one_row(tmp_path: Path):
     assert "IPAL, gamma=0.7" in page.text
     assert "Joint\u00a0†" in (tmp_path / "page.html").read_text()
     charts = page.data("charts")
-    lines = {trace["name"]: trace for trace in charts["exam1-dynamics"]["data"] if trace["mode"] == "lines+markers"}
+    lines = {trace["name"]: trace for trace in charts["exam1-dynamics"]["traces"]}
     assert lines["IPAL, gamma=0.7"]["y"][-1] == 220 / 3
-    bands = [trace for trace in charts["exam1-dynamics"]["data"] if trace["mode"] == "lines"]
-    assert len(bands) == 1, "a row of one seed has no spread"
+    assert [name for name, line in lines.items() if "low" in line] == ["IPAL"], "a row of one seed has no spread"
     assert len(charts["exam1-matrix"]["changes"]) == 3
     assert len(page.data("facts")["runs"]) == 5
 
@@ -70,7 +70,7 @@ def test_protocols_are_never_mixed(tmp_path: Path):
     assert "nothing is ranked across them" in page.text
     assert {"exam1", "exam2", "runs"} < {attributes["id"] for attributes in page.all("section")}
     assert "mine: accuracy micro" in page.text
-    assert (tmp_path / "page.html").read_text().count("<strong>") == 4, "AP and AF, once in each table"
+    assert (tmp_path / "page.html").read_text().count("<strong>") == 6, "name, AP and AF, once in each table"
 
 
 def test_a_bench_brings_its_names_and_says_what_is_missing(runs: Path, tmp_path: Path):
@@ -88,7 +88,7 @@ def test_labels_of_hostile_benches_are_only_text(tmp_path: Path):
     folders = [write_whole_run(tmp_path / "runs", seed=seed) for seed in (0, 1)]
     labels = {folder.path.name: "<script>alert(1)</script>" for folder in folders}
     page = parse(make_page(folders, tmp_path / "page.html", labels=labels))
-    assert len(page.all("script")) == 5
+    assert len(page.all("script")) == 4
     assert "<script>alert(1)</script>" in page.text
 
 
@@ -101,3 +101,42 @@ def test_all_runs_and_one_of_them_damaged(tmp_path: Path):
     chosen = choose([], runs)
     assert len(chosen.folders) == 3
     assert "damaged" in chosen.remarks[0]
+
+
+def _verdict(folders: list[RunFolder], path: Path) -> str:
+    text = make_page(folders, path).read_text()
+    return text.partition('<p class="verdict">')[2].partition("</p>")[0]
+
+
+def test_the_best_method_is_highlighted_whichever_it_is(tmp_path: Path):
+    runs = tmp_path / "runs"
+    folders = [write_whole_run(runs, seed=seed) for seed in (0, 1)]
+    folders += [write_whole_run(runs, method="ncm", seed=seed, gain=3) for seed in (0, 1)]
+    folders += [write_whole_run(runs, method="joint", seed=seed, gain=9, stores=True) for seed in (0, 1)]
+    page = parse(make_page(folders, tmp_path / "page.html"))
+    charts = page.data("charts")
+    assert [line["name"] for line in charts["exam1-dynamics"]["traces"] if line["colour"] == "@ink"] == ["NCM"]
+    assert charts["exam1-matrix"]["chosen"] == 2
+    html = (tmp_path / "page.html").read_text()
+    assert html.count('<tr class="best">') == 1
+    assert "<strong>NCM</strong>" in html
+
+
+def test_the_verdict_says_by_how_much_and_whether_it_may_be_chance(tmp_path: Path):
+    runs, path = tmp_path / "runs", tmp_path / "page.html"
+    folders = [write_whole_run(runs, seed=seed) for seed in range(3)]
+    better = [write_whole_run(runs, method="ncm", seed=seed, gain=gain) for seed, gain in enumerate((2.0, 3.0, 4.0))]
+    # Differences 2, 3, 4: mean 3, deviation 1; t with 2 degrees of freedom 4.3027; 3 ± 4.3027 / sqrt(3) = 0.5 to 5.5.
+    assert _verdict([*folders, *better], path) == (
+        "mine: NCM is best with AP 76.3 %, 3.0 points before IPAL; the 95 % interval of the difference, 0.5 to 5.5, "
+        "excludes zero."
+    )
+    unsure = [write_whole_run(runs, method="ncm", seed=seed, gain=gain) for seed, gain in enumerate((0.0, 3.0, 6.0))]
+    assert _verdict([*folders, *unsure], path).endswith("−4.5 to 10.5, includes zero, so it may be chance.")
+    assert "one seed cannot tell" in _verdict([folders[0], unsure[0]], path)
+    other = [
+        write_whole_run(runs, method=name, protocol={"accuracy": "micro"}, gain=g)
+        for name, g in (("ewc", 1), ("mas", 0))
+    ]
+    assert _verdict([*folders, *unsure, *other], path) == "Of 2 comparisons, best in AP: EWC in 1, NCM in 1."
+    assert _verdict(folders, path) == "mine: fewer than two rows have the same seeds, so none is called best."

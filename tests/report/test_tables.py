@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ipal.report import paper, tables
-from ipal.report.build import blocks, caption, remarks
+from ipal.report.build import all_tables, caption, remarks
 from ipal.report.collect import Bench, choose_manifests, read_bench
 from ipal.runs.manifest import Failure
 from tests.report.support import write_entry, write_manifest
@@ -16,6 +16,10 @@ from tests.report.support import write_entry, write_manifest
 
 def benches(runs: Path, *names: str) -> list[Bench]:
     return [read_bench(manifest, runs) for manifest in choose_manifests(runs, names)]
+
+
+def blocks(chosen: list[Bench], runs: Path) -> dict[str, str]:
+    return {key: one.markdown for key, one in all_tables(chosen, runs).items()}
 
 
 def line(text: str, start: str) -> list[str]:
@@ -138,6 +142,55 @@ def test_csv_holds_every_number_in_full(runs):
     assert ewc["deviation"] == pytest.approx(2.0)
     assert ewc["paper mean"] == 48.11
     assert ewc["difference to IPAL"] == pytest.approx(-30.0)
+
+
+def test_every_kind_of_table_is_also_latex_and_csv(runs):
+    made = all_tables(benches(runs), runs)
+    assert {"table1", "table2", "table1-cs", "table1-cs.metrics", "table1-cs.cost", "reproducibility"} < set(made)
+    assert [key for key in made if key.endswith(".search")], "figure 6 has a grid"
+    for key, one in made.items():
+        page, latex, values = (one.files[f"{one.stem}.{suffix}"] for suffix in ("md", "tex", "csv"))
+        assert page.startswith(one.caption[:40]), key
+        table = latex.partition("\\end{table}")[0]
+        assert table.isascii(), (key, {sign for sign in table if not sign.isascii()})
+        assert table.count("{") - table.count(r"\{") == table.count("}") - table.count(r"\}")
+        assert "`" not in table
+        rows = list(csv.DictReader(io.StringIO(values)))
+        assert rows, key
+        assert None not in rows[0], "a row longer than its heading"
+
+
+def test_the_csv_of_a_table_has_values_in_full_and_deviations_apart(runs):
+    made = all_tables(benches(runs), runs)
+
+    def row(key: str, method: str) -> dict[str, str]:
+        found = csv.DictReader(io.StringIO(made[key].files[f"{made[key].stem}.csv"]))
+        return next(one for one in found if one["method"] == method)
+
+    metrics = row("table1-cs.metrics", "EWC")
+    assert float(metrics["AP"]) == pytest.approx(50.0)
+    assert float(metrics["AP (standard deviation)"]) == pytest.approx(2.0)
+    assert row("table1-cs.metrics", "Joint †")["AF"] == ""
+    assert row("table1-cs.cost", "ER-GNN †")["peak memory"] == "570000000.0"
+    ours = row("reproducibility", "IPAL")
+    assert float(ours["our AP"]) - float(ours["paper AP"]) == pytest.approx(float(ours["difference in AP"]))
+
+
+def test_the_csv_of_details_has_both_paired_comparisons(runs):
+    made = all_tables(benches(runs), runs)["table1-cs"]
+    rows = csv.DictReader(io.StringIO(made.files["details-table1-cs.csv"]))
+    ewc = {row["statistic"]: float(row["value"]) for row in rows if (row["row"], row["score"]) == ("EWC", "AP")}
+    assert ewc["low end of the difference to IPAL"] == pytest.approx(-35.12, abs=0.01)
+    assert ewc["high end of the difference to IPAL"] == pytest.approx(-24.88, abs=0.01)
+
+
+def test_the_best_that_keeps_no_nodes_is_compared_with_in_csv(runs):
+    better = write_entry(runs, "cs", "ncm", [89.0, 90.0, 91.0])
+    write_manifest(runs, "table1-cs", [write_entry(runs, "cs", "ipal", [79.0, 80.0, 81.0]), better])
+    rows = list(tables.numbers(benches(runs, "table1-cs")))
+    found = next(row for row in rows if row["statistic"] == "difference to the best without exemplars")
+    assert found["row"] == "IPAL"
+    assert found["value"] == pytest.approx(-10.0)
 
 
 def test_damaged_and_unfinished_runs_are_named_and_stop_nothing(tmp_path):

@@ -191,10 +191,7 @@ def prepare(
     names = [file.path.stem for file in experiments]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ConfigError(f"Two files are named {min(twice)}, and a bench is known by its file's name: rename one.")
-    labels = [entry.label for file in experiments for entry in file.entries]
-    for label in only:
-        if label not in labels:
-            raise ConfigError(f"There is no entry '{label}'.{did_you_mean(label, labels)}")
+    only = _named(only, [entry.label for file in experiments for entry in file.entries])
     options = " --tune" * tune + (f" --seeds {','.join(map(str, seeds))}" if seeds else "")
     resolver = _Resolver(runs, data_root(root))
     suite = Suite([], resolver.jobs)
@@ -206,6 +203,22 @@ def prepare(
             command = f"ipal bench {file.path}{options}{options_for(set(loaded_files()) - {*file.plugins})}"
             suite.benches.append(Bench(file, runs, dataset, seeds or file.seeds, command, rows))
     return suite
+
+
+def _named(only: Collection[str], labels: Sequence[str]) -> list[str]:
+    """The labels that are asked for, several in one text with commas; a label may have commas itself."""
+    found: list[str] = []
+    for text in only:
+        parts = text.split(",")
+        while parts:
+            # The longest label that begins here.
+            starts = (",".join(parts[:end]).strip() for end in range(len(parts), 0, -1))
+            label = next((start for start in starts if start in labels), None)
+            if label is None:
+                raise ConfigError(f"There is no entry '{parts[0].strip()}'.{did_you_mean(parts[0].strip(), labels)}")
+            found.append(label)
+            parts = parts[label.count(",") + 1 :]
+    return found
 
 
 class _Resolver:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ipal.data.graph import Graph
+from ipal.data.labels import Label
 from ipal.data.streams import Answers, Exam, Labels
 from ipal.evaluation.metrics import ACCURACIES, Before
 from ipal.learners.values import Look
@@ -90,7 +91,7 @@ def evaluate(learner: Predictor, exams: list[Exam], accuracy: str) -> Evaluation
     return Evaluation(Row(validation, test_scores, recalls(pairs), confusion(pairs)), clouds)
 
 
-def predictions(learner: Predictor, look: Look, asked: Answers, among: Sequence[int] | None) -> Labels:
+def predictions(learner: Predictor, look: Look, asked: Answers, among: Sequence[Label] | None) -> Labels:
     """The likeliest class of some nodes: of all classes known, or of those in `among`."""
     if among is None:
         return look.labels[asked.nodes]

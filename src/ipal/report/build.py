@@ -2,20 +2,22 @@
 
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from ipal.errors import ConfigError, did_you_mean
-from ipal.report import figures, paper, tables
+from ipal.report import paper, tables
 from ipal.report.cells import Table
 from ipal.report.collect import PROTOCOL_FIELDS, Bench, choose_manifests, read_bench, read_grids, read_search, usual
 from ipal.report.statistics import listed
 from ipal.runs.records import batch_in_words
 from ipal.system.files import make_folder, write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 RANKS = "Best in bold, second underlined; Joint, the upper reference, is not ranked."
 OPENING = "<!-- ipal report: "
@@ -25,7 +27,12 @@ BEGIN = re.compile(rf"^{OPENING}", re.MULTILINE)
 
 
 def make_report(
-    runs: Path, out: Path, names: Sequence[str] = (), into: Path | None = None, figures_for: Sequence[str] = ()
+    runs: Path,
+    out: Path,
+    names: Sequence[str] = (),
+    into: Path | None = None,
+    figures_for: Sequence[str] = (),
+    draw: bool = True,
 ) -> list[Path]:
     """Everything `ipal report` does; returns the files written, the index first."""
     manifests = choose_manifests(runs, names)
@@ -34,12 +41,13 @@ def make_report(
         if name not in known:
             raise ConfigError(f"There is no bench '{name}' to draw figures for.{did_you_mean(name, known)}")
     benches = [read_bench(manifest, runs) for manifest in manifests]
-    texts = blocks(benches, runs)
+    made = all_tables(benches, runs)
     # Before anything is written, so that a wrong key leaves no partial report.
-    page = replace_blocks(read_page(into), texts, into) if into else ""
-    written = _write_tables(out, benches, texts)
+    page = replace_blocks(read_page(into), {key: one.markdown for key, one in made.items()}, into) if into else ""
+    written = _write_tables(out, made.values())
     drawn = [bench for bench in benches if not figures_for or bench.name in figures_for]
-    written += _write_figures(out / "figures", drawn, runs)
+    if draw:
+        written += _write_figures(out / "figures", drawn, runs)
     index = out / "README.md"
     write_atomically(index, _index(written, out, benches))
     if into:
@@ -53,10 +61,44 @@ def make_report(
 # ---------------------------------------------------------------------- tables with what belongs to them
 
 
-def blocks(benches: Sequence[Bench], runs: Path) -> dict[str, str]:
-    """Every table as Markdown with caption, commands and remarks, by its key in a page."""
-    texts = {
-        kind: _block(tables.wide(chosen), chosen, caption(chosen), legend(chosen))
+@dataclass(frozen=True)
+class Captioned:
+    """A table with what belongs to it."""
+
+    stem: str
+    """Of its files."""
+    table: Table
+    benches: Sequence[Bench]
+    """That its numbers are from."""
+    caption: str
+    signs: str = ""
+    """What the signs in it mean."""
+    numbers: bool = False
+    """Whether its CSV has every number behind it, seed by seed, and not its cells."""
+
+    @property
+    def markdown(self) -> str:
+        commands = "\n".join([*dict.fromkeys(bench.manifest.command for bench in self.benches), "ipal report"])
+        parts = [_wrap(self.caption), f"```console\n{commands}\n```", tables.markdown(self.table)]
+        if self.signs:
+            parts.append(_wrap(self.signs))
+        if listed := remarks(self.benches):
+            parts.append("\n".join(_wrap(f"- {remark}", indent="  ") for remark in listed))
+        return "\n\n".join(parts)
+
+    @property
+    def files(self) -> dict[str, str]:
+        """As Markdown, LaTeX and CSV, by the names of the files."""
+        text = f"{self.caption} {self.signs}".strip()
+        latex = tables.latex(self.table, text, f"tab:{self.stem}", remarks(self.benches))
+        csv = tables.to_csv(tables.numbers(self.benches)) if self.numbers else tables.cells_csv(self.table)
+        return {f"{self.stem}.md": self.markdown + "\n", f"{self.stem}.tex": latex, f"{self.stem}.csv": csv}
+
+
+def all_tables(benches: Sequence[Bench], runs: Path) -> dict[str, Captioned]:
+    """Every table with its caption, by its key in a page."""
+    found = {
+        kind: Captioned(kind, tables.wide(chosen), chosen, caption(chosen), legend(chosen), numbers=True)
         for kind, chosen in of_paper(benches).items()
     }
     beside = (
@@ -64,22 +106,25 @@ def blocks(benches: Sequence[Bench], runs: Path) -> dict[str, str]:
         "at equal seeds, with Student's 95 % interval, corrected for the number of rows (Bonferroni)."
     )
     for bench in benches:
+        name, own = bench.name, [bench]
         if points := read_search(bench.manifest, runs):
             text = f"{bench.title}: what settings were chosen from, by mean AP on validation nodes over seeds, in %."
-            texts[f"{bench.name}.search"] = _block(tables.search(points), [bench], text, "Best of each row in bold.")
+            shown = tables.search(points)
+            found[f"{name}.search"] = Captioned(f"search-{name}", shown, own, text, "Best of each row in bold.")
         if bench.manifest.kind == "figure6":
             continue
-        measured, signs = caption([bench]), legend([bench])
-        texts[bench.name] = _block(tables.details(bench), [bench], f"{bench.title}. {measured} {beside}", signs)
+        measured, signs = caption(own), legend(own)
+        text = f"{bench.title}. {measured} {beside}"
+        found[name] = Captioned(f"details-{name}", tables.details(bench), own, text, signs, numbers=True)
         text = f"{bench.title}: all metrics of a run. {measured}"
-        texts[f"{bench.name}.metrics"] = _block(tables.metrics(bench), [bench], text, signs)
+        found[f"{name}.metrics"] = Captioned(f"metrics-{name}", tables.metrics(bench), own, text, signs)
         machines = "; ".join(sorted({run.machine for row in bench.rows for run in row.runs}))
         text = f"{bench.title}: time and memory of a run, mean over {_seeds(bench)}. Measured on: {machines}."
-        texts[f"{bench.name}.cost"] = _block(tables.cost(bench), [bench], text, legend([bench], ranked=False))
-    compared = [bench for bench in benches if bench.is_comparable_to_paper and bench.name in texts]
+        found[f"{name}.cost"] = Captioned(f"cost-{name}", tables.cost(bench), own, text, legend(own, ranked=False))
+    compared = [bench for bench in benches if bench.is_comparable_to_paper and bench.name in found]
     text = "The paper's numbers (Tables 1 and 2) beside ours, in %. A reason is given only where it was measured."
-    texts["reproducibility"] = _block(tables.reproducibility(compared), compared, text, "")
-    return texts
+    found["reproducibility"] = Captioned("REPRODUCIBILITY", tables.reproducibility(compared), compared, text)
+    return found
 
 
 def of_paper(benches: Sequence[Bench]) -> dict[str, list[Bench]]:
@@ -150,16 +195,6 @@ def _seeds(*benches: Bench) -> str:
     return " or ".join(f"{len(seeds)} seed{'s' * (len(seeds) != 1)} ({listed(seeds)})" for seeds in every)
 
 
-def _block(table: Table, benches: Sequence[Bench], text: str, signs: str) -> str:
-    commands = "\n".join([*dict.fromkeys(bench.manifest.command for bench in benches), "ipal report"])
-    parts = [_wrap(text), f"```console\n{commands}\n```", tables.markdown(table)]
-    if signs:
-        parts.append(_wrap(signs))
-    if listed := remarks(benches):
-        parts.append("\n".join(_wrap(f"- {remark}", indent="  ") for remark in listed))
-    return "\n\n".join(parts)
-
-
 def _wrap(text: str, indent: str = "") -> str:
     return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
@@ -167,24 +202,17 @@ def _wrap(text: str, indent: str = "") -> str:
 # ---------------------------------------------------------------------- the folder
 
 
-def _write_tables(out: Path, benches: Sequence[Bench], texts: Mapping[str, str]) -> list[Path]:
+def _write_tables(out: Path, made: Iterable[Captioned]) -> list[Path]:
     make_folder(out)
-    contents = {}
-    for kind, chosen in of_paper(benches).items():
-        text = f"{caption(chosen)} {legend(chosen)}"
-        contents[f"{kind}.md"] = texts[kind] + "\n"
-        contents[f"{kind}.tex"] = tables.latex(tables.wide(chosen), text, f"tab:{kind}", remarks(chosen))
-        contents[f"{kind}.csv"] = tables.to_csv(tables.numbers(chosen))
-    for bench in benches:
-        files = {"details": bench.name, **{what: f"{bench.name}.{what}" for what in ("metrics", "cost", "search")}}
-        contents |= {f"{what}-{bench.name}.md": texts[key] + "\n" for what, key in files.items() if key in texts}
-    contents["REPRODUCIBILITY.md"] = f"# The paper's numbers and ours\n\n{texts['reproducibility']}\n"
+    contents = {name: content for one in made for name, content in one.files.items()}
     for name, content in contents.items():
         write_atomically(out / name, content)
     return [out / name for name in contents]
 
 
 def _write_figures(folder: Path, benches: Sequence[Bench], runs: Path) -> list[Path]:
+    from ipal.report import figures  # matplotlib may not be installed
+
     drawings: dict[str, Callable[[], Figure | None]] = {}
     for bench in benches:
         if bench.manifest.kind == "table1":

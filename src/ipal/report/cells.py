@@ -64,6 +64,11 @@ class Table:
     def is_number(self, column: int) -> bool:
         return all(row[column].is_number for row in self.rows)
 
+    def as_plain(self) -> dict[str, Any]:
+        """Rows as lists of text, class and value, and the choice that each belongs to."""
+        rows = [[[cell.text, cell.kind, cell.value] for cell in row] for row in self.rows]
+        return {"rows": rows, "choices": list(self.choices)}
+
 
 def table(caption: str, columns: Sequence[str], rows: Iterable[Row], **more: Any) -> Table:
     """A table of cells and plain texts."""

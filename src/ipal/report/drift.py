@@ -143,6 +143,7 @@ def make_report(paths: Sequence[Path], out: Path, command: str) -> tuple[dict[st
     steps = [{"method": one.method, "seed": one.seed, **row} for one in every for row in one.facts["steps"]]
     texts = {
         "drift.md": "\n\n".join(page) + "\n",
+        "drift.tex": tables.latex(table(numbers), caption(every), "tab:drift"),
         "drift.csv": tables.to_csv(by_measure),
         "steps.csv": tables.to_csv(steps),
     }

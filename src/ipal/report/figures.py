@@ -32,7 +32,7 @@ STYLE = {
 }
 
 
-def write_figure(stem: Path, draw: Callable[[], Figure | None]) -> list[Path]:
+def write_figure(stem: Path, draw: Callable[[], Figure | None], kinds: Sequence[str] = (".svg", ".png")) -> list[Path]:
     """Draw in our style, whatever the user's settings, and write SVG and PNG, if there is anything to draw."""
     with matplotlib.style.context(["default", STYLE]):
         figure = draw()
@@ -40,9 +40,9 @@ def write_figure(stem: Path, draw: Callable[[], Figure | None]) -> list[Path]:
             return []
         make_folder(stem.parent)
         written = []
-        for suffix, metadata in ((".svg", {"Date": None}), (".png", {"Software": None})):
+        for suffix in kinds:
             content = io.BytesIO()
-            figure.savefig(content, format=suffix[1:], metadata=metadata)
+            figure.savefig(content, format=suffix[1:], metadata={"Date" if suffix == ".svg" else "Software": None})
             written.append(stem.with_name(stem.name + suffix))
             write_atomically(written[-1], content.getvalue())
     return written
@@ -89,7 +89,7 @@ def heat_maps(bench: Bench) -> Figure | None:
 
 
 def learning_dynamics(bench: Bench) -> Figure | None:
-    """Figure 4: AP after each task, every method named at the end of its line."""
+    """Figure 4: AP after each task, every method named at the end of its line; the best without exemplars is bold."""
     rows = [row for row in bench.rows if row.runs]
     if not rows:
         return None
@@ -100,12 +100,12 @@ def learning_dynamics(bench: Bench) -> Figure | None:
     tasks = max(map(len, curves))
     for row, curve in zip(rows, curves, strict=True):
         mark, steps = mark_for(row.key, [row.key for row in rows]), np.arange(1, len(curve) + 1)
-        front = 3 if row.key == paper.OURS else 2
+        width, size, front = (2.4, 8, 3) if row is bench.best else (1.2, 5, 2)
         axes.plot(
-            steps, curve, color=mark.colour, linestyle=mark.dash, linewidth=mark.width, marker=mark.marker,
-            markersize=9 if row.key == paper.OURS else 5, zorder=front,
+            steps, curve, color=mark.colour, linestyle=mark.dash, linewidth=width, marker=mark.marker, markersize=size,
+            zorder=front,
         )  # fmt: skip
-        if row.key == paper.OURS and len(row.runs) > 1:
+        if row is bench.best and len(row.runs) > 1:
             deviation = np.std([run.curve for run in row.runs], axis=0, ddof=1)
             axes.fill_between(steps, curve - deviation, curve + deviation, color="0.85", zorder=1, linewidth=0)
     axes.set(xlim=(0.9, tasks + 0.06 * max(tasks - 1, 1)), xticks=range(1, tasks + 1), ylabel="AP on test nodes, %")
@@ -118,10 +118,10 @@ def learning_dynamics(bench: Bench) -> Figure | None:
     places = spread_out([float(curve[-1]) for curve in curves], gap, low + gap / 2, high - gap / 2)
     beside = axes.get_yaxis_transform()  # across in shares of the panel, up in the data's units
     for row, curve, place in zip(rows, curves, places, strict=True):
-        mark, weight = mark_for(row.key, [row.key for row in rows]), "bold" if row.key == paper.OURS else "normal"
+        mark, weight = mark_for(row.key, [row.key for row in rows]), "bold" if row is bench.best else "normal"
         thin: dict[str, Any] = {"transform": beside, "clip_on": False, "color": mark.colour}
         axes.plot([0.985, 1.03], [curve[-1], place], linewidth=0.6, **thin)
-        axes.plot([1.035, 1.105], [place, place], linestyle=mark.dash, linewidth=mark.width, **thin)
+        axes.plot([1.035, 1.105], [place, place], linestyle=mark.dash, linewidth=1.2, **thin)
         axes.plot([1.07], [place], marker=mark.marker, markersize=5, linestyle="", **thin)
         text = f"{_short(row)} {curve[-1]:.1f}"
         axes.text(1.125, place, text, transform=beside, fontsize=8, va="center", fontweight=weight)
@@ -171,7 +171,7 @@ def gamma_curves(panels: Sequence[tuple[str, Sequence[Grid]]]) -> Figure | None:
 
 
 def cost_plot(bench: Bench) -> Figure | None:
-    """AP against the time of a run: up and to the left is better."""
+    """AP against the time of a run: up and to the left is better; the best AP without exemplars is bold."""
     rows = [row for row in bench.rows if row.runs]
     if not rows:
         return None
@@ -182,12 +182,12 @@ def cost_plot(bench: Bench) -> Figure | None:
         mark = mark_for(row.key, [row.key for row in rows])
         seconds = max(float(np.mean(row.over_runs("seconds"))), 1e-3)
         performance = float(np.mean(list(row.by_seed("AP").values())))
-        is_ours = row.key == paper.OURS
+        is_best = row is bench.best
         axes.plot(
-            seconds, performance, marker=mark.marker, color=mark.colour, markersize=12 if is_ours else 7,
+            seconds, performance, marker=mark.marker, color=mark.colour, markersize=12 if is_best else 7,
             markeredgecolor="black", markeredgewidth=0.5, linestyle="",
         )  # fmt: skip
-        points.append((seconds, performance, _short(row), "bold" if is_ours else "normal"))
+        points.append((seconds, performance, _short(row), "bold" if is_best else "normal"))
     _logarithmic(axes)
     axes.margins(x=0.12, y=0.12)
     axes.set(xlabel="seconds a run (logarithmic)", ylabel="AP on test nodes, %")

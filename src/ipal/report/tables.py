@@ -5,6 +5,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
@@ -51,7 +52,7 @@ def score_cells(bench: Bench, score: str) -> dict[str, Cell]:
     for row, summary, mark in zip(bench.rows, summaries, marks(ranked), strict=True):
         few = f" ({len(row.runs)}/{len(bench.manifest.seeds)})" if row.runs and not row.is_complete else ""
         is_dash = score in CHANGES and row.is_upper_reference
-        cells[row.key] = _cell("–") if is_dash else _cell(pretty(summary) + few, mark)
+        cells[row.key] = Cell("–", None) if is_dash else _cell(summary, mark, few)
     return cells
 
 
@@ -79,7 +80,7 @@ def details(bench: Bench) -> Table:
             row.marked_title,
             *(cells[row.key] for cells in scores),
             *(_against(bench, row, reference) for reference in references.values()),
-            *(map(pretty, printed_scores(bench, row)) if beside_paper else ()),
+            *(map(_cell, printed_scores(bench, row)) if beside_paper else ()),
             _settings(row),
         )
         for row in _sorted_rows([bench])
@@ -95,10 +96,11 @@ def cost(bench: Bench) -> Table:
     for row in _sorted_rows([bench]):
         fields = {"seconds": _seconds, "seconds_per_epoch": _seconds, "peak_bytes": size, "retained_bytes": size}
         cells = {
-            field: show(summary.mean) if (summary := spread(row.over_runs(field))) else ""
+            field: Cell(show(summary.mean), summary.mean) if (summary := spread(row.over_runs(field))) else ""
             for field, show in fields.items()
         }
-        cells["peak_bytes"] += shared(row.over_runs("taking_turns"))
+        if isinstance(peak := cells["peak_bytes"], Cell):
+            cells["peak_bytes"] = replace(peak, text=peak.text + shared(row.over_runs("taking_turns")))
         rows.append((row.marked_title, *cells.values(), "yes" if row.entry.stores_exemplars else "no"))
     return table("", ("method", "s a run", "s an epoch", "peak memory", "retained", "stores exemplars"), rows)
 
@@ -120,7 +122,7 @@ def search(points: Sequence[tuple[str, Mapping[str, Any], Sequence[float]]]) -> 
     for label, settings, summary in found:
         mark = "best" if summary and summary.mean == best[label] else ""
         text = ", ".join(f"`{name}={value}`" for name, value in settings.items())
-        rows.append((label, text, _cell(pretty(summary), mark)))
+        rows.append((label, text, _cell(summary, mark)))
     return table("", ("row", "settings", "validation AP"), rows)
 
 
@@ -132,8 +134,8 @@ def reproducibility(benches: Sequence[Bench]) -> Table:
         cells = []
         for score, theirs in zip(SCORES, printed, strict=True):
             mine = spread(list(ours.by_seed(score).values())) if ours and theirs else None
-            difference = f"{mine.mean - theirs.mean:+.2f}" if mine and theirs else ""
-            cells += [pretty(theirs), pretty(mine), difference]
+            gap = mine.mean - theirs.mean if mine and theirs else None
+            cells += [_cell(theirs), _cell(mine), Cell("" if gap is None else f"{gap:+.2f}", gap)]
         reason = paper.WHY.get((dataset, method), paper.NOT_EXAMINED) if ours else "not run"
         title = paper.METHODS.get(method, f"{paper.title(paper.OURS)} with `{method}`")
         rows.append((title, paper.DATASETS[dataset], *cells, reason))
@@ -155,8 +157,10 @@ def _paper_key(bench: Bench, row: ReportRow) -> str:
 # ---------------------------------------------------------------------- texts of cells
 
 
-def _cell(text: str, mark: str = "") -> Cell:
-    return Cell(text, text, mark)
+def _cell(summary: Spread | None, mark: str = "", remark: str = "") -> Cell:
+    """A mean with its deviation; nothing where there is none."""
+    mean, deviation = (None, None) if summary is None else (summary.mean, summary.deviation)
+    return Cell(pretty(summary) + remark, mean, mark, deviation)
 
 
 def pretty(score: Spread | None) -> str:
@@ -226,10 +230,14 @@ def _ours(benches: Sequence[Bench], dataset: str, method: str) -> ReportRow | No
 # ---------------------------------------------------------------------- formats
 
 
+def _heads(shown: Table) -> list[str]:
+    groups = [f"{group} " for group in shown.groups for _ in range(shown.group_width)]
+    return [f"{group}{column}" for group, column in zip_longest(["", *groups], shown.columns, fillvalue="")]
+
+
 def markdown(shown: Table) -> str:
     """A pipe table; best bold, second underlined."""
-    groups = [f"{group} " for group in shown.groups for _ in range(shown.group_width)]
-    heads = [f"{group}{column}" for group, column in zip_longest(["", *groups], shown.columns, fillvalue="")]
+    heads = _heads(shown)
     styles = {"best": "**{}**", "second": "<u>{}</u>", "": "{}"}
     lines = [" | ".join(heads), "|".join(["---"] * len(heads))]
     for row in shown.rows:
@@ -245,7 +253,18 @@ LATEX_SIGNS = {
     "±": r"$\pm$",
     "†": r"$^{\dagger}$",
     "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
     "γ": r"$\gamma$",
+    "μ": r"$\mu$",
+    "Σ": r"$\Sigma$",
+    "‖": r"$\|$",
+    "′": "$'$",
+    "²": "$^2$",
+    "⁻": "$^{-}$",
+    "¹": "$^{1}$",
+    "ᵀ": r"$^{\top}$",
+    "−": "$-$",
+    "…": r"\ldots{}",
     "–": "--",
     "<": r"$<$",
     ">": r"$>$",
@@ -278,7 +297,23 @@ def latex(shown: Table, caption: str, label: str, remarks: Sequence[str] = ()) -
 
 def _escape(text: str) -> str:
     escaped = "".join(LATEX_SIGNS.get(sign, sign) for sign in text)
+    escaped = re.sub("`([^`]*)`", r"\\texttt{\1}", escaped)
     return re.sub(r"(?<![\w-])-(?=\d)", "$-$", escaped)
+
+
+def cells_csv(shown: Table) -> str:
+    """The values of a table in full precision, each standard deviation in a column of its own."""
+    heads = [head.rstrip(" ↑↓") for head in _heads(shown)]
+    spread_out = [any(row[place].deviation is not None for row in shown.rows) for place in range(len(heads))]
+    rows = []
+    for row in shown.rows:
+        fields: dict[str, Any] = {}
+        for head, cell, has_deviation in zip(heads, row, spread_out, strict=True):
+            fields[head] = cell.value
+            if has_deviation:
+                fields[f"{head} (standard deviation)"] = cell.deviation
+        rows.append(fields)
+    return to_csv(rows)
 
 
 def numbers(benches: Sequence[Bench]) -> Iterator[dict[str, Any]]:
@@ -311,11 +346,14 @@ def _statistics(
         for name, value in (summary._asdict() if summary else {}).items():
             if value is not None:
                 yield f"{whose}{name}", "", value
-    if bench.reference and row is not bench.reference:
-        interval = paired_interval(by_seed, bench.reference.by_seed(score), bench.comparisons)
-        names = (f"difference to {paper.title(paper.OURS)}", "interval low", "interval high")
-        for name, value in zip(names, interval or (), strict=False):
-            yield name, "", value
+    ours = paper.title(paper.OURS)
+    names = {f"difference to {ours}": bench.reference, "difference to the best without exemplars": bench.best}
+    for name, other in names.items():
+        if other and row is not other:
+            interval = paired_interval(by_seed, other.by_seed(score), bench.comparisons)
+            low, high = (f"{end} of the {name}" for end in ("low end", "high end"))
+            for statistic, value in zip((name, low, high), interval or (), strict=False):
+                yield statistic, "", value
 
 
 def to_csv(rows: Iterable[Mapping[str, Any]]) -> str:

@@ -166,6 +166,7 @@ def _settings(config: RunConfig, method: type[Learner]) -> Tree:
     known = {
         "batch": config.protocol.batch,
         "test_graph": config.protocol.test_graph,
+        "calibration": config.protocol.calibration,
         "seed": config.seed,
         "device": config.device,
         **{name: without_auto(getattr(config, name)) for name in SECTIONS},

@@ -25,7 +25,7 @@ from typing import Any
 import yaml
 
 from ipal.config import RunConfig, StreamConfig, run_config, stored
-from ipal.data.names import split_names
+from ipal.data.names import split_names, stem
 from ipal.errors import ConfigError, StoreError, shortened
 from ipal.runs.records import Confusion, Drift, Environment, Result
 from ipal.system.documents import Record, read_json, read_yaml_node, yaml_value
@@ -71,6 +71,16 @@ class RunFolder:
         if self.is_finished:
             return "finished"
         return "resumable" if self.checkpoint.exists() else "started"
+
+    @property
+    def date(self) -> str:
+        """When it was started, as ISO 8601 in UTC: by its log, or by its configuration, which is written once."""
+        try:
+            written = read_bounded(self.path / "log.txt", 24).decode()
+            return datetime.fromisoformat(written).astimezone(UTC).isoformat()
+        except (OSError, ValueError):
+            changed = (self.path / "config.yaml").stat().st_mtime
+            return datetime.fromtimestamp(changed, UTC).isoformat(timespec="seconds")
 
     def start(self, config: RunConfig, environment: dict[str, Any]) -> None:
         make_folder(self.path)
@@ -211,7 +221,7 @@ class RunStore:
     def folder_for(self, config: RunConfig) -> RunFolder:
         """Where a run of this configuration lies, whether or not it does yet."""
         names = split_names(config.dataset)
-        dataset = "+".join(Path(name).stem.partition(":")[0] or "graph" for name in names)
+        dataset = "+".join(map(stem, names))
         dataset = dataset.encode(errors="replace")[:MOST_NAME].decode(errors="ignore")
         return RunFolder(self.root / f"{dataset}-{config.method}-seed{config.seed}-{config.digest}")
 

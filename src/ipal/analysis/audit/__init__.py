@@ -17,6 +17,7 @@ from ipal.analysis.audit.recover import Known, from_matrix, from_mean, from_shar
 from ipal.analysis.audit.search import Found, stored_rows
 from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph, Nodes
+from ipal.data.labels import Labels, labelled
 from ipal.learners import Learner
 from ipal.learners.trained import TrainedLearner
 from ipal.learners.values import Remembered
@@ -42,7 +43,7 @@ class View:
 
     graph: Graph
     nodes: Nodes
-    labels: NDArray[np.int64]
+    labels: Labels
     """Of these nodes."""
     taught: NDArray[np.bool_] | None
     """Which of these nodes are training nodes of the model; None if unknown."""
@@ -68,7 +69,8 @@ class Evidence:
 
 def whole(dataset: Dataset) -> Evidence:
     """The whole graph, if the training graphs of the model are unknown."""
-    return Evidence(dataset, (View(dataset.graph, np.arange(dataset.graph.num_nodes), dataset.y, None),))
+    nodes = np.flatnonzero(labelled(dataset.y))
+    return Evidence(dataset, (View(dataset.graph, nodes, dataset.y[nodes], None),))
 
 
 def as_taught(resolved: Resolved) -> Evidence:

@@ -5,10 +5,11 @@ facts.py       a run folder -> what is known of the run
 confusion.py   counts of confused classes -> recalls, confusion of tasks, of old and new classes
 command.py     the command that makes a run again
 parts.py       what a page is made of: numbers, charts, sections
-plots.py       Plotly's charts as plain dicts; colours by name, so that the page can change its theme
+plots.py       charts as plain dicts; colours by name, so that the page can change its theme
+verdict.py     one sentence on what the runs show
 single.py      the sections of one run
 comparison.py  runs grouped by seed, compared within one protocol
-write.py       template + style + script + Plotly -> one file
+write.py       template + style + scripts -> one file
 """
 
 from ipal.report.page.choose import choose

@@ -24,27 +24,18 @@ def along_sections(facts: Facts) -> list[Section]:
 def _accuracy_chart(facts: Facts) -> Chart:
     points, mixture = facts.result["along"], facts.protocol.get("mixture") or []
     names = plots.tasks(len(facts.split))
-    hover = "%{y:.2f} % after batch %{x}"
-    mode = "lines" if len(points["batch"]) > 60 else "lines+markers"
-    data = [plots.line("mean accuracy", points["batch"], points["test"], 0, hover, is_main=True, mode=mode)]
-    data[0]["marker"]["size"] = 6
+    hover = "{y:.2f} % after batch {x}"
+    look: Spec = {"is_main": True, "size": 6, "markers": len(points["batch"]) <= 60}
+    data = [plots.line("mean accuracy", points["batch"], points["test"], 0, hover, **look)]
     width = -(-len(mixture) // MOST_BARS) or 1
     groups = [mixture[begin : begin + width] for begin in range(0, len(mixture), width)]
     middles = [begin + (len(rows) + 1) / 2 for begin, rows in zip(range(0, len(mixture), width), groups, strict=True)]
     for task, name in enumerate(names):
         nodes = [sum(row[task] for row in rows) / len(rows) for rows in groups]
-        shown = "%{y:.1f} training nodes of " + name + " in batch %{x}"
-        data.append({**plots.bars(name, middles, nodes, task, shown), "yaxis": "y2", "width": width})
-    spec = plots.spec(
-        data,
-        480,
-        plots.axis("batches learned", zeroline=False, anchor="y2"),
-        {**plots.percent_axis("mean accuracy", points["test"]), "domain": [0.42, 1]},
-        yaxis2={**plots.axis_from_zero("nodes a batch"), "domain": [0, 0.32]},
-        barmode="stack",
-        bargap=0,
-        **_borders(facts),
-    )
+        shown = "{y:.1f} training nodes of " + name + " in batch {x}"
+        data.append(plots.bars(name, middles, nodes, task, shown, panel=1, width=width))
+    panels = [plots.percent_axis("mean accuracy", points["test"]), plots.axis_from_zero("nodes a batch", share=0.6)]
+    spec = plots.spec(data, 480, plots.axis("batches learned"), panels, borders=_borders(facts))
     rows = [
         (count(batch), number(test), number(validation))
         for batch, test, validation in zip(points["batch"], points["test"], points["validation"], strict=True)
@@ -65,17 +56,11 @@ def _cost_chart(facts: Facts) -> Chart:
     milliseconds = [1000 * value for value in seconds]
     kilobytes = [value / 1000 for value in points["bytes"]]
     data = [
-        plots.line("time", batches, milliseconds, 0, "%{y:.2f} ms for batch %{x}", mode="lines"),
-        {**plots.line("model", points["batch"], kilobytes, 1, "%{y:.1f} kB after batch %{x}"), "yaxis": "y2"},
+        plots.line("time", batches, milliseconds, 0, "{y:.2f} ms for batch {x}", markers=False),
+        plots.line("model", points["batch"], kilobytes, 1, "{y:.1f} kB after batch {x}", panel=1),
     ]
-    spec = plots.spec(
-        data,
-        420,
-        plots.axis("batch", zeroline=False, anchor="y2"),
-        {**plots.axis_from_zero("ms to learn a batch"), "domain": [0.56, 1]},
-        yaxis2={**plots.axis_from_zero("kB of the model"), "domain": [0, 0.44]},
-        **_borders(facts),
-    )
+    panels = [plots.axis_from_zero("ms to learn a batch"), plots.axis_from_zero("kB of the model")]
+    spec = plots.spec(data, 420, plots.axis("batch"), panels, borders=_borders(facts))
     rows = [(count(batch), number(value, 2)) for batch, value in zip(batches, milliseconds, strict=True)]
     return Chart(
         "batch-cost",
@@ -87,7 +72,7 @@ def _cost_chart(facts: Facts) -> Chart:
     )
 
 
-def _borders(facts: Facts) -> Spec:
+def _borders(facts: Facts) -> list[tuple[float, str]]:
     """Where tasks end."""
     batches: Sequence[Any] = facts.protocol.get("batches") or []
     ends = list(accumulate(batches, initial=0))[: len(batches)]

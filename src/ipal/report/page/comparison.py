@@ -12,7 +12,7 @@ import yaml
 
 from ipal.report import paper
 from ipal.report.cells import Cell, Table, table, table_of_choices
-from ipal.report.page import plots
+from ipal.report.page import plots, verdict
 from ipal.report.page.command import as_yaml, command, flat
 from ipal.report.page.facts import Facts
 from ipal.report.page.parts import (
@@ -58,9 +58,9 @@ class Group:
         return f"{self.label}\u00a0†" if self.first.stores_exemplars else self.label
 
     @property
-    def is_main(self) -> bool:
-        """Whether it is the plain method that the paper is about."""
-        return self.label == paper.title(paper.OURS)
+    def as_contestant(self) -> verdict.Contestant:
+        by_seed = {facts.config.seed: facts.scores["AP"] for facts in self.runs}
+        return verdict.Contestant(self.title, by_seed)
 
     def scores(self, score: str) -> list[float]:
         return [facts.scores[score] for facts in self.runs if score in facts.scores]
@@ -79,6 +79,22 @@ class Comparison:
     protocols: int
     """How many they are."""
 
+    @property
+    def ranked(self) -> list[Group]:
+        """Rows with the seeds that most have, without upper references; none if that is one row."""
+        usual = Counter(group.seeds for group in self.groups).most_common(1)[0][0]
+        found = [group for group in self.groups if group.seeds == usual and not group.is_upper_reference]
+        return found if len(found) > 1 else []
+
+    @property
+    def best(self) -> Group | None:
+        """By mean AP."""
+        return max(self.ranked, key=lambda group: float(np.mean(group.scores("AP"))), default=None)
+
+    @property
+    def verdict(self) -> str:
+        return verdict.of_comparison(self.title, [group.as_contestant for group in self.ranked])
+
 
 def several_runs(runs: Sequence[Facts], labels: Mapping[str, str], remarks: Sequence[str] = ()) -> Page:
     """A comparison of runs; `labels` are names for some of them, `remarks` are on runs that are missing."""
@@ -89,6 +105,9 @@ def several_runs(runs: Sequence[Facts], labels: Mapping[str, str], remarks: Sequ
     within = Fact("protocols", str(len(exams)), "numbers are compared within one only", tone="warn" if clashes else "")
     return Page(
         title=f"{plural(len(runs), 'run')} compared",
+        verdict=verdict.of_comparisons(
+            [exam.verdict for exam in exams], [exam.best.title for exam in exams if exam.best]
+        ),
         subtitle=f"{', '.join(datasets)}. Runs that differ in the seed alone are one row.",
         facts=[
             Fact("runs", str(len(runs)), "finished, each with its own folder"),
@@ -97,7 +116,7 @@ def several_runs(runs: Sequence[Facts], labels: Mapping[str, str], remarks: Sequ
             within,
         ],
         warnings=[*clashes, *_data_remarks(runs), *remarks],
-        sections=[*(_exam_section(exam) for exam in exams), _runs_section(groups)],
+        sections=[*(_exam_section(exam, len(exams) > 1) for exam in exams), _runs_section(groups)],
         download={"runs": [facts.as_plain() for facts in runs]},
         name="runs",
     )
@@ -176,14 +195,16 @@ def _data_remarks(runs: Sequence[Facts]) -> list[str]:
 # ---------------------------------------------------------------------- one protocol
 
 
-def _exam_section(exam: Comparison) -> Section:
+def _exam_section(exam: Comparison, with_verdict: bool) -> Section:
     machines = sorted({facts.machine for group in exam.groups for facts in group.runs})
     protocol = ", ".join(f"{name.replace('_', ' ')} {_in_words(value)}" for name, value in exam.protocol.items())
     return Section(
         exam.key,
         exam.title,
         lead=(
-            "AP and AF on test nodes in %, mean ± sample standard deviation over seeds. Best in bold, second "
+            f"{exam.verdict} "
+            * with_verdict
+            + "AP and AF on test nodes in %, mean ± sample standard deviation over seeds. Best in bold, second "
             "underlined, among rows with the same seeds; Joint, the upper reference, is not ranked. "
             + EXEMPLARS
             * any(group.first.stores_exemplars for group in exam.groups)
@@ -200,14 +221,10 @@ def _exam_section(exam: Comparison) -> Section:
 
 
 def _comparison(exam: Comparison) -> Table:
-    usual = Counter(group.seeds for group in exam.groups).most_common(1)[0][0]
-    ranked = [group.seeds == usual and not group.is_upper_reference for group in exam.groups]
-    if sum(ranked) == 1:  # a single row is not ranked
-        ranked = [False] * len(ranked)
-    cells = {score: _score_cells(exam.groups, score, ranked) for score in SCORES}
+    cells = {score: _score_cells(exam, score) for score in SCORES}
     rows = [
         (
-            group.title,
+            Cell(group.title, group.title, "best" if group is exam.best else ""),
             *(cells[score][index] for score in SCORES),
             Cell(listed(group.seeds), float(len(group.seeds))),
             _mean(group, "seconds", seconds),
@@ -229,15 +246,13 @@ def _metrics(exam: Comparison) -> Table:
     return table(f"Further metrics on {exam.title}", ("method", *map(arrowed, titles)), rows)
 
 
-def _score_cells(groups: Sequence[Group], score: str, ranked: Sequence[bool]) -> list[Cell]:
+def _score_cells(exam: Comparison, score: str) -> list[Cell]:
     """One score of every group, best and second marked among those that are ranked."""
-    means = [
-        float(np.mean(group.scores(score))) if is_ranked else None
-        for group, is_ranked in zip(groups, ranked, strict=True)
-    ]
+    ranked = exam.ranked
+    means = [float(np.mean(group.scores(score))) if group in ranked else None for group in exam.groups]
     return [
         Cell("–", None) if score == "AF" and group.is_upper_reference else _spread(group.scores(score), mark)
-        for group, mark in zip(groups, marks(means), strict=True)
+        for group, mark in zip(exam.groups, marks(means), strict=True)
     ]
 
 
@@ -255,19 +270,16 @@ def _mean(group: Group, field: str, show: Callable[[float], str], remark: str = 
 
 def _dynamics(exam: Comparison) -> Chart:
     names = plots.tasks(len(exam.protocol["split"]))
-    bands: list[Spec] = []
     lines: list[Spec] = []
     rows = []
     for index, group in enumerate(exam.groups):
         curves = np.stack([facts.curve for facts in group.runs])
         summaries = [one for column in curves.T.tolist() if (one := spread(column))]
-        means, hover = [one.mean for one in summaries], "%{y:.2f} % after %{x}"
-        lines.append(
-            plots.line(group.title, names, means, index, hover, is_main=group.is_main, legendgroup=group.title)
-        )
+        means, hover = [one.mean for one in summaries], "{y:.2f} % after {x}"
+        lines.append(plots.line(group.title, names, means, index, hover, is_main=group is exam.best))
         if len(group.runs) > 1:
             low, high = ([one.mean + sign * (one.deviation or 0.0) for one in summaries] for sign in (-1, 1))
-            bands.append(plots.band(names, low, high, lines[-1]))
+            lines[-1] |= {"low": low, "high": high}
         rows += [
             (group.title, name, number(one.mean), number(one.deviation), count(len(group.runs)))
             for name, one in zip(names, summaries, strict=True)
@@ -277,9 +289,9 @@ def _dynamics(exam: Comparison) -> Chart:
     return Chart(
         f"{exam.key}-dynamics",
         "AP after each task",
-        "A line is the mean over seeds, its band one sample standard deviation to each side. Falling less is "
-        "forgetting less; click a name to hide it, twice to see it alone.",
-        plots.spec([*bands, *lines], max(440, 170 + 23 * len(lines)), across, down),
+        "A line is the mean over seeds, its band one sample standard deviation to each side; the thick line is the "
+        "method with the best AP. Falling less is forgetting less; click a name to hide it, twice to see it alone.",
+        plots.spec(lines, 440, across, down),
         table("AP after each task", ("method", "after", "mean AP %", "deviation", "runs"), rows),
     )
 
@@ -298,7 +310,7 @@ def _matrices(exam: Comparison) -> Chart:
                 if not math.isnan(value)
             ]
         )
-    main = next((index for index, group in enumerate(exam.groups) if group.is_main), 0)
+    main = next((index for index, group in enumerate(exam.groups) if group is exam.best), 0)
     return Chart(
         f"{exam.key}-matrix",
         "Accuracy matrix",

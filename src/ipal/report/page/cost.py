@@ -28,25 +28,15 @@ def retained_section(facts: Facts) -> Section:
 
 
 def _retained_chart(facts: Facts) -> Chart:
-    items = sorted(facts.result["retained"]["items"], key=lambda item: float(item["bytes"]))
-    bars = {
-        "type": "bar",
-        "orientation": "h",
-        "x": [item["bytes"] for item in items],
-        "y": [plots.plain(plots.cut(item["what"], 26)) for item in items],
-        "text": [size(item["bytes"]) for item in items],
-        "textposition": "auto",
-        "customdata": [plots.plain(item["what"]) for item in items],
-        "marker": {"color": plots.colour(0)},
-        "hovertemplate": "%{customdata}: %{text}<extra></extra>",
-    }
-    down = {"type": "category", "showgrid": False}
+    items = sorted(facts.result["retained"]["items"], key=lambda item: -float(item["bytes"]))
+    names, sizes = [item["what"] for item in items], [item["bytes"] for item in items]
+    bars = plots.bars("kept", sizes, names, 0, "{y}: {about}", about=list(map(size, sizes)))
     return Chart(
         "retained",
         f"All that is kept: {size(facts.result['retained']['bytes'])}",
         "One bar for each kind of thing that the saved model holds, as large as it is on disk.",
-        plots.spec([bars], 140 + 44 * len(items), plots.axis_from_zero("bytes"), down, showlegend=False),
-        table("What is kept", ("what", "size"), [(one["what"], _sized(one["bytes"])) for one in reversed(items)]),
+        plots.spec([bars], 100 + 44 * len(items), plots.axis_from_zero("bytes"), plots.named_axis("", names)),
+        table("What is kept", ("what", "size"), [(one["what"], _sized(one["bytes"])) for one in items]),
     )
 
 
@@ -130,13 +120,13 @@ def cost_section(facts: Facts) -> Section:
 
 def _time_chart(per_task: Sequence[float]) -> Chart:
     names = plots.tasks(len(per_task))
-    bars = plots.bars("learning", names, per_task, 0, "%{x} took %{y:.2f} s to learn")
+    bars = plots.bars("learning", names, per_task, 0, "{x} took {y:.2f} s to learn")
     across, down = plots.named_axis("task", names), plots.axis_from_zero("seconds")
     rows = [(name, Cell(seconds(value), value)) for name, value in zip(names, per_task, strict=True)]
     return Chart(
         "time",
         "Time to learn each task",
         "Evaluation is not counted here.",
-        plots.spec([bars], 300, across, down, showlegend=False, bargap=0.35),
+        plots.spec([bars], 300, across, down),
         table("Time by task", ("task", "learning"), rows),
     )

@@ -7,7 +7,7 @@ from typing import Any
 from ipal.report.cells import Cell, Table
 
 Spec = dict[str, Any]
-"""A chart as Plotly takes it: `data` and `layout`."""
+"""A chart as `static/charts.js` draws it: `traces`, `height`, and the axes `x` and `y`."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Picker:
     label: str
     options: Sequence[str]
     changes: Sequence[Mapping[str, Any]]
-    """What each option changes: `data`, `layout`, or `visible` (for each trace)."""
+    """What each option puts in the place of the chart's own: `traces`, axes, or names that are `hidden`."""
     chosen: int = 0
 
 
@@ -76,6 +76,8 @@ class Page:
     """All of it."""
 
     title: str
+    verdict: str
+    """One sentence: what came out."""
     subtitle: str
     facts: Sequence[Fact]
     warnings: Sequence[str]

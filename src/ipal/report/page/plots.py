@@ -1,10 +1,9 @@
-"""Charts as Plotly takes them, in plain dicts.
+"""Charts as `static/charts.js` draws them, in plain dicts.
 
-Colours are names (`@ink`, `@series3`, `@heat`), which the page's script replaces by those of the theme. Everything
-that comes from the data goes through `plain`: Plotly reads a little HTML in its texts.
+Colours are names (`@ink`, `@series3`), which the page's script replaces by those of the theme. In `hover`, `{y:.2f}` is
+replaced by the value of the point.
 """
 
-import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,19 +11,12 @@ from ipal.report.page.parts import Spec
 
 SERIES = 8
 """Number of distinct colours; then they repeat with another marker."""
-SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "pentagon", "hexagon", "triangle-down", "hourglass")
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-SHORT = 16
-"""Characters of a name that fit at an axis."""
+SYMBOLS = ("circle", "square", "diamond", "triangle", "cross", "pentagon", "hexagon", "wedge", "hourglass")
+DASHES = ("", "7 4", "2 3", "8 3 2 3", "12 4", "12 3 2 3")
 LABELLED_CELLS = 144
 """Cells of a heat map that have room for their number."""
 
 Values = Sequence[float | None]
-
-
-def plain(text: Any) -> str:
-    """A text escaped for Plotly."""
-    return html.escape(str(text), quote=False)
 
 
 def colour(index: int) -> str:
@@ -35,38 +27,28 @@ def tasks(count: int) -> list[str]:
     return [f"task {index + 1}" for index in range(count)]
 
 
-def spec(data: Sequence[Spec], height: int, xaxis: Spec, yaxis: Spec, **more: Any) -> Spec:
-    """A chart of these traces."""
-    return {"data": data, "layout": {"height": height, "xaxis": xaxis, "yaxis": yaxis, **more}}
+def spec(traces: Sequence[Spec], height: int, x: Spec, y: Spec | Sequence[Spec], **more: Any) -> Spec:
+    """A chart of these traces; several axes `y` are panels, one above the other."""
+    return {"traces": traces, "height": height, "x": x, "y": y, **more}
 
 
 def axis(title: str, **more: Any) -> Spec:
-    return {"title": {"text": title}, **more}
+    return {"title": title, **more}
 
 
 def axis_from_zero(title: str, **more: Any) -> Spec:
-    return axis(title, rangemode="tozero", **more)
+    return axis(title, low=0, **more)
 
 
-def named_axis(title: str, names: Sequence[str], **more: Any) -> Spec:
-    """An axis of names; long ones are shortened, and complete on hover."""
-    array = [plain(name) for name in names]
-    found = {"type": "category", **axis(title), "categoryorder": "array", **more, "categoryarray": array}
-    if any(len(name) > SHORT for name in names):
-        found["tickvals"] = list(range(len(names)))
-        found["ticktext"] = [plain(cut(name, SHORT)) for name in names]
-    return found
-
-
-def cut(text: str, most: int) -> str:
-    """A text shortened to fit."""
-    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+def named_axis(title: str, names: Sequence[str]) -> Spec:
+    """An axis of names; long ones are shortened where they are drawn, and complete on hover."""
+    return axis(title, names=names)
 
 
 def percent_axis(title: str, values: Values = (0,)) -> Spec:
     """From a round number below the lowest value to 100."""
     lowest = min((value for value in values if value is not None), default=0)
-    return axis(title, range=[max(0, (lowest - 4) // 10 * 10), 102], ticksuffix=" %")
+    return axis(title, low=max(0, (lowest - 4) // 10 * 10), high=102, suffix=" %")
 
 
 def heat_map(
@@ -78,111 +60,42 @@ def heat_map(
     *,
     about: Sequence[Sequence[Any]] | None = None,
     highest: float = 100,
-    scale: str = "@heat",
+    scale: str = "heat",
     suffix: str = " %",
     digits: int = 1,
     square: bool = False,
 ) -> Spec:
     """Values by row and column; `titles` are those of the rows and of the columns, `about` is for `hover` to use."""
-    trace: Spec = {
-        "type": "heatmap",
-        "x": [plain(name) for name in columns],
-        "y": [plain(name) for name in rows],
-        "z": values,
-        "zmin": 0,
-        "colorscale": scale,
-        "hovertemplate": f"{hover}<extra></extra>",
-        "hoverongaps": False,
-        "colorbar": {"ticksuffix": suffix, "thickness": 12, "outlinewidth": 0},
-        "zmax": highest,
-    }
-    if about is not None:
-        trace["customdata"] = about
-    if len(rows) * len(columns) <= LABELLED_CELLS:
-        trace |= {"texttemplate": f"%{{z:.{digits}f}}", "xgap": 2, "ygap": 2}
-    height = 130 + (max(22, 340 // len(rows)) if len(rows) <= 20 else 12) * len(rows)
+    has_room = len(rows) * len(columns) <= LABELLED_CELLS
+    trace = {"kind": "heat", "z": values, "about": about, "highest": highest, "scale": scale, "suffix": suffix}
+    trace |= {"hover": hover, "digits": digits if has_room else None}
+    height = 100 + (max(22, 340 // len(rows)) if len(rows) <= 20 else 12) * len(rows)
     lowest, most = (420, 760) if square else (320, 980)
-    bare = {"showgrid": False, "zeroline": False}
-    across, down = named_axis(titles[1], columns, **bare), named_axis(titles[0], rows, **bare, autorange="reversed")
-    return spec([trace], min(max(height, lowest), most), across, down)
+    return spec([trace], min(max(height, lowest), most), named_axis(titles[1], columns), named_axis(titles[0], rows))
 
 
 def line(name: str, x: Sequence[Any], y: Values, index: int, hover: str, *, is_main: bool = False, **more: Any) -> Spec:
-    """One line of a chart; the main one is drawn in the colour of text, and thick."""
-    tint, width, dash = ("@ink", 3.5, "solid") if is_main else (colour(index), 2, DASHES[index // SERIES % len(DASHES)])
+    """One line of a chart; the main one is drawn in the colour of text, and thick.
+
+    `low` and `high` are the bounds of a band around it, `markers` tells whether its points are marked.
+    """
+    tint, width, dash = ("@ink", 3.5, "") if is_main else (colour(index), 2, DASHES[index // SERIES % len(DASHES)])
     symbol, size = ("star", 11) if is_main else (SYMBOLS[index % len(SYMBOLS)], 7)
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": plain(name),
-        "x": x,
-        "y": y,
-        "line": {"color": tint, "width": width, "dash": dash},
-        "cliponaxis": False,
-        "marker": {"symbol": symbol, "size": size, "color": tint},
-        "hovertemplate": f"{hover}<extra>%{{fullData.name}}</extra>",
-        **more,
-    }
+    look = {"colour": tint, "width": width, "dash": dash, "symbol": symbol, "size": size, "markers": True}
+    return {"kind": "line", "name": name, "x": x, "y": y, "hover": f"{{name}}: {hover}", **look, **more}
 
 
-def band(x: Sequence[Any], low: Sequence[float], high: Sequence[float], line_: Mapping[str, Any]) -> Spec:
-    """The band around a line, shown and hidden with it."""
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": [*x, *reversed(x)],
-        "y": [*high, *reversed(low)],
-        "fill": "toself",
-        "fillcolor": f"{line_['line']['color']}/0.14",
-        "line": {"width": 0},
-        "hoverinfo": "skip",
-        "showlegend": False,
-        "legendgroup": line_["legendgroup"],
-    }
+def bars(name: str, x: Sequence[Any], y: Sequence[Any], index: int, hover: str, **more: Any) -> Spec:
+    """Bars that stand upon those of earlier traces; they lie where `y` are names. `width` is in units of the axis."""
+    return {"kind": "bars", "name": name, "x": x, "y": y, "colour": colour(index), "hover": hover, "width": 0.8, **more}
 
 
-def bars(name: str, x: Sequence[Any], y: Values, index: int, hover: str) -> Spec:
-    return {
-        "type": "bar",
-        "name": plain(name),
-        "x": x,
-        "y": y,
-        "marker": {"color": colour(index)},
-        "customdata": None,
-        "hovertemplate": f"{hover}<extra></extra>",
-    }
+def borders(starts: Sequence[float], labels: Sequence[str]) -> list[tuple[float, str]]:
+    """Marks between tasks on an axis of numbers, and the names of the tasks above."""
+    return list(zip(starts, labels, strict=True))
 
 
-def borders(starts: Sequence[float], labels: Sequence[str]) -> Spec:
-    """Marks between tasks on an axis of epochs, and the names of the tasks above."""
-    in_data = {"xref": "x", "yref": "paper"}
-    mark = {"color": "@muted", "width": 1, "dash": "dot"}
-    text = {"y": 1, "xanchor": "left", "yanchor": "bottom", "showarrow": False, "font": {"color": "@muted", "size": 11}}
-    return {
-        "shapes": [
-            {"type": "line", **in_data, "x0": start, "x1": start, "y0": 0, "y1": 1, "line": mark}
-            for start in starts[1:]
-        ],
-        "annotations": [
-            {**in_data, "x": start, **text, "text": plain(label)} for start, label in zip(starts, labels, strict=True)
-        ],
-    }
-
-
-def points(
-    name: str, rows: Sequence[Mapping[str, Any]], marker: Spec, about: Sequence[str], group: str, **more: Any
-) -> Spec:
-    """Nodes or prototypes of one class on a plane."""
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": plain(name),
-        "x": [row["x"] for row in rows],
-        "y": [row["y"] for row in rows],
-        "marker": marker,
-        "text": [plain(text) for text in about],
-        "hovertemplate": "%{text}<extra></extra>",
-        "legendgroup": plain(group),
-        "showlegend": True,
-        **more,
-    }
+def points(name: str, rows: Sequence[Mapping[str, Any]], about: Sequence[str], look: Spec, **more: Any) -> Spec:
+    """Nodes or prototypes of one class on a plane; what has no `legend` is shown and hidden with its `name`."""
+    places = {"x": [row["x"] for row in rows], "y": [row["y"] for row in rows]}
+    return {"kind": "points", "name": name, **places, "about": about, "hover": "{about}", **look, **more}

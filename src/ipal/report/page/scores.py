@@ -72,7 +72,7 @@ def matrix_spec(matrix: Sequence[Sequence[float | None]]) -> Spec:
         [None if value is None else _since_learned(value, matrix[on][on]) for on, value in enumerate(row)]
         for row in matrix
     ]
-    hover = "After learning %{y}:<br>%{z:.2f} % on %{x}%{customdata}"
+    hover = "After learning {y}:\n{z:.2f} % on {x}{about}"
     return plots.heat_map(names, names, matrix, ("after learning", "tested on"), hover, about=about)
 
 
@@ -80,15 +80,15 @@ def _since_learned(value: float, at_first: float | None) -> str:
     change = value - (at_first or 0.0)
     if abs(change) < 0.005:
         return ""
-    return f",<br>{abs(change):.2f} points {'less' if change < 0 else 'more'} than when it was learned"
+    return f",\n{abs(change):.2f} points {'less' if change < 0 else 'more'} than when it was learned"
 
 
 def _curve_chart(facts: Facts) -> Chart:
     matrix, curve = facts.result["accuracy_matrix"], facts.curve.tolist()
     names = plots.tasks(len(curve))
-    hover = "%{y:.2f} % after %{x}"
+    hover = "{y:.2f} % after {x}"
     lines = [
-        plots.line(f"on {names[on]}", names[on:], [row[on] for row in matrix[on:]], on, hover, opacity=0.75)
+        plots.line(f"on {names[on]}", names[on:], [row[on] for row in matrix[on:]], on, hover)
         for on in range(len(names))
     ]
     lines.append(plots.line("AP (mean)", names, curve, 0, hover, is_main=True))
@@ -115,7 +115,7 @@ def classes_section(facts: Facts) -> Section:
         return Section("classes", "Classes", lead=lead, charts=charts, notes=[NO_CONFUSION])
     names = facts.confusion.classes
     # Of every class after every task; None before it is learned, and without test nodes.
-    after_task = [[row[place] for place, row in enumerate(shares(one))] for one in _counts(facts, facts.confusion)]
+    after_task = [[row[place] for place, row in enumerate(shares(one))] for one in counts_of(facts, facts.confusion)]
     recalls = [[one[place] if place < len(one) else None for one in after_task] for place in range(len(names))]
     last = {name: row[-1] for name, row in zip(names, recalls, strict=True) if row[-1] is not None}
     charts = [_end_chart(facts, last), _recall_map(facts, names, recalls)]
@@ -123,7 +123,7 @@ def classes_section(facts: Facts) -> Section:
     return Section("classes", "Classes", lead=lead, charts=charts, tables=tables)
 
 
-def _counts(facts: Facts, confusion: Confusion) -> list[Counts]:
+def counts_of(facts: Facts, confusion: Confusion) -> list[Counts]:
     """Confusions of the classes known after each task; where tasks overlap, also of later ones that were predicted."""
     task = facts.task_of_class
     predicted = [max((place + 1 for _, place, _ in rows), default=0) for rows in confusion.after_task]
@@ -133,9 +133,9 @@ def _counts(facts: Facts, confusion: Confusion) -> list[Counts]:
 
 def _end_chart(facts: Facts, recalls: Mapping[str, float]) -> Chart:
     tasks = {f"task {task}": [one for one in names if one in recalls] for task, names in enumerate(facts.classes, 1)}
-    hover = "class %{{x}}, learned in {}:<br>%{{y:.1f}} % of its test nodes are recognised"
+    hover = "class {{x}}, learned in {}:\n{{y:.1f}} % of its test nodes are recognised"
     traces = [
-        plots.bars(task, list(map(plots.plain, names)), [recalls[name] for name in names], index, hover.format(task))
+        plots.bars(task, names, [recalls[name] for name in names], index, hover.format(task))
         for index, (task, names) in enumerate(tasks.items())
     ]
     shown = [(name, task) for task, names in tasks.items() for name in names]
@@ -145,7 +145,7 @@ def _end_chart(facts: Facts, recalls: Mapping[str, float]) -> Chart:
         "Recall of every class after the last task",
         "One bar a class, coloured by the task that taught it; a low bar is a class that is missed, old ones on the "
         "left.",
-        plots.spec(traces, 360, across, plots.percent_axis("recall"), bargap=0.15),
+        plots.spec(traces, 360, across, plots.percent_axis("recall")),
         table(
             "Recall after the last task",
             ("class", "learned in", "recall %"),
@@ -156,7 +156,7 @@ def _end_chart(facts: Facts, recalls: Mapping[str, float]) -> Chart:
 
 def _recall_map(facts: Facts, names: Sequence[str], recalls: Sequence[plots.Values]) -> Chart:
     moments, task = plots.tasks(len(facts.split)), facts.task_of_class
-    hover = "After %{x}: %{z:.1f} % of the test nodes<br>of class %{y} are recognised"
+    hover = "After {x}: {z:.1f} % of the test nodes\nof class {y} are recognised"
     rows = [
         (names[place], moments[task[place]], moment, number(value))
         for place, row in enumerate(recalls)
@@ -173,7 +173,7 @@ def _recall_map(facts: Facts, names: Sequence[str], recalls: Sequence[plots.Valu
 
 
 def _class_table(facts: Facts, confusion: Confusion, recalls: Sequence[plots.Values]) -> Table:
-    counts, rows = _counts(facts, confusion)[-1], []
+    counts, rows = counts_of(facts, confusion)[-1], []
     taught = facts.result["retained"].get("nodes_behind_class", {})
     for place, (name, task) in enumerate(zip(confusion.classes, facts.task_of_class, strict=True)):
         first, last = recalls[place][task], recalls[place][-1]
@@ -212,7 +212,7 @@ def confusion_section(facts: Facts) -> Section:
     title = "Confusion of old and new"
     if facts.confusion is None:
         return Section("confusion", title, notes=[NO_CONFUSION])
-    counts, task = _counts(facts, facts.confusion), facts.task_of_class
+    counts, task = counts_of(facts, facts.confusion), facts.task_of_class
     charts = [
         _confusion_chart(
             "task",
@@ -221,7 +221,7 @@ def confusion_section(facts: Facts) -> Section:
             plots.tasks(len(counts)),
             [grouped(one, task[: len(one)], max(task[: len(one)]) + 1) for one in counts],
             ("truly of", "predicted as of"),
-            "%{customdata} test nodes of %{y} (%{z:.1f} %)<br>were taken for classes of %{x}",
+            "{about} test nodes of {y} ({z:.1f} %)\nwere taken for classes of {x}",
         ),
         _confusion_chart(
             "class",
@@ -230,7 +230,7 @@ def confusion_section(facts: Facts) -> Section:
             facts.confusion.classes,
             counts,
             ("true class", "predicted class"),
-            "%{customdata} test nodes of class %{y} (%{z:.1f} %)<br>were taken for class %{x}",
+            "{about} test nodes of class {y} ({z:.1f} %)\nwere taken for class {x}",
             are_many=True,
         ),
     ]
@@ -245,10 +245,10 @@ def _mixing_chart(facts: Facts, counts: Sequence[Counts]) -> Chart:
     found = [mixing(one, [task == after for task in tasks[: len(one)]]) for after, one in enumerate(counts)][1:]
     kinds = ("old taken for new", "new taken for old", "old for another old", "new for another new")
     lines = [
-        plots.line(kind, moments, values, index, "%{y:.1f} % after %{x}")
+        plots.line(kind, moments, values, index, "{y:.1f} % after {x}")
         for index, (kind, values) in enumerate(zip(kinds, zip(*found, strict=True), strict=True))
     ]
-    down = plots.axis_from_zero("share of test nodes", ticksuffix=" %")
+    down = plots.axis_from_zero("share of test nodes", suffix=" %")
     return Chart(
         "mixing",
         "How old and new classes are mixed up",
@@ -277,7 +277,7 @@ def _confusion_chart(
     for one in counts:
         known, found = names[: len(one)], shares(one)
         rounded = [[None if value is None else round(value, 2) for value in row] for row in found]
-        look: dict[str, Any] = {"about": one.tolist(), "scale": "@errors", "square": are_many}
+        look: dict[str, Any] = {"about": one.tolist(), "scale": "errors", "square": are_many}
         specs.append(plots.heat_map(known, known, rounded, titles, hover, **look))
         rows.append(
             [

@@ -1,5 +1,6 @@
 """The page of one run."""
 
+from ipal.report.page import verdict
 from ipal.report.page.along import along_sections
 from ipal.report.page.cost import cost_section, retained_section
 from ipal.report.page.facts import Facts
@@ -24,14 +25,16 @@ SECTIONS = (
 
 def one_run(facts: Facts) -> Page:
     """Everything about a run, what matters most first."""
-    split = "+".join(map(str, facts.split))
+    sizes = facts.split
+    split = f"{sizes[0]} classes each" if len({*sizes}) == 1 < len(sizes) else f"{'+'.join(map(str, sizes))} classes"
     warnings = [str(remark) for remark in facts.closer.get("remarks", ())]
     if remark := facts.data_remark:
         warnings.insert(0, sentence(f"About this graph: {remark}"))
     return Page(
         title=f"{facts.title} on {facts.dataset}",
+        verdict=verdict.of_run(facts),
         subtitle=(
-            f"{plural(len(facts.split), 'task')} of {split} classes, one after the other; seed {facts.config.seed}. "
+            f"{plural(len(facts.split), 'task')} of {split}, one after the other; seed {facts.config.seed}. "
             f"Run {facts.name}."
         ),
         facts=headline(facts),

@@ -24,24 +24,24 @@ def _losses_chart(history: History) -> Chart:
     epochs = list(range(1, len(history) + 1))
     tasks = [int(row["task"] or 0) for row in history]
     starts = [place for place in range(len(tasks)) if place == 0 or tasks[place] != tasks[place - 1]]
-    mode = "lines" if len(epochs) > 40 else "lines+markers"
+    look = {"markers": len(epochs) <= 40}
     lines = [
-        plots.line(term, epochs, [row[term] for row in history], index, "%{y:.4g} in epoch %{x}", mode=mode)
+        plots.line(term, epochs, [row[term] for row in history], index, "{y:.4g} in epoch {x}", **look)
         for index, term in enumerate(terms)
     ]
     spec = plots.spec(
         lines,
         380,
-        plots.axis("epochs, all tasks in a row", zeroline=False),
+        plots.axis("epochs, all tasks in a row"),
         plots.axis_from_zero("value of the term"),
-        hovermode="x unified",
-        **plots.borders([start + 0.5 for start in starts], [f"task {tasks[start] + 1}" for start in starts]),
+        together=True,
+        borders=plots.borders([start + 0.5 for start in starts], [f"task {tasks[start] + 1}" for start in starts]),
     )
     rows = [
         (count(epoch), f"task {task + 1}", *(number(row[term], 4) for term in terms))
         for epoch, task, row in zip(epochs, tasks, history, strict=True)
     ]
-    scales = [{"layout": {"yaxis": {"type": kind}}} for kind in ("linear", "log")]
+    scales = [{}, {"y": plots.axis("value of the term", log=True)}]
     return Chart(
         "losses",
         "Loss terms over time",
@@ -70,23 +70,14 @@ def _plane_chart(facts: Facts, plane: Mapping[str, Any]) -> Chart:
     size = 17 if len(classes) <= 30 else 12
     shown = [(task, _dots(index, task, name, nodes[name])) for index, (task, name) in classes if name in nodes]
     shown += [  # last, so that they lie on top
-        (task, _stars(index, name, prototypes[name], what, size))
+        (task, _stars(index, task, name, prototypes[name], what, size))
         for index, (task, name) in classes
         if name in prototypes
     ]
-    bare = {"showgrid": False, "zeroline": False, "showticklabels": False, **plots.axis("")}
-    spec = plots.spec(
-        [trace for _, trace in shown],
-        600,
-        bare,
-        {**bare, "scaleanchor": "x"},
-        dragmode="zoom",
-        margin={"l": 12},
-        legend={**plots.axis("class"), "itemsizing": "constant", "tracegroupgap": 0},
-        hovermode="closest",
-    )
+    bare = plots.axis("", bare=True)
+    spec = plots.spec([trace for _, trace in shown], 600, bare, bare)
     tasks = range(len(facts.split))
-    by_task = [{"visible": [True if own == one else "legendonly" for own, _ in shown]} for one in tasks]
+    by_task = [{"hidden": sorted({trace["name"] for own, trace in shown if own != one})} for one in tasks]
     columns = ("class", "predicted", "hard", "x", "y")
     rows = [
         (str(name), str(predicted), "yes" if hard else "no", number(x, 3), number(y, 3))
@@ -102,7 +93,7 @@ def _plane_chart(facts: Facts, plane: Mapping[str, Any]) -> Chart:
         picker=Picker(
             "Shown",
             ["all tasks", *(f"only {name}" for name in plots.tasks(len(tasks)))],
-            [{"visible": [True] * len(shown)}, *by_task],
+            [{}, *by_task],
         ),
     )
 
@@ -117,23 +108,20 @@ def _by_class(columns: Mapping[str, Sequence[Any]]) -> dict[str, list[dict[str, 
 
 
 def _dots(index: int, task: int, name: str, nodes: Sequence[Mapping[str, Any]]) -> Spec:
-    hard = [bool(node["hard"]) for node in nodes]
-    marker = {
-        "symbol": plots.SYMBOLS[index // plots.SERIES % len(plots.SYMBOLS)],
-        "size": [9 if special else 6 for special in hard],
-        "color": plots.colour(index),
-        "opacity": [1.0 if special else 0.55 for special in hard],
-        "line": {"color": "@ink", "width": [1.6 if special else 0 for special in hard]},
-    }
+    symbol = plots.SYMBOLS[index // plots.SERIES % len(plots.SYMBOLS)]
+    look = {"symbol": symbol, "size": 6, "colour": plots.colour(index), "legend": True}
     about = [_node_in_words(name, str(node["predicted"]), node["hard"]) for node in nodes]
-    return plots.points(f"{name} (task {task + 1})", nodes, marker, about, group=name)
+    return plots.points(_legend(name, task), nodes, about, look, ringed=[bool(node["hard"]) for node in nodes])
 
 
-def _stars(index: int, name: str, prototypes: Sequence[Mapping[str, Any]], what: str, size: int) -> Spec:
-    outline = {"color": "@ink", "width": 1.5}
-    marker = {"symbol": "star", "size": size, "color": plots.colour(index), "opacity": 1, "line": outline}
+def _stars(index: int, task: int, name: str, prototypes: Sequence[Mapping[str, Any]], what: str, size: int) -> Spec:
+    look = {"symbol": "star", "size": size, "colour": plots.colour(index)}
     about = [f"class {name}: {what}"] * len(prototypes)
-    return plots.points(name, prototypes, marker, about, group=name, showlegend=False)
+    return plots.points(_legend(name, task), prototypes, about, look, ringed=[True] * len(prototypes))
+
+
+def _legend(name: str, task: int) -> str:
+    return f"{name} (task {task + 1})"
 
 
 def _node_in_words(name: str, predicted: str, is_hard: bool) -> str:
@@ -167,7 +155,7 @@ def _drift_lines(facts: Facts, drift: Drift, measures: Sequence[str]) -> Chart:
     moments = plots.tasks(len(drift.after_task))
     specs, rows = [], []
     for measure in measures:
-        hover = f"%{{y:.2f}} after %{{x}}: mean {measure} of these classes"
+        hover = f"mean {measure} {{y:.2f}} after {{x}}"
         means = [
             [_mean([_measured(one, name, measure) for name in names]) for one in drift.after_task[task:]]
             for task, names in enumerate(facts.classes)
@@ -176,7 +164,7 @@ def _drift_lines(facts: Facts, drift: Drift, measures: Sequence[str]) -> Chart:
             plots.line(f"classes of task {task + 1}", moments[task:], own, task, hover)
             for task, own in enumerate(means)
         ]
-        specs.append({"data": lines})
+        specs.append({"traces": lines})
         rows.append(
             [
                 (measure, f"task {task + 1}", moment, number(mean, 3))
@@ -185,13 +173,13 @@ def _drift_lines(facts: Facts, drift: Drift, measures: Sequence[str]) -> Chart:
             ]
         )
     down = plots.axis_from_zero("mean over classes, in spreads")
-    layout = {"height": 380, "xaxis": plots.named_axis("after learning", moments), "yaxis": down}
+    spec = plots.spec([], 380, plots.named_axis("after learning", moments), down)
     return Chart(
         "drift",
         "Drift by task",
         "A line is the mean over the classes of one task. Rising: the network moves on and takes the old classes with "
         "it. A gap that stays low while the shift rises: what is remembered follows.",
-        {"layout": layout},
+        spec,
         table_of_choices("Mean drift by task", ("measure", "classes of", "after", "mean"), rows),
         picker=Picker("Shown", measures, specs),
     )
@@ -204,8 +192,8 @@ def _drift_map(facts: Facts, drift: Drift, measures: Sequence[str]) -> Chart:
     highest = max((value for own in values for row in own for value in row if value), default=1.0)
     specs, rows = [], []
     for measure, own in zip(measures, values, strict=True):
-        hover = f"class %{{y}} after %{{x}}:<br>{measure} of %{{z:.2f}} spreads"
-        look: dict[str, Any] = {"highest": highest, "scale": "@warm", "suffix": "", "digits": 2}
+        hover = f"class {{y}} after {{x}}:\n{measure} of {{z:.2f}} spreads"
+        look: dict[str, Any] = {"highest": highest, "scale": "warm", "suffix": "", "digits": 2}
         specs.append(plots.heat_map(names, moments, own, ("class", "after learning"), hover, **look))
         rows.append(
             [

@@ -1,9 +1,12 @@
-"""Template, style, script and Plotly as one self-contained file."""
+"""Template, style and scripts as one self-contained file."""
 
 import base64
+import gzip
 import hashlib
+import json
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,7 +55,7 @@ def make_page(
 
 def check_path(path: Path) -> None:
     """Check before any work that the page can be written."""
-    need_extra("html", "plotly", "jinja2")
+    need_extra("html", "jinja2")
     check_target(path)
     if path.is_dir():
         raise ConfigError(f"{path} is a folder: name a file for the page, as -o {path / 'page.html'}.")
@@ -62,16 +65,27 @@ def check_path(path: Path) -> None:
 
 def render(page: Page) -> str:
     """The page as one HTML text."""
-    charts = {chart.key: chart.as_plain() for section in page.sections for chart in section.charts}
-    scripts = {"theme": _static("theme.js"), "plotly": _plotly(), "page": _static("page.js")}
+    shown = [chart for section in page.sections for chart in section.charts]
+    charts = {chart.key: chart.as_plain() for chart in shown}
+    tables = {chart.key: chart.table.as_plain() for chart in shown if chart.table.is_long}
+    scripts = {name: _static(f"{name}.js") for name in ("theme", "charts", "page")}
     return _template().render(
         page=page,
         policy=_policy(list(scripts.values())),
         style=_static("page.css"),
         scripts=scripts,
-        charts=_finite(charts),
-        download=_finite(page.download),
+        packed=packed({"charts": charts, "tables": tables, "facts": page.download}),
     )
+
+
+def packed(content: Any) -> str:
+    """JSON, compressed, as text: it would be most of a page."""
+    write = partial(json.dumps, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    try:
+        text = write(content)
+    except ValueError:
+        text = write(_finite(content))
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def _finite(content: Any) -> Any:
@@ -96,11 +110,6 @@ def _static(name: str) -> str:
     return (files("ipal.report.page") / "static" / name).read_text(encoding="utf-8")
 
 
-def _plotly() -> str:
-    # The hash of a script is that of its text as a browser reads it, with plain line ends.
-    return (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8").replace("\r\n", "\n")
-
-
 def _template() -> "Template":
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -111,5 +120,4 @@ def _template() -> "Template":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
     return environment.get_template("page.html")

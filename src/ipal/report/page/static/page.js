@@ -1,12 +1,11 @@
 "use strict";
 // Charts, tables and downloads of a report page. Nothing is loaded and nothing is sent.
-(() => {
+(async () => {
   const root = document.documentElement;
-  const charts = JSON.parse(document.getElementById("charts").textContent);
-  const coarse = matchMedia("(pointer: coarse)");
-  const NARROW = 600; // pixels of a chart, from where legends stand below
-  const SHEET = { width: 680, low: 310, high: 720 }; // pixels of a chart on paper: two low ones fit on a sheet
-  const TALL = 560; // from this height on a chart has much to show, and stays high
+  const bytes = Uint8Array.from(atob(document.getElementById("packed").textContent), (sign) => sign.charCodeAt(0));
+  const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const { charts, tables, facts } = await new Response(unpacked).json();
+  const SHEET = 680; // pixels of a chart on paper
 
   // ------------------------------------------------------------------ theme
 
@@ -30,148 +29,82 @@
   });
   system.addEventListener("change", () => chosenTheme || setTheme(system.matches ? "dark" : "light"));
 
-  /** A colour of the theme by its name: "@ink", "@series3/0.2" (with opacity), "@heat" (a scale). */
+  /** A colour of the theme by its name: "@ink", or of a scale as "@heat" a list of [share, colour]. */
   function colour(name) {
-    const [key, opacity] = name.slice(1).split("/");
-    const value = getComputedStyle(root).getPropertyValue(`--${key}`).trim();
-    if (value.includes(",")) {
-      const steps = value.split(",").map((step) => step.trim().split(" "));
-      return steps.map(([step, at], index) => [at ? parseFloat(at) / 100 : index / (steps.length - 1), step]);
-    }
-    if (!opacity) return value;
-    const [red, green, blue] = [1, 3, 5].map((at) => parseInt(value.slice(at, at + 2), 16));
-    return `rgba(${red}, ${green}, ${blue}, ${opacity})`;
-  }
-
-  const COLOURED = new Set(["color", "fillcolor", "colorscale"]);
-
-  /** A copy with the theme's colours in the places of colours; texts of the data are left alone. */
-  function coloured(value, key) {
-    if (Array.isArray(value)) return value.map((one) => (typeof one === "object" ? coloured(one, key) : one));
-    if (value && typeof value === "object") {
-      return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, coloured(one, name)]));
-    }
-    return COLOURED.has(key) && typeof value === "string" && value.startsWith("@") ? colour(value) : value;
-  }
-
-  /** `over` put over `base`, section by section. */
-  function merged(base, over) {
-    const result = { ...base };
-    for (const [name, value] of Object.entries(over || {})) {
-      const both = [result[name], value].every((one) => one && typeof one === "object" && !Array.isArray(one));
-      result[name] = both ? merged(result[name], value) : value;
-    }
-    return result;
+    const value = getComputedStyle(root).getPropertyValue(`--${name.slice(1)}`).trim();
+    if (!value.includes(",")) return value;
+    const steps = value.split(",").map((step) => step.trim().split(" "));
+    return steps.map(([step, at], index) => [at ? parseFloat(at) / 100 : index / (steps.length - 1), step]);
   }
 
   // ------------------------------------------------------------------ charts
 
-  const plots = new Map(); // figure -> { spec, chosen, isDrawn }
-
-  /** A trace for a narrow window: without a scale beside it, with smaller points. */
-  function smaller(trace) {
-    const { size } = trace.marker || {};
-    if (trace.type === "heatmap") return { ...trace, showscale: false, textfont: { size: 10 } };
-    if (trace.mode !== "markers") return trace;
-    return { ...trace, marker: { ...trace.marker, size: Array.isArray(size) ? size.map((one) => one * 0.7) : size * 0.7 } };
-  }
-
-  function axis(isNarrow) {
-    return {
-      automargin: true,
-      showline: false,
-      color: "@muted",
-      gridcolor: colour("@line"),
-      linecolor: colour("@line"),
-      zerolinecolor: colour("@line"),
-      title: { standoff: 8, font: { size: 12 } },
-      tickfont: { size: isNarrow ? 10 : 12 },
-    };
-  }
-
-  function figureOf(plot, width) {
-    const { spec } = plot;
-    const change = spec.changes[plot.chosen] || {};
-    const isNarrow = width < NARROW;
-    let data = change.data || spec.data || [];
-    if (change.visible) data = data.map((trace, index) => ({ ...trace, visible: change.visible[index] }));
-    if (isNarrow) data = data.map(smaller);
-    const family = getComputedStyle(document.body).fontFamily;
-    const layout = [spec.layout, change.layout].reduce(merged, {
-      autosize: true,
-      paper_bgcolor: "rgba(0,0,0,0)",
-      plot_bgcolor: "rgba(0,0,0,0)",
-      font: { family, size: 13, color: "@ink" },
-      margin: { l: 56, r: 16, t: 24, b: 48 },
-      xaxis: axis(isNarrow),
-      yaxis: axis(isNarrow),
-      ...(spec.layout && spec.layout.yaxis2 ? { yaxis2: axis(isNarrow) } : {}),
-      legend: isNarrow
-        ? { orientation: "h", y: -0.2, yanchor: "top", x: 0, font: { size: 11 }, maxheight: 0.4 }
-        : { x: 1.02, y: 1, font: { size: 12 } },
-      hoverlabel: {
-        bgcolor: colour("@card"),
-        bordercolor: colour("@muted"),
-        font: { family, size: 13, color: "@ink" },
-        align: "left",
-      },
-      dragmode: false,
-      modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("@muted"), activecolor: colour("@accent") },
-    });
-    // A finger that scrolls the page must not be caught by a chart.
-    if (coarse.matches || isNarrow) layout.dragmode = false;
-    const legends = data.filter((trace) => trace.showlegend !== false && trace.type !== "heatmap").length;
-    if (isNarrow && legends > 1) layout.height = (layout.height || 360) + Math.min(160, 14 * legends);
-    return { data: coloured(data), layout: coloured(layout) };
-  }
+  const plots = new Map(); // figure -> { spec, chosen, hidden, drawing, isDrawn }
 
   const fileName = (key) => `${document.body.dataset.name}-${key}`.replace(/[^\w.-]+/g, "_");
 
-  function draw(figure, isPrinted) {
+  function draw(figure, width) {
     const plot = plots.get(figure);
     const place = figure.querySelector(".plot");
-    const { data, layout } = figureOf(plot, isPrinted ? SHEET.width : place.clientWidth);
-    if (isPrinted) {
-      const most = layout.height >= TALL ? SHEET.high : SHEET.low;
-      const height = Math.min(layout.height, most);
-      Object.assign(layout, { autosize: false, width: SHEET.width, height });
-    }
+    const focused = place.contains(document.activeElement) ? document.activeElement.dataset.name : null;
+    plot.width = place.clientWidth;
     plot.isDrawn = true;
-    plot.isNarrow = place.clientWidth < NARROW;
-    const config = {
-      responsive: true,
-      displaylogo: false,
-      showSendToCloud: false,
-      showTips: false,
-      // Named one by one: Plotly's own list has a button that sends the chart to a server.
-      modeBarButtons: [["toImage", saveSvg(figure), "zoom2d", "pan2d", "resetScale2d"]],
-      toImageButtonOptions: { format: "png", scale: 2, filename: fileName(figure.dataset.chart) },
-    };
-    return Plotly.react(place, data, layout, config);
+    plot.drawing = new Charts.Drawing(
+      { ...plot.spec, ...plot.spec.changes[plot.chosen] },
+      {
+        width: width || plot.width,
+        colour,
+        family: getComputedStyle(document.body).fontFamily.replaceAll('"', "'"),
+        title: figure.querySelector("h3").textContent,
+        key: figure.dataset.chart,
+        hidden: plot.hidden,
+        toggle: (name, isAlone) => toggle(figure, name, isAlone),
+      },
+    );
+    place.replaceChildren(plot.drawing.svg);
+    if (focused) [...place.querySelectorAll("[data-name]")].find((one) => one.dataset.name === focused)?.focus();
+    showEdges(place);
   }
 
-  function saveSvg(figure) {
-    return {
-      name: "toSvg",
-      title: "Download plot as SVG",
-      icon: Plotly.Icons.disk,
-      click: () => saveImage(figure, "svg"),
-    };
+  /** Hide or show what a legend names, or show it alone. */
+  function toggle(figure, name, isAlone) {
+    const plot = plots.get(figure);
+    const names = plot.spec.changes[plot.chosen]?.traces || plot.spec.traces;
+    if (isAlone) plot.hidden = new Set(names.map((trace) => trace.name).filter((one) => one !== name));
+    else if (!plot.hidden.delete(name)) plot.hidden.add(name);
+    draw(figure);
+  }
+
+  const tip = document.getElementById("tip");
+
+  /** The words of what is under the pointer, beside it. */
+  function tell(figure, event) {
+    const { drawing } = plots.get(figure);
+    const box = drawing.svg.getBoundingClientRect();
+    tip.textContent = drawing.wordsAt(event.clientX - box.left, event.clientY - box.top);
+    tip.hidden = !tip.textContent;
+    const { width, height } = tip.getBoundingClientRect();
+    const [x, y] = [event.clientX + 14, event.clientY + 14];
+    tip.style.left = `${Math.max(4, Math.min(x, root.clientWidth - width - 4))}px`;
+    tip.style.top = `${y + height > innerHeight ? event.clientY - height - 10 : y}px`;
   }
 
   /** An image has a ground of its own: a transparent one would be unreadable elsewhere. */
   async function saveImage(figure, format) {
-    const place = figure.querySelector(".plot");
-    const { data, layout } = figureOf(plots.get(figure), place.clientWidth);
-    const title = figure.querySelector("h3").textContent;
-    const image = {
-      data,
-      layout: { ...layout, paper_bgcolor: colour("@card"), margin: { ...layout.margin, t: 32 } },
-    };
-    const sizes = { width: Math.max(place.clientWidth, 320), height: layout.height || 360 };
-    const filename = fileName(figure.dataset.chart);
-    await Plotly.downloadImage(image, { format, filename, ...sizes, scale: format === "png" ? 2 : 1 });
-    say(`${title} saved as ${filename}.${format}`);
+    const image = plots.get(figure).drawing.svg.cloneNode(true);
+    const [width, height] = ["width", "height"].map((name) => Number(image.getAttribute(name)));
+    const ground = document.createElementNS(image.namespaceURI, "rect");
+    for (const [name, value] of Object.entries({ width, height, fill: colour("@card") })) ground.setAttribute(name, value);
+    image.prepend(ground);
+    const text = new XMLSerializer().serializeToString(image);
+    const name = `${fileName(figure.dataset.chart)}.${format}`;
+    if (format === "svg") return save(name, "image/svg+xml", text);
+    const picture = new Image();
+    picture.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
+    await picture.decode();
+    const canvas = Object.assign(document.createElement("canvas"), { width: 2 * width, height: 2 * height });
+    canvas.getContext("2d").drawImage(picture, 0, 0, canvas.width, canvas.height);
+    canvas.toBlob((content) => save(name, "image/png", content));
   }
 
   /** Draw all charts anew: what can be seen at once, the others one by one, so that the page answers meanwhile. */
@@ -200,28 +133,45 @@
 
   for (const figure of document.querySelectorAll("figure[data-chart]")) {
     const spec = charts[figure.dataset.chart];
-    plots.set(figure, { spec, chosen: spec.chosen, isDrawn: false });
+    const choose = (chosen) => plots.set(figure, { spec, chosen, hidden: new Set(spec.changes[chosen]?.hidden), isDrawn: false });
+    choose(spec.chosen);
+    const place = figure.querySelector(".plot");
+    for (const kind of ["pointermove", "pointerdown"]) place.addEventListener(kind, (event) => tell(figure, event));
+    place.addEventListener("pointerleave", () => (tip.hidden = true));
     const picker = figure.querySelector("select");
-    if (picker) {
-      picker.value = String(spec.chosen); // a browser may remember what was chosen before a reload
-      picker.addEventListener("change", () => {
-        plots.get(figure).chosen = Number(picker.value);
-        draw(figure);
-        showRows(figure);
-      });
-    }
+    if (!picker) continue;
+    picker.value = String(spec.chosen); // a browser may remember what was chosen before a reload
+    picker.addEventListener("change", () => {
+      choose(Number(picker.value));
+      draw(figure);
+      showRows(figure);
+    });
   }
 
   let resized = 0;
+  addEventListener("scroll", () => (tip.hidden = true), { passive: true });
   addEventListener("resize", () => {
     clearTimeout(resized);
     resized = setTimeout(() => {
-      for (const [figure, plot] of plots) {
-        const isNarrow = figure.querySelector(".plot").clientWidth < NARROW;
-        if (plot.isDrawn && isNarrow !== plot.isNarrow) draw(figure);
-      }
+      for (const [figure, plot] of plots) if (plot.width !== figure.querySelector(".plot").clientWidth) draw(figure);
+      document.querySelectorAll(".scroll").forEach(showEdges);
     }, 150);
   });
+
+  // ------------------------------------------------------------------ what is larger than its box
+
+  /** Marks the sides on which a box goes on: its edge has a shadow there, and a hint stands below. */
+  function showEdges(box) {
+    const [across, down] = [box.scrollWidth - box.clientWidth, box.scrollHeight - box.clientHeight];
+    const sides = { before: box.scrollLeft > 1, after: box.scrollLeft < across - 1, above: box.scrollTop > 1 };
+    Object.assign(sides, { below: box.scrollTop < down - 1, large: across > 1 || down > 1 });
+    for (const [name, isSo] of Object.entries(sides)) box.classList.toggle(name, isSo);
+  }
+
+  for (const box of document.querySelectorAll(".scroll")) {
+    box.addEventListener("scroll", () => showEdges(box), { passive: true });
+    new ResizeObserver(() => showEdges(box)).observe(box);
+  }
 
   // ------------------------------------------------------------------ print
 
@@ -231,7 +181,7 @@
     if (themeBefore) return;
     themeBefore = root.dataset.theme;
     root.dataset.theme = "light";
-    for (const figure of plots.keys()) draw(figure, true);
+    for (const figure of plots.keys()) draw(figure, SHEET);
   }
 
   function afterPrint() {
@@ -249,10 +199,22 @@
 
   const words = new Intl.Collator("en", { numeric: true });
 
-  /** Rows of a long table wait in a template until somebody wants them. */
+  /** Rows of a long table are made when somebody wants them. */
   function fill(table) {
-    const template = table.querySelector("template");
-    if (template) template.replaceWith(template.content);
+    if (!("packed" in table.dataset)) return;
+    delete table.dataset.packed;
+    const { rows, choices } = tables[table.dataset.key];
+    const lines = rows.map((cells, at) => {
+      const line = document.createElement("tr");
+      if (choices.length) line.dataset.choice = choices[at];
+      for (const [text, kind, value] of cells) {
+        const cell = line.insertCell();
+        Object.assign(cell, { textContent: text, className: kind });
+        if (kind === "number") cell.dataset.value = value ?? "";
+      }
+      return line;
+    });
+    table.tBodies[0].append(...lines);
   }
 
   /** Rows of the choice that the chart shows. */
@@ -366,9 +328,7 @@
     if (button.dataset.save === "csv") saveCsv(button);
     else if (button.dataset.save) saveImage(button.closest("figure"), button.dataset.save);
     else if ("copy" in button.dataset) copy(button);
-    else if (button.id === "download") {
-      save(`${fileName("facts")}.json`, "application/json", document.getElementById("facts").textContent);
-    }
+    else if (button.id === "download") save(`${fileName("facts")}.json`, "application/json", JSON.stringify(facts));
   });
 
   // ------------------------------------------------------------------ where one is on the page

@@ -1,0 +1,47 @@
+"""Stored runs as a table of pandas."""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ipal.errors import ConfigError, StoreError
+from ipal.evaluation.metrics import titled
+from ipal.runs.overview import overview
+from ipal.runs.run_folder import RunFolder, RunStore
+from ipal.system.optional import need_extra
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+SECTIONS = ("protocol", "encoder", "train")
+"""Of a configuration, besides that of the method."""
+
+
+def results(runs: str | Path = "runs") -> "DataFrame":
+    """One row for every run of a folder, the latest last: what it was, its metrics by their titles, cost and settings.
+
+    Metrics are in percent, `date` is when it was started, in UTC. Settings have their dotted names, as `ipal.gamma`.
+    What a run does not have is missing: metrics of one that is not finished, settings of other methods.
+    """
+    need_extra("pandas", "pandas")
+    import pandas
+
+    if not Path(runs).is_dir():
+        raise ConfigError(f"There is no folder {runs}: name that of your runs, as ipal.results('runs').")
+    frame = pandas.DataFrame([_row(folder) for folder in RunStore(Path(runs)).all()])
+    if len(frame):
+        frame["date"] = pandas.to_datetime(frame["date"], utc=True)
+    return frame
+
+
+def _row(folder: RunFolder) -> dict[str, Any]:
+    row = overview(folder)
+    scores = {"AP": row.pop("average_performance"), "AF": row.pop("average_forgetting"), **titled(row.pop("metrics"))}
+    names = list(row)
+    about, cost = names[: names.index("seconds")], names[names.index("seconds") :]
+    settings: dict[str, Any] = {}
+    with suppress(StoreError):
+        tree = folder.config().to_tree()
+        for section in (*SECTIONS, tree["method"]):
+            settings |= {f"{section}.{name}": value for name, value in tree[section].items()}
+    return {**{name: row[name] for name in about}, **scores, **{name: row[name] for name in cost}, **settings}
