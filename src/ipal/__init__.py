@@ -14,6 +14,8 @@ from ipal.errors import ConfigError, DataError, IpalError, StoreError
 if TYPE_CHECKING:
     from ipal.data.datasets import load as load_dataset
     from ipal.data.datasets.catalog import DatasetEntry
+    from ipal.data.datasets.sources import graph_from
+    from ipal.data.graph_data import GraphData
     from ipal.data.streams import Answers, Exam, Stream, Task, TaskStream
     from ipal.evaluation.metrics import Accuracy, Metric, Scores
     from ipal.learners import (
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     )
     from ipal.learners import load_learner as load
     from ipal.nn.encoders import Encoder
+    from ipal.report.frame import results
     from ipal.runs.plugins import load_plugin
 
 __all__ = [
@@ -63,6 +66,7 @@ __all__ = [
     "EncoderConfig",
     "EncoderSettings",
     "Exam",
+    "GraphData",
     "IpalError",
     "Joint",
     "Learner",
@@ -77,9 +81,11 @@ __all__ = [
     "TaskStream",
     "TrainConfig",
     "TrainSettings",
+    "graph_from",
     "load",
     "load_dataset",
     "load_plugin",
+    "results",
 ]
 
 # Imported when first used, so that `ipal --help` does not wait for torch.
@@ -87,7 +93,10 @@ _LAZY = {
     "load": ("ipal.learners", "load_learner"),
     "load_dataset": ("ipal.data.datasets", "load"),
     "load_plugin": ("ipal.runs.plugins", "load_plugin"),
+    "results": ("ipal.report.frame", "results"),
     "Encoder": ("ipal.nn.encoders", "Encoder"),
+    "GraphData": ("ipal.data.graph_data", "GraphData"),
+    "graph_from": ("ipal.data.datasets.sources", "graph_from"),
     "DatasetEntry": ("ipal.data.datasets.catalog", "DatasetEntry"),
     **{name: ("ipal.data.streams", name) for name in ("Answers", "Exam", "Stream", "Task", "TaskStream")},
     **{name: ("ipal.evaluation.metrics", name) for name in ("Accuracy", "Metric", "Scores")},

@@ -50,7 +50,9 @@ Auto = Literal["auto"]
 Hops = Annotated[int, Field(ge=0, le=MOST_LAYERS)]
 Passes = Literal["auto"] | Annotated[int, Field(ge=0, le=MOST_PASSES)]
 TestGraph = Literal["isolated", "seen", "both"]
-Label = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Share = Annotated[float, Field(ge=0, le=0.5)]
+"""Of training nodes."""
+Label = Annotated[int, Field(ge=-(2**63), lt=2**63)] | Annotated[str, Field(max_length=1000)]
 
 SMALLEST, LARGEST = 2.0**-126, (2 - 2.0**-23) * 2.0**127
 """Smallest and largest normal float32 numbers."""
@@ -156,7 +158,7 @@ class Sampling(Section):
 class ProtocolConfig(Section):
     """How a graph becomes tasks, and how predictions are scored."""
 
-    added = MappingProxyType({"stream": StreamConfig(), "parts": "drawn"})
+    added = MappingProxyType({"stream": StreamConfig(), "parts": "drawn", "calibration": 0.0})
 
     stream: StreamConfig = StreamConfig()
     """What arrives one after the other: class, task (known at test time), time, domain, graphs, returning, online,
@@ -179,6 +181,8 @@ class ProtocolConfig(Section):
     """undirected: every edge is added in both directions. directed: as in the file."""
     parts: Literal["drawn", "given"] = "drawn"
     """drawn: training, validation and test nodes are drawn by the run's seed. given: they are as the dataset says."""
+    calibration: Share = 0.2
+    """Share of training nodes by which a model is calibrated: a copy learns without them. 0: not, in half the time."""
     train_share: float = Field(0.6, gt=0, lt=1)
     """Share of each class's nodes that are labelled for training."""
     validation_share: float = Field(0.2, gt=0, lt=1)

@@ -2,6 +2,7 @@
 
 IpalError            one sentence: what is wrong, what to do; the command ends with exit code 2
 ├── ConfigError      an option, a setting or a configuration file
+│   └── NotFittedError   a model that has learned nothing yet
 ├── DataError        a graph, its labels or its split
 ├── StoreError       a run folder or a saved model
 ├── NonFiniteError   NaN or infinite values during a computation
@@ -62,6 +63,10 @@ class ConfigError(IpalError, ValueError):
         """The dotted name of the wrong setting, so that its line in a file can be found."""
 
 
+class NotFittedError(ConfigError, AttributeError):
+    """A model was asked for what it has not learned yet; as scikit-learn's, so that `hasattr` says no."""
+
+
 class DataError(IpalError):
     """A graph cannot be used as it is."""
 
@@ -107,8 +112,12 @@ class IgnoredInput(UserWarning):
 
 def say_ignored(what: str) -> None:
     """Warn about an unused part of the input; as of every warning, Python shows the first one of its text."""
-    message = f"Not used: {what}; an edge counts by its weight (edge_weight) alone, whatever its attributes or type."
-    warnings.warn(message, IgnoredInput, stacklevel=2)
+    say_unused(f"{what}; an edge counts by its weight (edge_weight) alone, whatever its attributes or type")
+
+
+def say_unused(what: str) -> None:
+    """Warn about an unused part of the input of any kind."""
+    warnings.warn(f"Not used: {what}.", IgnoredInput, stacklevel=3)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

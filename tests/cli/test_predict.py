@@ -1,11 +1,14 @@
 """`ipal predict`: graphs of all kinds in, a table out."""
 
 import csv
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import ipal
 from ipal.data.datasets import convert, load
 from ipal.deploy.predict import predict
 from ipal.learners import load_learner
@@ -58,7 +61,7 @@ def test_labels_need_not_be_there_and_are_not_looked_at(command: Command, model:
         assert command("predict", model, "--graph", f"{name}.npz", "-o", f"{name}.csv").code == 0
     contents = {(tmp_path / f"{name}.csv").read_text() for name in ("learned", "unlabelled", "nonsense")}
     assert len(contents) == 1
-    complaint(command("run", "--dataset", "unlabelled.npz"), "lacks the array(s) y")
+    complaint(command("run", "--dataset", "unlabelled.npz"), "No node", "has a label")
 
 
 def test_a_graph_folder_is_a_graph(command: Command, model: Path, tmp_path: Path) -> None:
@@ -143,3 +146,29 @@ def test_a_full_disk_leaves_no_part_of_a_table(
     monkeypatch.setattr("os.fsync", full)
     complaint(command("predict", model, "--graph", "learned.npz", "-o", "out.csv"), "No room on the disk")
     assert [path for path in tmp_path.iterdir() if "csv" in path.name] == []
+
+
+def test_unknown_classes_are_rejected_and_grouped(command: Command, tmp_path: Path) -> None:
+    name = "synthetic:nodes=400,classes=5,features=16,signal=3,seed=1"
+    dataset = ipal.load_dataset(name)
+    known = dataset.y < 3
+    data = replace(ipal.graph_from(dataset), train_mask=known)
+    ipal.Analytic().partial_fit(data).save(tmp_path / "model")
+    options = ("--graph", name, "--json")
+    found = command(
+        "predict", tmp_path / "model", *options, "-o", "p.csv", "--reject-known", "0.05", "--coverage", "0.9"
+    )
+    assert found.code == 0, found.err
+    assert json.loads(found.out)["rejected"] > 100
+    rows = table(Path("p.csv"))
+    assert {row["predicted"] for row in rows if row["rejected"] == "true"} == {""}
+    assert all(set(row["set"].split("|")) <= {"", "0", "1", "2"} for row in rows)
+    grouped = command("discover", tmp_path / "model", *options, "-o", "g.csv", "--classes", "2")
+    assert grouped.code == 0, grouped.err
+    sizes = [group["nodes"] for group in json.loads(grouped.out)["groups"]]
+    assert len(table(Path("g.csv"))) == sum(sizes) > 100
+    shown = command("discover", tmp_path / "model", "--graph", name, "-o", "h.csv")
+    assert "taken for" in shown.out
+    complaint(
+        command("predict", tmp_path / "model", *options, "-o", "q.csv", "--reject-known", "1.5"), "between 0 and 1"
+    )

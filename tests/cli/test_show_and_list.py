@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import ipal
 from tests.cli.support import GRAPH, interrupted_run
 from tests.support import Command, complaint
 
@@ -134,7 +135,23 @@ def test_methods_are_listed_with_their_settings(command: Command) -> None:
     assert all(setting["about"] for setting in settings.values()), "a setting is not explained"
     assert rows["ipal"]["about"]
     assert rows["ipal"]["stores_exemplars"] is False
-    assert "ipal.gamma" in command("list", "methods").out
+    assert "ipal.gamma" in command("list", "methods", "--long").out
+
+
+def test_the_short_list_has_one_line_for_a_method_whatever_the_width(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    heading, *lines, legend, more = command("list", "methods").out.splitlines()
+    assert heading.split() == ["method", "what", "it", "is"]
+    assert [line.split()[0] for line in lines] == [row["name"] for row in command("list", "methods", "--json").json]
+    assert [line.split()[0] for line in lines if " † " in line] == ["joint", "gem", "er-gnn"]
+    assert "†" in legend
+    assert "--long" in more
+
+
+def test_the_version_is_told(command: Command) -> None:
+    assert command("--version").out == f"ipal {ipal.__version__}\n"
 
 
 def test_runs_are_listed_with_status_and_scores(command: Command, finished: Path, tmp_path: Path) -> None:
@@ -145,9 +162,29 @@ def test_runs_are_listed_with_status_and_scores(command: Command, finished: Path
     assert rows[finished.name]["average_performance"] > 0
     assert rows[interrupted.name]["status"] == "resumable"
     assert rows[interrupted.name]["average_performance"] is None
-    text = command("list", "runs").out
-    assert "finished" in text
-    assert "resumable" in text
+    heading, *lines = [line.split() for line in command("list", "runs").out.splitlines()]
+    assert heading == ["date", "method", "graph", "seed", "AP", "AF", "status", "run"]
+    score = f"{rows[finished.name]['average_performance']:.2f}"
+    found = {line[-1]: line for line in lines}
+    assert found[finished.name][2:6] == ["ipal", GRAPH, "0", score]
+    assert found[interrupted.name][2:6] == ["ipal", GRAPH + ",seed=1", "0", "resumable"]
+    started = (finished / "log.txt").read_text()[:10]
+    assert found[finished.name][0] == started == rows[finished.name]["date"][:10]
+
+
+def test_a_run_without_a_log_has_the_date_of_its_configuration(command: Command, finished: Path) -> None:
+    (finished / "log.txt").write_text("no date\n")
+    os.utime(finished / "config.yaml", (0, 0))
+    assert command("list", "runs", "--json").json[0]["date"] == "1970-01-01T00:00:00+00:00"
+
+
+def test_a_damaged_run_does_not_hide_the_others(command: Command, finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "runs" / "broken")
+    (tmp_path / "runs" / "broken" / "result.json").write_text("{")
+    rows = {row["run"]: row for row in command("list", "runs", "--json").json}
+    assert rows["broken"]["status"] == "damaged"
+    assert rows[finished.name]["status"] == "finished"
+    assert "damaged" in command("list", "runs").out
 
 
 def test_where_there_are_no_runs_none_are_listed(command: Command) -> None:

@@ -21,7 +21,7 @@ from ipal.backend.distributed import Share
 from ipal.backend.partition import ALONE, Layout, by_rows
 from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix, SparsePair, sparse_matmul
-from ipal.data.csr import Norm
+from ipal.data.csr import Norm, with_loops
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.system.tracing import SILENT, Tracer
@@ -41,8 +41,8 @@ class Block:
     aggregation: Mapping[Norm, SparsePair]
     own: SparsePair | None = None
     """Picks the nodes that are computed among those that are read; None where they are the same."""
-    edges: Edges | None = None
-    """For attention: a node's own loop among them."""
+    edges: Sequence[Edges] = ()
+    """For attention: a node's own loop among them. One for each type of edges."""
 
 
 class LayerInput(ABC):
@@ -77,11 +77,11 @@ class TensorInput(LayerInput):
         """Values of all nodes that are read (of those that are here), times `weight`."""
 
     def attended(self, weight: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        assert self.block.edges is not None, "the encoder says that it needs them"
         z = self.projected(weight)
         everywhere = self.layout.everywhere(z)
         own = z if self.block.own is None else sparse_matmul(self.block.own, everywhere)
-        return attention(self.block.edges, everywhere, own, query, key)
+        first, *more = (attention(edges, everywhere, own, query, key) for edges in self.block.edges)
+        return sum(more, first)
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,10 +209,10 @@ def _block(graph: Graph, device: torch.device, needs: Sequence[Need], rows: NDAr
         )
         for norm in norms(needs)
     }
-    edges = None
-    if "attention" in needs:
-        matrix = SparseMatrix.of(some(graph.with_loops), device)
-        edges = Edges.of(matrix, weights=matrix.values if graph.is_weighted else None)
+    edges = []
+    for one in graph.by_type if "attention" in needs else ():
+        matrix = SparseMatrix.of(some(with_loops(one, 0, graph.num_nodes)), device)
+        edges.append(Edges.of(matrix, weights=None if one.weights is None else matrix.values))
     if isinstance(rows, Share) or not {"own", "attention"} & set(needs):
         return Block(aggregation, None, edges)
     entries = (np.ones(len(rows), dtype=np.float32), rows, np.arange(len(rows) + 1))

@@ -4,6 +4,7 @@ The propagation matrix is made of a scale a node, s_i s_j, so that rows are scal
 neighbours. Sums add in a fixed order, whatever the number of threads.
 """
 
+import itertools
 import warnings
 from typing import Any
 
@@ -15,16 +16,15 @@ from torch import Tensor
 
 from ipal.backend.sparse import Cut, SparseMatrix, bags
 from ipal.data.csr import MOST_ENTRIES, Neighbours
-from ipal.data.graph import Graph
 
 
 class Spreading:
     """Features of all nodes to those one hop further."""
 
-    def __init__(self, graph: Graph, device: torch.device) -> None:
-        self._scale = torch.from_numpy(1.0 / np.sqrt(graph.neighbours.degree + 1.0)[:, None]).to(device)
+    def __init__(self, neighbours: Neighbours, device: torch.device) -> None:
+        self._scale = torch.from_numpy(1.0 / np.sqrt(neighbours.degree + 1.0)[:, None]).to(device)
         on_device = _SumsOnDevice if device.type == "cuda" else _SumsInPieces
-        self._sums = on_device(graph.neighbours, device)
+        self._sums = on_device(neighbours, device)
 
     def __call__(self, x: Tensor) -> Tensor:
         """One hop, D^-1/2 (A + I) D^-1/2 x; `x` is used up."""
@@ -60,16 +60,23 @@ def _summed(x: Tensor, indices: Tensor, indptr: Tensor, cut: Cut | None, weights
 
 
 class _SumsInPieces:
-    """Some rows at a time; neighbours are read from where they lie, also from a file."""
+    """Some rows at a time; neighbours are read from where they lie, also from a file. Those of one piece are kept."""
 
     def __init__(self, neighbours: Neighbours, device: torch.device) -> None:
         self._neighbours = neighbours
+        ranges = list(itertools.islice(neighbours.chunks(), 2))
+        self._whole = self._piece(*ranges[0]) if len(ranges) == 1 else None
+
+    def _piece(self, begin: int, end: int) -> "SparseProduct":
+        rows = self._neighbours.matrix(begin, end, self._neighbours.values(begin, end, np.float64))
+        return SparseProduct(rows, torch.device("cpu"))
 
     def __call__(self, x: Tensor) -> Tensor:
+        if self._whole is not None:
+            return self._whole(x)
         sums = torch.empty_like(x)
         for begin, end in self._neighbours.chunks():
-            rows = self._neighbours.matrix(begin, end, self._neighbours.values(begin, end, np.float64))
-            sums[begin:end] = _product(rows, x)
+            sums[begin:end] = self._piece(begin, end)(x)
         return sums
 
 
@@ -77,26 +84,27 @@ class SparseProduct:
     """A sparse matrix (float64) on a device, to be multiplied with dense columns there."""
 
     def __init__(self, matrix: sp.csr_array, device: torch.device) -> None:
-        self._matrix = SparseMatrix.of(matrix, device) if device.type == "cuda" else matrix
+        self._matrix = SparseMatrix.of(matrix, device) if device.type == "cuda" else _of_torch(matrix)
 
     def __call__(self, x: Tensor) -> Tensor:
         matrix = self._matrix
-        return matrix.matmul(x) if isinstance(matrix, SparseMatrix) else _product(matrix, x)
+        if isinstance(matrix, SparseMatrix):
+            return matrix.matmul(x)
+        return matrix @ x if isinstance(matrix, Tensor) else torch.from_numpy(matrix @ x.numpy())
 
 
-def _product(matrix: sp.csr_array, x: Tensor) -> Tensor:
+def _of_torch(matrix: sp.csr_array) -> Tensor | sp.csr_array:
     """On a CPU: torch's product uses all threads, where it is built with MKL; entries are counted in 32 bits there."""
     mkl = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
     if not mkl or not 0 < matrix.nnz <= MOST_ENTRIES:
-        return torch.from_numpy(matrix @ x.numpy())
+        return matrix
     indptr, indices = (part.astype(np.int32, copy=False) for part in (matrix.indptr, matrix.indices))
     cpu = torch.device("cpu")
     parts = (_tensor(indptr, cpu), _tensor(indices, cpu), _tensor(matrix.data, cpu))
     with warnings.catch_warnings():
         # That CSR is in beta, and that invariants are not checked: they hold by construction.
         warnings.filterwarnings("ignore", message="Sparse (CSR tensor support|invariant checks)")
-        rows = torch.sparse_csr_tensor(parts[0], parts[1], parts[2], size=matrix.shape, check_invariants=False)
-        return rows @ x
+        return torch.sparse_csr_tensor(parts[0], parts[1], parts[2], size=matrix.shape, check_invariants=False)
 
 
 def _tensor(array: NDArray[Any], device: torch.device) -> Tensor:

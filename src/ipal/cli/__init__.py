@@ -8,7 +8,23 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ipal.cli import audit, bench, drift, export, models, predict, profile, report, serve, track
+from ipal.cli import (
+    audit,
+    bench,
+    classes,
+    data,
+    discover,
+    drift,
+    explain,
+    export,
+    models,
+    predict,
+    profile,
+    report,
+    serve,
+    track,
+    watch,
+)
 from ipal.cli.app import app
 from ipal.cli.render import plain_warnings
 from ipal.cli.team import is_team, together
@@ -19,17 +35,25 @@ if TYPE_CHECKING:  # torch takes seconds to load
 
 __all__ = ["app", "main"]
 
+app.command()(data.data)
 app.command()(bench.bench)
 app.command()(report.report)
 app.command()(drift.drift)
 app.command()(profile.profile)
 app.command()(audit.audit)
 app.command()(predict.predict)
+app.command()(discover.discover)
+app.command()(explain.explain)
 app.command()(serve.serve)
 app.command()(export.export)
 app.command()(track.track)
 app.command()(models.merge)
 app.command()(models.forget)
+app.command()(classes.rename)
+app.command()(classes.merge_classes)
+app.command()(classes.split)
+app.command()(classes.relabel)
+app.command()(watch.watch)
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 """What typer raises where options and arguments do not fit a command."""

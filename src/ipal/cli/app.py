@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ipal._version import __version__
 from ipal.cli import render
 from ipal.cli.team import broadcast
 from ipal.config import RunConfig, Tree, override, parse_assignment, run_config
-from ipal.errors import CapacityError, ConfigError, StoreError, did_you_mean, shortened
+from ipal.errors import CapacityError, ConfigError, did_you_mean, shortened
 from ipal.runs.config_files import presets, read_config_file, read_preset
+from ipal.runs.overview import overview
 from ipal.runs.run_folder import RunFolder, RunStore
+from ipal.system.files import is_file
 from ipal.system.optional import need_extra
 from ipal.system.plugins import Registry, in_words, loaded_files, options_for
 
@@ -32,7 +35,7 @@ EXAMPLES = """
 
   ipal run --dataset cs --set ipal.gamma=0.7    CS-CL, as in the paper
 
-  ipal run --dataset mine.npz --split 5,2,2     a graph of your own
+  ipal run --dataset nodes.csv,edges.csv        a graph of your own, in two tables
 
   ipal resume cs-ipal-seed0                     go on after a crash
 
@@ -96,6 +99,21 @@ app = _App(
     rich_markup_mode="rich",
 )
 
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        render.say(f"ipal {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def whole(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None: ...
+
+
 Runs = Annotated[Path, typer.Option("--runs", help="Folder of all runs.", envvar="IPAL_RUNS")]
 DataRoot = Annotated[
     Path | None, typer.Option("--data-root", help="Folder with the graphs; default IPAL_DATA or ~/.cache/ipal.")
@@ -118,7 +136,10 @@ RUNS = Path("runs")
 def wanted_run(
     *,
     dataset: Annotated[
-        str | None, typer.Option("--dataset", help="Name of a graph, or the path of an .npz file; several with commas.")
+        str | None,
+        typer.Option(
+            "--dataset", help="A graph by name, file, folder, or as nodes.csv,edges.csv; several with commas."
+        ),
     ] = None,
     method: Annotated[str | None, typer.Option(help="Name of a method: see 'ipal list methods'.")] = None,
     seed: Annotated[
@@ -167,7 +188,7 @@ def run(
     from ipal.runs import runner
 
     if html:
-        need_extra("html", "plotly", "jinja2")  # now, not after hours of learning
+        need_extra("html", "jinja2")  # now, not after hours of learning
     team = context.obj
     resolved, budget = within_limit(runner.resolve(wanted, data_root(root)), memory_limit)
     runtime = resolved.runtime(team, budget)
@@ -216,11 +237,15 @@ def resume(
 
 @app.command()
 def show(
-    name: RunName,
+    name: Annotated[str, typer.Argument(metavar="RUN|MODEL", help="Path or name of a run, or latest; a model file.")],
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Show a finished run: accuracy matrix, AP, AF, time, memory, what is stored."""
+    """Show a finished run (accuracy matrix, AP, AF, time, memory, what is stored), or a model file and its history."""
+    if is_file(Path(name)):
+        from ipal.cli.model_card import show_model
+
+        return show_model(Path(name).resolve(), as_json)
     folder = RunStore(runs).find(name)
     folder.config()
     if not folder.is_finished:
@@ -233,49 +258,19 @@ def list_things(
     what: Annotated[str, typer.Argument(help="methods, encoders, streams, metrics, scores, datasets, presets, runs.")],
     runs: Runs = RUNS,
     root: DataRoot = None,
+    full: Annotated[bool, typer.Option("--long", help="Methods with their settings.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List what there is of one kind, methods with their settings, or the runs."""
-    own: dict[str, Callable[[], list[dict[str, Any]]]] = {"runs": lambda: _runs(RunStore(runs)), "presets": _presets}
+    """List what there is of one kind, or the runs."""
+    own: dict[str, Callable[[], list[dict[str, Any]]]] = {
+        "runs": lambda: [overview(folder) for folder in RunStore(runs).all()],
+        "presets": _presets,
+    }
     rows = own[what]() if what in own else _things(_registry(what), root)
     if as_json:
         render.as_json(rows)
     else:
-        render.listing(what, rows)
-
-
-@app.command()
-def data(
-    names: Annotated[list[str] | None, typer.Argument(help="Names of datasets; default all.")] = None,
-    root: DataRoot = None,
-    download: Annotated[bool, typer.Option("--download", help="Fetch the named datasets first.")] = False,
-    convert: Annotated[
-        bool, typer.Option("--convert", help="Write the named dataset as a memory-mapped folder (-o).")
-    ] = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder for --convert, as NAME.graph.")] = None,
-    directed: Annotated[bool, typer.Option("--directed", help="With --convert: keep the direction of edges.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Show which datasets are available, with statistics and hashes, and how to get the others."""
-    from ipal.data.datasets import catalog, inspect
-
-    folder = catalog.data_root(root)
-    if download:
-        if not names:
-            raise ConfigError("Say which dataset to download: ipal data --download cs")
-        for name in names:
-            render.note(f"downloading {name} to {folder}")
-            catalog.download(name, folder)
-    if convert:
-        if output is None or len(names or []) != 1:
-            raise ConfigError("Say what to convert, and where to: ipal data --convert cs -o cs.graph")
-        rows = [inspect.converted((names or [])[0], output, folder, undirected=not directed)]
-    else:
-        rows = [inspect.look(name, folder) for name in names] if names else inspect.look_at_all(folder)
-    if as_json:
-        render.as_json(rows)
-    else:
-        render.survey(rows, folder)
+        render.listing(what, rows, full=full)
 
 
 def within_limit(resolved: "Resolved", limit: str | None) -> tuple["Resolved", "Budget | None"]:
@@ -358,17 +353,3 @@ def _described(thing: Any) -> dict[str, Any]:
 
 def _presets() -> list[dict[str, Any]]:
     return [{"name": name, "file": str(path), "about": path.read_text()} for name, path in presets().items()]
-
-
-def _runs(store: RunStore) -> list[dict[str, Any]]:
-    rows = []
-    for folder in store.all():
-        status = folder.status
-        try:
-            result = folder.result() if folder.is_finished else {}
-        except StoreError:  # one damaged run does not hide the others
-            status, result = "damaged", {}
-        scores = {key: result.get(key) for key in ("average_performance", "average_forgetting")}
-        exemplars = result.get("retained", {}).get("stores_exemplars")
-        rows.append({"run": folder.path.name, "status": status, **scores, "stores_exemplars": exemplars})
-    return rows

@@ -36,7 +36,8 @@ def bench(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and the estimated time.")] = False,
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="LABEL", help="This entry only; may be repeated.")
+        list[str] | None,
+        typer.Option("--only", metavar="LABEL", help="These entries only, with commas; may be repeated."),
     ] = None,
     seeds: Annotated[str | None, typer.Option(help="Other seeds than the file's, as 0-2 or 0,3.")] = None,
     engine: Annotated[str, typer.Option(help="local: processes of this machine. ray: a Ray cluster.")] = "local",

@@ -14,6 +14,7 @@ from ipal.cli.app import RUNS, AsJson, DataRoot
 from ipal.config import Tree, override, parse_assignment
 from ipal.errors import ConfigError
 from ipal.runs.config_files import read_preset
+from ipal.system.optional import FIGURES, need_extra
 
 OUT = Path("drift")
 METHODS = "pr,pcl,ipal"
@@ -35,6 +36,7 @@ def drift(
     as_json: AsJson = False,
 ) -> None:
     """Measure the drift of old classes' features (Theorem 1, Figures 1 and 5). Measured values are kept."""
+    need_extra(*FIGURES)
     named = [name for part in methods.split(",") if (name := part.strip())]
     paper = read_preset("paper")  # the theorem is about the paper's reading, and all methods train alike
     tree: Tree = {"dataset": dataset, **{name: paper[name] for name in ("encoder", "train")}}

@@ -1,9 +1,9 @@
 """`ipal merge` and `ipal forget`: operations on saved models of the method analytic (the closed form)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -14,6 +14,11 @@ from ipal.runs.run_folder import RunFolder, RunStore
 from ipal.system.files import alone_with, check_target
 
 Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", "-o", help="File for the result; default: the model's own file is replaced.")
+]
+Directed = Annotated[bool, typer.Option("--directed", help="Take GRAPH's edges as they are (protocol.edges=directed).")]
+Counts = dict[str, int]
 
 
 def merge(
@@ -103,15 +108,11 @@ def forget(
         typer.Option(
             "--which",
             metavar="NODES",
-            help="Numbers of the nodes in GRAPH, as 3,17,25, or a file with one per line; replaces its array forget.",
+            help="Ids or numbers of nodes in GRAPH, as 3,17,25, or a file with one a line; replaces its array forget.",
         ),
     ] = None,
-    directed: Annotated[
-        bool, typer.Option("--directed", help="Take GRAPH's edges as they are (protocol.edges=directed).")
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="File for the result; default: the model's own file is replaced.")
-    ] = None,
+    directed: Directed = False,
+    out: Out = None,
     force: Force = False,
     runs: Runs = RUNS,
     as_json: AsJson = False,
@@ -121,7 +122,7 @@ def forget(
     GRAPH is the whole graph that the nodes were learned in (in a run with
     isolated tasks, their task's): an .npz file with edge_index, y and x, and
     boolean arrays forget (nodes to forget) and train (training nodes;
-    default all).
+    default all that have a label); or tables, nodes.csv,edges.csv, with --which.
 
     Hops, expansion, ridge and calibration stay as they were chosen. The file
     of the model is replaced; copies of it and merged models are not.
@@ -130,33 +131,16 @@ def forget(
         raise ConfigError("Say what is to be forgotten, with exactly one of --class, --rows and --nodes.")
     if classes and (which is not None or directed):
         raise ConfigError("--which and --directed are about a graph: they go with --rows or --nodes, not with --class.")
-    source = RunStore(runs).model_file(model)
-    target = source if out is None else new_file(out, force)
-    read = _stamp(source)
-    learner = _with_sums(source)
-    before = learner.nodes_behind_class()
-    if classes:
-        by_name = {str(label): label for label in learner.labels_}
-        for name in dict.fromkeys(classes):
-            learner.forget_class(by_name.get(name, name))
-        sense = "class"
-    else:
-        sense = "rows" if rows else "nodes"
-        _take_away(learner, rows or nodes or Path(), sense, which, directed)
-    after = learner.nodes_behind_class()
-    with _only_writer(target):
-        if out is not None:
-            new_file(out, force)  # another process may have made it meanwhile
-        if target == source and _stamp(source) != read:
-            # Writing now would undo what another process has just made the model forget.
-            raise StoreError(
-                f"{source} was changed by another process meanwhile: nothing was written, repeat the command."
-            )
-        learner.save(target)
-    if target == source and (source.parent / "config.yaml").exists():
-        RunFolder(source.parent).log(f"forgot by {sense}: {sum(before.values()) - sum(after.values())} nodes")
-        render.note("The run's result.json was measured before, and stays as it is.")
-    elif target != source:
+    sense = "class" if classes else "rows" if rows else "nodes"
+
+    def change(learner: Any) -> None:
+        for name in dict.fromkeys(classes or ()):
+            learner.forget_class(label_of(learner, name))
+        if rows or nodes:
+            _take_away(learner, rows or nodes or Path(), sense, which, directed)
+
+    source, target, before, after = rewritten(model, out, force, runs, change, _with_sums, f"forgot by {sense}")
+    if target != source:
         render.note(f"{source} still remembers: delete it once it is no longer needed.")
     if as_json:
         render.as_json(
@@ -172,16 +156,79 @@ def forget(
         _show_change(before, after, sense, target)
 
 
+class Rewritten(NamedTuple):
+    """A model file that was changed: where it was read and written, and how many nodes stand behind each class."""
+
+    source: Path
+    target: Path
+    before: Counts
+    after: Counts
+
+
+def rewritten(
+    model: str,
+    out: Path | None,
+    force: bool,
+    runs: Path,
+    change: Callable[[Any], object],
+    load: Callable[[Path], Any],
+    what: str,
+) -> Rewritten:
+    """Change a saved model: its own file is replaced, or another is written; all of it or nothing."""
+    source = RunStore(runs).model_file(model)
+    target = source if out is None else new_file(out, force)
+    read = _stamp(source)
+    learner = load(source)
+    before = learner.nodes_behind_class()
+    change(learner)
+    after = learner.nodes_behind_class()
+    with _only_writer(target):
+        if out is not None:
+            new_file(out, force)  # another process may have made it meanwhile
+        if target == source and _stamp(source) != read:
+            # Writing now would undo what another process has just made the model forget.
+            raise StoreError(
+                f"{source} was changed by another process meanwhile: nothing was written, repeat the command."
+            )
+        learner.save(target)
+    if target == source and (source.parent / "config.yaml").exists():
+        RunFolder(source.parent).log(f"{what}: {sum(before.values())} nodes before, {sum(after.values())} after")
+        render.note("The run's result.json was measured before, and stays as it is.")
+    return Rewritten(source, target, before, after)
+
+
+def loaded(path: Path) -> Any:
+    """A model of any method."""
+    from ipal.learners import load_learner
+
+    return load_learner(path)
+
+
+def label_of(learner: Any, name: str) -> Any:
+    """The label that is written so: of a known class, or else of a new one, of the same kind."""
+    by_name = {str(label): label for label in learner.labels_}
+    if name in by_name or isinstance(learner.labels_[0], str):
+        return by_name.get(name, name)
+    try:
+        return int(name)
+    except ValueError:
+        return name
+
+
+def check_kind(learner: Any, labels: Any, path: Path) -> None:
+    """Refuse labels in a file that are strings where the model has numbers, or the other way round."""
+    strings = labels.dtype.kind == "U"
+    if strings != isinstance(learner.labels_[0], str):
+        kinds = ("strings", "numbers") if strings else ("numbers", "strings")
+        raise DataError(f"The labels in {path} are {kinds[0]}, but the model knows its classes by {kinds[1]}.")
+
+
 def _take_away(learner: Any, path: Path, sense: str, which: str | None, directed: bool) -> None:
     from ipal.data.datasets.forget_file import read_departure
     from ipal.learners.from_pyg import departure_of
 
     file: Any = read_departure(path, which, undirected=not directed)
-    labels = departure_of(file).task.labels
-    strings = labels.dtype.kind == "U"
-    if strings != isinstance(learner.labels_[0], str):
-        kinds = ("strings", "numbers") if strings else ("numbers", "strings")
-        raise DataError(f"The labels in {path} are {kinds[0]}, but the model knows its classes by {kinds[1]}.")
+    check_kind(learner, departure_of(file).task.labels, path)
     if sense == "nodes":
         learner.forget_nodes(file)
         return
@@ -193,9 +240,9 @@ def _take_away(learner: Any, path: Path, sense: str, which: str | None, directed
 
 def _with_sums(path: Path) -> Any:
     """A model that can be merged and made to forget."""
-    from ipal.learners import METHODS, load_learner
+    from ipal.learners import METHODS
 
-    learner = load_learner(path)
+    learner = loaded(path)
     if not learner.forgets:
         able = ", ".join(name for name, method in METHODS.items() if method.forgets)
         raise StoreError(
@@ -237,7 +284,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return found.st_ino, found.st_mtime_ns
 
 
-def _show_change(before: dict[str, int], after: dict[str, int], sense: str, target: Path) -> None:
+def _show_change(before: Counts, after: Counts, sense: str, target: Path) -> None:
     changed = [name for name in before if after.get(name) != before[name]]
     numbers = ("nodes before", "after")
     rows = [(name, str(before[name]), str(after.get(name, "forgotten"))) for name in changed]

@@ -23,17 +23,37 @@ def predict(
     model: Model,
     graph: Annotated[
         str,
-        typer.Option("--graph", metavar="GRAPH", help="A dataset, an .npz file or a graph folder; no labels needed."),
+        typer.Option(
+            "--graph", metavar="GRAPH", help="A dataset, a file, a folder, or nodes.csv,edges.csv; no labels needed."
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="CSV file for the predictions.")],
     reject: Annotated[
         float,
         typer.Option("--reject", metavar="P", help="Reject nodes whose largest probability is below this."),
     ] = 0.0,
+    reject_known: Annotated[
+        float | None,
+        typer.Option(
+            "--reject-known",
+            metavar="SHARE",
+            help="Reject nodes that seem to be of no known class, so that about this share of known nodes is lost.",
+        ),
+    ] = None,
+    coverage: Annotated[
+        float | None,
+        typer.Option(
+            "--coverage",
+            metavar="SHARE",
+            help="Also a column with a set of classes, which holds a node's own this often, as 0.9.",
+        ),
+    ] = None,
     nodes: Annotated[
         str | None,
         typer.Option(
-            "--nodes", metavar="NODES", help="Only these nodes: numbers, as 3,17,25, or a file with one per line."
+            "--nodes",
+            metavar="NODES",
+            help="Only these nodes: ids or numbers, as 3,17,25, or a file with one a line.",
         ),
     ] = None,
     directed: Directed = None,
@@ -45,28 +65,28 @@ def predict(
 ) -> None:
     """Predict the classes of a graph's nodes: a CSV file with one row per node, and the number of nodes of each class.
 
-    Columns: node, predicted (empty where rejected), confidence (the largest
-    probability), rejected, and p(CLASS) for every class the model knows.
+    Columns: node (its id, where the graph has ids), predicted (empty where
+    rejected), confidence (the largest probability), rejected, set (with --coverage), and p(CLASS) for every class
+    the model knows.
 
-    Probabilities are a softmax over the known classes: they add up to one
-    also for a node of another class. Only those of the method analytic are
-    calibrated.
+    Probabilities are over the known classes: they add up to one also for a
+    node of another class, which --reject-known finds.
     """
     target = new_file(out, force)
     path = RunStore(runs).model_file(model)
     run = RunFolder.of_model(path)
 
-    from ipal.data.datasets import load_graph
+    from ipal.data.datasets import load_to_predict
     from ipal.data.datasets.node_ids import node_numbers
     from ipal.deploy import predict as deployed
     from ipal.learners import load_learner
 
     learner = load_learner(path, device=device)
     one_way = is_directed(run, directed)
-    whole = load_graph(graph, root or (run.data_root() if run else None), undirected=not one_way)
-    asked = None if nodes is None else node_numbers(nodes, whole.num_nodes, "--nodes")
-    found = deployed.predict(learner, whole, asked, reject=reject)
-    deployed.write_csv(found, target)
+    whole = load_to_predict(graph, root or (run.data_root() if run else None), undirected=not one_way)
+    asked = None if nodes is None else node_numbers(nodes, whole.graph.num_nodes, "--nodes", whole.ids)
+    found = deployed.predict(learner, whole.graph, asked, reject=reject, reject_known=reject_known, coverage=coverage)
+    deployed.write_csv(found, target, whole.ids)
     if as_json:
         render.as_json(
             {
@@ -77,11 +97,13 @@ def predict(
                 "predicted": found.counts(),
                 "rejected": int(found.rejected.sum()),
                 "reject": reject,
+                "reject_known": reject_known,
+                "coverage": coverage,
                 "directed": one_way,
             }
         )
     else:
-        _show(found, reject, target)
+        _show(found, reject > 0 or reject_known is not None, target)
 
 
 def is_directed(run: RunFolder | None, said: bool | None) -> bool:
@@ -91,10 +113,10 @@ def is_directed(run: RunFolder | None, said: bool | None) -> bool:
     return run is not None and run.config().protocol.edges == "directed"
 
 
-def _show(found: "Predictions", reject: float, target: Path) -> None:
+def _show(found: "Predictions", rejects: bool, target: Path) -> None:
     counts = [(name, str(count)) for name, count in found.counts().items()]
     table = render.table(("class", "nodes"), counts, numbers=["nodes"])
-    if reject:
+    if rejects:
         table.add_section()
         table.add_row("none of them", str(int(found.rejected.sum())))
     render.out.print(table)

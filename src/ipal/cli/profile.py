@@ -12,6 +12,7 @@ from ipal.cli import render
 from ipal.cli.app import AsJson, CheckpointEvery, DataRoot, MemoryLimit, within_limit
 from ipal.config import RunConfig
 from ipal.system.files import make_folder
+from ipal.system.optional import FIGURES, need_extra
 
 if TYPE_CHECKING:
     from ipal.report.profile import Line
@@ -35,6 +36,7 @@ def profile(
     as_json: AsJson = False,
 ) -> None:
     """Show where the time and memory of a run go, by task and part. Takes the options of 'ipal run'; stores no run."""
+    need_extra(*FIGURES)
     from ipal.analysis.profile import profile as made
     from ipal.report import profile as report
 

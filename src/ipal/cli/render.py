@@ -16,6 +16,7 @@ from rich.text import Text
 
 from ipal.errors import visible
 from ipal.runs.records import batch_in_words, stream_in_words
+from ipal.system.units import size as size
 
 if TYPE_CHECKING:
     from ipal.evaluation.evaluate import Row
@@ -76,6 +77,13 @@ def table(
     for row in rows:
         made.add_row(*row)
     return made
+
+
+def lines(rows: Sequence[Sequence[str]]) -> None:
+    """Rows in columns, the first of them the headings; nothing is cut or broken, whatever the width of the terminal."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def report_table(made: "ReportTable") -> Table:
@@ -172,6 +180,9 @@ def result(content: dict[str, Any], folder: Path) -> None:
     facts.add_row("", f"{exemplars}; {len(kept['nodes_behind_class'])} classes remembered")
     graphs = f"train {protocol['train_graph']}, test {protocol['test_graph']}, {protocol['visibility']}"
     batch = f", {batch_in_words(protocol['batch'])}" if protocol["batch"] != "full" else ""
+    classes = protocol.get("classes") or []
+    if any(isinstance(name, str) for names in classes for name in names):
+        facts.add_row("classes", "; ".join(", ".join(map(str, names)) for names in classes))
     stream = stream_in_words(protocol.get("stream", "class"))
     facts.add_row("protocol", f"{stream}, {graphs}, {protocol['accuracy']} accuracy{batch}")
     if passes := protocol.get("further_passes"):
@@ -184,9 +195,10 @@ def result(content: dict[str, Any], folder: Path) -> None:
     out.print(facts, soft_wrap=True)
 
 
-def listing(what: str, rows: list[dict[str, Any]]) -> None:
+def listing(what: str, rows: list[dict[str, Any]], *, full: bool = False) -> None:
     """A list of things; of what a package offers, only the name is known."""
-    own = {"datasets": _list_datasets, "methods": _list_methods, "runs": _list_runs, "presets": _list_presets}
+    own = {"datasets": _list_datasets, "runs": _list_runs, "presets": _list_presets}
+    own["methods"] = _list_settings if full else _list_methods
     show = own.get(what, _list_things)
     show([row for row in rows if len(row) > 2])
     for row in rows:
@@ -213,6 +225,12 @@ def _list_datasets(rows: list[dict[str, Any]]) -> None:
 
 
 def _list_methods(rows: list[dict[str, Any]]) -> None:
+    lines([("method", "what it is"), *((row["name"] + " †" * row["stores_exemplars"], row["about"]) for row in rows)])
+    legend(rows)
+    say("'ipal list methods --long' shows their settings.")
+
+
+def _list_settings(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         exemplars = "stores exemplars" if row["stores_exemplars"] else "exemplar-free"
         out.print(Text.assemble((row["name"], "bold"), f" ({exemplars}): {row['about']}"), soft_wrap=True)
@@ -221,12 +239,15 @@ def _list_methods(rows: list[dict[str, Any]]) -> None:
 
 
 def _list_runs(rows: list[dict[str, Any]]) -> None:
-    shown = table(("run", "status", "AP", "AF"))
+    shown = [("date", "method", "graph", "seed", "AP", "AF", "status", "run")]
     for row in rows:
         scores = (row["average_performance"], row["average_forgetting"])
-        mark = " †" * bool(row["stores_exemplars"])
-        shown.add_row(row["run"] + mark, row["status"], *("" if score is None else f"{score:.2f}" for score in scores))
-    out.print(shown)
+        method = (row["method"] or "?") + " †" * bool(row["stores_exemplars"])
+        about = (row["dataset"] or "?", "?" if row["seed"] is None else str(row["seed"]))
+        ap, af = ("" if score is None else f"{score:.2f}" for score in scores)
+        date = f"{row['date'][:10]} {row['date'][11:16]}"
+        shown.append((date, method, *about, ap, af, row["status"], row["run"]))
+    lines(shown)
     legend(rows)
 
 
@@ -252,12 +273,3 @@ def survey(rows: list[dict[str, Any]], root: Path) -> None:
             say(f"{row['name']} also has, of every node: {', '.join(row['of_every_node'])}")
         if "how_to_get" in row:
             say(row["how_to_get"])
-
-
-def size(count: float) -> str:
-    """Bytes in readable units."""
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.2f} GB"

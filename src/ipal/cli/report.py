@@ -9,6 +9,7 @@ from ipal.cli import render
 from ipal.cli.app import RUNS, DataRoot, Runs
 from ipal.errors import ConfigError
 from ipal.runs.run_folder import RunFolder
+from ipal.system.optional import FIGURES, lacking, need_extra
 
 OUT = Path("report")
 
@@ -58,8 +59,13 @@ def report(
         raise ConfigError("--no-nodes, --audit and --data-root are for a page: add --html.")
     from ipal.report.build import make_report
 
-    written = make_report(runs, out or OUT, names or [], into, figures_for or [])
+    if figures_for:
+        need_extra(*FIGURES)
+    draw = not lacking(FIGURES[1])
+    written = make_report(runs, out or OUT, names or [], into, figures_for or [], draw)
     render.note(f"{len(written)} files; start with {written[0]}")
+    if not draw:
+        render.note("No figures were drawn: pip install 'ipal[figures]' adds what they need.")
 
 
 def write_page(

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -33,48 +33,52 @@ def serve(
         typer.Option(min=0.1, max=86_400, help="Timeout in seconds for receiving a body, and again for answering it."),
     ] = 30.0,
     queue: Annotated[int, typer.Option(min=0, max=10**6, help="Most requests in the queue.")] = 16,
-    threads: Annotated[int, typer.Option(min=1, max=1024, help="CPU threads per request.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, max=1024, help="CPU threads; workers share them.")] = 1,
+    workers: Annotated[
+        int, typer.Option(min=1, max=1024, help="Requests that are answered at once; from two on, by processes.")
+    ] = 1,
+    watch: Annotated[bool, typer.Option("--watch", help="Take a new model as soon as its file has changed.")] = False,
     directed: Directed = None,
     runs: Runs = RUNS,
 ) -> None:
     """Serve predictions over HTTP until stopped. A request holds a graph as JSON or .npz; none is stored.
 
-    POST /predict, GET /memory, /health, /metrics; /docs describes them. Needs
-    pip install 'ipal[serve]'.
+    POST /predict, /explain, GET /memory, /health, /metrics; /docs describes them. SIGHUP, or POST /reload where there
+    is a token, takes a new model from the file, without losing a request. Needs pip install 'ipal[serve]'.
     """
     path = RunStore(runs).model_file(model)
     token = _token(token_file)
 
     from ipal.system.optional import need_extra
 
-    need_extra("serve", "fastapi", "uvicorn", "prometheus_client")
+    need_extra("serve", "fastapi", "uvicorn", "prometheus_client", "msgspec")
     from ipal.deploy.serving.limits import Limits
     from ipal.deploy.serving.server import check_access
     from ipal.deploy.serving.server import serve as serve_until_stopped
-    from ipal.learners import load_learner
     from ipal.runs.memory_plan import parse_bytes
 
     limits = Limits(
         bytes=parse_bytes(max_bytes, "--max-bytes"), nodes=max_nodes, edges=max_edges, seconds=timeout, waiting=queue
     )
     check_access(host, token)
-    learner = load_learner(path)
 
-    def started(address: str) -> None:
+    def started(address: str, facts: dict[str, Any]) -> None:
         render.say(f"Listening on {address}")
-        render.note(
-            f"{learner.name} with {len(learner.labels_)} classes; {address}/docs says what it takes. Ctrl-C stops."
-        )
+        what = f"{facts['method']} with {len(facts['classes'])} classes, version {facts['version']}"
+        render.note(f"{what}; {address} says what it takes. Ctrl-C stops.")
 
     serve_until_stopped(
-        learner,
+        path,
         host=host,
         port=port,
         token=token,
         limits=limits,
         threads=threads,
         directed=is_directed(RunFolder.of_model(path), directed),
+        workers=workers,
+        watch=watch,
         started=started,
+        replaced=lambda version: render.note(f"Version {version} is in use."),
     )
     render.note("Stopped; the requests being processed were answered.")
 

@@ -130,6 +130,7 @@ def _member(
             room[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
             done += len(piece)
         member.read(1)  # compares the checksum at the end
+    _check_text(values)
     array = values.reshape(header.shape, order="F" if header.fortran else "C")
     # Native byte order, C order.
     return np.ascontiguousarray(array, dtype=header.dtype.newbyteorder("=")).reshape(header.shape)
@@ -142,16 +143,26 @@ def npz_of(content: bytes | bytearray) -> BinaryIO:
     return io.BytesIO(content)
 
 
-def mapped(path: Path) -> NDArray[Any]:
+def mapped(path: Path, kinds: Collection[str] = "fiub") -> NDArray[Any]:
     """The memory-mapped array of an .npy file; a ValueError if the file is none or has another length."""
     with open_plain(path) as file:
         header = read_header(file)
         length = file.seek(0, io.SEEK_END)
-        if header.dtype.kind not in "fiub":
+        if header.dtype.kind not in kinds:
             raise ValueError("no numbers")
         if header.bytes != length - header.begin:
             raise ValueError("the file is cut short, or longer than its array")
         order: Any = "F" if header.fortran else "C"
         if not header.bytes:  # an empty file cannot be mapped
             return np.empty(header.shape, header.dtype, order=order)
-        return np.memmap(file, header.dtype, "r", offset=header.begin, shape=header.shape, order=order)
+        array = np.memmap(file, header.dtype, "r", offset=header.begin, shape=header.shape, order=order)
+        _check_text(array.ravel(order="K"))
+        return array
+
+
+def _check_text(values: NDArray[Any]) -> None:
+    """A ValueError if an array of strings holds what is no character: Python would stumble over it later."""
+    if values.dtype.kind == "U" and values.dtype.itemsize:
+        codes = values.view(np.dtype(np.uint32).newbyteorder(values.dtype.byteorder))
+        if ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))).any():
+            raise ValueError("no text")

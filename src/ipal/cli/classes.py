@@ -1,0 +1,126 @@
+"""`ipal rename`, `merge-classes`, `split` and `relabel`: change the classes of a saved model."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ipal.cli import render
+from ipal.cli.app import RUNS, AsJson, Model, Runs
+from ipal.cli.models import Directed, Force, Out, Rewritten, check_kind, label_of, loaded, rewritten
+
+Taught = Annotated[
+    Path,
+    typer.Option(
+        "--graph",
+        metavar="GRAPH",
+        help="The graph that the nodes were learned in: an .npz file with edge_index, x, y and a boolean array train.",
+    ),
+]
+
+
+def rename(
+    model: Model,
+    old: Annotated[str, typer.Argument(metavar="OLD", help="A class of the model.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")],
+    out: Out = None,
+    force: Force = False,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Give a class of a model another name; nothing else changes. Works for every method."""
+
+    def change(learner: Any) -> None:
+        learner.rename_class(label_of(learner, old), label_of(learner, new))
+
+    _show(rewritten(model, out, force, runs, change, loaded, f"renamed {old} to {new}"), "renamed", as_json)
+
+
+def merge_classes(
+    model: Model,
+    classes: Annotated[list[str], typer.Argument(metavar="CLASS", help="At least two classes of the model.")],
+    into: Annotated[str, typer.Option("--into", metavar="NAME", help="The class they become: one of them, or new.")],
+    out: Out = None,
+    force: Force = False,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Make one class of several, as if they had always been one.
+
+    Exact for analytic (not with pooled sums), ncm and slda. ipal and pcl pool
+    the prototypes; their encoder stays as it was trained. Methods with a
+    trained classifier refuse.
+    """
+
+    def change(learner: Any) -> None:
+        learner.merge_classes([label_of(learner, name) for name in classes], into=label_of(learner, into))
+
+    what = f"merged {', '.join(classes)} into {into}"
+    _show(rewritten(model, out, force, runs, change, loaded, what), "merged", as_json)
+
+
+def split(
+    model: Model,
+    name: Annotated[str, typer.Argument(metavar="CLASS", help="A class of the model.")],
+    graph: Taught,
+    directed: Directed = False,
+    out: Out = None,
+    force: Force = False,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Move nodes of a class to new classes, as if they had been learned so.
+
+    GRAPH says which nodes of the class (train) belong to which new class (y).
+    The others stay. Exact for analytic, ncm and slda (with pooled sums, all
+    nodes of the class are needed); other methods refuse.
+    """
+    from ipal.data.datasets.forget_file import read_taught
+
+    def change(learner: Any) -> None:
+        file: Any = read_taught(graph, undirected=not directed)
+        check_kind(learner, file.y, graph)
+        learner.split_class(label_of(learner, name), file)
+
+    _show(rewritten(model, out, force, runs, change, loaded, f"split {name}"), "split", as_json)
+
+
+def relabel(
+    model: Model,
+    graph: Taught,
+    directed: Directed = False,
+    out: Out = None,
+    force: Force = False,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Correct the labels that nodes were learned with, as if they had been right.
+
+    GRAPH has the labels as they were learned (y) and as they should have been
+    (new_y) of the nodes that taught (train; default all). Exact for analytic,
+    ncm and slda (with pooled sums, all nodes of the classes are needed); other
+    methods refuse.
+    """
+    from ipal.data.datasets.forget_file import read_correction
+
+    def change(learner: Any) -> None:
+        file: Any = read_correction(graph, undirected=not directed)
+        check_kind(learner, file.y, graph)
+        learner.relabel(file)
+
+    _show(rewritten(model, out, force, runs, change, loaded, "relabelled"), "relabelled", as_json)
+
+
+def _show(done: Rewritten, what: str, as_json: bool) -> None:
+    if as_json:
+        counts = {"before": done.before, "after": done.after}
+        render.as_json(
+            {"model": str(done.target), "read_from": str(done.source), "done": what, "nodes_behind_class": counts}
+        )
+        return
+    names = [name for name in {**done.before, **done.after} if done.before.get(name) != done.after.get(name)]
+    numbers = ("nodes before", "after")
+    rows = [(name, str(done.before.get(name, "")), str(done.after.get(name, ""))) for name in names]
+    if rows:
+        render.out.print(render.table(("class", *numbers), rows, numbers=numbers))
+    render.say(f"{what}\nmodel  {done.target}")

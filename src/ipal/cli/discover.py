@@ -1,0 +1,63 @@
+"""`ipal discover`: groups of nodes of a graph that no known class fits."""
+
+import csv
+import io
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ipal.cli import render
+from ipal.cli.app import RUNS, AsJson, DataRoot, Model, Runs
+from ipal.cli.models import Force, new_file
+from ipal.cli.predict import Directed, is_directed
+from ipal.runs.run_folder import RunFolder, RunStore
+from ipal.system.files import written_whole
+
+
+def discover(
+    model: Model,
+    graph: Annotated[str, typer.Option("--graph", metavar="GRAPH", help="A graph, as for ipal predict.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="CSV file: node, group.")],
+    reject_known: Annotated[
+        float, typer.Option("--reject-known", metavar="SHARE", help="Share of known nodes that may be lost.")
+    ] = 0.05,
+    classes: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="How many groups; chosen where it is not given.")
+    ] = None,
+    directed: Directed = None,
+    force: Force = False,
+    runs: Runs = RUNS,
+    root: DataRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Group the nodes of a graph that seem to be of no known class: candidates for new ones, to name and learn."""
+    target = new_file(out, force)
+    path = RunStore(runs).model_file(model)
+    run = RunFolder.of_model(path)
+
+    from ipal.data.datasets import load_to_predict
+    from ipal.learners import load_learner
+    from ipal.learners.open_world.discover import discover as grouped
+
+    learner = load_learner(path)
+    read = load_to_predict(graph, root or (run.data_root() if run else None), undirected=not is_directed(run, directed))
+    groups = grouped(learner, learner.checked(read.graph), reject_known, classes)
+    with written_whole(target) as file:
+        text = io.TextIOWrapper(file, "utf-8", newline="")
+        table = csv.writer(text, lineterminator="\n")
+        table.writerow(["node", "group"])
+        for number, group in enumerate(groups):
+            names = group.nodes if read.ids is None else read.ids[group.nodes]
+            table.writerows([name, number] for name in names.tolist())
+        text.detach()  # flushed; the file is closed by its owner
+    if as_json:
+        plain = [{"nodes": one.size, "cohesion": one.cohesion, "nearest": one.nearest} for one in groups]
+        render.as_json({"file": str(target), "model": str(path), "groups": plain})
+        return
+    shown = render.table(("group", "nodes", "cohesion", "taken for"), numbers=["group", "nodes", "cohesion"])
+    for number, one in enumerate(groups):
+        nearest = ", ".join(f"{name} ({100 * share:.0f} %)" for name, share in one.nearest)
+        shown.add_row(str(number), str(one.size), f"{one.cohesion:.2f}", nearest)
+    render.out.print(shown)
+    render.say(f"{render.many(len(groups), 'group')}\nfile  {target}")

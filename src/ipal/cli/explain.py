@@ -1,0 +1,95 @@
+"""`ipal explain`: why a node is predicted as it is."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ipal.cli import render
+from ipal.cli.app import RUNS, AsJson, DataRoot, Model, Runs
+from ipal.cli.models import Force, new_file
+from ipal.cli.predict import Directed, is_directed
+from ipal.errors import ConfigError
+from ipal.runs.run_folder import RunFolder, RunStore
+
+
+def explain(
+    model: Model,
+    graph: Annotated[
+        str,
+        typer.Option("--graph", metavar="GRAPH", help="A dataset, an .npz file or a graph folder; no labels needed."),
+    ],
+    node: Annotated[str, typer.Option("--node", metavar="NODE", help="The node to explain.")],
+    against: Annotated[
+        str | None,
+        typer.Option("--against", metavar="CLASS", help="The class to compare with; default: the next best."),
+    ] = None,
+    top: Annotated[
+        int, typer.Option(min=1, max=10_000, help="How many nodes, features and pieces of evidence are shown.")
+    ] = 10,
+    figure: Annotated[
+        Path | None, typer.Option("--figure", metavar="FILE", help="Also draw them, into a .png or .svg file.")
+    ] = None,
+    directed: Directed = None,
+    force: Force = False,
+    runs: Runs = RUNS,
+    root: DataRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Explain a prediction: which hops, neighbours and features spoke for the class of a node, and which against.
+
+    What is divided among them is the margin: the score of the predicted class
+    less that of another. Contributions above zero spoke for the predicted
+    class. Evidence is a feature of a node: without it (set to zero), the
+    margin would be less by its contribution. Exact for the methods ncm, slda
+    and, but for its normalisation, analytic; a first order for encoders.
+    """
+    target = None if figure is None else _drawing(figure, force)
+    path = RunStore(runs).model_file(model)
+    run = RunFolder.of_model(path)
+
+    from ipal.data.datasets import load_graph
+    from ipal.data.datasets.node_ids import node_numbers
+    from ipal.learners import load_learner
+    from ipal.learners.explain import explained
+
+    learner = load_learner(path)
+    whole = load_graph(graph, root or (run.data_root() if run else None), undirected=not is_directed(run, directed))
+    asked = node_numbers(node, whole.num_nodes, "--node")
+    if len(asked) != 1:
+        raise ConfigError("Give --node one node: each is explained on its own.")
+    by_name = {str(label): label for label in learner.labels_}
+    found = explained(learner, whole, asked[0], None if against is None else by_name.get(against, against))
+    plain = found.as_plain_data(top)
+    if target is not None:
+        from ipal.report.explanation import write_explanation
+
+        plain["figure"] = str(write_explanation(plain, target))
+    render.as_json(plain) if as_json else _show(plain)
+
+
+def _drawing(path: Path, force: bool) -> Path:
+    if path.suffix not in (".png", ".svg"):
+        raise ConfigError(f"A figure is a .png or .svg file: give --figure such a name, not '{path.name}'.")
+    return new_file(path, force)
+
+
+def _show(plain: Mapping[str, Any]) -> None:
+    render.say(plain["summary"])
+    rest = [("no feature (offsets, not linear)", plain["rest"])] * (abs(plain["rest"]) > 1e-4 * abs(plain["margin"]))
+    _print("hops", [*((_hops(hop), value) for hop, value in enumerate(plain["by_hop"])), *rest])
+    _print("node", [(f"{one['node']}, {_hops(one['hops'])}", one["contribution"]) for one in plain["by_node"]])
+    _print("feature", [(str(one["feature"]), one["contribution"]) for one in plain["by_feature"]])
+    _print("evidence", [(f"{one['feature']} of node {one['node']}", one["contribution"]) for one in plain["evidence"]])
+    if "figure" in plain:
+        render.say(f"figure  {plain['figure']}")
+
+
+def _hops(number: int) -> str:
+    return "itself" if number == 0 else render.many(number, "hop") + " away"
+
+
+def _print(what: str, rows: Sequence[tuple[str, float]]) -> None:
+    shown = [(name, f"{value:+.4g}") for name, value in rows]
+    render.out.print(render.table((what, "contribution"), shown, numbers=["contribution"]))

@@ -1,0 +1,127 @@
+"""`ipal rename`, `merge-classes`, `split`, `relabel`: the model that was taught so; the rest is refused, unchanged."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ipal
+from ipal import Analytic
+from ipal.data.datasets import Dataset
+from tests.cli.merge_and_forget_support import assert_same, loaded, model, saved, view, write
+from tests.support import Command, complaint
+
+
+def test_a_renamed_class_in_a_file(
+    command: Command, taught: Callable[..., Analytic], tiny: Dataset, tmp_path: Path
+) -> None:
+    before = taught().nodes_behind_class()
+    done = command("rename", "m.safetensors", 1, 40, "--json").json
+    assert done["model"] == done["read_from"] == str(tmp_path / "m.safetensors")
+    assert done["nodes_behind_class"]["before"] == before
+    assert_same(loaded("m.safetensors"), model().partial_fit(view(tiny, y=np.where(tiny.y == 1, 40, tiny.y))), tiny)
+    shown = command("rename", "m.safetensors", 40, 41, "-o", "other.safetensors")
+    assert "41" in shown.out
+    assert 40 in loaded("m.safetensors").labels_
+    assert 41 in loaded("other.safetensors").labels_
+
+
+def test_classes_merged_split_and_corrected_in_files(
+    command: Command, taught: Callable[..., Analytic], tiny: Dataset
+) -> None:
+    taught()
+    command("merge-classes", "m.safetensors", 0, 2, "--into", 2)
+    united = np.where(tiny.y == 0, 2, tiny.y)
+    assert_same(loaded("m.safetensors"), model().partial_fit(view(tiny, y=united)), tiny)
+    write("parts.npz", view(tiny), train=np.isin(tiny.y, [0, 2]))
+    assert "split" in command("split", "m.safetensors", 2, "--graph", "parts.npz").out
+    assert_same(loaded("m.safetensors"), model().partial_fit(view(tiny)), tiny)
+    right = np.where(np.arange(len(tiny.y)) % 9 == 0, 3, tiny.y)
+    write("right.npz", view(tiny), new_y=right)
+    command("relabel", "m.safetensors", "--graph", "right.npz")
+    assert_same(loaded("m.safetensors"), model().partial_fit(view(tiny, y=right)), tiny)
+    assert [one["what"] for one in loaded("m.safetensors").history_] == ["learned", "merged", "split", "relabelled"]
+
+
+def test_names_that_are_strings_and_other_methods(command: Command, tiny: Dataset) -> None:
+    names = np.array([f"class {label}" for label in tiny.y])
+    saved(ipal.NCM(passes=0).partial_fit(view(tiny, y=names)), "m.safetensors")
+    command("rename", "m.safetensors", "class 1", "7")
+    assert "7" in ipal.load("m.safetensors").labels_
+    saved(ipal.PCL(train={"epochs": 1}).partial_fit(view(tiny)), "p.safetensors")
+    before = Path("p.safetensors").read_bytes()
+    write("right.npz", view(tiny), new_y=tiny.y + 1)
+    assert "'pcl' cannot correct labels exactly" in complaint(
+        command("relabel", "p.safetensors", "--graph", "right.npz")
+    )
+    assert Path("p.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("rename", "m.safetensors", 99, 1), "Class 99 was never learned"),
+        (("rename", "m.safetensors", 0, "zero"), "are whole numbers"),
+        (("rename", "m.safetensors", 0, 1), "known already"),
+        (("merge-classes", "m.safetensors", 0, "--into", 0), "at least two"),
+        (("merge-classes", "m.safetensors", 0, 1, "--into", 2), "known already"),
+        (("split", "m.safetensors", 0, "--graph", "nowhere.npz"), "nowhere.npz does not exist"),
+        (("split", "m.safetensors", 0, "--graph", "plain.npz"), "was learned from"),
+        (("relabel", "m.safetensors", "--graph", "plain.npz"), "has no array new_y"),
+        (("relabel", "m.safetensors", "--graph", "same.npz"), "says the same"),
+        (("relabel", "m.safetensors", "--graph", "words.npz"), "are strings"),
+        (("rename", "m.safetensors", 0, 9, "-o", "m.safetensors"), "exists already"),
+    ],
+)
+def test_misuse_is_one_sentence_and_changes_nothing(
+    command: Command, taught: Callable[..., Analytic], tiny: Dataset, arguments: tuple[object, ...], words: str
+) -> None:
+    taught()
+    write("plain.npz", view(tiny, y=tiny.y + 50))
+    write("same.npz", view(tiny), new_y=tiny.y)
+    write("words.npz", view(tiny, y=tiny.y.astype(str)), new_y=tiny.y.astype(str))
+    before = Path("m.safetensors").read_bytes()
+    assert words in complaint(command(*arguments))
+    assert Path("m.safetensors").read_bytes() == before
+
+
+def test_a_run_keeps_its_log_and_its_result(command: Command, finished: Path) -> None:
+    result = (finished / "result.json").read_bytes()
+    name = ipal.load(finished / "model.safetensors").labels_[0]
+    assert "result.json" in command("rename", finished.name, name, 70).err
+    assert "renamed" in (finished / "log.txt").read_text()
+    assert (finished / "result.json").read_bytes() == result
+
+
+# ---------------------------------------------------------------------- ipal show MODEL
+
+
+def test_a_model_file_is_shown_with_its_history(
+    command: Command, taught: Callable[..., Analytic], tiny: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    counts = taught().nodes_behind_class()
+    command("rename", "m.safetensors", 1, 40)
+    command("forget", "m.safetensors", "--class", 40)
+    found = command("show", "m.safetensors", "--json").json
+    assert found["method"] == "analytic"
+    assert found["classes"] == {name: nodes for name, nodes in counts.items() if name != "1"}
+    assert found["bytes"] == Path("m.safetensors").stat().st_size
+    assert [(one["what"], one["classes"], one["into"], one["nodes"]) for one in found["history"]] == [
+        ("learned", list(counts), [], len(tiny.y)),
+        ("renamed", ["1"], ["40"], 0),
+        ("forgot", ["40"], [], counts["1"]),
+    ]
+    assert {one["time"] for one in found["history"]} == {"2023-11-14T22:13:20Z"}
+    shown = command("show", "m.safetensors").out
+    for words in ("2023-11-14 22:13:20Z", "1 -> 40", "forgot", "no node is stored", "analytic"):
+        assert words in shown
+
+
+def test_a_model_of_a_run_has_a_history_without_times(command: Command, finished: Path) -> None:
+    found = command("show", finished / "model.safetensors", "--json").json
+    assert [one["what"] for one in found["history"]] == ["learned"] * len(found["history"])
+    assert {one["time"] for one in found["history"]} == {None}
+    assert sum(one["number"] for one in found["history"]) == len(found["classes"])
+    assert complaint(command("show", finished / "config.yaml"))

@@ -1,0 +1,137 @@
+"""The command on tables of nodes and edges: names of classes and ids of nodes go in, and come out again."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support import Command, complaint, write_graph
+
+KINDS = ("bot", "human", "shop")
+
+
+@pytest.fixture
+def tables(command: Command, tmp_path: Path) -> str:
+    """90 accounts of three kinds; every ninth has no label."""
+    random = np.random.default_rng(0)
+    with (tmp_path / "nodes.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["id", "label", "size", "country"])
+        for number in range(90):
+            label = KINDS[number % 3] if number % 9 else ""
+            table.writerow(
+                [f"acc-{number}", label, f"{random.normal(4 * (number % 3)):.3f}", "DE" if number % 2 else "FR"]
+            )
+    with (tmp_path / "edges.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["source", "target"])
+        for _ in range(200):
+            one = int(random.integers(90))
+            table.writerow([f"acc-{one}", f"acc-{(one + 3 * int(random.integers(30))) % 90}"])
+    return "nodes.csv,edges.csv"
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_run_and_its_predictions_speak_of_the_users_names(command: Command, tables: str, tmp_path: Path) -> None:
+    run = command("run", "--dataset", tables, "--method", "analytic", "--split", "2,1", "--json").json
+    assert run["protocol"]["classes"] == [["bot", "human"], ["shop"]]
+    assert set(run["per_class"]) == set(KINDS)
+    assert "10 of 90 nodes have no label" in run["data"]["remark"]
+    folder = Path(run["run"])
+    assert json.loads((folder / "confusion.json").read_text())["classes"] == list(KINDS)
+    assert folder.name.startswith(f"{tmp_path.name}-analytic")
+    assert "bot, human; shop" in command("show", "latest").out
+
+    done = command("predict", "latest", "--graph", "./", "-o", "all.csv", "--json").json
+    assert set(done["predicted"]) == set(KINDS)
+    found = rows(tmp_path / "all.csv")
+    assert [row["node"] for row in found] == [f"acc-{number}" for number in range(90)]
+    assert {row["predicted"] for row in found} <= set(KINDS)
+    right = [row["predicted"] == KINDS[number % 3] for number, row in enumerate(found)]
+    assert np.mean(right) > 0.5
+
+    (tmp_path / "some.txt").write_text("acc-7\nacc-3\n")
+    for said in ("acc-7,acc-3", "some.txt"):
+        command("predict", "latest", "--graph", tables, "-o", "some.csv", "--force", "--nodes", said)
+        some = rows(tmp_path / "some.csv")
+        assert [row["node"] for row in some] == ["acc-7", "acc-3"]
+        assert [row["predicted"] for row in some] == [found[7]["predicted"], found[3]["predicted"]]
+    done = command("predict", "latest", "--graph", tables, "-o", "x.csv", "--nodes", "acc-7,acc-77777")
+    complaint(done, "'acc-77777'", "no id")
+
+
+def test_classes_can_be_ordered_by_their_names(command: Command, tables: str) -> None:
+    options = ["--dataset", tables, "--method", "ncm", "--split", "2,1", "--json"]
+    run = command("run", *options, "--set", "protocol.class_order=[shop, bot, human]").json
+    assert run["protocol"]["classes"] == [["shop", "bot"], ["human"]]
+    wrong = command("run", *options, "--set", "protocol.class_order=[shop, bot, robot]")
+    complaint(wrong, "each of the 3 classes once: bot, human, shop")
+    shuffled = command("run", *options, "--set", "protocol.class_order=shuffled").json
+    assert sorted(name for task in shuffled["protocol"]["classes"] for name in task) == sorted(KINDS)
+
+
+def test_every_stream_takes_names(command: Command, tables: str) -> None:
+    for stream in ("task", "returning", "domain", "online", "blurry"):
+        small = ["--set", "protocol.stream.batch=10"] if stream in ("online", "blurry") else []
+        options = ["--dataset", tables, "--method", "slda", "--set", f"protocol.stream.name={stream}", *small]
+        run = command("run", *options, "--json").json
+        assert {name for task in run["protocol"]["classes"] for name in task} == set(KINDS), stream
+
+
+def test_nodes_are_forgotten_by_their_ids(command: Command, tables: str) -> None:
+    seen = ["protocol.train_graph=seen", "protocol.test_graph=seen", "analytic.sums=per-class"]
+    options = [word for setting in seen for word in ("--set", setting)]
+    command("run", "--dataset", tables, "--method", "analytic", "--split", "3", *options)
+    found = command("forget", "latest", "--class", "shop", "-o", "less.safetensors", "--json").json
+    assert found["forgotten_classes"] == ["shop"]
+    done = command("forget", "latest", "--rows", tables, "--which", "acc-9999", "-o", "x.safetensors")
+    complaint(done, "--which names the node 'acc-9999'")
+    complaint(command("forget", "latest", "--rows", tables, "-o", "x.safetensors"), "--which")
+
+
+def test_inspect_says_what_was_understood(command: Command, tables: str) -> None:
+    (found,) = command("data", "--inspect", tables, "--json").json
+    assert found["nodes"] == 90
+    assert found["ids"] == ["acc-0", "acc-1", "acc-2"]
+    assert found["columns"] == ["size", "country=DE", "country=FR"]
+    assert found["classes"] == {"bot": 20, "human": 30, "shop": 30}
+    assert found["labelled"] == 80
+    assert found["edge_homophily"] == 1
+    assert found["balanced_homophily"] == pytest.approx(1)
+    assert not found["both_ways"]
+    assert sum(one["nodes"] for one in found["neighbours"]) == 90
+    assert found["isolated"] == found["neighbours"][0]["nodes"]
+    said = command("data", "--inspect", tables).out
+    for word in ("acc-0", "country=DE", "80 of 90 nodes", "class-balanced", "█", "4 to 7"):
+        assert word in said
+
+
+def test_inspect_reads_every_graph_the_command_reads(command: Command, tmp_path: Path) -> None:
+    write_graph(tmp_path / "mine.npz", edge_weight=np.linspace(0.5, 2, 120))
+    command("data", "--convert", "mine.npz", "-o", "mine.graph")
+    weighted, folder, made = command("data", "--inspect", "mine.npz", "mine.graph", "digits", "--json").json
+    assert 0.5 <= weighted["edge_weights"][0] < weighted["edge_weights"][1]
+    assert (weighted["both_ways"], folder["both_ways"]) == (False, True)
+    assert made["labelled"] == 1797
+    write_graph(tmp_path / "bare.npz", y=None)
+    (bare,) = command("data", "--inspect", "bare.npz", "--json").json
+    assert (bare["labelled"], bare["classes"], bare["edge_homophily"]) == (0, {}, None)
+    complaint(command("data", "--inspect"), "Say which graph")
+    complaint(command("data", "--inspect", "nowhere.csv,edges.csv"), "does not exist")
+
+
+def test_names_in_an_npz_file_come_out_again(command: Command, tmp_path: Path) -> None:
+    names = np.array([f"n{place}" for place in range(40)])
+    write_graph(tmp_path / "mine.npz", y=np.array(["a", "b", "c", "d"]).repeat(10), ids=names)
+    run = command("run", "--dataset", "mine.npz", "--method", "ncm", "--json").json
+    assert run["protocol"]["classes"] == [["a", "b"], ["c", "d"]]
+    command("predict", "latest", "--graph", "mine.npz", "-o", "out.csv")
+    found = rows(tmp_path / "out.csv")
+    assert [row["node"] for row in found] == names.tolist()
+    assert {row["predicted"] for row in found} <= set("abcd")
