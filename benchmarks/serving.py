@@ -1,17 +1,21 @@
 """`ipal serve` on loopback: how fast it answers, and whether it stands what it must.
 
 latency   requests of 100 nodes of Coauthor CS, as .npz, sparse JSON and dense JSON; by IPAL and by the closed form
+reload    the model is replaced again and again while four clients ask: is every answer that of the model it names, is
+          none lost, and is memory flat
 hostile   sound and hostile requests of all kinds (hostile/) at once: is every answer right or a declared refusal,
           is the server alive in the end, and is its memory flat
 
-The server is a process of its own with one worker, asked for a token; clients are threads of this one.
+The server is a process of its own, with one worker or two, asked for a token; clients are threads of this one.
 """
 
 import argparse
+import hashlib
 import http.client
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +33,7 @@ import hostile
 import numpy as np
 import torch
 from hostile import Sample, Target
+from reloads import FLAT, MB, processor_seconds, resident, under_reloads
 from timing import begin, cs, describe, options
 
 from ipal.config import ProtocolConfig, TrainConfig
@@ -37,18 +42,16 @@ from ipal.data.graph import Graph
 from ipal.data.streams import TaskStream
 from ipal.deploy.predict import neighbourhood, predict
 from ipal.deploy.serving.bodies import JSON, NPZ, json_body, npz_body
-from ipal.learners import IPAL, Analytic, Learner
+from ipal.learners import IPAL, Analytic, Learner, load_learner
 
 NODES = 100
+NPZ_KIND = f"{NODES} nodes, npz"
 BODIES = 40
 """Different requests of each kind."""
-MB = 2**20
 TOKEN = "only-for-this-benchmark"
 TRIES = 20
 """Of a request that is told to come back later."""
 EARLY, LATE = "median of the second fifth", "median of the last fifth"
-FLAT = 1.15
-"""More than this times as much memory in the end as early on is no longer flat."""
 ENOUGH = 200
 """Fewer requests say nothing about memory."""
 WARM = 0.2
@@ -58,35 +61,43 @@ WARM = 0.2
 # ---------------------------------------------------------------------- models and servers
 
 
-def learned(learner: Learner, dataset: Dataset) -> Learner:
-    """A model of a whole stream, learned with all cores; how it answers is another matter."""
-    torch.set_num_threads(os.cpu_count() or 1)
-    assert dataset.split is not None
-    stream = TaskStream(dataset.graph, dataset.y, dataset.split, ProtocolConfig(), seed=0)
-    for index in range(len(stream)):
-        for _ in learner.learn(stream.task(index)):
-            pass
-    return learner
+def learned(learner: Learner, dataset: Dataset, folder: Path) -> tuple[Path, Path]:
+    """A model of a whole stream, and one of all but its last task; those that the folder holds are taken as they are.
+
+    Learned with all cores; how they answer is another matter.
+    """
+    files = folder / f"{learner.name}.safetensors", folder / f"{learner.name}-before.safetensors"
+    if not all(file.exists() for file in files):
+        torch.set_num_threads(os.cpu_count() or 1)
+        assert dataset.split is not None
+        stream = TaskStream(dataset.graph, dataset.y, dataset.split, ProtocolConfig(), seed=0)
+        for index in range(len(stream)):
+            for _ in learner.learn(stream.task(index)):
+                pass
+            learner.save(files[index < len(stream) - 1])
+    return files
 
 
 def models(size: str, parts: list[str]) -> dict[str, Learner]:
     if size == "tiny":
         return {"IPAL": IPAL(train=TrainConfig(epochs=1))}
     both: dict[str, Learner] = {"IPAL": IPAL(train=TrainConfig(epochs=10)), "closed form": Analytic()}
-    return both if "latency" in parts else {"IPAL": both["IPAL"]}
+    return {"IPAL": both["IPAL"]} if parts == ["hostile"] else both
 
 
 @contextmanager
-def served(learner: Learner, dataset: Dataset, chosen: argparse.Namespace) -> Iterator[tuple[int, Target]]:
-    """The process of a server, and what is known of it. Its end must be a graceful one, with nothing on its mind."""
-    tiny = chosen.size == "tiny"
-    most, patience = (MB // 2 if tiny else 16 * MB), chosen.patience or (0.3 if tiny else 5.0)
+def served(
+    file: Path, asked: dict[str, list[Sample]], workers: int, patience: float, chosen: argparse.Namespace
+) -> Iterator[tuple[int, Target, Path]]:
+    """A server, and what is known of it. Its end must be a graceful one, with nothing on its mind."""
+    most = MB // 2 if chosen.size == "tiny" else 16 * MB
     with tempfile.TemporaryDirectory() as folder:
         model, token, log = (Path(folder) / name for name in ("model.safetensors", "token", "log"))
-        learner.save(model)
+        shutil.copyfile(file, model)
         token.write_text(TOKEN)
-        command = [sys.executable, "-m", "ipal", "serve", str(model), "--port", "0", "--threads", str(chosen.threads)]
-        command += ["--token-file", str(token), "--max-bytes", str(most), "--timeout", str(patience), "--queue", "24"]
+        command = [sys.executable, "-m", "ipal", "serve", str(model), "--port", "0", "--workers", str(workers)]
+        command += ["--threads", str(workers * chosen.threads), "--token-file", str(token), "--max-bytes", str(most)]
+        command += ["--timeout", str(patience), "--queue", "24"]
         with (
             log.open("w") as errors,
             subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as server,
@@ -97,26 +108,14 @@ def served(learner: Learner, dataset: Dataset, chosen: argparse.Namespace) -> It
                 sys.exit(log.read_text())
             port = int(line.rpartition(":")[2])
             try:
-                asked = requests(learner, dataset, tiny)
-                yield server.pid, Target("127.0.0.1", port, TOKEN, most, patience, learner.num_features_, asked)
+                features = load_learner(file).num_features_
+                yield server.pid, Target("127.0.0.1", port, TOKEN, most, patience, features, asked), model
             finally:
                 server.send_signal(signal.SIGTERM)
                 code = server.wait(60)
         said = log.read_text()
         if code or "Traceback" in said or "Stopped" not in said:
             sys.exit(f"The server ended with code {code} and said:\n{said}")
-
-
-def resident(process: int) -> float:
-    """Memory of a process, in MB."""
-    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / MB
-
-
-def processor_seconds(process: int) -> float:
-    """That a process has used, on whichever core: whatever else the machine does changes it little."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 # ---------------------------------------------------------------------- requests
@@ -152,7 +151,7 @@ def requests(learner: Learner, dataset: Dataset, tiny: bool) -> dict[str, list[S
         part = around(graph, int(random_.integers(graph.num_nodes)), NODES)
         plain = dense(part)
         made = {
-            f"{NODES} nodes, npz": sample(learner, NPZ, npz_body(part), part),
+            NPZ_KIND: sample(learner, NPZ, npz_body(part), part),
             f"{NODES} nodes, sparse JSON": sample(learner, JSON, json_body(part), part),
             f"{NODES} nodes, dense JSON": sample(learner, JSON, json_body(plain), plain),
         }
@@ -187,22 +186,22 @@ def milliseconds(target: Target, samples: list[Sample], count: int, first: int) 
     return times
 
 
-def latency(name: str, target: Target, process: int, repeats: int) -> None:
-    """A row of the table for each kind of request, and for one client and four."""
+def latency(name: str, target: Target, process: int, workers: int, repeats: int) -> None:
+    """A row of the table for each kind of request: by one client where there is one worker, else by four."""
+    clients = 1 if workers == 1 else 4
     for kind, samples in target.samples.items():
         milliseconds(target, samples, min(10, repeats), 0)
-        for clients in (1, 4):
-            each = -(-repeats // clients)
-            start, worked = time.perf_counter(), processor_seconds(process)
-            with ThreadPoolExecutor(clients) as pool:
-                parts = [pool.submit(milliseconds, target, samples, each, 7 * client) for client in range(clients)]
-            times = [taken for part in parts for taken in part.result()]
-            rate = len(times) / (time.perf_counter() - start)
-            work = 1000 * (processor_seconds(process) - worked) / len(times)
-            size = np.mean([len(one.body) for one in samples]) / 1000
-            p50, p99 = np.percentile(times, [50, 99])
-            speed = f"{p50:.1f} | {p99:.1f} | {work:.1f} | {rate:.0f}"
-            print(f"| {name} | {kind} | {size:,.0f} kB | {clients} | {speed} |", flush=True)
+        each = -(-repeats // clients)
+        start, worked = time.perf_counter(), processor_seconds(process)
+        with ThreadPoolExecutor(clients) as pool:
+            parts = [pool.submit(milliseconds, target, samples, each, 7 * client) for client in range(clients)]
+        times = [taken for part in parts for taken in part.result()]
+        rate = len(times) / (time.perf_counter() - start)
+        work = 1000 * (processor_seconds(process) - worked) / len(times)
+        size = np.mean([len(one.body) for one in samples]) / 1000
+        p50, p99 = np.percentile(times, [50, 99])
+        speed = f"{p50:.1f} | {p99:.1f} | {work:.1f} | {rate:.0f}"
+        print(f"| {name} | {kind} | {size:,.0f} kB | {workers} | {clients} | {speed} |", flush=True)
 
 
 # ---------------------------------------------------------------------- hostile
@@ -300,12 +299,14 @@ def report(
 
 def main() -> None:
     parser = options("ipal serve: latency, and hostile requests.", repeats=400, what="requests of each kind")
-    parser.add_argument("parts", nargs="*", metavar="PART", help="latency, hostile (default both)")
+    parser.add_argument("parts", nargs="*", metavar="PART", help="latency, reload, hostile (default all)")
     parser.add_argument(
         "--requests", type=int, help="hostile requests, besides those told to come back (default 10,000)"
     )
+    parser.add_argument("--reloads", type=int, help="of the model while it is asked (default 1,000)")
+    parser.add_argument("--models", type=Path, help="folder where models are kept, to be used again")
     parser.add_argument("--clients", type=int, help="hostile ones at once (default 32)")
-    parser.add_argument("--patience", type=float, help="seconds that the server gives a body (default 5)")
+    parser.add_argument("--patience", type=float, help="seconds for a body (default 30; hostile 5)")
     parser.add_argument("--seed", type=int, default=0, help="decides the hostile requests (default 0)")
     parser.add_argument("--first", type=int, default=0, help="number of the first of them, to repeat one")
     parser.add_argument("--json", type=Path, help="file for what came out of them")
@@ -314,21 +315,50 @@ def main() -> None:
     tiny = chosen.size == "tiny"
     chosen.requests = chosen.requests or (300 if tiny else 10_000)
     chosen.clients = chosen.clients or (8 if tiny else 32)
-    parts = chosen.parts or ["latency", "hostile"]
+    chosen.reloads = chosen.reloads or (4 if tiny else 1000)
+    parts = chosen.parts or ["latency", "reload", "hostile"]
     begin(chosen.threads)
     dataset = cs(chosen.size)
-    attacks = []
+    attacks, reloads = [], []
     if "latency" in parts:
-        rounds = f"{chosen.repeats} requests of each kind, {chosen.threads} thread(s)"
+        rounds = f"{chosen.repeats} requests of each kind, {chosen.threads} thread(s) a worker"
         print(f"\n## Latency: {describe(dataset)}; {rounds}\n")
-        columns = ("model", "request", "size", "clients", "p50, ms", "p99, ms", "processor, ms", "requests/s")
+        columns = (
+            "model",
+            "request",
+            "size",
+            "workers",
+            "clients",
+            "p50, ms",
+            "p99, ms",
+            "processor, ms",
+            "requests/s",
+        )
         print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
     for name, learner in models(chosen.size, parts).items():
-        with served(learned(learner, dataset), dataset, chosen) as (process, target):
-            if "latency" in parts:
-                latency(name, target, process, chosen.repeats)
+        with tempfile.TemporaryDirectory() as folder:
+            files = learned(learner, dataset, chosen.models or Path(folder))
+            asked, before = (requests(load_learner(file), dataset, tiny) for file in files)
+            versions = {
+                hashlib.sha256(file.read_bytes()).hexdigest()[:12]: (file, some[NPZ_KIND])
+                for file, some in zip(files, (asked, before), strict=True)
+            }
+            for workers in (1, 2) if {"latency", "reload"} & set(parts) else ():
+                with served(files[0], asked, workers, chosen.patience or 30.0, chosen) as (process, target, model):
+                    if "latency" in parts:
+                        latency(name, target, process, workers, chosen.repeats)
+                    if "reload" in parts:
+                        row = under_reloads(target, process, model, versions, chosen.reloads)
+                        reloads.append(f"| {name} | {workers} | {row} |")
             if "hostile" in parts and name == "IPAL":
-                attacks.append(under_fire(target, process, chosen))
+                patience = chosen.patience or (1.0 if tiny else 5.0)
+                with served(files[0], asked, 1, patience, chosen) as (process, target, model):
+                    attacks.append(under_fire(target, process, chosen))
+    if reloads:
+        print("\n## Reloads, with four clients that ask all the time for 100 nodes as npz\n")
+        columns = ("model", "workers", "reloads", "p50, ms", "requests", "lost", "p50, ms", "p99, ms")
+        columns += ("MB early on", "MB in the end", "MB at most")
+        print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|\n" + "\n".join(reloads))
     for told, memory, wrong in attacks:
         report(told, memory, wrong, chosen)
 

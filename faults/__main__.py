@@ -16,6 +16,7 @@ def set_environment() -> None:
     one = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     os.environ.update(one, OMP_WAIT_POLICY="PASSIVE", CUDA_VISIBLE_DEVICES="", NO_COLOR="1", TERM="dumb", COLUMNS="120")
     os.environ["IPAL_DATA"] = "/nonexistent"
+    os.environ["SOURCE_DATE_EPOCH"] = "1700000000"  # models name the time at which they were changed
     for name in ("IPAL_RUNS", "PYTHONDONTWRITEBYTECODE"):  # what one process has compiled the next one reads
         os.environ.pop(name, None)
     # The command in processes of its own, and the hostile invocations of the tests.

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,8 @@ class Bases:
     arrays: dict[str, NDArray[Any]]
     """Of a dense graph."""
     sparse: dict[str, NDArray[Any]]
+    named: dict[str, NDArray[Any]]
+    """The dense graph with names of classes and nodes."""
     stock: dict[str, NDArray[Any]]
     """Of a file in the format of the gnn-benchmark."""
     graph_folders: list[Path] = field(default_factory=list)
@@ -61,17 +64,19 @@ def make_bases(folder: Path) -> Bases:
     dense, sparse, stock = _graphs()
     np.savez(folder / "dense.npz", **dense)  # type: ignore[arg-type]
     np.savez(folder / "sparse.npz", **sparse)  # type: ignore[arg-type]
+    _write_tables(folder / "tables", dense)
     must_succeed(fork(lambda: _make_models(folder), folder).end(PATIENCE), "models")
-    for name in ("dense", "sparse"):
-        words = ["data", "--convert", folder / f"{name}.npz", "-o", f"{name}.graph"]
+    for name in ("dense.npz", "sparse.npz", "tables"):
+        words = ["data", "--convert", folder / name, "-o", f"{Path(name).stem}.graph"]
         must_succeed(command(words, folder, seconds=PATIENCE), " ".join(map(str, words)))
     finished = sorted(path.parent for path in folder.glob("finished/*/config.yaml"))
     bases = Bases(
         folder=folder,
         arrays=dense,
         sparse=sparse,
+        named={**dense, "y": np.char.add("class ", dense["y"].astype(str)), "ids": np.arange(NODES).astype(str)},
         stock=stock,
-        graph_folders=[folder / "dense.graph", folder / "sparse.graph"],
+        graph_folders=[folder / f"{name}.graph" for name in ("dense", "sparse", "tables")],
         models=sorted(folder.glob("finished/*/model.safetensors")),
         interrupted=sorted(path.parent for path in folder.glob("interrupted/*/checkpoint.safetensors")),
         finished=finished,
@@ -99,6 +104,39 @@ def _graphs() -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]], dict[st
         stock |= {f"{name}_data": one.data, f"{name}_indices": one.indices, f"{name}_indptr": one.indptr}
         stock[f"{name}_shape"] = np.array(one.shape)
     return dense, sparse, stock
+
+
+def _write_tables(folder: Path, arrays: dict[str, NDArray[Any]]) -> None:
+    """A graph as CSV, and as Parquet where that can be written."""
+    folder.mkdir()
+    names, kinds = [f"n{number}" for number in range(NODES)], ["red", "green", "blue"]
+    lines = ["id,label,colour," + ",".join(f"f{place}" for place in range(FEATURES))]
+    for number, (label, row) in enumerate(zip(arrays["y"], arrays["x"], strict=True)):
+        label = f"class {label}" if number % 9 else ""
+        lines.append(",".join([names[number], label, kinds[number % 3], *map(str, row)]))
+    (folder / "nodes.csv").write_text("\n".join(lines) + "\n")
+    ends = [f"{names[source]},{names[target]},1.5" for source, target in arrays["edge_index"].T]
+    (folder / "edges.csv").write_text("\n".join(["source,target,weight", *ends]) + "\n")
+    if find_spec("pyarrow"):
+        must_succeed(fork(lambda: _write_parquet(folder), folder).end(PATIENCE), "tables")
+
+
+def _write_parquet(folder: Path) -> None:
+    import csv
+
+    import pyarrow
+    from pyarrow import parquet
+
+    for name in ("nodes", "edges"):
+        with (folder / f"{name}.csv").open(newline="") as file:
+            header, *rows = csv.reader(file)
+        columns: dict[str, Any] = dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))
+        for column in columns:
+            if column == "weight" or column[0] == "f":
+                columns[column] = [float(value) for value in columns[column]]
+        if name == "nodes":
+            columns["vector"] = [[1.0, 2.0, float(row)] for row in range(len(rows))]
+        parquet.write_table(pyarrow.table(columns), folder / f"{name}.parquet")
 
 
 def _make_models(folder: Path) -> None:

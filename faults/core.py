@@ -42,12 +42,11 @@ WARM = (
         "ipal.trackers.record",
         "ipal.data.datasets.inspect",
         "ipal.data.datasets.forget_file",
-        "ipal.deploy.serving.bodies",
+        "ipal.deploy.serving.questions",
     ),
     *(
         "ipal.deploy.export",
         "ipal.report.page",
-        "plotly.graph_objects",
         "jinja2",
         "onnx",
         "onnxruntime",

@@ -33,7 +33,7 @@ def graph_files(bases: Bases, case: Case) -> None:
         one, other = draw.sample(sound, 2)
         path.write_bytes(damaged(draw, one.read_bytes(), other.read_bytes()))
     else:
-        path.write_bytes(changed_archive(draw, draw.choice([bases.arrays, bases.sparse])))
+        path.write_bytes(changed_archive(draw, draw.choice([bases.arrays, bases.sparse, bases.named])))
     readers: list[Callable[[], object]] = [
         lambda: load(str(path)).hash,
         lambda: load_graph(str(path)),
@@ -49,6 +49,33 @@ def stock_files(bases: Bases, case: Case) -> None:
     path.parent.mkdir(parents=True)
     path.write_bytes(changed_archive(case.random, bases.stock))
     _ = load("cs", case.folder).hash
+
+
+def table_files(bases: Bases, case: Case) -> None:
+    from ipal.data.datasets import load, load_graph
+    from ipal.data.datasets.forget_file import read_departure
+
+    draw = case.random
+    kind = draw.choice(sorted({path.suffix for path in (bases.folder / "tables").iterdir()}))
+    nodes, edges = (case.folder / f"{name}{kind}" for name in ("nodes", "edges"))
+    for path in (nodes, edges):
+        shutil.copy(bases.folder / "tables" / path.name, path)
+    path = draw.choice([nodes, edges])
+    if kind == ".csv" and draw.random() < 0.6:
+        lines = [line.split(",") for line in path.read_text().splitlines()]
+        for _ in range(draw.choice((1, 1, 3))):
+            row = draw.choice([lines[0], *draw.sample(lines, 3)])
+            row[draw.randrange(len(row))] = draw.choice(WORDS)
+        path.write_text("\n".join(map(",".join, lines)), errors="surrogatepass")
+    else:
+        path.write_bytes(damaged(draw, path.read_bytes(), draw.choice([nodes, edges]).read_bytes()))
+    readers: list[Callable[[], object]] = [
+        lambda: load(f"{nodes},{edges}").hash,
+        lambda: load_graph(f"{case.folder}/"),
+        lambda: read_departure(Path(f"{nodes},{edges}"), "n3,n5"),
+        lambda: _command("data", "--inspect", f"{nodes},{edges}"),
+    ]
+    draw.choice(readers)()
 
 
 def graph_folders(bases: Bases, case: Case) -> None:
@@ -251,6 +278,7 @@ def options(bases: Bases, case: Case) -> None:
         lambda: _resolve(None, [f"{name}={text}"]),
         lambda: parse_bytes(text),
         lambda: node_numbers(text, 10, "--nodes"),
+        lambda: node_numbers(text, 2, "--nodes", np.array(["x", "1;2"])),
         lambda: load(
             f"synthetic:{draw.choice(('nodes', 'classes', 'features', 'degree', 'seed'))}={draw.choice(WORDS)}"
         ),
@@ -261,8 +289,9 @@ def options(bases: Bases, case: Case) -> None:
 
 
 def requests(bases: Bases, case: Case) -> None:
-    from ipal.deploy.serving.bodies import JSON, NPZ, json_body, npz_body, read_question
+    from ipal.deploy.serving.bodies import JSON, NPZ, json_body, npz_body
     from ipal.deploy.serving.limits import Limits
+    from ipal.deploy.serving.questions import read_question
 
     draw = case.random
     graph = _graph(bases)
@@ -314,6 +343,7 @@ def _command(*arguments: object) -> None:
 
 KINDS: dict[Callable[[Bases, Case], None], int] = {
     graph_files: 6,
+    table_files: 6,
     stock_files: 2,
     graph_folders: 4,
     models: 6,

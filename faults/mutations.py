@@ -211,7 +211,16 @@ def _one_value(draw: random.Random, array: NDArray[Any]) -> NDArray[Any]:
     if changed.size and changed.dtype.kind in "fiu":
         values = (np.nan, np.inf, -np.inf, 1e300, -1.0, 1e-320) if changed.dtype.kind == "f" else (-1, 2**31 - 1, 99)
         changed.reshape(-1)[draw.randrange(changed.size)] = draw.choice(values)
+    elif changed.size and changed.dtype.kind == "U":
+        changed.reshape(-1)[draw.randrange(changed.size)] = draw.choice(
+            ("", "0", "-1", "nan", "é", " ", changed.flat[0])
+        )
     return changed
+
+
+def _another_type(draw: random.Random, array: NDArray[Any]) -> NDArray[Any]:
+    kinds = ("U1", "U40", "S5") if array.dtype.kind == "U" else ("f2", "f8", "i1", "u8", "c8", "U3", "?", "i8")
+    return array.astype(draw.choice(kinds))
 
 
 ARRAYS: tuple[Callable[[random.Random, NDArray[Any]], NDArray[Any]], ...] = (
@@ -223,7 +232,7 @@ ARRAYS: tuple[Callable[[random.Random, NDArray[Any]], NDArray[Any]], ...] = (
     lambda draw, array: array[: draw.randint(0, len(array))] if array.ndim else array,
     lambda draw, array: np.concatenate([array, array]) if array.ndim else array,
     lambda draw, array: np.zeros_like(array),
-    lambda draw, array: array.astype(draw.choice(("f2", "f8", "i1", "u8", "c8", "U3", "?", "i8"))),
+    _another_type,
     lambda draw, array: np.array([{"a": 1}], dtype=object),
     lambda draw, array: np.array(draw.choice((0, 1e38, "text", True, -1))),
     lambda draw, array: array * array.dtype.type(3) if array.dtype.kind in "fi" else array,

@@ -12,7 +12,7 @@ SCRIPT = Path(__file__).parents[1] / "benchmarks" / "serving.py"
 CLIENTS = 32
 PATIENCE = 5.0
 """Seconds that the server gives a body."""
-NEEDS = ("fastapi", "uvicorn", "prometheus_client")
+NEEDS = ("fastapi", "uvicorn", "prometheus_client", "msgspec")
 
 
 def why_not() -> str | None:

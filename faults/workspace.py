@@ -36,6 +36,13 @@ LONG = (
     Long("merge", ("merge", "first", "second", "-o", "merged.safetensors", "--force"), "merged.safetensors"),
     Long("forget", ("forget", "first", "--class", "0"), "runs"),
     Long("forget -o", ("forget", "first", "--class", "1", "-o", "less.safetensors", "--force"), "less.safetensors"),
+    Long("rename", ("rename", "first", "0", "9"), "runs"),
+    Long(
+        "merge-classes -o",
+        ("merge-classes", "first", "0", "1", "--into", "1", "-o", "fewer.safetensors", "--force"),
+        "fewer.safetensors",
+    ),
+    Long("watch", ("watch", "first", "--graph", GRAPH, "--remember", "--prometheus", "out.prom"), "out.prom"),
     Long("data --convert", ("data", "--convert", GRAPH, "-o", "mine.graph"), "mine.graph"),
     Long("predict", ("predict", "third", "--graph", OTHER, "-o", "out.csv", "--force"), "out.csv"),
     Long("audit", ("audit", "third", "--data", GRAPH, "--json"), "nothing"),
@@ -45,7 +52,7 @@ LONG = (
         "drift",
     ),
     Long("profile", ("profile", "--dataset", GRAPH, *TRAIN, "-o", "profile"), "profile"),
-    Long("report --html", ("report", "third", "--html", "-o", "page.html"), "page.html", needs=("plotly", "jinja2")),
+    Long("report --html", ("report", "third", "--html", "-o", "page.html"), "page.html", needs=("jinja2",)),
     Long(
         "export",
         ("export", "third", "-o", "out.onnx", "--force", "--graphs", "2"),

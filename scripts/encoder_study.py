@@ -98,7 +98,7 @@ class OnEncoder(Analytic):
     def _use(self, hops: tuple[int, ...], expansion: int) -> None:
         super()._use(hops, expansion)
         self.features_ = EncodedMap(self._map.propagation, hops, expansion, self.encoder_, self.alone_)
-        self.sums_ = self._room.first.empty(self.features_.width, self.generator_.device)
+        self.sums_ = self.room.first.empty(self.features_.width, self.generator_.device)
 
 
 class Played:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tests.snippets import Visitor
 
 PROJECT = Path(__file__).parents[1]
+os.environ["SOURCE_DATE_EPOCH"] = "1700000000"  # a model names the time of every change: equal ones stay equal
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -80,6 +80,7 @@ def _perform(
     folder: Path, told: list[Path], arguments: list[str], memory: int | None, environment: dict[str, str]
 ) -> Any:
     os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background ignore it, and hand that on
     os.chdir(folder)
     os.environ.update(environment)
     if memory is not None:

@@ -39,7 +39,7 @@ from tests.support import Outcome
 PROJECT = Path(__file__).parents[1]
 SHOWN = {"text", "math"}
 NOT_RUN = ("needs ", "runs until ")
-OTHERS = {"curl", "export", "git", "mlflow", "ray", "tensorboard"}
+OTHERS = {"docker", "curl", "export", "git", "mlflow", "ray", "tensorboard"}
 """Programs of others: allowed where nothing is run."""
 
 FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```\s*?$", re.DOTALL | re.MULTILINE)

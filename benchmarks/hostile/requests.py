@@ -25,7 +25,7 @@ def predictions(target: Target, rng: random.Random) -> Status:
 
 @way("sound: other routes", {200}, 8)
 def routes(target: Target, rng: random.Random) -> Status:
-    path = rng.choice(["/health", "/memory", "/metrics", "/docs", "/openapi.json"])
+    path = rng.choice(["/", "/health", "/memory", "/metrics", "/docs", "/openapi.json"])
     status: Status = ask(target, None, target.headers(), "GET", path)[0]
     return status
 
@@ -44,7 +44,11 @@ def wrong_token(target: Target, rng: random.Random) -> Status:
     body = target.any_sample(rng).body
     token = rng.choice(["wrong", target.token[:-1], target.token + "x", "é", " "])
     status: Status = ask(
-        target, body, {**target.headers(), "Authorization": f"Bearer {token}".encode("latin-1")}, "POST"
+        target,
+        body,
+        {**target.headers(), "Authorization": f"Bearer {token}".encode("latin-1")},
+        "POST",
+        rng.choice(["/predict", "/reload"]),
     )[0]
     return status
 
@@ -53,7 +57,14 @@ def wrong_token(target: Target, rng: random.Random) -> Status:
 def wrong_path(target: Target, rng: random.Random) -> Status:
     method = rng.choice(["GET", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"])
     path = rng.choice(
-        ["/", "/predict/", "/../../etc/passwd", "/%00", "/predict" if method != "POST" else "/x", "/" + "a" * 999]
+        [
+            "/nothing",
+            "/predict/",
+            "/../../etc/passwd",
+            "/%00",
+            "/predict" if method != "POST" else "/x",
+            "/" + "a" * 999,
+        ]
     )
     status: Status = ask(target, b"{}", target.headers(), method, path)[0]
     return status

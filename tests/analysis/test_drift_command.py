@@ -34,7 +34,8 @@ def test_the_command_measures_and_draws(command: Command, tmp_path: Path) -> Non
     assert done["hard"]["k"] == 3
     names = {Path(name).name for name in done["files"]}
     figures = {f"{stem}.{kind}" for stem in ("kl-by-task", "figure1", "figure5") for kind in ("svg", "png")}
-    assert names == {"drift.md", "drift.csv", "steps.csv", *figures}
+    assert names == {"drift.md", "drift.tex", "drift.csv", "steps.csv", *figures}
+    assert (tmp_path / "drift" / "drift.tex").read_text().isascii()
     page = (tmp_path / "drift" / "drift.md").read_text()
     assert "ridge of 0.001 times" in page
     assert "ipal drift --dataset synthetic" in page

@@ -160,7 +160,7 @@ def test_a_product_of_too_many_entries_is_scipys(monkeypatch: pytest.MonkeyPatch
     matrix, x = random_matrix(6, 5, 0.5, np.float64), torch.ones(5, 2, dtype=torch.float64)
     monkeypatch.setattr(propagate, "MOST_ENTRIES", matrix.nnz - 1)
     monkeypatch.setattr(torch, "sparse_csr_tensor", None)
-    np.testing.assert_array_equal(propagate._product(matrix, x).numpy(), matrix @ x.numpy())
+    np.testing.assert_array_equal(propagate.SparseProduct(matrix, torch.device("cpu"))(x).numpy(), matrix @ x.numpy())
 
 
 # ---------------------------------------------------------------------- on a GPU

@@ -2,15 +2,16 @@
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from torch_geometric.data import Batch, Data, HeteroData
-from torch_geometric.utils import from_networkx
 
 import ipal
 from ipal import IPAL, NCM, DataError
@@ -26,15 +27,6 @@ DATASET = ipal.load_dataset("synthetic:nodes=60,classes=3,features=4")
 # ---------------------------------------------------------------------- other things than a Data
 
 
-def hetero() -> HeteroData:
-    data = HeteroData()
-    for name in ("paper", "author"):
-        data[name].x = torch.from_numpy(X[:20]).float()
-        data[name].y = torch.from_numpy(Y[:20])
-    data["paper", "by", "author"].edge_index = torch.from_numpy(E % 20)
-    return data
-
-
 def drawn() -> nx.Graph:
     graph = nx.path_graph(N)
     for node in graph:
@@ -43,23 +35,19 @@ def drawn() -> nx.Graph:
 
 
 STRANGERS: dict[str, tuple[Any, str, Callable[[Any], Data] | None]] = {
-    "HeteroData": (hetero(), "data.to_homogeneous()", lambda data: data.to_homogeneous()),
-    "networkx": (
-        drawn(),
-        "from_networkx(G, group_node_attrs=['x'])",
-        lambda G: from_networkx(G, group_node_attrs=["x"]),
+    "networkx": (drawn(), "ipal.graph_from(G)", ipal.graph_from),
+    "dict": ({"x": X, "edge_index": E, "y": Y}, "ipal.graph_from(d)", ipal.graph_from),
+    "SciPy": (
+        sp.coo_array((np.ones(E.shape[1]), E), shape=(N, N)),
+        "ipal.graph_from(A, x=features, y=labels)",
+        lambda A: ipal.graph_from(A, x=X, y=Y),
     ),
-    "dict": ({"x": X, "edge_index": E, "y": Y}, "Data(**d)", lambda d: Data(**d)),
     "tuple": ((X, E, Y), "Data(x=x, edge_index=edge_index, y=y)", lambda t: Data(x=t[0], edge_index=t[1], y=t[2])),
     "list of graphs": ([some_data(), some_data()], "Batch.from_data_list(graphs)", Batch.from_data_list),
-    "path": ("graphs/mine.npz", "ipal.load_dataset(path)", None),
-    "Path": (Path("mine.npz"), "ipal.load_dataset(path)", None),
-    "Dataset": (
-        DATASET,
-        "Data(x=d.graph.x, edge_index=d.graph.edges, edge_weight=d.graph.edge_weight, y=d.y)",
-        lambda d: Data(x=d.graph.x, edge_index=d.graph.edges, edge_weight=d.graph.edge_weight, y=d.y),
-    ),
-    "Graph": (DATASET.graph, "Data(x=g.x, edge_index=g.edges, edge_weight=g.edge_weight)", None),
+    "path": ("graphs/mine.npz", "ipal.graph_from(path)", None),
+    "Path": (Path("mine.npz"), "ipal.graph_from(path)", None),
+    "Dataset": (DATASET, "ipal.graph_from(d)", ipal.graph_from),
+    "Graph": (DATASET.graph, "ipal.graph_from(g)", None),
     "tensor": (torch.ones(3, 3), "type Tensor", None),
     "array": (X, "type ndarray", None),
     "None": (None, "type NoneType", None),
@@ -76,9 +64,7 @@ def test_something_else_than_a_data_is_refused_with_the_line_that_converts_it(ki
         assert line in str(refusal.value)
         assert str(refusal.value).count(". ") == 0, "one sentence"
     if converted is not None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", IgnoredInput)  # to_homogeneous adds edge_type
-            assert len(NCM().partial_fit(converted(given)).classes_)
+        assert len(NCM().partial_fit(converted(given)).classes_)
 
 
 def test_a_batch_is_one_graph_of_several() -> None:
@@ -90,5 +76,14 @@ def test_a_batch_is_one_graph_of_several() -> None:
 def test_predictions_for_some_nodes_take_a_data_too(fitted: IPAL) -> None:
     whole = predict.predict(fitted, some_data())
     assert np.array_equal(whole.probabilities, predict.predict(fitted, graph_of(some_data())).probabilities)
-    with pytest.raises(DataError, match="to_homogeneous"):
-        predict.predict(fitted, hetero())  # type: ignore[arg-type]
+
+
+def test_types_that_are_not_known_are_refused_with_the_line_that_makes_one_of_them(fitted: IPAL) -> None:
+    data = HeteroData({"paper": {"x": torch.from_numpy(X).float(), "y": torch.from_numpy(Y)}})
+    data["paper", "cites", "paper"].edge_index = torch.from_numpy(E)
+    for use in (task_of, graph_of, fitted.predict, fitted.embed, fitted.partial_fit, partial(predict.predict, fitted)):
+        with pytest.raises(DataError, match=r"data = data.to_homogeneous\(\)"):
+            use(data)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IgnoredInput)  # to_homogeneous adds edge_type
+        assert len(fitted.predict(data.to_homogeneous())) == N

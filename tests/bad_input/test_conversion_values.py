@@ -156,9 +156,13 @@ def test_labels_that_mean_what_they_say_are_read(y: Any, classes: list[Any]) -> 
     assert NCM().partial_fit(data).classes_.tolist() == classes
 
 
-def test_a_file_with_label_minus_one_is_refused(tmp_path: Path) -> None:
+def test_minus_one_in_a_file_is_no_label_and_less_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "unlabelled.npz", edge_index=E, x=X, y=Y - 1)
-    with pytest.raises(DataError, match="A label is -1, which usually means unlabelled: leave such nodes out"):
+    dataset = ipal.load_dataset(str(tmp_path / "unlabelled.npz"))
+    assert dataset.num_classes == len(np.unique(Y)) - 1
+    assert f"{(Y == 0).sum()} of {N} nodes have no label" in dataset.remark
+    np.savez(tmp_path / "unlabelled.npz", edge_index=E, x=X, y=Y - 2)
+    with pytest.raises(DataError, match="A label is -2: number the classes 0, 1, 2, …, and write -1"):
         ipal.load_dataset(str(tmp_path / "unlabelled.npz"))
 
 

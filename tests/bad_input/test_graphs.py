@@ -68,11 +68,15 @@ BROKEN: dict[str, tuple[dict[str, object], list[str]]] = {
     "labels fractional": ({"y": Y + 0.5}, ["labels", "whole numbers", "0, 1, 2"]),
     "labels NaN": ({"y": one(Y.astype(float), 3, np.nan)}, ["labels", "whole numbers"]),
     "labels infinite": ({"y": one(Y.astype(float), 3, np.inf)}, ["labels", "whole numbers"]),
-    "labels words": ({"y": np.array(list("abcd")).repeat(10)}, ["labels", "whole numbers"]),
+    "labels of no text": ({"y": np.array([b"\xff"] * 40)}, ["labels", "UTF-8"]),
+    "labels empty": ({"y": np.array([""] * 40)}, ["No node", "has a label"]),
+    "ids twice": ({"ids": np.array(["a", "b"] * 20)}, ["'ids'", "all different"]),
+    "ids too few": ({"ids": np.arange(39)}, ["'ids'", "40"]),
+    "ids fractions": ({"ids": np.arange(40) / 2}, ["'ids'", "whole numbers"]),
     "no nodes": ({"x": X[:0], "y": Y[:0], "edge_index": E[:, :0]}, ["empty"]),
     "no nodes, no x": ({"x": None, "y": Y[:0], "edge_index": E[:, :0]}, ["empty"]),
     "no edge_index": ({"edge_index": None}, ["lacks the array(s) edge_index", "y", "x"]),
-    "no y": ({"y": None}, ["lacks the array(s) y", "edge_index"]),
+    "no y": ({"y": None}, ["No node", "has a label", "array y"]),
     "nothing": ({"edge_index": None, "y": None, "x": None}, ["lacks the array(s) edge_index, y"]),
 }
 

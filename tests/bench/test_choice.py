@@ -194,6 +194,28 @@ def test_a_dry_run_says_where_it_knows_no_time(command, tmp_path):
     assert "no estimate of the time" in told
 
 
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        (["analytic,ipal, nothing set"], ["ipal, nothing set", "analytic"]),
+        (["ipal"], ["ipal"]),
+        (["ipal, nothing set,ipal"], ["ipal", "ipal, nothing set"]),
+        (["ipal", "analytic"], ["ipal", "analytic"]),
+        (["analytic, ipal"], ["ipal", "analytic"]),
+    ],
+)
+def test_several_entries_are_named_with_commas_which_labels_may_have_too(tmp_path, asked, found):
+    path = write(tmp_path, "ipal: {}\n'ipal, nothing set': {method: ipal}\nanalytic: {}")
+    (bench,) = plan(path, only=asked).benches
+    assert [row.entry.label for row in bench.rows] == found
+
+
+def test_an_entry_that_is_not_there_is_named_alone(command, tmp_path):
+    write(tmp_path, "ipal: {}\nanalytic: {}")
+    said = command("bench", "x.yaml", "--dry-run", "--only", "ipal,analitic")
+    assert "There is no entry 'analitic'. Did you mean 'analytic'?" in said.err
+
+
 def test_a_dry_run_writes_nothing(command, tmp_path):
     write(tmp_path, GRID)
     done = command("bench", "x.yaml", "--tune", "--dry-run")

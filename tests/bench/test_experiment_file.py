@@ -112,7 +112,7 @@ WRONG_ENTRIES = {
     "a grid that is none": ("ipal:\n  grid: 5", 8, "Here must be 'name: value' lines."),
     "a value": ("ipal:\n  ipal.gamma: 1\n  train.epochs: -1", 9, "The setting 'train.epochs' cannot be -1"),
     "a method's value": ("ipal:\n  encoder.width: 8\n  ipal.gamma: -2", 9, "'ipal.gamma' cannot be -2"),
-    "a value in a list": ("ipal:\n  train.epochs: 1\n  protocol.class_order: [a, b]", 9, "protocol.class_order"),
+    "a value in a list": ("ipal:\n  train.epochs: 1\n  protocol.class_order: [a, [b]]", 9, "protocol.class_order"),
     "a value in a grid": ("ipal:\n  grid:\n    ipal.gamma:\n    - 1\n    - -2", 11, "'ipal.gamma' cannot be -2"),
     "a value in a chosen grid": (
         "ipal:\n  ipal.gamma: 1\n  grid: {ipal.gamma: [1, x]}",

@@ -57,6 +57,12 @@ def ratios(text: str) -> list[float]:
     return [float(number) for number in re.findall(r"ratio[^\n]*?([\d.]+) x", text)]
 
 
+@pytest.mark.parametrize("lines", ["months.py"], indirect=True)
+def test_a_growing_graph_is_learned_month_by_month(lines: str) -> None:
+    assert len(re.findall(r"^\| \d \| [\d.]+ ± [\d.]+ \| [\d.]+ ± [\d.]+ \| [\d.]+ MB \|$", lines, re.MULTILINE)) == 4
+    assert "learned at once, balanced: " in lines
+
+
 @pytest.mark.parametrize("lines", ["encoder_step.py"], indirect=True)
 def test_encoder_and_stock_layers_compute_the_same(lines: str) -> None:
     assert "CS-sized sparse features" in lines
@@ -101,6 +107,13 @@ def test_every_method_learns_seven_tasks(printed: Printed) -> None:
     named = re.findall(r"^  (\S+).* s, of bare +[\d.]+ x", lines, flags=re.MULTILINE)
     assert named == ["bare", "ewc", "ewc", "lwf", "mas", "twp", "er-gnn", "gem", "joint", "ipal"]
     assert len(ratios(lines)) == 9
+
+
+def test_named_evidence_changes_classes_more_often_than_chance(printed: Printed) -> None:
+    lines = printed("explanations.py", "--threads", "1")
+    found = re.findall(r"by (\w+) +named +([\d.]+) % +random +([\d.]+) %", lines)
+    assert [unit for unit, _, _ in found] == ["feature", "node"]
+    assert all(float(named) > 2 * float(random) for _, named, random in found)
 
 
 @pytest.fixture
@@ -164,10 +177,13 @@ def test_the_parts_of_a_stream_on_a_large_graph_add_up(lines: str) -> None:
 @pytest.mark.parametrize("lines", ["serving.py"], indirect=True)
 def test_the_server_answers_sound_and_hostile_requests(lines: str) -> None:
     rows = re.findall(
-        r"^\| IPAL \| ([^|]+) \| [\d,]+ kB \| (\d) \| [\d.]+ \| [\d.]+ \| [\d.]+ \| \d+ \|$", lines, flags=re.MULTILINE
+        r"^\| IPAL \| ([^|]+) \| [\d,]+ kB \| (\d \| \d) \| [\d.]+ \| [\d.]+ \| [\d.]+ \| \d+ \|$",
+        lines,
+        flags=re.MULTILINE,
     )
     kinds = [f"100 nodes{rest}" for rest in (", npz", ", sparse JSON", ", dense JSON", " and all within 2 hops, npz")]
-    assert rows == [(kind, clients) for kind in kinds for clients in ("1", "4")]
+    assert rows == [(kind, who) for who in ("1 | 1", "2 | 4") for kind in kinds]
+    assert re.findall(r"^\| IPAL \| (\d) \| 4 \| \d+ \| [\d,]+ \| 0 \|", lines, flags=re.MULTILINE) == ["1", "2"]
     assert re.search(r"Hostile: 3\d\d requests from 8 clients", lines)
     assert re.search(r"^\| sound: predictions \| \d+ \| \d+ x 200", lines, flags=re.MULTILINE)
     assert re.search(r"answers of 500 and more: (none|\{503: \d+\}); answers that were not to be: none", lines)

@@ -1,5 +1,6 @@
 """The examples show what they claim to show, and their page prints what they print."""
 
+import hashlib
 import re
 import runpy
 from typing import Any
@@ -30,7 +31,7 @@ def on_page(name: str) -> list[str]:
 
 
 def test_each_is_short_and_has_its_place_on_the_page():
-    assert len(EXAMPLES) == 4
+    assert len(EXAMPLES) == 5
     for path in EXAMPLES:
         assert len(path.read_text().splitlines()) < 60, path.name
         assert on_page(path.name)
@@ -87,3 +88,15 @@ def test_a_deleted_person_is_gone_in_either_sense(capsys):
     assert found["forget_rows"]["never taught by"] < 1e-6 < found["forget_rows"]["never saw"]
     assert found["forget_nodes"]["never saw"] < 1e-6 < found["forget_nodes"]["never taught by"]
     assert shape(capsys.readouterr().out) == on_page("delete_person.py")
+
+
+def test_a_model_lives_for_four_months(tmp_path):
+    found = run("four_months.py", str(tmp_path))
+    assert found["known lost"] < 0.1
+    assert found["unknown found"] > 0.9
+    assert found["accuracy"] > 0.9
+    version = hashlib.sha256((tmp_path / "model.safetensors").read_bytes()).hexdigest()
+    assert version.startswith(found["version"]), "the server has the model that forgot"
+    assert found["history"][:2] == ["learned", "learned"]
+    assert found["history"][-1] == "forgot"
+    assert [line.split(":")[0] for line in on_page("four_months.py")] == list(found)

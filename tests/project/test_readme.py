@@ -52,7 +52,13 @@ def test_the_results_of_the_readme_are_those_of_the_results_page() -> None:
 
 def test_nothing_else_is_in_the_readme() -> None:
     assert {block.language for block in BLOCKS} == {"console", "python"}
-    assert all(block.kind == "run" for block in BLOCKS if not block.made)
+    assert [block.title for block in BLOCKS if block.kind != "run"] == ["needs a checkout"]
+
+
+def test_the_installation_for_a_cpu_comes_first() -> None:
+    section = TEXT.partition("## Install")[2].partition("\n## ")[0]
+    assert section.index("CPU") < section.index("pip install .") < section.index("make run")
+    assert not re.search(r"index-url|https?://", section), "how to get a CPU build is PyTorch's to say"
 
 
 @pytest.mark.usefixtures("short_tsne")

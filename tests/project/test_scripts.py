@@ -3,6 +3,7 @@
 import importlib
 import json
 import runpy
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +74,19 @@ def test_the_search_of_joint_keeps_the_best_setting_and_what_was_trained(
     script.main()  # nothing is trained again
     assert capsys.readouterr().out == said
     assert output.read_text().splitlines() == lines
+
+
+def test_a_wheel_with_data_or_without_its_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = imported(PROJECT / "scripts" / "check_dist.py", monkeypatch)
+    whole = [*(f"{name}file" if name.endswith("/") else name for name in script["NEEDED"]), "ipal.dist-info/LICENSE"]
+    for names, said in (
+        (whole, []),
+        ([*whole, "ipal/cs.npz"], ["cs.npz is data"]),
+        (whole[1:], ["py.typed is missing"]),
+    ):
+        with zipfile.ZipFile(tmp_path / "x.whl", "w") as wheel:
+            for name in names:
+                wheel.writestr(name, "")
+        found = script["faults"](tmp_path / "x.whl")
+        assert len(found) == len(said)
+        assert all(words in fault for words, fault in zip(said, found, strict=True))

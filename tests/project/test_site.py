@@ -55,7 +55,7 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
 
 def test_every_command_and_setting_is_listed(site: Path) -> None:
     page = text(site, "commands.md")
-    assert {f"ipal {name}" for name in commands()} <= set(re.findall(r"ipal [a-z]+", page))
+    assert {f"ipal {name}" for name in commands()} <= set(re.findall(r"ipal [a-z-]+", page))
     assert "--no-nodes" in page
     page = text(site, "settings.md")
     for name, learner in METHODS.items():

@@ -1,0 +1,152 @@
+"""Unknown classes, calibration and prediction sets on real graphs. Nothing is tuned on what is measured.
+
+    python benchmarks/unknown_classes.py unknown --datasets cora-ml --methods analytic ipal
+    python benchmarks/unknown_classes.py calibration --datasets cora-ml --methods ncm --number 3
+
+`unknown`: all classes but two are learned from the graph of their nodes; the whole graph is predicted. AUROC of telling
+all nodes of the two from test nodes of the others; the share of known test nodes that are lost where 5 % are asked for,
+and of unknown nodes found, beside those found by a threshold on the largest probability that loses as many.
+`calibration`: expected calibration error (15 bins) of test nodes, and coverage of sets at 90 %, after one task of all
+classes on the whole graph, and after tasks of two classes, each learned and tested on its own graph.
+"""
+
+import argparse
+import itertools
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import ipal
+from ipal.data.graph import Graph
+from ipal.data.streams import Task
+from ipal.learners import METHODS, Learner
+from ipal.learners.open_world import unknown
+from ipal.learners.open_world.scores import NAMES, auroc
+
+TRAIN, TEST = 0.6, 0.2
+
+
+def split(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Training and test nodes."""
+    drawn = np.random.default_rng([seed, 1]).random(n)
+    return drawn < TRAIN, drawn >= 1 - TEST
+
+
+def learn(learner: Learner, graph: Graph, y: np.ndarray, train: np.ndarray, classes: np.ndarray) -> None:
+    """One task: some classes, on the graph of their nodes."""
+    nodes = np.flatnonzero(np.isin(y, classes))
+    taught = np.flatnonzero(train[nodes])
+    for _ in learner.learn(Task(graph.induced(nodes), taught, y[nodes][taught])):
+        pass
+
+
+def probabilities(learner: Learner, graph: Graph) -> np.ndarray:
+    with torch.no_grad():
+        return learner.scores_and_probabilities(learner.refined(graph))[1].double().cpu().numpy()
+
+
+def calibration_error(p: np.ndarray, truth: np.ndarray, bins: int = 15) -> float:
+    """Expected calibration error in percent (Guo et al. 2017, Eq. 3)."""
+    sure, right = p.max(axis=1), p.argmax(axis=1) == truth
+    place = np.minimum((sure * bins).astype(int), bins - 1)
+    return 100 * sum(abs(sure[place == b].sum() - right[place == b].sum()) for b in range(bins)) / len(p)
+
+
+def measure_unknown(name: str, method: str, pairs: int) -> None:
+    dataset = ipal.load_dataset(name)
+    graph, y = dataset.graph, np.asarray(dataset.y)
+    all_pairs = list(itertools.combinations(np.unique(y).tolist(), 2))
+    chosen = np.random.default_rng(0).permutation(len(all_pairs))[:pairs]
+    rows, kinds = [], []
+    for number, place in enumerate(chosen):
+        train, test = split(len(y), number)
+        learner = METHODS[method](seed=number)
+        is_unknown = np.isin(y, all_pairs[place])
+        learn(learner, graph, y, train, np.setdiff1d(y, all_pairs[place]))
+        known = test & ~is_unknown
+        score = torch.from_numpy(unknown.scored(learner, graph))[:, None]
+        rejected = unknown.rejected(learner, graph, 0.05)
+        sure = probabilities(learner, graph).max(axis=1)
+        below = np.quantile(sure[known], rejected[known].mean())
+        rows.append(
+            [
+                float(auroc(score[is_unknown], score[known])),
+                100 * rejected[known].mean(),
+                100 * rejected[is_unknown].mean(),
+                100 * (sure[is_unknown] < below).mean(),
+            ]
+        )
+        kinds.append(NAMES[learner.calibration_.kind])
+    found = np.array(rows)
+    names = ", ".join(f"{kind} x{kinds.count(kind)}" for kind in dict.fromkeys(kinds))
+    auc, lost, unknown_found, by_probability = found.mean(axis=0)
+    print(
+        f"{name:15s} {method:9s} {len(rows)} pairs: AUROC {auc:.3f}, known lost {lost:.1f} % "
+        f"({found[:, 1].min():.1f} to {found[:, 1].max():.1f}), unknown found {unknown_found:.0f} %, "
+        f"by largest probability {by_probability:.0f} %; {names}",
+        flush=True,
+    )
+
+
+def measure_calibration(name: str, method: str, seeds: int) -> None:
+    dataset = ipal.load_dataset(name)
+    graph, y = dataset.graph, np.asarray(dataset.y)
+    found: dict[str, list[list[float]]] = {"one task": [], "tasks of two": []}
+    for seed in range(seeds):
+        train, test = split(len(y), seed)
+        classes = np.random.default_rng([seed, 2]).permutation(np.unique(y))
+        tasks = np.array_split(classes, max(1, len(classes) // 2))
+        for words, stream in (("one task", [classes]), ("tasks of two", tasks)):
+            learner = METHODS[method](seed=seed)
+            for task in stream:
+                learn(learner, graph, y, train, task)
+            rows = {label: row for row, label in enumerate(learner.labels_)}
+            p, truth, lost, plain = [], [], [], []
+            for task in stream:
+                nodes = np.flatnonzero(np.isin(y, task))
+                part, tested = graph.induced(nodes), np.flatnonzero(test[nodes])
+                p.append(probabilities(learner, part)[tested])
+                truth += [rows[label] for label in y[nodes][tested].tolist()]
+                lost.append(unknown.rejected(learner, part, 0.05)[tested])
+                with torch.no_grad():
+                    own = learner.refined(part)
+                    plain.append(learner.probabilities(learner.scores(own), own).double().cpu().numpy()[tested])
+            own, labels = np.concatenate(p), np.array(truth)
+            sets = unknown.sets(learner, own.astype(np.float32), 0.9)
+            found[words].append(
+                [
+                    100 * (own.argmax(axis=1) == labels).mean(),
+                    calibration_error(np.concatenate(plain), labels),
+                    calibration_error(own, labels),
+                    100 * sets[np.arange(len(labels)), labels].mean(),
+                    sets.sum(axis=1).mean(),
+                    100 * np.concatenate(lost).mean(),
+                ]
+            )
+    for words, values in found.items():
+        accuracy, before, after, coverage, size, lost = np.mean(values, axis=0)
+        print(
+            f"{name:15s} {method:9s} {words:12s} accuracy {accuracy:.1f} %, calibration error {before:.1f} -> "
+            f"{after:.1f} %, coverage {coverage:.1f} % with {size:.2f} classes, known lost {lost:.1f} %",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["unknown", "calibration"])
+    parser.add_argument("--datasets", nargs="+", default=["digits"])
+    parser.add_argument("--methods", nargs="+", default=["analytic"])
+    parser.add_argument("--number", type=int, default=10, help="of pairs, or seeds")
+    asked = parser.parse_args()
+    measure = measure_unknown if asked.what == "unknown" else measure_calibration
+    for name, method in itertools.product(asked.datasets, asked.methods):
+        measure(name, method, asked.number)
+
+
+if __name__ == "__main__":
+    main()
