@@ -1,14 +1,18 @@
 # Two commands: `make run` shows the library at work, `make test` checks it. Both set up .venv by themselves.
 PYTHON ?= python3
 BIN := .venv/bin
+# What `make run` needs; and all that checks need.
+LIGHT := .venv/.light
 INSTALLED := .venv/.installed
+# Compiling what is never imported would take longer than installing it.
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 
 # What one process has compiled the next one reads, whatever the environment says: a test starts many.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test check bits docs faults mutants clean
+.PHONY: run test check bits docs dist faults mutants clean
 
-run: $(INSTALLED)
+run: $(LIGHT)
 	$(BIN)/ipal run --dataset digits --html
 
 # What compares bits is run once more in new processes with MKL's plainest kernels, which other processors get: what is
@@ -46,12 +50,23 @@ docs: $(INSTALLED)
 mutants: $(INSTALLED)
 	$(BIN)/python scripts/mutants.py --jobs $$(nproc) $(ARGS)
 
-# The stamp is written last, so that an installation cut short is done again.
-$(INSTALLED): pyproject.toml constraints.txt
+# Wheel and sdist in dist/, checked: their metadata, their files, and the first command in a fresh environment.
+dist: $(LIGHT)
+	$(INSTALL) -e '.[dist]'
+	rm -rf dist
+	$(BIN)/python -m build .
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/python scripts/check_dist.py dist
+
+# The stamps are written last, so that an installation cut short is done again. A build of torch that is in .venv stays.
+$(LIGHT): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "ipal needs Python 3.11 or later: make PYTHON=python3.11 …")'
 	$(PYTHON) -m venv .venv
-	# Compiling what is never imported would take longer than installing it.
-	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(INSTALL) -e '.[html]'
+	@touch $@
+
+$(INSTALLED): $(LIGHT)
+	$(INSTALL) -e '.[dev]'
 	@touch $@
 
 clean:
