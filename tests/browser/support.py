@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Locator, Page, Position
 
 # No sandbox: tests may run as root. The rest keeps Chromium from calling home.
 FLAGS = (
@@ -56,6 +56,18 @@ def opened(browser: Browser, address: str, **options: Any) -> Iterator[Tab]:
     tab.page.goto(address)
     yield tab
     context.close()
+
+
+def bring_into_view(locator: Locator) -> None:
+    """Scroll there, and wait for the event of it, which a browser sends with its next frame and which hides the tip."""
+    locator.scroll_into_view_if_needed()
+    locator.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def point_at(locator: Locator, position: Position | None = None) -> None:
+    """Rest the pointer on an element that no longer scrolls."""
+    bring_into_view(locator)
+    locator.hover(position=position)
 
 
 def serious(page: Page) -> list[str]:

@@ -14,7 +14,7 @@ from ipal.report.page import make_page
 from ipal.runs import runner
 from ipal.runs.run_folder import RunStore
 from tests.browser.conftest import OpenTab
-from tests.browser.support import Tab, cut_off, opened, overflow, pale, serious
+from tests.browser.support import Tab, bring_into_view, cut_off, opened, overflow, pale, point_at, serious
 from tests.report.page_support import closer_look, write_whole_run
 from tests.report.test_page import HOSTILE
 from tests.support import Watcher
@@ -57,9 +57,8 @@ def test_all_charts_are_drawn_and_nothing_is_complained_of(tab: Tab):
 def test_the_heat_map_says_in_words_what_is_under_the_pointer(tab: Tab):
     tip = tab.page.locator("#tip")
     assert not tip.is_visible()
-    tab.page.locator("#chart-matrix svg rect").nth(3).hover(
-        position={"x": 9, "y": 9}
-    )  # the fourth cell: row by row, nothing above the diagonal
+    # The fourth cell: row by row, nothing above the diagonal.
+    point_at(tab.page.locator("#chart-matrix svg rect").nth(3), {"x": 9, "y": 9})
     tip.wait_for()
     assert "After learning task 3:" in str(tip.text_content())
     assert "% on task 1" in str(tip.text_content())
@@ -69,7 +68,7 @@ def test_the_heat_map_says_in_words_what_is_under_the_pointer(tab: Tab):
 
 def test_all_loss_terms_of_an_epoch_are_said_together(tab: Tab):
     chart = tab.page.locator("#chart-losses svg")
-    chart.scroll_into_view_if_needed()
+    bring_into_view(chart)
     box = chart.bounding_box()
     assert box
     tab.page.mouse.move(box["x"] + box["width"] - 25, box["y"] + 100)
@@ -261,7 +260,7 @@ def test_hostile_names_are_shown_and_not_run(open_tab: OpenTab, tmp_path: Path):
     assert page.locator("img").count() == 0
     names = page.locator("#chart-recall svg text").all_text_contents()
     assert {"<img src=x onerro…", "\"'><b onclick=ale…", HOSTILE[3]} < set(names)
-    page.locator("#chart-recall svg rect").nth(3).hover()
+    point_at(page.locator("#chart-recall svg rect").nth(3))
     assert page.locator("#tip").inner_text().startswith(f"class {HOSTILE[3]}, learned in task 3"), "read as it is"
     tab.calm()
     phone = open_tab(address, viewport=PHONE).page
