@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ipal.data.datasets import load
@@ -62,3 +63,23 @@ def test_wrong_options_get_a_sentence(
     options: tuple[object, ...], words: str, command: Command, finished: Path
 ) -> None:
     complaint(command("explain", finished.name, "--graph", GRAPH, *options), words)
+
+
+def test_nodes_and_features_are_called_by_their_names(command: Command, tmp_path: Path) -> None:
+    names, random = ["anna", "ben", "cleo", "dora"] * 30, np.random.default_rng(0)
+    rows = [
+        f"{name}{at},{at % 2},{at % 2 + random.normal():.3f},{random.normal():.3f}" for at, name in enumerate(names)
+    ]
+    (tmp_path / "nodes.csv").write_text("id,label,height,noise\n" + "\n".join(rows))
+    edges = [f"{names[at]}{at},{names[at + 2]}{at + 2}" for at in range(118)]
+    (tmp_path / "edges.csv").write_text("source,target\n" + "\n".join(edges))
+    command("run", "--dataset", "nodes.csv,edges.csv", "--method", "ncm", "--split", "2")
+    asked = ("explain", "latest", "--node", "ben5", "--json")
+    plain = command(*asked, "--graph", "nodes.csv,edges.csv").json
+    assert plain["node"] == "ben5"
+    assert {one["feature"] for one in plain["by_feature"]} == {"height", "noise"}
+    assert {"dora7", "dora3"} <= {one["node"] for one in plain["by_node"]}
+    moved = [",".join((row.split(",")[place]) for place in (0, 3, 2)) for row in rows]
+    (tmp_path / "moved.csv").write_text("id,noise,height\n" + "\n".join(moved))
+    again = command(*asked, "--graph", "moved.csv,edges.csv").json
+    assert again["by_feature"] == plain["by_feature"], "columns in another order"

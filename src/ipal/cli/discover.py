@@ -10,14 +10,13 @@ import typer
 from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, DataRoot, Model, Runs
 from ipal.cli.models import Force, new_file
-from ipal.cli.predict import Directed, is_directed
-from ipal.runs.run_folder import RunFolder, RunStore
+from ipal.cli.opened import Directed, GraphName, opened
 from ipal.system.files import written_whole
 
 
 def discover(
     model: Model,
-    graph: Annotated[str, typer.Option("--graph", metavar="GRAPH", help="A graph, as for ipal predict.")],
+    graph: GraphName,
     out: Annotated[Path, typer.Option("--out", "-o", help="CSV file: node, group.")],
     reject_known: Annotated[
         float, typer.Option("--reject-known", metavar="SHARE", help="Share of known nodes that may be lost.")
@@ -33,15 +32,10 @@ def discover(
 ) -> None:
     """Group the nodes of a graph that seem to be of no known class: candidates for new ones, to name and learn."""
     target = new_file(out, force)
-    path = RunStore(runs).model_file(model)
-    run = RunFolder.of_model(path)
+    path, learner, read, _ = opened(model, graph, runs, root, directed)
 
-    from ipal.data.datasets import load_to_predict
-    from ipal.learners import load_learner
     from ipal.learners.open_world.discover import discover as grouped
 
-    learner = load_learner(path)
-    read = load_to_predict(graph, root or (run.data_root() if run else None), undirected=not is_directed(run, directed))
     groups = grouped(learner, learner.checked(read.graph), reject_known, classes)
     with written_whole(target) as file:
         text = io.TextIOWrapper(file, "utf-8", newline="")

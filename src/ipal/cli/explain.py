@@ -9,18 +9,14 @@ import typer
 from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, DataRoot, Model, Runs
 from ipal.cli.models import Force, new_file
-from ipal.cli.predict import Directed, is_directed
+from ipal.cli.opened import Directed, GraphName, opened
 from ipal.errors import ConfigError
-from ipal.runs.run_folder import RunFolder, RunStore
 
 
 def explain(
     model: Model,
-    graph: Annotated[
-        str,
-        typer.Option("--graph", metavar="GRAPH", help="A dataset, an .npz file or a graph folder; no labels needed."),
-    ],
-    node: Annotated[str, typer.Option("--node", metavar="NODE", help="The node to explain.")],
+    graph: GraphName,
+    node: Annotated[str, typer.Option("--node", metavar="NODE", help="The node to explain: its id or number.")],
     against: Annotated[
         str | None,
         typer.Option("--against", metavar="CLASS", help="The class to compare with; default: the next best."),
@@ -46,22 +42,18 @@ def explain(
     and, but for its normalisation, analytic; a first order for encoders.
     """
     target = None if figure is None else _drawing(figure, force)
-    path = RunStore(runs).model_file(model)
-    run = RunFolder.of_model(path)
+    _, learner, data, _ = opened(model, graph, runs, root, directed)
 
-    from ipal.data.datasets import load_graph
     from ipal.data.datasets.node_ids import node_numbers
-    from ipal.learners import load_learner
     from ipal.learners.explain import explained
 
-    learner = load_learner(path)
-    whole = load_graph(graph, root or (run.data_root() if run else None), undirected=not is_directed(run, directed))
-    asked = node_numbers(node, whole.num_nodes, "--node")
+    asked = node_numbers(node, data.graph.num_nodes, "--node", data.ids)
     if len(asked) != 1:
         raise ConfigError("Give --node one node: each is explained on its own.")
     by_name = {str(label): label for label in learner.labels_}
-    found = explained(learner, whole, asked[0], None if against is None else by_name.get(against, against))
-    plain = found.as_plain_data(top)
+    found = explained(learner, data.graph, asked[0], None if against is None else by_name.get(against, against))
+    ids = None if data.ids is None else data.ids.tolist()
+    plain = found.as_plain_data(top, ids, learner.columns_ or data.columns or None)
     if target is not None:
         from ipal.report.explanation import write_explanation
 

@@ -8,25 +8,15 @@ import typer
 from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, DataRoot, Model, Runs
 from ipal.cli.models import Force, new_file
-from ipal.runs.run_folder import RunFolder, RunStore
+from ipal.cli.opened import Directed, GraphName, opened
 
 if TYPE_CHECKING:
     from ipal.deploy.predict import Predictions
 
-Directed = Annotated[
-    bool | None,
-    typer.Option("--directed/--undirected", help="Directed or undirected edges; default: as in the model's run."),
-]
-
 
 def predict(
     model: Model,
-    graph: Annotated[
-        str,
-        typer.Option(
-            "--graph", metavar="GRAPH", help="A dataset, a file, a folder, or nodes.csv,edges.csv; no labels needed."
-        ),
-    ],
+    graph: GraphName,
     out: Annotated[Path, typer.Option("--out", "-o", help="CSV file for the predictions.")],
     reject: Annotated[
         float,
@@ -73,17 +63,11 @@ def predict(
     node of another class, which --reject-known finds.
     """
     target = new_file(out, force)
-    path = RunStore(runs).model_file(model)
-    run = RunFolder.of_model(path)
+    path, learner, whole, one_way = opened(model, graph, runs, root, directed, device)
 
-    from ipal.data.datasets import load_to_predict
     from ipal.data.datasets.node_ids import node_numbers
     from ipal.deploy import predict as deployed
-    from ipal.learners import load_learner
 
-    learner = load_learner(path, device=device)
-    one_way = is_directed(run, directed)
-    whole = load_to_predict(graph, root or (run.data_root() if run else None), undirected=not one_way)
     asked = None if nodes is None else node_numbers(nodes, whole.graph.num_nodes, "--nodes", whole.ids)
     found = deployed.predict(learner, whole.graph, asked, reject=reject, reject_known=reject_known, coverage=coverage)
     deployed.write_csv(found, target, whole.ids)
@@ -104,13 +88,6 @@ def predict(
         )
     else:
         _show(found, reject > 0 or reject_known is not None, target)
-
-
-def is_directed(run: RunFolder | None, said: bool | None) -> bool:
-    """Whether edges are directed: as given, or as in the run that made the model; else not."""
-    if said is not None:
-        return said
-    return run is not None and run.config().protocol.edges == "directed"
 
 
 def _show(found: "Predictions", rejects: bool, target: Path) -> None:

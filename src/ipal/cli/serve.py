@@ -8,7 +8,7 @@ import typer
 
 from ipal.cli import render
 from ipal.cli.app import RUNS, Model, Runs
-from ipal.cli.predict import Directed, is_directed
+from ipal.cli.opened import Directed, is_directed
 from ipal.errors import ConfigError
 from ipal.runs.run_folder import RunFolder, RunStore
 from ipal.system.files import read_bounded

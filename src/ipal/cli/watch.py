@@ -10,18 +10,14 @@ import typer
 from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, DataRoot, Model, Runs
 from ipal.cli.models import loaded, rewritten
-from ipal.cli.predict import Directed, is_directed
+from ipal.cli.opened import Directed, GraphName, opened
 from ipal.errors import ConfigError, shortened
-from ipal.runs.run_folder import RunFolder, RunStore
 from ipal.system.files import check_target, write_atomically
 
 
 def watch(
     model: Model,
-    graph: Annotated[
-        str,
-        typer.Option("--graph", metavar="GRAPH", help="A dataset, an .npz file or a graph folder; no labels needed."),
-    ],
+    graph: GraphName,
     remembers: Annotated[
         bool,
         typer.Option("--remember", help="Keep this graph's figures in the model file, to compare others with."),
@@ -58,15 +54,11 @@ def watch(
         raise ConfigError("--prometheus - and --json both print: name a file for the metrics.")
     if prometheus is not None and not printed:
         check_target(prometheus)
-    path = RunStore(runs).model_file(model)
-    run = RunFolder.of_model(path)
+    path, learner, data, _ = opened(model, graph, runs, root, directed)
+    whole = data.graph
 
-    from ipal.data.datasets import load_graph
     from ipal.deploy import watch as deployed
 
-    learner = loaded(path)
-    one_way = is_directed(run, directed)
-    whole = load_graph(graph, root or (run.data_root() if run else None), undirected=not one_way)
     lines = deployed.watch(learner, whole, false_alarms=false_alarms, limits=own)
     since = learner.reference_["time"] if learner.reference_ else None
     if remembers:

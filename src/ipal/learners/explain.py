@@ -150,7 +150,7 @@ def strongest(values: NDArray[np.float64], count: int) -> list[int]:
 
 def explained(learner: "Learner", graph: Graph, node: int, against: Any = None) -> Explanation:
     """Why a node of a graph is predicted as it is, and not as `against`: the next best class, unless said."""
-    learner.checked(graph)
+    graph = learner.checked(graph)
     if learner.types_ is not None:
         raise ConfigError("A model of several types of nodes or edges cannot be explained yet: learn from one of each.")
     whole = neighbourhood(graph, [node], whole_reach(learner))

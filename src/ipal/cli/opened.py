@@ -1,0 +1,52 @@
+"""What commands about a model and a graph begin with: both are read."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from ipal.runs.run_folder import RunFolder, RunStore
+
+if TYPE_CHECKING:
+    from ipal.data.dataset import Dataset
+
+GraphName = Annotated[
+    str,
+    typer.Option(
+        "--graph", metavar="GRAPH", help="A dataset, a file, a folder, or nodes.csv,edges.csv; no labels needed."
+    ),
+]
+Directed = Annotated[
+    bool | None,
+    typer.Option("--directed/--undirected", help="Directed or undirected edges; default: as in the model's run."),
+]
+
+
+class Opened(NamedTuple):
+    """A saved model, and a graph to predict on."""
+
+    path: Path
+    learner: Any
+    data: "Dataset"
+    directed: bool
+
+
+def opened(model: str, graph: str, runs: Path, root: Path | None, directed: bool | None, device: str = "cpu") -> Opened:
+    """Read a model and a graph to predict on."""
+    path = RunStore(runs).model_file(model)
+    run = RunFolder.of_model(path)
+
+    from ipal.data.datasets import load_to_predict
+    from ipal.learners import load_learner
+
+    learner = load_learner(path, device=device)
+    one_way = is_directed(run, directed)
+    data = load_to_predict(graph, root or (run.data_root() if run else None), undirected=not one_way)
+    return Opened(path, learner, data, one_way)
+
+
+def is_directed(run: RunFolder | None, given: bool | None) -> bool:
+    """Whether edges are directed: as given, or as in the run that made the model; else not."""
+    if given is not None:
+        return given
+    return run is not None and run.config().protocol.edges == "directed"
