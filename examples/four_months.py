@@ -27,8 +27,8 @@ def main(folder: str) -> dict[str, object]:
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=quiet, text=True) as server:
         address = re.search(r"http\S+", server.stdout.readline())[0]
         # Month 2: nodes of classes that have no name yet are rejected. They lie in groups.
-        strange = np.equal(model.predict(graph, reject=0.05), None)
-        found = {"known lost": strange[first.train_mask].mean(), "unknown found": strange[~first.train_mask].mean()}
+        rejected = np.equal(model.predict(graph, reject=0.05), None)
+        found = {"known lost": rejected[first.train_mask].mean(), "unknown found": rejected[~first.train_mask].mean()}
         groups = [group for group in model.discover(graph) if group.size > 50]
         found["groups"] = [group.size for group in groups]
         # Month 3: the groups are learned as they are. Somebody looks at the middle of each, and names it.

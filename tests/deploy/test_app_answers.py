@@ -109,7 +109,7 @@ def test_nodes_of_unknown_classes_and_sets_are_answered(client: Client, tiny: Da
         assert post(client(learner), npz_body(tiny.graph, **wrong), NPZ).status_code == 422
 
 
-def test_what_was_not_calibrated_rejects_nothing_by_strangeness(client: Client, tiny: Dataset) -> None:
+def test_what_was_not_calibrated_rejects_nothing_by_novelty(client: Client, tiny: Dataset) -> None:
     answer = post(client(), npz_body(tiny.graph, reject_known=0.05), NPZ)
     assert answer.status_code == 422
     assert "not calibrated" in answer.json()["error"]

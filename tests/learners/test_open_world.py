@@ -121,10 +121,10 @@ def test_values_move_along_two_distributions_by_hand():
 
 def test_a_threshold_is_a_quantile_over_classes_by_their_number_of_nodes():
     one = torch.linspace(0, 1, LEVELS)
-    strange = torch.zeros(2, len(NAMES), LEVELS)
-    strange[0], strange[1] = one, one + 10
+    novelty = torch.zeros(2, len(NAMES), LEVELS)
+    novelty[0], novelty[1] = one, one + 10
     found, trials = torch.zeros(len(NAMES)), torch.ones(1, dtype=torch.int64)
-    made = Calibration(torch.tensor([90, 10]), torch.zeros(2, 2), torch.zeros(2, LEVELS), strange, found, trials)
+    made = Calibration(torch.tensor([90, 10]), torch.zeros(2, 2), torch.zeros(2, LEVELS), novelty, found, trials)
     assert made.threshold(0.05) == pytest.approx(10.5, abs=0.02)  # half of the small class
     assert made.threshold(0.2) < 1
 
@@ -216,7 +216,7 @@ def test_earlier_classes_move_as_more_come(graph):
     kind = KINDS.index("entropy") + len(KINDS)
     assert (model.calibration_.count > 0).all()
     # With two more classes there is more to be unsure about.
-    assert float(model.calibration_.strange[:2, kind].mean()) > float(before.strange[:, kind].mean())
+    assert float(model.calibration_.novelty[:2, kind].mean()) > float(before.novelty[:, kind].mean())
 
 
 def test_groups_of_rejected_nodes_are_found():

@@ -76,8 +76,8 @@ def predict(
 ) -> Predictions:
     """Predict all nodes of a graph, or `nodes` alone, for which only their neighbourhood is computed.
 
-    Rejected are nodes whose largest probability is below `reject`, and those stranger to the model than all but the
-    share `reject_known` of known nodes. With `coverage`, also sets of classes that hold a node's own that often.
+    Rejected are nodes whose largest probability is below `reject`, and those with a higher novelty score than all but
+    the share `reject_known` of known nodes. With `coverage`, also sets of classes that hold a node's own that often.
     """
     if not 0 <= reject <= 1:
         raise ConfigError(f"A node is rejected below a probability of 0 to 1, not {reject}.")
@@ -95,7 +95,7 @@ def predict(
         chosen = None if everyone else torch.from_numpy(at).to(learner.generator_.device)
         scores, probabilities = learner.scores_and_probabilities(graph, chosen)
         best, found = scores.argmax(dim=1).cpu().numpy(), probabilities.float().cpu().numpy()
-        strange = None if reject_known is None else unknown.rejected(learner, graph, reject_known, refined=True)[at]
+        novel = None if reject_known is None else unknown.rejected(learner, graph, reject_known, refined=True)[at]
     lost = np.flatnonzero(~np.isfinite(found).all(axis=1))
     if len(lost):
         raise DataError(
@@ -103,8 +103,8 @@ def predict(
             "them: scale features as those that the model was trained on."
         )
     rejected = found.max(axis=1) < reject
-    if strange is not None:
-        rejected |= strange
+    if novel is not None:
+        rejected |= novel
     sets = None if coverage is None else unknown.sets(learner, found, coverage)
     return Predictions(learner.classes_, asked, best, found, rejected, sets)
 

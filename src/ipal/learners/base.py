@@ -57,7 +57,7 @@ class Learner(Stateful):
     forgets: ClassVar[bool] = False
     """Whether it has `merged`, `forget_class`, `forget_rows` and `forget_nodes`."""
     calibrates_itself: ClassVar[bool] = False
-    """Whether its probabilities are calibrated by better means than some nodes set aside."""
+    """Whether its probabilities are calibrated by better means than some held-out nodes."""
 
     _usable = field_validator("*")(usable_number)
 
@@ -95,7 +95,7 @@ class Learner(Stateful):
         return unknown.rejected(self, graph, share)
 
     def score_unknown(self, data: "Data | HeteroData") -> NDArray[np.float64]:
-        """How strange every node is: higher for nodes of classes that were never learned."""
+        """Novelty score of every node: higher for nodes of classes that were never learned."""
         graph = self.read(data)
         return graph.at_targets(unknown.scored(self, graph))
 
@@ -233,7 +233,7 @@ class Learner(Stateful):
         return scores, self.calibrated(probabilities)
 
     def calibrated(self, probabilities: Tensor) -> Tensor:
-        """Probabilities that say how often they are right, as far as nodes set aside can show."""
+        """Probabilities that say how often they are right, as far as held-out nodes can show."""
         power = self.calibrating_power
         return probabilities if power == 1 else second_pass.sharpened(probabilities, power)
 

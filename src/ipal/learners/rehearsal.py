@@ -1,7 +1,7 @@
 """Rehearsal: what is left open of a learner's settings is chosen on its first task, from training nodes alone.
 
 Half of the nodes are set aside. Of the others some classes are held back and learned as if they came later, every part
-on a graph of its own, in two ways: several classes at once, and one after the other. In the end the nodes set aside are
+on a graph of its own, in two ways: several classes at once, and one after the other. In the end the held-out nodes are
 predicted. Untrained encoders, which cost one pass each, are compared first; the simplest that is as good as the best is
 trained, at first for few epochs, and for more only where that helped in both ways.
 """
@@ -34,7 +34,7 @@ NEAR, ERRORS = 0.005, 2
 """A gain in accuracy up to this, or up to so many standard errors of it, is none."""
 REASON = (
     f"the simplest encoder that is as good as the best (within half a point, or {ERRORS} standard errors of the "
-    "difference) on nodes set aside from training"
+    "difference) on held-out training nodes"
 )
 HELD_BACK = ", with as many epochs as helped where some classes were held back and learned as if they came later"
 UNTRAINED = f"; nothing was trained, as fewer than {ENOUGH} classes are too few to hold some back"
@@ -85,13 +85,13 @@ class Part:
     """Number of every node of its graph in the graph that it is a part of."""
 
     def turned(self) -> "Part":
-        """With the nodes set aside to be learned, and those learned set aside."""
+        """With the held-out nodes to be learned, and those learned held out."""
         task = Task(self.task.graph, self.aside, self.truth)
         return Part(task, self.task.nodes, self.task.labels, self.nodes)
 
 
 class Shown(NamedTuple):
-    """Of the nodes set aside in a rehearsal."""
+    """Of the held-out nodes in a rehearsal."""
 
     hits: NDArray[np.float64]
     """1 where a node was recognised, else 0."""
@@ -139,7 +139,7 @@ class Stage:
     """By the number of the rehearsal; None where numbers were not finite, or memory was short."""
 
     def shown(self, candidate: Candidate, number: int) -> Shown | None:
-        """Which nodes set aside a candidate recognises in a rehearsal, and their weights."""
+        """Which held-out nodes a candidate recognises in a rehearsal, and their weights."""
         found = self.tried.setdefault(candidate, [])
         for rehearsal in self.rehearsals[len(found) : number + 1]:
             try:
@@ -211,7 +211,7 @@ def cut(names: Sequence[Any]) -> list[list[list[Any]]]:
 def parts(
     task: Task, members: Mapping[Any, Nodes], groups: Sequence[Sequence[Any]], random: np.random.Generator
 ) -> Iterator[Part]:
-    """Training nodes of each group of classes on a graph of their own, every other node set aside.
+    """Training nodes of each group of classes on a graph of their own, every other node held out.
 
     Of many nodes some are drawn, the same number of every class, with neighbours of theirs so that they have edges.
     """
@@ -233,7 +233,7 @@ def parts(
 
 
 def rehearse(rehearsal: Sequence[Part], learner: "Learner") -> Shown:
-    """Learn all parts one after the other, then predict the nodes set aside, each on the graph of its part."""
+    """Learn all parts one after the other, then predict the held-out nodes, each on the graph of its part."""
     for part in rehearsal:
         for _ in learner.learn(part.task):
             pass

@@ -3,7 +3,7 @@
 Tasks are learned on graphs of their own. A graph to be predicted may have edges between them, which mix classes that no
 learned graph had side by side; an edge whose ends are unlikely to be of one class then counts less. Nothing is stored
 for it, and no label is used. Whether it helps differs from graph to graph: the number of passes is rehearsed on the
-training nodes of the first task. Its classes are learned in two parts, each on a graph of its own, and nodes set aside
+training nodes of the first task. Its classes are learned in two parts, each on a graph of its own, and held-out nodes
 are predicted on graphs without and with the edges between the parts.
 """
 
@@ -42,7 +42,7 @@ LEAST = 1e-12
 """No edge weighs less: a sparse matrix would lose it."""
 VALUES_AT_ONCE = 2**22
 
-REASON = f"a further pass has to be better by {CLEARLY} standard errors on nodes set aside, "
+REASON = f"a further pass has to be better by {CLEARLY} standard errors on held-out nodes, "
 GRAPHS: Mapping[TestGraph, tuple[Sequence[int], str]] = MappingProxyType(
     {
         "isolated": ([0], "on graphs without edges between classes that were learned apart"),
@@ -189,13 +189,13 @@ def _best(rehearsed: Sequence["_Rehearsed"], passes: int | None, test_graph: Tes
 
 @dataclass(frozen=True, eq=False)
 class _Rehearsed:
-    """A learner that has learned some classes in two parts, and the nodes that were set aside meanwhile."""
+    """A learner that has learned some classes in two parts, and the nodes held out."""
 
     learner: "Learner"
     graphs: tuple[list[Graph], Graph]
     """The graphs of the parts, and the one graph of both."""
     places: tuple[list[Tensor], Tensor]
-    """Of the nodes set aside in each of them, in the same order."""
+    """Of the held-out nodes in each of them, in the same order."""
     labels: Tensor
     sharpness: float
 
@@ -221,12 +221,12 @@ class _Rehearsed:
         return replace(made, sharpness=best_scale(logs, labels, weights))
 
     def hits(self, passes: int) -> Tensor:
-        """1 where a node set aside is recognised, else 0: on the graphs of the parts, and on that of both."""
+        """1 where a held-out node is recognised, else 0: on the graphs of the parts, and on that of both."""
         found = [self._read(self.learner, which, passes).argmax(dim=1) == self.labels for which in (0, 1)]
         return torch.stack(found).double()
 
     def _read(self, learner: "Learner", which: int, passes: int) -> Tensor:
-        """Probabilities of the nodes set aside."""
+        """Probabilities of the held-out nodes."""
         graphs, places = self.graphs[which], self.places[which]
         pairs = zip(graphs, places, strict=True) if isinstance(graphs, list) else [(graphs, places)]
         return torch.cat([self._probabilities(learner, graph, passes)[place] for graph, place in pairs])
@@ -238,14 +238,14 @@ class _Rehearsed:
 
 
 def _tried(rehearsed: Sequence[_Rehearsed], passes: int) -> Tensor:
-    """On both kinds of graphs, which nodes set aside are recognised."""
+    """On both kinds of graphs, which held-out nodes are recognised."""
     return torch.cat([one.hits(passes) for one in rehearsed], dim=1)
 
 
 def _rehearsals(
     task: Task, blank: Callable[[], "Learner"], seed: int
 ) -> Iterator[tuple["Learner", Task, list[rehearsal.Part]]]:
-    """Twice: the nodes set aside at first are learned then."""
+    """Twice: the nodes held out first are learned then."""
     members = rehearsal.members(task)
     if len(members) < 2 or sum(map(len, members.values())) < FEWEST:
         return

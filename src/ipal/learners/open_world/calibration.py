@@ -1,12 +1,12 @@
 """How sure a model may be: found with training nodes that are set aside, and kept as quantiles of a few scores.
 
 When a task begins, some of its training nodes are set aside and a copy of the learner learns the others. What the copy
-says of the nodes set aside gives the sharpness that calibrates probabilities, quantiles of what is strange to it, and
+says of the held-out nodes gives the sharpness that calibrates probabilities, quantiles of novelty scores, and
 of what it gives their own class. Then the learner itself learns all nodes. Each class of the task is taken away from
 the copy in turn: the score that finds its nodes best among the others is the one that rejects.
 
 Classes that came earlier are not there to be asked again, but all classes know more rivals now. What more rivals do is
-measured on the nodes set aside, by hiding classes from them, and what is kept of earlier classes moves as far.
+measured on the held-out nodes, by hiding classes from them, and what is kept of earlier classes moves as far.
 """
 
 import copy
@@ -43,12 +43,12 @@ MOST_ODDS = 50.0
 SHARPEST, STEP = math.log(1000), 0.1
 """Bounds of the logarithm of a power, and the step by which a slope is measured."""
 UNCALIBRATED = 0.1
-"""How much is said for leaving probabilities as they are; nodes set aside say more, unless they are very few."""
+"""How much is said for leaving probabilities as they are; held-out nodes say more, unless they are very few."""
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """What nodes set aside have shown, one row a class in the learner's order."""
+    """What held-out nodes have shown, one row a class in the learner's order."""
 
     count: Tensor
     """(classes,): how many nodes of it were set aside."""
@@ -57,7 +57,7 @@ class Calibration:
     much is said for it."""
     own: Tensor
     """(classes, LEVELS): quantiles of the log-odds that its nodes give to it."""
-    strange: Tensor
+    novelty: Tensor
     """(classes, NAMES, LEVELS): quantiles of the scores of its nodes."""
     found: Tensor
     """(NAMES,): sum of AUROCs of classes taken away."""
@@ -68,8 +68,8 @@ class Calibration:
     def empty(cls) -> "Calibration":
         kinds = len(NAMES)
         count, sharpness = torch.zeros(0, dtype=torch.int64), torch.zeros(0, 2)
-        own, strange, trials = torch.zeros(0, LEVELS), torch.zeros(0, kinds, LEVELS), torch.zeros(1, dtype=torch.int64)
-        return cls(count, sharpness, own, strange, torch.zeros(kinds), trials)
+        own, novelty, trials = torch.zeros(0, LEVELS), torch.zeros(0, kinds, LEVELS), torch.zeros(1, dtype=torch.int64)
+        return cls(count, sharpness, own, novelty, torch.zeros(kinds), trials)
 
     def __bool__(self) -> bool:
         """Whether any node was set aside."""
@@ -81,7 +81,7 @@ class Calibration:
             return self
         at = classes.cpu()
         return replace(
-            self, count=self.count[at], sharpness=self.sharpness[at], own=self.own[at], strange=self.strange[at]
+            self, count=self.count[at], sharpness=self.sharpness[at], own=self.own[at], novelty=self.novelty[at]
         )
 
     def padded(self, classes: int) -> "Calibration":
@@ -124,7 +124,7 @@ class Calibration:
         return replace(self, count=self.count + other.count, sharpness=sharpness, **rows)
 
     def _rows(self) -> dict[str, Tensor]:
-        return {name: getattr(self, name) for name in ("count", "sharpness", "own", "strange")}
+        return {name: getattr(self, name) for name in ("count", "sharpness", "own", "novelty")}
 
     # ------------------------------------------------------------------ what it says
 
@@ -141,7 +141,7 @@ class Calibration:
 
     def threshold(self, share: float) -> float:
         """Beyond which a score rejects about this share of known nodes."""
-        return self._quantile(self.strange[:, self.kind], 1 - share)
+        return self._quantile(self.novelty[:, self.kind], 1 - share)
 
     def least_odds(self, coverage: float) -> float:
         """Log-odds that about this share of nodes give to their own class, or more."""
@@ -172,7 +172,7 @@ class Calibration:
             return
         kinds, like = len(NAMES), Calibration.empty()
         sizes = {"count": (classes,), "sharpness": (classes, 2), "own": (classes, LEVELS)}
-        sizes |= {"strange": (classes, kinds, LEVELS), "found": (kinds,), "trials": (1,)}
+        sizes |= {"novelty": (classes, kinds, LEVELS), "found": (kinds,), "trials": (1,)}
         check_shapes(self.tensors(), sizes.items())
         for name, tensor in self.tensors().items():
             require(tensor.dtype == getattr(like, name).dtype, f"'calibration.{name}' holds {tensor.dtype}")
@@ -240,7 +240,7 @@ def quantiles(values: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Aside:
-    """What a copy of a learner says of the nodes that were set aside."""
+    """What a copy of a learner says of the held-out nodes."""
 
     found: Views
     """Of all nodes of the graph."""
@@ -261,14 +261,14 @@ class Aside:
         return best_power(self.found.among(among).logs[nodes] / self.found.learner.separation, labels)
 
     def measured(self, power: float, among: Tensor | None = None) -> Tensor:
-        """Log-odds of the own class and all scores of the nodes set aside: (nodes, 1 + NAMES)."""
+        """Log-odds of the own class and all scores of the held-out nodes: (nodes, 1 + NAMES)."""
         labels, nodes = self._within(among)
         found = self.found.among(among)
         own = odds(found.logs[nodes] / self.found.learner.separation, power).gather(1, labels[:, None])
-        return torch.cat([own, found.strangeness()[nodes]], dim=1)
+        return torch.cat([own, found.novelty()[nodes]], dim=1)
 
     def is_of(self, classes: Tensor) -> Tensor:
-        """Which of the nodes set aside are of these classes."""
+        """Which of the held-out nodes are of these classes."""
         return torch.isin(self.labels, classes)
 
     def _within(self, among: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -279,10 +279,10 @@ class Aside:
         return torch.searchsorted(among, self.labels[inside]), self.nodes[inside]
 
     def without(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """For each of some classes taken away: which nodes are of it, and the strangeness of all nodes set aside."""
+        """For each of some classes taken away: which nodes are of it, and the novelty scores of all held-out nodes."""
         if self.found.logs.shape[1] >= 3 and len(self.classes) >= 2:
             for row in self.classes[:AWAY].tolist():
-                yield self.labels == row, without_class(self.found, row).strangeness()[self.nodes]
+                yield self.labels == row, without_class(self.found, row).novelty()[self.nodes]
 
 
 def without_class(found: Views, row: int) -> Views:
@@ -317,7 +317,7 @@ def calibrated(learner: "Learner", task: Task) -> Calibration:
 
 
 def shown(learner: "Learner", task: Task, random: np.random.Generator) -> Aside:
-    """A copy of the learner learns a task without the nodes set aside, and says what it makes of them."""
+    """A copy of the learner learns a task without the held-out nodes, and says what it makes of them."""
     is_aside = set_aside(task, learner.calibration, random)
     made = object.__new__(type(learner))
     made.__dict__ = drafted({name: value for name, value in vars(learner).items() if name != "_before"})
@@ -330,7 +330,7 @@ def shown(learner: "Learner", task: Task, random: np.random.Generator) -> Aside:
 
 
 def taken_in(before: Calibration, shown: Aside, classes: int, random: np.random.Generator) -> Calibration:
-    """What was known, moved as far as more classes move it, and what nodes set aside have shown."""
+    """What was known, moved as far as more classes move it, and what held-out nodes have shown."""
     hidden = list(_hidden(shown, len(before.count), classes, random)) if before else []
     earlier, latest = before.padded(classes), Calibration.empty().padded(classes)
     best, says = shown.power()
@@ -349,20 +349,20 @@ def taken_in(before: Calibration, shown: Aside, classes: int, random: np.random.
     if hidden:
         then = quantiles(torch.cat([shown.measured(power, among) for among in hidden]))
         after = quantiles(torch.cat([now[shown.is_of(among)] for among in hidden]))
-        rows = torch.cat([earlier.own[:, None], earlier.strange], dim=1)
+        rows = torch.cat([earlier.own[:, None], earlier.novelty], dim=1)
         rows = torch.stack(
             [moved_along(rows[:, place], then[place], after[place]) for place in range(len(then))], dim=1
         )
-        earlier = replace(earlier, own=rows[:, 0], strange=rows[:, 1:])
+        earlier = replace(earlier, own=rows[:, 0], novelty=rows[:, 1:])
     tried = list(shown.without())
-    own, strange = latest.own.clone(), latest.strange.clone()
+    own, novelty = latest.own.clone(), latest.novelty.clone()
     for row in shown.classes.tolist():
         here = shown.labels == row
         own[row] = quantiles(now[here, :1])[0]
         # Nodes may be known and have neighbours that are not: both cases count the same.
         beside = [scores[here & ~away] for away, scores in tried if (here & ~away).any()]
-        strange[row] = quantiles(torch.cat([now[here, 1:]] * max(1, len(beside)) + beside))
-    both = earlier.pooled(replace(latest, own=own, strange=strange))
+        novelty[row] = quantiles(torch.cat([now[here, 1:]] * max(1, len(beside)) + beside))
+    both = earlier.pooled(replace(latest, own=own, novelty=novelty))
     aurocs = [auroc(scores[away], scores[~away]) for away, scores in tried]
     found = both.found + sum(aurocs, torch.zeros(len(NAMES))).float()
     return replace(both, found=found, trials=both.trials + len(tried))

@@ -1,4 +1,4 @@
-"""How strange a node is to a model: scores from what the model keeps, higher for nodes of classes it never learned.
+"""Novelty scores of nodes from what the model keeps, higher for nodes of classes it never learned.
 
 Every score is computed node by node, and once more as the mean over a node and its neighbours, taken twice: nodes of an
 unknown class are often neighbours. Which one finds unknown nodes best differs from graph to graph: see calibration.py.
@@ -59,7 +59,7 @@ class Views:
         found = self.learner.distances(self.graph, self.classes)
         return None if found is None else found.double().cpu()
 
-    def strangeness(self, number: int | None = None) -> Tensor:
+    def novelty(self, number: int | None = None) -> Tensor:
         """One score of every node, by its place in NAMES, or all of them: (nodes, scores)."""
         if number is None:
             plain = torch.stack([self._plain(kind) for kind in KINDS], dim=1)

@@ -17,28 +17,28 @@ if TYPE_CHECKING:
 
 
 def required(learner: "Learner") -> Calibration:
-    """What the learner knows of nodes set aside; a sentence where it knows nothing."""
+    """What the learner knows of held-out nodes; a sentence where it knows nothing."""
     learner._require_fitted()
     if not learner.calibration_:
         why = "its setting calibration is 0" if learner.calibration == 0 else f"no task had {FEWEST} training nodes"
         raise ConfigError(
-            f"This model cannot say which nodes are strange to it, for it was not calibrated ({why}, or it was made by "
+            f"This model cannot reject nodes, because it was not calibrated ({why}, or it was made by "
             "an earlier version): learn it anew with calibration=0.2."
         )
     return learner.calibration_
 
 
 def scored(learner: "Learner", graph: Graph, *, refined: bool = False) -> NDArray[np.float64]:
-    """How strange every node is, by the score that found unknown classes best among the training nodes."""
+    """Novelty score of every node, by the one that found unknown classes best among the training nodes."""
     kind = required(learner).kind
     with torch.no_grad():
         graph = learner.checked(graph)
         graph = graph if refined else learner.refined(graph)
-        return np.asarray(Views.of(learner, graph).strangeness(kind)[:, 0].numpy())
+        return np.asarray(Views.of(learner, graph).novelty(kind)[:, 0].numpy())
 
 
 def rejected(learner: "Learner", graph: Graph, share: float, *, refined: bool = False) -> NDArray[np.bool_]:
-    """Which nodes are stranger than all but this share of known ones."""
+    """Which nodes have a higher novelty score than all but this share of known ones."""
     if not 0 < share < 1:
         raise ConfigError(f"The share of known nodes that may be lost is between 0 and 1, not {share}.")
     threshold = required(learner).threshold(share)
@@ -53,7 +53,7 @@ def masked(labels: Labels, is_rejected: NDArray[np.bool_]) -> NDArray[Any]:
 
 
 def sets(learner: "Learner", probabilities: NDArray[np.float32], coverage: float) -> NDArray[np.bool_]:
-    r"""Split conformal prediction sets: classes whose odds are not below those that nodes set aside gave their own.
+    r"""Split conformal prediction sets: classes whose odds are not below those that held-out nodes gave their own.
 
     .. math:: \{c : \mathrm{logit} \, q_i(c) \ge \hat Q_{1 - \text{coverage}} \}
 
