@@ -26,6 +26,8 @@ BLOCK = 32
 """Columns that are spread together: few, so that a large graph's fit into caches."""
 COLUMNS_AT_ONCE = 8 * BLOCK
 VALUES_AT_ONCE = 4_000_000
+NODES_AT_ONCE = 2**22
+"""Rows that are squared together: the squares of a block of a hundred million would take as much again."""
 
 Place = tuple[int, int]
 """A hop, and the number of a type of edges."""
@@ -116,7 +118,9 @@ class Propagation:
             for hop, kind, block in _hop_by_hop(unspread, spreads, max(hops)):
                 for place in (place for place, one in enumerate(wanted) if one == (hop, kind)):
                     chosen = block if at is None else block[at]
-                    squares[place] += chosen.square().sum(dim=1)
+                    for begun in range(0, n, NODES_AT_ONCE):
+                        some = slice(begun, begun + NODES_AT_ONCE)
+                        squares[place, some] += chosen[some].square().sum(dim=1)
                     first = place * self.columns + begin
                     found[:, first : first + block.shape[1]] = chosen
         self.runtime.team.all_reduce(found, squares)
@@ -159,9 +163,10 @@ class Propagation:
             for begin, some in self._directions():
                 yield begin, torch.cat([rows @ some for rows in self._dense(x, whole)]).div_(lengths)
             return
-        for first in range(0, self.columns, COLUMNS_AT_ONCE):
-            # Read from a file, or moved to a device, in fewer goes.
-            end = first + COLUMNS_AT_ONCE
+        # Read from a file, or moved to a device, in fewer goes.
+        step = COLUMNS_AT_ONCE if self._is_small(4 * len(x) * min(self.columns, COLUMNS_AT_ONCE)) else BLOCK
+        for first in range(0, self.columns, step):
+            end = first + step
             columns = self._moved(x[:, first:end]) if whole is None else whole[:, first:end]
             for begin in self._own_blocks(first, first + columns.shape[1]):
                 yield begin, columns[:, begin - first : begin - first + BLOCK].double().div_(lengths)
@@ -179,8 +184,12 @@ class Propagation:
     def _whole(self, x: NDArray[np.float32]) -> Tensor | None:
         """All features at hand: on a CPU where they are in memory, on a GPU where they take little of what is free."""
         if self.device.type == "cuda":
-            return self._moved(x) if x.nbytes <= torch.cuda.mem_get_info(self.device)[0] // 4 else None
+            return self._moved(x) if self._is_small(x.nbytes) else None
         return None if isinstance(x, np.memmap) else torch.from_numpy(np.require(x, requirements="W"))
+
+    def _is_small(self, size: int) -> bool:
+        """Whether so many bytes are little of what is free on a GPU: spreading takes several times as much."""
+        return self.device.type != "cuda" or size <= torch.cuda.mem_get_info(self.device)[0] // 8
 
     def _dense(self, x: NDArray[np.float32], whole: Tensor | None) -> Iterator[Tensor]:
         """All rows in double precision, some at a time."""
