@@ -62,6 +62,7 @@ from ipal.learners.truncated_beta import TruncatedBeta
 from ipal.learners.values import HardExamples, Terms
 from ipal.nn import losses
 from ipal.nn.encoders import ENCODERS
+from ipal.nn.in_pieces import in_pieces
 from ipal.nn.prototypes import PrototypeMemory, followed
 from ipal.system.tracing import spanned
 
@@ -70,6 +71,8 @@ EPOCHS, GAMMAS = (0, 3, 10, 30), (3.0, 0.4)
 WIDE, NARROW = 1024, 128
 FEWEST = 100
 """Nodes of a mini-batch that is rehearsed."""
+AFFINITIES_AT_ONCE = 2**20
+"""Affinities of pairs of old classes that are there together: with 100 nodes, those of 102 classes."""
 MOST_WEIGHTS = 2**25
 """Of the first layer of an encoder that is chosen."""
 
@@ -280,10 +283,21 @@ class IPAL(TrainedLearner[Episode]):
         chosen = torch.randperm(len(f), generator=self.generator_, device=f.device)[: self.subset]
         lam = self._mixing.draw((len(chosen), len(mu)), self.generator_)
         mixed = losses.mixed_affinity if self.products == "cosine" else losses.mixed_affinity_printed
-        before, now = mixed(before[chosen], mu, lam), mixed(f.index_select(0, chosen), mu, lam)
-        printed = self.distillation == "ipad-printed"
-        distil = losses.affinity_distillation_printed if printed else losses.affinity_distillation
-        return distil(now, before, losses.keep_consistent(before))
+        before, f = before[chosen], f.index_select(0, chosen)
+
+        def of_classes(f: Tensor, some: slice) -> Tensor:
+            then, now = mixed(before, mu, lam, some), mixed(f, mu, lam, some)
+            keep = losses.keep_consistent(then, some)
+            if self.distillation == "ipad-printed":
+                return losses.affinity_distillation_printed(now, then, keep, some)
+            return losses.affinity_distillation(now, then, keep)
+
+        step = max(1, AFFINITIES_AT_ONCE // max(1, lam.numel()))
+        if step >= len(mu):
+            return of_classes(f, losses.ALL)
+        # All pairs of old classes at once would be quadratic in memory.
+        parts = in_pieces(of_classes, f, [slice(first, first + step) for first in range(0, len(mu), step)])
+        return parts.sum() if self.distillation == "ipad-printed" else torch.linalg.vector_norm(parts)
 
     def end_task(self, task: Task, lesson: Episode) -> None:
         """Compensate old prototypes, then remember the new classes."""
