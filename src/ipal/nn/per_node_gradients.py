@@ -6,8 +6,10 @@ that it depends on.
 A gradient of one node's output reaches the weights only through that node's neighbourhood. So the backward pass
 is done on rows (anchor, node): one for every node in the anchor's neighbourhood, where "anchor" is the node whose
 output is differentiated. One anchor's gradient of a weight matrix is then a sum of outer products over its rows,
-and never mixes with another's. Anchors are taken in chunks, so that memory stays bounded. All of it happens on the
-network's device, every sum in a fixed order.
+and never mixes with another's. The last layer has one row an anchor: the size of an outer product is the product of
+sizes. The layer before it often has a closed form (`slope_patterns`), and only the other layers are done by rows.
+Anchors are taken in chunks, so that memory stays bounded. All of it happens on the network's device, every sum in a
+fixed order.
 """
 
 from collections.abc import Callable, Iterator
