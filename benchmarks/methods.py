@@ -42,35 +42,38 @@ def seven_tasks(size: str) -> TaskStream:
     return TaskStream(dataset.graph.induced(inside), dataset.y[inside], TASKS, ProtocolConfig(), seed=0)
 
 
-def seconds(stream: TaskStream, method: str, settings: dict[str, Any], width: int) -> float:
-    """Learning all tasks, by a learner that has seen none of them."""
+def seconds(stream: TaskStream, method: str, settings: dict[str, Any], width: int) -> tuple[float, float]:
+    """Learning all tasks, by a learner that has seen none of them: wall-clock time, and that of all its threads."""
     encoder = EncoderConfig(hidden=width, width=width)
     learner = METHODS.find(method)(encoder=encoder, train=TrainConfig(epochs=EPOCHS), **settings)
-    start = time.perf_counter()
+    start, busy = time.perf_counter(), time.process_time()
     for index in range(len(stream)):
         for _ in learner.learn(stream.task(index)):
             pass
-    return time.perf_counter() - start
+    return time.perf_counter() - start, time.process_time() - busy
 
 
 def main() -> None:
-    chosen = options("Seven tasks by every method.", repeats=3).parse_args()
+    parser = options("Seven tasks by every method.", repeats=3)
+    parser.add_argument("--only", nargs="+", default=None, help="methods (default all); the first is the measure")
+    chosen = parser.parse_args()
     begin(chosen.threads)
     stream = seven_tasks(chosen.size)
     width = 256 if chosen.size == "full" else 16
-    times: dict[int, list[float]] = {case: [] for case in range(len(CASES))}
+    cases = [case for case in CASES if chosen.only is None or case[0] in chosen.only]
+    times: dict[int, list[tuple[float, float]]] = {case: [] for case in range(len(cases))}
     # In turn, so that whatever else the machine does slows all of them; the first round warms up.
     for turn in range(chosen.repeats + 1):
-        for case, (method, settings, _) in enumerate(CASES):
+        for case, (method, settings, _) in enumerate(cases):
             taken = seconds(stream, method, settings, width)
             if turn:
                 times[case].append(taken)
-    bare = median(times[0])
-    for case, (method, settings, theirs) in enumerate(CASES):
-        ours = median(times[case])
+    bare = median(wall for wall, _ in times[0])
+    for case, (method, settings, theirs) in enumerate(cases):
+        ours, busy = (median(column) for column in zip(*times[case], strict=True))
         name = f"{method} {' '.join(f'{k}={v}' for k, v in settings.items())}".strip()
         beside = f"other implementation {theirs:5.1f} s, ratio {theirs / ours:5.1f} x" if theirs else ""
-        print(f"  {name:18s} {ours:7.2f} s, of bare {ours / bare:5.2f} x   {beside}")
+        print(f"  {name:18s} {ours:7.2f} s, of bare {ours / bare:5.2f} x, CPU {busy:6.2f} s   {beside}")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from ipal.data.streams import Task, TaskStream
 from ipal.learners import EWC, MAS, TWP, Bare
 from ipal.learners.anchored import quadratic_pull
 from ipal.learners.mas import length_gradient
+from ipal.learners.open_world import calibration
 from ipal.nn.per_node_gradients import network_importance
 from tests.learners.support import first_step, gradients, learn, learned, make
 
@@ -177,3 +178,35 @@ def test_twp_keeps_the_gradient_of_the_loss_small_in_earnest(tiny_stream: TaskSt
     lower = learner.loss(batch, prepared)["minimal"]
     slope = sum(part.square().sum() for part in push.values()).item()
     assert terms["minimal"].item() - lower.item() == pytest.approx(1e-3 * slope, rel=0.1)
+
+
+@ANCHORED
+def test_the_copy_that_calibrates_leaves_the_importance_out_and_finds_the_same(
+    method, options, tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(calibration, "FEWEST", 2)
+    ended = []
+    end_task = method.end_task
+    monkeypatch.setattr(method, "end_task", lambda *all_of: ended.append(all_of[0].is_trial) or end_task(*all_of))
+    without = learned(method, tiny_stream, 2, calibration=0.2, **options)
+    assert ended == [False, False]
+    monkeypatch.setattr(method, "ends_for_later_tasks", False)
+    whole = learned(method, tiny_stream, 2, calibration=0.2, **options)
+    assert ended[2:] == [True, False, True, False]
+    assert len(without.calibration_.count) > 0
+    for name, value in vars(whole.calibration_).items():
+        torch.testing.assert_close(vars(without.calibration_)[name], value, rtol=0, atol=0)
+    assert all(torch.equal(without.importance_[name], value) for name, value in whole.importance_.items())
+
+
+def test_a_method_of_ones_own_says_anew_whether_its_end_of_a_task_matters_to_later_tasks_alone():
+    class Own(EWC):
+        def end_task(self, task, lesson):
+            super().end_task(task, lesson)
+
+    class Same(EWC):
+        pass
+
+    assert EWC.ends_for_later_tasks
+    assert Same.ends_for_later_tasks
+    assert not Own.ends_for_later_tasks

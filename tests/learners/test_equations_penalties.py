@@ -23,7 +23,7 @@ from ipal.learners.lwf import output_distillation
 from ipal.learners.mas import length_gradient, running_mean
 from ipal.learners.pr import replay_cross_entropy
 from ipal.learners.trained import balanced_cross_entropy
-from ipal.learners.twp import attention_length, gradient_length
+from ipal.learners.twp import attention, attention_length_gradient, gradient_length
 from ipal.nn.encoders import GCN
 from ipal.nn.head import Head
 from tests.learners.equations_support import HERE, close, graph
@@ -179,37 +179,38 @@ def test_output_distillation_has_the_right_gradient_and_none_where_nothing_chang
 # ------------------------------------------------------------------ TWP: attention, and a second derivative
 
 
-def test_attention_length_by_hand() -> None:
+def test_attention_by_hand() -> None:
     # Node 0 sees rows 0 and 1, node 1 sees row 1 alone. tanh of the rows: 1/2 and 0.
     h, h_neighbour = torch.tensor([[2 * LN3], [5.0]]), torch.tensor([[math.atanh(0.5)], [0.0]])
-    # Scores ln 3 and 0 for node 0: attention 3/4 and 1/4. A single neighbour gets all of it.
-    expected = (9 / 16 + 1 / 16) + 1
-    close(attention_length(h, h_neighbour, torch.tensor([0, 1, 1]), torch.tensor([0, 2, 3])), expected)
-
-
-def test_attention_length_with_weights_by_hand() -> None:
-    # As above, with weights 1/3 and 1 for node 0: attention 1/2 and 1/2.
-    h, h_neighbour = torch.tensor([[2 * LN3], [5.0]]), torch.tensor([[math.atanh(0.5)], [0.0]])
     places, starts = torch.tensor([0, 1, 1]), torch.tensor([0, 2, 3])
-    close(attention_length(h, h_neighbour, places, starts, torch.tensor([1 / 3, 1.0, 7.0])), (1 / 4 + 1 / 4) + 1)
+    # Scores ln 3 and 0 for node 0: attention 3/4 and 1/4. A single neighbour gets all of it.
+    close(attention(h, h_neighbour, places, starts, None), [3 / 4, 1 / 4, 1])
+    # With weights 1/3 and 1 for node 0.
+    close(attention(h, h_neighbour, places, starts, torch.tensor([1 / 3, 1.0, 7.0])), [1 / 2, 1 / 2, 1])
 
 
-def test_attention_length_has_the_right_gradient() -> None:
+def test_attention_has_the_right_gradient() -> None:
     neighbours, starts = torch.tensor([0, 1, 2, 1, 3, 0, 2, 3]), torch.tensor([0, 3, 5, 6, 8])
     assert gradcheck(
-        lambda h, other: attention_length(h, other, neighbours, starts), (normal(4, 3), normal(4, 3, seed=1))
+        lambda h, other: attention(h, other, neighbours, starts, None), (normal(4, 3), normal(4, 3, seed=1))
     )
 
 
-def test_attention_length_does_not_overflow() -> None:
+def test_attention_does_not_overflow() -> None:
     h = torch.tensor([[300.0], [-300.0]])
-    length = attention_length(h, h, torch.tensor([0, 1, 0, 1]), torch.tensor([0, 2, 4]))
-    close(length, 2.0)
+    a = attention(h, h, torch.tensor([0, 1, 0, 1]), torch.tensor([0, 2, 4]), None)
+    close(a, [1.0, 0.0, 0.0, 1.0])
+
+
+def test_attention_length_gradient_by_hand() -> None:
+    # Attention 3/4 and 1/4 of squared length 5/8; of a single neighbour it is one, whatever the score.
+    expected = [2 * 3 / 4 * (3 / 4 - 5 / 8), 2 * 1 / 4 * (1 / 4 - 5 / 8), 0]
+    close(attention_length_gradient(torch.tensor([3 / 4, 1 / 4, 1.0]), torch.tensor([0, 2, 3])), expected)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("chunk", [1, 7, 2**24])
-def test_attention_length_over_chunks_of_nodes_has_the_gradient_of_the_whole(
+def test_the_gradient_of_the_attention_length_over_chunks_of_edges_is_autograds(
     chunk: int, weighted: bool, monkeypatch
 ) -> None:
     monkeypatch.setattr(twp, "CHUNK", chunk)

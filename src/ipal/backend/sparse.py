@@ -53,6 +53,18 @@ class SparseMatrix:
         parts = bags(dense, self.indices, self.cut.parts, self.values)
         return bags(parts, self.cut.order, self.cut.rows)
 
+    def picked(self, rows: Tensor) -> "SparseMatrix":
+        """Some rows, in the order given."""
+        start = self.indptr[rows]
+        lengths = self.indptr[rows + 1] - start
+        ends = lengths.cumsum(0)
+        total = int(ends[-1]) if len(ends) else 0
+        starts = row_starts(ends, total)
+        place = (start - starts[:-1]).repeat_interleave(lengths, output_size=total)
+        place += torch.arange(total, device=rows.device, dtype=place.dtype)
+        indices, values = self.indices.index_select(0, place), self.values.index_select(0, place)
+        return SparseMatrix(starts, indices, values, (len(rows), self.shape[1]))
+
     def transposed(self) -> "SparseMatrix":
         """The transpose, entries of a row in the order of the columns they came from: a fixed order."""
         rows, columns = self.shape

@@ -56,6 +56,8 @@ class Learner(Stateful):
 
     forgets: ClassVar[bool] = False
     """Whether it has `merged`, `forget_class`, `forget_rows` and `forget_nodes`."""
+    is_trial: ClassVar[bool] = False
+    """Whether this is a copy that learns one task, is asked about it, and is then dropped."""
     calibrates_itself: ClassVar[bool] = False
     """Whether its probabilities are calibrated by better means than some held-out nodes."""
 

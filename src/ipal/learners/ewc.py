@@ -59,6 +59,7 @@ class EWC(TrainedLearner[Lesson]):
     name = "ewc"
     title = "EWC"
     looks_at_whole_tasks = True
+    ends_for_later_tasks = True
     recordable = True
     kept = anchored.KEPT
 

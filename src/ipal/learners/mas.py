@@ -48,6 +48,7 @@ class MAS(TrainedLearner[Lesson]):
     name = "mas"
     title = "MAS"
     looks_at_whole_tasks = True
+    ends_for_later_tasks = True
     recordable = True
     kept = anchored.KEPT
     schema = CountedFacts

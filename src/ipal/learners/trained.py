@@ -130,6 +130,8 @@ class TrainedLearner(Learner, Generic[Prepared]):
     """Whether the network before the task is at hand (`lesson.before`) while a later task is learned."""
     looks_at_whole_tasks: ClassVar[bool] = False
     """Whether the end of a task is computed on its graph as a whole, whatever the batches are."""
+    ends_for_later_tasks: ClassVar[bool] = False
+    """Whether the end of a task changes later training alone, and no prediction: a trial leaves it out."""
     recordable: ClassVar[bool] = False
     """Whether a step never waits for what it computed, as `.item()` does: only then can a GPU repeat it by itself."""
 
@@ -137,6 +139,8 @@ class TrainedLearner(Learner, Generic[Prepared]):
         super().__init_subclass__(**options)
         if {"loss", "adjust_gradients", "prepare"} & vars(cls).keys() and "recordable" not in vars(cls):
             cls.recordable = False  # another step: whether it can be recorded is to be said anew
+        if "end_task" in vars(cls) and "ends_for_later_tasks" not in vars(cls):
+            cls.ends_for_later_tasks = False  # likewise
 
     def __post_init__(self) -> None:
         self.check_encoder()
@@ -251,8 +255,9 @@ class TrainedLearner(Learner, Generic[Prepared]):
         # Before anything is remembered of it. Whoever reads the terms meanwhile finds the same, earlier.
         check_terms(read_terms(unread), first_epoch, self.epochs)
         check_tensors(self.parameters(), self.meanings(), f"epoch {self.epochs} of {self.epochs}")
-        with torch.no_grad(), self.tracer.span("end of task"):
-            self.end_task(task, lesson)
+        if not (self.is_trial and self.ends_for_later_tasks):
+            with torch.no_grad(), self.tracer.span("end of task"):
+                self.end_task(task, lesson)
         self.previous_ = None
 
     @property

@@ -6,8 +6,10 @@ that it depends on.
 A gradient of one node's output reaches the weights only through that node's neighbourhood. So the backward pass
 is done on rows (anchor, node): one for every node in the anchor's neighbourhood, where "anchor" is the node whose
 output is differentiated. One anchor's gradient of a weight matrix is then a sum of outer products over its rows,
-and never mixes with another's. Anchors are taken in chunks, so that memory stays bounded. All of it happens on the
-network's device, every sum in a fixed order.
+and never mixes with another's. The last layer has one row an anchor: the size of an outer product is the product of
+sizes. The layer before it often has a closed form (`slope_patterns`), and only the other layers are done by rows.
+Anchors are taken in chunks, so that memory stays bounded. All of it happens on the network's device, every sum in a
+fixed order.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from ipal.backend.batches import around
-from ipal.backend.neighbor_sampling import Fanout
+from ipal.backend.neighbor_sampling import Fanout, compact
 from ipal.backend.operators import operators
 from ipal.backend.partition import ALONE
 from ipal.backend.runtime import Runtime
@@ -32,9 +34,8 @@ from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.nn.encoders import GCN, Encoder
 from ipal.nn.head import Head
+from ipal.nn.slope_patterns import Patterns, Size, non_negative_importance, weight_importance
 
-Size = Callable[[Tensor], Tensor]
-"""What is averaged over nodes: the square of a gradient, or its absolute value. That of zero is zero."""
 Input = Tensor | SparseMatrix
 """What a layer multiplies with its weights."""
 
@@ -43,6 +44,8 @@ CHUNK = 2**23
 GPU_CHUNK = 2**25
 # Numbers that stay in the cache of a CPU from one operation to the next.
 CACHED = 2**19
+# Columns of a layer's inputs that are taken at a time where slopes agree.
+COLUMNS = 256
 # An entry of a sparse matrix takes as much as so many numbers, with all that is noted of it.
 ENTRY = 8
 
@@ -100,13 +103,88 @@ def _node_by_node(encoder: Encoder, task: Task, g: Tensor, size: Size, runtime: 
 @torch.no_grad()
 def _of_convolutions(encoder: Encoder, task: Task, g: Tensor, size: Size, runtime: Runtime) -> dict[str, Tensor]:
     a, inputs, slopes = _layer_inputs(encoder, task, runtime)
-    nodes = torch.from_numpy(task.nodes).to(g.device)
+    nodes, last = torch.from_numpy(task.nodes).to(g.device), encoder.num_layers - 1
+    g = slopes[last].at(nodes, g)
+    # One row for every anchor: the size of an outer product is the product of sizes.
+    x = cast(Tensor, inputs[last])
+    total = {f"weights.{last}": size(x[nodes]).T @ size(g), f"biases.{last}": size(g).sum(dim=0)}
+    before = _before_last(a, inputs[last - 1], slopes[last - 1], nodes, g @ encoder.weights[last].T, size)
+    if before is not None:
+        total |= {f"weights.{last - 1}": before[0], f"biases.{last - 1}": before[1]}
+    if len(total) < len(dict(encoder.named_parameters())):
+        total = _by_rows(encoder, a, inputs, slopes, nodes, g, size) | total
+    return {name: total[name] / len(nodes) for name, _ in encoder.named_parameters()}
+
+
+def _before_last(
+    a: SparseMatrix, x: Input, slope: "Slope", nodes: Tensor, u: Tensor, size: Size
+) -> tuple[Tensor, Tensor] | None:
+    """Of the weights and biases of the layer before the last; None where rows of single anchors take less."""
+    slopes = torch.ones(a.shape[0], u.shape[1], dtype=torch.bool, device=u.device)
+    slopes = slopes if slope.values is None else slope.values
+    ours = a.picked(nodes)
+    bias = size(u * ours.matmul(slopes.to(u.dtype))).sum(dim=0)
+    values = x if isinstance(x, Tensor) else x.values
+    if size is torch.abs and all(part.numel() == 0 or part.min() >= 0 for part in (values, a.values, slopes)):
+        reached = non_negative_importance(_transposed(ours), slopes, u)
+        if isinstance(x, Tensor):
+            return x.T @ reached, bias
+        return _transposed(x).matmul(_transposed(a).matmul(reached)), bias
+    if slopes.dtype != torch.bool or not _agree(a, x, ours, slopes):
+        return None
+    weight, room = u.new_zeros(u.shape[1], x.shape[1]), GPU_CHUNK if u.is_cuda else CHUNK
+    at_once = room if u.is_cuda else min(room, CACHED)
+    for anchors in _cut(ours.indptr.diff().double() * u.shape[1], room):
+        near, shares = compact(ours.picked(anchors))
+        patterns = Patterns.of(shares, slopes[near], size(u[anchors]))
+        for begin, p in _columns(a, x, near, room // (len(near) + len(anchors))):
+            weight[:, begin : begin + p.shape[1]] += weight_importance(patterns, p, size, at_once)
+    return weight.T.contiguous(), bias
+
+
+def _agree(a: SparseMatrix, x: Input, ours: SparseMatrix, slopes: Tensor) -> bool:
+    """Whether slopes agree over so many neighbourhoods that their rows need not be taken one by one.
+
+    An estimate from numbers of multiply-adds: of a dense product a sixteenth of those of a sparse one.
+    """
+    on, degree = bags(slopes.float(), ours.indices, ours.indptr), ours.indptr.diff()[:, None]
+    mixed = int(((on > 0) & (on < degree)).sum())
+    entries = float(len(degree) * x.shape[1])
+    if not isinstance(x, Tensor):
+        entries = float(bags(_reached(a, x.indptr.diff().double()[:, None], 1), ours.indices, ours.indptr).sum())
+    return x.shape[1] * (on.numel() / 16 + 4 * mixed) <= 2 * entries * on.shape[1]
+
+
+def _columns(a: SparseMatrix, x: Input, near: Tensor, room: int) -> Iterator[tuple[int, Tensor]]:
+    """Some columns at a time of the rows that a layer multiplies with its weights, dense, and the first column."""
+    if isinstance(x, Tensor):
+        step = max(1, min(COLUMNS, room))
+        yield from ((begin, x[:, begin : begin + step][near]) for begin in range(0, x.shape[1], step))
+        return
+    far, spread = compact(a.picked(near))
+    turned = _transposed(x.picked(far))  # input x node
+    step = max(1, min(COLUMNS, room * len(near) // max(1, len(far))))
+    cuts = [*range(0, x.shape[1], step), x.shape[1]]
+    for (begin, end), (low, high) in zip(pairwise(cuts), pairwise(turned.indptr[cuts].tolist()), strict=True):
+        column = _numbers(end - begin, far.device).repeat_interleave(
+            turned.indptr[begin : end + 1].diff(), output_size=high - low
+        )
+        dense = turned.values.new_zeros(len(far), end - begin)
+        dense[turned.indices[low:high], column] = turned.values[low:high]
+        yield begin, spread.matmul(dense)
+
+
+def _by_rows(
+    encoder: Encoder, a: SparseMatrix, inputs: list[Input], slopes: list["Slope"], nodes: Tensor, g: Tensor, size: Size
+) -> dict[str, Tensor]:
+    """Of all layers but the last, by the rows of single anchors."""
     total = {name: torch.zeros_like(p) for name, p in encoder.named_parameters()}
-    g = slopes[-1].at(nodes, g)
     for anchors in _chunks(a, inputs[0], encoder, nodes):
         # Rows begin as the anchors themselves, and widen by one step of the graph with every layer.
         rows, delta = Rows.of(nodes[anchors]), g[anchors]
-        for layer in reversed(range(len(encoder.weights))):
+        for layer in reversed(range(encoder.num_layers - 1)):
+            rows, spread = rows.widened(a)
+            delta = slopes[layer].at(rows.node, spread.matmul(delta @ encoder.weights[layer + 1].T))
             x, weight = inputs[layer], total[f"weights.{layer}"]
             total[f"biases.{layer}"] += size(rows.sums(delta)).sum(dim=0)
             if isinstance(x, Tensor):
@@ -114,10 +192,7 @@ def _of_convolutions(encoder: Encoder, task: Task, g: Tensor, size: Size, runtim
             else:  # not carried over the graph yet: so the gradient is
                 further, spread = rows.widened(a)
                 _add_size_of_sparse(weight, x, further, spread.matmul(delta), size)
-            if layer:
-                rows, spread = rows.widened(a)
-                delta = slopes[layer - 1].at(rows.node, spread.matmul(delta @ encoder.weights[layer].T))
-    return {name: value / len(nodes) for name, value in total.items()}
+    return total
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +220,7 @@ class Rows:
 
     def widened(self, a: SparseMatrix) -> tuple["Rows", SparseMatrix]:
         """Rows one step further: every (owner, neighbour), and the matrix that carries gradients there."""
-        reach = _picked(a, self.node)  # row x neighbour, the share of each neighbour in the row's sum
+        reach = a.picked(self.node)  # row x neighbour, the share of each neighbour in the row's sum
         row = _numbers(len(self.node), self.node.device).repeat_interleave(
             reach.indptr.diff(), output_size=len(reach.indices)
         )
@@ -218,10 +293,14 @@ def _layer_inputs(encoder: Encoder, task: Task, runtime: Runtime) -> tuple[Spars
 
 def _chunks(a: SparseMatrix, x: Input, encoder: Encoder, nodes: Tensor) -> Iterator[Tensor]:
     """Places of training nodes, similar ones together, cut so that the arrays of a chunk stay small."""
-    numbers = _numbers_of_anchors(a, x, encoder)[nodes]
+    yield from _cut(_numbers_of_anchors(a, x, encoder)[nodes], GPU_CHUNK if nodes.is_cuda else CHUNK)
+
+
+def _cut(numbers: Tensor, room: int) -> Iterator[Tensor]:
+    """Places in `numbers`, the largest first, so that no part holds more than `room` of them."""
     order = numbers.argsort(descending=True, stable=True)
     largest = numbers[order].tolist()
-    room, begin = GPU_CHUNK if nodes.is_cuda else CHUNK, 0
+    begin = 0
     while begin < len(largest):
         end = begin + max(1, int(room // largest[begin]))
         yield order[begin:end]
@@ -268,7 +347,7 @@ def _add_size(total: Tensor, x: Tensor, rows: Rows, delta: Tensor, size: Size) -
 
 def _add_size_of_sparse(total: Tensor, x: SparseMatrix, rows: Rows, delta: Tensor, size: Size) -> None:
     """The same with sparse x: a gradient has a line for every input that its owner reaches, and no other."""
-    entries = _transposed(_picked(x, rows.node))  # input x row
+    entries = _transposed(x.picked(rows.node))  # input x row
     # Lines are those of the first input, one for each owner, then those of the next: as rows are sorted by owner, the
     # entries of a line stand together already.
     owner = rows.owner.int().index_select(0, entries.indices)
@@ -288,19 +367,6 @@ def _add_size_of_sparse(total: Tensor, x: SparseMatrix, rows: Rows, delta: Tenso
         gradients = bags(delta, entries.indices[first:last], ends, entries.values[first:last])
         ends = line[low : high + 2].clamp(begin, end) - begin
         total[low : high + 1] += bags(size(gradients), _numbers(len(gradients), ends.device), ends)
-
-
-def _picked(matrix: SparseMatrix, rows: Tensor) -> SparseMatrix:
-    """Some rows of a matrix, in the order given."""
-    start = matrix.indptr[rows]
-    lengths = matrix.indptr[rows + 1] - start
-    ends = lengths.cumsum(0)
-    total = int(ends[-1]) if len(ends) else 0
-    starts = row_starts(ends, total)
-    place = (start - starts[:-1]).repeat_interleave(lengths, output_size=total)
-    place += _numbers(len(place), rows.device)
-    indices, values = matrix.indices.index_select(0, place), matrix.values.index_select(0, place)
-    return SparseMatrix(starts, indices, values, (len(rows), matrix.shape[1]))
 
 
 def _transposed(matrix: SparseMatrix) -> SparseMatrix:

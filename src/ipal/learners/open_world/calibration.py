@@ -321,7 +321,7 @@ def shown(learner: "Learner", task: Task, random: np.random.Generator) -> Aside:
     is_aside = set_aside(task, learner.calibration, random)
     made = object.__new__(type(learner))
     made.__dict__ = drafted({name: value for name, value in vars(learner).items() if name != "_before"})
-    made.calibration_ = Calibration.empty()
+    made.__dict__ |= {"calibration_": Calibration.empty(), "is_trial": True}
     for _ in made.teach(Task(task.graph, task.nodes[~is_aside], task.labels[~is_aside]), 0):
         pass
     with torch.no_grad():
