@@ -123,7 +123,7 @@ class Propagation:
             for hop, kind, block in _hop_by_hop(unspread, spreads, max(hops)):
                 for place in (place for place, one in enumerate(wanted) if one == (hop, kind)):
                     chosen = block if at is None else block[at]
-                    for some in chosen.square().split(BLOCK, dim=1):  # in one order, however many there are
+                    for some in torch.split(chosen.square(), BLOCK, dim=1):  # in one order, however many there are
                         squares[place] += some.sum(dim=1)
                     first = place * self.columns + begin
                     found[:, first : first + block.shape[1]] = chosen
