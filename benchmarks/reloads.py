@@ -105,5 +105,5 @@ def under_reloads(
         sys.exit(f"{failed} reloads failed, {len(wrong)} of {len(asked)} requests were lost: {wrong[:5]}")
     if count >= 100 and fifths[-1] > FLAT * fifths[1]:
         sys.exit(f"The memory of the server grew: {fifths} MB, by fifths of all reloads.")
-    sizes = f"{fifths[1]:.0f} | {fifths[-1]:.0f} | {max(memory):.0f}"
+    sizes = f"{fifths[0]:.0f} | {fifths[2]:.0f} | {fifths[-1]:.0f} | {max(memory):.0f}"
     return f"{count:,} | {half:.0f} | {len(asked):,} | {len(wrong)} | {p50:.1f} | {p99:.1f} | {sizes}"

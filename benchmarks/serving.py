@@ -357,7 +357,7 @@ def main() -> None:
     if reloads:
         print("\n## Reloads, with four clients that ask all the time for 100 nodes as npz\n")
         columns = ("model", "workers", "reloads", "p50, ms", "requests", "lost", "p50, ms", "p99, ms")
-        columns += ("MB early on", "MB in the end", "MB at most")
+        columns += ("MB first fifth", "MB middle fifth", "MB last fifth", "MB at most")
         print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|\n" + "\n".join(reloads))
     for told, memory, wrong in attacks:
         report(told, memory, wrong, chosen)

@@ -1,6 +1,7 @@
 """A client without network of an application in this process, what it asks, and what is said on a real socket."""
 
 import asyncio
+import io
 import json
 import socket
 from collections.abc import Callable, Coroutine
@@ -8,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import httpx
+import numpy as np
 from fastapi import FastAPI
 
 from ipal.deploy.serving.bodies import JSON, NPZ, json_body, npz_body
@@ -43,6 +45,13 @@ class LocalClient:
 
 
 BODIES = {JSON: json_body, NPZ: npz_body}
+
+
+def archive(**arrays: Any) -> bytes:
+    """An .npz file."""
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
 
 
 def post(client: LocalClient, body: bytes, kind: str = JSON, **headers: str) -> Any:

@@ -1,11 +1,7 @@
 """From bytes to a question: what cannot be meant is refused in a sentence, and costs little."""
 
-import io
 import json
-import pickle
-import struct
 import tracemalloc
-import zipfile
 from collections.abc import Callable
 from typing import Any
 
@@ -21,8 +17,8 @@ from ipal.deploy.predict import neighbourhood
 from ipal.deploy.serving.bodies import JSON, NPZ, json_body, npz_body
 from ipal.deploy.serving.limits import Limits, MalformedError, TooLargeError
 from ipal.deploy.serving.questions import Question, read_question
-from ipal.deploy.serving.tables import mostly_zeros
 from ipal.errors import DataError
+from tests.deploy.support import archive
 
 LIMITS = Limits(bytes=100_000, nodes=50, edges=200)
 FEW = {"x": [[1, 2], [3, 4], [5.5, -6e3]], "edge_index": [[0, 1], [1, 2]]}
@@ -35,12 +31,6 @@ def asked(content: Any, limits: Limits = LIMITS) -> Question:
 
 def packed(limits: Limits = LIMITS, **arrays: Any) -> Question:
     return read_question(archive(**arrays), NPZ, limits)
-
-
-def archive(**arrays: Any) -> bytes:
-    file = io.BytesIO()
-    np.savez(file, **arrays)
-    return file.getvalue()
 
 
 # ---------------------------------------------------------------------- what can be meant
@@ -84,23 +74,6 @@ def test_dense_features_that_are_mostly_zero_become_sparse() -> None:
     found = packed(x=x, edge_index=np.zeros((2, 0), int)).graph.x
     assert isinstance(found, sp.csr_array)
     assert np.array_equal(found.toarray(), x)
-
-
-@pytest.mark.parametrize("zero", ["0", "-0.0", "0e9", " 0.00\n"])
-@pytest.mark.parametrize("density", [0, 0.02, 0.5])
-def test_tables_of_zeros_are_read_as_any_other(zero: str, density: float) -> None:
-    random = np.random.default_rng(0)
-    x = random.normal(size=(20, 30)) * (random.random((20, 30)) < density)
-    x[3, 4] = 1e-7
-    text = "[" + ",".join("[" + ",".join(repr(float(v)) if v else zero for v in row) + "]" for row in x) + "]"
-    found = asked(f'{{"edge_index": [[], []], "x": {text} }}'.encode()).graph.x
-    assert (mostly_zeros(text.encode(), 16) is not None) == (density < 0.1 and zero != "0e9")
-    assert np.array_equal(found.toarray() if isinstance(found, sp.csr_array) else found, x.astype(np.float32))
-
-
-@pytest.mark.parametrize("text", ["[]", "[[]]", "[[0],[0,0,0]]", "[0,0]", "[[[0,0]]]", "[[0,0],0]", "0", "[[0,true]]"])
-def test_what_is_no_table_of_zeros_is_left_to_others(text: str) -> None:
-    assert mostly_zeros(text.encode(), 1) is None
 
 
 @pytest.mark.parametrize("kind", ["<f8", ">f4", "<i2", "|u1", "|b1", "<f2"])
@@ -168,8 +141,8 @@ REFUSED: dict[str, tuple[Any, type[DataError], str]] = {
     "beyond infinity": (b'{"x": [[1e999, 1]], "edge_index": [[], []]}', MalformedError, "out of range"),
     "beyond infinity among zeros": (
         b'{"x": [[1e999' + b",0" * 40 + b']], "edge_index": [[], []]}',
-        DataError,
-        "single precision",
+        MalformedError,
+        "out of range",
     ),
     "text among zeros": (b'{"x": [["1"' + b",0" * 40 + b']], "edge_index": [[], []]}', DataError, "Row 0 of x"),
     "ragged zeros": (b'{"x": [[0' + b",0" * 40 + b'],[0]], "edge_index": [[], []]}', DataError, "Row 1 of x"),
@@ -293,111 +266,6 @@ def test_any_bytes_are_a_question_or_refused_in_a_sentence(data: st.DataObject) 
         place = data.draw(st.integers(0, len(body) - 1))
         body[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
     check(bytes(body), kind)
-
-
-# ---------------------------------------------------------------------- .npz that cannot be meant
-
-
-def npy(header: str, content: bytes = b"", version: int = 1) -> bytes:
-    """An array with any header."""
-    text = header.encode().ljust(64) + b"\n"
-    size = struct.pack("<H" if version == 1 else "<I", len(text))
-    return b"\x93NUMPY" + bytes([version, 0]) + size + text + content
-
-
-def zipped(compression: int = zipfile.ZIP_STORED, **members: bytes) -> bytes:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", compression) as made:
-        for name, content in members.items():
-            made.writestr(f"{name}.npy", content)
-    return file.getvalue()
-
-
-X = np.array(FEW["x"])
-EDGES = np.array(FEW["edge_index"])
-SOUND = archive(x=X, edge_index=EDGES)
-REFUSED_NPZ: dict[str, tuple[bytes, type[DataError], str]] = {
-    "empty": (b"", MalformedError, "no readable"),
-    "a pickle": (pickle.dumps({"x": 1}), MalformedError, "no readable"),
-    "cut short": (SOUND[:-30], MalformedError, "no readable"),
-    "only the end": (SOUND[-22:], MalformedError, ""),
-    "no array": (zipped(x=b"hello", edge_index=b"x" * 200), MalformedError, "no readable"),
-    "objects": (archive(x=np.array([{"a": 1}]), edge_index=EDGES), DataError, "pickled objects"),
-    "strings": (archive(x=np.array([["a"]]), edge_index=EDGES), DataError, "not numbers"),
-    "complex numbers": (archive(x=X * 1j, edge_index=EDGES), DataError, "not numbers"),
-    "named columns": (archive(x=np.zeros(3, dtype=[("a", "f4")]), edge_index=EDGES), MalformedError, "no readable"),
-    "unknown": (archive(x=X, edge_index=EDGES, node=[1]), DataError, "Did you mean 'nodes'"),
-    "twice sparse": (archive(x=X, edge_index=EDGES, x_shape=[3, 2]), DataError, "twice"),
-    "half sparse": (archive(edge_index=EDGES, x_shape=[3, 2]), DataError, "only x_shape"),
-    "flat": (archive(x=X[0], edge_index=EDGES), DataError, "dimension"),
-    "cubic": (archive(x=X[None], edge_index=EDGES), DataError, "dimension"),
-    "NaN": (archive(x=X * np.nan, edge_index=EDGES), DataError, "NaN"),
-    "edges in halves": (archive(x=X, edge_index=EDGES / 2), DataError, "whole numbers"),
-    "edges in three": (archive(x=X, edge_index=np.zeros((3, 2), int)), DataError, "2 x edges"),
-    "edges beyond": (archive(x=X, edge_index=np.array([[0], [2**63]], dtype=np.uint64)), DataError, "points to node"),
-    "nodes in a table": (archive(x=X, edge_index=EDGES, nodes=[[1]]), DataError, "list of whole numbers"),
-    "nodes in halves": (archive(x=X, edge_index=EDGES, nodes=[0.5]), DataError, "list of whole numbers"),
-    "reject in a list": (archive(x=X, edge_index=EDGES, reject=[0.5]), DataError, "reject must be"),
-    "reject no number": (archive(x=X, edge_index=EDGES, reject=np.nan), DataError, "reject must be"),
-    "directed by number": (archive(x=X, edge_index=EDGES, directed=1), DataError, "true or false"),
-    "too many nodes": (archive(x=np.ones((51, 2)), edge_index=EDGES), TooLargeError, "51 nodes"),
-    "a bomb": (zipped(zipfile.ZIP_DEFLATED, x=b"\0" * 50_000_000), TooLargeError, "when unpacked"),
-    "two half bombs": (
-        zipped(zipfile.ZIP_DEFLATED, x=b"\0" * 60_000, edge_index=b"\0" * 60_000),
-        TooLargeError,
-        "when unpacked",
-    ),
-    "a shape without numbers": (
-        zipped(x=npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000, 16)}")),
-        MalformedError,
-        "no readable",
-    ),
-    "a shape below": (
-        zipped(x=npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-1, -2)}", b"\0" * 8)),
-        DataError,
-        "",
-    ),
-    "a header of brackets": (zipped(x=npy("(" * 3000)), MalformedError, "no readable"),
-    "a header of minuses": (zipped(x=npy("-" * 9000 + "1")), MalformedError, "no readable"),
-    "a header of code": (zipped(x=npy("__import__('os').system('false')")), MalformedError, "no readable"),
-    "a later version": (zipped(x=npy("{}", version=4)), MalformedError, "no readable"),
-    "an unknown kind": (
-        zipped(x=npy("{'descr': '<q99', 'fortran_order': False, 'shape': (1, 2)}", b"\0" * 8)),
-        MalformedError,
-        "no readable",
-    ),
-    "another packing": (zipped(zipfile.ZIP_BZIP2, x=npy("{}")), MalformedError, "savez"),
-    "many members": (zipped(**{f"a{number}": b"" for number in range(70)}), MalformedError, "64 arrays"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED_NPZ)
-def test_files_that_cannot_be_meant_are_refused_in_a_sentence(case: str) -> None:
-    content, kind, words = REFUSED_NPZ[case]
-    with pytest.raises(DataError) as refusal:
-        read_question(content, NPZ, LIMITS)
-    assert isinstance(refusal.value, kind)
-    assert words in str(refusal.value)
-    assert "\n" not in str(refusal.value)
-
-
-@pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_an_array_that_is_there_twice_is_refused() -> None:
-    file = io.BytesIO(SOUND)
-    with zipfile.ZipFile(file, "a") as made:
-        made.writestr("x.npy", b"")
-    with pytest.raises(MalformedError, match="twice"):
-        read_question(file.getvalue(), NPZ, LIMITS)
-
-
-def test_a_member_that_unpacks_to_more_than_it_says_is_refused() -> None:
-    honest = zipped(zipfile.ZIP_DEFLATED, x=b"\0" * 50_000_000)
-    lying = honest.replace(struct.pack("<I", 50_000_000), struct.pack("<I", 50_000))
-    tracemalloc.start()
-    with pytest.raises(MalformedError):
-        read_question(lying, NPZ, LIMITS)
-    assert tracemalloc.get_traced_memory()[1] < 5_000_000
-    tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

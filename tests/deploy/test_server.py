@@ -17,6 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ipal.data.datasets import Dataset
 from ipal.deploy.predict import predict
 from ipal.deploy.serving.bodies import NPZ, npz_body
+from ipal.deploy.serving.server import serve
 from ipal.learners import Learner
 from tests.deploy.support import BODY, POST, Start, told, whole_request
 from tests.support import Command, complaint
@@ -221,3 +222,16 @@ def test_without_the_libraries_it_is_said_what_to_install(
 
 def test_a_model_that_is_not_there_is_said(command: Command) -> None:
     complaint(command("serve", "nothing"), "There is no run 'nothing'")
+
+
+@pytest.mark.parametrize(("given", "workers", "each"), [(None, 2, 4), (None, 16, 1), (6, 2, 3)])
+def test_workers_share_the_cores_or_the_threads_given(
+    given: int | None, workers: int, each: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made(*_: object, threads: int, **__: object) -> None:
+        raise InterruptedError(threads)
+
+    monkeypatch.setattr("ipal.deploy.serving.server.cores", lambda: 8)
+    monkeypatch.setattr("ipal.deploy.serving.server.make_app", made)
+    with pytest.raises(InterruptedError, match=str(each)):
+        serve(tmp_path / "model", port=0, threads=given, workers=workers)

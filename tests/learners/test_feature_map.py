@@ -13,6 +13,7 @@ from torch import Tensor
 from ipal.backend.runtime import Runtime
 from ipal.data.csr import Neighbours
 from ipal.data.graph import Graph, checked_graph
+from ipal.learners.analytic import feature_map
 from ipal.learners.analytic.feature_map import (
     BLOCK,
     COLUMNS_AT_ONCE,
@@ -154,7 +155,9 @@ def wide_graph(form: str, features: int = 3 * BLOCK + 5, n: int = 70) -> Graph:
 
 @pytest.mark.parametrize("form", ["dense", "sparse"])
 @pytest.mark.parametrize("sketch", [20, 2 * BLOCK + 3, 1000])
-def test_columns_in_blocks_are_the_whole(form: str, sketch: int) -> None:
+@pytest.mark.parametrize("cached", [0, feature_map.CACHED])
+def test_columns_in_blocks_are_the_whole(form: str, sketch: int, cached: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feature_map, "CACHED", cached)
     graph = wide_graph(form)
     propagation = Propagation(graph.num_features, sketch, 0, HERE)
     x = graph.x.toarray() if isinstance(graph.x, sp.csr_array) else graph.x
@@ -170,6 +173,14 @@ def test_columns_in_blocks_are_the_whole(form: str, sketch: int) -> None:
     np.testing.assert_allclose(rows.numpy(), np.concatenate([expected[2], expected[0]], axis=1), rtol=1e-4, atol=1e-6)
     some = torch.tensor([3, 60, 3])
     assert torch.equal(propagation.rows(graph, (2, 0), at=some), rows[some])
+
+
+def test_a_small_graph_in_one_block_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = wide_graph("sparse", features=9 * BLOCK)
+    propagation = Propagation(graph.num_features, 5 * BLOCK + 3, 0, HERE)
+    whole = propagation.rows(graph, (2, 0))
+    monkeypatch.setattr(feature_map, "CACHED", 0)
+    assert torch.equal(propagation.rows(graph, (2, 0)), whole)
 
 
 def test_rows_that_do_not_fit_lie_in_a_file_and_are_the_same() -> None:

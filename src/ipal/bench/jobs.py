@@ -80,11 +80,6 @@ class JobGroup:
         return any(job.on_gpu for job in self.jobs)
 
 
-def cores() -> int:
-    """CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 class Engine(Protocol):
     """An executor of groups."""
 

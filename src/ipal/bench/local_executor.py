@@ -10,8 +10,9 @@ from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from typing import Any
 
-from ipal.bench.jobs import Ended, Engine, GroupRunner, Job, JobGroup, ProcessDiedError, Report, cores, perform_all
+from ipal.bench.jobs import Ended, Engine, GroupRunner, Job, JobGroup, ProcessDiedError, Report, perform_all
 from ipal.errors import ConfigError
+from ipal.system.cores import cores
 
 Pipe = multiprocessing.connection.Connection
 

@@ -33,12 +33,12 @@ from ipal.bench.jobs import (
     JobGroup,
     ProcessDiedError,
     Report,
-    cores,
     perform_all,
     split,
 )
 from ipal.bench.local_executor import Child, Pipe
 from ipal.errors import ClusterError, ConfigError, IpalError
+from ipal.system.cores import cores
 from ipal.system.files import make_folder, write_atomically
 
 REACH_SECONDS = 3.0

@@ -33,7 +33,9 @@ def serve(
         typer.Option(min=0.1, max=86_400, help="Timeout in seconds for receiving a body, and again for answering it."),
     ] = 30.0,
     queue: Annotated[int, typer.Option(min=0, max=10**6, help="Most requests in the queue.")] = 16,
-    threads: Annotated[int, typer.Option(min=1, max=1024, help="CPU threads; workers share them.")] = 1,
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="CPU threads; workers share them. Default: all cores.")
+    ] = None,
     workers: Annotated[
         int, typer.Option(min=1, max=1024, help="Requests that are answered at once; from two on, by processes.")
     ] = 1,

@@ -72,13 +72,16 @@ def _json_parts(body: bytes | bytearray, limits: Limits) -> Parts:
         raise TooLargeError(f"The body holds more lists than a graph of {limits.nodes} nodes (--max-nodes) takes.")
     if objects > OBJECTS or quotes > QUOTES:
         raise DataError(f"The body holds more than a graph: {_known()}.")
-    found = _decoded(body, dict[str, msgspec.Raw])
+    table, rest = mostly_zeros(body, MOSTLY_ZERO) or (None, body)
+    found = _decoded(rest, dict[str, msgspec.Raw])
     for name in found:
         if name not in ("x", "edge_index", *OPTIONS):
             raise DataError(f"'{name[:40]}' is not known.{did_you_mean(name[:40], ['x', 'edge_index', *OPTIONS])}")
-    x = found.pop("x", None)
     parts = {name: value for name, raw in found.items() if (value := _decoded(raw)) is not None}
-    parts |= {} if x is None else _json_features(bytes(x), limits)
+    if table is not None and bytes(found.get("x", b"")) == b"null":  # it may be part of something else
+        parts["x"] = table
+    elif "x" in parts:
+        parts |= _json_features(parts.pop("x"), limits)
     if "edge_index" in parts:
         ends = [_whole_numbers(end, "edge_index") for end in _list(parts["edge_index"], "edge_index")]
         if len(ends) != 2 or len(ends[0]) != len(ends[1]):
@@ -99,18 +102,13 @@ def _decoded(text: bytes | bytearray | msgspec.Raw, kind: Any = Any) -> Any:
         raise MalformedError(f"The body is no JSON that can be read: {error}.") from error
 
 
-def _json_features(text: bytes, limits: Limits) -> Parts:
-    try:
-        table = mostly_zeros(text, MOSTLY_ZERO)
-    except msgspec.ValidationError as error:
-        raise DataError("x must hold numbers of single precision only.") from error
-    x = _decoded(text) if table is None else table
-    if isinstance(x, dict):
-        if sorted(x) != sorted(SPARSE_KEYS):
-            raise DataError(f"Sparse features x are an object with {', '.join(SPARSE_KEYS)}, no more and no less.")
-        kinds = {name: _numbers if name == "values" else _whole_numbers for name in SPARSE_KEYS}
-        return {f"x_{name}": read(x[name], f"x.{name}") for name, read in kinds.items()}
-    return {} if x is None else {"x": x if table is not None else _table(x, limits)}
+def _json_features(x: Any, limits: Limits) -> Parts:
+    if not isinstance(x, dict):
+        return {"x": _table(x, limits)}
+    if sorted(x) != sorted(SPARSE_KEYS):
+        raise DataError(f"Sparse features x are an object with {', '.join(SPARSE_KEYS)}, no more and no less.")
+    kinds = {name: _numbers if name == "values" else _whole_numbers for name in SPARSE_KEYS}
+    return {f"x_{name}": read(x[name], f"x.{name}") for name, read in kinds.items()}
 
 
 def _known() -> str:

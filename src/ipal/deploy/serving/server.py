@@ -19,6 +19,7 @@ from ipal.deploy.serving.app import make_app
 from ipal.deploy.serving.connections import connection_class
 from ipal.deploy.serving.limits import Limits, Refusal
 from ipal.errors import ConfigError
+from ipal.system.cores import cores
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 KEEP_ALIVE = 5
@@ -99,7 +100,7 @@ def serve(
     port: int = 8000,
     token: str | None = None,
     limits: Limits | None = None,
-    threads: int = 1,
+    threads: int | None = None,
     directed: bool = False,
     workers: int = 1,
     watch: bool = False,
@@ -108,15 +109,16 @@ def serve(
 ) -> None:
     """Serve the model in a file until a signal, then finish the current requests.
 
-    `started` gets the address and what is served; `directed` is a default; workers share the threads. SIGHUP takes
-    what the file holds by then, and so does a change of the file where it is watched: `replaced` gets the version.
+    `started` gets the address and what is served; `directed` is a default; workers share the threads, by default
+    one per core. SIGHUP takes what the file holds by then, and so does a change of the file where it is watched:
+    `replaced` gets the version.
     """
     limits = limits or Limits()
     check_access(host, token)
     with listen(host, port) as listener:
         # Without a token, pages of other sites in a browser on this machine must be kept out.
         hosts = None if token is not None else {*LOCAL_NAMES, _in_url(host)}
-        each, stamp = max(1, threads // workers), _stamp(model)
+        each, stamp = max(1, (threads or cores()) // workers), _stamp(model)
         app = make_app(model, limits, token=token, hosts=hosts, threads=each, directed=directed, workers=workers)
         server = app.state.server
         address = f"http://{_in_url(host)}:{listener.getsockname()[1]}"

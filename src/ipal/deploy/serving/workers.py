@@ -55,7 +55,7 @@ class Worker:
         _call(self._orders, "use")
 
     def answer(self, body: Body, kind: str, reply: Answer | None = None) -> Reply | Exception:
-        answer: Reply | Exception = _call(self._asks, body, kind, reply)
+        answer: Reply | Exception = _call(self._asks, kind, reply, body=body)
         return answer
 
     def close(self) -> None:
@@ -68,9 +68,12 @@ class Worker:
             self.process.join()
 
 
-def _call(connection: Connection, *words: Any) -> Any:
+def _call(connection: Connection, *words: Any, body: Body | None = None) -> Any:
+    """What the process gives back; a body follows as it is, because to pickle it would take longer than to send it."""
     try:
         connection.send(words)
+        if body is not None:
+            connection.send_bytes(body)
         raised, result = connection.recv()
     except (EOFError, OSError) as error:
         raise WorkerEndedError from error
@@ -89,14 +92,16 @@ def _work(asked: Connection, ordered: Connection, settings: Settings, plugins: t
     answers = Answers(settings)
     orders: dict[str, Callable[..., Any]] = {"load": answers.load, "use": answers.use}
     threading.Thread(target=_obey, args=(ordered, lambda name, *words: orders[name](*words)), daemon=True).start()
-    _obey(asked, answers.answer)
+    _obey(asked, answers.answer, with_body=True)
 
 
-def _obey(connection: Connection, call: Callable[..., Any]) -> None:
+def _obey(connection: Connection, call: Callable[..., Any], *, with_body: bool = False) -> None:
     """Answer calls until the pipe is closed."""
     with suppress(EOFError, OSError):
         while True:
             words = connection.recv()
+            if with_body:
+                words = (connection.recv_bytes(), *words)
             try:
                 result = False, call(*words)
             except IpalError as error:

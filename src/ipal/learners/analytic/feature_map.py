@@ -24,6 +24,8 @@ from ipal.system.tracing import Tracer, spanned
 ROWS_AT_ONCE = 4096
 BLOCK = 32
 """Columns that are spread together: few, so that a large graph's fit into caches."""
+CACHED = 2**17
+"""Values that fit into a cache: all columns of a graph with no more are spread together."""
 COLUMNS_AT_ONCE = 8 * BLOCK
 VALUES_AT_ONCE = 4_000_000
 NODES_AT_ONCE = 2**22
@@ -57,7 +59,8 @@ class Propagation:
     """Features spread over the graph: wide ones are first projected to fewer columns, which commutes with it.
 
     A few columns go through all hops, then the next: what is spread in double precision is never there as a whole.
-    Every block of columns is computed alike, whatever memory there is. In a team each process takes some blocks.
+    Every column is computed alike, whatever memory there is. In a team each process takes some blocks. A small graph
+    is one block.
     """
 
     num_features: int
@@ -88,7 +91,7 @@ class Propagation:
     @property
     def projection(self) -> NDArray[np.float64]:
         """What wide features are projected with, (features, columns)."""
-        return torch.cat(self._projection, dim=1).numpy()
+        return self._projection.numpy()
 
     def drawn(self, rows: int) -> NDArray[np.float64]:
         """The first rows of the projection."""
@@ -96,7 +99,11 @@ class Propagation:
         return np.asarray(random.standard_normal((rows, self.columns)) / self.columns**0.5)
 
     @cached_property
-    def _projection(self) -> list[Tensor]:
+    def _projection(self) -> Tensor:
+        return torch.tensor(self.drawn(self.num_features))
+
+    @cached_property
+    def _projection_blocks(self) -> list[Tensor]:
         """The same in blocks of columns, each on its own: to cut them out anew would cost more than a small graph."""
         whole = self.drawn(self.num_features)
         return [torch.tensor(whole[:, begin : begin + BLOCK]) for begin in range(0, self.columns, BLOCK)]
@@ -119,8 +126,9 @@ class Propagation:
                 for place in (place for place, one in enumerate(wanted) if one == (hop, kind)):
                     chosen = block if at is None else block[at]
                     for begun in range(0, n, NODES_AT_ONCE):
-                        some = slice(begun, begun + NODES_AT_ONCE)
-                        squares[place, some] += chosen[some].square().sum(dim=1)
+                        rows = slice(begun, begun + NODES_AT_ONCE)
+                        for some in torch.split(chosen[rows].square(), BLOCK, dim=1):  # in one order, however many
+                            squares[place, rows] += some.sum(dim=1)
                     first = place * self.columns + begin
                     found[:, first : first + block.shape[1]] = chosen
         self.runtime.team.all_reduce(found, squares)
@@ -149,7 +157,10 @@ class Propagation:
             unit = normalize(x.astype(np.float64))
             if narrower:
                 product = SparseProduct(unit, self.device)
-                yield from ((begin, product(some)) for begin, some in self._directions())
+                yield from (
+                    (begin, product(some))
+                    for begin, some in self._directions(together=x.shape[0] * self.columns <= CACHED)
+                )
                 return
             by_column = unit.tocsc()
             for begin in self._own_blocks(0, self.columns):
@@ -176,10 +187,13 @@ class Propagation:
         us = self.runtime.team
         return (begin for begin in range(first, end, BLOCK) if begin // BLOCK % us.size == us.rank)
 
-    def _directions(self) -> Iterator[tuple[int, Tensor]]:
-        """Columns of the projection."""
+    def _directions(self, *, together: bool = False) -> Iterator[tuple[int, Tensor]]:
+        """Columns of the projection, in blocks or all together."""
+        if together and self.runtime.team.size == 1:
+            yield 0, self._projection.to(self.device)
+            return
         for begin in self._own_blocks(0, self.columns):
-            yield begin, self._projection[begin // BLOCK].to(self.device)
+            yield begin, self._projection_blocks[begin // BLOCK].to(self.device)
 
     def _whole(self, x: NDArray[np.float32]) -> Tensor | None:
         """All features at hand: on a CPU where they are in memory, on a GPU where they take little of what is free."""
