@@ -5,19 +5,23 @@ runs. Runs on the same graph share its tasks. If one fails, the others continue.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 
 from ipal.bench.jobs import Outcome, reason_of
+from ipal.learners.stacked import Stack
+from ipal.learners.trained import TrainedLearner
 from ipal.runs import runner
 from ipal.runs.environment import PeakMemory
 from ipal.runs.resolved import Resolved
 from ipal.runs.run_folder import RunFolder
 
 Run = tuple[Resolved, RunFolder]
+Unit = dict[int, Run]
+"""Runs by their index, of which each takes an epoch in turn."""
 
 LANES = 8
 """Runs at a time: more than a GPU has queues would be slower."""
@@ -25,13 +29,17 @@ TURN = 10
 """Epochs of a run before the next one takes its turn."""
 
 
-def run_interleaved(runs: Sequence[Run]) -> Iterator[Outcome]:
-    """Make all runs, interleaved; yields the index of each when it has ended, and why it failed."""
-    waiting = deque(enumerate(runs))
-    company = min(LANES, len(runs))
+def run_interleaved(runs: Sequence[Run], stacked: int = 1) -> Iterator[Outcome]:
+    """Make all runs, interleaved; yields the index of each when it has ended, and why it failed.
+
+    Up to so many (`stacked`) that differ in numbers alone take their steps as one (`ipal.learners.stacked`).
+    """
+    waiting = deque(_units(runs, stacked))
+    lanes_used = min(LANES, len(waiting))
+    company = sum(sorted(map(len, waiting))[-lanes_used:]) if waiting else 0
     # One for all: a reset for every run would lose the peaks of the others.
     memory = PeakMemory()
-    lanes = [_lane(waiting, place / company, company=company, memory=memory) for place in range(company)]
+    lanes = [_lane(waiting, place / lanes_used, company=company, memory=memory) for place in range(lanes_used)]
     while lanes:
         for lane in tuple(lanes):
             for outcome in lane:
@@ -42,31 +50,56 @@ def run_interleaved(runs: Sequence[Run]) -> Iterator[Outcome]:
                 lanes.remove(lane)
 
 
-def _lane(waiting: deque[tuple[int, Run]], ahead: float, **options: Any) -> Iterator[Outcome | None]:
-    """One run after the other, on a CUDA stream of its own; yields what has ended, and None after every turn.
+def _units(runs: Sequence[Run], stacked: int) -> list[Unit]:
+    """Runs that go on epoch by epoch together: those that may be stacked, in their order; others one by one."""
+    alike: dict[Hashable, list[int]] = {}
+    for index, (resolved, _) in enumerate(runs):
+        config = resolved.config
+        free = resolved.method.stackable if issubclass(resolved.method, TrainedLearner) else frozenset()
+        settings = {name: value for name, value in config.settings.items() if name not in free}
+        rest = config.model_copy(update={"settings": settings}).model_dump_json()
+        alike.setdefault((id(resolved.stream), rest) if free and stacked > 1 else index, []).append(index)
+    return [
+        {index: runs[index] for index in some[begin : begin + stacked]}
+        for some in alike.values()
+        for begin in range(0, len(some), stacked)
+    ]
+
+
+def _lane(waiting: deque[Unit], ahead: float, **options: Any) -> Iterator[Outcome | None]:
+    """One unit after the other, on a CUDA stream of its own; yields what has ended, and None after every turn.
 
     It begins that share of a task ahead: while one run is between two tasks, the others keep the GPU busy.
     """
     streams: dict[str, AbstractContextManager[Any]] = {}
-    turn: Iterator[int] | None = None
+    turn: int | None = None
     while waiting:
-        index, (resolved, folder) = waiting.popleft()
-        config = resolved.config
-        turn = turn or iter(range(int(ahead * config.train.planned)))
-        run = runner.run_by_epochs(resolved, folder, runner.Silent(), **options)
-        reason = None
-        try:
-            while True:
-                with _stream(streams, config.device):
-                    for _ in turn:
-                        next(run)
-                yield None
-                turn = iter(range(TURN))
-        except StopIteration:
-            pass
-        except Exception as error:  # kept no longer than this: it holds what the run held
-            reason = reason_of(error, folder)
-        yield index, reason
+        unit = waiting.popleft()
+        config = next(iter(unit.values()))[0].config
+        stack = Stack() if len(unit) > 1 else None
+        under_way = {
+            index: runner.run_by_epochs(resolved, folder, runner.Silent(), stack=stack, **options)
+            for index, (resolved, folder) in unit.items()
+        }
+        turn = int(ahead * config.train.planned) if turn is None else TURN
+        while under_way:
+            ended: list[Outcome] = []
+            with _stream(streams, config.device):
+                for _ in range(turn):
+                    for index, run in tuple(under_way.items()):
+                        reason = None
+                        try:
+                            next(run)
+                            continue
+                        except StopIteration:
+                            pass
+                        except Exception as error:  # kept no longer than this: it holds what the run held
+                            reason = reason_of(error, unit[index][1])
+                        ended.append((index, reason))
+                        del under_way[index]
+            yield from ended
+            yield None
+            turn = TURN
 
 
 def _stream(known: dict[str, AbstractContextManager[Any]], device: str) -> AbstractContextManager[Any]:

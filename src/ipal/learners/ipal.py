@@ -128,6 +128,7 @@ class IPAL(TrainedLearner[Episode]):
     has_head = False
     looks_back = True
     recordable = True
+    stackable = frozenset({"gamma", "tau", "alpha", "beta"})
     kept = (
         PROTOTYPES,
         Kept("fast", "weights being trained, which the encoder follows; without boundaries alone", check=check_fast),
@@ -269,7 +270,7 @@ class IPAL(TrainedLearner[Episode]):
         if lesson.before is not None and len(lesson.old) and self.distillation != "none":
             gamma, held = self._distillation_weight, offline
             if self.task_free:
-                gamma *= losses.unseen_share(len(self.memory_), len(lesson.old))
+                gamma = gamma * losses.unseen_share(len(self.memory_), len(lesson.old))
                 held = self.memory_.mean
             terms["distillation"] = gamma * self._distill(f, lesson.before.of(batch), held)
         return terms

@@ -27,6 +27,7 @@ from ipal.evaluation.metrics import (
 )
 from ipal.learners import Learner
 from ipal.learners.second_pass import chosen
+from ipal.learners.stacked import Stack
 from ipal.learners.state import State
 from ipal.learners.trained import TrainedLearner
 from ipal.learners.values import Terms
@@ -83,11 +84,12 @@ def run_by_epochs(
     company: int = 1,
     memory: PeakMemory | None = None,
     runtime: Runtime | None = None,
+    stack: Stack | None = None,
 ) -> Generator[None, None, dict[str, Any]]:
     """A run that pauses after every epoch, so that several (`company`) can take turns in one process; see `run`.
 
     Runs that take turns share one `memory`: what their process holds is all of theirs together. `runtime` is
-    what the run computes with, None for what its configuration says.
+    what the run computes with, None for what its configuration says. In a `stack`, runs take their steps as one.
     Without `checkpoint_every` (epochs), checkpoints are as frequent as costs a small share of the time.
     """
     config = resolved.config
@@ -109,6 +111,8 @@ def run_by_epochs(
             folder.log("started")
         elif us.is_main:
             folder.log(f"resumed at task {progress.task}, epoch {progress.epoch}")
+        if isinstance(learner, TrainedLearner):
+            learner.stack_ = stack
         batches, done = stream.batches, sum(stream.batches[: progress.task]) + progress.batch
         a_task = -(-learner.epochs * sum(batches) // len(stream))
         observer.started(len(stream), a_task, done * learner.epochs + progress.epoch)
@@ -237,7 +241,8 @@ def _learn_batches(stream: Stream, index: int, watch: _Watch, accuracy: str) -> 
             task = stream.batch(index, number)
         for terms in learner.learn(task, first_epoch=progress.epoch):
             progress.spent(index, time.perf_counter() - clock)
-            watch.epoch(terms)
+            if terms:  # else others of its stack prepare the task
+                watch.epoch(terms)
             yield
             clock = time.perf_counter()
         watch.look()
