@@ -1,6 +1,7 @@
 """Runs that differ in numbers alone take their steps as one: each ends as it does alone, but for rounding."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 
 from ipal.backend.sparse import SparsePair, sparse_matmul
 from ipal.bench.interleave import Run, run_interleaved
+from ipal.bench.jobs import GroupRunner, JobGroup
 from ipal.config import EncoderConfig, run_config
 from ipal.data.datasets import Dataset, load
 from ipal.errors import DataError
@@ -19,6 +21,7 @@ from ipal.learners.state import State
 from ipal.runs import runner
 from ipal.runs.resolved import Resolver
 from ipal.runs.run_folder import RunFolder, RunStore
+from tests.bench.support import plan, write
 from tests.bench.test_interleave import DEVICES
 
 NAME = "synthetic:nodes=240,classes=6,features=12"
@@ -137,6 +140,8 @@ def test_numbers_that_may_differ(data: Dataset, tmp_path: Path, sizes: list[int]
     trees = [{"ipal": {"gamma": 0.4, **one}} for one in ({}, {"tau": 0.2}, {"alpha": 0.5}, {"beta": 0.7})]
     for stacked, alone in both(data, tmp_path, trees):
         assert stacked.result()["accuracy_matrix"] == alone.result()["accuracy_matrix"]
+        timing = [made.result()["timing"].get("runs_stacked") for made in (stacked, alone)]
+        assert timing == [4, None]
     assert sizes == [4] * 3
 
 
@@ -235,3 +240,24 @@ def test_sparse_products_side_by_side_have_the_same_bits() -> None:
         assert dense.grad is not None
         assert one.grad is not None
         assert torch.equal(dense.grad[place], one.grad)
+
+
+def test_a_bench_stacks_where_it_is_asked_to(tmp_path: Path, sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY"):
+        monkeypatch.setenv(name, "1")
+    entry = """
+    ipal:
+      encoder.kind: gcn
+      encoder.hidden: 16
+      encoder.width: 16
+      protocol.calibration: 0
+      ipal.passes: 0
+      grid: {ipal.gamma: [0.1, 0.4]}
+    """
+    suites = [plan(write(tmp_path, entry), **options) for options in ({}, {"stack": 8})]
+    for suite, expected in zip(suites, ([], [2, 2] * 3), strict=True):
+        sizes.clear()
+        jobs = tuple(replace(job, runs=tmp_path / f"{len(expected)}") for job in suite.jobs.values())
+        assert [reason for _, reason in GroupRunner()(JobGroup(jobs))] == [None] * 4
+        assert sizes == expected
+    assert [suite.benches[0].command.partition("x.yaml")[2] for suite in suites] == ["", " --stack 8"]

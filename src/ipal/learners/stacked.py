@@ -70,6 +70,8 @@ class Stack:
     """Where learners meet that take their steps as one."""
 
     def __init__(self) -> None:
+        self.largest = 0
+        """The most that have taken their steps as one."""
         self._seats: list[Seat] = []
         self._together: _Together | None = None
         self._recordings = Recordings()
@@ -113,6 +115,7 @@ class Stack:
             if len(alike) < 2:
                 return False
             self._together = _Together(alike, self._recordings)
+            self.largest = max(self.largest, len(alike))
         if seat not in self._together.seats:
             return False
         self._together.step()

@@ -130,6 +130,8 @@ def run_by_epochs(
         progress.peak_memory_bytes = max(progress.peak_memory_bytes, memory.bytes())
         result = _result(resolved, learner, progress)
         result["timing"]["runs_taking_turns"] = company
+        if stack and stack.largest > 1:
+            result["timing"]["runs_stacked"] = stack.largest
         if us.is_main:
             folder.write_history(progress.history)
             folder.write_json("confusion.json", _confusion(stream, progress.rows), compact=True)
