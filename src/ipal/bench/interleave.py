@@ -5,8 +5,10 @@ runs. Runs on the same graph share its tasks. If one fails, the others continue.
 """
 
 from collections import deque
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,6 +27,8 @@ Unit = dict[int, Run]
 
 LANES = 8
 """Runs at a time: more than a GPU has queues would be slower."""
+WAIT = 0.01
+"""Seconds between two looks at runs that are being stored, where there is nothing else to do."""
 TURN = 10
 """Epochs of a run before the next one takes its turn."""
 
@@ -39,15 +43,42 @@ def run_interleaved(runs: Sequence[Run], stacked: int = 1) -> Iterator[Outcome]:
     company = sum(sorted(map(len, waiting))[-lanes_used:]) if waiting else 0
     # One for all: a reset for every run would lose the peaks of the others.
     memory = PeakMemory()
-    lanes = [_lane(waiting, place / lanes_used, company=company, memory=memory) for place in range(lanes_used)]
-    while lanes:
-        for lane in tuple(lanes):
-            for outcome in lane:
-                if outcome is None:
-                    break
-                yield outcome
-            else:
-                lanes.remove(lane)
+    with ThreadPoolExecutor(1) as thread:
+        beside = _Beside(thread)
+        options = {"company": company, "memory": memory}
+        lanes = [_lane(waiting, place / lanes_used, beside, **options) for place in range(lanes_used)]
+        while lanes:
+            for lane in tuple(lanes):
+                for outcome in lane:
+                    if outcome is None:
+                        break
+                    yield outcome
+                else:
+                    lanes.remove(lane)
+
+
+@dataclass
+class _Beside:
+    """Stores what runs end in, one after the other in another thread, while others go on."""
+
+    thread: Executor
+    running: int = 0
+    """Runs under way, with those that are being stored."""
+    storing: int = 0
+
+    def __call__(self, store: Callable[[], None]) -> Generator[None, None, None]:
+        stored = self.thread.submit(store)
+        self.storing += 1
+        try:
+            while not stored.done():
+                if self.storing == self.running:  # nothing else to do: this thread would only be in the way
+                    wait([stored], WAIT)
+                yield
+            stored.result()
+        finally:
+            self.storing -= 1
+            if not stored.cancel():  # nobody else may work on the run before
+                wait([stored])
 
 
 def _units(runs: Sequence[Run], stacked: int) -> list[Unit]:
@@ -66,7 +97,7 @@ def _units(runs: Sequence[Run], stacked: int) -> list[Unit]:
     ]
 
 
-def _lane(waiting: deque[Unit], ahead: float, **options: Any) -> Iterator[Outcome | None]:
+def _lane(waiting: deque[Unit], ahead: float, beside: _Beside, **options: Any) -> Iterator[Outcome | None]:
     """One unit after the other, on a CUDA stream of its own; yields what has ended, and None after every turn.
 
     It begins that share of a task ahead: while one run is between two tasks, the others keep the GPU busy.
@@ -78,9 +109,10 @@ def _lane(waiting: deque[Unit], ahead: float, **options: Any) -> Iterator[Outcom
         config = next(iter(unit.values()))[0].config
         stack = Stack() if len(unit) > 1 else None
         under_way = {
-            index: runner.run_by_epochs(resolved, folder, runner.Silent(), stack=stack, **options)
+            index: runner.run_by_epochs(resolved, folder, runner.Silent(), stack=stack, storing=beside, **options)
             for index, (resolved, folder) in unit.items()
         }
+        beside.running += len(unit)
         turn = int(ahead * config.train.planned) if turn is None else TURN
         while under_way:
             ended: list[Outcome] = []
@@ -97,6 +129,7 @@ def _lane(waiting: deque[Unit], ahead: float, **options: Any) -> Iterator[Outcom
                             reason = reason_of(error, unit[index][1])
                         ended.append((index, reason))
                         del under_way[index]
+                        beside.running -= 1
             yield from ended
             yield None
             turn = TURN

@@ -3,8 +3,9 @@
 import dataclasses
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -39,6 +40,9 @@ from ipal.runs.resolved import Resolved, resolve
 from ipal.runs.run_folder import RunFolder
 
 __all__ = ["Observer", "Resolved", "Silent", "resolve", "run", "run_by_epochs"]
+
+
+Storing = Callable[[Callable[[], None]], Generator[None, None, None]]
 
 
 class Observer(Protocol):
@@ -85,11 +89,13 @@ def run_by_epochs(
     memory: PeakMemory | None = None,
     runtime: Runtime | None = None,
     stack: Stack | None = None,
+    storing: Storing | None = None,
 ) -> Generator[None, None, dict[str, Any]]:
     """A run that pauses after every epoch, so that several (`company`) can take turns in one process; see `run`.
 
     Runs that take turns share one `memory`: what their process holds is all of theirs together. `runtime` is
     what the run computes with, None for what its configuration says. In a `stack`, runs take their steps as one.
+    `storing` writes what the run ends in, which pauses meanwhile; None to write it at once.
     Without `checkpoint_every` (epochs), checkpoints are as frequent as costs a small share of the time.
     """
     config = resolved.config
@@ -133,15 +139,26 @@ def run_by_epochs(
         if stack and stack.largest > 1:
             result["timing"]["runs_stacked"] = stack.largest
         if us.is_main:
-            folder.write_history(progress.history)
-            folder.write_json("confusion.json", _confusion(stream, progress.rows), compact=True)
-            if any(row.drift for row in progress.rows):
-                folder.write_json("drift.json", {"unit": UNIT, "after_task": [row.drift for row in progress.rows]})
-            learner.save(folder.model)
-            folder.write_json("result.json", result)
-            folder.checkpoint.unlink(missing_ok=True)
-            folder.log("finished")
+            store = partial(_store, folder, stream, progress, learner.model().on_cpu(), result)
+            yield from storing(store) if storing else _at_once(store)
     return result
+
+
+def _at_once(store: Callable[[], None]) -> Generator[None, None, None]:
+    store()
+    yield from ()
+
+
+def _store(folder: RunFolder, stream: Stream, progress: Progress, model: State, result: dict[str, Any]) -> None:
+    """Write what a run ends in; whoever finds a result finds all of it."""
+    folder.write_history(progress.history)
+    folder.write_json("confusion.json", _confusion(stream, progress.rows), compact=True)
+    if any(row.drift for row in progress.rows):
+        folder.write_json("drift.json", {"unit": UNIT, "after_task": [row.drift for row in progress.rows]})
+    model.save(folder.model)
+    folder.write_json("result.json", result)
+    folder.checkpoint.unlink(missing_ok=True)
+    folder.log("finished")
 
 
 def _check_team(config: RunConfig, runtime: Runtime) -> None:
