@@ -152,6 +152,7 @@ def test_what_differs_in_more_is_not_stacked(data: Dataset, tmp_path: Path, size
         {"ipal": {"gamma": 0.4}, "train": {"epochs": 5}},
         {"ipal": {"gamma": 0.4}, "protocol": {"calibration": 0.0, "batch": {"nodes": 10}}},
         {"ipal": {"gamma": 0.3}, "protocol": {"calibration": 0.0, "batch": {"nodes": 10}}},
+        *({"ipal": {"gamma": gamma}, "encoder": {"kind": "gat", "hidden": 8, "width": 8}} for gamma in (0.3, 0.4)),
         {"method": "ewc"},
         {"method": "ncm"},
     ]

@@ -4,6 +4,8 @@ Every run has its own CUDA stream, so that the GPU works on several at once; res
 runs. Runs on the same graph share its tasks. If one fails, the others continue.
 """
 
+import math
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
@@ -29,8 +31,8 @@ LANES = 8
 """Runs at a time: more than a GPU has queues would be slower."""
 WAIT = 0.01
 """Seconds between two looks at runs that are being stored, where there is nothing else to do."""
-TURN = 10
-"""Epochs of a run before the next one takes its turn."""
+TURN, LONGEST = 10, 0.005
+"""Epochs of a run before the next one takes its turn, or seconds: between two tasks a run keeps the host busy."""
 
 
 def run_interleaved(runs: Sequence[Run], stacked: int = 1) -> Iterator[Outcome]:
@@ -103,36 +105,41 @@ def _lane(waiting: deque[Unit], ahead: float, beside: _Beside, **options: Any) -
     It begins that share of a task ahead: while one run is between two tasks, the others keep the GPU busy.
     """
     streams: dict[str, AbstractContextManager[Any]] = {}
-    turn: int | None = None
+    turn = None
     while waiting:
         unit = waiting.popleft()
         config = next(iter(unit.values()))[0].config
         stack = Stack() if len(unit) > 1 else None
-        under_way = {
+        runs = {
             index: runner.run_by_epochs(resolved, folder, runner.Silent(), stack=stack, storing=beside, **options)
             for index, (resolved, folder) in unit.items()
         }
         beside.running += len(unit)
-        turn = int(ahead * config.train.planned) if turn is None else TURN
+        under_way = deque(unit)
+        first = turn is None
+        turn = int(ahead * config.train.planned) if first else TURN
         while under_way:
             ended: list[Outcome] = []
+            left, end = turn * len(under_way), math.inf if first else time.perf_counter() + LONGEST
             with _stream(streams, config.device):
-                for _ in range(turn):
-                    for index, run in tuple(under_way.items()):
-                        reason = None
-                        try:
-                            next(run)
-                            continue
-                        except StopIteration:
-                            pass
-                        except Exception as error:  # kept no longer than this: it holds what the run held
-                            reason = reason_of(error, unit[index][1])
-                        ended.append((index, reason))
-                        del under_way[index]
-                        beside.running -= 1
+                while under_way and left and time.perf_counter() < end:
+                    left -= 1
+                    index = under_way.popleft()
+                    reason = None
+                    try:
+                        next(runs[index])
+                        under_way.append(index)
+                        continue
+                    except StopIteration:
+                        pass
+                    except Exception as error:  # kept no longer than this: it holds what the run held
+                        reason = reason_of(error, unit[index][1])
+                    ended.append((index, reason))
+                    del runs[index]
+                    beside.running -= 1
             yield from ended
             yield None
-            turn = TURN
+            turn, first = TURN, False
 
 
 def _stream(known: dict[str, AbstractContextManager[Any]], device: str) -> AbstractContextManager[Any]:

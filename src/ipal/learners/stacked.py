@@ -198,6 +198,7 @@ class _Together:
 
     def step(self) -> None:
         """One step of all; each finds its terms at its seat."""
+        assert all(seat.terms is None for seat in self.seats), "they take one epoch each in turn"
         # Not the first step, which makes what later ones find.
         if self._recorded is None and self._steps and self._leader.is_repetitive:
             self._recorded = self._recordings.record(self._step, self._leader.generator_)
@@ -232,7 +233,9 @@ class _Together:
             self._recorded.close()
         drawn = self._leader.generator_.get_state()
         for seat, own, generator in zip(self.seats, self._own, self._generators, strict=True):
-            seat.learner.generator_ = generator.set_state(drawn)
+            seat.learner.generator_ = generator
+            if seat.learner is not self._leader:
+                generator.set_state(drawn)
             for parameter in own.values():
                 parameter.data = laid_out(parameter.data)
                 state = seat.learner.optimizer_.state[parameter]

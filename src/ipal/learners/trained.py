@@ -207,7 +207,9 @@ class TrainedLearner(Learner, Generic[Prepared]):
         return None
 
     def _epochs(self, task: Task, lesson: Prepared, first_epoch: int) -> Generator[Terms, None, None]:
-        if self.stack_ is None or not self.stackable or self.batch != "full" or self.runtime_.team.size > 1:
+        # Mini-batches differ in shape, and attention over edges is written for one learner.
+        can_stack = self.stackable and self.batch == "full" and "attention" not in self.encoder_.needs
+        if self.stack_ is None or not can_stack or self.runtime_.team.size > 1:
             return self.epochs_alone(task, lesson, first_epoch)
         return self.stack_.epochs(self, task, lesson, first_epoch)
 
