@@ -35,7 +35,7 @@ def data() -> Dataset:
 
 @pytest.fixture
 def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many learners took their steps as one, in the order in which they met."""
+    """How many learners were stacked, in the order in which they met."""
     found, made = [], _Together.__init__
 
     def noted(self: Any, seats: Any, *rest: Any) -> None:
@@ -126,14 +126,17 @@ def test_stacked_runs_give_what_each_gives_alone(
         monkeypatch.setattr(_Together, "_step", step_checked)
     trees = [*gammas(seed=0), *gammas(seed=1)]
     for stacked, alone in both(data, tmp_path, trees, device=device, **common):
-        assert stacked.result()["accuracy_matrix"] == alone.result()["accuracy_matrix"]
+        found = [np.array(made.result()["accuracy_matrix"], dtype=float) for made in (stacked, alone)]
+        np.testing.assert_allclose(*found, rtol=0, atol=0 if device == "cpu" else 5)
+        first = [[row for row in made.history() if row["task"] == 0] for made in (stacked, alone)]
+        assert first[0] == first[1]  # computed once for all, as alone
         one, other = (State.load(run.model) for run in (stacked, alone))
         assert one.facts == other.facts
         assert {name: tensor.shape for name, tensor in one.tensors.items()} == {
             name: tensor.shape for name, tensor in other.tensors.items()
         }
         assert torch.equal(one.tensors["generator"], other.tensors["generator"])
-    assert sizes == [3, 3] * 3  # two seeds, three tasks
+    assert sizes == [3, 3] * 2  # two seeds, three tasks; in the first, gamma has no effect
 
 
 def test_numbers_that_may_differ(data: Dataset, tmp_path: Path, sizes: list[int]) -> None:
@@ -190,7 +193,7 @@ def test_one_that_fails_leaves_the_others(
     monkeypatch.setattr(runner._Watch, "epoch", fails)
     runs = planned(data, tmp_path / "stacked", gammas())
     assert sorted(run_interleaved(runs, 3)) == [(0, None), (1, "broken"), (2, None)]
-    assert sizes == [3, 3, 2, 2]
+    assert sizes == [3, 2, 2]
     monkeypatch.undo()
     alone = planned(data, tmp_path / "alone", gammas())
     assert all(reason is None for _, reason in run_interleaved(alone))
@@ -217,7 +220,7 @@ def test_stacked_runs_go_on_from_their_checkpoints(
             list(run_interleaved(planned(data, tmp_path / "stacked", gammas()), 3))
     again = planned(data, tmp_path / "stacked", gammas())
     assert sorted(run_interleaved(again, 3)) == [(index, None) for index in range(3)]
-    assert sizes == [3] * 4  # the second task twice
+    assert sizes == [3] * 3  # the second task twice
     assert all("resumed at task 1, epoch 4" in (made.path / "log.txt").read_text() for _, made in again)
     alone = planned(data, tmp_path / "alone", gammas())
     list(run_interleaved(alone))
@@ -256,7 +259,7 @@ def test_a_bench_stacks_where_it_is_asked_to(tmp_path: Path, sizes: list[int], m
       grid: {ipal.gamma: [0.1, 0.4]}
     """
     suites = [plan(write(tmp_path, entry), **options) for options in ({}, {"stack": 8})]
-    for suite, expected in zip(suites, ([], [2, 2] * 3), strict=True):
+    for suite, expected in zip(suites, ([], [2, 2] * 2), strict=True):
         sizes.clear()
         jobs = tuple(replace(job, runs=tmp_path / f"{len(expected)}") for job in suite.jobs.values())
         assert [reason for _, reason in GroupRunner()(JobGroup(jobs))] == [None] * 4

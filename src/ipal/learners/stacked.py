@@ -73,7 +73,7 @@ class Stack:
         self.largest = 0
         """The most that have taken their steps as one."""
         self._seats: list[Seat] = []
-        self._together: _Together | None = None
+        self._together: _Group | None = None
         self._recordings = Recordings()
         self._task: Task | None = None
 
@@ -114,7 +114,7 @@ class Stack:
             alike = [other for other in self._seats if other.terms is None and (other is seat or seat.is_like(other))]
             if len(alike) < 2:
                 return False
-            self._together = _Together(alike, self._recordings)
+            self._together = (_Same if _Same.holds(alike) else _Together)(alike, self._recordings)
             self.largest = max(self.largest, len(alike))
         if seat not in self._together.seats:
             return False
@@ -129,19 +129,89 @@ class Stack:
             self._together = None
 
 
-class _Together:
-    """The steps of several learners as one, from their parameters as they are until they part."""
+class _Group:
+    """Learners that take their steps as one, until they part."""
 
     def __init__(self, seats: Sequence[Seat], recordings: Recordings) -> None:
         self.seats = seats
         self._recordings, self._steps = recordings, 0
         self._recorded: Recorded | None = None
-        learners = [seat.learner for seat in seats]
-        self._leader = leader = learners[0]
-        self._generators = [learner.generator_ for learner in learners]
-        for learner in learners:
-            learner.generator_ = leader.generator_  # all draw the same numbers, and may be saved between two steps
-        self._own = [dict(learner.network_.named_parameters()) for learner in learners]
+        self._leader = seats[0].learner
+        self._optimizer = self._leader.optimizer_
+        self._own = [dict(seat.learner.network_.named_parameters()) for seat in seats]
+        self._generators = [seat.learner.generator_ for seat in seats]
+        for seat in seats:
+            seat.learner.generator_ = self._leader.generator_  # all draw the same, and may be saved between two steps
+
+    def step(self) -> None:
+        """One step of all; each finds its terms at its seat."""
+        assert all(seat.terms is None for seat in self.seats), "they take one epoch each in turn"
+        # Not the first step, which makes what later ones find.
+        if self._recorded is None and self._steps and self._leader.is_repetitive:
+            self._recorded = self._recordings.record(self._step, self._leader.generator_)
+        terms = self._recorded() if self._recorded else self._step()
+        self._steps += 1
+        parts = {name: term.expand(len(self.seats)).unbind() for name, term in terms.items()}
+        for place, seat in enumerate(self.seats):
+            seat.terms = {name: some[place] for name, some in parts.items()}
+
+    def _step(self) -> Terms:
+        raise NotImplementedError
+
+    def part(self) -> None:
+        """Give every learner its parameters, moments and random state in memory of its own."""
+        if self._recorded:
+            self._optimizer.zero_grad()  # gradients are in the recording's memory
+            self._recorded.close()
+        drawn = self._leader.generator_.get_state()
+        for seat, own, generator in zip(self.seats, self._own, self._generators, strict=True):
+            seat.learner.generator_ = generator
+            if seat.learner is not self._leader:
+                generator.set_state(drawn)
+            for parameter in own.values():
+                parameter.data = laid_out(parameter.data)
+                state = seat.learner.optimizer_.state[parameter]
+                seat.learner.optimizer_.state[parameter] = {key: laid_out(value) for key, value in state.items()}
+
+
+class _Same(_Group):
+    """Learners that compute the very same, as with other gammas in a first task: the first takes the steps of all."""
+
+    def __init__(self, seats: Sequence[Seat], recordings: Recordings) -> None:
+        super().__init__(seats, recordings)
+        for name, parameter in self._own[0].items():
+            state = self._optimizer.state_of(parameter)
+            for seat, own in zip(seats[1:], self._own[1:], strict=True):
+                own[name].data = parameter.data
+                seat.learner.optimizer_.state[own[name]] = state
+
+    @staticmethod
+    def holds(seats: Sequence[Seat]) -> bool:
+        """Whether all that they compute with is the same, and no number in which they differ is a part of the loss."""
+        members = [[seat.values(seat.lesson), seat.learner.network_, _moments(seat.learner)] for seat in seats]
+        if not all(_equal(some) for some in zip(*map(_tensors, members), strict=True)):
+            return False
+        seat = seats[0]
+        numbers = {name: some[0].requires_grad_() for name, some in _numbers(seats).items()}
+        if not numbers:
+            return True
+        one = object.__new__(type(seat.learner))
+        one.__dict__ = {**vars(seat.learner), **numbers}
+        drawn = seat.learner.generator_.get_state()
+        total = torch.stack(list(one.training_loss(seat.batch, seat.lesson).values())).sum()
+        seat.learner.generator_.set_state(drawn)
+        return all(one is None for one in torch.autograd.grad(total, list(numbers.values()), allow_unused=True))
+
+    def _step(self) -> Terms:
+        return self._leader.step(self.seats[0].batch, self.seats[0].lesson)
+
+
+class _Together(_Group):
+    """Learners whose parameters are stacked."""
+
+    def __init__(self, seats: Sequence[Seat], recordings: Recordings) -> None:
+        super().__init__(seats, recordings)
+        leader = self._leader
         # Rows of matrices side by side, as a sparse product with the columns of all reads them.
         self._dims = {name: min(1, parameter.dim() - 1) for name, parameter in self._own[0].items()}
         self._parameters = {name: nn.Parameter(_side_by_side(self._own, name, dim)) for name, dim in self._dims.items()}
@@ -155,11 +225,7 @@ class _Together:
         members = [list(_tensors(some)) for some in values]
         different = [place for place, some in enumerate(zip(*members, strict=True)) if not _equal(some)]
         self._different = {place: torch.stack([some[place] for some in members]) for place in different}
-        self._numbers = {
-            name: torch.tensor([getattr(learner, name) for learner in learners], device=leader.generator_.device)
-            for name in leader.stackable
-            if len({getattr(learner, name) for learner in learners}) > 1
-        }
+        self._numbers = _numbers(seats)
 
     def _take(self, name: str, parameter: nn.Parameter) -> None:
         """Make the parameters and moments of the learners parts of the stacked ones."""
@@ -196,18 +262,6 @@ class _Together:
         made = [dataclasses.replace(one, embeddings=rows) for one, rows in zip(before, embeddings, strict=True)]
         return [dataclasses.replace(lesson, before=one) for lesson, one in zip(lessons, made, strict=True)]
 
-    def step(self) -> None:
-        """One step of all; each finds its terms at its seat."""
-        assert all(seat.terms is None for seat in self.seats), "they take one epoch each in turn"
-        # Not the first step, which makes what later ones find.
-        if self._recorded is None and self._steps and self._leader.is_repetitive:
-            self._recorded = self._recordings.record(self._step, self._leader.generator_)
-        terms = self._recorded() if self._recorded else self._step()
-        self._steps += 1
-        parts = {name: term.unbind() for name, term in terms.items()}
-        for place, seat in enumerate(self.seats):
-            seat.terms = {name: some[place] for name, some in parts.items()}
-
     def _step(self) -> Terms:
         mapped = torch.func.vmap(self._loss, in_dims=(self._dims, 0, 0), randomness="same")
         terms: Terms = mapped(self._parameters, self._different, self._numbers)
@@ -226,30 +280,27 @@ class _Together:
         one.__dict__ = {**vars(seat.learner), **attributes, **numbers, "network_": network}
         return one.training_loss(seat.batch, lesson)
 
-    def part(self) -> None:
-        """Give every learner its parameters, moments and random state in memory of its own."""
-        if self._recorded:
-            self._optimizer.zero_grad()  # gradients are in the recording's memory
-            self._recorded.close()
-        drawn = self._leader.generator_.get_state()
-        for seat, own, generator in zip(self.seats, self._own, self._generators, strict=True):
-            seat.learner.generator_ = generator
-            if seat.learner is not self._leader:
-                generator.set_state(drawn)
-            for parameter in own.values():
-                parameter.data = laid_out(parameter.data)
-                state = seat.learner.optimizer_.state[parameter]
-                seat.learner.optimizer_.state[parameter] = {key: laid_out(value) for key, value in state.items()}
+
+def _numbers(seats: Sequence[Seat]) -> dict[str, Tensor]:
+    """The settings in which learners differ, as tensors."""
+    learners = [seat.learner for seat in seats]
+    found = {name: [getattr(learner, name) for learner in learners] for name in learners[0].stackable}
+    device = learners[0].generator_.device
+    return {name: torch.tensor(some, device=device) for name, some in found.items() if len(set(some)) > 1}
 
 
 def _side_by_side(values: Sequence[Mapping[str, Tensor]], name: str, dim: int) -> Tensor:
     return torch.stack([value[name].detach() for value in values], dim=dim)
 
 
+def _moments(learner: "TrainedLearner[Any]") -> list[dict[str, Tensor]]:
+    """Of every parameter; nothing of one that has taken no step."""
+    return [learner.optimizer_.state.get(parameter, {}) for parameter in learner.network_.parameters()]
+
+
 def _steps(learner: "TrainedLearner[Any]") -> list[float]:
-    """How many steps each parameter has taken; -1 of one that has taken none."""
-    states = (learner.optimizer_.state.get(parameter) for parameter in learner.network_.parameters())
-    return [float(state["step"]) if state else -1.0 for state in states]
+    """How many steps each parameter has taken."""
+    return [float(state["step"]) if state else 0.0 for state in _moments(learner)]
 
 
 def _sizes(value: Any) -> list[tuple[torch.Size, torch.dtype]]:

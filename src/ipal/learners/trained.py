@@ -221,7 +221,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
                 # Not the first step, which makes what later ones find, as the operators of a method's own nodes.
                 if recorded is None and epoch > first_epoch and self.is_repetitive:
                     (batch,) = self.batches(task, epoch)
-                    recorded = self._recordings.record(partial(self._step, batch, lesson), self.generator_)
+                    recorded = self._recordings.record(partial(self.step, batch, lesson), self.generator_)
                 yield recorded() if recorded else self._epoch(task, epoch, lesson)
         finally:
             if recorded:
@@ -239,13 +239,13 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     def _epoch(self, task: Task, epoch: int, lesson: Prepared) -> Terms:
         """All steps of an epoch; terms are means over its steps."""
-        steps = [self._step(batch, lesson) for batch in self.batches(task, epoch)]
+        steps = [self.step(batch, lesson) for batch in self.batches(task, epoch)]
         if len(steps) == 1:
             return steps[0]
         names = dict.fromkeys(name for terms in steps for name in terms)
         return {name: torch.stack([terms[name] for terms in steps if name in terms]).mean() for name in names}
 
-    def _step(self, batch: Batch, lesson: Prepared) -> Terms:
+    def step(self, batch: Batch, lesson: Prepared) -> Terms:
         """One step of the optimiser."""
         if self.generator_.device.type == "cuda":
             self.runtime_.team.barrier()  # GPUs would wait forever for one that is gone
