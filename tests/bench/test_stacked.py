@@ -15,9 +15,10 @@ from ipal.bench.jobs import GroupRunner, JobGroup
 from ipal.config import EncoderConfig, run_config
 from ipal.data.datasets import Dataset, load
 from ipal.errors import DataError
-from ipal.learners import IPAL
+from ipal.learners import IPAL, METHODS
 from ipal.learners.stacked import _Together
 from ipal.learners.state import State
+from ipal.learners.trained import TrainedLearner
 from ipal.runs import runner
 from ipal.runs.resolved import Resolver
 from ipal.runs.run_folder import RunFolder, RunStore
@@ -137,6 +138,25 @@ def test_stacked_runs_give_what_each_gives_alone(
         }
         assert torch.equal(one.tensors["generator"], other.tensors["generator"])
     assert sizes == [3, 3] * 2  # two seeds, three tasks; in the first, gamma has no effect
+
+
+STACKABLE = [
+    (method.name, name)
+    for method in METHODS.values()
+    if issubclass(method, TrainedLearner) and method is not IPAL
+    for name in sorted(method.stackable)
+]
+
+
+@pytest.mark.parametrize(("method", "setting"), STACKABLE)
+def test_methods_that_name_their_numbers(
+    method: str, setting: str, data: Dataset, tmp_path: Path, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_Together, "_step", step_checked)
+    trees = [{"method": method, method: {setting: value}} for value in (0.1, 1.0, 3.0)]
+    for stacked, alone in both(data, tmp_path, trees):
+        assert stacked.result()["accuracy_matrix"] == alone.result()["accuracy_matrix"]
+    assert 3 in sizes
 
 
 def test_numbers_that_may_differ(data: Dataset, tmp_path: Path, sizes: list[int]) -> None:

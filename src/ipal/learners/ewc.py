@@ -60,6 +60,7 @@ class EWC(TrainedLearner[Lesson]):
     title = "EWC"
     looks_at_whole_tasks = True
     recordable = True
+    stackable = frozenset({"strength"})
     kept = anchored.KEPT
 
     def initialise(self, num_features: int) -> None:

@@ -49,6 +49,7 @@ class MAS(TrainedLearner[Lesson]):
     title = "MAS"
     looks_at_whole_tasks = True
     recordable = True
+    stackable = frozenset({"strength"})
     kept = anchored.KEPT
     schema = CountedFacts
 
