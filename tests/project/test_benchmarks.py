@@ -234,7 +234,9 @@ def test_a_memory_limit_holds(printed: Printed) -> None:
 def test_every_part_of_the_gpu_benchmark_runs(printed: Printed) -> None:
     lines = printed("gpu.py", "--compared", "2")
     assert "same matrix" in lines
-    assert re.search(r"largest difference of AP to a single run, of \d+ compared: \d", lines)
+    assert "stacked twice: the same matrices" in lines
+    assert re.search(r"taking turns and alone, 2 runs compared: 2 with equal matrices", lines)
+    assert re.search(r"stacked and alone, 2 runs compared: \d with equal matrices", lines)
     assert "full graph" in lines
     assert "Closed form" in lines
     assert "largest after the third run" in lines

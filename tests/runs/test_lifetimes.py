@@ -64,7 +64,7 @@ def repeated(monkeypatch: pytest.MonkeyPatch) -> list[Repeated]:
     monkeypatch.setattr(Repeated, "made", made, raising=False)
     monkeypatch.setattr(Recordings, "record", lambda self, step, generator: Repeated(step, generator))
     repeats = property(lambda self: self.recordable and self.batch == "full")
-    monkeypatch.setattr(TrainedLearner, "_is_repetitive", repeats)
+    monkeypatch.setattr(TrainedLearner, "is_repetitive", repeats)
     return made
 
 
@@ -269,22 +269,22 @@ def test_without_a_way_to_clear_workspaces_no_step_is_recorded(data: Dataset, mo
     monkeypatch.setattr(learner, "generator_", SimpleNamespace(device=torch.device("cuda")))
     monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
     assert can_record()
-    assert learner._is_repetitive
+    assert learner.is_repetitive
     monkeypatch.delattr(torch._C, "_cuda_clearCublasWorkspaces")
     assert not can_record()
-    assert not learner._is_repetitive
+    assert not learner.is_repetitive
     monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
-    assert learner._is_repetitive
+    assert learner.is_repetitive
     # A recording has no parts to be listened to, and talks to no other process.
     recorder = Recorder()
     learner.runtime_ = Runtime.of(tracer=recorder)
-    assert learner._is_repetitive
+    assert learner.is_repetitive
     with recorder.listening():
-        assert not learner._is_repetitive
+        assert not learner.is_repetitive
     learner.runtime_ = Runtime.of(team=Team(0, 2))
-    assert not learner._is_repetitive
+    assert not learner.is_repetitive
     # A step that makes the moments of some weights is not what later ones are.
     learner.runtime_ = Runtime.of()
-    assert learner._is_repetitive
+    assert learner.is_repetitive
     del learner.optimizer_.state[next(learner.network_.parameters())]
-    assert not learner._is_repetitive
+    assert not learner.is_repetitive

@@ -47,7 +47,7 @@ class Adam:
             moving = [parameter for parameter in group["params"] if parameter.grad is not None]
             if not moving:
                 continue
-            states = [self._state(parameter) for parameter in moving]
+            states = [self.state_of(parameter) for parameter in moving]
             if not hasattr(torch, "_fused_adam_") or not hasattr(torch, "_foreach_add_"):
                 for parameter, state in zip(moving, states, strict=True):
                     _plain_step(parameter, state, group["lr"], self.weight_decay)
@@ -72,7 +72,8 @@ class Adam:
                 found_inf=None,
             )
 
-    def _state(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+    def state_of(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+        """The moments of a parameter; zeros at first."""
         if parameter not in self.state:
             self.state[parameter] = {
                 "step": torch.zeros((), dtype=torch.float32, device=parameter.device),

@@ -17,7 +17,7 @@ extern "C" __global__ void sums_of_rows(const int* __restrict__ indptr, const in
   const int row = blockIdx.x * blockDim.y + threadIdx.y;
   if (row >= number) return;
   const int end = indptr[row + 1];
-  for (int column = threadIdx.x * LANES; column < width; column += 32 * LANES) {
+  for (int column = (blockIdx.y * 32 + threadIdx.x) * LANES; column < width; column += gridDim.y * 32 * LANES) {
     T even[LANES] = {}, odd[LANES] = {};
     int e = indptr[row];
     for (; end - e > 3; e += 4) {
@@ -49,7 +49,7 @@ extern "C" __global__ void sums_of_rows(const int* __restrict__ indptr, const in
   }
 }
 """
-ROWS_A_BLOCK = 4
+ROWS_A_BLOCK, MOST_BLOCKS = 4, 65_535
 TYPES = {torch.float32: ("float", "float4", 4), torch.float64: ("double", "double2", 2)}
 
 
@@ -87,5 +87,7 @@ def sums_of_rows(rows: Tensor, indices: Tensor, indptr: Tensor, weights: Tensor 
         if number and width:
             blocks = -(-number // ROWS_A_BLOCK)
             arguments = [indptr, indices, out if weights is None else weights, rows.contiguous(), out, number, width]
-            kernel(grid=(blocks, 1, 1), block=(32, ROWS_A_BLOCK, 1), args=arguments)
+            # Columns of many learners (stacked.py) side by side: more blocks, since there may be few rows.
+            wide = min(-(-width // (32 * (TYPES[rows.dtype][2] if is_wide else 1))), MOST_BLOCKS)
+            kernel(grid=(blocks, wide, 1), block=(32, ROWS_A_BLOCK, 1), args=arguments)
     return out

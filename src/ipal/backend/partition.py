@@ -25,7 +25,7 @@ class Layout:
 
     def uniform(self, hidden: Tensor, generator: torch.Generator) -> Tensor:
         """A number between 0 and 1 for each of `hidden`; the generator goes on alike on every process."""
-        return torch.empty_like(hidden).uniform_(generator=generator)
+        return torch.rand(hidden.shape, generator=generator, device=hidden.device, dtype=hidden.dtype)
 
 
 ALONE = Layout()

@@ -154,14 +154,24 @@ class SparsePair:
 
 class _SparseMatmul(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, dense: Tensor, pair: SparsePair) -> Tensor:
-        ctx.pair = pair
+    def forward(dense: Tensor, pair: SparsePair) -> Tensor:
         return pair.matrix.matmul(dense.detach())
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, SparsePair], output: Tensor) -> None:
+        ctx.pair = inputs[1]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         # Through `apply` again, so that second derivatives exist too.
         return sparse_matmul(ctx.pair.T, grads[0].contiguous()), None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int, None], dense: Tensor, pair: SparsePair) -> tuple[Tensor, int]:
+        """Several dense matrices at once: one product with the columns of all of them."""
+        columns = dense.movedim(in_dims[0], 1)
+        found = sparse_matmul(pair, columns.flatten(1))
+        return found.view(len(found), *columns.shape[1:]), 1
 
 
 def sparse_matmul(pair: SparsePair, dense: Tensor) -> Tensor:

@@ -43,6 +43,8 @@ class Job:
     data_root: Path
     plugins: tuple[Path, ...] = field(default=(), kw_only=True)
     """Plugin files to load first."""
+    stack: int = field(default=1, kw_only=True)
+    """How many runs on a GPU that differ in numbers alone may take their steps as one."""
 
     @property
     def folder(self) -> RunFolder:
@@ -231,7 +233,7 @@ class GroupRunner:
             except Exception as error:
                 yield place, reason_of(error, job.folder)
         places = list(runs)
-        for number, reason in run_interleaved(list(runs.values())):
+        for number, reason in run_interleaved(list(runs.values()), max(job.stack for job in group.jobs)):
             yield places[number], reason
 
     def _resolver_for(self, job: Job) -> "Resolver":

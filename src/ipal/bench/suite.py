@@ -186,6 +186,7 @@ def prepare(
     tune: bool = False,
     only: Collection[str] = (),
     seeds: tuple[int, ...] = (),
+    stack: int = 1,
 ) -> Suite:
     """Resolve every run of every file. Errors are raised here, before any run starts."""
     names = [file.path.stem for file in experiments]
@@ -193,7 +194,8 @@ def prepare(
         raise ConfigError(f"Two files are named {min(twice)}, and a bench is known by its file's name: rename one.")
     only = _named(only, [entry.label for file in experiments for entry in file.entries])
     options = " --tune" * tune + (f" --seeds {','.join(map(str, seeds))}" if seeds else "")
-    resolver = _Resolver(runs, data_root(root))
+    options += f" --stack {stack}" if stack > 1 else ""
+    resolver = _Resolver(runs, data_root(root), stack)
     suite = Suite([], resolver.jobs)
     for file in experiments:
         check_runs(file, len(seeds or max(file.seeds, file.tuning_seeds, key=len)))
@@ -224,8 +226,8 @@ def _named(only: Collection[str], labels: Sequence[str]) -> list[str]:
 class _Resolver:
     """From the entries of files to runs."""
 
-    def __init__(self, runs: Path, root: Path) -> None:
-        self.runs, self.root = runs, root
+    def __init__(self, runs: Path, root: Path, stack: int) -> None:
+        self.runs, self.root, self.stack = runs, root, stack
         self.jobs: dict[str, Job] = {}
         self._resolver = Resolver(root)
 
@@ -252,7 +254,8 @@ class _Resolver:
         with file.blaming(entry, point, about="split"):
             self._resolver.stream(config, data)
         with file.blaming(entry, point):
-            return Job(self._resolver.resolve(config).config, self.runs, self.root, plugins=loaded_files())
+            config = self._resolver.resolve(config).config
+            return Job(config, self.runs, self.root, plugins=loaded_files(), stack=self.stack)
 
 
 ENGINES: dict[str, Callable[[str | None], Engine]] = {"local": processes, "ray": ray_cluster}

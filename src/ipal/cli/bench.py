@@ -49,6 +49,15 @@ def bench(
             help="Head of the Ray cluster, or auto; default RAY_ADDRESS, or a new local Ray.",
         ),
     ] = None,
+    stack: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=64,
+            help="On a GPU, train up to so many runs that differ in numbers alone, as in gamma, as one: "
+            "faster, and the same but for rounding.",
+        ),
+    ] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Run the methods, seeds and grids of experiment files in parallel. Finished runs are not repeated."""
@@ -57,7 +66,7 @@ def bench(
 
     performer = make_engine(engine, address)
     plans = [read_experiment(path) for path in files]
-    suite = prepare(plans, runs, root, tune=tune, only=only or (), seeds=_parse_seeds(seeds))
+    suite = prepare(plans, runs, root, tune=tune, only=only or (), seeds=_parse_seeds(seeds), stack=stack)
     if dry_run:
         return _show_plan(suite, RunStore(runs), jobs)
     interrupted = "Interrupted; saved work is kept. Start the same command again to continue."

@@ -61,6 +61,7 @@ class EWC(TrainedLearner[Lesson]):
     looks_at_whole_tasks = True
     ends_for_later_tasks = True
     recordable = True
+    stackable = frozenset({"strength"})
     kept = anchored.KEPT
 
     def initialise(self, num_features: int) -> None:

@@ -131,6 +131,7 @@ class IPAL(TrainedLearner[Episode]):
     has_head = False
     looks_back = True
     recordable = True
+    stackable = frozenset({"gamma", "tau", "alpha", "beta"})
     kept = (
         PROTOTYPES,
         Kept("fast", "weights being trained, which the encoder follows; without boundaries alone", check=check_fast),
@@ -272,7 +273,7 @@ class IPAL(TrainedLearner[Episode]):
         if lesson.before is not None and len(lesson.old) and self.distillation != "none":
             gamma, held = self._distillation_weight, offline
             if self.task_free:
-                gamma *= losses.unseen_share(len(self.memory_), len(lesson.old))
+                gamma = gamma * losses.unseen_share(len(self.memory_), len(lesson.old))
                 held = self.memory_.mean
             terms["distillation"] = gamma * self._distill(f, lesson.before.of(batch), held)
         return terms
@@ -293,7 +294,7 @@ class IPAL(TrainedLearner[Episode]):
             return losses.affinity_distillation(now, then, keep)
 
         step = max(1, AFFINITIES_AT_ONCE // max(1, lam.numel()))
-        if step >= len(mu):
+        if step >= len(mu) or self.stack_ is not None:  # pieces are made one by one, and cannot be mapped
             return of_classes(f, losses.ALL)
         # All pairs of old classes at once would be quadratic in memory.
         parts = in_pieces(of_classes, f, [slice(first, first + step) for first in range(0, len(mu), step)])

@@ -41,6 +41,7 @@ class LwF(TrainedLearner[Lesson]):
     title = "LwF"
     looks_back = True
     recordable = True
+    stackable = frozenset({"strength", "softening"})
 
     def loss(self, batch: Batch, lesson: Lesson) -> Terms:
         f = self.encoder_(batch.graph)

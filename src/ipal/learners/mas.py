@@ -50,6 +50,7 @@ class MAS(TrainedLearner[Lesson]):
     looks_at_whole_tasks = True
     ends_for_later_tasks = True
     recordable = True
+    stackable = frozenset({"strength"})
     kept = anchored.KEPT
     schema = CountedFacts
 

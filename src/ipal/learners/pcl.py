@@ -34,6 +34,7 @@ class PCL(TrainedLearner[Episode]):
     title = "PCL"
     has_head = False
     recordable = True
+    stackable = frozenset({"tau"})
     kept = (PROTOTYPES,)
 
     def initialise(self, num_features: int) -> None:

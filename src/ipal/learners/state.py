@@ -43,6 +43,10 @@ class State:
     tensors: Mapping[str, Tensor]
     facts: Mapping[str, Any]
 
+    def on_cpu(self) -> "State":
+        """The same, in main memory."""
+        return State({name: tensor.detach().cpu() for name, tensor in self.tensors.items()}, self.facts)
+
     def save(self, path: Path) -> None:
         """Equal states give equal bytes."""
         tensors: dict[str, Tensor] = {}

@@ -188,11 +188,15 @@ class Stateful(metaclass=MethodClass):
         Without the optimiser's moments: they say much about the last task's nodes, and only who goes on training
         exactly as if never saved needs them. Without them, the next task starts with fresh ones.
         """
+        self.model(moments=moments).save(Path(path))
+
+    def model(self, *, moments: bool = False) -> State:
+        """What `save` writes."""
         self._require_fitted()
         if self.is_learning:
             raise ConfigError("A task is being learned: a model can be saved when it is done.")
         kept = [one.tensors(self) for one in self.declared().values() if moments or not one.only_while_learning]
-        State({name: tensor for one in kept for name, tensor in one.items()}, self.facts()).save(Path(path))
+        return State({name: tensor for one in kept for name, tensor in one.items()}, self.facts())
 
     @classmethod
     def load(cls, path: str | Path, *, device: str = "cpu") -> Self:

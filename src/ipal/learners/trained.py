@@ -12,12 +12,12 @@ Such a method says what it adds through hooks:
 import copy
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing
+from functools import cached_property, partial
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
 import torch
-import torch.nn.functional as F
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
@@ -34,7 +34,9 @@ from ipal.learners.base import Learner
 from ipal.learners.checks import Shapes
 from ipal.learners.facts import Facts, TrainedFacts
 from ipal.learners.kept import Kept, Parameters
+from ipal.learners.lesson import Before, Lesson, balanced_cross_entropy, class_weights
 from ipal.learners.network_state import Frozen, Moments, Part
+from ipal.learners.stacked import Stack
 from ipal.learners.values import Look, Terms
 from ipal.nn.by_rows import encoded
 from ipal.nn.embed import embeddings
@@ -43,57 +45,7 @@ from ipal.nn.head import Head
 from ipal.nn.losses import unit
 from ipal.system.tracing import spanned
 
-
-def balanced_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy in which every class that is present counts the same, whatever its number of nodes."""
-    return F.cross_entropy(logits, labels, weight=class_weights(logits, labels))
-
-
-def class_weights(logits: Tensor, labels: Tensor) -> Tensor:
-    """1 / n of every class that is present, by which all of them count the same."""
-    classes = torch.arange(logits.shape[1], device=labels.device)
-    return (labels[:, None] == classes).sum(dim=0).to(logits.dtype).clamp_min(1).reciprocal()
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Before:
-    """The network as it was before the task."""
-
-    network: nn.ModuleDict
-    embeddings: Tensor
-    """Of all training nodes of the task, on their whole graph."""
-
-    def of(self, batch: Batch) -> Tensor:
-        """Embeddings of a batch's nodes.
-
-        In a mini-batch both networks see the same sample: what differs is what was learned, not what was drawn.
-        """
-        if isinstance(batch.positions, slice):
-            return self.embeddings
-        with torch.no_grad():
-            embeddings: Tensor = self.network["encoder"](batch.graph)
-        return embeddings
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Lesson:
-    """What the steps of one task need, all of it derived from the state and the task."""
-
-    labels: Tensor
-    """Class of each training node, as its place in `classes_`."""
-    current: Tensor
-    """Classes being learned."""
-    old: Tensor
-    """Known classes that are not being learned."""
-    before: Before | None
-    """The network before the task; None at the first task, and where the method does not look back."""
-
-    def cross_entropy(self, logits: Tensor, here: Tensor | slice, competing: str = "seen") -> Tensor:
-        """Class-balanced cross-entropy of the training nodes `here`: over all classes seen, or the current ones."""
-        if competing == "current":
-            logits = logits.index_fill(1, self.old, -torch.inf)
-        return balanced_cross_entropy(logits, self.labels[here])
-
+__all__ = ["Lesson", "Prepared", "TrainedLearner", "balanced_cross_entropy", "class_weights"]
 
 Prepared = TypeVar("Prepared", bound=Lesson)
 
@@ -134,13 +86,16 @@ class TrainedLearner(Learner, Generic[Prepared]):
     """Whether the end of a task changes later training alone, and no prediction: a trial leaves it out."""
     recordable: ClassVar[bool] = False
     """Whether a step never waits for what it computed, as `.item()` does: only then can a GPU repeat it by itself."""
+    stackable: ClassVar[frozenset[str]] = frozenset()
+    """Numbers among the settings in which learners may differ whose steps are taken as one (see stacked.py)."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if {"loss", "adjust_gradients", "prepare"} & vars(cls).keys() and "recordable" not in vars(cls):
-            cls.recordable = False  # another step: whether it can be recorded is to be said anew
-        if "end_task" in vars(cls) and "ends_for_later_tasks" not in vars(cls):
-            cls.ends_for_later_tasks = False  # likewise
+        if {"loss", "adjust_gradients", "prepare"} & vars(cls).keys():  # another step: both are to be said anew
+            cls.recordable = vars(cls).get("recordable", False)
+            cls.stackable = vars(cls).get("stackable", frozenset())
+        if "end_task" in vars(cls):  # likewise
+            cls.ends_for_later_tasks = vars(cls).get("ends_for_later_tasks", False)
 
     def __post_init__(self) -> None:
         self.check_encoder()
@@ -235,22 +190,13 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     def teach(self, task: Task, first_epoch: int) -> Iterator[Terms]:
         with self.tracer.span("preparation"):
+            task = task if self.stack_ is None else self.stack_.shared(task)
             lesson = self.prepare(task)
-        recorded: Recorded | None = None
         unread: list[Terms] = []
-        try:
-            for epoch in range(first_epoch, self.epochs):
-                # Not the first step, which makes what later ones find, as the operators of a method's own nodes.
-                if recorded is None and epoch > first_epoch and self._is_repetitive:
-                    (batch,) = self.batches(task, epoch)
-                    recorded = self._recordings.record(partial(self._step, batch, lesson), self.generator_)
-                terms = recorded() if recorded else self._epoch(task, epoch, lesson)
-                unread.append(terms)
+        with closing(self._epochs(task, lesson, first_epoch)) as epochs:
+            for terms in epochs:
+                unread += [terms] if terms else []
                 yield terms
-        finally:
-            if recorded:
-                self.optimizer_.zero_grad()  # gradients are in the recording's memory
-                recorded.close()
         self.runtime_.team.broadcast_tensors(list(self.network_.parameters()))
         # Before anything is remembered of it. Whoever reads the terms meanwhile finds the same, earlier.
         check_terms(read_terms(unread), first_epoch, self.epochs)
@@ -260,8 +206,35 @@ class TrainedLearner(Learner, Generic[Prepared]):
                 self.end_task(task, lesson)
         self.previous_ = None
 
+    @cached_property
+    def stack_(self) -> Stack | None:
+        """Where it meets others that take their steps with it; set by whoever drives them."""
+        return None
+
+    def _epochs(self, task: Task, lesson: Prepared, first_epoch: int) -> Generator[Terms, None, None]:
+        # Mini-batches differ in shape, and attention over edges is written for one learner.
+        can_stack = self.stackable and self.batch == "full" and "attention" not in self.encoder_.needs
+        if self.stack_ is None or not can_stack or self.runtime_.team.size > 1:
+            return self.epochs_alone(task, lesson, first_epoch)
+        return self.stack_.epochs(self, task, lesson, first_epoch)
+
+    def epochs_alone(self, task: Task, lesson: Prepared, first_epoch: int) -> Generator[Terms, None, None]:
+        """The epochs of a task from one on."""
+        recorded: Recorded | None = None
+        try:
+            for epoch in range(first_epoch, self.epochs):
+                # Not the first step, which makes what later ones find, as the operators of a method's own nodes.
+                if recorded is None and epoch > first_epoch and self.is_repetitive:
+                    (batch,) = self.batches(task, epoch)
+                    recorded = self._recordings.record(partial(self.step, batch, lesson), self.generator_)
+                yield recorded() if recorded else self._epoch(task, epoch, lesson)
+        finally:
+            if recorded:
+                self.optimizer_.zero_grad()  # gradients are in the recording's memory
+                recorded.close()
+
     @property
-    def _is_repetitive(self) -> bool:
+    def is_repetitive(self) -> bool:
         """Whether every step is the same sequence of operations on the same memory of a GPU."""
         if self.tracer.listens or self.runtime_.team.size > 1:  # a recording has no parts, and talks to nobody
             return False
@@ -271,17 +244,17 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     def _epoch(self, task: Task, epoch: int, lesson: Prepared) -> Terms:
         """All steps of an epoch; terms are means over its steps."""
-        steps = [self._step(batch, lesson) for batch in self.batches(task, epoch)]
+        steps = [self.step(batch, lesson) for batch in self.batches(task, epoch)]
         if len(steps) == 1:
             return steps[0]
         names = dict.fromkeys(name for terms in steps for name in terms)
         return {name: torch.stack([terms[name] for terms in steps if name in terms]).mean() for name in names}
 
-    def _step(self, batch: Batch, lesson: Prepared) -> Terms:
+    def step(self, batch: Batch, lesson: Prepared) -> Terms:
         """One step of the optimiser."""
         if self.generator_.device.type == "cuda":
             self.runtime_.team.barrier()  # GPUs would wait forever for one that is gone
-        terms = self._training_loss(batch, lesson)
+        terms = self.training_loss(batch, lesson)
         self.optimizer_.zero_grad()
         with self.tracer.span("backward"):
             torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
@@ -292,7 +265,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
         return {name: term.detach() for name, term in terms.items()}
 
     @spanned("loss")
-    def _training_loss(self, batch: Batch, lesson: Prepared) -> Terms:
+    def training_loss(self, batch: Batch, lesson: Prepared) -> Terms:
         """The loss in training mode, which is left even when the loss is interrupted."""
         self.network_.train()
         try:

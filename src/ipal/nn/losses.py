@@ -5,7 +5,6 @@ Products of embeddings and prototypes are cosines, or raw as they are printed: w
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -60,7 +59,9 @@ def prototype_contrast(
         logits.append((f @ (hard / tau).T).masked_fill_(no_negative, -torch.inf))
     if replayed is not None:
         logits.append(f @ (replayed / tau).T)
-    return F.cross_entropy(torch.cat(logits, dim=1), labels)
+    # The same as F.cross_entropy, for whose mapping over learners (stacked.py) torch would load its compiler.
+    log_p = torch.cat(logits, dim=1).log_softmax(dim=1)
+    return -log_p.gather(1, labels[:, None]).mean()
 
 
 def feature_distillation(f: Tensor, f_before: Tensor) -> Tensor:

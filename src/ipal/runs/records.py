@@ -55,6 +55,8 @@ class Timing(Record):
     seconds_per_batch: list[Seconds] | None = None
     runs_taking_turns: Annotated[int, Field(ge=1)] = 1
     """How many runs shared a process, and so its peak memory."""
+    runs_stacked: Annotated[int, Field(ge=1)] = 1
+    """How many runs took their steps as one, so that numbers differ from those of the run alone by rounding."""
 
 
 class Item(Record):

@@ -3,8 +3,9 @@
 import dataclasses
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,6 +28,7 @@ from ipal.evaluation.metrics import (
 )
 from ipal.learners import Learner
 from ipal.learners.second_pass import chosen
+from ipal.learners.stacked import Stack
 from ipal.learners.state import State
 from ipal.learners.trained import TrainedLearner
 from ipal.learners.values import Terms
@@ -38,6 +40,9 @@ from ipal.runs.resolved import Resolved, resolve
 from ipal.runs.run_folder import RunFolder
 
 __all__ = ["Observer", "Resolved", "Silent", "resolve", "run", "run_by_epochs"]
+
+
+Storing = Callable[[Callable[[], None]], Generator[None, None, None]]
 
 
 class Observer(Protocol):
@@ -83,11 +88,14 @@ def run_by_epochs(
     company: int = 1,
     memory: PeakMemory | None = None,
     runtime: Runtime | None = None,
+    stack: Stack | None = None,
+    storing: Storing | None = None,
 ) -> Generator[None, None, dict[str, Any]]:
     """A run that pauses after every epoch, so that several (`company`) can take turns in one process; see `run`.
 
     Runs that take turns share one `memory`: what their process holds is all of theirs together. `runtime` is
-    what the run computes with, None for what its configuration says.
+    what the run computes with, None for what its configuration says. In a `stack`, runs take their steps as one.
+    `storing` writes what the run ends in, which pauses meanwhile; None to write it at once.
     Without `checkpoint_every` (epochs), checkpoints are as frequent as costs a small share of the time.
     """
     config = resolved.config
@@ -109,6 +117,8 @@ def run_by_epochs(
             folder.log("started")
         elif us.is_main:
             folder.log(f"resumed at task {progress.task}, epoch {progress.epoch}")
+        if isinstance(learner, TrainedLearner):
+            learner.stack_ = stack
         batches, done = stream.batches, sum(stream.batches[: progress.task]) + progress.batch
         a_task = -(-learner.epochs * sum(batches) // len(stream))
         observer.started(len(stream), a_task, done * learner.epochs + progress.epoch)
@@ -126,16 +136,29 @@ def run_by_epochs(
         progress.peak_memory_bytes = max(progress.peak_memory_bytes, memory.bytes())
         result = _result(resolved, learner, progress)
         result["timing"]["runs_taking_turns"] = company
+        if stack and stack.largest > 1:
+            result["timing"]["runs_stacked"] = stack.largest
         if us.is_main:
-            folder.write_history(progress.history)
-            folder.write_json("confusion.json", _confusion(stream, progress.rows), compact=True)
-            if any(row.drift for row in progress.rows):
-                folder.write_json("drift.json", {"unit": UNIT, "after_task": [row.drift for row in progress.rows]})
-            learner.save(folder.model)
-            folder.write_json("result.json", result)
-            folder.checkpoint.unlink(missing_ok=True)
-            folder.log("finished")
+            store = partial(_store, folder, stream, progress, learner.model().on_cpu(), result)
+            yield from storing(store) if storing else _at_once(store)
     return result
+
+
+def _at_once(store: Callable[[], None]) -> Generator[None, None, None]:
+    store()
+    yield from ()
+
+
+def _store(folder: RunFolder, stream: Stream, progress: Progress, model: State, result: dict[str, Any]) -> None:
+    """Write what a run ends in; whoever finds a result finds all of it."""
+    folder.write_history(progress.history)
+    folder.write_json("confusion.json", _confusion(stream, progress.rows), compact=True)
+    if any(row.drift for row in progress.rows):
+        folder.write_json("drift.json", {"unit": UNIT, "after_task": [row.drift for row in progress.rows]})
+    model.save(folder.model)
+    folder.write_json("result.json", result)
+    folder.checkpoint.unlink(missing_ok=True)
+    folder.log("finished")
 
 
 def _check_team(config: RunConfig, runtime: Runtime) -> None:
@@ -237,7 +260,8 @@ def _learn_batches(stream: Stream, index: int, watch: _Watch, accuracy: str) -> 
             task = stream.batch(index, number)
         for terms in learner.learn(task, first_epoch=progress.epoch):
             progress.spent(index, time.perf_counter() - clock)
-            watch.epoch(terms)
+            if terms:  # else others of its stack prepare the task
+                watch.epoch(terms)
             yield
             clock = time.perf_counter()
         watch.look()

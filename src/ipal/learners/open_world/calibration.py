@@ -319,8 +319,8 @@ def calibrated(learner: "Learner", task: Task) -> Calibration:
 def shown(learner: "Learner", task: Task, random: np.random.Generator) -> Aside:
     """A copy of the learner learns a task without the held-out nodes, and says what it makes of them."""
     is_aside = set_aside(task, learner.calibration, random)
-    made = object.__new__(type(learner))
-    made.__dict__ = drafted({name: value for name, value in vars(learner).items() if name != "_before"})
+    made, alone = object.__new__(type(learner)), {"_before", "stack_"}
+    made.__dict__ = drafted({name: value for name, value in vars(learner).items() if name not in alone})
     made.__dict__ |= {"calibration_": Calibration.empty(), "is_trial": True}
     for _ in made.teach(Task(task.graph, task.nodes[~is_aside], task.labels[~is_aside]), 0):
         pass
