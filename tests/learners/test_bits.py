@@ -25,7 +25,7 @@ from ipal.data.streams import TaskStream
 from ipal.evaluation.class_drift import ClassDrift
 from ipal.evaluation.evaluate import Cloud
 from ipal.learners import EWC, METHODS, SLDA, Analytic, Learner
-from ipal.learners.analytic.feature_map import CACHED, FeatureMap, Propagation
+from ipal.learners.analytic.feature_map import FeatureMap, Propagation
 from ipal.learners.state import State, _checksum
 from ipal.system import memory_budget
 from tests.learners.test_estimator import EVERY_METHOD, data_of, fitted, make
@@ -130,8 +130,8 @@ def test_features_begin_where_torch_begins_its_own_memory():
         np.testing.assert_allclose(features.numpy(), graph.x)  # no edge: each node is its own mean
         propagation = Propagation(3, 2, 0, HERE)
         assert FeatureMap(propagation, (1,), graph.num_nodes).directions.data_ptr() % 64 == 0
-        for nodes in (graph.num_nodes, CACHED):  # in one block, and in several
-            assert [some.data_ptr() % 64 for _, some in propagation._directions(nodes)] == [0]
+        for together in (True, False):  # in one block, and in several
+            assert [some.data_ptr() % 64 for _, some in propagation._directions(together=together)] == [0]
 
 
 def test_features_made_in_pieces_are_those_made_at_once(tiny_stream: TaskStream, monkeypatch):
