@@ -278,9 +278,22 @@ def test_metrics_by_hand():
     # Two classes on a line: rows 0, 2 and 4, 6. Within: variance 1; overall: 1 + 4 = 5, with a ridge of zero.
     gram = torch.tensor([[(0 + 4) / 2 + (16 + 36) / 2]], dtype=torch.float64)
     sums = PooledSums(torch.tensor([2, 2]), torch.tensor([[2.0], [10.0]], dtype=torch.float64), gram)
-    within, overall = metrics(sums, 0.0)
+    within, pull = metrics(sums, 0.0)
     assert float(within) == pytest.approx(1.0)
-    assert float(overall) == pytest.approx(5**-0.5)
+    assert pull.flatten().square().sum() == pytest.approx(1 - 1 / 5)
+
+
+def test_metrics_are_the_inverses_of_both_covariances():
+    x, labels = torch.rand(60, 6, dtype=torch.float64), torch.arange(60) % 3
+    means = torch.stack([x[labels == c].mean(dim=0) for c in range(3)])
+    sums = PooledSums(torch.tensor([20] * 3), 20 * means, x.T @ x / 20)
+    within, pull = (columns.double() for columns in metrics(sums, 0.1))
+    scatter = (x - means[labels]).T @ (x - means[labels]) / 60
+    scatter += 0.1 * scatter.diagonal().mean() * torch.eye(6)
+    torch.testing.assert_close(within @ within.T, scatter.inverse(), rtol=1e-4, atol=1e-4)
+    overall = (scatter + (means - means.mean(dim=0)).T @ (means - means.mean(dim=0)) / 3).inverse()
+    inner = torch.eye(6) - pull @ pull.T
+    torch.testing.assert_close(within @ inner @ within.T, overall, rtol=1e-4, atol=1e-4)
 
 
 def test_sets_by_hand(known):

@@ -39,6 +39,15 @@ def to_unit(rows: Tensor, lengths: Tensor) -> None:
         rows[some] = rows[some].double().div_(by)
 
 
+def unit_rows(x: sp.csr_array) -> sp.csr_array:
+    """Sparse rows divided by their lengths, in double precision; a row of zeros stays."""
+    unit = x.astype(np.float64)
+    squares = sp.csr_array((np.square(unit.data), unit.indices, unit.indptr), shape=unit.shape)
+    lengths = np.sqrt(squares @ np.ones(unit.shape[1]))
+    unit.data /= np.repeat(np.where(lengths > 0, lengths, 1.0), np.diff(unit.indptr))
+    return unit
+
+
 def random_features(x: Tensor, directions: Tensor) -> Tensor:
     r"""Random ReLU features.
 
@@ -140,9 +149,7 @@ class Propagation:
         x = graph.x
         narrower = self.columns < self.num_features
         if isinstance(x, sp.csr_array):
-            from sklearn.preprocessing import normalize  # here, because it takes most of a second to load
-
-            unit = normalize(x.astype(np.float64))
+            unit = unit_rows(x)
             if narrower:
                 product = SparseProduct(unit, self.device)
                 yield from ((begin, product(some)) for begin, some in self._directions())

@@ -190,13 +190,14 @@ class Analytic(SolvedLater):
         some = torch.arange(len(self.labels_)) if classes is None else classes
         some = some.to(self.sums_.count.device)
         sums = self.sums_.of_classes(some) if self._per_class() else self.sums_
-        within, overall = metrics(sums, self._solved.ridge)
-        mean = self.sums_.mean[some].float()
-        overall_mean, found = mean.mean(dim=0), []
+        within, pull = metrics(sums, self._solved.ridge)
+        means = self.sums_.mean[some].float() @ within
+        found = []
         for piece in pieces(self._map.propagated(graph)):
-            rows = self._map.expanded(piece, torch.float32)
-            apart = torch.cdist(rows @ within, mean @ within).square()
-            found.append(torch.cat([apart, ((rows - overall_mean) @ overall).square().sum(dim=1, keepdim=True)], dim=1))
+            rows = self._map.expanded(piece, torch.float32) @ within
+            centred = rows - means.mean(dim=0)
+            overall = centred.square().sum(dim=1) - (centred @ pull).square().sum(dim=1)
+            found.append(torch.cat([torch.cdist(rows, means).square(), overall.clamp_min(0)[:, None]], dim=1))
         return torch.cat(found)
 
     def probabilities(self, scores: Tensor, graph: Graph) -> Tensor:
