@@ -254,6 +254,11 @@ class Learner(Stateful):
         """
         return None
 
+    @property
+    def tells_classes_apart(self) -> bool:
+        """Whether distances are others where only some classes are known; if not, none are asked for."""
+        return True
+
     def exported(self, rows: Any) -> tuple[Any, Any]:
         """Scores and probabilities in the words of rows: those of an exported program, or those of `nn.evidence`.
 

@@ -252,12 +252,18 @@ class FeatureMap:
         return by_hops[self.hops]
 
     @spanned("expansion")
-    def expanded(self, x: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
-        """The rows themselves, from propagated ones: in double precision to be added up, in single to be scored."""
+    def expanded(self, x: Tensor, dtype: torch.dtype = torch.float64, columns: int | None = None) -> Tensor:
+        """The rows themselves, from propagated ones: in double precision to be added up, in single to be scored.
+
+        Of random features only the first columns, where these are given.
+        """
         x = x.to(device=self.propagation.device, dtype=dtype)
         if not self.expansion:
             return x
-        return random_features(x, self._directions_double if dtype == torch.float64 else self.directions)
+        directions = self._directions_double if dtype == torch.float64 else self.directions
+        if columns is None or columns == self.expansion:
+            return random_features(x, directions)
+        return random_features(x, directions[:, :columns]).mul_((columns / self.expansion) ** 0.5)
 
     def exported(self, rows: Any) -> Any:
         """The map in the words of an exported program, before the factor of random features."""

@@ -45,6 +45,8 @@ if TYPE_CHECKING:  # for their names alone: importing them takes seconds
 FIRST_RIDGE = 0.1
 REHEARSED = 512
 """A second pass is rehearsed with at most so many columns, and random features."""
+MEASURED = 1024
+"""Distances are measured with at most so many random features."""
 NAMES = {kind: name for name, kind in SUMS.items()}
 
 
@@ -187,18 +189,22 @@ class Analytic(SolvedLater):
         return scores, self.calibrated(self.probabilities(scores, graph))
 
     def distances(self, graph: Graph, classes: Tensor | None = None) -> Tensor:
-        some = torch.arange(len(self.labels_)) if classes is None else classes
-        some = some.to(self.sums_.count.device)
-        sums = self.sums_.of_classes(some) if self._per_class() else self.sums_
-        within, pull = metrics(sums, self._solved.ridge)
-        means = self.sums_.mean[some].float() @ within
-        found = []
+        sums = self.sums_ if classes is None else self.sums_.of_classes(classes.to(self.sums_.count.device))
+        # Of random features some are enough: their sums are exactly those of a narrower model.
+        columns = min(self._map.width, MEASURED) if self._map.expansion else self._map.width
+        gram, means = (part[..., :columns] for part in (sums.balanced_gram()[:columns], sums.mean))
+        within, pull = metrics(gram, means, self._solved.ridge)
+        turned, found = means.float() @ within, []
         for piece in pieces(self._map.propagated(graph)):
-            rows = self._map.expanded(piece, torch.float32) @ within
-            centred = rows - means.mean(dim=0)
+            rows = self._map.expanded(piece, torch.float32, columns) @ within
+            centred = rows - turned.mean(dim=0)
             overall = centred.square().sum(dim=1) - (centred @ pull).square().sum(dim=1)
-            found.append(torch.cat([torch.cdist(rows, means).square(), overall.clamp_min(0)[:, None]], dim=1))
+            found.append(torch.cat([torch.cdist(rows, turned).square(), overall.clamp_min(0)[:, None]], dim=1))
         return torch.cat(found)
+
+    @property
+    def tells_classes_apart(self) -> bool:
+        return self._per_class()
 
     def probabilities(self, scores: Tensor, graph: Graph) -> Tensor:
         return (self._solved.scale[0] * scores).softmax(dim=-1)

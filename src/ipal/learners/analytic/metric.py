@@ -3,15 +3,15 @@
 import torch
 from torch import Tensor
 
-from ipal.learners.analytic.class_sums import Sums
 from ipal.learners.analytic.lower_half import mirrored
 from ipal.learners.analytic.ridge import factorise
 
 
-def metrics(sums: Sums, ridge: float) -> tuple[Tensor, Tensor]:
+def metrics(gram: Tensor, means: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
     r"""Columns T that turn rows so that squared lengths are Mahalanobis distances within classes, and columns P.
 
-    What the turned rows, as turned again by P, are long is taken away from that for the distance overall.
+    From these, squared lengths of the turned rows times P are taken away for distances overall. Of the balanced G only
+    the lower half is read.
 
     .. math:: \Sigma_w = \frac{1}{C} (G - \textstyle\sum_c \mu_c \mu_c^\top) + \lambda I, \quad
         \Sigma = \Sigma_w + \frac{1}{C} \textstyle\sum_c (\mu_c - \mu_0) (\mu_c - \mu_0)^\top, \quad
@@ -21,8 +21,7 @@ def metrics(sums: Sums, ridge: float) -> tuple[Tensor, Tensor]:
     class counted the same, and a ridge as in the solve. P is of one column a class, by the identity of Woodbury 1950,
     "Inverting Modified Matrices". T is inverted in single precision: its condition is the root of that of the matrix.
     """
-    means = sums.mean
-    within = (mirrored(sums.balanced_gram()) - means.T @ means).div_(len(means))
+    within = (mirrored(gram) - means.T @ means).div_(len(means))
     lower = factorise(within, ridge).lower
     eye = torch.eye(len(lower), dtype=torch.float32, device=lower.device)
     root: Tensor = torch.linalg.solve_triangular(lower.float(), eye, upper=False).T.contiguous()
