@@ -27,7 +27,7 @@ from ipal.data.streams import Task
 from ipal.errors import DataError, StoreError
 from ipal.learners.analytic import operations
 from ipal.learners.analytic.class_sums import SUMS, PerClassSums, Sums
-from ipal.learners.analytic.feature_map import FeatureMap, Propagation, pieces, places
+from ipal.learners.analytic.feature_map import FeatureMap, Propagation, pieces, places, take
 from ipal.learners.analytic.lower_half import mirrored, packed
 from ipal.learners.analytic.metric import metrics
 from ipal.learners.analytic.room import GIB, WIDEST_SKETCH, Room
@@ -172,7 +172,13 @@ class Analytic(SolvedLater):
         return torch.cat([rounded(self._map.expanded(some)).float() for some in pieces(self._map.propagated(graph))])
 
     def scores(self, graph: Graph) -> Tensor:
-        propagated = self._map.propagated(graph)
+        return self._shared(self._map.propagated(graph))
+
+    def scores_at(self, graph: Graph, nodes: Tensor) -> Tensor:
+        return self._shared(take(self._map.propagated(graph), nodes))
+
+    def _shared(self, propagated: Tensor) -> Tensor:
+        """Scores, of which each process finds its share."""
         team = self.runtime_.team
         share = team.share(len(propagated))
         return team.gathered(self._scored(share.of(propagated)), share)
