@@ -222,12 +222,12 @@ class PooledSums(Sums):
             )
 
     def take_in(self, sign: float, rows: Rows, sizes: Tensor) -> None:
-        many = torch.bincount(rows.labels, minlength=len(sizes)) >= MANY
-        for c in torch.nonzero(many).flatten().tolist():
-            rows.add_class(c, self.total, self.gram, sign, sign / float(sizes[c]))
+        large = torch.nonzero(torch.bincount(rows.labels, minlength=len(sizes)) >= MANY).flatten()
+        for c, n in zip(large.tolist(), sizes[large].tolist(), strict=True):
+            rows.add_class(c, self.total, self.gram, sign, sign / n)
         # Classes of few rows together, with the root of the weight in their rows.
         root = sizes.double().clamp_min(1).rsqrt()
-        for piece, labels in rows.pieces(torch.nonzero(~many[rows.labels]).flatten()):
+        for piece, labels in rows.pieces(torch.nonzero(~torch.isin(rows.labels, large)).flatten()):
             self.total.index_add_(0, labels, piece, alpha=sign)
             add_gram(self.gram, piece * root[labels, None], sign)
 
