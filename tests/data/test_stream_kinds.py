@@ -42,8 +42,8 @@ class Scored:
 
     classes_ = np.array([5, 7, 9])
 
-    def look(self, graph: Graph) -> Look:
-        scores = torch.from_numpy(graph.x)
+    def look(self, graph: Graph, nodes: torch.Tensor | None = None) -> Look:
+        scores = torch.from_numpy(graph.x if nodes is None else graph.x[nodes.numpy()])
         return Look(self.classes_[scores.argmax(dim=1).numpy()], None, scores)
 
 

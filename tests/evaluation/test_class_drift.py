@@ -30,8 +30,9 @@ def test_confusion_counts_by_hand():
 class Shown:
     """A learner that gives what is written on the nodes: the class it takes them for, and where they lie."""
 
-    def look(self, graph: Graph) -> Look:
-        return Look(graph.x[:, 0].astype(np.int64), torch.from_numpy(graph.x[:, 1:]), torch.zeros(len(graph.x), 0))
+    def look(self, graph: Graph, nodes: torch.Tensor | None = None) -> Look:
+        x = graph.x if nodes is None else graph.x[nodes.numpy()]
+        return Look(x[:, 0].astype(np.int64), torch.from_numpy(x[:, 1:]), torch.zeros(len(x), 0))
 
 
 def exam(labels: list[int], taken_for: list[int], places: list[float]) -> Exam:

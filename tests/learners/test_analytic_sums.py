@@ -259,3 +259,13 @@ def test_every_protocol_is_learned(protocol, sums, tiny):
     for index in range(3):
         learn(learner, stream.task(index))
     assert np.mean([accuracy(learner, stream, index) for index in range(3)]) > 0.7
+
+
+def test_scores_of_some_nodes_are_rows_of_those_of_all(tiny):
+    labels = torch.from_numpy(tiny.y)
+    edges = torch.from_numpy(tiny.graph.edges)
+    model = Analytic(hops=(1,), expansion=64).partial_fit(Data(torch.from_numpy(tiny.graph.x), edges, y=labels))
+    some = torch.tensor([5, 2, 11])
+    whole, part = model.look(tiny.graph), model.look(tiny.graph, some)
+    torch.testing.assert_close(part.scores, whole.scores[some])
+    assert part.labels.tolist() == whole.labels[some.numpy()].tolist()

@@ -1,6 +1,7 @@
 """Sums of the closed form against numbers worked by hand: what they are, what can be taken away, what is refused."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -9,10 +10,10 @@ from torch import Tensor
 
 from ipal.backend.distributed import ONE_PROCESS, Team
 from ipal.errors import DataError
-from ipal.learners.analytic import lower_half
+from ipal.learners.analytic import class_sums, lower_half
 from ipal.learners.analytic.class_sums import PerClassSums, PooledSums, Sums
 from ipal.learners.analytic.lower_half import add_gram, mirrored
-from ipal.learners.analytic.rows import Rows, grid, rounded
+from ipal.learners.analytic.rows import Rows, exact_parts, grid, rounded
 
 CPU = torch.device("cpu")
 NAMES = ["ant", "bee"]
@@ -273,3 +274,50 @@ def test_sums_by_class_are_saved_as_whole_numbers_where_that_is_exact() -> None:
 
 def test_pooled_from_sums_by_class_by_hand() -> None:
     torch.testing.assert_close(mirrored(learned(PerClassSums).pooled().gram), doubles([1.5, 1], [1, 1.5]))
+
+
+def on_grid(rows: int, width: int, most: int, seed: int = 0) -> torch.Tensor:
+    """Whole numbers of up to `most` steps of the grid."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(-most, most + 1, (rows, width), generator=generator).double() * grid(width)
+
+
+@pytest.mark.parametrize(("rows", "most"), [(1, 4096), (700, 100), (700, 600), (700, 4096), (70, 2**20), (0, 1)])
+def test_products_in_single_precision_are_those_in_double_to_the_bit(rows: int, most: int) -> None:
+    x = on_grid(rows, 9, most)
+    parts = list(exact_parts(x))
+    assert torch.equal(torch.cat([part.double() for part in parts]), x)
+    assert all(part.dtype == torch.float32 for part in parts) == (most <= 2048 or rows < 2)
+    gram = torch.zeros(9, 9, dtype=torch.float64)
+    for part in parts:
+        add_gram(gram, part)
+    # Whole numbers below 2^53 are exact in double precision, so this is the sum itself.
+    assert torch.equal(mirrored(gram), x.T @ x)
+
+
+def test_exact_parts_by_hand() -> None:
+    # 2^24 = 4096 * 4096: two rows of 2896 steps are just within it, of 2897 just beyond.
+    for steps, dtype in ((2890, torch.float32), (2900, torch.float64)):
+        (part,) = exact_parts(torch.full((2, 4), float(steps), dtype=torch.float64) * grid(4))
+        assert part.dtype == dtype
+    # Beyond it sums are wrong in single precision: 4097^2 is odd, and more than 2^24.
+    odd = torch.tensor([[4097.0]])
+    assert float(odd.T @ odd) != 4097.0**2
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_rows_that_are_no_numbers_stay_so(wrong: float) -> None:
+    x = on_grid(130, 3, 5)
+    x[100, 1] = wrong
+    assert not torch.isfinite(torch.cat([part.double() for part in exact_parts(x)])).all()
+
+
+def test_classes_of_many_and_of_few_rows_pool_alike(monkeypatch) -> None:
+    x, labels = on_grid(90, 5, 60), torch.tensor([0] * 80 + [1] * 10)
+    sums = []
+    for many in (1, 50, 1000):
+        monkeypatch.setattr(class_sums, "MANY", many)
+        sums.append(PooledSums.empty(5, CPU).grown(2).exchanged(None, Rows(x, labels, lambda rows: rows), NAMES))
+    for other in sums[1:]:
+        torch.testing.assert_close(other.gram.tril(), sums[0].gram.tril(), rtol=1e-14, atol=0)
+        assert torch.equal(other.total, sums[0].total)

@@ -13,7 +13,6 @@ import ipal
 from ipal import ConfigError
 from ipal.data.graph import Graph
 from ipal.deploy.predict import predict, write_csv
-from ipal.learners.analytic.class_sums import PooledSums
 from ipal.learners.analytic.metric import metrics
 from ipal.learners.open_world import calibration, scores, unknown
 from ipal.learners.open_world.calibration import (
@@ -277,10 +276,47 @@ def test_a_small_task_does_not_calibrate(graph):
 def test_metrics_by_hand():
     # Two classes on a line: rows 0, 2 and 4, 6. Within: variance 1; overall: 1 + 4 = 5, with a ridge of zero.
     gram = torch.tensor([[(0 + 4) / 2 + (16 + 36) / 2]], dtype=torch.float64)
-    sums = PooledSums(torch.tensor([2, 2]), torch.tensor([[2.0], [10.0]], dtype=torch.float64), gram)
-    within, overall = metrics(sums, 0.0)
+    within, pull = metrics(gram, torch.tensor([[1.0], [5.0]], dtype=torch.float64), 0.0)
     assert float(within) == pytest.approx(1.0)
-    assert float(overall) == pytest.approx(5**-0.5)
+    assert pull.flatten().square().sum() == pytest.approx(1 - 1 / 5)
+
+
+def test_metrics_are_the_inverses_of_both_covariances():
+    x, labels = torch.rand(60, 6, dtype=torch.float64), torch.arange(60) % 3
+    means = torch.stack([x[labels == c].mean(dim=0) for c in range(3)])
+    within, pull = (columns.double() for columns in metrics(x.T @ x / 20, means, 0.1))
+    scatter = (x - means[labels]).T @ (x - means[labels]) / 60
+    scatter += 0.1 * scatter.diagonal().mean() * torch.eye(6)
+    torch.testing.assert_close(within @ within.T, scatter.inverse(), rtol=1e-4, atol=1e-4)
+    overall = (scatter + (means - means.mean(dim=0)).T @ (means - means.mean(dim=0)) / 3).inverse()
+    inner = torch.eye(6) - pull @ pull.T
+    torch.testing.assert_close(within @ inner @ within.T, overall, rtol=1e-4, atol=1e-4)
+
+
+def test_wide_models_measure_distances_as_the_narrower_one_that_is_in_them(graph, monkeypatch):
+    wide = ipal.Analytic(hops=[1], expansion=64, ridge=0.1, calibration=0, passes=0).partial_fit(graph)
+    whole = wide.distances(wide.read(graph))
+    monkeypatch.setattr("ipal.learners.analytic.learner.MEASURED", 16)
+    narrow = wide.distances(wide.read(graph))
+    assert narrow.shape == whole.shape
+    assert not torch.equal(narrow, whole)
+    # Written out: the first random features alone, with covariances of their own.
+    rows = wide._map.expanded(wide._map.propagated(wide.read(graph)))[:, :16]
+    sums = wide.sums_
+    within, _ = metrics(sums.balanced_gram()[:16, :16], sums.mean[:, :16], 0.1)
+    apart = torch.cdist(rows.float() @ within, sums.mean[:, :16].float() @ within).square()
+    torch.testing.assert_close(narrow[:, :-1], apart, rtol=1e-3, atol=1e-3)
+
+
+def test_classes_that_cannot_be_told_apart_are_measured_once(graph, monkeypatch):
+    model = ipal.Analytic(hops=[1], expansion=16, sums="pooled", calibration=0, passes=0).partial_fit(graph)
+    view, calls = scores.Views.of(model, model.read(graph)), []
+    measured = type(model).distances
+    monkeypatch.setattr(type(model), "distances", lambda *given: calls.append(given) or measured(*given))
+    some = view.among(torch.tensor([0, 2]))
+    assert torch.equal(some.distances, view.distances[:, [0, 2, -1]])
+    some.strangeness()
+    assert len(calls) == 1
 
 
 def test_sets_by_hand(known):

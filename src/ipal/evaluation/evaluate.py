@@ -1,6 +1,6 @@
 """Fills one row of the accuracy matrix. The only place where a learner meets labels it was not taught."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ipal.data.graph import Graph
+from ipal.data.graph import Graph, Nodes
 from ipal.data.labels import Label
 from ipal.data.streams import Answers, Exam, Labels
 from ipal.evaluation.metrics import ACCURACIES, Before
@@ -25,7 +25,7 @@ class Predictor(Protocol):
 
     @property
     def classes_(self) -> Labels: ...
-    def look(self, graph: Graph) -> Look: ...
+    def look(self, graph: Graph, nodes: Tensor | None = None) -> Look: ...
 
 
 @dataclass(frozen=True)
@@ -69,19 +69,23 @@ def evaluate(learner: Predictor, exams: list[Exam], accuracy: str) -> Evaluation
     validation, test_scores = list[float](), list[float]()
     pairs, clouds = Counter[Pair](), dict[str, Cloud]()
     last = {id(exam.graph): number for number, exam in enumerate(exams)}
+    nodes = defaultdict[int, list[Nodes]](list)
+    for exam in exams:
+        nodes[id(exam.graph)] += [exam.validation.nodes, exam.test.nodes]
+    asked = {key: np.unique(np.concatenate(some)) for key, some in nodes.items()}
     for number, exam in enumerate(exams):
         key = id(exam.graph)
         if key not in looks:
-            looks[key] = learner.look(exam.graph)
+            looks[key] = learner.look(exam.graph, torch.from_numpy(asked[key]))
         embeddings = looks[key].embeddings
-        test = predictions(learner, looks[key], exam.test, exam.classes)
-        on_validation = predictions(learner, looks[key], exam.validation, exam.classes)
-        validation.append(score(on_validation, exam.validation.labels))
+        on_test, on_validation = (placed(answers, asked[key]) for answers in (exam.test, exam.validation))
+        test = predictions(learner, looks[key], on_test, exam.classes)
+        validation.append(score(predictions(learner, looks[key], on_validation, exam.classes), on_validation.labels))
         test_scores.append(score(test, exam.test.labels))
         here = counted(test, exam.test.labels)
         if embeddings is not None:
             before, more = class_sizes(pairs), class_sizes(here)
-            for name, cloud in class_clouds(embeddings, exam.test).items():
+            for name, cloud in class_clouds(embeddings, on_test).items():
                 n = more[name]
                 clouds[name] = clouds[name].pooled(cloud, n / (before[name] + n)) if name in clouds else cloud
         for pair, count in here.items():
@@ -89,6 +93,11 @@ def evaluate(learner: Predictor, exams: list[Exam], accuracy: str) -> Evaluation
         if last[key] == number:  # embeddings of a large graph are large
             del looks[key]
     return Evaluation(Row(validation, test_scores, recalls(pairs), confusion(pairs)), clouds)
+
+
+def placed(answers: Answers, among: Nodes) -> Answers:
+    """With the places of its nodes among others, which are in ascending order, for their numbers."""
+    return Answers(np.searchsorted(among, answers.nodes), answers.labels)
 
 
 def predictions(learner: Predictor, look: Look, asked: Answers, among: Sequence[Label] | None) -> Labels:

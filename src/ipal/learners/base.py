@@ -226,6 +226,11 @@ class Learner(Stateful):
         """The scores of a graph's nodes as probabilities, before they are calibrated."""
         return scores.softmax(dim=-1)
 
+    def scores_at(self, graph: Graph, nodes: Tensor) -> Tensor:
+        """Scores of some nodes of a graph."""
+        scores = self.scores(graph)
+        return scores[nodes.to(scores.device)]
+
     def scores_and_probabilities(self, graph: Graph, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Scores and calibrated probabilities of all nodes of a graph, or of some."""
         scores = self.scores(graph)
@@ -255,6 +260,11 @@ class Learner(Stateful):
         As if only some classes were known, where they are given. None where a method keeps no means.
         """
         return None
+
+    @property
+    def tells_classes_apart(self) -> bool:
+        """Whether distances are others where only some classes are known; if not, none are asked for."""
+        return True
 
     def exported(self, rows: Any) -> tuple[Any, Any]:
         """Scores and probabilities in the words of rows: those of an exported program, or those of `nn.evidence`.
@@ -351,10 +361,11 @@ class Learner(Stateful):
         """The likeliest class of every node."""
         return self.look(graph).labels
 
-    def look(self, graph: Graph) -> Look:
-        """Labels of all nodes, and where they lie; the one way from a graph to labels."""
+    def look(self, graph: Graph, nodes: Tensor | None = None) -> Look:
+        """Labels of all nodes, or of some, and where they lie; the one way from a graph to labels."""
         with torch.no_grad():
-            scores = self.scores(self.refined(self.checked(graph)))
+            refined = self.refined(self.checked(graph))
+            scores = self.scores(refined) if nodes is None else self.scores_at(refined, nodes)
             return Look(self.likeliest(scores), None, scores)
 
     def refined(self, graph: Graph) -> Graph:

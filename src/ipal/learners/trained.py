@@ -333,10 +333,12 @@ class TrainedLearner(Learner, Generic[Prepared]):
     def scores(self, graph: Graph) -> Tensor:
         return self.scores_of(self.represent(graph))
 
-    def look(self, graph: Graph) -> Look:
+    def look(self, graph: Graph, nodes: Tensor | None = None) -> Look:
         with torch.no_grad():
             f = self.represent(self.refined(self.checked(graph)))
             scores = self.scores_of(f)
+            if nodes is not None:
+                f, scores = f[nodes.to(f.device)], scores[nodes.to(f.device)]
             return Look(self.likeliest(scores), f, scores)
 
     def training_embeddings(self, task: Task, network: nn.ModuleDict | None = None) -> Tensor:

@@ -50,7 +50,7 @@ class Extents(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What a learner makes of a graph."""
+    """What a learner makes of the nodes of a graph, or of those that were asked for."""
 
     labels: Labels
     """The likeliest class of every node."""

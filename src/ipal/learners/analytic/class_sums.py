@@ -24,6 +24,8 @@ from ipal.learners.analytic.rows import Rows, grid
 
 SLACK = 1e-8
 """Of the mean diagonal: how negative rounding alone may make a sum of squares."""
+MANY = 256
+"""Rows of a class that are worth products of their own, where classes share a matrix."""
 
 
 def check_taught(count: Tensor, rows: Tensor, names: Sequence[str]) -> None:
@@ -86,8 +88,7 @@ class Sums:
 
     def grown(self, classes: int) -> Self:
         """With room for more classes, empty ones."""
-        more = classes - len(self.count)
-        pad = torch.nn.functional.pad
+        more, pad = classes - len(self.count), torch.nn.functional.pad
         return replace(self, count=pad(self.count, (0, more)), total=pad(self.total, (0, 0, 0, more)))
 
     def exchanged(self, old: Rows | None, new: Rows | None, names: Sequence[str], team: Team = ONE_PROCESS) -> Self:
@@ -221,8 +222,12 @@ class PooledSums(Sums):
             )
 
     def take_in(self, sign: float, rows: Rows, sizes: Tensor) -> None:
+        large = torch.nonzero(torch.bincount(rows.labels, minlength=len(sizes)) >= MANY).flatten()
+        for c, n in zip(large.tolist(), sizes[large].tolist(), strict=True):
+            rows.add_class(c, self.total, self.gram, sign, sign / n)
+        # Classes of few rows together, with the root of the weight in their rows.
         root = sizes.double().clamp_min(1).rsqrt()
-        for piece, labels in rows.pieces(torch.arange(len(rows), device=root.device)):
+        for piece, labels in rows.pieces(torch.nonzero(~torch.isin(rows.labels, large)).flatten()):
             self.total.index_add_(0, labels, piece, alpha=sign)
             add_gram(self.gram, piece * root[labels, None], sign)
 
@@ -302,17 +307,14 @@ class PerClassSums(Sums):
     def take_in(self, sign: float, rows: Rows, sizes: Tensor) -> None:
         for c in torch.unique(rows.labels).tolist():
             change = _zeros(self.width, self.width, device=self.total.device)
-            for piece, _ in rows.pieces(torch.nonzero(rows.labels == c).flatten()):
-                self.total[c].add_(piece.sum(dim=0), alpha=sign)
-                add_gram(change, piece, sign)
+            rows.add_class(c, self.total, change, sign, sign)
             self.gram[c].add_(packed(change))
 
     def check_remainder(self, before: Self, classes: Tensor, names: Sequence[str]) -> None:
         super().check_remainder(before, classes, names)
         for c in classes.tolist():
-            whole = self.class_gram(c, before)
-            size, n = whole.diagonal().mean(), int(self.count[c])
-            left = self.class_gram(c)
+            left, n = self.class_gram(c), int(self.count[c])
+            size = before.class_gram(c).diagonal().mean()
             if n == 0:
                 wrong = float(left.abs().max()) > SLACK * float(size)
             else:
@@ -322,13 +324,15 @@ class PerClassSums(Sums):
             if wrong:
                 raise _never_learned(names[c])
 
-    def class_gram(self, c: int, of: Self | None = None) -> Tensor:
+    def class_gram(self, c: int) -> Tensor:
         """The matrix of one class, whole."""
-        return mirrored(unpacked((of or self).gram[c], self.width))
+        return mirrored(unpacked(self.gram[c], self.width))
 
     def balanced_gram(self) -> Tensor:
-        weights = self.count.double().clamp_min(1).reciprocal()
-        return unpacked(weights @ _stacked(self.gram, self.gram_shape(self.width, 0), weights), self.width)
+        whole = _zeros(self.gram_shape(self.width, 1)[1], device=self.total.device)
+        for gram, n in zip(self.gram, self.count.clamp_min(1).tolist(), strict=True):
+            whole.add_(gram, alpha=1 / n)
+        return unpacked(whole, self.width)
 
     def merged(self, other: Self, places: Tensor, classes: int, names: Sequence[str]) -> Self:
         grown = self.grown(classes)
@@ -358,7 +362,8 @@ class PerClassSums(Sums):
         whole = [_in_units(gram, grid(self.width) ** 2) for gram in self.gram]
         exact = [one for one in whole if one is not None]
         found = exact if len(exact) == len(whole) else self.gram
-        return super().tensors() | {"gram": _stacked(found, self.gram_shape(self.width, 0), self.count.int())}
+        none = self.count.new_zeros(self.gram_shape(self.width, 0), dtype=torch.int32)
+        return super().tensors() | {"gram": torch.stack(list(found)) if found else none}
 
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, Tensor], device: torch.device) -> Self:
@@ -375,11 +380,6 @@ def _counted(rows: Rows | None, classes: int, device: torch.device) -> Tensor:
     if rows is None:
         return torch.zeros(classes, dtype=torch.int64, device=device)
     return torch.bincount(rows.labels, minlength=classes)
-
-
-def _stacked(rows: Sequence[Tensor], empty: tuple[int, int], like: Tensor) -> Tensor:
-    """Rows as one table; of none, an empty one of this shape, and of another's type."""
-    return torch.stack(list(rows)) if rows else like.new_zeros(empty)
 
 
 def _in_units(gram: Tensor, unit: float) -> Tensor | None:

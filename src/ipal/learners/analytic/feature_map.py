@@ -43,6 +43,15 @@ def to_unit(rows: Tensor, lengths: Tensor) -> None:
         rows[some] = rows[some].double().div_(by)
 
 
+def unit_rows(x: sp.csr_array) -> sp.csr_array:
+    """Sparse rows divided by their lengths, in double precision; a row of zeros stays."""
+    unit = x.astype(np.float64)
+    squares = sp.csr_array((np.square(unit.data), unit.indices, unit.indptr), shape=unit.shape)
+    lengths = np.sqrt(squares @ np.ones(unit.shape[1]))
+    unit.data /= np.repeat(np.where(lengths > 0, lengths, 1.0), np.diff(unit.indptr))
+    return unit
+
+
 def random_features(x: Tensor, directions: Tensor) -> Tensor:
     r"""Random ReLU features.
 
@@ -152,9 +161,7 @@ class Propagation:
         x = graph.x
         narrower = self.columns < self.num_features
         if isinstance(x, sp.csr_array):
-            from sklearn.preprocessing import normalize  # here, because it takes most of a second to load
-
-            unit = normalize(x.astype(np.float64))
+            unit = unit_rows(x)
             if narrower:
                 product = SparseProduct(unit, self.device)
                 yield from (
@@ -268,12 +275,18 @@ class FeatureMap:
         return by_hops[self.hops]
 
     @spanned("expansion")
-    def expanded(self, x: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
-        """The rows themselves, from propagated ones: in double precision to be added up, in single to be scored."""
+    def expanded(self, x: Tensor, dtype: torch.dtype = torch.float64, columns: int | None = None) -> Tensor:
+        """The rows themselves, from propagated ones: in double precision to be added up, in single to be scored.
+
+        Of random features only the first columns, where these are given.
+        """
         x = x.to(device=self.propagation.device, dtype=dtype)
         if not self.expansion:
             return x
-        return random_features(x, self._directions_double if dtype == torch.float64 else self.directions)
+        directions = self._directions_double if dtype == torch.float64 else self.directions
+        if columns is None or columns == self.expansion:
+            return random_features(x, directions)
+        return random_features(x, directions[:, :columns]).mul_((columns / self.expansion) ** 0.5)
 
     def exported(self, rows: Any) -> Any:
         """The map in the words of an exported program, before the factor of random features."""

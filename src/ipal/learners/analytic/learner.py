@@ -27,7 +27,7 @@ from ipal.data.streams import Task
 from ipal.errors import DataError, StoreError
 from ipal.learners.analytic import operations
 from ipal.learners.analytic.class_sums import SUMS, PerClassSums, Sums
-from ipal.learners.analytic.feature_map import FeatureMap, Propagation, pieces, places
+from ipal.learners.analytic.feature_map import FeatureMap, Propagation, pieces, places, take
 from ipal.learners.analytic.lower_half import mirrored, packed
 from ipal.learners.analytic.metric import metrics
 from ipal.learners.analytic.room import GIB, WIDEST_SKETCH, Room
@@ -45,6 +45,8 @@ if TYPE_CHECKING:  # for their names alone: importing them takes seconds
 FIRST_RIDGE = 0.1
 REHEARSED = 512
 """A second pass is rehearsed with at most so many columns, and random features."""
+MEASURED = 1024
+"""Distances are measured with at most so many random features."""
 NAMES = {kind: name for name, kind in SUMS.items()}
 
 
@@ -170,7 +172,13 @@ class Analytic(SolvedLater):
         return torch.cat([rounded(self._map.expanded(some)).float() for some in pieces(self._map.propagated(graph))])
 
     def scores(self, graph: Graph) -> Tensor:
-        propagated = self._map.propagated(graph)
+        return self._shared(self._map.propagated(graph))
+
+    def scores_at(self, graph: Graph, nodes: Tensor) -> Tensor:
+        return self._shared(take(self._map.propagated(graph), nodes))
+
+    def _shared(self, propagated: Tensor) -> Tensor:
+        """Scores, of which each process finds its share."""
         team = self.runtime_.team
         share = team.share(len(propagated))
         return team.gathered(self._scored(share.of(propagated)), share)
@@ -187,17 +195,22 @@ class Analytic(SolvedLater):
         return scores, self.calibrated(self.probabilities(scores, graph))
 
     def distances(self, graph: Graph, classes: Tensor | None = None) -> Tensor:
-        some = torch.arange(len(self.labels_)) if classes is None else classes
-        some = some.to(self.sums_.count.device)
-        sums = self.sums_.of_classes(some) if self._per_class() else self.sums_
-        within, overall = metrics(sums, self._solved.ridge)
-        mean = self.sums_.mean[some].float()
-        overall_mean, found = mean.mean(dim=0), []
+        sums = self.sums_ if classes is None else self.sums_.of_classes(classes.to(self.sums_.count.device))
+        # Of random features some are enough: their sums are exactly those of a narrower model.
+        columns = min(self._map.width, MEASURED) if self._map.expansion else self._map.width
+        gram, means = (part[..., :columns] for part in (sums.balanced_gram()[:columns], sums.mean))
+        within, pull = metrics(gram, means, self._solved.ridge)
+        turned, found = means.float() @ within, []
         for piece in pieces(self._map.propagated(graph)):
-            rows = self._map.expanded(piece, torch.float32)
-            apart = torch.cdist(rows @ within, mean @ within).square()
-            found.append(torch.cat([apart, ((rows - overall_mean) @ overall).square().sum(dim=1, keepdim=True)], dim=1))
+            rows = self._map.expanded(piece, torch.float32, columns) @ within
+            centred = rows - turned.mean(dim=0)
+            overall = centred.square().sum(dim=1) - (centred @ pull).square().sum(dim=1)
+            found.append(torch.cat([torch.cdist(rows, turned).square(), overall.clamp_min(0)[:, None]], dim=1))
         return torch.cat(found)
+
+    @property
+    def tells_classes_apart(self) -> bool:
+        return self._per_class()
 
     def probabilities(self, scores: Tensor, graph: Graph) -> Tensor:
         return (self._solved.scale[0] * scores).softmax(dim=-1)

@@ -3,15 +3,21 @@
 import torch
 from torch import Tensor
 
-BLOCK = 1024
+BLOCK = 512
 """Columns of one piece of a Gram matrix: pieces above the diagonal are not computed."""
 
 
-def add_gram(gram: Tensor, rows: Tensor, sign: float = 1.0) -> None:
-    """Add the products of columns of `rows` to a matrix in place: its lower half, by blocks."""
+def add_gram(gram: Tensor, rows: Tensor, factor: float = 1.0) -> None:
+    """Add the products of columns of `rows`, times a factor, to a matrix in place: its lower half, by blocks.
+
+    Products are computed in the precision of the rows, and added in that of the matrix.
+    """
     for begin in range(0, rows.shape[1], BLOCK):
-        end = begin + BLOCK
-        gram[begin:, begin:end].addmm_(rows[:, begin:].T, rows[:, begin:end], alpha=sign)
+        left, right, sums = rows[:, begin:].T, rows[:, begin : begin + BLOCK], gram[begin:, begin : begin + BLOCK]
+        if rows.dtype == gram.dtype:
+            sums.addmm_(left, right, alpha=factor)
+        else:
+            sums.add_(left @ right, alpha=factor)
 
 
 def mirrored(lower: Tensor) -> Tensor:

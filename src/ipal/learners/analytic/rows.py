@@ -10,9 +10,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ipal.learners.analytic.feature_map import pieces, take
+from ipal.learners.analytic.lower_half import add_gram
 
 BITS = 6
 """Of a typical entry of a row, 1 / sqrt(width), which are kept. What is lost is less than a ridge of 1e-4."""
+WHOLE = 2**24
+"""Whole numbers up to this are numbers of single precision."""
+SUMMED = 1.001
+"""More than a sum of some thousand squares in single precision may be too small."""
+FEW = 64
+"""Rows that are not cut into smaller parts for its sake."""
 
 
 def grid(width: int) -> float:
@@ -24,6 +31,30 @@ def rounded(rows: Tensor) -> Tensor:
     """Rows on the grid: their products are whole multiples of its square, and so are all sums of them."""
     step = grid(rows.shape[1])
     return (rows / step).round_().mul_(step)
+
+
+def exact_parts(rows: Tensor) -> Iterator[Tensor]:
+    r"""Rows on the grid, in parts whose products add up without an error: in single precision where a bound says so.
+
+    .. math:: \Big| \sum_{i \in I} \phi_{ij} \phi_{ik} \Big| \le \max_j \sum_i \phi_{ij}^2 \le 2^{24} \delta^2
+
+    The inequality of Cauchy and Schwarz. Products of rows on a grid of step delta are whole multiples of its square:
+    where the bound holds, every sum of some of them (I), in any order, is a number of single precision. On a GPU rows
+    stay in double precision: nothing waits there to look at the bound.
+    """
+    if rows.device.type != "cpu":
+        yield rows
+        return
+    single = rows.float()
+    squares = float(single.square().sum(dim=0).amax()) / grid(rows.shape[1]) ** 2
+    times = squares * SUMMED / WHOLE
+    if times <= 1:
+        yield single
+    elif len(rows) <= FEW:
+        yield rows
+    else:
+        for part in rows.tensor_split(math.ceil(min(len(rows) / FEW, times))):
+            yield from exact_parts(part)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +80,13 @@ class Rows:
         """Rows (float64, rounded) and labels of the chosen ones, some at a time."""
         for some in pieces(chosen):
             yield rounded(self.expand(self.taken(some))), self.labels[some]
+
+    def add_class(self, c: int, total: Tensor, gram: Tensor, sign: float, factor: float) -> None:
+        """Add the rows of one class to a total in place, and their products, times a factor, to a matrix."""
+        for piece, _ in self.pieces(torch.nonzero(self.labels == c).flatten()):
+            total[c].add_(piece.sum(dim=0), alpha=sign)
+            for part in exact_parts(piece):
+                add_gram(gram, part, factor)
 
     def among(self, classes: Tensor) -> "Rows":
         """The rows of some classes."""

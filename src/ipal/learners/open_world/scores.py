@@ -38,6 +38,8 @@ class Views:
     """(nodes, classes)"""
     classes: Tensor | None = None
     """As if only these were known; None for all."""
+    whole: "Views | None" = None
+    """The view with all classes, where only some are known."""
 
     @classmethod
     def of(cls, learner: "Learner", graph: Graph) -> "Views":
@@ -51,11 +53,14 @@ class Views:
         if classes is None:
             return self
         logs = self.logs[:, classes].log_softmax(dim=1)
-        return replace(self, logs=logs, scores=self.scores[:, classes], classes=classes)
+        return replace(self, logs=logs, scores=self.scores[:, classes], classes=classes, whole=self)
 
     @cached_property
     def distances(self) -> Tensor | None:
-        """As `Learner.distances` gives them."""
+        """As `Learner.distances` gives them; of some classes, part of those of all where these are the same."""
+        if self.whole is not None and self.classes is not None and not self.learner.tells_classes_apart:
+            whole = self.whole.distances
+            return None if whole is None else whole[:, [*self.classes.tolist(), -1]]
         found = self.learner.distances(self.graph, self.classes)
         return None if found is None else found.double().cpu()
 
