@@ -24,15 +24,18 @@ from statistics import median
 from typing import Any
 from unittest.mock import patch
 
+import methods
 import torch
-from timing import begin, cs, describe
+from machine import Work
+from timing import WIDTH, Line, arxiv_sized, begin, cs, describe
 from torch import Tensor
 
 from ipal.backend.sparse import SparseMatrix
 from ipal.bench.interleave import run_interleaved
-from ipal.config import EncoderConfig, override, run_config
-from ipal.data.datasets import Dataset, load
+from ipal.config import EncoderConfig, ProtocolConfig, override, run_config
+from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph
+from ipal.data.streams import TaskStream, default_split
 from ipal.learners import IPAL
 from ipal.runs import runner
 from ipal.runs.resolved import Resolver
@@ -85,7 +88,15 @@ def cusparse(self: SparseMatrix, dense: Tensor) -> Tensor:
     return self._csr @ dense  # type: ignore[attr-defined,no-any-return]
 
 
-def stream(data: Dataset, repeats: int, epochs: int) -> None:
+def floor(data: Dataset, epochs: int) -> tuple[float, Work]:
+    """Seconds of plain training by stock layers on the tasks of a graph, and the least work of it: a start a step."""
+    tasks = TaskStream(data.graph, data.y, data.split or default_split(data.num_classes), ProtocolConfig(), seed=0)
+    methods.stock_seconds(tasks, WIDTH, 3, "cuda")
+    starts = Work(starts=epochs * len(tasks))
+    return methods.stock_seconds(tasks, WIDTH, epochs, "cuda"), methods.floor(tasks, WIDTH, epochs) + starts
+
+
+def stream(data: Dataset, repeats: int, epochs: int) -> Line:
     print(f"\nIPAL, {describe(data)}: one seed, {epochs} epochs a task")
     settings = {"train": {"epochs": epochs}}
     one(data, train={"epochs": 3})  # libraries are loaded, kernels compiled
@@ -94,8 +105,8 @@ def stream(data: Dataset, repeats: int, epochs: int) -> None:
         "recorded, cuSPARSE": (True, cusparse),
         "step by step": (False, SparseMatrix.matmul),
     }
+    ours = []
     for name, (recordable, product) in sides.items():
-        found = []
         with patch.object(IPAL, "recordable", recordable), patch.object(SparseMatrix, "matmul", product):
             found = [one(data, **settings) for _ in range(repeats if recordable else 1)]
         matrices = [result["accuracy_matrix"] for result, _ in found]
@@ -107,10 +118,14 @@ def stream(data: Dataset, repeats: int, epochs: int) -> None:
             else "matrices differ"
         )
         times = [seconds for _, seconds in found]
+        ours.append(median(times))
         print(f"  {name:20s} {median(times):6.2f} s (best {min(times):.2f})  {scores(found[0][0])}  {same}")
+    stock, least = floor(data, epochs)
+    print(f"  stock GCNConv layers, plain training {stock:6.2f} s")
+    return Line(f"IPAL, stream of CS, {epochs} epochs a task", ours[0], stock, "GCNConv, plain training", least, "cuda")
 
 
-def grid(data: Dataset, epochs: int, gammas: tuple[float, ...], seeds: range, compared: int) -> None:
+def grid(data: Dataset, epochs: int, gammas: tuple[float, ...], seeds: range, compared: int) -> Line:
     print(f"\nGrid of {len(gammas)} gammas x {len(seeds)} seeds, {epochs} epochs a task, in one process")
     data, resolver = anew(data), Resolver()
     common = {"dataset": data.name, "device": "cuda", "train": {"epochs": epochs}, "encoder": dict(EncoderConfig())}
@@ -128,10 +143,13 @@ def grid(data: Dataset, epochs: int, gammas: tuple[float, ...], seeds: range, co
     print(f"  together {seconds:6.2f} s for {len(configs)} runs, {seconds / len(configs):.3f} s each")
     step = max(1, len(configs) // max(1, compared))
     apart = []
-    for config, result in list(zip(configs, results, strict=True))[::step]:
+    for config, result in list(zip(configs, results, strict=True))[:: step if compared else len(configs) + 1]:
         alone, _ = one(data, seed=config.seed, train={"epochs": epochs}, ipal=config.settings)
         apart.append(abs(alone["average_performance"] - result["average_performance"]))
-    print(f"  largest difference of AP to a single run, of {len(apart)} compared: {max(apart):.4f}")
+    print(f"  largest difference of AP to a single run, of {len(apart)} compared: {max(apart, default=0):.4f}")
+    stock, least = floor(data, epochs)
+    what, times = f"grid of {len(configs)} runs of it", len(configs)
+    return Line(what, seconds, stock * times, "GCNConv, one after the other", least * times, "cuda")
 
 
 def mini_batches(data: Dataset, epochs: tuple[int, ...], nodes: int) -> None:
@@ -143,12 +161,15 @@ def mini_batches(data: Dataset, epochs: tuple[int, ...], nodes: int) -> None:
     print(f"  {epochs[-1]:4d} epoch(s), full graph  {seconds:.2f} s  {scores(result)}")
 
 
-def closed_form(data: Dataset, repeats: int) -> None:
+def closed_form(data: Dataset, repeats: int) -> Line:
     print(f"\nClosed form, {describe(data)}: the whole stream")
+    streams = []
     for _ in range(repeats + 1):
         result, seconds = one(data, method="analytic")
         stream = result["timing"]["total_seconds"]
+        streams.append(stream)
         print(f"  learned and tested in {stream:.2f} s, stored after {seconds:.2f} s  {scores(result)}")
+    return Line("closed form, stream of arxiv-structure", median(streams[1:]), device="cuda")
 
 
 def memory(data: Dataset, runs: int, epochs: int) -> bool:
@@ -172,29 +193,39 @@ def memory(data: Dataset, runs: int, epochs: int) -> bool:
     return growth <= MOST_GROWTH
 
 
+def measure(part: str, size: str) -> Line:
+    """One line of the bench."""
+    small = size == "small"
+    if part == "stream":
+        return stream(cs(size), 1 if small else 3, 6 if small else 200)
+    if part == "grid":
+        return grid(cs(size), 4 if small else 200, GAMMAS[:2] if small else GAMMAS, range(2) if small else SEEDS, 0)
+    return closed_form(arxiv_sized(size), 1 if small else 3)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", default=[], choices=[*PARTS, []])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--compared", type=int, default=10, help="runs of the grid that are made alone as well")
-    parser.add_argument("--size", choices=["full", "tiny"], default="full", help="tiny: only to see that it runs")
+    parser.add_argument("--size", choices=["full", "small"], default="full", help="small: only to see that it runs")
     chosen = parser.parse_args()
-    tiny = chosen.size == "tiny"
+    small = chosen.size == "small"
     begin(torch.get_num_threads())
     print(torch.cuda.get_device_name())
     parts = chosen.parts or PARTS
-    small = cs(chosen.size)
+    data = cs(chosen.size)
     if "stream" in parts:
-        stream(small, chosen.repeats, 6 if tiny else 200)
+        stream(data, chosen.repeats, 6 if small else 200)
     if "grid" in parts:
-        grid(small, 4 if tiny else 200, GAMMAS[:2] if tiny else GAMMAS, range(2) if tiny else SEEDS, chosen.compared)
+        grid(data, 4 if small else 200, GAMMAS[:2] if small else GAMMAS, range(2) if small else SEEDS, chosen.compared)
     if {"batches", "closed-form"} & set(parts):
-        large = load("synthetic:nodes=600,classes=6,features=16") if tiny else load("arxiv-structure")
+        large = arxiv_sized(chosen.size)
         if "batches" in parts:
-            mini_batches(large, (1, 2) if tiny else (2, 10, 30), 100 if tiny else 2000)
+            mini_batches(large, (1, 2) if small else (2, 10, 30), 100 if small else 2000)
         if "closed-form" in parts:
-            closed_form(large, 1 if tiny else chosen.repeats)
-    if "memory" in parts and not memory(small, 5 if tiny else 60, 6 if tiny else 40):
+            closed_form(large, 1 if small else chosen.repeats)
+    if "memory" in parts and not memory(data, 5 if small else 60, 6 if small else 40):
         sys.exit(1)
 
 

@@ -67,9 +67,9 @@ def main() -> None:
     parser.add_argument("--limit", default="1.2GB")
     parser.add_argument("--methods", nargs="*", default=list(METHODS))
     parser.add_argument("--repeats", type=int, default=1, help="runs of each; the highest peak counts (default 1)")
-    parser.add_argument("--size", choices=["full", "tiny"], default="full", help="tiny: only to see that it runs")
+    parser.add_argument("--size", choices=["full", "small"], default="full", help="small: only to see that it runs")
     chosen = parser.parse_args()
-    if chosen.size == "tiny":
+    if chosen.size == "small":
         chosen.graph = "synthetic:nodes=600,classes=4,features=16"
     options = ("--set", "train.epochs=1")
     print(f"{chosen.graph}, mapped from files; GiB\n")
