@@ -41,7 +41,12 @@ CASES = (
     Case("bare", "wide", "full"),
     Case("bare", "wide", "sampled"),
     Case("bare", "wide", "chunked"),
-    Case("ipal", "long", "full", settings=("ipal.gamma=0.4", "encoder.kind=gcn", "encoder.hidden=128")),
+    Case(
+        "ipal",
+        "long",
+        "full",
+        settings=("ipal.gamma=0.4", "encoder.kind=gcn", "encoder.hidden=128", "encoder.width=128"),
+    ),
     Case("ewc", "dense", "sampled"),
     Case("joint", "long", "full", mapped=False),
     Case("lwf", "dense", "full", mapped=False),

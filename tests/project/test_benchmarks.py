@@ -139,6 +139,25 @@ def test_floors_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert speed.floor(machine.Work(20, 10, 4, 6)) == 2 + 2 + 2 + 3
 
 
+def test_the_model_of_scale_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(PROJECT / "benchmarks")
+    model = importlib.import_module("scale_model")
+    # 10 nodes of 64 features (two blocks), 30 edges, 5 nodes learned, width 4, predicted twice.
+    size = model.Size(nodes=10, edges=30, features=64, classes=2, taught=0.5, looks=2, hops=2, width=4)
+    taken = {"propagation": 3840.0, "expansion": 40.0, "sums": 240.0, "evaluation": 320.0}
+    speed = model.constants(size, taken, memory=1e9, link=2.0)
+    assert (speed.hop, speed.expansion, speed.product, speed.look) == (1, 2, 3, 4)
+    assert model.seconds(size, speed) == {**taken, "exchange": 0}
+    # A device each for the blocks; four devices have no more to divide there. Tables of 2560 + 80 + 128 bytes go round.
+    four = model.seconds(size, speed, 4)
+    assert four == {"propagation": 1920, "expansion": 10, "sums": 60, "evaluation": 80, "exchange": 2768 * 1.5 / 2}
+    assert model.gathered(100, 4) == 75
+    # Features and rows 2 x 2560, edges 120, four blocks of 2560 in double, four columns of 80.
+    assert model.device_bytes(size) == 5120 + 120 + 4 * 2560 + 320
+    assert model.device_bytes(size, on_host=True) == 120 + 4 * 2560 + 320
+    assert model.host_bytes(size) == 5120 + 120 + 80
+
+
 def test_encoder_and_stock_layers_compute_the_same(bench: SimpleNamespace) -> None:
     lines = bench.details["encoder step, CS"] + bench.details["encoder step, Arxiv"]
     assert "CS-sized sparse features" in lines
