@@ -10,7 +10,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-versi
 # What one process has compiled the next one reads, whatever the environment says: a test starts many.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test check bits docs dist faults mutants clean
+.PHONY: run test bench check bits docs dist faults mutants clean
 
 run: $(LIGHT)
 	$(BIN)/ipal run --dataset digits --html
@@ -40,6 +40,10 @@ check: $(INSTALLED)
 SEED ?= 0
 faults: $(INSTALLED)
 	$(BIN)/python -m faults $(PARTS) --seed $(SEED) $(if $(COUNT),--count $(COUNT)) $(if $(JOBS),--jobs $(JOBS))
+
+# Minutes: all benchmarks, as one table. `make bench ARGS="-o here.json"`; see benchmarks/README.md.
+bench: $(INSTALLED)
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python benchmarks/bench.py $(ARGS)
 
 docs: $(INSTALLED)
 	$(BIN)/python scripts/equations.py > docs/equations.md

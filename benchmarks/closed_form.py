@@ -11,14 +11,14 @@ TUNED = {
     "ipal": ["train.epochs=10", "ipal.gamma=0.4", "encoder.kind=gcn", "encoder.hidden=128", "encoder.width=128"],
     "joint": ["train.epochs=200", "train.weight_decay=5e-4"],
 }
-TINY = "synthetic:nodes=300,classes=6"
+SMALL = "synthetic:nodes=300,classes=6"
 QUICK = {"analytic": ["analytic.expansion=64"]}
-"""Of a tiny graph: a wide expansion takes as long there as on a large one."""
+"""Of a small graph: a wide expansion takes as long there as on a large one."""
 
 
 def settings(method: str, dataset: str) -> list[str]:
     """Of a run."""
-    return QUICK.get(method, TUNED[method]) if dataset == TINY else TUNED[method]
+    return QUICK.get(method, TUNED[method]) if dataset == SMALL else TUNED[method]
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--methods", default=",".join(TUNED), help="which methods, with commas")
     chosen = parser.parse_args()
     begin(chosen.threads)
-    dataset = chosen.dataset if chosen.size == "full" else TINY
+    dataset = chosen.dataset if chosen.size == "full" else SMALL
     print(
         f"{dataset}\n| method | AP | AF | seconds, fastest of {chosen.repeats} | peak memory | keeps | stores nodes |"
     )

@@ -26,7 +26,7 @@ from ipal.learners.second_pass import whole_reach
 
 SHARE = 0.1
 UNITS = ("feature", "node")
-TINY = "synthetic:nodes=240,classes=6,features=16,signal=3,seed=1"
+SMALL = "synthetic:nodes=240,classes=6,features=16,signal=3,seed=1"
 
 
 @dataclass
@@ -107,12 +107,14 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=3, help="random deletions of every node")
     parser.add_argument("--epochs", type=int, default=50)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--size", choices=["full", "tiny"], default="full", help="tiny: for a test, without real data")
+    parser.add_argument(
+        "--size", choices=["full", "small"], default="full", help="small: for a test, without real data"
+    )
     parser.add_argument("--repeats", type=int, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
-    if chosen.size == "tiny":
-        chosen.graphs, chosen.methods, chosen.seeds, chosen.nodes = [TINY], ["ncm"], 1, 20
+    if chosen.size == "small":
+        chosen.graphs, chosen.methods, chosen.seeds, chosen.nodes = [SMALL], ["ncm"], 1, 20
     for name in chosen.graphs:
         dataset = load(name)
         for method in chosen.methods:

@@ -24,16 +24,19 @@ from statistics import median
 from typing import Any
 from unittest.mock import patch
 
+import methods
 import numpy as np
 import torch
-from timing import begin, cs, describe
+from machine import Work
+from timing import WIDTH, Line, arxiv_sized, begin, cs, describe
 from torch import Tensor
 
 from ipal.backend.sparse import SparseMatrix
 from ipal.bench.interleave import run_interleaved
-from ipal.config import EncoderConfig, override, run_config
-from ipal.data.datasets import Dataset, load
+from ipal.config import EncoderConfig, ProtocolConfig, override, run_config
+from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph
+from ipal.data.streams import TaskStream, default_split
 from ipal.learners import IPAL
 from ipal.runs import runner
 from ipal.runs.resolved import Resolver
@@ -45,12 +48,14 @@ GAMMAS = tuple(round(0.1 * step, 1) for step in range(1, 11))
 SEEDS = range(5)
 FIXED: dict[str, Any] = {"encoder": dict(EncoderConfig()), "ipal": {"gamma": 0.4, "passes": 0}}
 """IPAL leaves nothing to be chosen: what is timed are its steps."""
+UNCALIBRATED = {"protocol": {"calibration": 0.0}}
+"""Labels alone count."""
 MOST_GROWTH = 1.1
 """Memory after a run, at most, in units of that after the third: by then all libraries are loaded."""
 
 
 def resolved(dataset: Dataset, **tree: Any) -> runner.Resolved:
-    common = {"dataset": dataset.name, "device": "cuda", **({} if "method" in tree else FIXED)}
+    common = {"dataset": dataset.name, "device": "cuda", **UNCALIBRATED, **({} if "method" in tree else FIXED)}
     return runner.resolve(run_config(override(common, tree)), dataset=dataset)
 
 
@@ -86,7 +91,15 @@ def cusparse(self: SparseMatrix, dense: Tensor) -> Tensor:
     return self._csr @ dense  # type: ignore[attr-defined,no-any-return]
 
 
-def stream(data: Dataset, repeats: int, epochs: int) -> None:
+def floor(data: Dataset, epochs: int) -> tuple[float, Work]:
+    """Seconds of plain training by stock layers on the tasks of a graph, and the least work of it: a start a step."""
+    tasks = TaskStream(data.graph, data.y, data.split or default_split(data.num_classes), ProtocolConfig(), seed=0)
+    methods.stock_seconds(tasks, WIDTH, 3, "cuda")
+    starts = Work(starts=epochs * len(tasks))
+    return methods.stock_seconds(tasks, WIDTH, epochs, "cuda"), methods.floor(tasks, WIDTH, epochs) + starts
+
+
+def stream(data: Dataset, repeats: int, epochs: int) -> Line:
     print(f"\nIPAL, {describe(data)}: one seed, {epochs} epochs a task")
     settings = {"train": {"epochs": epochs}}
     one(data, train={"epochs": 3})  # libraries are loaded, kernels compiled
@@ -95,8 +108,8 @@ def stream(data: Dataset, repeats: int, epochs: int) -> None:
         "recorded, cuSPARSE": (True, cusparse),
         "step by step": (False, SparseMatrix.matmul),
     }
+    ours = []
     for name, (recordable, product) in sides.items():
-        found = []
         with patch.object(IPAL, "recordable", recordable), patch.object(SparseMatrix, "matmul", product):
             found = [one(data, **settings) for _ in range(repeats if recordable else 1)]
         matrices = [result["accuracy_matrix"] for result, _ in found]
@@ -108,7 +121,11 @@ def stream(data: Dataset, repeats: int, epochs: int) -> None:
             else "matrices differ"
         )
         times = [seconds for _, seconds in found]
+        ours.append(median(times))
         print(f"  {name:20s} {median(times):6.2f} s (best {min(times):.2f})  {scores(found[0][0])}  {same}")
+    stock, least = floor(data, epochs)
+    print(f"  stock GCNConv layers, plain training {stock:6.2f} s")
+    return Line(f"IPAL, stream of CS, {epochs} epochs a task", ours[0], stock, "GCNConv, plain training", least, "cuda")
 
 
 def matrices(results: list[dict[str, Any]]) -> np.ndarray:
@@ -132,25 +149,26 @@ def made(data: Dataset, configs: list[Any], stacked: int) -> tuple[list[dict[str
 
 def grid(
     data: Dataset, epochs: int, gammas: tuple[float, ...], seeds: range, compared: int, device: str = "cuda"
-) -> None:
+) -> Line:
     print(f"\nGrid of {len(gammas)} gammas x {len(seeds)} seeds, {epochs} epochs a task, in one process")
     common = {"dataset": data.name, "device": device, "encoder": dict(EncoderConfig()), "train": {"epochs": epochs}}
-    common["protocol"] = {"calibration": 0.0}  # labels alone count here
+    common |= UNCALIBRATED
     settings = [{"gamma": gamma, "passes": 0} for gamma in gammas]
     configs = [run_config({**common, "seed": seed, "ipal": chosen}) for chosen in settings for seed in seeds]
     short = run_config({**common, "ipal": settings[0], "train": {"epochs": 3}})
     made(data, [short], 1)  # libraries are loaded, kernels compiled
     found: dict[str, list[dict[str, Any]]] = {}
+    fastest = float("inf")
     for name, stacked in (("taking turns", 1), ("stacked", len(gammas)), ("stacked again", len(gammas))):
         found[name], seconds = made(data, configs, stacked)
-        each = seconds / len(configs)
+        fastest, each = min(fastest, seconds), seconds / len(configs)
         print(f"  {name:14s} {seconds:6.2f} s for {len(configs)} runs, {each:.3f} s each", flush=True)
     same = np.array_equal(*(matrices(found[name]) for name in ("stacked", "stacked again")), equal_nan=True)
     print(f"  stacked twice: {'the same matrices' if same else 'MATRICES DIFFER'}")
     step = max(1, len(configs) // max(1, compared))
-    some = range(0, len(configs), step)
+    some = range(0, len(configs), step) if compared else range(0)
     alone = [made(data, [configs[place]], 1)[0][0] for place in some]
-    for name in ("taking turns", "stacked"):
+    for name in ("taking turns", "stacked") if compared else ():
         chosen = [found[name][place] for place in some]
         entries = np.abs(matrices(chosen) - matrices(alone))
         ap = [abs(a["average_performance"] - b["average_performance"]) for a, b in zip(chosen, alone, strict=True)]
@@ -162,6 +180,9 @@ def grid(
         print(f"{max(ap):.4f}, of an entry {np.nanmax(entries):.4f}, mean of an entry {np.nanmean(entries):.4f}")
     means = [np.mean([result["average_performance"] for result in found[name]]) for name in ("taking turns", "stacked")]
     print(f"  mean AP of all runs: taking turns {means[0]:.3f}, stacked {means[1]:.3f}")
+    stock, least = floor(data, epochs)
+    what, times = f"grid of {len(configs)} runs of it", len(configs)
+    return Line(what, fastest, stock * times, "GCNConv, one after the other", least * times, "cuda")
 
 
 def mini_batches(data: Dataset, epochs: tuple[int, ...], nodes: int) -> None:
@@ -173,12 +194,15 @@ def mini_batches(data: Dataset, epochs: tuple[int, ...], nodes: int) -> None:
     print(f"  {epochs[-1]:4d} epoch(s), full graph  {seconds:.2f} s  {scores(result)}")
 
 
-def closed_form(data: Dataset, repeats: int) -> None:
+def closed_form(data: Dataset, repeats: int) -> Line:
     print(f"\nClosed form, {describe(data)}: the whole stream")
+    streams = []
     for _ in range(repeats + 1):
         result, seconds = one(data, method="analytic")
         stream = result["timing"]["total_seconds"]
+        streams.append(stream)
         print(f"  learned and tested in {stream:.2f} s, stored after {seconds:.2f} s  {scores(result)}")
+    return Line("closed form, stream of arxiv-structure", median(streams[1:]), device="cuda")
 
 
 def memory(data: Dataset, runs: int, epochs: int) -> bool:
@@ -202,29 +226,39 @@ def memory(data: Dataset, runs: int, epochs: int) -> bool:
     return growth <= MOST_GROWTH
 
 
+def measure(part: str, size: str) -> Line:
+    """One line of the bench."""
+    small = size == "small"
+    if part == "stream":
+        return stream(cs(size), 1 if small else 3, 6 if small else 200)
+    if part == "grid":
+        return grid(cs(size), 4 if small else 200, GAMMAS[:2] if small else GAMMAS, range(2) if small else SEEDS, 0)
+    return closed_form(arxiv_sized(size), 1 if small else 3)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", default=[], choices=[*PARTS, []])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--compared", type=int, default=10, help="runs of the grid that are made alone as well")
-    parser.add_argument("--size", choices=["full", "tiny"], default="full", help="tiny: only to see that it runs")
+    parser.add_argument("--size", choices=["full", "small"], default="full", help="small: only to see that it runs")
     chosen = parser.parse_args()
-    tiny = chosen.size == "tiny"
+    small = chosen.size == "small"
     begin(torch.get_num_threads())
     print(torch.cuda.get_device_name())
     parts = chosen.parts or PARTS
-    small = cs(chosen.size)
+    data = cs(chosen.size)
     if "stream" in parts:
-        stream(small, chosen.repeats, 6 if tiny else 200)
+        stream(data, chosen.repeats, 6 if small else 200)
     if "grid" in parts:
-        grid(small, 4 if tiny else 200, GAMMAS[:2] if tiny else GAMMAS, range(2) if tiny else SEEDS, chosen.compared)
+        grid(data, 4 if small else 200, GAMMAS[:2] if small else GAMMAS, range(2) if small else SEEDS, chosen.compared)
     if {"batches", "closed-form"} & set(parts):
-        large = load("synthetic:nodes=600,classes=6,features=16") if tiny else load("arxiv-structure")
+        large = arxiv_sized(chosen.size)
         if "batches" in parts:
-            mini_batches(large, (1, 2) if tiny else (2, 10, 30), 100 if tiny else 2000)
+            mini_batches(large, (1, 2) if small else (2, 10, 30), 100 if small else 2000)
         if "closed-form" in parts:
-            closed_form(large, 1 if tiny else chosen.repeats)
-    if "memory" in parts and not memory(small, 5 if tiny else 60, 6 if tiny else 40):
+            closed_form(large, 1 if small else chosen.repeats)
+    if "memory" in parts and not memory(data, 5 if small else 60, 6 if small else 40):
         sys.exit(1)
 
 

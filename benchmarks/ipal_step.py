@@ -1,19 +1,20 @@
 """What IPAL adds to its encoder: a whole training step against the encoder's forward and backward alone.
 
-Goes through the stream of CS-CL as a run does. On each task both sides take turns: the step (loss, backward,
-Adam), and the encoder's forward over all nodes of the task's graph with a backward from a fixed gradient. At
-the end a full run in a process of its own tells its peak memory.
+Goes through the stream of CS-CL as a run does. On each task the sides take turns: the step (loss, backward,
+Adam), and the encoder's forward over all nodes of the task's graph with a backward from a fixed gradient, by our layers
+and by stock `GCNConv` layers. At the end a full run in a process of its own tells its peak memory.
 """
 
-import json
-import subprocess
-import sys
 import tempfile
 from statistics import median
 
 import numpy as np
 import torch
-from timing import begin, cs, describe, interleaved, options, ratio
+import work
+from encoder_step import Stock, stock_inputs
+from machine import Work
+from timing import WIDTH, Line, begin, cs, describe, interleaved, ipal_run, options, ratio
+from work import Layers
 
 from ipal.backend.operators import operators
 from ipal.backend.runtime import Runtime
@@ -33,6 +34,7 @@ def compare(learner: IPAL, stream: TaskStream, index: int, repeats: int) -> dict
     (batch,) = learner.batches(task, 0)
     everywhere = operators(task.graph, HERE)
     network, optimizer = learner.encoder_, learner.optimizer_
+    stock, inputs = Stock(network), stock_inputs(task.graph)
     fixed = torch.randn(task.graph.num_nodes, learner.encoder_config.width, generator=torch.Generator().manual_seed(0))
 
     def step() -> None:
@@ -45,7 +47,11 @@ def compare(learner: IPAL, stream: TaskStream, index: int, repeats: int) -> dict
         network.zero_grad(set_to_none=True)
         network(everywhere).backward(fixed)
 
-    times = interleaved({"step": step, "encoder": encoder}, repeats)
+    def stock_layers() -> None:
+        stock.zero_grad(set_to_none=True)
+        stock(*inputs).backward(fixed)
+
+    times = interleaved({"step": step, "encoder": encoder, "stock": stock_layers}, repeats)
     with torch.no_grad():
         learner.end_task(task, prepared)
     print(
@@ -64,30 +70,36 @@ def peak_memory(dataset: Dataset, size: str, threads: int) -> int:
             name, x = f"{folder}/graph.npz", dataset.graph.x
             parts = {"x_values": x.data, "x_indices": x.indices, "x_indptr": x.indptr, "x_shape": x.shape}
             np.savez(name, edge_index=dataset.graph.edges, y=dataset.y, **parts)
-        epochs = ["--set", "train.epochs=2"] if size == "tiny" else []
-        command = [sys.executable, "-m", "ipal", "run", "--preset", "paper", "--dataset", name, "--split", split]
-        command += ["--threads", str(threads), "--runs", f"{folder}/runs", "--json", *epochs]
-        done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(done.stderr)
-    return int(json.loads(done.stdout)["peak_memory_bytes"])
+        epochs = ["train.epochs=2"] if size == "small" else []
+        result = ipal_run("ipal", name, epochs, threads, "--preset", "paper", "--split", split)
+    return int(result["peak_memory_bytes"])
 
 
-def main() -> None:
-    chosen = options("IPAL step: the whole against the encoder alone, on CS-CL.", repeats=25).parse_args()
-    begin(chosen.threads)
-    dataset = cs(chosen.size)
+def measure(size: str, repeats: int) -> Line:
+    """Print every task, and the whole stream."""
+    dataset = cs(size)
     print(f"\nCS-CL ({describe(dataset)})")
     stream = TaskStream(dataset.graph, dataset.y, dataset.split or (), ProtocolConfig(), seed=0)
     learner = IPAL(encoder=EncoderConfig(), train=TrainConfig(), gamma=0.4)
-    tasks = [compare(learner, stream, index, chosen.repeats) for index in range(len(stream))]
-    step, encoder = (sum(median(times[side]) for times in tasks) for side in ("step", "encoder"))
+    tasks = [compare(learner, stream, index, repeats) for index in range(len(stream))]
+    step, encoder, stock = (sum(median(times[side]) for times in tasks) for side in ("step", "encoder", "stock"))
     fastest = sum(min(times["step"]) for times in tasks) / sum(min(times["encoder"]) for times in tasks)
     print(
         f"  whole stream: step {step:.1f} ms, encoder {encoder:.1f} ms, ratio {step / encoder:.2f} x   "
         f"(of the fastest rounds {fastest:.2f} x)"
     )
-    print(f"  peak memory of a full run: {peak_memory(dataset, chosen.size, chosen.threads) / 1e9:.2f} GB")
+    print(f"  stock GCNConv layers, forward and backward alone: {stock:.1f} ms")
+    sizes = [Layers.of_task(stream.task(index)) for index in range(len(stream))]
+    floor = sum((work.step(one, WIDTH, WIDTH) + work.adam(one, WIDTH, WIDTH) for one in sizes), Work())
+    return Line("IPAL step, sum over CS-CL", step / 1000, stock / 1000, "GCNConv, encoder alone", floor)
+
+
+def main() -> None:
+    chosen = options("IPAL step: the whole against the encoder alone, on CS-CL.", repeats=25).parse_args()
+    begin(chosen.threads)
+    measure(chosen.size, chosen.repeats)
+    held = peak_memory(cs(chosen.size), chosen.size, chosen.threads)
+    print(f"  peak memory of a full run: {held / 1e9:.2f} GB")
 
 
 if __name__ == "__main__":

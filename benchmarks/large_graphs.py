@@ -9,6 +9,7 @@ A graph is any that `--dataset` takes, or `huge`: 50 million nodes with 1 billio
 of its nodes and recognised on all of it, with hops and expansion set: two, and 2,048.
 """
 
+import argparse
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -17,7 +18,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from timing import begin, options
+import work
+from timing import Line, begin, options
+from work import Layers
 
 from ipal.backend.runtime import Runtime
 from ipal.config import ProtocolConfig
@@ -110,8 +113,8 @@ def warm_up(device: torch.device) -> None:
     for kind in (torch.float32, torch.float64):
         square = torch.eye(64, dtype=kind, device=device)
         torch.linalg.solve_triangular(torch.linalg.cholesky_ex(square @ square).L, square, upper=False)
-    learner = Analytic(device=str(device))
-    stream = named("synthetic:nodes=400,classes=4,features=40", "seen")
+    learner = Analytic(device=str(device), calibration=0.0)
+    stream = named("synthetic:nodes=400,classes=4,features=40", "seen", Recorder())
     for task, exams in stream.lessons:
         for _ in learner.learn(task):
             pass
@@ -127,21 +130,24 @@ def parts_of(recorder: Recorder) -> Counter[str]:
     return seconds
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
     parser = options("The closed form on large graphs.", repeats=1)
     parser.add_argument("--graph", default="reddit-shaped", help="any dataset, or huge (default reddit-shaped)")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--test-graph", choices=["isolated", "seen"], default="isolated")
     parser.add_argument("--nodes", type=int, default=50_000_000, help="of huge")
     parser.add_argument("--degree", type=float, default=20, help="of huge: mean number of in-neighbours")
-    chosen = parser.parse_args()
-    begin(chosen.threads)
+    return parser
+
+
+def measure(chosen: argparse.Namespace) -> Line:
+    """Print a whole stream by parts."""
     device = torch.device(chosen.device)
     on_gpu = device.type == "cuda"
     if on_gpu:
         print(torch.cuda.get_device_name(device))
     name, nodes = chosen.graph, chosen.nodes
-    if chosen.size == "tiny":
+    if chosen.size == "small":
         name, nodes = ("huge", 2000) if name == "huge" else ("synthetic:nodes=400,classes=6,communities=2", 0)
     if on_gpu:
         warm_up(device)
@@ -154,8 +160,8 @@ def main() -> None:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
     memory = PeakMemory()
-    settings = stream.settings | ({"expansion": 256} if chosen.size == "tiny" else {})
-    learner = Analytic(device=str(device), **settings)
+    settings = stream.settings | ({"expansion": 256} if chosen.size == "small" else {})
+    learner = Analytic(device=str(device), calibration=0.0, **settings)
     learner.runtime_ = Runtime.of(str(device), tracer=recorder)
     scores: list[float] = []
     with recorder.listening():
@@ -175,6 +181,19 @@ def main() -> None:
     print(f"making or reading the graph: {made:.1f} s, peak {made_in / 1e9:.2f} GB")
     on_device = f", of the device {torch.cuda.max_memory_allocated(device) / 1e9:.1f} GB" if on_gpu else ""
     print(f"peak memory of the host {memory.bytes() / 1e9:.2f} GB{on_device}")
+    # One pass of every hop over the graph, and all that is learned of it; predictions are left out.
+    of, taught, entries = learner._map, int(learner.sums_.count.sum()), graph.num_edges + graph.num_nodes
+    size = Layers(graph.num_nodes, entries, graph.num_features, None, taught, 0)
+    least = work.closed_form(size, len(learner.labels_), of.propagation.columns, of.expansion, max(of.hops))
+    return Line(
+        f"closed form, stream of {graph.num_nodes:,} nodes", sum(seconds.values()), None, "", least, device.type
+    )
+
+
+def main() -> None:
+    chosen = parser().parse_args()
+    begin(chosen.threads)
+    measure(chosen)
 
 
 if __name__ == "__main__":

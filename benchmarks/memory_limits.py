@@ -44,19 +44,25 @@ def anonymous_bytes(pid: int) -> int:
     return int(found[1]) * 1024 if found else 0
 
 
-def under(limit: str, method: str, graph: Path, folder: str, *options: str) -> Outcome:
-    command = [sys.executable, "-m", "ipal", "run", "--dataset", str(graph), "--method", method, "--runs", folder]
-    command += ["--memory-limit", limit, "--threads", "1", *options]
+def watched(method: str, graph: str, folder: str, *options: str) -> tuple[int, int, str]:
+    """The most that a run held, in bytes; its exit status; and what it said."""
+    command = [sys.executable, "-m", "ipal", "run", "--dataset", graph, "--method", method, "--runs", folder]
+    command += ["--threads", "1", *options]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         peak = 0
         while process.poll() is None:
             peak = max(peak, anonymous_bytes(process.pid))
             time.sleep(0.005)
         said = " ".join((process.stderr.read() if process.stderr else "").split())
+    return peak, process.returncode, said
+
+
+def under(limit: str, method: str, graph: Path, folder: str, *options: str) -> Outcome:
+    peak, status, said = watched(method, str(graph), folder, "--memory-limit", limit, *options)
     if refused := re.search(r"takes about ([\d.]+) GiB even", said):
         return Outcome("", float(refused[1]), peak)
     taken = re.search(r"Within \S+: (\w+), which takes about ([\d.]+) GiB", said)
-    if process.returncode or not taken:
+    if status or not taken:
         raise SystemExit(f"{method} failed: {said[-2000:]}")
     return Outcome(taken[1], float(taken[2]), peak)
 
@@ -67,9 +73,9 @@ def main() -> None:
     parser.add_argument("--limit", default="1.2GB")
     parser.add_argument("--methods", nargs="*", default=list(METHODS))
     parser.add_argument("--repeats", type=int, default=1, help="runs of each; the highest peak counts (default 1)")
-    parser.add_argument("--size", choices=["full", "tiny"], default="full", help="tiny: only to see that it runs")
+    parser.add_argument("--size", choices=["full", "small"], default="full", help="small: only to see that it runs")
     chosen = parser.parse_args()
-    if chosen.size == "tiny":
+    if chosen.size == "small":
         chosen.graph = "synthetic:nodes=600,classes=4,features=16"
     options = ("--set", "train.epochs=1")
     print(f"{chosen.graph}, mapped from files; GiB\n")

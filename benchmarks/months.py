@@ -16,7 +16,7 @@ import ipal
 from ipal.data.datasets import load
 from ipal.learners import METHODS
 
-TINY = "synthetic:nodes=300,classes=6"
+SMALL = "synthetic:nodes=300,classes=6"
 MONTHS = 4
 
 
@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--method", default="analytic", help="which method, with nothing set")
     chosen = parser.parse_args()
     begin(chosen.threads)
-    dataset = chosen.dataset if chosen.size == "full" else TINY
+    dataset = chosen.dataset if chosen.size == "full" else SMALL
     runs = np.array([months(dataset, chosen.method, seed) for seed in range(chosen.repeats)])
     print(f"{dataset}, {chosen.method} with nothing set, {chosen.repeats} seeds, ipal {ipal.__version__}")
     print("| month | balanced accuracy | plain accuracy | model |\n|---|---|---|---|")

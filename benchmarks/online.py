@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from timing import begin, ipal_run, options
 
-TINY = "synthetic:nodes=300,classes=6"
+SMALL = "synthetic:nodes=300,classes=6"
 
 
 def exponent(position: Sequence[float], cost: Sequence[float]) -> float:
@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the runs")
     chosen = parser.parse_args()
     begin(chosen.threads)
-    dataset, batch = (chosen.dataset, chosen.batch) if chosen.size == "full" else (TINY, 10)
+    dataset, batch = (chosen.dataset, chosen.batch) if chosen.size == "full" else (SMALL, 10)
     stream = f"protocol.stream={{name: online, batch: {batch}}}"
     print(f"{dataset}, batches of {batch}\n| method | batches | ms, first fifth | ms, last fifth | exponent | ", end="")
     print("model, first test | model, end | exponent | AAUC | AP |\n|---|---|---|---|---|---|---|---|---|---|")

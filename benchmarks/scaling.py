@@ -219,15 +219,15 @@ def main() -> None:
     chosen = parser.parse_args()
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command does
     begin(chosen.threads)
-    tiny = chosen.size == "tiny"
-    sizes = shapes(2, 20) if tiny else shapes(6, 1)
+    small = chosen.size == "small"
+    sizes = shapes(2, 20) if small else shapes(6, 1)
     wanted = chosen.directions.split(",") if chosen.directions else list(sizes)
-    learners = methods(1, 64) if tiny else methods(EPOCHS, EXPANSION)
+    learners = methods(1, 64) if small else methods(EPOCHS, EXPANSION)
     curves: list[dict[str, Any]] = []
     for direction, (method, settings) in itertools.product(wanted, learners.items()):
         rounds: list[list[Cost]] = [[] for _ in sizes[direction]]
         # Round by round, so that somebody else's busy minute does not fall on all runs of one size.
-        for _ in range(1 if tiny else chosen.repeats):
+        for _ in range(1 if small else chosen.repeats):
             for shape, known in zip(sizes[direction], rounds, strict=True):
                 if not known or known[0].seconds < chosen.long:
                     known.append(measured_apart(direction, shape, settings, chosen.threads))

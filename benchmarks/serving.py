@@ -26,15 +26,20 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from itertools import chain
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import hostile
 import numpy as np
 import torch
+import work
+from encoder_step import Stock, stock_inputs
 from hostile import Sample, Target
 from reloads import FLAT, MB, processor_seconds, resident, under_reloads
-from timing import begin, cs, describe, options
+from timing import WIDTH, Line, begin, cs, describe, interleaved, options
 
 from ipal.config import ProtocolConfig, TrainConfig
 from ipal.data.datasets import Dataset
@@ -79,7 +84,7 @@ def learned(learner: Learner, dataset: Dataset, folder: Path) -> tuple[Path, Pat
 
 
 def models(size: str, parts: list[str]) -> dict[str, Learner]:
-    if size == "tiny":
+    if size == "small":
         return {"IPAL": IPAL(train=TrainConfig(epochs=1))}
     both: dict[str, Learner] = {"IPAL": IPAL(train=TrainConfig(epochs=10)), "closed form": Analytic()}
     return {"IPAL": both["IPAL"]} if parts == ["hostile"] else both
@@ -90,7 +95,7 @@ def served(
     file: Path, asked: dict[str, list[Sample]], workers: int, patience: float, chosen: argparse.Namespace
 ) -> Iterator[tuple[int, Target, Path]]:
     """A server, and what is known of it. Its end must be a graceful one, with nothing on its mind."""
-    most = MB // 2 if chosen.size == "tiny" else 16 * MB
+    most = MB // 2 if chosen.size == "small" else 16 * MB
     with tempfile.TemporaryDirectory() as folder:
         model, token, log = (Path(folder) / name for name in ("model.safetensors", "token", "log"))
         shutil.copyfile(file, model)
@@ -142,12 +147,12 @@ def sample(learner: Learner, kind: str, body: bytes, graph: Graph, nodes: Any = 
     return Sample(kind, body, found.labels, found.confidence.tolist())
 
 
-def requests(learner: Learner, dataset: Dataset, tiny: bool) -> dict[str, list[Sample]]:
+def requests(learner: Learner, dataset: Dataset, small: bool) -> dict[str, list[Sample]]:
     """By kind, from different places of the graph."""
     random_ = np.random.default_rng(0)
     graph, hops = dataset.graph, learner.reach or 0
     found: dict[str, list[Sample]] = {}
-    for number in range(4 if tiny else BODIES):
+    for number in range(4 if small else BODIES):
         part = around(graph, int(random_.integers(graph.num_nodes)), NODES)
         plain = dense(part)
         made = {
@@ -202,6 +207,27 @@ def latency(name: str, target: Target, process: int, workers: int, repeats: int)
         p50, p99 = np.percentile(times, [50, 99])
         speed = f"{p50:.1f} | {p99:.1f} | {work:.1f} | {rate:.0f}"
         print(f"| {name} | {kind} | {size:,.0f} kB | {workers} | {clients} | {speed} |", flush=True)
+
+
+def measure(size: str, repeats: int) -> Line:
+    """The median of requests of 100 nodes by one client, against stock layers that have the graph in memory."""
+    dataset, chosen = cs(size), argparse.Namespace(size=size, threads=1)
+    with tempfile.TemporaryDirectory() as folder:
+        file, _ = learned(models("small", [])["IPAL"], dataset, Path(folder))
+        learner = load_learner(file)
+        parts = [around(dataset.graph, node, NODES) for node in range(4 if size == "small" else BODIES)]
+        asked = {NPZ_KIND: [sample(learner, NPZ, npz_body(part), part) for part in parts]}
+        with served(file, asked, 1, 30.0, chosen) as (_, target, _):
+            milliseconds(target, asked[NPZ_KIND], min(10, repeats), 0)
+            ours = median(milliseconds(target, asked[NPZ_KIND], repeats, 0)) / 1000
+    stock = Stock(learner.encoder_)
+    for layer in stock.layers:
+        layer.cached = False  # another graph every time
+    with torch.no_grad():
+        theirs = [interleaved({"": partial(stock, *some)}, 3)[""] for some in map(stock_inputs, parts)]
+    least = work.forward(work.Layers.of(parts[0]), WIDTH, WIDTH)
+    beside = "GCNConv in memory, no HTTP"
+    return Line(f"request of {NODES} nodes, p50", ours, median(chain(*theirs)) / 1000, beside, least)
 
 
 # ---------------------------------------------------------------------- hostile
@@ -312,10 +338,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="file for what came out of them")
     parser.set_defaults(threads=1)
     chosen = parser.parse_args()
-    tiny = chosen.size == "tiny"
-    chosen.requests = chosen.requests or (300 if tiny else 10_000)
-    chosen.clients = chosen.clients or (8 if tiny else 32)
-    chosen.reloads = chosen.reloads or (4 if tiny else 1000)
+    small = chosen.size == "small"
+    chosen.requests = chosen.requests or (300 if small else 10_000)
+    chosen.clients = chosen.clients or (8 if small else 32)
+    chosen.reloads = chosen.reloads or (4 if small else 1000)
     parts = chosen.parts or ["latency", "reload", "hostile"]
     begin(chosen.threads)
     dataset = cs(chosen.size)
@@ -338,7 +364,7 @@ def main() -> None:
     for name, learner in models(chosen.size, parts).items():
         with tempfile.TemporaryDirectory() as folder:
             files = learned(learner, dataset, chosen.models or Path(folder))
-            asked, before = (requests(load_learner(file), dataset, tiny) for file in files)
+            asked, before = (requests(load_learner(file), dataset, small) for file in files)
             versions = {
                 hashlib.sha256(file.read_bytes()).hexdigest()[:12]: (file, some[NPZ_KIND])
                 for file, some in zip(files, (asked, before), strict=True)
@@ -351,7 +377,7 @@ def main() -> None:
                         row = under_reloads(target, process, model, versions, chosen.reloads)
                         reloads.append(f"| {name} | {workers} | {row} |")
             if "hostile" in parts and name == "IPAL":
-                patience = chosen.patience or (1.0 if tiny else 5.0)
+                patience = chosen.patience or (1.0 if small else 5.0)
                 with served(files[0], asked, 1, patience, chosen) as (process, target, model):
                     attacks.append(under_fire(target, process, chosen))
     if reloads:

@@ -11,7 +11,8 @@ from statistics import median
 
 import scipy.sparse as sp
 import torch
-from timing import WIDTH, begin, cs, describe, difference, interleaved, options, ratio
+import work
+from timing import WIDTH, Line, begin, compared, cs, describe, difference, interleaved, options, ratio
 from torch import Tensor
 
 from ipal.backend.operators import DENSE_PER_SPARSE
@@ -35,7 +36,7 @@ def kernels(matrix: sp.csr_array, dense: Tensor) -> dict[str, Callable[[], Tenso
     ours = SparseMatrix.of(matrix, CPU)
     narrow, wide = torch_csr(matrix, torch.int32), torch_csr(matrix, torch.int64)
     return {
-        "embedding_bag (ours)": lambda: ours.matmul(dense),
+        "ours": lambda: ours.matmul(dense),
         "torch CSR, int32": lambda: narrow @ dense,
         "torch CSR, int64": lambda: wide @ dense,
         "torch.sparse.mm 'sum'": lambda: torch.sparse.mm(wide, dense, "sum"),
@@ -43,24 +44,27 @@ def kernels(matrix: sp.csr_array, dense: Tensor) -> dict[str, Callable[[], Tenso
     }
 
 
-def products(a: sp.csr_array, x: sp.csr_array, repeats: int) -> bool:
-    """Print each product by each kernel; whether all gave the same."""
-    same = True
+def products(a: sp.csr_array, x: sp.csr_array, repeats: int) -> list[Line]:
+    """Print each product by each kernel. Fails where one gave something else."""
+    lines, same = [], True
     cases = {"X @ W": x, "X^T @ G": x.T.tocsr(), "A @ H": a}
     for name, matrix in cases.items():
         dense = torch.randn(matrix.shape[1], WIDTH, generator=torch.Generator().manual_seed(0))
         ways = kernels(matrix, dense)
         times = interleaved(ways, repeats)
-        ours = next(iter(ways))
         print(f"\n{name}: {matrix.shape[0]:,} x {matrix.shape[1]:,}, {matrix.nnz:,} non-zeros, {WIDTH} columns")
         for way, multiply in ways.items():
-            off = difference([multiply()], [ways[ours]()])
+            off = difference([multiply()], [ways["ours"]()])
             same &= off < ROUNDING
             print(
-                f"  {way:22s} {median(times[way]):8.2f} ms   ratio to ours {ratio(times[way], times[ours]):5.2f} x"
+                f"  {way:22s} {median(times[way]):8.2f} ms   ratio to ours {ratio(times[way], times['ours']):5.2f} x"
                 f"   largest relative difference {off:.1e}"
             )
-    return same
+        floor = work.sparse(*matrix.shape, matrix.nnz, WIDTH)
+        lines.append(compared(f"sparse product {name}, CS", times, "torch CSR, int32", "torch CSR", floor))
+    if not same:
+        sys.exit("The kernels did not compute the same.")
+    return lines
 
 
 def dense_per_sparse(a: sp.csr_array, x: sp.csr_array, repeats: int) -> None:
@@ -95,10 +99,8 @@ def main() -> None:
     dataset = cs(chosen.size)
     print(describe(dataset))
     a, x = dataset.graph.normalised, dataset.graph.x
-    same = products(a, x, chosen.repeats)
+    products(a, x, chosen.repeats)
     dense_per_sparse(a, x, chosen.repeats)
-    if not same:
-        sys.exit("The kernels did not compute the same.")
 
 
 if __name__ == "__main__":

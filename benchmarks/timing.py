@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
+from machine import Work
 from torch import Tensor, nn
 
 from ipal.data.datasets import Dataset, catalog, load
@@ -24,12 +25,25 @@ from ipal.runs.environment import Machine
 WIDTH = 128
 
 
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """One measurement: seconds of ours, of something to compare them with, and the work that nobody can avoid."""
+
+    what: str
+    ours: float
+    reference: float | None = None
+    beside: str = ""
+    """What the reference is."""
+    work: Work | None = None
+    device: str = "cpu"
+
+
 def options(about: str, repeats: int, what: str = "timed rounds") -> argparse.ArgumentParser:
     """The options of every benchmark; `what` there are repeats of."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--threads", type=int, default=2, help="CPU threads (default 2)")
     parser.add_argument("--repeats", type=int, default=repeats, help=f"{what} (default {repeats})")
-    parser.add_argument("--size", choices=["full", "tiny"], default="full", help="tiny: only to see that it runs")
+    parser.add_argument("--size", choices=["full", "small"], default="full", help="small: only to see that it runs")
     return parser
 
 
@@ -41,17 +55,35 @@ def begin(threads: int) -> None:
     print(f"{facts['processor']}, {threads} thread(s); {versions}")
 
 
-def ipal_run(method: str, dataset: str, settings: Iterable[str], threads: int) -> dict[str, Any]:
+def ipal_run(method: str, dataset: str, settings: Iterable[str], threads: int, *options: str) -> dict[str, Any]:
     """The result of one `ipal run`, in a process of its own; its folder is not kept."""
     words = [word for setting in settings for word in ("--set", setting)]
     with tempfile.TemporaryDirectory() as runs:
-        command = [sys.executable, "-m", "ipal", "run", "--dataset", dataset, "--method", method, "--json", *words]
+        command = [
+            sys.executable,
+            "-m",
+            "ipal",
+            "run",
+            "--dataset",
+            dataset,
+            "--method",
+            method,
+            "--json",
+            *words,
+            *options,
+        ]
         command += ["--threads", str(threads), "--runs", runs]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(done.stderr)
     result: dict[str, Any] = json.loads(done.stdout)
     return result
+
+
+def compared(what: str, times: dict[str, list[float]], reference: str, beside: str, work: Work | None) -> Line:
+    """The line of sides that took turns, of which ours is one: the median of the rounds of each."""
+    ours, theirs = (median(times[side]) / 1000 for side in ("ours", reference))
+    return Line(what, ours, theirs, beside, work)
 
 
 def interleaved(sides: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
@@ -94,19 +126,39 @@ def cs(size: str) -> Dataset:
     return cs_sized(size)
 
 
+def arxiv_sized(size: str) -> Dataset:
+    """arxiv-structure where the data root has it; else a synthetic graph of its size."""
+    if size == "full" and catalog.describe("arxiv-structure", catalog.data_root())["here"]:
+        return load("arxiv-structure")
+    full = "nodes=169343,classes=40,features=384,degree=14"
+    return load("synthetic:" + (full if size == "full" else "nodes=900,classes=6,features=32"))
+
+
 def cs_sized(size: str) -> Dataset:
     """A synthetic graph of Coauthor CS's size."""
     nodes, words, per_node = (18_333, 6_805, 62) if size == "full" else (450, 400, 12)
-    plain = load(f"synthetic:nodes={nodes},classes=15,features=1,degree=9")
+    dataset = bags_of_words(nodes, 9, words, per_node, 15)
+    return dataclasses.replace(dataset, name="CS-sized synthetic", split=(5, 2, 2, 2, 2, 2))
+
+
+def cora_sized(size: str) -> Dataset:
+    """A synthetic graph of Cora-ML's size."""
+    nodes, words, per_node = (2_995, 2_879, 50) if size == "full" else (300, 200, 12)
+    return dataclasses.replace(bags_of_words(nodes, 5.4, words, per_node, 7), name="Cora-ML-sized synthetic")
+
+
+def bags_of_words(nodes: int, degree: float, words: int, per_node: int, classes: int) -> Dataset:
+    """A synthetic graph with sparse features."""
+    plain = load(f"synthetic:nodes={nodes},classes={classes},features=1,degree={degree:g}")
     # Few words are frequent and most are rare; every other word of a node is typical of its class.
     random = np.random.default_rng(0)
     word = (words * random.random((nodes, per_node)) ** 2).astype(np.int64)
-    word[:, ::2] = (word[:, ::2] + words // 15 * plain.y[:, None]) % words
+    word[:, ::2] = (word[:, ::2] + words // classes * plain.y[:, None]) % words
     ones = np.ones(word.size, dtype=np.float32)
     x = sp.csr_array((ones, (np.repeat(np.arange(nodes), per_node), word.reshape(-1))), shape=(nodes, words))
     x.data[:] = 1.0
     graph = Graph.of(x, plain.graph.neighbours, symmetric=True)
-    return dataclasses.replace(plain, name="CS-sized synthetic", graph=graph, split=(5, 2, 2, 2, 2, 2))
+    return dataclasses.replace(plain, graph=graph)
 
 
 def describe(dataset: Dataset) -> str:

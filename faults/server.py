@@ -23,7 +23,7 @@ def why_not() -> str | None:
 def whole(plan: Plan, row: Row) -> None:
     found = plan.folder / "found.json"
     count = len(plan.numbers)
-    command = [sys.executable, str(SCRIPT), "hostile", "--size", "tiny", "--clients", str(min(CLIENTS, count))]
+    command = [sys.executable, str(SCRIPT), "hostile", "--size", "small", "--clients", str(min(CLIENTS, count))]
     command += ["--requests", str(count), "--seed", str(plan.seed), "--first", str(plan.numbers[0])]
     command += ["--patience", str(PATIENCE)]
     done = subprocess.run([*command, "--json", str(found)], capture_output=True, text=True, cwd=plan.folder)

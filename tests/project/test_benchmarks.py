@@ -1,6 +1,7 @@
 """The benchmarks run, say their ratios, and compare sides that compute the same. Nothing here looks at a clock."""
 
 import importlib
+import io
 import itertools
 import json
 import math
@@ -8,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,14 +35,37 @@ def printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     monkeypatch.syspath_prepend(PROJECT / "benchmarks")
     before = set(sys.modules)
 
-    def call(script: str, *options: str, repeats: int = 2) -> str:
-        monkeypatch.setattr(sys, "argv", [script, "--size", "tiny", "--repeats", str(repeats), *options])
+    def call(script: str, *options: str, repeats: int = 2, own: tuple[str, ...] | None = None) -> str:
+        common = ("--size", "small", "--repeats", str(repeats)) if own is None else own
+        monkeypatch.setattr(sys, "argv", [script, *common, *options])
         capsys.readouterr()
         importlib.import_module(script.removesuffix(".py")).main()
         return capsys.readouterr().out
 
     yield call
-    for name in set(sys.modules) - before:
+    forget(set(sys.modules) - before)
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+    """All benchmarks at once, at their smallest: the table, what each printed, and the file of results."""
+    folder, before = tmp_path_factory.mktemp("bench"), set(sys.modules)
+    file, table, details = folder / "here.json", io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(table), redirect_stderr(details):
+        patch.chdir(folder)
+        patch.setenv("IPAL_DATA", str(folder / "no-data"))
+        patch.setenv("OMP_NUM_THREADS", "1")
+        patch.syspath_prepend(PROJECT / "benchmarks")
+        patch.setattr(sys, "argv", ["bench.py", "--size", "small", "--threads", "1", "-o", str(file)])
+        importlib.import_module("bench").main()
+    parts = dict(part.split("\n", 1) for part in details.getvalue().split("\n== ")[1:])
+    yield SimpleNamespace(table=table.getvalue(), details=parts, file=file, left=list(folder.iterdir()))
+    forget(set(sys.modules) - before)
+
+
+def forget(modules: set[str]) -> None:
+    """Those of the benchmarks."""
+    for name in modules:
         if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(PROJECT / "benchmarks")):
             del sys.modules[name]
 
@@ -63,8 +88,78 @@ def test_a_growing_graph_is_learned_month_by_month(lines: str) -> None:
     assert "learned at once, balanced: " in lines
 
 
-@pytest.mark.parametrize("lines", ["encoder_step.py"], indirect=True)
-def test_encoder_and_stock_layers_compute_the_same(lines: str) -> None:
+def test_one_table_has_every_benchmark(bench: SimpleNamespace) -> None:
+    assert bench.left == [bench.file]
+    stored = json.loads(bench.file.read_text())
+    assert {"processor", "cores", "threads", "packages", "gpu", "speed"} <= stored["machine"].keys()
+    rows = re.findall(r"^\| ([^|]+) \| [\d.]+ (?:s|ms|us) \| (.*) \|$", bench.table, flags=re.MULTILINE)
+    assert [what for what, _ in rows] == [line["what"] for line in stored["lines"]]
+    speed = stored["machine"]["speed"]
+    for line in stored["lines"]:
+        if line["reference"] is not None:
+            assert line["ratio"] == pytest.approx(line["reference"] / line["ours"])
+        if line["work"] is not None:
+            here, least = speed[line["device"]], line["work"]
+            by_hand = least["bytes"] / here["bandwidth"] + least["operations"] / here["single"]
+            by_hand += least["double"] / here["double"] + least["starts"] * here["start"]
+            assert line["floor"] == pytest.approx(by_hand)
+            assert line["share"] == pytest.approx(by_hand / line["ours"])
+    least = {line["what"].partition(",")[0] for line in stored["lines"]}
+    assert least >= {"encoder step", "IPAL step", "ewc", "mas", "twp", "closed form learns", "sampled epoch"}
+
+
+def test_two_machines_are_compared(bench: SimpleNamespace, printed: Printed, tmp_path: Path, monkeypatch: Any) -> None:
+    stored = json.loads(bench.file.read_text())
+    for line in stored["lines"]:
+        line["ours"] /= 2
+    other = tmp_path / "there.json"
+    other.write_text(json.dumps({**stored, "lines": stored["lines"][1:]}))
+    lines = printed("bench.py", "compare", str(bench.file), str(other), own=())
+    rows = re.findall(r"^\| ([^|]+) \| \S+ \w+ \| \S+ \w+ \| ([\d.]+) \|", lines, flags=re.MULTILINE)
+    assert rows == [(line["what"], "2.00") for line in stored["lines"][1:]]
+
+
+def test_floors_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(PROJECT / "benchmarks")
+    work, machine = map(importlib.import_module, ("work", "machine"))
+    # 3 x 5 with 4 entries times 5 x 2: entries 32, the table of 40 bytes fits: 4 rows gathered; 3 rows written.
+    assert work.sparse(3, 5, 4, 2, cache=100) == machine.Work(32 + 32 + 24, 16)
+    # Half of the table fits: of 100 entries 50 find their row elsewhere.
+    assert work.sparse(3, 5, 100, 2, cache=20) == machine.Work(800 + 400 + 24, 400)
+    # Of 10 nodes of 3 features, 2 are read through 4 entries; all tables fit.
+    layers = work.Layers(10, 30, 3, None, 2, 4)
+    forward = 2 * 10 * 3 * 8 + 2 * 4 * 8 + 2 * 2 * 8 * 8
+    assert work.forward(layers, 8, 8).operations == forward
+    assert work.step(layers, 8, 8).operations == forward + 2 * (2 * 2 * 8 * 8) + 2 * 4 * 8 + 2 * 10 * 3 * 8
+    assert work.adam(layers, 8, 8).bytes == 28 * (24 + 64)
+    # n d^2 + d^3 / 3, two triangles for 2 classes, 2 hops over 30 entries of 3 columns, 2 nodes expanded to 6.
+    by_hand = 2 * 36 + 72 + 2 * 36 * 2 + 2 * (2 * 30 * 3) + 2 * 2 * 3 * 6
+    assert work.closed_form(layers, 2, 3, 6, 2).double == by_hand
+    speed = machine.Speed(bandwidth=10, single=5, double=2, start=0.5)
+    assert speed.floor(machine.Work(20, 10, 4, 6)) == 2 + 2 + 2 + 3
+
+
+def test_the_model_of_scale_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(PROJECT / "benchmarks")
+    model = importlib.import_module("scale_model")
+    # 10 nodes of 64 features (two blocks), 30 edges, 5 nodes learned, width 4, predicted twice.
+    size = model.Size(nodes=10, edges=30, features=64, classes=2, taught=0.5, looks=2, hops=2, width=4)
+    taken = {"propagation": 3840.0, "expansion": 40.0, "sums": 240.0, "evaluation": 320.0}
+    speed = model.constants(size, taken, memory=1e9, link=2.0)
+    assert (speed.hop, speed.expansion, speed.product, speed.look) == (1, 2, 3, 4)
+    assert model.seconds(size, speed) == {**taken, "exchange": 0}
+    # A device each for the blocks; four devices have no more to divide there. Tables of 2560 + 80 + 128 bytes go round.
+    four = model.seconds(size, speed, 4)
+    assert four == {"propagation": 1920, "expansion": 10, "sums": 60, "evaluation": 80, "exchange": 2768 * 1.5 / 2}
+    assert model.gathered(100, 4) == 75
+    # Features and rows 2 x 2560, edges 120, four blocks of 2560 in double, four columns of 80.
+    assert model.device_bytes(size) == 5120 + 120 + 4 * 2560 + 320
+    assert model.device_bytes(size, on_host=True) == 120 + 4 * 2560 + 320
+    assert model.host_bytes(size) == 5120 + 120 + 80
+
+
+def test_encoder_and_stock_layers_compute_the_same(bench: SimpleNamespace) -> None:
+    lines = bench.details["encoder step, CS"] + bench.details["encoder step, Arxiv"]
     assert "CS-sized sparse features" in lines
     assert "Arxiv-sized dense features" in lines
     assert len(ratios(lines)) == 2
@@ -84,8 +179,9 @@ def test_every_encoder_and_stock_layers_compute_the_same(lines: str) -> None:
         assert float(gradients) < 1e-5
 
 
-@pytest.mark.parametrize("lines", ["ipal_step.py"], indirect=True)
-def test_ipal_step_goes_through_the_whole_stream(lines: str) -> None:
+def test_ipal_step_goes_through_the_whole_stream(printed: Printed, forked: Callable[[int], None]) -> None:
+    forked(0)
+    lines = printed("ipal_step.py", "--threads", "1")
     assert re.findall(r"task (\d)", lines) == ["0", "1", "2", "3", "4", "5"]
     assert "2 + 13 classes" in lines
     assert len(ratios(lines)) == 7
@@ -101,8 +197,8 @@ def test_all_kernels_compute_the_same(lines: str) -> None:
     assert max(differences) < 1e-5
 
 
-def test_every_method_learns_seven_tasks(printed: Printed) -> None:
-    lines = printed("methods.py", "--threads", "1", repeats=1)
+def test_every_method_learns_seven_tasks(bench: SimpleNamespace) -> None:
+    lines = bench.details["methods"]
     assert "tasks of 2+2+2+2+2+2+2 classes, 10 epochs each" in lines
     named = re.findall(r"^  (\S+).* s, of bare +[\d.]+ x", lines, flags=re.MULTILINE)
     assert named == ["bare", "ewc", "ewc", "lwf", "mas", "twp", "er-gnn", "gem", "joint", "ipal"]
@@ -140,7 +236,7 @@ def forked(
 def test_the_closed_form_is_compared_with_methods_that_train(
     printed: Printed, forked: Callable[[int], None], tmp_path: Path
 ) -> None:
-    forked(1)
+    forked(0)
     lines = printed("closed_form.py", "--threads", "1", "--methods", "analytic,joint", repeats=1)  # a process each
     assert list(tmp_path.iterdir()) == []
     rows = re.findall(r"^\| (\w+) \| ([\d.]+) \| (-?[\d.]+) \| ([\d.]+) \|.* (yes|no) \|$", lines, flags=re.MULTILINE)
@@ -189,8 +285,8 @@ def test_the_server_answers_sound_and_hostile_requests(lines: str) -> None:
     assert re.search(r"answers of 500 and more: (none|\{503: \d+\}); answers that were not to be: none", lines)
 
 
-@pytest.mark.parametrize("lines", ["sampled_epoch.py"], indirect=True)
-def test_a_sampled_epoch_is_the_same_with_stock_layers(lines: str) -> None:
+def test_a_sampled_epoch_is_the_same_with_stock_layers(bench: SimpleNamespace) -> None:
+    lines = bench.details["sampled epoch"]
     assert re.search(r"batches of 100 of \d+ nodes, fan-outs 10 and 25", lines)
     assert len(ratios(lines)) == 2
     difference = re.search(r"largest relative difference of losses and gradients: (\S+)", lines)

@@ -119,7 +119,8 @@ def operators_bytes(graph: Graph, nodes: int | None = None, edges: int | None = 
     """
     nodes = graph.num_nodes if nodes is None else nodes
     entries = nodes + (graph.num_edges if edges is None else edges)
-    ways = 1 if graph.symmetric else 2
+    # SciPy's indices and values, torch's copy of the indices; and the transpose, where it is another matrix.
+    an_entry = 12 if graph.symmetric else 20
     x = graph.x
     values = 4 * x.nnz // max(1, graph.num_nodes) if isinstance(x, sp.csr_array) else graph.num_features
-    return 8 * entries * (1 + ways) + 4 * nodes * int(values)
+    return an_entry * entries + 4 * nodes * int(values)

@@ -6,16 +6,27 @@ Three ways to learn a stream, from the fastest to the smallest:
     sampled    mini-batches with sampled neighbours; graphs to be tested on at once
     chunked    as sampled, with embeddings (without training: rows) made in pieces, from and to files
 
-Estimates cover what grows with the graph; docs/performance.md compares some with measurements.
+Estimates count the arrays that are alive at the peak:
+
+    kept       the graph as far as it is in memory, the graphs of all tasks, and their operators: every task is tested
+               on again
+    training   what a step saves for its backward pass, or the end of a task
+    testing    what a forward pass holds
+    edges      what is made while the edges of a graph are gone through, at most some at a time (`EDGES_AT_ONCE`)
+
+The peak is kept + the larger of training and testing + edges: what is freed after edges were gone through stays with
+the process, in pieces below the size that an allocator gives back. benchmarks/memory_estimates.py compares estimates
+with measurements.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 
-from ipal.config import RunConfig, Sampling
+from ipal.config import EncoderConfig, RunConfig, Sampling
+from ipal.data.csr import EDGES_AT_ONCE
 from ipal.data.graph import Graph
 from ipal.data.streams import Stream
 from ipal.errors import CapacityError, shortened
@@ -23,14 +34,21 @@ from ipal.learners.trained import TrainedLearner
 from ipal.learners.values import Extents
 from ipal.nn.embed import operators_bytes
 from ipal.nn.encoders import ENCODERS
+from ipal.nn.per_node_gradients import CHUNK
 from ipal.runs.resolved import Resolved
 from ipal.system.memory_budget import Budget
 
 GIB = 2**30
 BASE = int(0.5 * GIB)
 """Python, torch and the other libraries."""
-PIECE = GIB // 4
-"""What is looked at in one go, where something is made in pieces."""
+AN_EDGE = 42
+"""Bytes of an edge that is gone through: both ends and their classes as 64-bit numbers, one more copy, two masks."""
+A_DRAW = 24
+"""Bytes of a sampled edge: index and value, and the place that it was drawn at."""
+WEIGHT = 28
+"""Bytes of a weight: itself, its gradient, two moments; and all but the gradient from before the task."""
+VALUES_AT_ONCE = 2**24
+"""Features that are multiplied in one go, where something is made in pieces."""
 
 
 @dataclass(frozen=True)
@@ -51,15 +69,17 @@ def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
         task = together = whole(graph)
     else:
         task, together = task_extents(graph, resolved.stream)
-    # Graphs of tasks stay: every one of them is tested on again.
-    tested, copies = together, [together]
+    # Graphs of tasks stay, with their operators: every one of them is tested on again, one after the other.
+    tested, copies, operators = task, [together], [together]
     if config.protocol.test_graph == "seen":
         tested = whole(graph)
-        copies.append(tested)
-    if method.stores_all_tasks:  # keeps all tasks as one, and copies that where it is saved
+        copies, operators = [together, tested], [tested]
+    if method.stores_all_tasks:  # keeps all tasks as one, grows it, and copies it where it is saved
         task = together
-        copies += 4 * [together]
-    kept = BASE + held_bytes(graph) + sum(one.copy for one in copies)
+        copies += 3 * [together]
+        operators.append(together)
+    edges = AN_EDGE * min(max(task.edges, tested.edges), EDGES_AT_ONCE)
+    kept = BASE + held_bytes(graph) + sum(one.copy for one in copies) + edges
 
     def chunked(config: RunConfig, needed: int) -> Way:
         """Dense features may lie in files: what remains of the limit is for them, and for what is faster at once."""
@@ -73,33 +93,41 @@ def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
                 classes=sum(config.split or ()),
                 task_nodes=task.nodes,
                 tested_nodes=tested.nodes,
-                operators=tested.operators,
-                piece=min(tested.operators, PIECE),
+                operators=sum(one.matrix for one in operators),
+                piece=min(tested.matrix, 8 * EDGES_AT_ONCE),
             )
         )
         return [Way("full", config, kept + at_once, Budget()), chunked(config, kept + in_pieces)]
     learner = resolved.learner()
     assert isinstance(learner, TrainedLearner)
     encoder = learner.largest_encoder(graph.num_features)
-    if "own" in ENCODERS.find(encoder.kind).needs:  # raw features are kept beside those of neighbours
-        task, tested, together = (replace(one, operators=one.operators + one.dense) for one in (task, tested, together))
-    hidden = 4 * (encoder.hidden + encoder.width)
-    weights = 20 * graph.num_features * encoder.hidden
-    evaluated = kept + weights + 3 * tested.nodes * hidden
-    # What the end of a task takes whatever its batches are; operators stay as long as their graphs do.
-    ending = together.operators + 6 * task.nodes * hidden + PIECE if method.looks_at_whole_tasks else 0
+    beside = "own" in ENCODERS.find(encoder.kind).needs  # raw features are kept beside those of neighbours
+    if method.looks_at_whole_tasks and config.protocol.train_graph == "seen":
+        operators.append(together)
+    kept += WEIGHT * encoder.hidden * (graph.num_features + encoder.width)
+    ready = sum(one.operators + one.dense * beside for one in operators)
+    gradients = 4 * CHUNK * method.looks_at_whole_tasks  # of some nodes at a time
+    whole_step = task.readout + step_bytes(encoder, task.nodes, task.nodes) + gradients
+    forward = 4 * tested.nodes * (2 * encoder.hidden + encoder.width)
     found = []
     batch = config.protocol.batch
     if batch == "full":
-        step = task.operators + 6 * task.nodes * hidden
-        found.append(Way("full", config, evaluated + max(tested.operators, step, ending), Budget()))
+        found.append(Way("full", config, kept + ready + max(whole_step, forward), Budget()))
         batch = Sampling(fanouts=(10,) + (25,) * (config.encoder.layers - 1))
     protocol = config.protocol.model_copy(update={"batch": batch})
     lean = config.model_copy(update={"protocol": protocol})
-    step = max(batch_bytes(batch, task, graph, hidden), ending)
-    found.append(Way("sampled", lean, evaluated + max(tested.operators, step), Budget()))
-    found.append(chunked(lean, evaluated + max(min(tested.operators, PIECE), step)))
+    step = batch_bytes(batch, task, graph, encoder)
+    piece = 4 * min(VALUES_AT_ONCE, tested.nodes * graph.num_features) + min(tested.operators, 8 * EDGES_AT_ONCE)
+    if method.looks_at_whole_tasks:  # at the end of a task, whatever its batches are
+        step = max(step, whole_step)
+    found.append(Way("sampled", lean, kept + ready + max(step, forward), Budget()))
+    found.append(chunked(lean, kept + ready * method.looks_at_whole_tasks + max(step, forward + piece)))
     return found
+
+
+def step_bytes(encoder: EncoderConfig, nodes: int, read: int) -> int:
+    """Of a step: the hidden layer and its gradient twice, or the hidden layer and both layers of the nodes read."""
+    return 4 * max(3 * nodes * encoder.hidden, nodes * encoder.hidden + 2 * read * (encoder.hidden + encoder.width))
 
 
 @dataclass(frozen=True)
@@ -107,12 +135,23 @@ class Extent:
     """A graph's size, in bytes."""
 
     nodes: int
+    edges: int
     copy: int
     """Of its features and edges."""
     dense: int
     """Of its features alone where they are dense: those may lie in a file."""
     operators: int
     """Of its propagation matrix (as SciPy and as torch keep it) and its propagated features."""
+
+    @property
+    def matrix(self) -> int:
+        """Of its propagation matrix as SciPy keeps it."""
+        return 8 * (self.edges + self.nodes)
+
+    @property
+    def readout(self) -> int:
+        """Of the rows of the matrix that give the embeddings of training nodes, at most all, and their transpose."""
+        return 2 * self.matrix
 
 
 def extent(graph: Graph, nodes: int, edges: int) -> Extent:
@@ -123,7 +162,7 @@ def extent(graph: Graph, nodes: int, edges: int) -> Extent:
     dense = 0 if isinstance(x, sp.csr_array) else 4 * nodes * graph.num_features
     an_edge = 8 if graph.is_weighted else 4
     copy = sparse + dense + an_edge * edges + 8 * nodes
-    return Extent(nodes, copy, dense, operators_bytes(graph, nodes, edges))
+    return Extent(nodes, edges, copy, dense, operators_bytes(graph, nodes, edges))
 
 
 def whole(graph: Graph) -> Extent:
@@ -144,15 +183,16 @@ def task_extents(graph: Graph, stream: Stream) -> tuple[Extent, Extent]:
     return extent(graph, *max(sizes, key=sum)), extent(graph, *map(sum, zip(*sizes, strict=True)))
 
 
-def batch_bytes(batch: Sampling, task: Extent, graph: Graph, hidden: int) -> int:
+def batch_bytes(batch: Sampling, task: Extent, graph: Graph, encoder: EncoderConfig) -> int:
     """Of two mini-batches: one in use, one made ahead."""
     # Of the outermost neighbours nothing is kept but the sums of their features.
     rows, reached, entries = 0, min(batch.nodes, task.nodes), 0
     for fanout in batch.fanouts:
         around = task.nodes if fanout == "all" else fanout
-        entries += min(reached * (1 + around), task.operators // 16)
+        entries += min(reached * (1 + around), task.edges + task.nodes)
         rows, reached = reached, min(task.nodes, reached * (1 + around))
-    return 2 * (rows * (4 * graph.num_features + 4 * hidden) + 40 * entries)
+    two = 2 * (4 * rows * graph.num_features + A_DRAW * entries)
+    return two + step_bytes(encoder, rows, min(batch.nodes, task.nodes))
 
 
 def fitted(resolved: Resolved, limit: int) -> Way:
