@@ -115,8 +115,8 @@ class Played:
         self.tasks.append(task)
         yield from ()
 
-    def look(self, graph: Graph) -> Look:
-        return self.now.look(graph)
+    def look(self, graph: Graph, nodes: Tensor | None = None) -> Look:
+        return self.now.look(graph, nodes)
 
 
 class Adapted(Played):
@@ -146,8 +146,9 @@ class Adapted(Played):
         ridge, _ = choose_ridge(gram, cross, judges.judges(rows.expand, self.sums.count))
         self.weights = ridge_weights(factorise(gram, ridge), cross)
 
-    def look(self, graph: Graph) -> Look:
-        scores = with_one(self.now, graph).double() @ self.weights
+    def look(self, graph: Graph, nodes: Tensor | None = None) -> Look:
+        rows = with_one(self.now, graph)
+        scores = (rows if nodes is None else rows[nodes.to(rows.device)]).double() @ self.weights
         return Look(self.now.likeliest(scores), None, scores)
 
 

@@ -315,7 +315,7 @@ def test_classes_that_cannot_be_told_apart_are_measured_once(graph, monkeypatch)
     monkeypatch.setattr(type(model), "distances", lambda *given: calls.append(given) or measured(*given))
     some = view.among(torch.tensor([0, 2]))
     assert torch.equal(some.distances, view.distances[:, [0, 2, -1]])
-    some.strangeness()
+    some.novelty()
     assert len(calls) == 1
 
 
