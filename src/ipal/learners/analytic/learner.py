@@ -199,13 +199,13 @@ class Analytic(SolvedLater):
         # Of random features some are enough: their sums are exactly those of a narrower model.
         columns = min(self._map.width, MEASURED) if self._map.expansion else self._map.width
         gram, means = (part[..., :columns] for part in (sums.balanced_gram()[:columns], sums.mean))
-        within, pull = metrics(gram, means, self._solved.ridge)
-        turned, found = means.float() @ within, []
+        within, overall = metrics(gram, means, self._solved.ridge)
+        means, found = means.float(), []
         for piece in pieces(self._map.propagated(graph)):
-            rows = self._map.expanded(piece, torch.float32, columns) @ within
-            centred = rows - turned.mean(dim=0)
-            overall = centred.square().sum(dim=1) - (centred @ pull).square().sum(dim=1)
-            found.append(torch.cat([torch.cdist(rows, turned).square(), overall.clamp_min(0)[:, None]], dim=1))
+            rows = self._map.expanded(piece, torch.float32, columns)
+            apart = torch.cdist(rows @ within, means @ within).square()
+            from_all = ((rows - means.mean(dim=0)) @ overall).square().sum(dim=1, keepdim=True)
+            found.append(torch.cat([apart, from_all], dim=1))
         return torch.cat(found)
 
     @property

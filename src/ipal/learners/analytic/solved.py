@@ -10,7 +10,6 @@ import dataclasses
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import torch
@@ -26,7 +25,7 @@ from ipal.learners.analytic.selection import LEFT_OUT_ROWS, LeftOut, choose_ridg
 from ipal.learners.base import Learner
 from ipal.learners.checks import check_counts, check_shapes, require
 from ipal.learners.kept import Kept
-from ipal.learners.state import laid_out
+from ipal.learners.state import State, laid_out
 from ipal.system.tracing import spanned
 
 ENOUGH_ROWS = 32
@@ -208,8 +207,8 @@ class SolvedLater(Learner):
     def choices(self) -> dict[str, Any]:
         return super().choices() | (self._solved.choices if self.is_fitted else {})
 
-    def save(self, path: str | Path, *, moments: bool = False) -> None:
-        Learner.save(self if moments else self._settled(), path, moments=moments)
+    def model(self, *, moments: bool = False) -> State:
+        return Learner.model(self if moments else self._settled(), moments=moments)
 
     def memory_report(self) -> dict[str, Any]:
         passing = super().memory_report()["only_while_learning"]
