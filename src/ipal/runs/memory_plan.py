@@ -74,16 +74,17 @@ def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
     if config.protocol.test_graph == "seen":
         tested = whole(graph)
         copies, operators = [together, tested], [tested]
-    if method.stores_all_tasks:  # keeps all tasks as one, grows it, and copies it where it is saved
+    in_files = sum(one.dense for one in copies)
+    if method.stores_all_tasks:  # keeps all tasks as one, grows it, and copies it where it is saved or calibrated
         task = together
-        copies += 3 * [together]
+        copies += (4 if config.protocol.calibration else 3) * [together]
         operators.append(together)
     edges = AN_EDGE * min(max(task.edges, tested.edges), EDGES_AT_ONCE)
     kept = BASE + held_bytes(graph) + sum(one.copy for one in copies) + edges
 
     def chunked(config: RunConfig, needed: int) -> Way:
-        """Dense features may lie in files: what remains of the limit is for them, and for what is faster at once."""
-        needed -= sum(one.dense for one in copies)
+        """Dense features of tasks may lie in files: what is left of the limit is for them, and for what is faster."""
+        needed -= in_files
         return Way("chunked", config, needed, Budget(None if limit is None else max(0, limit - needed)))
 
     if not issubclass(method, TrainedLearner):
