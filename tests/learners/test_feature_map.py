@@ -230,3 +230,8 @@ def test_without_mkl_the_rows_are_the_same_but_for_rounding(monkeypatch: pytest.
     rows = propagation.rows(graph, (1,))
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
     torch.testing.assert_close(propagation.rows(graph, (1,)), rows)
+
+
+def test_what_spreading_takes_by_hand():
+    # A block is 32 columns of 8 bytes: 256 bytes a node. Four of them, and 4 bytes an edge.
+    assert feature_map.spreading_bytes(10, 30) == 4 * 2560 + 120

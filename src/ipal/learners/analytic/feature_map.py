@@ -52,6 +52,11 @@ def unit_rows(x: sp.csr_array) -> sp.csr_array:
     return unit
 
 
+def spreading_bytes(nodes: int, edges: int) -> int:
+    """About what spreading a block of columns takes: the block, its sums twice, two more of single precision, edges."""
+    return 4 * 8 * BLOCK * nodes + 4 * edges
+
+
 def random_features(x: Tensor, directions: Tensor) -> Tensor:
     r"""Random ReLU features.
 
@@ -125,7 +130,7 @@ class Propagation:
         rest of its graph is numbered.
         """
         n, wanted = graph.num_nodes if at is None else len(at), self.places(hops)
-        found = self._room(n, len(wanted) * self.columns)
+        found = self._room(graph, n, len(wanted) * self.columns)
         if self.runtime.team.size > 1:
             found.zero_()  # others' columns are added
         squares = torch.zeros(len(wanted), n, dtype=torch.float64, device=self.device)
@@ -150,10 +155,12 @@ class Propagation:
         found = torch.split(self.rows(graph, hops, at), self.columns, dim=1)
         return dict(zip(self.places(hops), found, strict=True))
 
-    def _room(self, n: int, width: int) -> Tensor:
-        """Where rows are kept: on the device, while they take less than half of what is free there."""
-        if self.device.type == "cuda" and 4 * n * width <= torch.cuda.mem_get_info(self.device)[0] // 2:
-            return torch.empty(n, width, device=self.device)
+    def _room(self, graph: Graph, n: int, width: int) -> Tensor:
+        """Where rows are kept: on the device, where they leave room there for what is spread, and else on the host."""
+        if self.device.type == "cuda":
+            free, _ = torch.cuda.mem_get_info(self.device)
+            if 4 * n * width <= min(free // 2, free - spreading_bytes(graph.num_nodes, graph.num_edges)):
+                return torch.empty(n, width, device=self.device)
         return torch.from_numpy(self.runtime.budget.room((n, width), np.float32))
 
     def _blocks(self, graph: Graph) -> Iterator[tuple[int, Tensor]]:
