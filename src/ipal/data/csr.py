@@ -4,7 +4,7 @@ Whatever is done here goes over some rows at a time, so that a graph of a hundre
 than itself.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -21,6 +21,9 @@ EDGES_AT_ONCE = 4_000_000
 
 MOST_ENTRIES = int(np.iinfo(np.int32).max)
 """Entries of a sparse matrix whose row starts are 32-bit numbers."""
+
+MIXERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+"""Of splitmix64, by which edges are drawn at random."""
 
 Ends = NDArray[np.int64]
 Norm = Literal["symmetric", "mean", "sum"]
@@ -202,11 +205,27 @@ class Neighbours:
 
     def within(self, groups: NDArray[Any]) -> "Neighbours":
         """Only the edges between nodes of one group."""
+        return self._where(lambda rows, entries: groups[rows] == groups[entries])
+
+    def thinned(self, share: float) -> "Neighbours":
+        """About this share of the edges, drawn at random, the same ones every time; both directions or none."""
+
+        def drawn(rows: Ends, entries: NDArray[np.int32]) -> NDArray[np.bool_]:
+            ends = np.minimum(rows, entries).astype(np.uint64), np.maximum(rows, entries).astype(np.uint64)
+            key = ends[0] * np.uint64(self.num_nodes) + ends[1]
+            for shift, factor in zip((30, 27), MIXERS, strict=True):  # splitmix64
+                key = (key ^ (key >> np.uint64(shift))) * np.uint64(factor)
+            return np.asarray((key ^ (key >> np.uint64(31))) < np.uint64(share * (2**64 - 1)))
+
+        return self._where(drawn)
+
+    def _where(self, keeps: Callable[[Ends, NDArray[np.int32]], NDArray[np.bool_]]) -> "Neighbours":
+        """Only some edges, by their rows and entries."""
         kept, parts = [np.zeros(1, dtype=np.int64)], [np.zeros(0, dtype=np.int32)]
         weights = [np.zeros(0, dtype=np.float32)]
         for begin, end in self.chunks():
             rows, entries = self.targets(begin, end), self.indices[self.indptr[begin] : self.indptr[end]]
-            inside = groups[rows] == groups[entries]
+            inside = keeps(rows, entries)
             kept.append(np.bincount(rows[inside] - begin, minlength=end - begin))
             parts.append(entries[inside])
             weights += [] if self.weights is None else [self.values(begin, end)[inside]]

@@ -168,6 +168,7 @@ class Mapped(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     hops: list[Annotated[int, Field(ge=0, le=10_000)]] = Field(min_length=1, max_length=64)
+    restart: float = Field(0.0, ge=0, lt=1)
     expansion: int = Field(ge=0, lt=2**31)
     sketch: int | None = Field(None, ge=1, lt=2**31)
     """None, as `sums`, in files of earlier versions: as the settings say."""

@@ -24,8 +24,8 @@ from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.errors import CapacityError, DataError, NonFiniteError
 from ipal.learners import rehearsal
+from ipal.learners.analytic.rehearsal import balanced_mean
 from ipal.learners.analytic.ridge import best_scale
-from ipal.learners.analytic.selection import balanced_mean
 from ipal.learners.facts import NO_PASSES
 from ipal.system.memory_budget import Budget
 

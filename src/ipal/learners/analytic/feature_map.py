@@ -5,10 +5,11 @@ Nothing here is learned: the same seed gives the same map, which is what makes s
 
 import hashlib
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, reduce
+from operator import add
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -31,8 +32,32 @@ VALUES_AT_ONCE = 4_000_000
 NODES_AT_ONCE = 2**22
 """Rows that are squared together: the squares of a block of a hundred million would take as much again."""
 
-Place = tuple[int, int]
-"""A hop, and the number of a type of edges."""
+Place = tuple[int, int, float]
+"""A hop, the number of a type of edges, and the restart on the way there."""
+
+
+class Spread(NamedTuple):
+    """How features are propagated."""
+
+    hops: tuple[int, ...]
+    """Several stand side by side."""
+    restart: float = 0.0
+    """The share of a node's own features that returns at every hop."""
+
+    def __str__(self) -> str:
+        return "+".join(map(str, self.hops)) + f", restart {self.restart:g}" * bool(self.restart)
+
+
+def hop_weights(hops: int, restart: float) -> list[float]:
+    r"""What every hop counts in features that are propagated with restarts.
+
+    .. math:: x^{(h + 1)} = (1 - \alpha) \hat A x^{(h)} + \alpha x^{(0)}, \quad
+        x^{(H)} = \sum_{h < H} \alpha (1 - \alpha)^h \hat A^h x^{(0)} + (1 - \alpha)^H \hat A^H x^{(0)}
+
+    Source: Gasteiger et al. 2019, "Predict then Propagate", Eq. 4: personalised PageRank by power iteration. Without
+    restarts, plain hops (Wu et al. 2019, SGC).
+    """
+    return [restart * (1 - restart) ** hop for hop in range(hops)] + [(1 - restart) ** hops]
 
 
 def to_unit(rows: Tensor, lengths: Tensor) -> None:
@@ -85,9 +110,9 @@ class Propagation:
     edge_types: int = 1
     """How many types of edges there are; each is propagated over on its own."""
 
-    def places(self, hops: Iterable[int]) -> list[Place]:
+    def places(self, spread: Spread) -> list[Place]:
         """What stands side by side: each hop of each type of edges, no hop once."""
-        return places(hops, self.edge_types)
+        return places(spread, self.edge_types)
 
     @property
     def device(self) -> torch.device:
@@ -123,21 +148,21 @@ class Propagation:
         return [torch.tensor(whole[:, begin : begin + BLOCK]) for begin in range(0, self.columns, BLOCK)]
 
     @spanned("propagation")
-    def rows(self, graph: Graph, hops: Sequence[int], at: Tensor | None = None) -> Tensor:
-        """Unit rows of all `places` side by side, in single precision, of all nodes or of those `at`.
+    def rows(self, graph: Graph, wanted: Sequence[Place], at: Tensor | None = None) -> Tensor:
+        """Unit rows of all places side by side, in single precision, of all nodes or of those `at`.
 
         What is spread are unit rows as well, summed in double precision: so a node's row does not depend on how the
         rest of its graph is numbered.
         """
-        n, wanted = graph.num_nodes if at is None else len(at), self.places(hops)
+        n = graph.num_nodes if at is None else len(at)
         found = self._room(graph, n, len(wanted) * self.columns)
         if self.runtime.team.size > 1:
             found.zero_()  # others' columns are added
         squares = torch.zeros(len(wanted), n, dtype=torch.float64, device=self.device)
-        spreads = [Spreading(rows, self.device) for rows in graph.by_type] if max(hops) else []
+        spreads = [Spreading(rows, self.device) for rows in graph.by_type] if max(wanted)[0] else []
         for begin, unspread in self._blocks(graph):
-            for hop, kind, block in _hop_by_hop(unspread, spreads, max(hops)):
-                for place in (place for place, one in enumerate(wanted) if one == (hop, kind)):
+            for found_at, block in _hop_by_hop(unspread, spreads, wanted):
+                for place in (place for place, one in enumerate(wanted) if one == found_at):
                     chosen = block if at is None else block[at]
                     for begun in range(0, n, NODES_AT_ONCE):
                         rows = slice(begun, begun + NODES_AT_ONCE)
@@ -150,10 +175,10 @@ class Propagation:
             to_unit(found[:, place * self.columns : (place + 1) * self.columns], square.sqrt_())
         return found
 
-    def by_place(self, graph: Graph, hops: Sequence[int], at: Tensor) -> dict[Place, Tensor]:
+    def by_place(self, graph: Graph, wanted: Sequence[Place], at: Tensor) -> dict[Place, Tensor]:
         """What stands side by side in `rows`, each on its own."""
-        found = torch.split(self.rows(graph, hops, at), self.columns, dim=1)
-        return dict(zip(self.places(hops), found, strict=True))
+        found = torch.split(self.rows(graph, wanted, at), self.columns, dim=1)
+        return dict(zip(wanted, found, strict=True))
 
     def _room(self, graph: Graph, n: int, width: int) -> Tensor:
         """Where rows are kept: on the device, where they leave room there for what is spread, and else on the host."""
@@ -235,7 +260,7 @@ class FeatureMap:
     """Propagated features of the chosen hops side by side, then expanded; a function of its fields alone."""
 
     propagation: Propagation
-    hops: tuple[int, ...]
+    spread: Spread
     expansion: int
     """Number of random ReLU features; 0 for none."""
 
@@ -246,7 +271,12 @@ class FeatureMap:
     @property
     def places(self) -> list[Place]:
         """What stands side by side."""
-        return self.propagation.places(self.hops)
+        return self.propagation.places(self.spread)
+
+    @property
+    def reach(self) -> int:
+        """Hops to the farthest node that counts."""
+        return max(self.spread.hops)
 
     @property
     def inputs(self) -> int:
@@ -276,10 +306,10 @@ class FeatureMap:
     def propagated(self, graph: Graph) -> Tensor:
         """(nodes, inputs); made once for a graph, and kept as long as it and the map live."""
         maps: Any = graph.derived("feature maps", None, weakref.WeakKeyDictionary)
-        by_hops: dict[tuple[int, ...], Tensor] = maps.setdefault(self.propagation, {})
-        if self.hops not in by_hops:
-            by_hops[self.hops] = self.propagation.rows(graph, self.hops)
-        return by_hops[self.hops]
+        by_spread: dict[Spread, Tensor] = maps.setdefault(self.propagation, {})
+        if self.spread not in by_spread:
+            by_spread[self.spread] = self.propagation.rows(graph, self.places)
+        return by_spread[self.spread]
 
     @spanned("expansion")
     def expanded(self, x: Tensor, dtype: torch.dtype = torch.float64, columns: int | None = None) -> Tensor:
@@ -300,9 +330,14 @@ class FeatureMap:
         hops = [rows.within_one().unit()]
         if self.propagation.columns < self.propagation.num_features:
             hops = [hops[0] @ self.propagation.projection]
-        for _ in range(max(self.hops)):
+        for _ in range(self.reach):
             hops.append(hops[-1].spread())
-        first, *others = (hops[number].unit() for number in self.hops)
+
+        def blended(number: int) -> Any:
+            weights = hop_weights(number, self.spread.restart)
+            return reduce(add, (hop * weight for hop, weight in zip(hops, weights, strict=False) if weight)).unit()
+
+        first, *others = map(blended, self.spread.hops)
         joined = first.beside(*others)
         return (joined @ self.directions).relu() if self.expansion else joined
 
@@ -312,7 +347,8 @@ class FeatureMap:
 
         Its first rows are drawn for it, not all: who only reads a model makes no room for what it declares.
         """
-        digest = hashlib.sha256(f"{self.hops} {self.expansion}".encode())
+        restart = f" {self.spread.restart!r}" * bool(self.spread.restart)
+        digest = hashlib.sha256(f"{self.spread.hops} {self.expansion}{restart}".encode())
         if self.expansion:
             digest.update(self._drawn(min(8, self.inputs)).numpy().tobytes())
         if self.propagation.columns < self.propagation.num_features:
@@ -330,16 +366,24 @@ def take(rows: Tensor, at: Tensor) -> Tensor:
     return rows[at.to(rows.device)]
 
 
-def places(hops: Iterable[int], edge_types: int) -> list[Place]:
+def places(spread: Spread, edge_types: int) -> list[Place]:
     """Each hop of each type of edges; no hop is the same for all of them, and stands once."""
-    return [(hop, kind) for hop in hops for kind in range(edge_types if hop else 1)]
+    return [
+        (hop, kind, spread.restart if hop else 0.0) for hop in spread.hops for kind in range(edge_types if hop else 1)
+    ]
 
 
-def _hop_by_hop(block: Tensor, spreads: Sequence[Spreading], most: int) -> Iterator[tuple[int, int, Tensor]]:
-    """Columns after each hop over each type of edges, with the numbers of both; `block` is used up."""
-    yield 0, 0, block
+def _hop_by_hop(block: Tensor, spreads: Sequence[Spreading], wanted: Sequence[Place]) -> Iterator[tuple[Place, Tensor]]:
+    """Columns after each hop over each type of edges, with their places (see `hop_weights`); `block` is used up."""
+    yield (0, 0, 0.0), block
     for kind, spread_once in enumerate(spreads):
         there = block if kind == len(spreads) - 1 else block.clone()
-        for hop in range(1, most + 1):
+        passed = {restart: restart * there for restart in sorted({restart for *_, restart in wanted}) if restart}
+        for hop in range(1, max(wanted)[0] + 1):
             there = spread_once(there)
-            yield hop, kind, there
+            yield (hop, kind, 0.0), there
+            for restart, before in passed.items():
+                last = (1 - restart) ** hop
+                if (hop, kind, restart) in wanted:
+                    yield (hop, kind, restart), torch.add(before, there, alpha=last)
+                before.add_(there, alpha=restart * last)

@@ -27,7 +27,7 @@ from ipal.data.streams import Task
 from ipal.errors import DataError, StoreError
 from ipal.learners.analytic import operations
 from ipal.learners.analytic.class_sums import SUMS, PerClassSums, Sums
-from ipal.learners.analytic.feature_map import FeatureMap, Propagation, pieces, places, take
+from ipal.learners.analytic.feature_map import FeatureMap, Propagation, Spread, pieces, places, take
 from ipal.learners.analytic.lower_half import mirrored, packed
 from ipal.learners.analytic.metric import metrics
 from ipal.learners.analytic.room import GIB, WIDEST_SKETCH, Room
@@ -56,6 +56,8 @@ class Analytic(SolvedLater):
 
     hops: Literal["auto"] | Annotated[tuple[Hops, ...], Field(min_length=1, max_length=MOST_LAYERS)] = "auto"
     """How often features are propagated; several stand side by side. auto: chosen on the first task."""
+    restart: Literal["auto"] | Annotated[float, Field(ge=0, lt=1)] = "auto"
+    """The share of a node's own features that returns at every hop. auto: chosen with hops; 0 where these are set."""
     expansion: Literal["auto"] | Annotated[int, Field(ge=0, le=2**20)] = "auto"
     """Number of random ReLU features, 0 for none. auto: chosen on the first task, within `memory`."""
     ridge: Literal["auto"] | Annotated[float, Field(ge=0)] = "auto"
@@ -68,8 +70,8 @@ class Analytic(SolvedLater):
     expected_classes: Count = 100
     """How many classes per-class sums are to leave room for, where the expansion is chosen."""
     sketch: Literal["auto"] | Annotated[int, Field(ge=1, le=2**20)] = "auto"
-    """Features wider than this are projected to so many columns before they are propagated. auto: 1024, or 512 where
-    the first task has fewer rows."""
+    """Features wider than this are projected to so many columns before they are propagated. auto: as many as
+    the first task has rows, in steps of 256, from 512 to 1024."""
     passes: Passes = "auto"
 
     name = "analytic"
@@ -119,7 +121,8 @@ class Analytic(SolvedLater):
 
     def blank(self) -> Self:
         columns, expansion = min(self.sketch_, REHEARSED), min(self._map.expansion, REHEARSED)
-        return replace(self, hops=self._map.hops, expansion=expansion, sketch=columns)
+        hops, restart = self._map.spread
+        return replace(self, hops=hops, restart=restart, expansion=expansion, sketch=columns)
 
     @spanned("choice")
     def _choose(self, task: Task) -> None:
@@ -133,10 +136,10 @@ class Analytic(SolvedLater):
         )
         choice = self.runtime_.team.broadcast(lambda: found)  # all found the same but for rounding
         self.choices_, self.sketch_ = {**asdict(choice), "ridge": []}, choice.sketch
-        self._use(tuple(choice.hops), choice.expansion)
+        self._use(Spread(tuple(choice.hops), choice.restart), choice.expansion)
 
-    def _use(self, hops: tuple[int, ...], expansion: int) -> None:
-        self.features_ = FeatureMap(self._propagation(), hops, expansion)
+    def _use(self, spread: Spread, expansion: int) -> None:
+        self.features_ = FeatureMap(self._propagation(), spread, expansion)
         self.sums_ = self.room.first.empty(self.features_.width, self.generator_.device)
 
     def _propagation(self) -> Propagation:
@@ -145,7 +148,8 @@ class Analytic(SolvedLater):
     @property
     def room(self) -> Room:
         known = num_edge_types(self.types_) if self.is_fitted else 1
-        return Room(self.hops, self.expansion, self.sums, self.memory, self.expected_classes, self.sketch, known)
+        hops, restart = self.hops, self.restart
+        return Room(hops, restart, self.expansion, self.sums, self.memory, self.expected_classes, self.sketch, known)
 
     def _per_class(self, classes: int = 0) -> bool:
         """Whether sums are kept by class, and will be with so many classes."""
@@ -165,7 +169,7 @@ class Analytic(SolvedLater):
 
     @property
     def reach(self) -> int:
-        return max(self._map.hops)
+        return self._map.reach
 
     def represent(self, graph: Graph) -> Tensor:
         # As they are added up: an audit looks for these rows in the sums.
@@ -191,7 +195,7 @@ class Analytic(SolvedLater):
         if nodes is None:
             return super().scores_and_probabilities(graph)
         # To expand a row costs most: only those asked for.
-        scores = self._scored(self._map.propagation.rows(graph, self._map.hops, nodes))
+        scores = self._scored(self._map.propagation.rows(graph, self._map.places, nodes))
         return scores, self.calibrated(self.probabilities(scores, graph))
 
     def distances(self, graph: Graph, classes: Tensor | None = None) -> Tensor:
@@ -280,7 +284,8 @@ class Analytic(SolvedLater):
         """What the feature map is made from, as plain data."""
         found = self._map
         return {
-            "hops": list(found.hops),
+            "hops": list(found.spread.hops),
+            "restart": found.spread.restart,
             "expansion": found.expansion,
             "sketch": self.sketch_,
             "sums": NAMES[type(self.sums_)],
@@ -290,7 +295,7 @@ class Analytic(SolvedLater):
     @map_.setter
     def map_(self, facts: Mapping[str, Any]) -> None:
         self.sketch_ = facts.get("sketch") or self.sketch_
-        self._use(tuple(facts["hops"]), facts["expansion"])
+        self._use(Spread(tuple(facts["hops"]), facts.get("restart", 0.0)), facts["expansion"])
         self.sums_ = SUMS[facts.get("sums") or self.sums].empty(self._map.width, self.generator_.device)
         if self._map.fingerprint != facts["fingerprint"]:
             raise StoreError(
@@ -309,6 +314,6 @@ class Analytic(SolvedLater):
         classes, mapped = len(facts["labels"]), facts["map"]
         columns = min(facts["num_features"], mapped.get("sketch") or self.room.columns(WIDEST_SKETCH))
         types = facts["types"] and Types.of_plain(facts["types"])
-        width = mapped["expansion"] or columns * len(places(mapped["hops"], num_edge_types(types)))
+        width = mapped["expansion"] or columns * len(places(Spread(mapped["hops"]), num_edge_types(types)))
         yield from [("sums.count", (classes,)), ("sums.total", (classes, width))]
         yield "sums.gram", SUMS[mapped.get("sums") or self.sums].saved_shape(width, classes)

@@ -6,13 +6,14 @@ from typing import Literal
 
 from ipal.errors import ConfigError
 from ipal.learners.analytic.class_sums import SUMS, PerClassSums, PooledSums, Sums
-from ipal.learners.analytic.feature_map import places
-from ipal.learners.analytic.selection import HOPS
+from ipal.learners.analytic.feature_map import Spread, places
+from ipal.learners.analytic.selection import RESTARTS, SPREADS
 
 GIB = 2**30
 EXPANSIONS = (0, 256, 512, 1024, 2048, 4096)
 """Of these, those that are not wider than the first task has rows."""
-WIDEST_SKETCH = 1024
+WIDEST_SKETCH, STEP = 1024, 256
+"""Features are projected to about as many columns as the first task has rows, in steps, within limits."""
 
 
 class Pooled(UserWarning):
@@ -24,6 +25,7 @@ class Room:
     """The settings of a closed form that limit its width; see `Analytic`."""
 
     hops: Literal["auto"] | tuple[int, ...]
+    restart: Literal["auto"] | float
     expansion: Literal["auto"] | int
     sums: Literal["auto", "pooled", "per-class"]
     memory: float
@@ -67,29 +69,38 @@ class Room:
         """Wider features are projected to so many columns, where the first task has so many rows."""
         if self.sketch != "auto":
             return self.sketch
-        return WIDEST_SKETCH if rows >= WIDEST_SKETCH else WIDEST_SKETCH // 2
+        return min(WIDEST_SKETCH, max(2 * STEP, -(-rows // STEP) * STEP))
 
-    def _width(self, columns: int, hops: tuple[int, ...], expansion: int) -> int:
-        return expansion or columns * len(places(hops, self.edge_types))
+    def _width(self, columns: int, spread: Spread, expansion: int) -> int:
+        return expansion or columns * len(places(spread, self.edge_types))
 
-    def options(self, num_features: int, classes: int, rows: int = 0) -> dict[tuple[int, ...], list[int]]:
-        """Expansions to choose from, by hops: those whose sums leave room for all classes, or else the narrowest."""
-        tried = HOPS if self.hops == "auto" else (self.hops,)
+    @property
+    def spreads(self) -> tuple[Spread, ...]:
+        """What there is to choose from; what is set is not chosen."""
+        if self.hops != "auto":
+            return (Spread(self.hops, 0.0 if self.restart == "auto" else self.restart),)
+        if self.restart == "auto":
+            return SPREADS
+        like = self.restart if self.restart == 0 else RESTARTS[0]
+        return tuple(Spread(hops, self.restart) for hops, restart in SPREADS if restart == like)
+
+    def options(self, num_features: int, classes: int, rows: int = 0) -> dict[Spread, list[int]]:
+        """Expansions to choose from, by spread: those whose sums leave room for all classes, or else the narrowest."""
         within = tuple(size for size in EXPANSIONS if size <= rows) or EXPANSIONS[:1]
         sizes = within if self.expansion == "auto" else (self.expansion,)
         columns = min(num_features, self.columns(rows))
-        widths = {(hops, size): self._width(columns, hops, size) for hops in tried for size in sizes}
+        widths = {(spread, size): self._width(columns, spread, size) for spread in self.spreads for size in sizes}
         room = max(self.expected_classes, classes)
         fits = {option for option, width in widths.items() if self.fits(self.last, width, room)}
         fits = fits or {option for option, width in widths.items() if width == min(widths.values())}
-        by_hops = {hops: [size for size in sizes if (hops, size) in fits] for hops in tried}
-        return {hops: some for hops, some in by_hops.items() if some}
+        by_spread = {spread: [size for size in sizes if (spread, size) in fits] for spread in self.spreads}
+        return {spread: some for spread, some in by_spread.items() if some}
 
     def check(self, classes: int, num_features: int, width: int | None) -> None:
         """Refuse classes for which there is no memory, before they are learned; the width may not be known yet."""
         if width is None:
             columns, options = min(num_features, self.columns(0)), self.options(num_features, classes)
-            width = min(self._width(columns, hops, size) for hops, sizes in options.items() for size in sizes)
+            width = min(self._width(columns, spread, size) for spread, sizes in options.items() for size in sizes)
         if not self.fits(self.last, width, classes):
             raise ConfigError(
                 f"The sums of {classes} classes at width {width} take {self.last.bytes_for(width, classes) / GIB:.2g} "
