@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -60,6 +61,8 @@ FEWEST_ROWS, FEW_ROWS = 64, 256
 """Fewer rows than these, as in a small first batch, are not asked; few leave the default unless others are clearly
 better."""
 
+FARTHEST = 4
+"""Hops on graphs with edges between tasks: the first task, with a part of all classes, does not show how much mixes."""
 FEWEST_MIXED = 3
 """Of fewer classes, none is left that could mix with others as those of two tasks do."""
 
@@ -127,9 +130,11 @@ def choose_features(
     `divided`: hops side by side share the columns to which wide features are projected.
     """
     classes, too_few, few = len(torch.unique(labels)), len(labels) < FEWEST_ROWS, len(labels) < FEW_ROWS
-    one_class, unmixed = classes < 2, classes < FEWEST_MIXED and test_graph != "isolated" and DEFAULT in options
-    if unmixed:
-        options = {DEFAULT: options[DEFAULT]}
+    one_class, unmixed = classes < 2, False
+    if test_graph != "isolated":
+        options = {spread: some for spread, some in options.items() if max(spread.hops) <= FARTHEST} or options
+        unmixed = classes < FEWEST_MIXED and DEFAULT in options
+        options = {DEFAULT: options[DEFAULT]} if unmixed else options
     if one_class or too_few or [len(sizes) for sizes in options.values()] == [1]:
         chosen = DEFAULT if DEFAULT in options else next(iter(options))
         # Few features are hardly ever told apart by lines.
@@ -167,8 +172,7 @@ def choose_features(
         size = wider[-1]
     reason = (
         "the least log-loss of training nodes, each left out, with some classes learned as if they came later "
-        f"({test_graph} test graphs); the default where it is within a standard error, and more columns only where "
-        "they are better by more than chance"
+        f"({test_graph} test graphs); more columns only where they are better by more than chance"
     )
     if unmixed:
         reason += f"; fewer than {FEWEST_MIXED} classes do not show how tasks mix: the default"
@@ -185,16 +189,15 @@ def choose_spread(
 ) -> tuple[Spread, dict[Spread, Loss]]:
     """The hops and restart with the least log-loss, others beside them where that is clearly less; and what was tried.
 
-    The default where it is as good as the best; by few rows, where none is clearly better than it.
+    By few rows the default, where none is clearly better than it.
     """
     tried: dict[Spread, Loss] = {}
     for spread in in_turn(options, tried):
         tried[spread] = rehearsal.loss(options[spread])
     chosen = least({spread: found.mean for spread, found in tried.items()})
-    if DEFAULT in tried:
+    if few and DEFAULT in tried:
         excess, deviation = balanced_mean(tried[DEFAULT].rows - tried[chosen].rows, rehearsal.labels)
-        if excess <= (CLEARLY if few else 1) * deviation:
-            chosen = DEFAULT
+        chosen = DEFAULT if excess <= CLEARLY * deviation else chosen
     for together in (2, 3):
         more = [
             spread
@@ -246,15 +249,28 @@ def choose_ridge(
     spectrum, vectors = Spectrum.of_gram(gram)
     turned, cross = replace(judges, rows=judges.rows[:, : len(cross)].float() @ vectors), vectors.T @ cross
     errors = {f"{ridge:g}": turned.error(spectrum.at(ridge), cross) for ridge in RIDGES}
-    record: dict[str, Any] = {"log_losses": errors, "classes": len(torch.unique(judges.labels))}
+    known = cross.shape[1]
+    record: dict[str, Any] = {"log_losses": errors, "classes": len(torch.unique(judges.labels)), "known": known}
     told = [one for one in before if one.get("log_losses", {}).keys() == errors.keys()]
     classes = sum(one.get("classes", 1) for one in told)
-    share = still_spoken_for(classes, cross.shape[1], record["classes"]) / max(1, classes)
-    says = [(share * one.get("classes", 1), one["log_losses"]) for one in told] + [(record["classes"], errors)]
+    share = still_spoken_for(classes, known, record["classes"]) / max(1, classes)
+    says = [(share * one["classes"], as_of(one["log_losses"], known / one["known"])) for one in told]
+    says.append((record["classes"], errors))
     mean = {ridge: sum(weight * one[ridge] for weight, one in says) for ridge in errors}
     enough = NEAR * mean[least(mean)]
     chosen = min(float(ridge) for ridge, error in mean.items() if error <= enough)
     return chosen, {"chosen": chosen, **record}
+
+
+def as_of(losses: Mapping[str, float], times: float) -> dict[str, float]:
+    """Losses by ridge that were measured with fewer classes, now that there are so many times as many.
+
+    G adds up over classes, and its mean diagonal with it: the same ridge is relatively smaller with more of them.
+    Between the ridges that were tried losses are interpolated, by the logarithm of the ridge.
+    """
+    logs = [math.log(float(ridge)) for ridge in losses]
+    found = np.interp([one + math.log(times) for one in logs], logs, list(losses.values()))
+    return dict(zip(losses, found.tolist(), strict=True))
 
 
 def still_spoken_for(judged: int, known: int, judging: int) -> int:
