@@ -3,19 +3,20 @@
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch_geometric.data import Data
 
-from ipal.backend.runtime import Runtime
 from ipal.config import ProtocolConfig
 from ipal.data.datasets import load
 from ipal.data.streams import TaskStream
 from ipal.learners import Analytic
 from ipal.learners.analytic import selection
-from ipal.learners.analytic.feature_map import FeatureMap, Propagation
+from ipal.learners.analytic.feature_map import Spread
 from ipal.learners.analytic.learner import FIRST_RIDGE
-from ipal.learners.analytic.room import EXPANSIONS, GIB, WIDEST_SKETCH
-from ipal.learners.analytic.selection import HOPS, RIDGES
+from ipal.learners.analytic.rehearsal import Loss, Rehearsal
+from ipal.learners.analytic.room import EXPANSIONS, GIB, STEP, WIDEST_SKETCH
+from ipal.learners.analytic.selection import RIDGES, SPREADS
 from ipal.learners.analytic.solved import ENOUGH_ROWS
 from tests.learners.analytic_support import graph_of
 from tests.learners.support import learn
@@ -41,15 +42,17 @@ def blobs(features: int, noise: float, homophily: float, seed: int = 0, nodes: i
 
 
 def test_what_is_chosen_among_is_what_published_numbers_were_chosen_among():
-    assert HOPS[:7] == ((0,), (1,), (2,), (3,), (4,), (5,), (6,))
-    assert HOPS[7:] == ((0, 1), (0, 2), (1, 2), (2, 3), (0, 1, 2), (1, 2, 3))
+    single = [(hops, 0.0) for hops in ((0,), (1,), (2,), (3,), (4,), (6,), (8,))]
+    restarted = [((hops,), restart) for restart in (0.1, 0.2, 0.4) for hops in (2, 3, 6)]
+    beside = [(hops, 0.0) for hops in ((0, 1), (0, 2), (1, 2), (2, 3), (0, 1, 2), (1, 2, 3))]
+    assert list(SPREADS) == [*single, *restarted, *beside]
     assert RIDGES == (0.001, 0.0032, 0.01, 0.032, 0.1, 0.32, 1.0, 3.2, 10.0, 32.0)
     assert EXPANSIONS == (0, 256, 512, 1024, 2048, 4096)
-    assert (WIDEST_SKETCH, ENOUGH_ROWS, FIRST_RIDGE) == (1024, 32, 0.1)
+    assert (WIDEST_SKETCH, STEP, ENOUGH_ROWS, FIRST_RIDGE) == (1024, 256, 32, 0.1)
     own = selection
-    assert (own.DEFAULT_HOPS, own.NEAR, own.CORNER, own.LEFT_OUT_ROWS) == ((2,), 1.02, 2048, 1024)
-    assert (own.REHEARSED_ROWS, own.FEW_COLUMNS, own.CLEARLY) == (768, 512, 2)
-    assert own.REHEARSED_RIDGES == (0.001, 0.01, 0.1, 1.0, 10.0)
+    assert (own.DEFAULT, own.NEAR, own.CORNER, own.LEFT_OUT_ROWS) == (((3,), 0.1), 1.02, 2048, 1024)
+    assert (own.FEW_COLUMNS, own.CLEARLY, own.FARTHEST, own.FEWEST_MIXED) == (512, 2, 4, 3)
+    assert (own.FEWEST_ROWS, own.FEW_ROWS) == (64, 256)
 
 
 def test_neighbours_are_asked_where_they_help_and_only_there():
@@ -58,73 +61,63 @@ def test_neighbours_are_asked_where_they_help_and_only_there():
     assert min(choices[0]["hops"]) >= 1
     assert choices[1]["hops"] == [0]
     for choice in choices:
-        enough = min(choice["hops_errors"].values()) + choice["hops_error_deviation"]
-        assert choice["hops_errors"]["+".join(map(str, choice["hops"]))] <= enough
-        assert choice["expansion_errors"].keys() == {"0"}  # an expansion would be wider than there are rows
-        assert "leave-one-out" in choice["reason"]
+        least = min(choice["hops_errors"], key=choice["hops_errors"].get)
+        assert str(Spread(tuple(choice["hops"]), choice["restart"])) in (least, str(selection.DEFAULT))
+        assert choice["expansion_errors"] == {}  # an expansion would be wider than there are rows
+        assert "each left out" in choice["reason"]
 
 
-def test_the_error_of_both_test_graphs_is_the_mean_of_theirs():
-    task = TaskStream(*graph_of(load("synthetic:nodes=400,classes=4,homophily=0.6,seed=2")), ProtocolConfig(), 0).task(
-        0
-    )
-    labels, propagation = torch.from_numpy(task.labels), Propagation(task.graph.num_features, 1024, 0, Runtime.of())
-    made = {
-        where: selection.Rehearsal.of(task, labels, propagation, 2, torch.Generator().manual_seed(1), where)
-        for where in ("isolated", "seen", "both")
-    }
-    linear = FeatureMap(propagation, (2,), 0)
-    found = {where: rehearsal.loss(linear) for where, rehearsal in made.items()}
-    assert len({loss.ridge for loss in found.values()}) == 1  # so that they can be compared
-    rows = {where: loss.rows for where, loss in found.items()}
-    torch.testing.assert_close(rows["both"], (rows["isolated"] + rows["seen"]) / 2)
-    logs = {where: loss.log_rows for where, loss in found.items()}
-    torch.testing.assert_close(logs["both"], (logs["isolated"] + logs["seen"]) / 2)
-    assert not torch.allclose(rows["isolated"], rows["seen"])
+def test_own_features_return_where_neighbours_are_of_any_class():
+    """Features and neighbours both tell something: neither no hop nor plain hops are best."""
+    mixed = blobs(16, 0.8, 0.3, nodes=2000)
+    choice = Analytic(test_graph="isolated", passes=0).partial_fit(mixed).choices()
+    assert choice["restart"] > 0
+    assert choice["hops_errors"]["0"] > min(choice["hops_errors"].values())
 
 
-class Told(selection.Rehearsal):
-    """A rehearsal in which every row has the errors that it is given in place of a feature map."""
+class Told(Rehearsal):
+    """A rehearsal in which every row has the log-loss that it is given in place of a feature map."""
 
-    def loss(self, features: Any) -> selection.Loss:
-        error, log = (torch.full((40,), value) for value in features)
-        return selection.Loss(float(error[0]), 0.0, 0.1, error, log)
+    def loss(self, features: Any) -> Loss:
+        log = torch.full((40,), features)
+        return Loss(float(features), 0.0, 0.1, log, log)
 
 
-def chosen_where(errors: dict[tuple[int, ...], tuple[float, float]]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """Hops that are chosen, and those that were tried, where each has this squared error and this log-loss."""
-    views = [torch.zeros(40, 1)] * 4
-    chosen, tried = selection.choose_hops(Told(views, views, torch.arange(40) % 2), errors)
+def chosen_where(losses: dict[Spread, float], default_within: int = 0) -> tuple[Spread, list[Spread]]:
+    """What is chosen, and what was tried, where each has this log-loss."""
+    chosen, tried = selection.choose_spread(Told({}, [], torch.arange(40) % 2), losses, default_within)
     return chosen, list(tried)
 
 
 def test_hops_stand_side_by_side_where_the_log_loss_falls_by_hand():
-    single = {(0,): (0.3, 0.9), (1,): (0.2, 0.5), (2,): (0.2, 0.4), (3,): (0.3, 0.9)}
-    pairs = {(0, 1): (0.2, 0.3), (0, 2): (0.1, 0.0), (1, 2): (0.2, 0.2)}
-    # Of 1 and 2, which are as good, the fewer; then 2 beside it, then 0 or 3 beside both.
-    three = {(0, 1, 2): (0.2, 0.1), (1, 2, 3): (0.2, 0.15)}
+    single = {Spread((0,)): 0.9, Spread((1,)): 0.35, Spread((2,)): 0.4, Spread((3,)): 0.9}
+    pairs = {Spread((0, 1)): 0.3, Spread((0, 2)): 0.0, Spread((1, 2)): 0.2}
+    three = {Spread((0, 1, 2)): 0.1, Spread((1, 2, 3)): 0.15}
     chosen, tried = chosen_where(single | pairs | three)
-    assert chosen == (0, 1, 2)
-    assert sorted(tried) == sorted([*single, (0, 1), (1, 2), *three]), "none without the hop that was chosen"
-    worse = {hops: (0.2, 0.25) for hops in three}
-    assert chosen_where(single | pairs | worse)[0] == (1, 2)
-    chosen, tried = chosen_where(single | {(0, 1): (0.2, 0.6)} | three)
-    assert chosen == (1,)
-    assert sorted(tried) == sorted([*single, (0, 1)]), "no three where two are no better than one"
-    # Without single hops the first are those that reach least far.
-    assert chosen_where({(0, 3): (0.2, 0.5), (1, 2): (0.2, 0.5)})[0] == (1, 2)
+    assert chosen == Spread((0, 1, 2))
+    assert sorted(tried) == sorted([*single, Spread((0, 1)), Spread((1, 2)), *three]), "none without the chosen hop"
+    assert chosen_where(single | pairs | dict.fromkeys(three, 0.25))[0] == Spread((1, 2))
+    chosen, tried = chosen_where(single | {Spread((0, 1)): 0.6} | three)
+    assert chosen == Spread((1,))
+    assert sorted(tried) == sorted([*single, Spread((0, 1))]), "no three where two are no better than one"
+    assert chosen_where({Spread((0, 3)): 0.5, Spread((1, 2)): 0.4})[0] == Spread((1, 2))
 
 
-def test_more_hops_need_less_where_tasks_do_not_mix():
-    labels = torch.arange(40) % 2
-    least = torch.tensor([0.0, 0.4]).repeat_interleave(2).repeat(10)  # 0.2 on average, with a standard error of 0.03
-    less = least + 0.02  # in every row: clearly, but not by that
-    best, more = (selection.Loss(*selection.balanced_mean(rows, labels), 0.1, rows, rows) for rows in (least, less))
-    views = [torch.zeros(40, 1)] * 4
-    for where, level in {"isolated": False, "seen": True, "both": True}.items():
-        rehearsal = selection.Rehearsal(views, views, labels, where)
-        assert rehearsal.is_level(more, best, (2,)) is level
-        assert not rehearsal.is_level(more, best, (1,))
+def test_restarts_grow_and_hops_change_as_long_as_the_loss_falls_by_hand():
+    plain = {Spread((hop,)): loss for hop, loss in zip((0, 1, 2, 3, 4), (0.9, 0.8, 0.6, 0.5, 0.7), strict=True)}
+    some = {Spread((2,), 0.1): 0.45, Spread((3,), 0.1): 0.4, Spread((6,), 0.1): 0.42}
+    more = {Spread((2,), 0.2): 0.5, Spread((3,), 0.2): 0.41, Spread((6,), 0.2): 0.5}
+    most = {Spread((3,), 0.4): 0.1}
+    chosen, tried = chosen_where(plain | some | more | most)
+    assert chosen == Spread((3,), 0.1)
+    assert set(tried) == {*plain, *some, *more} - {Spread((1,))}, "not beyond what is worse"
+
+
+def test_the_default_stays_where_it_is_level_by_hand():
+    losses = {Spread((0,)): 0.5, selection.DEFAULT: 0.5}
+    assert chosen_where(losses)[0] == Spread((0,))
+    assert chosen_where(losses, 1)[0] == selection.DEFAULT
+    assert chosen_where(losses | {selection.DEFAULT: 0.6}, 1)[0] == Spread((0,))  # by the same in every row
 
 
 def test_features_are_expanded_where_a_line_does_not_part_the_classes():
@@ -140,15 +133,13 @@ def test_features_are_expanded_where_a_line_does_not_part_the_classes():
     assert (chosen.predict(line) == line.y).all()
 
 
-def test_the_choice_asks_training_nodes_alone_and_the_seed_decides_it(monkeypatch):
+def test_the_choice_asks_no_other_label_and_the_seed_decides_it(monkeypatch):
     monkeypatch.setattr("ipal.learners.analytic.room.EXPANSIONS", (0, 64))  # is chosen as 1024 is, and sooner
     data = blobs(8, 1.0, 0.8)
     first = Analytic(memory=SMALL, seed=2).partial_fit(data)
     other = data.clone()
     hidden = ~data.train_mask
     other.y[hidden] = other.y[hidden].flip(0) + 1
-    other.x = data.x.copy()
-    other.x[hidden.numpy()] = 0
     choice = Analytic(memory=SMALL, seed=2).partial_fit(other).choices()
     for name in ("hops", "expansion", "hops_errors", "expansion_errors"):
         assert choice[name] == first.choices()[name]
@@ -167,11 +158,18 @@ def test_the_ridge_is_chosen_at_every_task_and_told():
     assert told[-1]["chosen"] == learner.ridge_
     assert [one["classes"] for one in told] == [2, 2, 2]
 
-    def mean(ridge: str) -> float:
-        return sum(one["errors"][ridge] / min(one["errors"].values()) for one in told)
-
-    assert mean(f"{learner.ridge_:g}") <= 1.02 * min(map(mean, told[0]["errors"]))
+    assert [one["known"] for one in told] == [2, 4, 6]
+    losses = [selection.as_of(one["log_losses"], 6 / one["known"]) for one in told]
+    mean = {ridge: sum(one[ridge] for one in losses) for ridge in losses[0]}
+    assert mean[f"{learner.ridge_:g}"] <= 1.02 * min(mean.values())
     assert len(before.facts["choices"]["ridge"]) == 1  # a state is a value
+
+
+def test_losses_of_fewer_classes_are_read_at_the_same_ridge_by_hand():
+    losses = {"0.1": 1.0, "1": 3.0, "10": 4.0}
+    assert selection.as_of(losses, 1) == losses
+    assert selection.as_of(losses, 10) == {"0.1": 3.0, "1": 4.0, "10": 4.0}  # ten times as large, relatively, as then
+    assert selection.as_of(losses, 10**0.5)["0.1"] == pytest.approx(2.0)
 
 
 def test_with_one_class_first_the_defaults_are_used_and_nothing_breaks():
@@ -181,7 +179,7 @@ def test_with_one_class_first_the_defaults_are_used_and_nothing_breaks():
         part = data.clone()
         part.train_mask = data.train_mask & (data.y == label)
         learner.partial_fit(part)
-    assert learner.choices()["hops"] == [2]
+    assert (learner.choices()["hops"], learner.choices()["restart"]) == ([3], 0.1)
     assert learner.choices()["expansion"] == 0
     assert learner.choices()["hops_errors"] == {}
     assert "one class" in learner.choices()["reason"]

@@ -132,7 +132,7 @@ def test_sums_that_outgrow_the_memory_are_pooled_with_a_warning_and_stay_exact(t
 
 
 def test_the_room_of_sums_by_hand():
-    room = Room((1,), 0, "auto", 2.0**-7, 100, 1024)
+    room = Room((1,), 0.0, 0, "auto", 2.0**-7, 100, 1024)
     assert room.fits(PooledSums, 1024, 9)  # 1024 * 1024 numbers of 8 bytes are a 128th of a GiB
     assert not room.fits(PooledSums, 1025, 9)
     # Three classes of 4 * 5 / 2 numbers: 240 bytes.

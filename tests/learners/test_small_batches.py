@@ -305,13 +305,13 @@ def test_a_small_first_batch_leaves_the_defaults_and_says_why(size: int):
     batches = small_batches(classes=10, features=600, size=size)
     learner = learned(Analytic(), batches[:3])
     told = learner.choices()
-    assert (told["hops"], told["expansion"], told["sketch"]) == ([2], 0, 512)
+    assert (told["hops"], told["restart"], told["expansion"], told["sketch"]) == ([3], 0.1, 0, 512)
     assert ("one class" if size == 1 else "fewer than 64 training nodes") in told["reason"]
     assert told["second_pass"]["passes"] == 0
     assert "64 in all" in told["second_pass"]["reason"]
 
 
-def test_few_training_nodes_leave_two_hops_unless_others_are_clearly_better():
+def test_few_training_nodes_leave_the_default_unless_others_are_clearly_better():
     random = np.random.default_rng(0)
     y = np.arange(120) % 2
     x = np.float32(np.eye(2, 8)[y] + 0.05 * random.normal(size=(120, 8)))
@@ -321,5 +321,5 @@ def test_few_training_nodes_leave_two_hops_unless_others_are_clearly_better():
         both = torch.from_numpy(np.concatenate([edges, edges[::-1]], axis=1))
         data = Data(x=torch.from_numpy(x), edge_index=both, y=torch.from_numpy(y))
         told.append(Analytic(passes=0).partial_fit(data).choices())
-    assert [one["hops"] for one in told] == [[2], [0]]
-    assert "fewer than 256 training nodes" in told[0]["reason"]
+    assert [one["hops"] for one in told] == [[3], [0]]
+    assert "2 standard error(s)" in told[0]["reason"]

@@ -44,6 +44,12 @@ class Spread(NamedTuple):
     restart: float = 0.0
     """The share of a node's own features that returns at every hop."""
 
+    @property
+    def steps(self) -> float:
+        """How far features come from in the mean: steps of a walk that begins anew with the restart's probability."""
+        weights = hop_weights(max(self.hops), self.restart)
+        return sum(hop * weight for hop, weight in enumerate(weights))
+
     def __str__(self) -> str:
         return "+".join(map(str, self.hops)) + f", restart {self.restart:g}" * bool(self.restart)
 

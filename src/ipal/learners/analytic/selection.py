@@ -59,12 +59,13 @@ FEW_COLUMNS = 512
 """With fewer, features are expanded where nothing can be compared."""
 FEWEST_ROWS, FEW_ROWS = 64, 256
 """Fewer rows than these, as in a small first batch, are not asked; few leave the default unless others are clearly
-better."""
+better. On graphs where tasks mix it is left where it is as good as the best: the first task, with a part of all
+classes, does not show how much they mix."""
 
 FARTHEST = 4
-"""Hops on graphs with edges between tasks: the first task, with a part of all classes, does not show how much mixes."""
+"""Mean steps on graphs with edges between tasks."""
 FEWEST_MIXED = 3
-"""Of fewer classes, none is left that could mix with others as those of two tasks do."""
+"""Fewer classes are too few to mix as those of two tasks do."""
 
 Key = TypeVar("Key")
 
@@ -130,11 +131,9 @@ def choose_features(
     `divided`: hops side by side share the columns to which wide features are projected.
     """
     classes, too_few, few = len(torch.unique(labels)), len(labels) < FEWEST_ROWS, len(labels) < FEW_ROWS
-    one_class, unmixed = classes < 2, False
-    if test_graph != "isolated":
-        options = {spread: some for spread, some in options.items() if max(spread.hops) <= FARTHEST} or options
-        unmixed = classes < FEWEST_MIXED and DEFAULT in options
-        options = {DEFAULT: options[DEFAULT]} if unmixed else options
+    one_class, unmixed = classes < 2, classes < FEWEST_MIXED and test_graph != "isolated"
+    farthest = math.inf if test_graph == "isolated" else DEFAULT.steps if unmixed else FARTHEST
+    options = {spread: some for spread, some in options.items() if spread.steps <= farthest} or options
     if one_class or too_few or [len(sizes) for sizes in options.values()] == [1]:
         chosen = DEFAULT if DEFAULT in options else next(iter(options))
         # Few features are hardly ever told apart by lines.
@@ -145,6 +144,7 @@ def choose_features(
         why += f"fewer than {FEWEST_ROWS} training nodes say too little; " * too_few
         why += "hops and expansion as set or by default"
         return Choice(list(chosen.hops), chosen.restart, propagation.sketch, size, why, {}, 0.0, {})
+    default_within = CLEARLY if few else int(test_graph != "isolated")
     rehearsal = Rehearsal.of(task, labels, propagation, list(options), generator, test_graph)
 
     projected = propagation.columns < propagation.num_features
@@ -157,7 +157,7 @@ def choose_features(
     for _ in range(ROUNDS):
         sizes = {spread: size if size in some else some[0] for spread, some in options.items()}
         maps = {spread: features(spread, columns, COLUMNS) for spread, columns in sizes.items()}
-        chosen, tried = choose_spread(rehearsal, maps, few=few)
+        chosen, tried = choose_spread(rehearsal, maps, default_within)
         size = sizes[chosen]
         unexpanded = propagation.num_features * len(propagation.places(chosen))
         wider = [columns for columns in options[chosen] if columns > unexpanded]
@@ -173,11 +173,11 @@ def choose_features(
     reason = (
         "the least log-loss of training nodes, each left out, with some classes learned as if they came later "
         f"({test_graph} test graphs); more columns only where they are better by more than chance"
+        + f"; the default where none is better by {default_within} standard error(s)"
+        * bool(default_within)
     )
     if unmixed:
-        reason += f"; fewer than {FEWEST_MIXED} classes do not show how tasks mix: the default"
-    if few:
-        reason += f"; of fewer than {FEW_ROWS} training nodes the default, unless others are clearly better"
+        reason += f"; fewer than {FEWEST_MIXED} classes do not show how tasks mix: not farther than by default"
     sketch = features(chosen, size).propagation.sketch
     named = {str(spread): found.mean for spread, found in tried.items()}
     deviation = tried[least({spread: found.mean for spread, found in tried.items()})].deviation
@@ -185,19 +185,19 @@ def choose_features(
 
 
 def choose_spread(
-    rehearsal: Rehearsal, options: Mapping[Spread, FeatureMap], *, few: bool = False
+    rehearsal: Rehearsal, options: Mapping[Spread, FeatureMap], default_within: int = 0
 ) -> tuple[Spread, dict[Spread, Loss]]:
     """The hops and restart with the least log-loss, others beside them where that is clearly less; and what was tried.
 
-    By few rows the default, where none is clearly better than it.
+    The default, where none is better than it by more than so many standard errors.
     """
     tried: dict[Spread, Loss] = {}
     for spread in in_turn(options, tried):
         tried[spread] = rehearsal.loss(options[spread])
     chosen = least({spread: found.mean for spread, found in tried.items()})
-    if few and DEFAULT in tried:
+    if default_within and DEFAULT in tried:
         excess, deviation = balanced_mean(tried[DEFAULT].rows - tried[chosen].rows, rehearsal.labels)
-        chosen = DEFAULT if excess <= CLEARLY * deviation else chosen
+        chosen = DEFAULT if excess <= default_within * deviation else chosen
     for together in (2, 3):
         more = [
             spread
@@ -206,7 +206,7 @@ def choose_spread(
         ]
         tried |= {spread: rehearsal.loss(options[spread]) for spread in more}
         beside = least({spread: tried[spread].mean for spread in (chosen, *more)})
-        if few or tried[chosen].mean <= tried[beside].mean + CLEARLY * tried[beside].deviation:
+        if tried[chosen].mean <= tried[beside].mean + CLEARLY * tried[beside].deviation:
             break
         chosen = beside
     return chosen, tried
