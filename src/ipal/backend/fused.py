@@ -46,17 +46,17 @@ def contrast(products: Tensor, labels: Tensor, hard_labels: Tensor, first: int, 
     none = torch.empty(first if absent is not None else 0, dtype=torch.bool, device=products.device)
     inputs = (products, labels, hard_labels, none if absent is None else absent)
     found, _ = _Contrast.apply(*(one[None] for one in inputs), first)  # type: ignore[no-untyped-call]
-    return cast(Tensor, found)[0]
+    return cast(Tensor, found).squeeze(0)
 
 
 def entropy_of_members(affinity: Tensor, members: Tensor) -> Tensor:
     """Entropy of the softmax over each column of `affinity` (classes x nodes); minus infinity where no member."""
-    return cast(Tensor, _Entropy.apply(affinity[None], members[None]))[0]  # type: ignore[no-untyped-call]
+    return cast(Tensor, _Entropy.apply(affinity[None], members[None])).squeeze(0)  # type: ignore[no-untyped-call]
 
 
 def directions_drawn(mean: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
     """Draws from Gaussians (classes x width), scaled to length one; `noise` is classes x draws x width."""
-    return cast(Tensor, _Drawn.apply(mean[None], variance[None], noise[None]))[0]  # type: ignore[no-untyped-call]
+    return cast(Tensor, _Drawn.apply(mean[None], variance[None], noise[None])).squeeze(0)  # type: ignore[no-untyped-call]
 
 
 def distilled(
@@ -67,7 +67,7 @@ def distilled(
     `directions` and `lengths` are those of the old prototypes mu, `products` are mu @ directions.T.
     """
     inputs = (f, before, chosen, lam, directions, lengths, products)
-    return cast(Tensor, _Distilled.apply(*(one[None] for one in inputs))[0])[0]  # type: ignore[no-untyped-call]
+    return cast(Tensor, _Distilled.apply(*(one[None] for one in inputs))[0]).squeeze(0)  # type: ignore[no-untyped-call]
 
 
 def distilled_fits(classes: int) -> bool:
