@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ipal.backend import fused
 from ipal.backend.fused_source import SOURCES
+from ipal.backend.neighbor_sampling import distinct_places
 from ipal.data.streams import TaskStream
 from ipal.learners import IPAL, PCL
 from ipal.learners.stacked import Stack
@@ -172,6 +173,15 @@ def test_draws_from_a_table(emulated: Kernels, monkeypatch: pytest.MonkeyPatch) 
     assert emulated.started == ["inverted"]
 
 
+@pytest.mark.parametrize("k", [1, 4, 25])
+def test_places_are_the_same_with_the_kernel(k: int, emulated: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    degree = torch.arange(k, k + 200)
+    found = distinct_places(degree, k, torch.Generator().manual_seed(0))
+    monkeypatch.setattr(fused, "has_kernels", lambda device: False)
+    assert torch.equal(found, distinct_places(degree, k, torch.Generator().manual_seed(0)))
+    assert emulated.started == ["distinct_places"]
+
+
 def learned_together(method: Any, stream: TaskStream, options: list[dict[str, Any]]) -> list[Any]:
     """Learners after two tasks, having taken turns."""
     learners, stack = [make(method, epochs=3, **some) for some in options], Stack()
@@ -204,9 +214,9 @@ def test_tasks_are_learned_the_same_but_for_rounding(
     for one, other in zip(found, learned_together(method, tiny_stream, options), strict=True):
         for name, parameter in other.parameters().items():
             torch.testing.assert_close(one.parameters()[name], parameter, rtol=1e-3, atol=1e-4)
-    assert started == (
-        set(SOURCES) if method is IPAL else {name for name in SOURCES if "unit" in name or "contrast" in name}
-    )
+    apart = {"distinct_places"} if options[0].get("batch") is None else set()
+    of_pcl = {name for name in SOURCES if "unit" in name or "contrast" in name}
+    assert started == (set(SOURCES) - apart if method is IPAL else of_pcl)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")

@@ -1,4 +1,4 @@
-"""Parts of the loss of prototypes as one kernel each on a GPU, where torch would start dozens of a few microseconds.
+"""Parts of the loss of prototypes, and of sampling, as one kernel each on a GPU, where torch would start dozens.
 
 A step of a small graph takes as long as its kernels are many. Each function here computes what a few lines of
 `nn.losses` and of the learners say, forward and backward, and adds in a fixed order. They are used where `can_fuse`
@@ -80,6 +80,15 @@ def inverted(u: Tensor, mass: Tensor, step: Tensor) -> Tensor:
     found = torch.empty(u.shape, dtype=torch.float32, device=u.device)
     _launch("inverted", -(-u.numel() // THREADS), 1, THREADS, 1, [u, mass, step, found, u.numel(), len(mass)])
     return found
+
+
+def distinct_places(draws: Tensor, degree: Tensor) -> Tensor:
+    """As many different whole numbers below each of `degree` as there are draws between 0 and 1 in its row."""
+    number, k = draws.shape
+    chosen = torch.empty(number, k, dtype=torch.int64, device=draws.device)
+    arguments = [draws, degree.contiguous(), chosen, number, k]
+    _launch("distinct_places", -(-number // THREADS), 1, THREADS, 1, arguments)
+    return chosen
 
 
 # ---------------------------------------------------------------------- for autograd, and for many learners

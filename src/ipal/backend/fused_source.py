@@ -260,6 +260,25 @@ extern "C" __global__ void inverted(const double* u, const double* mass, const d
 }
 """
 
+# Floyd's algorithm, one thread a row; see neighbor_sampling.
+_DISTINCT = """
+extern "C" __global__ void distinct_places(const double* draws, const long long* degree, long long* chosen, int number,
+    int k) {
+  const int row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= number) return;
+  draws += static_cast<long long>(row) * k;
+  chosen += static_cast<long long>(row) * k;
+  for (int s = 0; s < k; ++s) {
+    const long long last = degree[row] - k + s;
+    long long drawn = static_cast<long long>(draws[s] * static_cast<double>(last + 1));
+    if (drawn > last) drawn = last;
+    bool is_taken = false;
+    for (int t = 0; t < s; ++t) is_taken = is_taken || chosen[t] == drawn;
+    chosen[s] = is_taken ? last : drawn;
+  }
+}
+"""
+
 SOURCES: Mapping[str, str] = MappingProxyType(
     {
         "unit_rows": _SUM + _UNIT,
@@ -271,6 +290,7 @@ SOURCES: Mapping[str, str] = MappingProxyType(
         "distilled": _LEAST + _SUM + _DISTILLED,
         "distilled_backward": _DISTILLED_BACKWARD,
         "inverted": _INVERTED,
+        "distinct_places": _DISTINCT,
     }
 )
 """By the name of the kernel."""
