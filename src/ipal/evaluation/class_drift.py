@@ -69,4 +69,5 @@ class ClassDrift:
 
 
 def _distance(a: Tensor, b: Tensor, unit: Tensor) -> Tensor:
-    return (a.to(b) - b).norm() / unit
+    distance: Tensor = (a.to(b) - b).norm() / unit
+    return distance
