@@ -2,6 +2,7 @@
 
     python benchmarks/gpu_profile.py                CS-CL, one run alone
     python benchmarks/gpu_profile.py --stack 10     ten gammas, whose steps are taken as one
+    python benchmarks/gpu_profile.py --nodes 2000   arxiv-structure in mini-batches; an epoch takes the place of a step
 
 For every task: the time of a replayed step, by the device's clock over many of them; then a few steps under torch's
 profiler, which slows them, for the number of kernels, their time, and the time when none runs, with the longest by
@@ -21,12 +22,12 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from timing import begin, cs, describe
+from timing import arxiv_sized, begin, cs, describe
 from torch.profiler import ProfilerActivity, profile
 
 from ipal.backend.cuda_graphs import Recordings
 from ipal.backend.runtime import Runtime
-from ipal.config import EncoderConfig, ProtocolConfig, TrainSettings
+from ipal.config import EncoderConfig, ProtocolConfig, Sampling, TrainSettings
 from ipal.data.datasets import Dataset
 from ipal.data.streams import TaskStream, default_split
 from ipal.evaluation.evaluate import evaluate
@@ -130,11 +131,17 @@ def say_kernels(events: list[dict[str, Any]], number: int) -> None:
         print(f"    {spent / number:7.1f} us  {counts[name] / number:5.1f} x  {name[:110]}")
 
 
-def profiled(data: Dataset, device: str, stacked: int, timed: int, number: int) -> None:
+def profiled(data: Dataset, device: str, stacked: int, nodes: int, timed: int, number: int) -> None:
     tasks = TaskStream(data.graph, data.y, data.split or default_split(data.num_classes), ProtocolConfig(), seed=0)
-    settings = {"train": TrainSettings(epochs=3 + timed + number), "passes": 0, "calibration": 0.0, "seed": 0}
+    settings: dict[str, Any] = {
+        "train": TrainSettings(epochs=3 + timed + number),
+        "passes": 0,
+        "calibration": 0.0,
+        "seed": 0,
+    }
     gammas = [0.4] if stacked == 1 else [round(0.1 * (place + 1), 1) for place in range(stacked)]
-    learners = [IPAL(encoder=EncoderConfig(), gamma=gamma, **settings) for gamma in gammas]  # type: ignore[arg-type]
+    settings |= {"encoder": EncoderConfig(), "batch": Sampling(nodes=nodes) if nodes else "full"}
+    learners = [IPAL(gamma=gamma, **settings) for gamma in gammas]
     stack, clock = Stack(), Clock(device)
     for learner in learners:
         learner.runtime_ = Runtime.of(device)
@@ -153,8 +160,10 @@ def profiled(data: Dataset, device: str, stacked: int, timed: int, number: int) 
             with clock.part("second step, with recording"):
                 steps(epochs, 1)
             milliseconds = replayed(epochs, timed, device)
-            print(f"  task {index}: {task.graph.num_nodes} nodes, {milliseconds:.3f} ms a step")
-            say_kernels(traced(epochs, number, device), number)
+            several = -(-len(task.nodes) // nodes) if nodes else 1
+            print(f"  task {index}: {task.graph.num_nodes} nodes, {milliseconds / several:.3f} ms a step", end="")
+            print(f", {several} steps an epoch" if nodes else "", flush=True)
+            say_kernels(traced(epochs, number, device), number * several)
             with clock.part("last step and end of the task"):
                 for one in epochs:
                     for _ in one:
@@ -186,14 +195,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=["full", "small"], default="full", help="small: only to see that it runs")
     parser.add_argument("--stack", type=int, default=1, help="learners whose steps are taken as one")
+    parser.add_argument("--nodes", type=int, default=0, help="training nodes of a mini-batch; 0 for whole tasks")
     parser.add_argument("--device", default="cuda")
     chosen = parser.parse_args()
     begin(torch.get_num_threads())
-    data = cs(chosen.size)
-    timed, number = (4, 2) if chosen.size == "small" else (TIMED, PROFILED)
+    data = arxiv_sized(chosen.size) if chosen.nodes else cs(chosen.size)
+    timed, number = (4, 2) if chosen.size == "small" else (5, 1) if chosen.nodes else (TIMED, PROFILED)
     for turn in ("first, with libraries loaded and kernels compiled on the way", "again"):
         print(f"\nIPAL, {describe(data)}, {chosen.stack} learner(s); {turn}")
-        profiled(data, chosen.device, chosen.stack, timed, number)
+        profiled(data, chosen.device, chosen.stack, chosen.nodes, timed, number)
 
 
 if __name__ == "__main__":

@@ -344,3 +344,8 @@ def test_the_profile_of_a_gpu_runs_without_one(printed: Printed) -> None:
     assert "nothing ran on a GPU" in lines
     for part in ("cutting out the task", "preparation and first step", "evaluation", "storing the model"):
         assert re.search(rf"{part} +sum +[\d.]+ ", lines)
+
+
+def test_the_profile_of_mini_batches_runs_without_a_gpu(printed: Printed) -> None:
+    lines = printed("gpu_profile.py", own=("--size", "small", "--device", "cpu", "--nodes", "50"))
+    assert re.search(r"task 0: \d+ nodes, [\d.]+ ms a step, \d+ steps an epoch", lines)
