@@ -27,7 +27,7 @@ BEFORE = """
 #include <vector>
 struct Place { int x, y, z; };
 static thread_local Place threadIdx, blockIdx;
-static Place blockDim;
+static Place blockDim, gridDim;
 static std::unique_ptr<std::barrier<>> of_block;
 static std::vector<std::unique_ptr<std::barrier<>>> of_warps;
 static std::vector<float> exchanged;
@@ -38,11 +38,13 @@ float shared[1 << 14];
 static float rsqrtf(float value) { return 1 / std::sqrt(value); }
 static float __int_as_float(unsigned bits) { float value; std::memcpy(&value, &bits, 4); return value; }
 static void __syncthreads() { of_block->arrive_and_wait(); }
-static float __shfl_xor_sync(unsigned, float value, int step) {
+template <class T>
+static T __shfl_xor_sync(unsigned, T value, int step) {
   const int thread = threadIdx.y * blockDim.x + threadIdx.x, warp = thread / 32;
-  exchanged[thread] = value;
+  std::memcpy(&exchanged[thread], &value, 4);
   of_warps[warp]->arrive_and_wait();
-  const float found = exchanged[thread ^ step];
+  T found;
+  std::memcpy(&found, &exchanged[thread ^ step], 4);
   of_warps[warp]->arrive_and_wait();
   return found;
 }
@@ -56,6 +58,7 @@ template <class... A>
 void started(void (*kernel)(A...), void** arguments, int across, int down, int width, int height) {
   const int threads = width * height;
   blockDim = {width, height, 1};
+  gridDim = {across, down, 1};
   exchanged.resize(threads);
   for (int y = 0; y < down; ++y)
     for (int x = 0; x < across; ++x) {

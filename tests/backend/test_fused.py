@@ -1,5 +1,6 @@
 """Fused kernels compute what the lines they stand for say, forward and backward, for one learner and for several."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -119,6 +120,29 @@ def test_hardness_in_the_row_of_a_class(emulated: Kernels, monkeypatch: pytest.M
     torch.testing.assert_close(found[0], compute(affinity))
     torch.testing.assert_close(found[1], torch.stack([compute(affinity), compute(2 * affinity)]))
     assert set(emulated.started) == {"entropy"}
+
+
+def test_the_hardest_of_every_class(emulated: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    within = numbers(3, 300)
+    within[0, ::2], within[1, 4:] = -torch.inf, -torch.inf  # a class of four nodes
+    within[2] = within[2].round()  # equal ones: the first is taken
+    compute = partial(losses.hardest_within, k=6)
+    found, mapped = compute(within), torch.func.vmap(compute)(torch.stack([within, -within.clamp_min(-9)]))
+    assert set(emulated.started) == {"hardest"}
+    monkeypatch.setattr(fused, "has_kernels", lambda device: False)
+    for one, rows in ((found, within), *zip(zip(*mapped, strict=True), [within, -within.clamp_min(-9)], strict=True)):
+        nodes, labels = compute(rows)
+        assert torch.equal(one[1], labels)
+        places, right = one[0].view(3, 6), nodes.view(3, 6)
+        assert torch.equal(rows.gather(1, places), rows.gather(1, right))
+        assert all(len(set(row.tolist())) == 6 for row in places)
+    assert sorted(found[0][12:].tolist(), key=lambda node: (-within[2, node], node)) == found[0][12:].tolist()
+
+
+def test_nodes_without_a_number_are_no_hard_examples(emulated: Kernels) -> None:
+    nodes, labels = losses.hardest_within(torch.tensor([[1.0, torch.nan, 3.0], [torch.nan] * 3]), 2)
+    assert nodes.tolist() == [2, 0, 0, 0]
+    assert labels.tolist() == [0, 0, -1, -1]
 
 
 def test_directions_drawn(emulated: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:

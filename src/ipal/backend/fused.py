@@ -17,7 +17,11 @@ from ipal.backend.fused_source import SOURCES, WARP
 
 MOST_SHARED = 48 * 1024
 """Bytes of a block's own memory that every GPU has."""
-ROWS_A_BLOCK, THREADS = 4, 128
+ROWS_A_BLOCK, THREADS, MOST_THREADS = 4, 128, 1024
+FEW_NODES = 4096
+"""Among so many, the hardest are found by a block of few threads as fast as by more."""
+MOST_HARD = 64
+"""Hard examples of a class that are looked for one after the other."""
 
 
 def can_fuse(*tensors: Tensor) -> bool:
@@ -52,6 +56,12 @@ def contrast(products: Tensor, labels: Tensor, hard_labels: Tensor, first: int, 
 def entropy_of_members(affinity: Tensor, members: Tensor) -> Tensor:
     """Entropy of the softmax over each column of `affinity` (classes x nodes); minus infinity where no member."""
     return cast(Tensor, _Entropy.apply(affinity[None], members[None])).squeeze(0)  # type: ignore[no-untyped-call]
+
+
+def hardest(within: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The `k` largest of each row (classes x nodes) from the largest on: nodes, and rows, or -1 for minus infinity."""
+    nodes, labels = _Hardest.apply(within[None], k)  # type: ignore[no-untyped-call]
+    return nodes.squeeze(0), labels.squeeze(0)
 
 
 def directions_drawn(mean: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
@@ -201,6 +211,28 @@ class _Entropy(torch.autograd.Function):
     def vmap(info: Any, dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Tensor, int]:
         found = _Entropy.apply(*_together(info, dims, inputs))  # type: ignore[no-untyped-call]
         return found[:, None], 0
+
+
+class _Hardest(torch.autograd.Function):
+    @staticmethod
+    def forward(within: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        within = within.contiguous()
+        batch, classes, number = within.shape
+        nodes, labels = (torch.empty(batch, classes * k, dtype=torch.int64, device=within.device) for _ in range(2))
+        threads = MOST_THREADS if number > FEW_NODES else THREADS
+        _launch("hardest", classes, batch, threads, 1, [within, nodes, labels, number, k], 8 * WARP)
+        return nodes, labels
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(*output)
+
+    @staticmethod
+    def vmap(
+        info: Any, dims: tuple[int | None, None], within: Tensor, k: int
+    ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+        nodes, labels = _Hardest.apply(*_together(info, dims[:1], (within,)), k)  # type: ignore[no-untyped-call]
+        return (nodes[:, None], labels[:, None]), (0, 0)
 
 
 class _Drawn(torch.autograd.Function):

@@ -127,6 +127,49 @@ extern "C" __global__ void entropy(const float* affinity, const unsigned char* m
 }
 """
 
+# One block a class. Every thread knows the first of its own nodes that is not taken yet, by value and then by number;
+# the first of all threads is taken, and its thread looks for the next. Without a number there is none.
+_HARDEST = """
+__device__ bool comes_before(float a, int i, float b, int j) {
+  return i >= 0 && (j < 0 || a > b || (a == b && i < j));
+}
+__device__ void look_after(float last, int last_place, const float* within, int number, float& value, int& place) {
+  place = -1;
+  for (int i = threadIdx.x; i < number; i += blockDim.x)
+    if ((last_place < 0 || comes_before(last, last_place, within[i], i)) && within[i] == within[i] &&
+        comes_before(within[i], i, value, place))
+      value = within[i], place = i;
+}
+extern "C" __global__ void hardest(const float* within, long long* nodes, long long* labels, int number, int k) {
+  extern __shared__ float shared[];
+  int* places = reinterpret_cast<int*>(shared + 32);
+  const long long row = static_cast<long long>(blockIdx.y) * gridDim.x + blockIdx.x;
+  within += row * number;
+  float value = 0;
+  int place;
+  look_after(0, -1, within, number, value, place);
+  for (int s = 0; s < k; ++s) {
+    float best = value;
+    int found = place;
+    for (int step = 16; step; step /= 2) {
+      const float other = __shfl_xor_sync(0xffffffff, best, step);
+      const int other_place = __shfl_xor_sync(0xffffffff, found, step);
+      if (comes_before(other, other_place, best, found)) best = other, found = other_place;
+    }
+    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = best, places[threadIdx.x / 32] = found;
+    __syncthreads();
+    for (int warp = 0; warp < blockDim.x / 32; ++warp)
+      if (comes_before(shared[warp], places[warp], best, found)) best = shared[warp], found = places[warp];
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      nodes[row * k + s] = found < 0 ? 0 : found;
+      labels[row * k + s] = found < 0 || best == LEAST ? -1 : static_cast<int>(blockIdx.x);
+    }
+    if (found >= 0 && found % blockDim.x == threadIdx.x) look_after(best, found, within, number, value, place);
+  }
+}
+"""
+
 _DRAWN = """
 extern "C" __global__ void directions_drawn(const float* mean, const float* variance, const float* noise, float* found,
     int mean_step, int variance_step, int noise_step, int rows, int classes, int draws, int width) {
@@ -286,6 +329,7 @@ SOURCES: Mapping[str, str] = MappingProxyType(
         "contrast": _LEAST + _SUM + _MAXIMUM + _COUNTS + _CONTRAST,
         "contrast_backward": _COUNTS + _CONTRAST_BACKWARD,
         "entropy": _LEAST + _ENTROPY,
+        "hardest": _LEAST + _HARDEST,
         "directions_drawn": _SUM + _DRAWN,
         "distilled": _LEAST + _SUM + _DISTILLED,
         "distilled_backward": _DISTILLED_BACKWARD,

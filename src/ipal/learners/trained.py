@@ -329,7 +329,8 @@ class TrainedLearner(Learner, Generic[Prepared]):
             f = self.represent(self.refined(self.checked(graph)))
             scores = self.scores_of(f)
             if nodes is not None:
-                f, scores = f[nodes.to(f.device)], scores[nodes.to(f.device)]
+                nodes = nodes.to(f.device)
+                f, scores = f[nodes], scores[nodes]
             return Look(self.likeliest(scores), f, scores)
 
     def training_embeddings(self, task: Task, network: nn.ModuleDict | None = None) -> Tensor:

@@ -222,7 +222,10 @@ def hardest(hard: Tensor, members: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 def hardest_within(within: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The same, of hardness by class (classes x nodes): minus infinity where a node is none of it."""
-    value, node = within.topk(min(k, within.shape[1]), dim=1)
+    k = min(k, within.shape[1])
+    if k <= fused.MOST_HARD and fused.can_fuse(within):
+        return fused.hardest(within, k)
+    value, node = within.topk(k, dim=1)
     row = torch.arange(len(within), device=within.device)[:, None]
     return node.flatten(), torch.where(value > -torch.inf, row, -1).flatten()
 
