@@ -10,6 +10,7 @@ from torch import Tensor
 from ipal.backend import fused
 from ipal.backend.fused_source import SOURCES
 from ipal.backend.neighbor_sampling import distinct_places
+from ipal.backend.runtime import Runtime
 from ipal.data.streams import TaskStream
 from ipal.learners import IPAL, PCL
 from ipal.learners.stacked import Stack
@@ -206,11 +207,12 @@ def test_places_are_the_same_with_the_kernel(k: int, emulated: Kernels, monkeypa
     assert emulated.started == ["distinct_places"]
 
 
-def learned_together(method: Any, stream: TaskStream, options: list[dict[str, Any]]) -> list[Any]:
+def learned_together(method: Any, stream: TaskStream, options: list[dict[str, Any]], device: str = "cpu") -> list[Any]:
     """Learners after two tasks, having taken turns."""
     learners, stack = [make(method, epochs=3, **some) for some in options], Stack()
     for learner in learners:
         learner.stack_ = stack if len(learners) > 1 else None
+        learner.runtime_ = Runtime.of(device)
     for index in range(2):
         under_way = [learner.learn(stream.task(index)) for learner in learners]
         while any([next(one, None) is not None for one in under_way]):
@@ -246,3 +248,19 @@ def test_tasks_are_learned_the_same_but_for_rounding(
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 def test_a_gpu_has_the_kernels() -> None:
     assert fused.has_kernels(torch.device("cuda", 0))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("options", [[{"gamma": 0.4}], [{"gamma": 0.4}, {"gamma": 0.9}]], ids=["one", "stacked"])
+def test_a_gpu_computes_the_same_loss_with_kernels_but_for_rounding(
+    options: list[dict[str, Any]], tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(IPAL, "recordable", False)
+    found = learned_together(IPAL, tiny_stream, options, "cuda")
+    again = learned_together(IPAL, tiny_stream, options, "cuda")
+    monkeypatch.setattr(fused, "has_kernels", lambda device: False)
+    plain = learned_together(IPAL, tiny_stream, options, "cuda")
+    for one, same, other in zip(found, again, plain, strict=True):
+        for name, parameter in other.parameters().items():
+            assert torch.equal(one.parameters()[name], same.parameters()[name])
+            torch.testing.assert_close(one.parameters()[name], parameter, rtol=1e-2, atol=1e-3)
