@@ -168,7 +168,7 @@ def test_a_product_of_too_many_entries_is_scipys(monkeypatch: pytest.MonkeyPatch
 
 def test_without_torchs_compiler_of_kernels_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch.cuda, "_compile_kernel", raising=False)
-    assert cuda_kernels._compiled.__wrapped__(torch.float32, True, True, torch.device("cuda", 0)) is None
+    assert cuda_kernels.compiled.__wrapped__("", "none", torch.device("cuda", 0)) is None
 
 
 @pytest.mark.parametrize("failure", [TypeError("other arguments"), RuntimeError("no compiler"), OSError("no library")])
@@ -177,7 +177,7 @@ def test_a_kernel_that_cannot_be_compiled_is_none(failure: Exception, monkeypatc
         raise failure
 
     monkeypatch.setattr(torch.cuda, "_compile_kernel", fails, raising=False)
-    assert cuda_kernels._compiled.__wrapped__(torch.float32, True, True, torch.device("cuda", 0)) is None
+    assert cuda_kernels.compiled.__wrapped__("", "none", torch.device("cuda", 0)) is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")

@@ -89,7 +89,7 @@ def test_all_remembered_prototypes_are_held_by_the_share_of_classes_that_are_not
 ) -> None:
     learner = learn(free(gamma=3.0), stream[0])
     held = []
-    monkeypatch.setattr(IPAL, "_distill", lambda self, f, before, mu: held.append(mu) or torch.tensor(10.0))
+    monkeypatch.setattr(IPAL, "_distill", lambda self, f, before, old: held.append(old.mean) or torch.tensor(10.0))
     terms, _ = first_step(learner, stream[1])
     assert torch.equal(held[0], learner.memory_.mean)
     assert terms["distillation"].item() == pytest.approx(3.0 * 10.0 / 2), "one of two remembered classes is not there"
@@ -98,15 +98,16 @@ def test_all_remembered_prototypes_are_held_by_the_share_of_classes_that_are_not
 
 
 def test_samples_are_drawn_of_classes_that_are_not_there(stream: list[Task], monkeypatch: pytest.MonkeyPatch) -> None:
-    learner, asked, sample = learn(free(), *stream[:2]), [], PrototypeMemory.sample
+    learner, asked, draw = learn(free(), *stream[:2]), [], PrototypeMemory.drawn
 
-    def watched(memory: PrototypeMemory, classes: torch.Tensor, *rest: Any) -> torch.Tensor:
-        asked.append(classes.tolist())
-        return sample(memory, classes, *rest)
+    def watched(memory: PrototypeMemory, *rest: Any) -> torch.Tensor:
+        asked.append(memory.mean)
+        return draw(memory, *rest)
 
-    monkeypatch.setattr(PrototypeMemory, "sample", watched)
+    monkeypatch.setattr(PrototypeMemory, "drawn", watched)
     first_step(learner, stream[2])
-    assert asked == [[1]]
+    (mean,) = asked
+    assert torch.equal(mean, learner.memory_.mean[[1]])
 
 
 # ---------------------------------------------------------------------- the encoder that follows

@@ -49,15 +49,16 @@ def test_a_node_has_one_prototype_of_its_class_to_go_to(method, tiny_stream: Tas
 
 @pytest.mark.parametrize("method", [PR, IPAL], ids=lambda method: method.name)
 def test_no_sample_is_drawn_of_a_class_that_is_there(method, tiny_stream: TaskStream, task: Task, monkeypatch):
-    learner, asked, sample = learned(method, tiny_stream, 2, epochs=2), [], PrototypeMemory.sample
+    learner, asked, draw = learned(method, tiny_stream, 2, epochs=2), [], PrototypeMemory.drawn
 
-    def watched(memory: PrototypeMemory, classes: torch.Tensor, *rest: object) -> torch.Tensor:
-        asked.append(classes.tolist())
-        return sample(memory, classes, *rest)
+    def watched(memory: PrototypeMemory, *rest: object) -> torch.Tensor:
+        asked.append(memory.mean)
+        return draw(memory, *rest)
 
-    monkeypatch.setattr(PrototypeMemory, "sample", watched)
+    monkeypatch.setattr(PrototypeMemory, "drawn", watched)
     first_step(learner, task)
-    assert asked == [OLD]
+    (mean,) = asked
+    assert torch.equal(mean, learner.memory_.mean[OLD])
 
 
 def test_efc_draws_of_old_classes_alone(tiny_stream: TaskStream, task: Task):

@@ -368,7 +368,7 @@ def test_ipal_distils_by_the_equation_that_is_asked_for(distillation: str, equat
     learner.start(tiny_stream.task(0))
     f, before, mu = (normal(*shape, seed=seed).detach().float() for seed, shape in enumerate([(9, 4), (9, 4), (3, 4)]))
     learner.generator_.manual_seed(1)
-    got = learner._distill(f, before, mu)
+    got = learner._distill(f, before, losses.OldPrototypes.of(mu))
     # The same draws: four of the nine nodes, and for each a share of every old prototype.
     draws = torch.Generator().manual_seed(1)
     chosen = torch.randperm(9, generator=draws)[:4]
@@ -390,7 +390,7 @@ def test_many_old_classes_are_distilled_in_pieces(
 
     def distilled() -> tuple[Tensor, Tensor]:
         learner.generator_.manual_seed(1)
-        loss = learner._distill(f, before, mu)
+        loss = learner._distill(f, before, losses.OldPrototypes.of(mu))
         return loss.detach(), torch.autograd.grad(loss, f)[0]
 
     whole = distilled()

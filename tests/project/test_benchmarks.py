@@ -336,3 +336,16 @@ def test_every_part_of_the_gpu_benchmark_runs(printed: Printed) -> None:
     assert "full graph" in lines
     assert "Closed form" in lines
     assert "largest after the third run" in lines
+
+
+def test_the_profile_of_a_gpu_runs_without_one(printed: Printed) -> None:
+    lines = printed("gpu_profile.py", own=("--size", "small", "--device", "cpu", "--stack", "2"))
+    assert len(re.findall(r"task \d: \d+ nodes, [\d.]+ ms a step", lines)) == 12
+    assert "nothing ran on a GPU" in lines
+    for part in ("cutting out the task", "preparation and first step", "evaluation", "storing the model"):
+        assert re.search(rf"{part} +sum +[\d.]+ ", lines)
+
+
+def test_the_profile_of_mini_batches_runs_without_a_gpu(printed: Printed) -> None:
+    lines = printed("gpu_profile.py", own=("--size", "small", "--device", "cpu", "--nodes", "50"))
+    assert re.search(r"task 0: \d+ nodes, [\d.]+ ms a step, \d+ steps an epoch", lines)

@@ -37,7 +37,7 @@ CHANGING = {
 CACHES = {"cache", "lru_cache"}
 READ_ONLY = {"Final", "Mapping", "Sequence", "Set", "Collection", "Iterable"}
 
-ALLOWED = {"backend/cuda_kernels.py:_compiled"}
+ALLOWED = {"backend/cuda_kernels.py:compiled"}
 """What is known and stays, as module:name; what is put right must be removed here.
 
 A compiled kernel follows from type and device alone and never changes. Handed down, every sparse matrix would carry it,

@@ -52,7 +52,7 @@ class Repeated:
 
     def close(self) -> None:
         assert self.step is not None, "closed once"
-        learner = self.step.func.__self__  # type: ignore[attr-defined]
+        learner = self.step.func.__self__._learner  # type: ignore[attr-defined]
         self.gradients_at_close = sum(parameter.grad is not None for parameter in learner.network_.parameters())
         self.step = None
 
@@ -62,7 +62,7 @@ def repeated(monkeypatch: pytest.MonkeyPatch) -> list[Repeated]:
     """Steps are recorded, as on a GPU; what was recorded."""
     made: list[Repeated] = []
     monkeypatch.setattr(Repeated, "made", made, raising=False)
-    monkeypatch.setattr(Recordings, "record", lambda self, step, generator: Repeated(step, generator))
+    monkeypatch.setattr(Recordings, "record", lambda self, step, generator, *more: Repeated(step, generator))
     repeats = property(lambda self: self.recordable and self.batch == "full")
     monkeypatch.setattr(TrainedLearner, "is_repetitive", repeats)
     return made

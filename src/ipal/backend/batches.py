@@ -104,7 +104,7 @@ def around(
         blocks.append(_block(neighbours, rows, matrix, needs))
         return Operators(features, tuple(blocks[::-1]), layout, tracer)
     # Nothing is learned about features: their sums are the same whatever the weights are.
-    whole, read = _features(graph, device), None
+    whole, read = features_on(graph, device), None
     sums = {norm: neighbours.with_norm(outermost, rows, norm).matmul(whole) for norm in norms(needs)}
     first = Block({})
     if "attention" in needs:
@@ -129,5 +129,6 @@ def _block(neighbours: Sampler, rows: Tensor, matrix: SampledRows, needs: Sequen
     return Block(pairs, SparsePair(itself, itself.transposed()), edges)
 
 
-def _features(graph: Graph, device: torch.device) -> Tensor:
+def features_on(graph: Graph, device: torch.device) -> Tensor:
+    """Dense features, moved to a device once."""
     return graph.derived("features", device, lambda: read_only(graph.x).to(device))

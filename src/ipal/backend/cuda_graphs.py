@@ -5,7 +5,7 @@ That memory is a pool of its own, which torch does not use for anything else and
 recordings of one learner, one after the other, share a pool: to give memory back, a GPU waits for all that it does.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -21,7 +21,7 @@ def can_record() -> bool:
 
 
 class Recordings:
-    """The memory of one learner's recordings, of which one at a time is in use; given back when it is let go."""
+    """The memory of one learner's recordings, which are replayed one at a time; given back when it is let go."""
 
     def __init__(self) -> None:
         self._pool: Any = None
@@ -30,15 +30,15 @@ class Recordings:
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
 
-    def record(self, step: Callable[[], Terms], generator: torch.Generator) -> "Recorded":
-        """Record a step on the generator's device."""
+    def record(self, step: Callable[[], Terms], generator: torch.Generator, *more: torch.Generator) -> "Recorded":
+        """Record a step on the generators' device: all that it draws with."""
         with torch.cuda.device(generator.device):
             if self._pool is None:
                 self._pool, self._anchor = torch.cuda.MemPool(), torch.cuda.CUDAGraph()
                 # Without any graph in it, a pool cannot be used again (torch 2.11).
                 with captured(self._anchor, self._pool):
                     torch.zeros(1, device=generator.device)
-            return Recorded(step, generator, self._pool)
+            return Recorded(step, (generator, *more), self._pool)
 
     def __del__(self) -> None:
         # In this order: a pool that is let go returns to the device what no graph and no tensor holds any more.
@@ -49,12 +49,13 @@ class Recordings:
 class Recorded:
     """A step without arguments, recorded when made and repeated when called, until it is closed."""
 
-    def __init__(self, step: Callable[[], Terms], generator: torch.Generator, pool: Any) -> None:
+    def __init__(self, step: Callable[[], Terms], generators: Sequence[torch.Generator], pool: Any) -> None:
         # A recording holds on to all that its kernels look at.
         self._step: Callable[[], Terms] | None = step
         self._graph = torch.cuda.CUDAGraph()
         # Every replay goes on drawing where the last one ended.
-        self._graph.register_generator_state(generator)
+        for generator in generators:
+            self._graph.register_generator_state(generator)
         with captured(self._graph, pool):
             terms = step()
             self._values = torch.stack(list(terms.values()))

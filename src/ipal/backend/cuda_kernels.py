@@ -1,4 +1,4 @@
-"""The one operation on a GPU that torch has no fast repeatable kernel for: sums of rows, in a fixed order.
+"""Kernels of our own on a GPU; here the one for sums of rows, in a fixed order, which torch has none for that is fast.
 
 Torch's product of CSR matrices adds in no fixed order on a GPU, and its kernel for bags of embeddings, which does,
 takes four times as long. The kernel below is as fast as the former, and gives the same bits as often as it is called.
@@ -54,23 +54,28 @@ TYPES = {torch.float32: ("float", "float4", 4), torch.float64: ("double", "doubl
 
 
 @cache
-def _compiled(dtype: torch.dtype, is_wide: bool, is_weighted: bool, device: torch.device) -> Any:
-    """The kernel for a type of number, reading several columns at a time or one; None where it cannot be had.
+def compiled(source: str, name: str, device: torch.device) -> Any:
+    """A kernel for a device; None where it cannot be had.
 
     What torch compiles kernels with is no part of its public interface: another version may lack it, or take more.
     """
     compile_kernel = getattr(torch.cuda, "_compile_kernel", None)
     if compile_kernel is None:
         return None
+    try:
+        with torch.cuda.device(device):
+            return compile_kernel(source, name)
+    except (RuntimeError, OSError, TypeError):
+        return None
+
+
+def _source(dtype: torch.dtype, is_wide: bool, is_weighted: bool) -> str:
+    """The sums for a type of number, reading several columns at a time or one."""
     number, vector, lanes = TYPES[dtype]
     if not is_wide:
         vector, lanes = number, 1
     weight = "weights[e]" if is_weighted else "static_cast<T>(1)"
-    defines = f"#define T {number}\n#define V {vector}\n#define LANES {lanes}\n#define WEIGHT(e) {weight}\n"
-    try:
-        return compile_kernel(defines + SOURCE, "sums_of_rows")
-    except (RuntimeError, OSError, TypeError):
-        return None
+    return f"#define T {number}\n#define V {vector}\n#define LANES {lanes}\n#define WEIGHT(e) {weight}\n" + SOURCE
 
 
 def sums_of_rows(rows: Tensor, indices: Tensor, indptr: Tensor, weights: Tensor | None = None) -> Tensor | None:
@@ -80,7 +85,7 @@ def sums_of_rows(rows: Tensor, indices: Tensor, indptr: Tensor, weights: Tensor 
     number, width = len(indptr) - 1, rows.shape[1]
     with torch.cuda.device(rows.device):
         is_wide = width % TYPES[rows.dtype][2] == 0
-        kernel = _compiled(rows.dtype, is_wide, weights is not None, rows.device)
+        kernel = compiled(_source(rows.dtype, is_wide, weights is not None), "sums_of_rows", rows.device)
         if kernel is None:
             return None
         out = torch.empty(number, width, dtype=rows.dtype, device=rows.device)

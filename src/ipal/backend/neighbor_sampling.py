@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ipal.backend import fused
 from ipal.backend.sparse import SparseMatrix, read_only, row_starts
 from ipal.data.csr import Norm
 from ipal.data.graph import Graph
@@ -33,6 +34,8 @@ def distinct_places(degree: Tensor, k: int, generator: torch.Generator) -> Tenso
     d - k + s + 1, and where it was drawn before, d - k + s itself is taken. The work does not depend on d.
     """
     draws = torch.rand(len(degree), k, generator=generator, device=degree.device, dtype=torch.float64)
+    if degree.dtype == torch.int64 and fused.has_kernels(degree.device):
+        return fused.distinct_places(draws, degree)
     chosen = torch.empty(len(degree), k, dtype=torch.int64, device=degree.device)
     for s in range(k):
         last = degree - k + s

@@ -37,14 +37,14 @@ class ClassDrift:
         None where nothing is remembered. Both in units of `UNIT`.
         """
         known = ClassDrift({**now, **{name: then for name, then in self.clouds.items() if name not in learned}})
-        moves: Movement = {}
-        for name, cloud in now.items():
-            then = known.clouds[name]
-            memory = remembered.get(name)
-            moves[name] = {
-                "shift": _distance(then.mean, cloud.mean, then.spread),
-                "gap": None if memory is None else _distance(memory.mean, cloud.mean, then.spread),
-            }
+        moves: Movement = {name: {"shift": None, "gap": None} for name in now}
+        asked = {(name, "shift"): known.clouds[name].mean for name in now}
+        asked |= {(name, "gap"): remembered[name].mean for name in now if name in remembered}
+        found = [_distance(place, now[name].mean, known.clouds[name].spread) for (name, _), place in asked.items()]
+        # All at once: a GPU is waited for but once.
+        for (name, kind), distance in zip(asked, torch.stack(found).tolist() if found else [], strict=True):
+            # None where a class has no spread to measure by, or has left the numbers.
+            moves[name][kind] = distance if distance < float("inf") else None
         return known, moves
 
     def tensors(self) -> dict[str, Tensor]:
@@ -68,7 +68,6 @@ class ClassDrift:
         return cls({name: Cloud(*part) for name, part in zip(names, parts, strict=True)})
 
 
-def _distance(a: Tensor, b: Tensor, unit: Tensor) -> float | None:
-    """None where a class has no spread to measure by, or has left the numbers."""
-    distance = float((a.to(b) - b).norm() / unit)
-    return distance if distance < float("inf") else None
+def _distance(a: Tensor, b: Tensor, unit: Tensor) -> Tensor:
+    distance: Tensor = (a.to(b) - b).norm() / unit
+    return distance

@@ -12,6 +12,7 @@ from torch import Tensor
 from ipal.learners.checks import check_counts, check_shapes, require
 from ipal.learners.kept import Kept
 from ipal.learners.trained import Lesson
+from ipal.nn.losses import OldPrototypes
 from ipal.nn.prototypes import PrototypeMemory, pooled_mean, weighted_mean, weighted_variance
 
 
@@ -45,6 +46,10 @@ class Episode(Lesson):
     """(current classes x training nodes), each node's share in its class's prototype (Eq. 3)."""
     known: PrototypeMemory | None = None
     """What is remembered of the current classes, to be pooled with their nodes; None where tasks have boundaries."""
+    remembered: PrototypeMemory | None = None
+    """What is remembered of the old classes, for methods that ask for it."""
+    held: OldPrototypes | None = None
+    """Prototypes that a distillation holds in place, for methods that have one."""
 
     @classmethod
     def of(cls, lesson: Lesson, importance: NDArray[np.float64]) -> "Episode":

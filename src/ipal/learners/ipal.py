@@ -246,9 +246,10 @@ class IPAL(TrainedLearner[Episode]):
     def prepare(self, task: Task) -> Episode:
         weights = node_weights(task.graph, self.node_weights, self.alpha)
         lesson = Episode.of(super().prepare(task), weights[task.nodes])
-        if not self.task_free:
-            return lesson
-        return dataclasses.replace(lesson, known=self.memory_.padded(len(self.labels_)).of(lesson.current))
+        old = self.memory_.of(lesson.old)
+        held = losses.OldPrototypes.of(self.memory_.mean if self.task_free else old.mean)
+        known = self.memory_.padded(len(self.labels_)).of(lesson.current) if self.task_free else None
+        return dataclasses.replace(lesson, known=known, remembered=old, held=held)
 
     def loss(self, batch: Batch, lesson: Episode) -> Terms:
         """Eq. 13: the contrast of Eq. 10 and gamma times the distillation."""
@@ -256,33 +257,41 @@ class IPAL(TrainedLearner[Episode]):
         labels, members = lesson.places[here], lesson.members[:, here]
         f, directed = self.encoder_(batch.graph), self._directed
         directions = directed(f)
-        offline = self.memory_.mean[lesson.old]
         online, absent = lesson.prototypes(f, here)
-        mu = directed(torch.cat([online, offline]))
+        remembered, held = lesson.remembered, lesson.held
+        assert remembered is not None, "it has been prepared"
+        assert held is not None, "likewise"
+        mu = directed(torch.cat([online, remembered.mean]))
         hard = hard_labels = replayed = None
         if self.boundary:
             affinity = mu.detach() @ directions.detach().T
             if absent is not None:
                 affinity.masked_fill_(absent[:, None], -torch.inf)
-            nodes, hard_labels = losses.hardest(losses.hardness(affinity, self.hardness), members, self.k)
+            within = losses.hardness_by_class(affinity, members, self.hardness)
+            nodes, hard_labels = losses.hardest_within(within, self.k)
             hard = directions.index_select(0, nodes)
         if self.replay and len(lesson.old):
-            replayed = directed(self.memory_.sample(lesson.old, self.k, self.generator_))
+            draw = remembered.directions_drawn if self.products == "cosine" else remembered.drawn
+            replayed = draw(self.k, self.generator_)
         contrast = losses.prototype_contrast(directions, labels, mu, self.tau, hard, hard_labels, replayed, absent)
         terms = {"contrast": contrast}
         if lesson.before is not None and len(lesson.old) and self.distillation != "none":
-            gamma, held = self._distillation_weight, offline
+            gamma = self._distillation_weight
             if self.task_free:
                 gamma = gamma * losses.unseen_share(len(self.memory_), len(lesson.old))
-                held = self.memory_.mean
             terms["distillation"] = gamma * self._distill(f, lesson.before.of(batch), held)
         return terms
 
-    def _distill(self, f: Tensor, before: Tensor, mu: Tensor) -> Tensor:
+    def _distill(self, f: Tensor, before: Tensor, held: losses.OldPrototypes) -> Tensor:
         if self.distillation == "fd":
             return losses.feature_distillation(f, before)
+        mu = held.mean
         chosen = torch.randperm(len(f), generator=self.generator_, device=f.device)[: self.subset]
         lam = self._mixing.draw((len(chosen), len(mu)), self.generator_)
+        if self.distillation == "ipad" and self.products == "cosine":
+            found = losses.distillation_by_kernel(f, before, chosen, lam, held)
+            if found is not None:
+                return found
         mixed = losses.mixed_affinity if self.products == "cosine" else losses.mixed_affinity_printed
         before, f = before[chosen], f.index_select(0, chosen)
 

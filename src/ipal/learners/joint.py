@@ -14,6 +14,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from ipal.backend.batches import Batch
+from ipal.backend.fixed_batches import FixedBatches
 from ipal.config import Passes
 from ipal.data.streams import Task
 from ipal.learners.exemplars import Nodes, disjoint_union, grown
@@ -67,6 +68,9 @@ class Joint(TrainedLearner[Lesson]):
 
     def batches(self, task: Task, epoch: int) -> Iterable[Batch]:
         return super().batches(self.data_ or task, epoch)
+
+    def fixed_batches(self, task: Task) -> FixedBatches | None:
+        return super().fixed_batches(self.data_ or task)
 
     def loss(self, batch: Batch, lesson: Lesson) -> Terms:
         if not self.label_smoothing:

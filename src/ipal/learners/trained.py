@@ -14,7 +14,7 @@ import dataclasses
 import hashlib
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
 import torch
@@ -23,8 +23,9 @@ from torch import Tensor, nn
 
 from ipal.backend.adam import Adam
 from ipal.backend.batches import Batch, sampled, whole_task
-from ipal.backend.cuda_graphs import Recorded, Recordings, can_record
+from ipal.backend.cuda_graphs import Recordings, can_record
 from ipal.backend.finite import check_tensors, check_terms, read_terms
+from ipal.backend.fixed_batches import FixedBatches
 from ipal.backend.operators import operators
 from ipal.config import EncoderConfig, Sampling, TrainConfig
 from ipal.data.graph import Graph
@@ -37,6 +38,7 @@ from ipal.learners.kept import Kept, Parameters
 from ipal.learners.lesson import Before, Lesson, balanced_cross_entropy, class_weights
 from ipal.learners.network_state import Frozen, Moments, Part
 from ipal.learners.stacked import Stack
+from ipal.learners.steps import Steps
 from ipal.learners.values import Look, Terms
 from ipal.nn.by_rows import encoded
 from ipal.nn.embed import embeddings
@@ -220,35 +222,18 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     def epochs_alone(self, task: Task, lesson: Prepared, first_epoch: int) -> Generator[Terms, None, None]:
         """The epochs of a task from one on."""
-        recorded: Recorded | None = None
-        try:
+        with closing(Steps(self, task, lesson, self._recordings)) as steps:
             for epoch in range(first_epoch, self.epochs):
-                # Not the first step, which makes what later ones find, as the operators of a method's own nodes.
-                if recorded is None and epoch > first_epoch and self.is_repetitive:
-                    (batch,) = self.batches(task, epoch)
-                    recorded = self._recordings.record(partial(self.step, batch, lesson), self.generator_)
-                yield recorded() if recorded else self._epoch(task, epoch, lesson)
-        finally:
-            if recorded:
-                self.optimizer_.zero_grad()  # gradients are in the recording's memory
-                recorded.close()
+                yield steps.epoch(epoch)
 
     @property
     def is_repetitive(self) -> bool:
         """Whether every step is the same sequence of operations on the same memory of a GPU."""
         if self.tracer.listens or self.runtime_.team.size > 1:  # a recording has no parts, and talks to nobody
             return False
-        if not self.recordable or self.batch != "full" or self.generator_.device.type != "cuda" or not can_record():
+        if not self.recordable or self.generator_.device.type != "cuda" or not can_record():
             return False
         return all(parameter in self.optimizer_.state for parameter in self.network_.parameters())
-
-    def _epoch(self, task: Task, epoch: int, lesson: Prepared) -> Terms:
-        """All steps of an epoch; terms are means over its steps."""
-        steps = [self.step(batch, lesson) for batch in self.batches(task, epoch)]
-        if len(steps) == 1:
-            return steps[0]
-        names = dict.fromkeys(name for terms in steps for name in terms)
-        return {name: torch.stack([terms[name] for terms in steps if name in terms]).mean() for name in names}
 
     def step(self, batch: Batch, lesson: Prepared) -> Terms:
         """One step of the optimiser."""
@@ -277,9 +262,15 @@ class TrainedLearner(Learner, Generic[Prepared]):
         """One epoch of a task."""
         if self.batch == "full":
             return [whole_task(task, self.runtime_, self.encoder_.needs)]
-        return sampled(task, self.batch, self._sampling_seed(epoch), self.runtime_, self.encoder_.needs)
+        return sampled(task, self.batch, self.sampling_seed(epoch), self.runtime_, self.encoder_.needs)
 
-    def _sampling_seed(self, epoch: int) -> int:
+    def fixed_batches(self, task: Task) -> FixedBatches | None:
+        """Mini-batches in shapes that a GPU can repeat; None elsewhere, where those of `batches` are less work."""
+        if self.batch == "full" or self.runtime_.device.type != "cuda":
+            return None
+        return FixedBatches.of(task, self.batch, self.runtime_, self.encoder_.needs)
+
+    def sampling_seed(self, epoch: int) -> int:
         """Follows from the state between two epochs, and leaves it as it is: batches do not change other draws."""
         parts = (self.generator_.get_state().numpy().tobytes(), f"{len(self.labels_)} {epoch}".encode())
         return int.from_bytes(hashlib.sha256(b"".join(parts)).digest()[:7])
@@ -338,7 +329,8 @@ class TrainedLearner(Learner, Generic[Prepared]):
             f = self.represent(self.refined(self.checked(graph)))
             scores = self.scores_of(f)
             if nodes is not None:
-                f, scores = f[nodes.to(f.device)], scores[nodes.to(f.device)]
+                nodes = nodes.to(f.device)
+                f, scores = f[nodes], scores[nodes]
             return Look(self.likeliest(scores), f, scores)
 
     def training_embeddings(self, task: Task, network: nn.ModuleDict | None = None) -> Tensor:

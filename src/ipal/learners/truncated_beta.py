@@ -5,6 +5,8 @@ import torch
 from scipy.special import betainc
 from torch import Tensor
 
+from ipal.backend import fused
+
 
 class TruncatedBeta:
     """A Beta distribution cut off at `upper`, drawn by inverting a table of its distribution function.
@@ -17,9 +19,12 @@ class TruncatedBeta:
         mass = betainc(a, b, np.linspace(0.0, upper, points))
         self.mass = torch.from_numpy(mass / mass[-1]).to(device)
         self.step = upper / (points - 1)
+        self.step_there = torch.tensor([self.step], dtype=self.mass.dtype, device=device)
 
     def draw(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         u = torch.rand(shape, generator=generator, device=self.mass.device, dtype=self.mass.dtype)
+        if fused.has_kernels(u.device):
+            return fused.inverted(u, self.mass, self.step_there)
         above = torch.searchsorted(self.mass, u).clamp_(min=1)
         low, high = self.mass[above - 1], self.mass[above]
         return (self.step * (above - 1 + (u - low) / (high - low))).float()

@@ -4,8 +4,13 @@ Symbols, as in the paper: `f` embeddings (nodes x width), `mu` prototypes (class
 Products of embeddings and prototypes are cosines, or raw as they are printed: whoever calls decides.
 """
 
+from dataclasses import dataclass
+from typing import Self
+
 import torch
 from torch import Tensor
+
+from ipal.backend import fused
 
 
 def with_middle(means: Tensor, rows: Tensor | None = None) -> Tensor:
@@ -16,6 +21,8 @@ def with_middle(means: Tensor, rows: Tensor | None = None) -> Tensor:
 
 def unit(rows: Tensor) -> Tensor:
     """Rows scaled to length one; a row of zeros stays. Fewer passes than `F.normalize`, backward most of all."""
+    if torch.is_grad_enabled() and rows.dim() == 2 and fused.can_fuse(rows):
+        return fused.unit(rows)
     squares = rows.square().sum(dim=-1, keepdim=True).clamp_min(1e-24)
     if not torch.is_grad_enabled():
         # A row too long to measure has no direction; it must not look like one of zeros. In training, what is
@@ -51,6 +58,10 @@ def prototype_contrast(
     of old classes' Gaussians, is described in the text and omitted in print. `absent` says which rows of `mu` are no
     prototypes: those of classes that a mini-batch has no node of.
     """
+    if fused.can_fuse(f, mu):
+        columns = torch.cat([one for one in (mu, hard, replayed) if one is not None]) / tau
+        none = labels.new_empty(0) if hard_labels is None else hard_labels
+        return fused.contrast(f @ columns.T, labels, none, len(mu), absent).mean()
     logits = [f @ (mu / tau).T]
     if absent is not None:
         logits[0] = logits[0].masked_fill_(absent, -torch.inf)
@@ -133,6 +144,29 @@ def affinity_distillation(affinity: Tensor, affinity_before: Tensor, keep: Tenso
     return norm
 
 
+@dataclass(frozen=True, eq=False)
+class OldPrototypes:
+    """Prototypes that stay as they are while a task is learned, and what follows from them alone."""
+
+    mean: Tensor
+    directions: Tensor
+    lengths: Tensor
+    products: Tensor
+    """Of every mean with every direction."""
+
+    @classmethod
+    def of(cls, mean: Tensor) -> Self:
+        directions = unit(mean)
+        return cls(mean, directions, torch.linalg.vector_norm(mean, dim=-1), mean @ directions.T)
+
+
+def distillation_by_kernel(f: Tensor, before: Tensor, chosen: Tensor, lam: Tensor, old: OldPrototypes) -> Tensor | None:
+    """`affinity_distillation` of nodes `chosen`, with their cosines by Eq. 6 and 7, as one kernel; None without it."""
+    if not fused.can_fuse(f, before, old.mean) or not fused.distilled_fits(len(old.mean)):
+        return None
+    return fused.distilled(f, before, chosen, lam, old.directions, old.lengths, old.products)
+
+
 def affinity_distillation_printed(affinity: Tensor, affinity_before: Tensor, keep: Tensor, some: slice = ALL) -> Tensor:
     r"""Change of the affinity of each kept feature to its own prototype, summed over classes, mean over nodes.
 
@@ -170,15 +204,29 @@ def hardness(affinity: Tensor, kind: str) -> Tensor:
     return top[-1] - top[0]
 
 
+def hardness_by_class(affinity: Tensor, members: Tensor, kind: str) -> Tensor:
+    """Hardness of every node in the row of its class (classes x nodes), else minus infinity."""
+    if kind == "entropy" and fused.can_fuse(affinity):
+        return fused.entropy_of_members(affinity, members)
+    return torch.where(members, hardness(affinity, kind), -torch.inf)
+
+
 def hardest(hard: Tensor, members: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The `k` hardest nodes of each class: their positions and their classes (rows of `members`).
 
     `members` (classes x nodes) says which node is of which class. A class of fewer than `k` nodes gives all, and other
     nodes as of class -1: so there are as many whatever the classes, and nothing waits for a count.
     """
-    within = torch.where(members, hard, -torch.inf)
-    value, node = within.topk(min(k, hard.numel()), dim=1)
-    row = torch.arange(len(members), device=hard.device)[:, None]
+    return hardest_within(torch.where(members, hard, -torch.inf), k)
+
+
+def hardest_within(within: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The same, of hardness by class (classes x nodes): minus infinity where a node is none of it."""
+    k = min(k, within.shape[1])
+    if k <= fused.MOST_HARD and fused.can_fuse(within):
+        return fused.hardest(within, k)
+    value, node = within.topk(k, dim=1)
+    row = torch.arange(len(within), device=within.device)[:, None]
     return node.flatten(), torch.where(value > -torch.inf, row, -1).flatten()
 
 

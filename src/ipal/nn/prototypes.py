@@ -5,7 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ipal.backend import fused
 from ipal.errors import NonFiniteError
+from ipal.nn.losses import unit
 
 
 def weighted_mean(f: Tensor, r: Tensor) -> Tensor:
@@ -110,9 +112,19 @@ class PrototypeMemory:
 
     def sample(self, classes: Tensor, k: int, generator: torch.Generator) -> Tensor:
         """`k` embeddings from the Gaussian of each of `classes`: (classes * k, width)."""
-        mean, deviation = self.mean[classes], self.variance[classes].sqrt()
-        noise = torch.randn(len(classes), k, mean.shape[1], generator=generator, device=mean.device)
-        return (mean[:, None] + deviation[:, None] * noise).flatten(0, 1)
+        return self.of(classes).drawn(k, generator)
+
+    def drawn(self, k: int, generator: torch.Generator) -> Tensor:
+        """`k` embeddings from the Gaussian of every class: (classes * k, width)."""
+        noise = torch.randn(len(self), k, self.mean.shape[1], generator=generator, device=self.mean.device)
+        return (self.mean[:, None] + self.variance.sqrt()[:, None] * noise).flatten(0, 1)
+
+    def directions_drawn(self, k: int, generator: torch.Generator) -> Tensor:
+        """The same, scaled to length one."""
+        if not fused.can_fuse(self.mean):
+            return unit(self.drawn(k, generator))
+        noise = torch.randn(len(self), k, self.mean.shape[1], generator=generator, device=self.mean.device)
+        return fused.directions_drawn(self.mean, self.variance, noise)
 
     def of(self, classes: Tensor) -> "PrototypeMemory":
         """What is remembered of `classes`, in their order."""
