@@ -32,13 +32,12 @@ from ipal.learners.analytic.ridge import (
 )
 
 RIDGES = (0.001, 0.01, 0.1, 1.0, 10.0)
-ROWS = 1024
+ROWS, ROWS_A_CLASS, MOST_ROWS = 1024, 64, 2048
+"""So many training nodes are rehearsed, or so many of each class, within a limit."""
 COLUMNS, FEW_COLUMNS = 512, 256
 """Columns of projected features by which hops are compared, and groups predicted."""
 MOST_EDGES = 2**21
 """Of a graph with more, so many are drawn: means over many neighbours hardly change."""
-FEWEST_CLASSES = 4
-"""Groups of one class would have no edges between classes at all, which hardly any task has."""
 GROUPS_BY = Spread((2,))
 GROUPS_RIDGE = 0.1
 
@@ -79,21 +78,22 @@ class Rehearsal:
         test_graph: TestGraph = "both",
     ) -> "Rehearsal":
         graph = thinned(task.graph, MOST_EDGES)
-        some = sample(labels, ROWS, generator)
+        most = min(MOST_ROWS, max(ROWS, ROWS_A_CLASS * len(torch.unique(labels))))
+        some = sample(labels, most, generator)
         at = torch.from_numpy(np.asarray(task.nodes)).to(labels.device)[some]
         wanted = sorted({place for spread in spreads for place in propagation.places(spread)})
-        names, labels_of_some = torch.unique(labels[some], return_inverse=True)
+        labels_of_some = torch.unique(labels[some], return_inverse=True)[1]
 
         def rows(view: Graph) -> Mapping[Place, Tensor]:
             return propagation.by_place(view, wanted, at)
 
         together = partial(rows, graph)
-        if len(graph.others) or (test_graph == "isolated" and len(names) < FEWEST_CLASSES):
-            found = together()  # others have no class to be learned apart by
+        if len(graph.others):  # which have no class to be learned apart by
+            found = together()
             return cls(found, [found], labels_of_some)
         within = partial(Neighbours.within, groups=groups(task, graph, labels, propagation, generator))
         apart = rows(graph.changed(within, symmetric=graph.symmetric or None))
-        tested = [apart] if test_graph != "seen" and len(names) >= FEWEST_CLASSES else []
+        tested = [] if test_graph == "seen" else [apart]
         if test_graph != "isolated":
             tested.append(together())
         return cls(apart, tested, labels_of_some)
