@@ -59,7 +59,8 @@ FEW_COLUMNS = 512
 """With fewer, features are expanded where nothing can be compared."""
 FEWEST_ROWS, FEW_ROWS = 64, 256
 """Fewer rows than these, as in a small first batch, are not asked; few leave the default unless others are clearly
-better, and so do graphs where tasks mix: the first task, with a part of all classes, does not show how much."""
+better. On graphs where tasks mix it is left where it is as good as the best: the first task, with a part of all
+classes, does not show how much they mix."""
 
 FARTHEST = 4
 """Mean steps on graphs with edges between tasks."""
@@ -143,7 +144,7 @@ def choose_features(
         why += f"fewer than {FEWEST_ROWS} training nodes say too little; " * too_few
         why += "hops and expansion as set or by default"
         return Choice(list(chosen.hops), chosen.restart, propagation.sketch, size, why, {}, 0.0, {})
-    default_within = CLEARLY if few or test_graph != "isolated" else 0
+    default_within = CLEARLY if few else int(test_graph != "isolated")
     rehearsal = Rehearsal.of(task, labels, propagation, list(options), generator, test_graph)
 
     projected = propagation.columns < propagation.num_features
