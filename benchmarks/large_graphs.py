@@ -173,7 +173,7 @@ def measure(chosen: argparse.Namespace) -> Line:
     seconds = parts_of(recorder)
     graph_said = f"{graph.num_nodes:,} nodes, {graph.num_edges:,} directed edges, {graph.num_features} features"
     print(f"{name}, {chosen.test_graph} test graphs: {graph_said}")
-    print(f"AP {np.mean(scores):.2f} over {len(scores)} tasks; hops {learner._map.hops}, width {learner._map.width}")
+    print(f"AP {np.mean(scores):.2f} over {len(scores)} tasks; hops {learner._map.spread}, width {learner._map.width}")
     print("| part | seconds |\n|---|---|")
     for part in [*PARTS, "other"]:
         print(f"| {part} | {seconds[part]:.2f} |")
@@ -184,7 +184,7 @@ def measure(chosen: argparse.Namespace) -> Line:
     # One pass of every hop over the graph, and all that is learned of it; predictions are left out.
     of, taught, entries = learner._map, int(learner.sums_.count.sum()), graph.num_edges + graph.num_nodes
     size = Layers(graph.num_nodes, entries, graph.num_features, None, taught, 0)
-    least = work.closed_form(size, len(learner.labels_), of.propagation.columns, of.expansion, max(of.hops))
+    least = work.closed_form(size, len(learner.labels_), of.propagation.columns, of.expansion, of.reach)
     return Line(
         f"closed form, stream of {graph.num_nodes:,} nodes", sum(seconds.values()), None, "", least, device.type
     )

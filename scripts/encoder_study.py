@@ -49,6 +49,7 @@ from ipal.learners.analytic.ridge import factorise, left_out_residual, leverage,
 from ipal.learners.analytic.rows import Rows
 from ipal.learners.analytic.selection import RIDGES, choose_ridge
 from ipal.learners.analytic.solved import Waiting
+from ipal.learners.analytic.spread import Spread
 from ipal.learners.ipal import IPAL
 from ipal.learners.values import Look
 from ipal.nn.losses import unit
@@ -95,9 +96,9 @@ class OnEncoder(Analytic):
         blank.encoder_, blank.alone_ = self.encoder_, self.alone_
         return blank
 
-    def _use(self, hops: tuple[int, ...], expansion: int) -> None:
-        super()._use(hops, expansion)
-        self.features_ = EncodedMap(self._map.propagation, hops, expansion, self.encoder_, self.alone_)
+    def _use(self, spread: Spread, expansion: int) -> None:
+        super()._use(spread, expansion)
+        self.features_ = EncodedMap(self._map.propagation, spread, expansion, self.encoder_, self.alone_)
         self.sums_ = self.room.first.empty(self.features_.width, self.generator_.device)
 
 
@@ -191,7 +192,7 @@ def study(run: Resolved) -> Iterator[tuple[str, list[Record]]]:
 
     plain = Analytic(seed=config.seed, device=config.device)
     scores = measure(plain, *given)
-    chosen = {name: plain.choices()[name] for name in ("hops", "expansion")}
+    chosen = {name: plain.choices()[name] for name in ("hops", "restart", "expansion")}
     yield "propagated", [score | chosen for score in scores]
 
     ipal, states = run.learner(), []
@@ -205,7 +206,8 @@ def study(run: Resolved) -> Iterator[tuple[str, list[Record]]]:
         yield f"adapted, {carry}", measure(Adapted(states, carry), *given)
     for variant in ("frozen, linear", "frozen", "propagated+frozen"):
         expansion = 0 if variant == "frozen, linear" else chosen["expansion"]
-        student = OnEncoder(seed=config.seed, device=config.device, hops=chosen["hops"], expansion=expansion)
+        like = {name: chosen[name] for name in ("hops", "restart")}
+        student = OnEncoder(seed=config.seed, device=config.device, expansion=expansion, **like)
         student.encoder_, student.alone_ = states[0], variant != "propagated+frozen"
         yield variant, measure(student, *given)
 

@@ -12,12 +12,12 @@ from ipal.data.datasets import load
 from ipal.data.streams import TaskStream
 from ipal.learners import Analytic
 from ipal.learners.analytic import selection
-from ipal.learners.analytic.feature_map import Spread
 from ipal.learners.analytic.learner import FIRST_RIDGE
 from ipal.learners.analytic.rehearsal import Loss, Rehearsal
 from ipal.learners.analytic.room import EXPANSIONS, GIB, STEP, WIDEST_SKETCH
 from ipal.learners.analytic.selection import RIDGES, SPREADS
 from ipal.learners.analytic.solved import ENOUGH_ROWS
+from ipal.learners.analytic.spread import Spread
 from tests.learners.analytic_support import graph_of
 from tests.learners.support import learn
 

@@ -10,7 +10,8 @@ from ipal.data.csr import Neighbours
 from ipal.data.datasets import load
 from ipal.data.streams import Task, TaskStream
 from ipal.learners.analytic import rehearsal
-from ipal.learners.analytic.feature_map import FeatureMap, Propagation, Spread, hop_weights
+from ipal.learners.analytic.feature_map import FeatureMap, Propagation
+from ipal.learners.analytic.spread import Spread, hop_weights
 from tests.learners.analytic_support import graph_of
 
 TWO = Spread((2,))
@@ -115,3 +116,12 @@ def test_features_return_as_the_recursion_says():
     torch.testing.assert_close(found[3, 0, 0.2], expected)
     for place in several:
         assert torch.equal(found[place], propagation.rows(graph, [place]))
+
+
+def test_fewer_columns_at_a_time_give_the_same_rows(monkeypatch):
+    graph = load("synthetic:nodes=60,classes=3,features=70,seed=1").graph
+    propagation = Propagation(70, 1024, 0, Runtime.of())
+    whole = propagation.rows(graph, [PLACE])
+    for width in (4, 24, 32):
+        monkeypatch.setattr(Propagation, "_width", lambda self, nodes, width=width: width)
+        torch.testing.assert_close(propagation.rows(graph, [PLACE]), whole, rtol=1e-6, atol=1e-7)

@@ -26,6 +26,7 @@ from ipal.evaluation.class_drift import ClassDrift
 from ipal.evaluation.evaluate import Cloud
 from ipal.learners import EWC, METHODS, SLDA, Analytic, Learner
 from ipal.learners.analytic.feature_map import FeatureMap, Propagation
+from ipal.learners.analytic.spread import Spread
 from ipal.learners.state import State, _checksum
 from ipal.system import memory_budget
 from tests.learners.test_estimator import EVERY_METHOD, data_of, fitted, make
@@ -129,7 +130,7 @@ def test_features_begin_where_torch_begins_its_own_memory():
         assert features.data_ptr() % 64 == 0
         np.testing.assert_allclose(features.numpy(), graph.x)  # no edge: each node is its own mean
         propagation = Propagation(3, 2, 0, HERE)
-        assert FeatureMap(propagation, (1,), graph.num_nodes).directions.data_ptr() % 64 == 0
+        assert FeatureMap(propagation, Spread((1,)), graph.num_nodes).directions.data_ptr() % 64 == 0
         for together in (True, False):  # in one block, and in several
             assert [some.data_ptr() % 64 for _, some in propagation._directions(together=together)] == [0]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import add
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,50 +20,19 @@ from torch import Tensor
 from ipal.backend.propagate import SparseProduct, Spreading
 from ipal.backend.runtime import Runtime
 from ipal.data.graph import Graph
+from ipal.learners.analytic.spread import Place, Spread, hop_weights, places
 from ipal.system.tracing import Tracer, spanned
 
 ROWS_AT_ONCE = 4096
 BLOCK = 32
 """Columns that are spread together: few, so that a large graph's fit into caches."""
+NARROWEST = 4
 CACHED = 2**17
 """Values that fit into a cache: all columns of a graph with no more are spread together."""
 COLUMNS_AT_ONCE = 8 * BLOCK
 VALUES_AT_ONCE = 4_000_000
 NODES_AT_ONCE = 2**22
 """Rows that are squared together: the squares of a block of a hundred million would take as much again."""
-
-Place = tuple[int, int, float]
-"""A hop, the number of a type of edges, and the restart on the way there."""
-
-
-class Spread(NamedTuple):
-    """How features are propagated."""
-
-    hops: tuple[int, ...]
-    """Several stand side by side."""
-    restart: float = 0.0
-    """The share of a node's own features that returns at every hop."""
-
-    @property
-    def steps(self) -> float:
-        """How far features come from in the mean: steps of a walk that begins anew with the restart's probability."""
-        weights = hop_weights(max(self.hops), self.restart)
-        return sum(hop * weight for hop, weight in enumerate(weights))
-
-    def __str__(self) -> str:
-        return "+".join(map(str, self.hops)) + f", restart {self.restart:g}" * bool(self.restart)
-
-
-def hop_weights(hops: int, restart: float) -> list[float]:
-    r"""What every hop counts in features that are propagated with restarts.
-
-    .. math:: x^{(h + 1)} = (1 - \alpha) \hat A x^{(h)} + \alpha x^{(0)}, \quad
-        x^{(H)} = \sum_{h < H} \alpha (1 - \alpha)^h \hat A^h x^{(0)} + (1 - \alpha)^H \hat A^H x^{(0)}
-
-    Source: Gasteiger et al. 2019, "Predict then Propagate", Eq. 4: personalised PageRank by power iteration. Without
-    restarts, plain hops (Wu et al. 2019, SGC).
-    """
-    return [restart * (1 - restart) ** hop for hop in range(hops)] + [(1 - restart) ** hops]
 
 
 def to_unit(rows: Tensor, lengths: Tensor) -> None:
@@ -83,9 +52,9 @@ def unit_rows(x: sp.csr_array) -> sp.csr_array:
     return unit
 
 
-def spreading_bytes(nodes: int, edges: int) -> int:
-    """About what spreading a block of columns takes: the block, its sums twice, two more of single precision, edges."""
-    return 4 * 8 * BLOCK * nodes + 4 * edges
+def spreading_bytes(nodes: int, columns: int) -> int:
+    """About what spreading so many columns takes: those of their block, then themselves, their sums, and two more."""
+    return 4 * BLOCK * nodes + 5 * 8 * columns * nodes
 
 
 def random_features(x: Tensor, directions: Tensor) -> Tensor:
@@ -190,7 +159,8 @@ class Propagation:
         """Where rows are kept: on the device, where they leave room there for what is spread, and else on the host."""
         if self.device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(self.device)
-            if 4 * n * width <= min(free // 2, free - spreading_bytes(graph.num_nodes, graph.num_edges)):
+            spread = spreading_bytes(graph.num_nodes, NARROWEST) + 4 * graph.num_edges
+            if 4 * n * width <= min(free // 2, free - spread):
                 return torch.empty(n, width, device=self.device)
         return torch.from_numpy(self.runtime.budget.room((n, width), np.float32))
 
@@ -221,11 +191,24 @@ class Propagation:
             return
         # Read from a file, or moved to a device, in fewer goes.
         step = COLUMNS_AT_ONCE if self._is_small(4 * len(x) * min(self.columns, COLUMNS_AT_ONCE)) else BLOCK
+        width = self._width(len(x))
         for first in range(0, self.columns, step):
             end = first + step
             columns = self._moved(x[:, first:end]) if whole is None else whole[:, first:end]
-            for begin in self._own_blocks(first, first + columns.shape[1]):
-                yield begin, columns[:, begin - first : begin - first + BLOCK].double().div_(lengths)
+            for block in self._own_blocks(first, first + columns.shape[1]):
+                last = min(block + BLOCK, first + columns.shape[1])
+                for begin in range(block, last, width):
+                    some = slice(begin - first, min(begin + width, last) - first)
+                    yield begin, columns[:, some].double().div_(lengths)
+
+    def _width(self, nodes: int) -> int:
+        """Columns that are spread together: a block, or fewer where a GPU has no room for it."""
+        width = BLOCK
+        if self.device.type == "cuda":
+            free, _ = torch.cuda.mem_get_info(self.device)
+            while width > NARROWEST and spreading_bytes(nodes, width) > free:
+                width //= 2
+        return width
 
     def _own_blocks(self, first: int, end: int) -> Iterator[int]:
         """Where blocks of columns begin: every so many-th block of a graph is this process's."""
@@ -370,13 +353,6 @@ def pieces(x: Tensor) -> list[Tensor]:
 def take(rows: Tensor, at: Tensor) -> Tensor:
     """Some rows, which may be kept on another device than `at`."""
     return rows[at.to(rows.device)]
-
-
-def places(spread: Spread, edge_types: int) -> list[Place]:
-    """Each hop of each type of edges; no hop is the same for all of them, and stands once."""
-    return [
-        (hop, kind, spread.restart if hop else 0.0) for hop in spread.hops for kind in range(edge_types if hop else 1)
-    ]
 
 
 def _hop_by_hop(block: Tensor, spreads: Sequence[Spreading], wanted: Sequence[Place]) -> Iterator[tuple[Place, Tensor]]:

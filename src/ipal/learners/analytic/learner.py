@@ -27,13 +27,14 @@ from ipal.data.streams import Task
 from ipal.errors import DataError, StoreError
 from ipal.learners.analytic import operations
 from ipal.learners.analytic.class_sums import SUMS, PerClassSums, Sums
-from ipal.learners.analytic.feature_map import FeatureMap, Propagation, Spread, pieces, places, take
+from ipal.learners.analytic.feature_map import FeatureMap, Propagation, pieces, take
 from ipal.learners.analytic.lower_half import mirrored, packed
 from ipal.learners.analytic.metric import metrics
 from ipal.learners.analytic.room import GIB, WIDEST_SKETCH, Room
 from ipal.learners.analytic.rows import Rows, rounded
 from ipal.learners.analytic.selection import choose_features
 from ipal.learners.analytic.solved import SolvedLater
+from ipal.learners.analytic.spread import Spread, places
 from ipal.learners.checks import Shapes
 from ipal.learners.facts import SumsFacts
 from ipal.learners.values import Extents, Remembered, Terms

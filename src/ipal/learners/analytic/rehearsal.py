@@ -20,7 +20,7 @@ from ipal.config import TestGraph
 from ipal.data.csr import Neighbours
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
-from ipal.learners.analytic.feature_map import FeatureMap, Place, Propagation, Spread, places, take
+from ipal.learners.analytic.feature_map import FeatureMap, Propagation, take
 from ipal.learners.analytic.ridge import (
     Spectrum,
     best_scale,
@@ -30,6 +30,7 @@ from ipal.learners.analytic.ridge import (
     leverage,
     ridge_weights,
 )
+from ipal.learners.analytic.spread import Place, Spread, places
 
 RIDGES = (0.001, 0.01, 0.1, 1.0, 10.0)
 ROWS, ROWS_A_CLASS, MOST_ROWS = 1024, 64, 2048

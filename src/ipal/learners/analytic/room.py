@@ -6,8 +6,8 @@ from typing import Literal
 
 from ipal.errors import ConfigError
 from ipal.learners.analytic.class_sums import SUMS, PerClassSums, PooledSums, Sums
-from ipal.learners.analytic.feature_map import Spread, places
 from ipal.learners.analytic.selection import RESTARTS, SPREADS
+from ipal.learners.analytic.spread import Spread, places
 
 GIB = 2**30
 EXPANSIONS = (0, 256, 512, 1024, 2048, 4096)

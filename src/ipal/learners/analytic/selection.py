@@ -24,7 +24,7 @@ from torch import Tensor
 from ipal.config import TestGraph
 from ipal.data.streams import Task
 from ipal.errors import NonFiniteError
-from ipal.learners.analytic.feature_map import FeatureMap, Propagation, Spread
+from ipal.learners.analytic.feature_map import FeatureMap, Propagation
 from ipal.learners.analytic.rehearsal import COLUMNS, Loss, Rehearsal, balanced_mean, sample
 from ipal.learners.analytic.ridge import (
     Diagonal,
@@ -37,6 +37,7 @@ from ipal.learners.analytic.ridge import (
     ridge_weights,
 )
 from ipal.learners.analytic.rows import Rows
+from ipal.learners.analytic.spread import Spread
 
 RESTARTS = (0.1, 0.2, 0.4)
 SPREADS = (
