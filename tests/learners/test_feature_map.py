@@ -130,7 +130,7 @@ def test_a_map_is_a_function_of_its_fields_and_every_field_tells_in_the_fingerpr
     assert same.fingerprint == features.fingerprint
     propagation = features.propagation
     others = [
-        dataclasses.replace(features, hops=(1, 0)),
+        dataclasses.replace(features, spread=Spread((1, 0))),
         dataclasses.replace(features, expansion=17),
         dataclasses.replace(features, expansion=0),
         *(
