@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from ipal.data.graph import Graph
 from ipal.data.streams import Labels
 from ipal.errors import ConfigError, DataError
-from ipal.learners.open_world.calibration import FEWEST, Calibration, odds
+from ipal.learners.open_world.calibration import FEWEST, Calibration
+from ipal.learners.open_world.held_out import odds
 from ipal.learners.open_world.scores import Views
 
 if TYPE_CHECKING:
