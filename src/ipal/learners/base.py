@@ -55,7 +55,7 @@ class Learner(Stateful):
     """Share of training nodes by which it is calibrated: a copy learns without them. 0: not, in half the time."""
 
     forgets: ClassVar[bool] = False
-    """Whether it has `merged`, `forget_class`, `forget_rows` and `forget_nodes`."""
+    """Whether it has `merged`, `forget_class`, `forget_rows`, `forget_nodes` and `without_nodes`."""
     is_trial: ClassVar[bool] = False
     """Whether this is a copy that learns one task, is asked about it, and is then dropped."""
     calibrates_itself: ClassVar[bool] = False
@@ -247,20 +247,20 @@ class Learner(Stateful):
     @property
     def calibrating_power(self) -> float:
         """The power that probabilities are raised to."""
-        return self.calibration_.power / self.separation if self.calibration_ else 1.0
+        return 1.0 if self.calibrates_itself or not self.calibration_ else self.calibration_.power / self.separation
 
     @property
     def separation(self) -> float:
-        """What margins between classes grow with, where that depends on how many nodes were learned."""
+        """What margins between classes grow with, where that changes as more is learned."""
         return 1.0
 
     def distances(self, graph: Graph) -> Distances | None:
         """Squared distances of nodes to class means, given which classes are known; None where no means are kept."""
         return None
 
-    def without_nodes(self, task: Task, leaving: NDArray[np.bool_]) -> Self:
-        """A copy that some training nodes of the task just learned did not teach: asked for where it `forgets`."""
-        raise NotImplementedError
+    def mean_scores(self) -> Tensor | None:
+        """Scores of class means, as a softmax would have them: (classes, classes); None where none are kept."""
+        return None
 
     def exported(self, rows: Any) -> tuple[Any, Any]:
         """Scores and probabilities in the words of rows: those of an exported program, or those of `nn.evidence`.

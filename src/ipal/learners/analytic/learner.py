@@ -206,6 +206,13 @@ class Analytic(SolvedLater):
     def probabilities(self, scores: Tensor, graph: Graph) -> Tensor:
         return (self._solved.scale[0] * scores).softmax(dim=-1)
 
+    @property
+    def separation(self) -> float:
+        return self._solved.scale[0]
+
+    def mean_scores(self) -> Tensor:
+        return self.separation * (self.sums_.mean @ self.weights_)
+
     def exported(self, rows: Any) -> tuple[Any, Any]:
         expansion = self._map.expansion
         scores = self._map.exported(rows) @ (self.weights_ * ((2 / expansion) ** 0.5 if expansion else 1))
@@ -244,6 +251,7 @@ class Analytic(SolvedLater):
         return operations.forget_nodes(self, data)
 
     def without_nodes(self, task: Task, leaving: NDArray[np.bool_]) -> Self:
+        """A copy that some training nodes of the task just learned did not teach; what was chosen stays."""
         return operations.without_nodes(self, task, leaving)
 
     def unite(self, places: Tensor, classes: int) -> None:

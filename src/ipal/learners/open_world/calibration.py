@@ -45,7 +45,8 @@ class Calibration:
     """(classes, 2): logarithm of the power that calibrates its probabilities, times the learner's `separation`, and how
     much is said for it."""
     own: Tensor
-    """(classes, LEVELS): quantiles of the log-odds that its nodes give to it."""
+    """(classes, LEVELS): quantiles of the margins that its nodes give to it, divided by the learner's `separation`, less
+    that of its mean."""
     novelty: Tensor
     """(classes, NAMES, LEVELS): quantiles of the scores of its nodes."""
     found: Tensor
@@ -132,9 +133,9 @@ class Calibration:
         """Beyond which a score rejects about this share of known nodes."""
         return self._quantile(self.novelty[:, self.kind], 1 - share)
 
-    def least_odds(self, coverage: float) -> float:
-        """Log-odds that about this share of nodes give to their own class, or more."""
-        return self._quantile(self.own, 1 - coverage)
+    def least_margin(self, coverage: float, of_means: Tensor) -> float:
+        """Of the own class, which about this share of nodes have, or more; given the margins of class means."""
+        return self._quantile(self.own.double() + of_means[:, None], 1 - coverage)
 
     def _quantile(self, values: Tensor, level: float) -> float:
         """Of all classes together, by their number of nodes."""
@@ -213,12 +214,9 @@ def taken_in(before: Calibration, shown: Aside, classes: int, random: np.random.
         move = (best - power) / len(hidden) if min(says, sure) > UNCALIBRATED else 0.0
         moved = (earlier.sharpness[:, :1] + move * (earlier.count > 0)[:, None]).clamp(-SHARPEST, SHARPEST)
         earlier = replace(earlier, sharpness=torch.cat([moved, earlier.sharpness[:, 1:]], dim=1))
-    power = earlier.pooled(latest).power
-    now = shown.measured(power)
-    if before:  # log-odds grow with the power
-        earlier = replace(earlier, own=earlier.own * (power / before.power))
+    now = shown.measured()
     if hidden:
-        then = quantiles(torch.cat([shown.measured(power, among) for among in hidden]))
+        then = quantiles(torch.cat([shown.measured(among) for among in hidden]))
         after = quantiles(torch.cat([now[shown.is_of(among)] for among in hidden]))
         rows = torch.cat([earlier.own[:, None], earlier.novelty], dim=1)
         rows = torch.stack(

@@ -24,8 +24,8 @@ AWAY = 3
 """Most classes of a task that are taken away in turn; the first so many are taken from what distances rest on, too."""
 DRAWS = 4
 """How often classes are hidden at random."""
-MOST_ODDS = 50.0
-"""Logarithms of odds are kept up to this."""
+MOST_MARGIN = 80.0
+"""Probabilities of single precision tell no larger ones apart."""
 SHARPEST, STEP = math.log(1000), 0.1
 """Bounds of the logarithm of a power, and the step by which a slope is measured."""
 
@@ -62,17 +62,28 @@ def best_power(logs: Tensor, labels: Tensor) -> tuple[float, float]:
     return power, slope**2 * n / (right * (1 - right))
 
 
-def odds(logs: Tensor, power: float) -> Tensor:
-    r"""Log-odds of every class after calibration.
+def margins(logs: Tensor) -> Tensor:
+    r"""By how much the logarithm of each class's probability is ahead of the likeliest other's.
 
-    .. math:: \log q_i(c) - \log (1 - q_i(c))
+    .. math:: m_i(c) = \log p_i(c) - \max_{k \ne c} \log p_i(k)
+
+    Source: Johansson et al. 2017, "Model-Agnostic Nonconformity Functions for Conformal Classification", Sec. III, the
+    margin, with logarithms: raised to a power, probabilities have that many times the margins.
     """
-    q = (power * logs).log_softmax(dim=1)
-    # Of the likeliest class from the others' sum: its own complement would be rounding.
-    top = q.argmax(dim=1, keepdim=True)
-    rest = q.scatter(1, top, -torch.inf).logsumexp(dim=1, keepdim=True)
-    found: Tensor = q - torch.log1p(-q.exp()).scatter(1, top, rest)
-    return found.clamp(-MOST_ODDS, MOST_ODDS)
+    (first, second), top = logs.topk(2, dim=1).values.T, logs.argmax(dim=1, keepdim=True)
+    rival = first[:, None].expand_as(logs).scatter(1, top, second[:, None])
+    return (logs - rival).clamp(-MOST_MARGIN, MOST_MARGIN)
+
+
+def mean_margins(learner: "Learner", classes: Tensor | None = None) -> Tensor:
+    """Of class means for their own class, among all or some, divided by `separation`; zero where none are kept.
+
+    They change as other classes are learned, and with them the margins of nodes that are not there to be asked again.
+    """
+    scores, some = learner.mean_scores(), torch.arange(len(learner.labels_)) if classes is None else classes
+    if scores is None:
+        return torch.zeros(len(some), dtype=torch.float64)
+    return margins(scores[some][:, some].double()).diagonal().cpu() / learner.separation
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,12 +108,12 @@ class Aside:
         labels, nodes = self._within(among)
         return best_power(self.found.among(among).logs[nodes] / self.found.learner.separation, labels)
 
-    def measured(self, power: float, among: Tensor | None = None) -> Tensor:
-        """Log-odds of the own class and all scores of the held-out nodes: (nodes, 1 + NAMES)."""
+    def measured(self, among: Tensor | None = None) -> Tensor:
+        """Margin of the own class less that of its mean, and all scores of the held-out nodes: (nodes, 1 + NAMES)."""
         labels, nodes = self._within(among)
         found = self.found.among(among)
-        own = odds(found.logs[nodes] / self.found.learner.separation, power).gather(1, labels[:, None])
-        return torch.cat([own, found.novelty()[nodes]], dim=1)
+        own = margins(found.logs[nodes]).gather(1, labels[:, None]) / self.found.learner.separation
+        return torch.cat([own - mean_margins(self.found.learner, among)[labels, None], found.novelty()[nodes]], dim=1)
 
     def is_of(self, classes: Tensor) -> Tensor:
         """Which of the held-out nodes are of these classes."""
@@ -143,7 +154,7 @@ def without_class(found: Views, row: int, *, anew: bool) -> Views:
 def shown(learner: "Learner", task: Task, random: np.random.Generator) -> Aside:
     """What a copy of the learner that did not learn the held-out nodes makes of them."""
     is_aside = set_aside(task, learner.calibration, random)
-    made = learner.without_nodes(task, is_aside) if learner.forgets else _taught(learner, task, ~is_aside)
+    made = learner.without_nodes(task, is_aside) if learner.forgets else _taught(learner, task, ~is_aside)  # type: ignore[attr-defined]
     with torch.no_grad():
         nodes, labels = torch.from_numpy(task.nodes[is_aside]), made.rows(task.labels[is_aside]).cpu()
         return Aside(Views.of(made, made.refined(task.graph)), nodes, labels)
