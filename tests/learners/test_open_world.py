@@ -17,7 +17,7 @@ from ipal.learners.analytic.metric import Metric, overall, with_more_ridge
 from ipal.learners.from_hetero import task_of
 from ipal.learners.open_world import held_out, scores, unknown
 from ipal.learners.open_world.calibration import LEVELS, Calibration, moved_along, quantiles
-from ipal.learners.open_world.held_out import best_power, odds, set_aside
+from ipal.learners.open_world.held_out import best_power, margins, mean_margins, set_aside
 from ipal.learners.open_world.scores import KINDS, NAMES
 
 METHODS = [ipal.Analytic, ipal.NCM, ipal.SLDA, ipal.IPAL]
@@ -94,12 +94,11 @@ def test_nodes_that_are_all_recognised_do_not_ask_for_certainty():
     assert held_out.confidence(logs, power) == pytest.approx(20.5 / 21, abs=1e-3)
 
 
-def test_odds_by_hand():
-    found = odds(torch.tensor([[0.5, 0.25, 0.25]]).double().log(), 1.0)
-    assert found[0].tolist() == pytest.approx([0.0, -math.log(3), -math.log(3)])
-    # Close to one, the complement of a probability is rounding: the others' sum is not.
-    sure = torch.tensor([[0.0, -40.0]]).double().log_softmax(dim=1)
-    assert odds(sure, 1.0)[0].tolist() == pytest.approx([40.0, -40.0])
+def test_margins_by_hand():
+    logs = torch.tensor([[0.5, 0.3, 0.2]]).double().log()
+    assert margins(logs)[0].tolist() == pytest.approx([math.log(5 / 3), math.log(3 / 5), math.log(2 / 5)])
+    # Raised to a power, probabilities have that many times the margins.
+    assert margins((3 * logs).log_softmax(dim=1))[0].tolist() == pytest.approx((3 * margins(logs))[0].tolist())
 
 
 def test_quantiles_are_evenly_spaced():
@@ -380,9 +379,40 @@ def test_the_closed_form_learns_once_and_the_same_with_calibration(graph, monkey
 
 
 def test_sets_by_hand(known):
-    # Odds of at least 1 : 1 are asked for: a class of probability 0.51 is in, of 0.48 not.
+    # A margin of zero is asked for, at least: the class of probability 0.51 is ahead of 0.48, which is behind.
     model = copy.copy(known["ncm"])
     even = torch.zeros(4, LEVELS)
     model.calibration_ = replace(model.calibration_, own=even)
     found = unknown.sets(model, np.array([[0.51, 0.48, 0.01, 0.0]], dtype=np.float32), 0.9)
     assert found.tolist() == [[True, False, False, False]]
+    # Half as much is enough: margins grow with the power that probabilities were raised to.
+    model.calibration_ = replace(model.calibration_, own=even + math.log(0.48 / 0.51) / model.calibration_.power)
+    found = unknown.sets(model, np.array([[0.51, 0.48001, 0.01, 0.0]], dtype=np.float32), 0.9)
+    assert found.tolist() == [[True, True, False, False]]
+
+
+def test_margins_of_earlier_classes_move_with_those_of_their_means(graph):
+    """The closed form solves all classes anew: with ten of them the margins of the first two are others."""
+    model = ipal.Analytic(hops=(1,), expansion=0, ridge=0.1, passes=0).partial_fit(graph.subgraph(graph.y < 2))
+    before = mean_margins(model)
+    # Written out: scores of the means, own less the best other.
+    scored = model.sums_.mean @ model.weights_
+    assert before.tolist() == pytest.approx([float(scored[0, 0] - scored[0, 1]), float(scored[1, 1] - scored[1, 0])])
+    model.partial_fit(graph.subgraph(graph.y >= 2))
+    after = mean_margins(model)[:2]
+    assert (after < before).all()
+    assert mean_margins(model, torch.tensor([1, 3])).shape == (2,)
+    assert (mean_margins(ipal.NCM().partial_fit(graph)) == 0).all()
+    low = model.calibration_.least_margin(0.9, mean_margins(model))
+    assert low < model.calibration_.least_margin(0.9, mean_margins(model) + 0.5)
+
+
+def test_scores_are_compared_as_calibrated_probabilities_have_them(known, graph):
+    model, part = known["ncm"], graph.subgraph(graph.y < 4)
+    view = scores.Views.of(model, model.read(part))
+    raised = replace(view, power=model.calibrating_power)
+    p = torch.from_numpy(model.predict_proba(part)).double()
+    kind = len(KINDS) + KINDS.index("entropy")
+    torch.testing.assert_close(raised.novelty(kind)[:, 0], scores.entropy(p.log()), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(raised.novelty(kind + 1), view.novelty(kind + 1) * model.calibrating_power)
+    assert model.score_unknown(part) == pytest.approx(raised.novelty(model.calibration_.kind)[:, 0].numpy())

@@ -173,9 +173,6 @@ class SLDA(TrainingFree):
         apart = own[:, None] + own - products - products.T
         return max(float(apart.sum() / max(1, classes * (classes - 1))), 1e-12)
 
-    def mean_scores(self) -> Tensor:
-        return self.sums_.mean @ self.discriminant_.weights.T + self.discriminant_.offsets
-
     def exported(self, rows: Any) -> tuple[Any, Any]:
         scores = spread(rows @ self.discriminant_.weights.T, self.hops) + self.discriminant_.offsets
         return scores, scores.softmax()

@@ -45,8 +45,8 @@ class Calibration:
     """(classes, 2): logarithm of the power that calibrates its probabilities, times the learner's `separation`, and how
     much is said for it."""
     own: Tensor
-    """(classes, LEVELS): quantiles of the margins that its nodes give to it, divided by the learner's `separation`, less
-    that of its mean."""
+    """(classes, LEVELS): quantiles of the margins that its nodes give to it, divided by the learner's `separation`, and
+    less that of the class mean, where one is kept."""
     novelty: Tensor
     """(classes, NAMES, LEVELS): quantiles of the scores of its nodes."""
     found: Tensor
@@ -214,6 +214,7 @@ def taken_in(before: Calibration, shown: Aside, classes: int, random: np.random.
         move = (best - power) / len(hidden) if min(says, sure) > UNCALIBRATED else 0.0
         moved = (earlier.sharpness[:, :1] + move * (earlier.count > 0)[:, None]).clamp(-SHARPEST, SHARPEST)
         earlier = replace(earlier, sharpness=torch.cat([moved, earlier.sharpness[:, 1:]], dim=1))
+    shown = shown.raised(earlier.pooled(latest).power)
     now = shown.measured()
     if hidden:
         then = quantiles(torch.cat([shown.measured(among) for among in hidden]))

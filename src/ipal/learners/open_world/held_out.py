@@ -72,7 +72,8 @@ def margins(logs: Tensor) -> Tensor:
     """
     (first, second), top = logs.topk(2, dim=1).values.T, logs.argmax(dim=1, keepdim=True)
     rival = first[:, None].expand_as(logs).scatter(1, top, second[:, None])
-    return (logs - rival).clamp(-MOST_MARGIN, MOST_MARGIN)
+    found: Tensor = (logs - rival).clamp(-MOST_MARGIN, MOST_MARGIN)
+    return found
 
 
 def mean_margins(learner: "Learner", classes: Tensor | None = None) -> Tensor:
@@ -107,6 +108,13 @@ class Aside:
             return 0.0, 0.0
         labels, nodes = self._within(among)
         return best_power(self.found.among(among).logs[nodes] / self.found.learner.separation, labels)
+
+    def raised(self, power: float) -> "Aside":
+        """With the power that calibrates probabilities."""
+        learner = self.found.learner
+        return replace(
+            self, found=replace(self.found, power=1.0 if learner.calibrates_itself else power / learner.separation)
+        )
 
     def measured(self, among: Tensor | None = None) -> Tensor:
         """Margin of the own class less that of its mean, and all scores of the held-out nodes: (nodes, 1 + NAMES)."""
@@ -144,7 +152,7 @@ def without_class(found: Views, row: int, *, anew: bool) -> Views:
         changed = copy.copy(learner)
         try:
             changed.forget_class(learner.labels_[row])  # type: ignore[attr-defined]
-            exact = Views.of(changed, found.graph)
+            exact = replace(Views.of(changed, found.graph), power=found.power)
             return exact if anew else replace(exact, classes=others, whole=found)
         except DataError:  # pooled sums
             pass

@@ -41,6 +41,8 @@ class Views:
     """As if only these were known; None for all."""
     whole: "Views | None" = None
     """The view with all classes, where only some are known."""
+    power: float = 1.0
+    """That calibrates probabilities: scores of different tasks can be compared with it."""
 
     @classmethod
     def of(cls, learner: "Learner", graph: Graph) -> "Views":
@@ -76,9 +78,9 @@ class Views:
 
     def _plain(self, kind: str) -> Tensor:
         if kind == "entropy":
-            return entropy(self.logs)
+            return entropy((self.power * self.logs).log_softmax(dim=1))
         if kind == "margin":
-            return margin(self.logs)
+            return self.power * margin(self.logs)
         if kind == "highest score":
             return -self.scores.amax(dim=1)
         return self.logs.new_zeros(len(self.logs)) if self.distances is None else relative_distance(self.distances)

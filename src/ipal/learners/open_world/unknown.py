@@ -1,5 +1,6 @@
 """Rejection of nodes of unknown classes, and prediction sets: what a calibrated model answers."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +36,9 @@ def scored(learner: "Learner", graph: Graph, *, refined: bool = False) -> NDArra
     with torch.no_grad():
         graph = learner.checked(graph)
         graph = graph if refined else learner.refined(graph)
-        return np.asarray(Views.of(learner, graph).novelty(kind)[:, 0].numpy())
+        return np.asarray(
+            replace(Views.of(learner, graph), power=learner.calibrating_power).novelty(kind)[:, 0].numpy()
+        )
 
 
 def rejected(learner: "Learner", graph: Graph, share: float, *, refined: bool = False) -> NDArray[np.bool_]:
