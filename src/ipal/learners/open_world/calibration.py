@@ -3,7 +3,8 @@
 When a task begins, some of its training nodes are set aside and a copy of the learner learns the others. What the copy
 says of the held-out nodes gives the sharpness that calibrates probabilities, quantiles of novelty scores, and
 of what it gives their own class. Then the learner itself learns all nodes; one that forgets exactly learns them
-first, and its copy is the learner less the held-out nodes. Each class of the task is taken away from the copy in turn: the score that finds its nodes best among the others is the one that rejects.
+first, and its copy is the learner less the held-out nodes. Each class of the task is taken away from the copy in turn:
+the score that finds its nodes best among the others is the one that rejects.
 
 Classes that came earlier are not there to be asked again, but all classes know more rivals now. What more rivals do is
 measured on the held-out nodes, by hiding classes from them, and what is kept of earlier classes moves as far.
