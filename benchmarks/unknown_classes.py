@@ -56,13 +56,13 @@ def calibration_error(p: np.ndarray, truth: np.ndarray, bins: int = 15) -> float
     return 100 * sum(abs(sure[place == b].sum() - right[place == b].sum()) for b in range(bins)) / len(p)
 
 
-def measure_unknown(name: str, method: str, pairs: int) -> None:
+def measure_unknown(name: str, method: str, pairs: int, first: int) -> None:
     dataset = ipal.load_dataset(name)
     graph, y = dataset.graph, np.asarray(dataset.y)
     all_pairs = list(itertools.combinations(np.unique(y).tolist(), 2))
-    chosen = np.random.default_rng(0).permutation(len(all_pairs))[:pairs]
+    chosen = np.random.default_rng(first).permutation(len(all_pairs))[:pairs]
     rows, kinds = [], []
-    for number, place in enumerate(chosen):
+    for number, place in enumerate(chosen, first):
         train, test = split(len(y), number)
         learner = METHODS[method](seed=number)
         is_unknown = np.isin(y, all_pairs[place])
@@ -92,11 +92,11 @@ def measure_unknown(name: str, method: str, pairs: int) -> None:
     )
 
 
-def measure_calibration(name: str, method: str, seeds: int) -> None:
+def measure_calibration(name: str, method: str, seeds: int, first: int) -> None:
     dataset = ipal.load_dataset(name)
     graph, y = dataset.graph, np.asarray(dataset.y)
     found: dict[str, list[list[float]]] = {"one task": [], "tasks of two": []}
-    for seed in range(seeds):
+    for seed in range(first, first + seeds):
         train, test = split(len(y), seed)
         classes = np.random.default_rng([seed, 2]).permutation(np.unique(y))
         tasks = np.array_split(classes, max(1, len(classes) // 2))
@@ -142,10 +142,11 @@ def main() -> None:
     parser.add_argument("--datasets", nargs="+", default=["digits"])
     parser.add_argument("--methods", nargs="+", default=["analytic"])
     parser.add_argument("--number", type=int, default=10, help="of pairs, or seeds")
+    parser.add_argument("--first", type=int, default=0, help="seed: others than 0 to try something, 0 to publish")
     asked = parser.parse_args()
     measure = measure_unknown if asked.what == "unknown" else measure_calibration
     for name, method in itertools.product(asked.datasets, asked.methods):
-        measure(name, method, asked.number)
+        measure(name, method, asked.number, asked.first)
 
 
 if __name__ == "__main__":

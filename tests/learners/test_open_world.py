@@ -13,17 +13,11 @@ import ipal
 from ipal import ConfigError
 from ipal.data.graph import Graph
 from ipal.deploy.predict import predict, write_csv
-from ipal.learners.analytic.metric import metrics
-from ipal.learners.open_world import calibration, scores, unknown
-from ipal.learners.open_world.calibration import (
-    LEVELS,
-    Calibration,
-    best_power,
-    moved_along,
-    odds,
-    quantiles,
-    set_aside,
-)
+from ipal.learners.analytic.metric import Metric, overall, with_more_ridge
+from ipal.learners.from_hetero import task_of
+from ipal.learners.open_world import held_out, scores, unknown
+from ipal.learners.open_world.calibration import LEVELS, Calibration, moved_along, quantiles
+from ipal.learners.open_world.held_out import best_power, margins, mean_margins, set_aside
 from ipal.learners.open_world.scores import KINDS, NAMES
 
 METHODS = [ipal.Analytic, ipal.NCM, ipal.SLDA, ipal.IPAL]
@@ -97,15 +91,14 @@ def test_best_power_by_hand():
 def test_nodes_that_are_all_recognised_do_not_ask_for_certainty():
     logs = torch.tensor([[0.6, 0.4]] * 20).double().log()
     power, _ = best_power(logs, torch.zeros(20, dtype=torch.int64))
-    assert calibration.confidence(logs, power) == pytest.approx(20.5 / 21, abs=1e-3)
+    assert held_out.confidence(logs, power) == pytest.approx(20.5 / 21, abs=1e-3)
 
 
-def test_odds_by_hand():
-    found = odds(torch.tensor([[0.5, 0.25, 0.25]]).double().log(), 1.0)
-    assert found[0].tolist() == pytest.approx([0.0, -math.log(3), -math.log(3)])
-    # Close to one, the complement of a probability is rounding: the others' sum is not.
-    sure = torch.tensor([[0.0, -40.0]]).double().log_softmax(dim=1)
-    assert odds(sure, 1.0)[0].tolist() == pytest.approx([40.0, -40.0])
+def test_margins_by_hand():
+    logs = torch.tensor([[0.5, 0.3, 0.2]]).double().log()
+    assert margins(logs)[0].tolist() == pytest.approx([math.log(5 / 3), math.log(3 / 5), math.log(2 / 5)])
+    # Raised to a power, probabilities have that many times the margins.
+    assert margins((3 * logs).log_softmax(dim=1))[0].tolist() == pytest.approx((3 * margins(logs))[0].tolist())
 
 
 def test_quantiles_are_evenly_spaced():
@@ -183,7 +176,7 @@ def test_a_class_taken_away_is_a_class_never_learned(graph):
     model.partial_fit(part)
     never.partial_fit(part.subgraph(part.y != 3))
     read = model.read(part)
-    found = calibration.without_class(scores.Views.of(model, read), 3)
+    found = held_out.without_class(scores.Views.of(model, read), 3, anew=True)
     # Of nodes far from the class's own: its features spread to its neighbours.
     assert found.logs.shape[1] == 3
     assert found.learner.labels_ == never.labels_
@@ -273,54 +266,153 @@ def test_a_small_task_does_not_calibrate(graph):
     assert len(unknown.masked(np.array([1, 2]), np.array([True, False]))) == 2
 
 
-def test_metrics_by_hand():
-    # Two classes on a line: rows 0, 2 and 4, 6. Within: variance 1; overall: 1 + 4 = 5, with a ridge of zero.
+def two_classes():
+    """Rows 0, 2 and 4, 6 on a line: their balanced G, and means."""
     gram = torch.tensor([[(0 + 4) / 2 + (16 + 36) / 2]], dtype=torch.float64)
-    within, overall = metrics(gram, torch.tensor([[1.0], [5.0]], dtype=torch.float64), 0.0)
-    assert float(within) == pytest.approx(1.0)
-    assert float(overall) == pytest.approx(5**-0.5)
+    return gram, torch.tensor([[1.0], [5.0]], dtype=torch.float64)
 
 
-def test_metrics_are_the_inverses_of_both_covariances():
-    x, labels = torch.rand(60, 6, dtype=torch.float64), torch.arange(60) % 3
+def test_distances_by_hand():
+    # Within classes the scatter is 2 and overall 10, both without a ridge: 3 is 2 from either mean, in the middle.
+    metric = Metric.of(*two_classes(), 0.0)
+    found = metric.distances(metric.products(torch.tensor([[3.0], [4.0]])))
+    torch.testing.assert_close(found, torch.tensor([[2.0, 2.0, 0.0], [4.5, 0.5, 0.1]], dtype=torch.float64))
+    # As if the first class were the only one: its mean is the middle, and no scatter is between classes.
+    alone = metric.distances(metric.products(torch.tensor([[3.0]])), torch.tensor([0]))
+    torch.testing.assert_close(alone, torch.tensor([[2.0, 2.0]], dtype=torch.float64))
+
+
+def test_overall_by_hand():
+    # The row 4 and means -+ 2 around 3, through 1 / 2: 1 / 2 - t^T (I + K)^-1 t = 1 / 10.
+    inner = torch.tensor([[2.0, -2.0], [-2.0, 2.0]], dtype=torch.float64)
+    found = overall(torch.tensor([[0.5]]).double(), torch.tensor([[-1.0, 1.0]]).double(), inner)
+    assert float(found) == pytest.approx(0.1)
+
+
+def test_with_more_ridge_by_hand():
+    # x = 3 and a scatter of 1: 9 / (1 + 0.5) with a ridge of 0.5, and 9 / (1 + 2) with one of 2.
+    squares, falls = torch.tensor([[9 / 1.5]]).double(), torch.tensor([[(3 / 1.5) ** 2]]).double()
+    assert float(with_more_ridge(squares, falls, torch.tensor(1.5))) == pytest.approx(0.5)
+
+
+def test_distances_are_those_by_both_covariances():
+    random = torch.Generator().manual_seed(0)
+    x, labels = torch.rand(60, 6, dtype=torch.float64, generator=random), torch.arange(60) % 3
+    x[:, 0] += labels / 4
     means = torch.stack([x[labels == c].mean(dim=0) for c in range(3)])
-    found = metrics(x.T @ x / 20, means, 0.1)
-    for root, centred in zip(found, (x - means[labels], x - x.mean(dim=0)), strict=True):
-        scatter = centred.T @ centred / 60
+    metric = Metric.of((x.T @ x / 20).tril(), means, 0.1)
+    found = metric.distances(metric.products(x.float()))
+
+    def by(centred, scattered):
+        scatter = scattered.T @ scattered / 20
         scatter += 0.1 * scatter.diagonal().mean() * torch.eye(6)
-        torch.testing.assert_close(root.double() @ root.double().T, scatter.inverse(), rtol=1e-4, atol=1e-4)
+        return ((centred @ scatter.inverse()) * centred).sum(dim=1)
+
+    for c in range(3):
+        torch.testing.assert_close(found[:, c], by(x - means[c], x - means[labels]), rtol=1e-4, atol=1e-4)
+    middle = means.mean(dim=0)
+    torch.testing.assert_close(found[:, -1], by(x - middle, x - middle), rtol=0.05, atol=1e-3)  # to first order
 
 
 def test_wide_models_measure_distances_as_the_narrower_one_that_is_in_them(graph, monkeypatch):
     wide = ipal.Analytic(hops=[1], expansion=64, ridge=0.1, calibration=0, passes=0).partial_fit(graph)
-    whole = wide.distances(wide.read(graph))
+    whole = wide.distances(wide.read(graph))(None)
     monkeypatch.setattr("ipal.learners.analytic.learner.MEASURED", 16)
-    narrow = wide.distances(wide.read(graph))
+    narrow = wide.distances(wide.read(graph))(None)
     assert narrow.shape == whole.shape
     assert not torch.equal(narrow, whole)
     # Written out: the first random features alone, with covariances of their own.
     rows = wide._map.expanded(wide._map.propagated(wide.read(graph)))[:, :16]
     sums = wide.sums_
-    within, _ = metrics(sums.balanced_gram()[:16, :16], sums.mean[:, :16], 0.1)
-    apart = torch.cdist(rows.float() @ within, sums.mean[:, :16].float() @ within).square()
-    torch.testing.assert_close(narrow[:, :-1], apart, rtol=1e-3, atol=1e-3)
+    metric = Metric.of(sums.balanced_gram()[:16, :16], sums.mean[:, :16], 0.1)
+    torch.testing.assert_close(narrow, metric.distances(metric.products(rows.float())), rtol=1e-3, atol=1e-3)
 
 
-def test_classes_that_cannot_be_told_apart_are_measured_once(graph, monkeypatch):
-    model = ipal.Analytic(hops=[1], expansion=16, sums="pooled", calibration=0, passes=0).partial_fit(graph)
+def test_distances_that_take_long_are_measured_once(graph, monkeypatch):
+    model = ipal.Analytic(hops=[1], expansion=16, calibration=0, passes=0).partial_fit(graph)
     view, calls = scores.Views.of(model, model.read(graph)), []
     measured = type(model).distances
     monkeypatch.setattr(type(model), "distances", lambda *given: calls.append(given) or measured(*given))
     some = view.among(torch.tensor([0, 2]))
-    assert torch.equal(some.distances, view.distances[:, [0, 2, -1]])
-    some.novelty()
+    assert torch.equal(some.distances[:, :2], view.distances[:, [0, 2]])
+    assert not torch.equal(some.distances[:, 2], view.distances[:, -1])  # another middle
+    away = held_out.without_class(view, 1, anew=False)
+    assert torch.equal(away.distances[:, :-1], view.distances[:, [0, 2, 3, 4]])
+    assert not torch.equal(away.logs, view.among(away.classes).logs)  # but it is solved anew
     assert len(calls) == 1
+    assert held_out.without_class(view, 1, anew=True).distances.shape == away.distances.shape
+    assert len(calls) == 2
+
+
+# ---------------------------------------------------------------------- the copy that held-out nodes did not teach
+
+
+@pytest.mark.parametrize("sums", ["per-class", "pooled"])
+def test_the_copy_is_the_model_that_never_learned_the_held_out_nodes(graph, sums):
+    part = task_of(graph.subgraph(graph.y < 4), None)
+    given = {"hops": (1,), "expansion": 16, "ridge": 0.1, "sums": sums, "passes": 0}
+    aside = set_aside(part, 0.2, np.random.default_rng(0))
+    model, never = ipal.Analytic(**given), ipal.Analytic(**given)
+    for learner, some in ((model, part), (never, replace(part, nodes=part.nodes[~aside], labels=part.labels[~aside]))):
+        for _ in learner.learn(some):
+            pass
+    before = model.state()
+    made = model.without_nodes(part, aside)
+    torch.testing.assert_close(made.weights_, never.weights_, rtol=1e-9, atol=1e-12)
+    assert made.sums_.count.tolist() == never.sums_.count.tolist()
+    assert all(torch.equal(before.tensors[name], tensor) for name, tensor in model.state().tensors.items())
+
+
+def test_the_closed_form_learns_once_and_the_same_with_calibration(graph, monkeypatch):
+    taught = []
+    teach = ipal.Analytic.teach
+    monkeypatch.setattr(ipal.Analytic, "teach", lambda *given: taught.append(given) or teach(*given))
+    models = [
+        ipal.Analytic(hops=(1,), passes=0, calibration=share)
+        .partial_fit(graph.subgraph(graph.y < 3))
+        .partial_fit(graph.subgraph(graph.y > 2))
+        for share in (0, 0.2)
+    ]
+    assert len(taught) == 4
+    assert torch.equal(models[0].weights_, models[1].weights_)
+    assert (models[1].calibration_.count > 0).all()
 
 
 def test_sets_by_hand(known):
-    # Odds of at least 1 : 1 are asked for: a class of probability 0.51 is in, of 0.48 not.
+    # A margin of zero is asked for, at least: the class of probability 0.51 is ahead of 0.48, which is behind.
     model = copy.copy(known["ncm"])
     even = torch.zeros(4, LEVELS)
     model.calibration_ = replace(model.calibration_, own=even)
     found = unknown.sets(model, np.array([[0.51, 0.48, 0.01, 0.0]], dtype=np.float32), 0.9)
     assert found.tolist() == [[True, False, False, False]]
+    # Half as much is enough: margins grow with the power that probabilities were raised to.
+    model.calibration_ = replace(model.calibration_, own=even + math.log(0.48 / 0.51) / model.calibration_.power)
+    found = unknown.sets(model, np.array([[0.51, 0.48001, 0.01, 0.0]], dtype=np.float32), 0.9)
+    assert found.tolist() == [[True, True, False, False]]
+
+
+def test_margins_of_earlier_classes_move_with_those_of_their_means(graph):
+    """The closed form solves all classes anew: with ten of them the margins of the first two are others."""
+    model = ipal.Analytic(hops=(1,), expansion=0, ridge=0.1, passes=0).partial_fit(graph.subgraph(graph.y < 2))
+    before = mean_margins(model)
+    # Written out: scores of the means, own less the best other.
+    scored = model.sums_.mean @ model.weights_
+    assert before.tolist() == pytest.approx([float(scored[0, 0] - scored[0, 1]), float(scored[1, 1] - scored[1, 0])])
+    model.partial_fit(graph.subgraph(graph.y >= 2))
+    after = mean_margins(model)[:2]
+    assert (after < before).all()
+    assert mean_margins(model, torch.tensor([1, 3])).shape == (2,)
+    assert (mean_margins(ipal.NCM().partial_fit(graph)) == 0).all()
+    low = model.calibration_.least_margin(0.9, mean_margins(model))
+    assert low < model.calibration_.least_margin(0.9, mean_margins(model) + 0.5)
+
+
+def test_scores_are_compared_as_calibrated_probabilities_have_them(known, graph):
+    model, part = known["ncm"], graph.subgraph(graph.y < 4)
+    view = scores.Views.of(model, model.read(part))
+    raised = replace(view, power=model.calibrating_power)
+    p = torch.from_numpy(model.predict_proba(part)).double()
+    kind = len(KINDS) + KINDS.index("entropy")
+    torch.testing.assert_close(raised.novelty(kind)[:, 0], scores.entropy(p.log()), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(raised.novelty(kind + 1), view.novelty(kind + 1) * model.calibrating_power)
+    assert model.score_unknown(part) == pytest.approx(raised.novelty(model.calibration_.kind)[:, 0].numpy())

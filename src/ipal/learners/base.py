@@ -32,7 +32,7 @@ from ipal.learners.open_world import unknown
 from ipal.learners.open_world.calibration import calibrated
 from ipal.learners.open_world.discover import Candidate, discover
 from ipal.learners.stateful import Stateful
-from ipal.learners.values import Extents, HardExamples, Look, Terms
+from ipal.learners.values import Distances, Extents, HardExamples, Look, Terms
 from ipal.system.tracing import Tracer
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
@@ -55,7 +55,7 @@ class Learner(Stateful):
     """Share of training nodes by which it is calibrated: a copy learns without them. 0: not, in half the time."""
 
     forgets: ClassVar[bool] = False
-    """Whether it has `merged`, `forget_class`, `forget_rows` and `forget_nodes`."""
+    """Whether it has `merged`, `forget_class`, `forget_rows`, `forget_nodes` and `without_nodes`."""
     is_trial: ClassVar[bool] = False
     """Whether this is a copy that learns one task, is asked about it, and is then dropped."""
     calibrates_itself: ClassVar[bool] = False
@@ -247,24 +247,20 @@ class Learner(Stateful):
     @property
     def calibrating_power(self) -> float:
         """The power that probabilities are raised to."""
-        return self.calibration_.power / self.separation if self.calibration_ else 1.0
+        return 1.0 if self.calibrates_itself or not self.calibration_ else self.calibration_.power / self.separation
 
     @property
     def separation(self) -> float:
-        """What margins between classes grow with, where that depends on how many nodes were learned."""
+        """What margins between classes grow with, where that changes as more is learned."""
         return 1.0
 
-    def distances(self, graph: Graph, classes: Tensor | None = None) -> Tensor | None:
-        """Squared distances to the mean of every class and, last, to that of all: (nodes, classes + 1).
-
-        As if only some classes were known, where they are given. None where a method keeps no means.
-        """
+    def distances(self, graph: Graph) -> Distances | None:
+        """Squared distances of nodes to class means, given which classes are known; None where no means are kept."""
         return None
 
-    @property
-    def tells_classes_apart(self) -> bool:
-        """Whether distances are others where only some classes are known; if not, none are asked for."""
-        return True
+    def mean_scores(self) -> Tensor | None:
+        """Scores of class means, as a softmax would have them: (classes, classes); None where none are kept."""
+        return None
 
     def exported(self, rows: Any) -> tuple[Any, Any]:
         """Scores and probabilities in the words of rows: those of an exported program, or those of `nn.evidence`.
@@ -315,10 +311,13 @@ class Learner(Stateful):
                 with self.tracer.span("preparation"):
                     self.start(task)
                 self.second_pass_ = second_pass.settled(self, task)
-                self.calibration_ = calibrated(self, task)
+                if not self.forgets:
+                    self.calibration_ = calibrated(self, task)
             elif not set(np.unique(task.labels).tolist()) <= set(self.labels_):
                 raise DataError("The state to go on from is not from the middle of this task: it lacks classes of it.")
             yield from self.teach(task, first_epoch)
+            if self.forgets:
+                self.calibration_ = calibrated(self, task)
             check_tensors(looked_at(self), self.meanings())
             self.history_ = history.extended(self.history_, history.learned(task))
             self.reference_ = None  # of the model as it was

@@ -59,7 +59,7 @@ from ipal.learners.gaussian_memory import PROTOTYPES, Episode
 from ipal.learners.kept import Kept, Parameters
 from ipal.learners.trained import TrainedLearner
 from ipal.learners.truncated_beta import TruncatedBeta
-from ipal.learners.values import HardExamples, Terms
+from ipal.learners.values import Distances, HardExamples, Terms
 from ipal.nn import losses
 from ipal.nn.encoders import ENCODERS
 from ipal.nn.in_pieces import in_pieces
@@ -374,8 +374,9 @@ class IPAL(TrainedLearner[Episode]):
     def probabilities(self, scores: Tensor, graph: Graph) -> Tensor:
         return (scores / self.tau).softmax(dim=-1)
 
-    def distances(self, graph: Graph, classes: Tensor | None = None) -> Tensor:
-        return 2 - 2 * losses.unit(self.represent(graph)) @ losses.with_middle(self.memory_.mean, classes).T
+    def distances(self, graph: Graph) -> Distances:
+        rows, means = losses.unit(self.represent(graph)), self.memory_.mean
+        return lambda classes: 2 - 2 * rows @ losses.with_middle(means, classes).T
 
     def exported(self, rows: Any) -> tuple[Any, Any]:
         rows = rows.unit() if self.products == "cosine" else rows

@@ -17,6 +17,7 @@ from ipal.backend.finite import check_scores
 from ipal.data.graph import Features, Graph
 from ipal.data.streams import Task
 from ipal.learners.training_free import TrainingFree, spread
+from ipal.learners.values import Distances
 from ipal.nn import losses
 
 
@@ -48,9 +49,12 @@ class NCM(TrainingFree):
             scores = scores / lengths
         return (scores / self.tau).softmax(dim=-1)
 
-    def distances(self, graph: Graph, classes: Tensor | None = None) -> Tensor:
-        products = self.products(graph, losses.with_middle(self.sums_.mean, classes))
-        return 2 - 2 * products / products.new_tensor(_lengths(self.propagated(graph)))[:, None]
+    def distances(self, graph: Graph) -> Distances:
+        def measured(classes: Tensor | None) -> Tensor:
+            products = self.products(graph, losses.with_middle(self.sums_.mean, classes))
+            return 2 - 2 * products / products.new_tensor(_lengths(self.propagated(graph)))[:, None]
+
+        return measured
 
     def exported(self, rows: Any) -> tuple[Any, Any]:
         mean = self.sums_.mean

@@ -17,10 +17,9 @@ from ipal.config import Hops, Passes
 from ipal.data.graph import Features, Graph, Nodes
 from ipal.data.streams import Task
 from ipal.errors import NonFiniteError
-from ipal.learners.analytic.class_sums import check_taught
 from ipal.learners.analytic.ridge import SUMS
 from ipal.learners.base import Learner
-from ipal.learners.checks import check_counts
+from ipal.learners.checks import check_counts, check_taught
 from ipal.learners.kept import Kept
 from ipal.learners.values import Terms
 from ipal.nn.embed import fits

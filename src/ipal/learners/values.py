@@ -10,6 +10,9 @@ from ipal.data.streams import Labels
 
 Terms = dict[str, Tensor]
 """Parts of a loss by name."""
+Distances = Callable[[Tensor | None], Tensor]
+"""Squared distances to the mean of every class and, last, to the middle of all: (nodes, classes + 1). As if only some
+classes were known, where these are given."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,19 +28,6 @@ MANY = 256
 """Rows of a class that are worth products of their own, where classes share a matrix."""
 
 
-def check_taught(count: Tensor, rows: Tensor, names: Sequence[str]) -> None:
-    """Refuse more nodes of a class than stand behind it.
-
-    Sums of many nodes do not show that the same ones are taken away a second time: their number does.
-    """
-    for place, taught in zip(*(part.tolist() for part in torch.unique(rows, return_counts=True)), strict=True):
-        if taught > (behind := int(count[place])):
-            raise DataError(
-                f"Class {names[place]} was learned from {behind} node(s), but {taught} are said to have taught in this "
-                "graph: mark as training nodes only those that did, and were not forgotten before."
-            )
-
-
 @dataclass(frozen=True, eq=False)
 class Sums:
     """Number and sum of the rows of every class, in the learner's order; what more is kept, a subclass says."""
@@ -100,11 +87,21 @@ class Sums:
                 "forgotten: these were never learned."
             )
         self.check_exchange(leaving, coming, names)
-        remainder = self._changed(-1.0, old, self.count - leaving, self.count, team)
+        remainder = self.less(old, team)
         # Looked at before anything new could hide that too much was taken away.
         remainder.check_remainder(self, torch.nonzero(leaving).flatten(), names)
-        count = remainder.count + coming
-        return remainder._changed(1.0, new, count, count, team)
+        return remainder.more(new, team)
+
+    def less(self, rows: Rows | None, team: Team) -> Self:
+        """Without rows that are sure to have been learned."""
+        return self._changed(
+            -1.0, rows, self.count - _counted(rows, len(self.count), self.count.device), self.count, team
+        )
+
+    def more(self, rows: Rows | None, team: Team) -> Self:
+        """With rows."""
+        count = self.count + _counted(rows, len(self.count), self.count.device)
+        return self._changed(1.0, rows, count, count, team)
 
     def _changed(self, sign: float, rows: Rows | None, count: Tensor, sizes: Tensor, team: Team) -> Self:
         """With rows added or taken away, which are weighted by these sizes of their classes.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
@@ -29,7 +30,7 @@ from ipal.learners.analytic import operations
 from ipal.learners.analytic.class_sums import SUMS, PerClassSums, Sums
 from ipal.learners.analytic.feature_map import FeatureMap, Propagation, pieces, take
 from ipal.learners.analytic.lower_half import mirrored, packed
-from ipal.learners.analytic.metric import metrics
+from ipal.learners.analytic.metric import Metric
 from ipal.learners.analytic.room import GIB, WIDEST_SKETCH, Room
 from ipal.learners.analytic.rows import Rows, rounded
 from ipal.learners.analytic.selection import choose_features
@@ -37,7 +38,7 @@ from ipal.learners.analytic.solved import SolvedLater
 from ipal.learners.analytic.spread import Spread, places
 from ipal.learners.checks import Shapes
 from ipal.learners.facts import SumsFacts
-from ipal.learners.values import Extents, Remembered, Terms
+from ipal.learners.values import Distances, Extents, Remembered, Terms
 from ipal.system.tracing import spanned
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
@@ -199,26 +200,23 @@ class Analytic(SolvedLater):
         scores = self._scored(self._map.propagation.rows(graph, self._map.places, nodes))
         return scores, self.calibrated(self.probabilities(scores, graph))
 
-    def distances(self, graph: Graph, classes: Tensor | None = None) -> Tensor:
-        sums = self.sums_ if classes is None else self.sums_.of_classes(classes.to(self.sums_.count.device))
+    def distances(self, graph: Graph) -> Distances:
         # Of random features some are enough: their sums are exactly those of a narrower model.
         columns = min(self._map.width, MEASURED) if self._map.expansion else self._map.width
-        gram, means = (part[..., :columns] for part in (sums.balanced_gram()[:columns], sums.mean))
-        within, overall = metrics(gram, means, self._solved.ridge)
-        means, found = means.float(), []
-        for piece in pieces(self._map.propagated(graph)):
-            rows = self._map.expanded(piece, torch.float32, columns)
-            apart = torch.cdist(rows @ within, means @ within).square()
-            from_all = ((rows - means.mean(dim=0)) @ overall).square().sum(dim=1, keepdim=True)
-            found.append(torch.cat([apart, from_all], dim=1))
-        return torch.cat(found)
-
-    @property
-    def tells_classes_apart(self) -> bool:
-        return self._per_class()
+        gram, means = (part[..., :columns] for part in (self.sums_.balanced_gram()[:columns], self.sums_.mean))
+        metric, rows = Metric.of(gram, means, self._solved.ridge), pieces(self._map.propagated(graph))
+        products = [metric.products(self._map.expanded(some, torch.float32, columns)) for some in rows]
+        return partial(metric.distances, torch.cat(products))
 
     def probabilities(self, scores: Tensor, graph: Graph) -> Tensor:
         return (self._solved.scale[0] * scores).softmax(dim=-1)
+
+    @property
+    def separation(self) -> float:
+        return self._solved.scale[0]
+
+    def mean_scores(self) -> Tensor:
+        return self.separation * (self.sums_.mean @ self.weights_)
 
     def exported(self, rows: Any) -> tuple[Any, Any]:
         expansion = self._map.expansion
@@ -256,6 +254,10 @@ class Analytic(SolvedLater):
         `forget_mask` says which nodes, `train_mask` all that taught in this graph.
         """
         return operations.forget_nodes(self, data)
+
+    def without_nodes(self, task: Task, leaving: NDArray[np.bool_]) -> Self:
+        """A copy that some training nodes of the task just learned did not teach; what was chosen stays."""
+        return operations.without_nodes(self, task, leaving)
 
     def unite(self, places: Tensor, classes: int) -> None:
         operations.unite(self, places, classes)

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ipal.data.streams import Task
 from ipal.errors import DataError
 from ipal.learners import history
-from ipal.learners.analytic.class_sums import PerClassSums, PooledSums, Sums, check_taught
+from ipal.learners.analytic.class_sums import PerClassSums, PooledSums, Sums
+from ipal.learners.analytic.rows import Rows
+from ipal.learners.checks import check_taught
 from ipal.learners.class_changes import known
 from ipal.learners.from_hetero import departure_of
 from ipal.learners.second_pass import chosen
@@ -94,13 +97,26 @@ def forget_rows(learner: Model, data: "Data | HeteroData") -> Model:
     leaving = np.isin(task.nodes, gone)
     if leaving.sum() != len(gone):
         raise DataError("forget_mask marks a node that is not in train_mask: it never taught.")
-    stays = None
+    sums = learner.exchanged(learner.sums_, *_touched(learner, taught, leaving))
+    return _forgotten(learner, sums, np.unique(task.labels[leaving]).tolist(), len(gone))
+
+
+def without_nodes(learner: Model, task: Task, leaving: NDArray[np.bool_]) -> Model:
+    """A copy without the rows of some nodes of the task just learned; what was chosen stays as it is."""
+    found = learner._settled()
+    taught = learner.rows_of(task.graph, task.nodes, learner.rows(task.labels))
+    (old, new), team = _touched(learner, taught, leaving), learner.runtime_.team
+    found.sums_, found.solved_ = learner.sums_.less(old, team).more(new, team), None
+    return found
+
+
+def _touched(learner: "Analytic", taught: Rows, leaving: NDArray[np.bool_]) -> tuple[Rows, Rows | None]:
+    """Rows to be taken away so that some leave, and rows to be added again."""
     touched = taught.where(leaving)
     if isinstance(learner.sums_, PooledSums):  # a weight changes only with all rows of its class at hand
         classes = torch.unique(touched.labels)
-        touched, stays = taught.among(classes), taught.where(~leaving).among(classes)
-    sums = learner.exchanged(learner.sums_, touched, stays)
-    return _forgotten(learner, sums, np.unique(task.labels[leaving]).tolist(), len(gone))
+        return taught.among(classes), taught.where(~leaving).among(classes)
+    return touched, None
 
 
 def forget_nodes(learner: Model, data: "Data | HeteroData") -> Model:

@@ -2,30 +2,28 @@
 
 When a task begins, some of its training nodes are set aside and a copy of the learner learns the others. What the copy
 says of the held-out nodes gives the sharpness that calibrates probabilities, quantiles of novelty scores, and
-of what it gives their own class. Then the learner itself learns all nodes. Each class of the task is taken away from
-the copy in turn: the score that finds its nodes best among the others is the one that rejects.
+of what it gives their own class. Then the learner itself learns all nodes; one that forgets exactly learns them
+first, and its copy is the learner less the held-out nodes. Each class of the task is taken away from the copy in turn:
+the score that finds its nodes best among the others is the one that rejects.
 
 Classes that came earlier are not there to be asked again, but all classes know more rivals now. What more rivals do is
 measured on the held-out nodes, by hiding classes from them, and what is kept of earlier classes moves as far.
 """
 
-import copy
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from ipal.backend.finite import check_scores
 from ipal.data.streams import Task
 from ipal.errors import CapacityError, DataError, NonFiniteError
 from ipal.learners.checks import check_shapes, require
-from ipal.learners.draft import drafted
-from ipal.learners.open_world.scores import NAMES, Views, auroc
+from ipal.learners.open_world.held_out import AWAY, SHARPEST, Aside, hidden_sets, shown
+from ipal.learners.open_world.scores import NAMES, auroc
 
 if TYPE_CHECKING:
     from ipal.learners.base import Learner
@@ -34,14 +32,6 @@ FEWEST = 64
 """Training nodes of a task: of fewer, too few would be set aside to say anything."""
 LEVELS = 64
 """Quantiles that are kept of each score and class."""
-AWAY = 3
-"""Most classes of a task that are taken away in turn."""
-DRAWS = 4
-"""How often classes are hidden at random."""
-MOST_ODDS = 50.0
-"""Logarithms of odds are kept up to this."""
-SHARPEST, STEP = math.log(1000), 0.1
-"""Bounds of the logarithm of a power, and the step by which a slope is measured."""
 UNCALIBRATED = 0.1
 """How much is said for leaving probabilities as they are; held-out nodes say more, unless they are very few."""
 
@@ -56,7 +46,8 @@ class Calibration:
     """(classes, 2): logarithm of the power that calibrates its probabilities, times the learner's `separation`, and how
     much is said for it."""
     own: Tensor
-    """(classes, LEVELS): quantiles of the log-odds that its nodes give to it."""
+    """(classes, LEVELS): quantiles of the margins that its nodes give to it, divided by the learner's `separation`, and
+    less that of the class mean, where one is kept."""
     novelty: Tensor
     """(classes, NAMES, LEVELS): quantiles of the scores of its nodes."""
     found: Tensor
@@ -143,9 +134,9 @@ class Calibration:
         """Beyond which a score rejects about this share of known nodes."""
         return self._quantile(self.novelty[:, self.kind], 1 - share)
 
-    def least_odds(self, coverage: float) -> float:
-        """Log-odds that about this share of nodes give to their own class, or more."""
-        return self._quantile(self.own, 1 - coverage)
+    def least_margin(self, coverage: float, of_means: Tensor) -> float:
+        """Of the own class, which about this share of nodes have, or more; given the margins of class means."""
+        return self._quantile(self.own.double() + of_means[:, None], 1 - coverage)
 
     def _quantile(self, values: Tensor, level: float) -> float:
         """Of all classes together, by their number of nodes."""
@@ -186,51 +177,6 @@ class Calibration:
 # ---------------------------------------------------------------------- how it is found
 
 
-def confidence(logs: Tensor, power: float) -> float:
-    """Mean of the largest probability, all raised to a power (its logarithm is given)."""
-    return float((math.exp(power) * logs).softmax(dim=1).amax(dim=1).mean())
-
-
-def best_power(logs: Tensor, labels: Tensor) -> tuple[float, float]:
-    r"""Logarithm of the power at which nodes are as sure as they are right, and its precision.
-
-    .. math:: \frac1n \sum_i \max_c q_i(c) = a, \quad q_i(c) \propto p_i(c)^s, \quad
-        a = \frac{\text{hits} + 1/2}{n + 1}
-
-    Source: Cox 1958, "Two Further Applications of a Model for Binary Regression", calibration in the large. It is one
-    number that a few nodes far off do not decide, as they do the cross-entropy of Guo et al. 2017. The precision
-    follows from the variance of a, a (1 - a) / n, and from how fast the left side grows with log s.
-    """
-    n, hits = len(labels), int((logs.argmax(dim=1) == labels).sum())
-    right = (hits + 0.5) / (n + 1)
-
-    def excess(power: float) -> float:
-        return confidence(logs, power) - right
-
-    check_scores(logs)
-    if excess(-SHARPEST) >= 0 or excess(SHARPEST) <= 0:
-        return 0.0, 0.0  # no power will do
-    low, high = -SHARPEST, SHARPEST
-    while high - low > 1e-4:  # scipy's ways would keep the nodes alive in a reference cycle
-        power = (low + high) / 2
-        low, high = (low, power) if excess(power) > 0 else (power, high)
-    slope = (excess(power + STEP) - excess(power - STEP)) / (2 * STEP)
-    return power, slope**2 * n / (right * (1 - right))
-
-
-def odds(logs: Tensor, power: float) -> Tensor:
-    r"""Log-odds of every class after calibration.
-
-    .. math:: \log q_i(c) - \log (1 - q_i(c))
-    """
-    q = (power * logs).log_softmax(dim=1)
-    # Of the likeliest class from the others' sum: its own complement would be rounding.
-    top = q.argmax(dim=1, keepdim=True)
-    rest = q.scatter(1, top, -torch.inf).logsumexp(dim=1, keepdim=True)
-    found: Tensor = q - torch.log1p(-q.exp()).scatter(1, top, rest)
-    return found.clamp(-MOST_ODDS, MOST_ODDS)
-
-
 def quantiles(values: Tensor) -> Tensor:
     """LEVELS of them for each column, evenly spaced: (columns, LEVELS)."""
     levels = (torch.arange(LEVELS, dtype=torch.float64) + 0.5) / LEVELS
@@ -238,68 +184,8 @@ def quantiles(values: Tensor) -> Tensor:
     return found.contiguous()
 
 
-@dataclass(frozen=True, eq=False)
-class Aside:
-    """What a copy of a learner says of the held-out nodes."""
-
-    found: Views
-    """Of all nodes of the graph."""
-    nodes: Tensor
-    labels: Tensor
-    """The learner's own numbers of the classes of these."""
-
-    @property
-    def classes(self) -> Tensor:
-        found: Tensor = torch.unique(self.labels)
-        return found
-
-    def power(self, among: Tensor | None = None) -> tuple[float, float]:
-        """The logarithm of the best one, as if only some classes were known, and how much is said for it."""
-        if self.found.learner.calibrates_itself:
-            return 0.0, 0.0
-        labels, nodes = self._within(among)
-        return best_power(self.found.among(among).logs[nodes] / self.found.learner.separation, labels)
-
-    def measured(self, power: float, among: Tensor | None = None) -> Tensor:
-        """Log-odds of the own class and all scores of the held-out nodes: (nodes, 1 + NAMES)."""
-        labels, nodes = self._within(among)
-        found = self.found.among(among)
-        own = odds(found.logs[nodes] / self.found.learner.separation, power).gather(1, labels[:, None])
-        return torch.cat([own, found.novelty()[nodes]], dim=1)
-
-    def is_of(self, classes: Tensor) -> Tensor:
-        """Which of the held-out nodes are of these classes."""
-        return torch.isin(self.labels, classes)
-
-    def _within(self, among: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Classes, as numbered among some, and nodes of those set aside that belong to them."""
-        if among is None:
-            return self.labels, self.nodes
-        inside = self.is_of(among)
-        return torch.searchsorted(among, self.labels[inside]), self.nodes[inside]
-
-    def without(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """For each of some classes taken away: which nodes are of it, and the novelty scores of all held-out nodes."""
-        if self.found.logs.shape[1] >= 3 and len(self.classes) >= 2:
-            for row in self.classes[:AWAY].tolist():
-                yield self.labels == row, without_class(self.found, row).novelty()[self.nodes]
-
-
-def without_class(found: Views, row: int) -> Views:
-    """What a learner would say, had it never learned a class: exactly where it can forget one, else its rows hidden."""
-    learner = found.learner
-    if learner.forgets:
-        changed = copy.copy(learner)
-        try:
-            changed.forget_class(learner.labels_[row])  # type: ignore[attr-defined]
-            return Views.of(changed, found.graph)
-        except DataError:  # pooled sums
-            pass
-    return found.among(torch.tensor([other for other in range(found.logs.shape[1]) if other != row]))
-
-
 def calibrated(learner: "Learner", task: Task) -> Calibration:
-    """What is known after one more task, of which a learner has taken in the labels and nothing else."""
+    """What is known after one more task, which a learner that forgets has learned, and others are about to."""
     known = learner.calibration_
     if learner.calibration == 0 or len(task.nodes) < FEWEST or len(learner.labels_) < 2:
         return known.padded(len(learner.labels_)) if known else known
@@ -316,22 +202,9 @@ def calibrated(learner: "Learner", task: Task) -> Calibration:
         return learner.runtime_.team.broadcast(lambda: mine)
 
 
-def shown(learner: "Learner", task: Task, random: np.random.Generator) -> Aside:
-    """A copy of the learner learns a task without the held-out nodes, and says what it makes of them."""
-    is_aside = set_aside(task, learner.calibration, random)
-    made, alone = object.__new__(type(learner)), {"_before", "stack_"}
-    made.__dict__ = drafted({name: value for name, value in vars(learner).items() if name not in alone})
-    made.__dict__ |= {"calibration_": Calibration.empty(), "is_trial": True}
-    for _ in made.teach(Task(task.graph, task.nodes[~is_aside], task.labels[~is_aside]), 0):
-        pass
-    with torch.no_grad():
-        nodes, labels = torch.from_numpy(task.nodes[is_aside]), made.rows(task.labels[is_aside]).cpu()
-        return Aside(Views.of(made, made.refined(task.graph)), nodes, labels)
-
-
 def taken_in(before: Calibration, shown: Aside, classes: int, random: np.random.Generator) -> Calibration:
     """What was known, moved as far as more classes move it, and what held-out nodes have shown."""
-    hidden = list(_hidden(shown, len(before.count), classes, random)) if before else []
+    hidden = list(hidden_sets(shown, len(before.count), classes, random)) if before else []
     earlier, latest = before.padded(classes), Calibration.empty().padded(classes)
     best, says = shown.power()
     count = torch.bincount(shown.labels, minlength=classes)
@@ -342,19 +215,17 @@ def taken_in(before: Calibration, shown: Aside, classes: int, random: np.random.
         move = (best - power) / len(hidden) if min(says, sure) > UNCALIBRATED else 0.0
         moved = (earlier.sharpness[:, :1] + move * (earlier.count > 0)[:, None]).clamp(-SHARPEST, SHARPEST)
         earlier = replace(earlier, sharpness=torch.cat([moved, earlier.sharpness[:, 1:]], dim=1))
-    power = earlier.pooled(latest).power
-    now = shown.measured(power)
-    if before:  # log-odds grow with the power
-        earlier = replace(earlier, own=earlier.own * (power / before.power))
+    shown = shown.raised(earlier.pooled(latest).power)
+    now = shown.measured()
     if hidden:
-        then = quantiles(torch.cat([shown.measured(power, among) for among in hidden]))
+        then = quantiles(torch.cat([shown.measured(among) for among in hidden]))
         after = quantiles(torch.cat([now[shown.is_of(among)] for among in hidden]))
         rows = torch.cat([earlier.own[:, None], earlier.novelty], dim=1)
         rows = torch.stack(
             [moved_along(rows[:, place], then[place], after[place]) for place in range(len(then))], dim=1
         )
         earlier = replace(earlier, own=rows[:, 0], novelty=rows[:, 1:])
-    tried = list(shown.without())
+    tried = list(shown.without(anew=int(before.trials) < AWAY))
     own, novelty = latest.own.clone(), latest.novelty.clone()
     for row in shown.classes.tolist():
         here = shown.labels == row
@@ -373,22 +244,3 @@ def moved_along(values: Tensor, before: Tensor, after: Tensor) -> Tensor:
     inside = values.clamp(before[0], before[-1])
     at = torch.from_numpy(np.interp(inside.numpy(), before.numpy(), after.numpy())).to(values.dtype)
     return at + (values - inside)
-
-
-def _hidden(shown: Aside, known: int, classes: int, random: np.random.Generator) -> Iterator[Tensor]:
-    """Some sets of as many classes as were known before, each with at least one that was set aside."""
-    if not 2 <= known < classes:
-        return
-    for _ in range(DRAWS):
-        first = random.choice(shown.classes.numpy())
-        others = random.choice(np.setdiff1d(np.arange(classes), first), known - 1, replace=False)
-        yield torch.from_numpy(np.sort(np.append(others, first)))
-
-
-def set_aside(task: Task, share: float, random: np.random.Generator) -> NDArray[np.bool_]:
-    """Which training nodes: this share of every class, but never all of it."""
-    chosen = np.zeros(len(task.nodes), dtype=bool)
-    for label in np.unique(task.labels):
-        own = random.permutation(np.flatnonzero(task.labels == label))
-        chosen[own[: min(len(own) - 1, math.ceil(share * len(own)))]] = True
-    return chosen

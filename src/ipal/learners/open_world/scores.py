@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ipal.data.graph import Graph
+from ipal.learners.values import Distances
 
 if TYPE_CHECKING:
     from ipal.learners.base import Learner
@@ -40,6 +41,8 @@ class Views:
     """As if only these were known; None for all."""
     whole: "Views | None" = None
     """The view with all classes, where only some are known."""
+    power: float = 1.0
+    """That calibrates probabilities: scores of different tasks can be compared with it."""
 
     @classmethod
     def of(cls, learner: "Learner", graph: Graph) -> "Views":
@@ -56,13 +59,14 @@ class Views:
         return replace(self, logs=logs, scores=self.scores[:, classes], classes=classes, whole=self)
 
     @cached_property
+    def measured(self) -> Distances | None:
+        """As `Learner.distances` gives them: once, for all classes and for some."""
+        return self.learner.distances(self.graph) if self.whole is None else self.whole.measured
+
+    @cached_property
     def distances(self) -> Tensor | None:
-        """As `Learner.distances` gives them; of some classes, part of those of all where these are the same."""
-        if self.whole is not None and self.classes is not None and not self.learner.tells_classes_apart:
-            whole = self.whole.distances
-            return None if whole is None else whole[:, [*self.classes.tolist(), -1]]
-        found = self.learner.distances(self.graph, self.classes)
-        return None if found is None else found.double().cpu()
+        """To the known classes, and their middle."""
+        return None if self.measured is None else self.measured(self.classes).double().cpu()
 
     def novelty(self, number: int | None = None) -> Tensor:
         """One score of every node, by its place in NAMES, or all of them: (nodes, scores)."""
@@ -74,9 +78,9 @@ class Views:
 
     def _plain(self, kind: str) -> Tensor:
         if kind == "entropy":
-            return entropy(self.logs)
+            return entropy((self.power * self.logs).log_softmax(dim=1))
         if kind == "margin":
-            return margin(self.logs)
+            return self.power * margin(self.logs)
         if kind == "highest score":
             return -self.scores.amax(dim=1)
         return self.logs.new_zeros(len(self.logs)) if self.distances is None else relative_distance(self.distances)

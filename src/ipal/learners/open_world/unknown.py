@@ -1,5 +1,6 @@
 """Rejection of nodes of unknown classes, and prediction sets: what a calibrated model answers."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +10,8 @@ from numpy.typing import NDArray
 from ipal.data.graph import Graph
 from ipal.data.streams import Labels
 from ipal.errors import ConfigError, DataError
-from ipal.learners.open_world.calibration import FEWEST, Calibration, odds
+from ipal.learners.open_world.calibration import FEWEST, Calibration
+from ipal.learners.open_world.held_out import MOST_MARGIN, margins, mean_margins
 from ipal.learners.open_world.scores import Views
 
 if TYPE_CHECKING:
@@ -34,7 +36,9 @@ def scored(learner: "Learner", graph: Graph, *, refined: bool = False) -> NDArra
     with torch.no_grad():
         graph = learner.checked(graph)
         graph = graph if refined else learner.refined(graph)
-        return np.asarray(Views.of(learner, graph).novelty(kind)[:, 0].numpy())
+        return np.asarray(
+            replace(Views.of(learner, graph), power=learner.calibrating_power).novelty(kind)[:, 0].numpy()
+        )
 
 
 def rejected(learner: "Learner", graph: Graph, share: float, *, refined: bool = False) -> NDArray[np.bool_]:
@@ -53,15 +57,18 @@ def masked(labels: Labels, is_rejected: NDArray[np.bool_]) -> NDArray[Any]:
 
 
 def sets(learner: "Learner", probabilities: NDArray[np.float32], coverage: float) -> NDArray[np.bool_]:
-    r"""Split conformal prediction sets: classes whose odds are not below those that held-out nodes gave their own.
+    r"""Split conformal prediction sets: classes whose margins are not below those that held-out nodes gave their own.
 
-    .. math:: \{c : \mathrm{logit} \, q_i(c) \ge \hat Q_{1 - \text{coverage}} \}
+    .. math:: \{c : m_i(c) \ge \hat Q_{1 - \text{coverage}} \}
 
-    Source: Sadinle et al. 2019, "Least Ambiguous Set-Valued Classifiers with Bounded Error Levels", Sec. 3.
+    Source: Sadinle et al. 2019, "Least Ambiguous Set-Valued Classifiers with Bounded Error Levels", Sec. 3, with
+    margins, which grow with the power that calibrates probabilities, in place of probabilities.
     """
     if not 0 < coverage < 1:
         raise ConfigError(f"The coverage is between 0 and 1, not {coverage}.")
     if probabilities.shape[1] < 2:
         raise DataError("A model of one class has no sets: learn another.")
     logs = torch.from_numpy(probabilities).double().clamp_min(torch.finfo(torch.float32).tiny).log()
-    return np.asarray((odds(logs, 1.0) >= required(learner).least_odds(coverage)).numpy())
+    least = required(learner).least_margin(coverage, mean_margins(learner))
+    least *= learner.calibrating_power * learner.separation
+    return np.asarray((margins(logs) >= min(least, MOST_MARGIN)).numpy())
