@@ -14,7 +14,6 @@ from ipal import ConfigError
 from ipal.data.graph import Graph
 from ipal.deploy.predict import predict, write_csv
 from ipal.learners.analytic.metric import Metric, overall, with_more_ridge
-from ipal.learners.from_hetero import task_of
 from ipal.learners.open_world import held_out, scores, unknown
 from ipal.learners.open_world.calibration import LEVELS, Calibration, moved_along, quantiles
 from ipal.learners.open_world.held_out import best_power, margins, mean_margins, set_aside
@@ -128,6 +127,15 @@ def test_some_of_every_class_are_set_aside_and_never_all(graph):
     chosen = set_aside(task, 0.2, np.random.default_rng(0))
     assert chosen[:11].sum() == 3
     assert not chosen[11]
+
+
+def test_of_many_nodes_fewer_are_set_aside_by_hand():
+    nodes, half = 20_480, 10_240
+    many = ipal.Task(
+        Graph(np.ones((nodes, 1), np.float32), np.zeros((2, 0), int)), np.arange(nodes), np.arange(nodes) // half
+    )
+    chosen = set_aside(many, 0.2, np.random.default_rng(0))
+    assert [chosen[:half].sum(), chosen[half:].sum()] == [1024, 1024]
 
 
 # ---------------------------------------------------------------------- what a model says
@@ -342,40 +350,6 @@ def test_distances_that_take_long_are_measured_once(graph, monkeypatch):
     assert len(calls) == 1
     assert held_out.without_class(view, 1, anew=True).distances.shape == away.distances.shape
     assert len(calls) == 2
-
-
-# ---------------------------------------------------------------------- the copy that held-out nodes did not teach
-
-
-@pytest.mark.parametrize("sums", ["per-class", "pooled"])
-def test_the_copy_is_the_model_that_never_learned_the_held_out_nodes(graph, sums):
-    part = task_of(graph.subgraph(graph.y < 4), None)
-    given = {"hops": (1,), "expansion": 16, "ridge": 0.1, "sums": sums, "passes": 0}
-    aside = set_aside(part, 0.2, np.random.default_rng(0))
-    model, never = ipal.Analytic(**given), ipal.Analytic(**given)
-    for learner, some in ((model, part), (never, replace(part, nodes=part.nodes[~aside], labels=part.labels[~aside]))):
-        for _ in learner.learn(some):
-            pass
-    before = model.state()
-    made = model.without_nodes(part, aside)
-    torch.testing.assert_close(made.weights_, never.weights_, rtol=1e-9, atol=1e-12)
-    assert made.sums_.count.tolist() == never.sums_.count.tolist()
-    assert all(torch.equal(before.tensors[name], tensor) for name, tensor in model.state().tensors.items())
-
-
-def test_the_closed_form_learns_once_and_the_same_with_calibration(graph, monkeypatch):
-    taught = []
-    teach = ipal.Analytic.teach
-    monkeypatch.setattr(ipal.Analytic, "teach", lambda *given: taught.append(given) or teach(*given))
-    models = [
-        ipal.Analytic(hops=(1,), passes=0, calibration=share)
-        .partial_fit(graph.subgraph(graph.y < 3))
-        .partial_fit(graph.subgraph(graph.y > 2))
-        for share in (0, 0.2)
-    ]
-    assert len(taught) == 4
-    assert torch.equal(models[0].weights_, models[1].weights_)
-    assert (models[1].calibration_.count > 0).all()
 
 
 def test_sets_by_hand(known):

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 AWAY = 3
 """Most classes of a task that are taken away in turn; the first so many are taken from what distances rest on, too."""
+MOST = 2048
+"""Nodes that are set aside, about: more would hardly say more."""
 DRAWS = 4
 """How often classes are hidden at random."""
 MOST_MARGIN = 80.0
@@ -189,8 +191,8 @@ def hidden_sets(shown: Aside, known: int, classes: int, random: np.random.Genera
 
 
 def set_aside(task: Task, share: float, random: np.random.Generator) -> NDArray[np.bool_]:
-    """Which training nodes: this share of every class, but never all of it."""
-    chosen = np.zeros(len(task.nodes), dtype=bool)
+    """Which training nodes: this share of every class, or less of many nodes, but never all of it."""
+    chosen, share = np.zeros(len(task.nodes), dtype=bool), min(share, MOST / len(task.nodes))
     for label in np.unique(task.labels):
         own = random.permutation(np.flatnonzero(task.labels == label))
         chosen[own[: min(len(own) - 1, math.ceil(share * len(own)))]] = True
