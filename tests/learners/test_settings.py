@@ -44,6 +44,7 @@ OTHER = {
 OTHER_OF = {
     "analytic": {
         "hops": (0,),
+        "restart": 0.5,
         "expansion": 16,
         "sums": "pooled",
         "sketch": 4,
@@ -52,7 +53,10 @@ OTHER_OF = {
 # What another setting must be, so that this one can matter.
 TOGETHER = {"distance": {"budget": 3}, "choice": {"budget": 3, "distance": 1.5}}
 # The closed form is quick where it is narrow.
-TOGETHER_OF = {"analytic": {name: {"expansion": 64} for name in ("hops", "expansion", "sums", "sketch", "ridge")}}
+NARROW = ("hops", "restart", "expansion", "sums", "sketch", "ridge")
+TOGETHER_OF = {"analytic": {name: {"expansion": 64} for name in NARROW}}
+    "analytic": {name: {"expansion": 64} for name in ("hops", "restart", "expansion", "sums", "sketch", "ridge")}
+}
 # What limits the width of the closed form needs more rows: tests/learners/test_analytic_choice.py.
 # IPAL's own settings are tried in tests/learners/test_ipal.py.
 ELSEWHERE = {("analytic", "memory"), ("analytic", "expected_classes")}
@@ -135,6 +139,8 @@ RANGES = {
     "slda": [PASSES, ("hops", 2, 0, -1), ("shrinkage", 0.01, 0.001, 0.0), ("shrinkage", 0.01, 1.0, 1.01)],
     "analytic": [
         ("hops", "auto", (0,), (-1,)),
+        ("restart", "auto", 0.0, -0.01),
+        ("restart", "auto", 0.99, 1.0),
         ("expansion", "auto", 0, -1),
         ("ridge", "auto", 0.0, -0.01),
         ("sums", "auto", "per-class", "other"),

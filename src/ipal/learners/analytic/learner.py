@@ -204,7 +204,9 @@ class Analytic(SolvedLater):
         # Of random features some are enough: their sums are exactly those of a narrower model.
         columns = min(self._map.width, MEASURED) if self._map.expansion else self._map.width
         gram, means = (part[..., :columns] for part in (self.sums_.balanced_gram()[:columns], self.sums_.mean))
-        metric, rows = Metric.of(gram, means, self._solved.ridge), pieces(self._map.propagated(graph))
+        # A ridge that is small enough to predict with leaves directions in which few rows, by chance, hardly vary.
+        metric = Metric.of(gram, means, max(FIRST_RIDGE, self._solved.ridge))
+        rows = pieces(self._map.propagated(graph))
         products = [metric.products(self._map.expanded(some, torch.float32, columns)) for some in rows]
         return partial(metric.distances, torch.cat(products))
 
