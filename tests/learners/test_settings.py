@@ -55,8 +55,6 @@ TOGETHER = {"distance": {"budget": 3}, "choice": {"budget": 3, "distance": 1.5}}
 # The closed form is quick where it is narrow.
 NARROW = ("hops", "restart", "expansion", "sums", "sketch", "ridge")
 TOGETHER_OF = {"analytic": {name: {"expansion": 64} for name in NARROW}}
-    "analytic": {name: {"expansion": 64} for name in ("hops", "restart", "expansion", "sums", "sketch", "ridge")}
-}
 # What limits the width of the closed form needs more rows: tests/learners/test_analytic_choice.py.
 # IPAL's own settings are tried in tests/learners/test_ipal.py.
 ELSEWHERE = {("analytic", "memory"), ("analytic", "expected_classes")}
