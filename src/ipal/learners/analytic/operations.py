@@ -28,8 +28,6 @@ if TYPE_CHECKING:  # for their names alone: importing them takes seconds
     from ipal.learners.analytic.learner import Analytic
 
 Model = TypeVar("Model", bound="Analytic")
-FEW_LEAVE = 0.05
-"""Share of a task's training nodes whose leaving changes the weight of a class but little."""
 
 
 def merged(one: Model, other: "Analytic") -> Model:
@@ -107,11 +105,28 @@ def without_nodes(learner: Model, task: Task, leaving: NDArray[np.bool_]) -> Mod
     """A copy without the rows of some nodes of the task just learned; what was chosen stays as it is."""
     found = learner._settled()
     taught = learner.rows_of(task.graph, task.nodes, learner.rows(task.labels))
-    # Where few leave, weights in pooled sums hardly change: all rows of their classes need not be weighed anew.
-    touched = (taught.where(leaving), None) if leaving.mean() <= FEW_LEAVE else _touched(learner, taught, leaving)
-    (old, new), team = touched, learner.runtime_.team
-    found.sums_, found.solved_ = learner.sums_.less(old, team).more(new, team), None
+    sums = learner.sums_.less(taught.where(leaving), learner.runtime_.team)
+    if isinstance(sums, PooledSums):
+        before = vars(learner).get("_before", {}).get("sums_")
+        earlier = before.balanced_gram() if before is not None and len(before.count) else torch.zeros_like(sums.gram)
+        sums = _weighed_anew(sums, earlier, learner.sums_.count)
+    found.sums_, found.solved_ = sums, None
     return found
+
+
+def _weighed_anew(sums: PooledSums, earlier: Tensor, count: Tensor) -> PooledSums:
+    """Pooled sums that some rows of a task have left, with the weight of every class as it was, about.
+
+    About the same share of every class has left: what the task had added is weighed as a whole. Where more of a class
+    has left, what is missing is put at its mean. `earlier` are the sums before the task, `count` the rows of each class
+    before some left.
+    """
+    touched = sums.count < count
+    stayed = (sums.count / count)[touched]
+    times = float(count[touched].sum() / sums.count[touched].sum())
+    means = sums.mean[touched]
+    gram = earlier + times * (sums.gram - earlier)
+    return replace(sums, gram=gram + (means.T * (1 - times * stayed).clamp_min(0)) @ means)
 
 
 def _touched(learner: "Analytic", taught: Rows, leaving: NDArray[np.bool_]) -> tuple[Rows, Rows | None]:
