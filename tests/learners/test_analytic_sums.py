@@ -155,7 +155,7 @@ def test_while_too_few_nodes_have_judged_no_class_has_a_say_in_the_scale():
 def test_the_sketch_is_narrower_where_the_first_task_has_few_rows():
     random = np.random.default_rng(0)
     wide = Data(x=np.float32(random.random((60, 1100))), y=np.arange(60) % 3)
-    assert Analytic(hops=(0,), expansion=0).partial_fit(wide).sums_.width == 512
+    assert Analytic(hops=(0,), expansion=0).partial_fit(wide).sums_.width == 768
     assert Analytic(hops=(0,), expansion=0, sketch=700).partial_fit(wide).sums_.width == 700
 
 

@@ -305,7 +305,7 @@ def test_a_small_first_batch_leaves_the_defaults_and_says_why(size: int):
     batches = small_batches(classes=10, features=600, size=size)
     learner = learned(Analytic(), batches[:3])
     told = learner.choices()
-    assert (told["hops"], told["restart"], told["expansion"], told["sketch"]) == ([3], 0.1, 0, 512)
+    assert (told["hops"], told["restart"], told["expansion"], told["sketch"]) == ([3], 0.1, 0, 768)
     assert ("one class" if size == 1 else "fewer than 64 training nodes") in told["reason"]
     assert told["second_pass"]["passes"] == 0
     assert "64 in all" in told["second_pass"]["reason"]

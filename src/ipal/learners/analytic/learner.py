@@ -73,7 +73,7 @@ class Analytic(SolvedLater):
     """How many classes per-class sums are to leave room for, where the expansion is chosen."""
     sketch: Literal["auto"] | Annotated[int, Field(ge=1, le=2**20)] = "auto"
     """Features wider than this are projected to so many columns before they are propagated. auto: as many as
-    the first task has rows, in steps of 256, from 512 to 1024."""
+    the first task has rows, in steps of 256, from 768 to 1024."""
     passes: Passes = "auto"
 
     name = "analytic"

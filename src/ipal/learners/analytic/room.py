@@ -69,7 +69,7 @@ class Room:
         """Wider features are projected to so many columns, where the first task has so many rows."""
         if self.sketch != "auto":
             return self.sketch
-        return min(WIDEST_SKETCH, max(2 * STEP, -(-rows // STEP) * STEP))
+        return min(WIDEST_SKETCH, max(3 * STEP, -(-rows // STEP) * STEP))
 
     def _width(self, columns: int, spread: Spread, expansion: int) -> int:
         return expansion or columns * len(places(spread, self.edge_types))
