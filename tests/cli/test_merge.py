@@ -77,7 +77,7 @@ def test_three_models_that_share_all_classes_are_merged_to_the_one_that_learned_
         ({"hops": (1,)}, ["number of hops", "(1, 2)", "(1,)"]),
         ({"expansion": 32}, ["expansion", "48", "32"]),
         ({"seed": 7}, ["seed", "0", "7"]),
-        ({"sketch": 8}, ["analytic.sketch", "512", "8"]),
+        ({"sketch": 8}, ["analytic.sketch", "768", "8"]),
         ({"ridge": 0.5}, ["analytic.ridge", "0.1", "0.5"]),
         ({"sums": POOLED}, ["analytic.sums", "per-class", "pooled"]),
     ],
