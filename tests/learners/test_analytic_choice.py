@@ -14,7 +14,7 @@ from ipal.learners import Analytic
 from ipal.learners.analytic import selection
 from ipal.learners.analytic.learner import FIRST_RIDGE
 from ipal.learners.analytic.rehearsal import Loss, Rehearsal
-from ipal.learners.analytic.room import EXPANSIONS, GIB, STEP, WIDEST_SKETCH
+from ipal.learners.analytic.room import EXPANSIONS, GIB, NARROWEST_SKETCH, STEP, WIDEST_SKETCH
 from ipal.learners.analytic.selection import RIDGES, SPREADS
 from ipal.learners.analytic.solved import ENOUGH_ROWS
 from ipal.learners.analytic.spread import Spread
@@ -48,7 +48,7 @@ def test_what_is_chosen_among_is_what_published_numbers_were_chosen_among():
     assert list(SPREADS) == [*single, *restarted, *beside]
     assert RIDGES == (0.001, 0.0032, 0.01, 0.032, 0.1, 0.32, 1.0, 3.2, 10.0, 32.0)
     assert EXPANSIONS == (0, 256, 512, 1024, 2048, 4096)
-    assert (WIDEST_SKETCH, STEP, ENOUGH_ROWS, FIRST_RIDGE) == (1024, 256, 32, 0.1)
+    assert (NARROWEST_SKETCH, WIDEST_SKETCH, STEP, ENOUGH_ROWS, FIRST_RIDGE) == (768, 1024, 256, 32, 0.1)
     own = selection
     assert (own.DEFAULT, own.NEAR, own.CORNER, own.LEFT_OUT_ROWS) == (((3,), 0.1), 1.02, 2048, 1024)
     assert (own.FEW_COLUMNS, own.CLEARLY, own.FARTHEST, own.FEWEST_MIXED) == (512, 2, 4, 3)

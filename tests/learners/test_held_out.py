@@ -37,6 +37,16 @@ def test_the_copy_is_the_model_that_never_learned_the_held_out_nodes(graph, sums
     assert all(torch.equal(before.tensors[name], tensor) for name, tensor in model.state().tensors.items())
 
 
+@pytest.mark.parametrize("sums", ["per-class", "pooled"])
+def test_the_copy_that_nobody_left_is_the_model(graph, sums):
+    part = task_of(graph.subgraph(graph.y < 4), None)
+    model = ipal.Analytic(hops=(1,), expansion=16, ridge=0.1, sums=sums, passes=0)
+    for _ in model.learn(part):
+        pass
+    made = model.without_nodes(part, np.zeros(len(part.nodes), dtype=bool))
+    assert torch.equal(made.weights_, model.weights_)
+
+
 def test_pooled_sums_are_weighed_anew_by_hand():
     # Of two classes of 4 rows of a task, (1, 0) and (0, 1), each weighed 1/4, one row left, and two.
     count, total = torch.tensor([1, 3, 2]), torch.tensor([[3.0, 3.0], [3.0, 0.0], [0.0, 2.0]]).double()

@@ -106,7 +106,7 @@ def without_nodes(learner: Model, task: Task, leaving: NDArray[np.bool_]) -> Mod
     found = learner._settled()
     taught = learner.rows_of(task.graph, task.nodes, learner.rows(task.labels))
     sums = learner.sums_.less(taught.where(leaving), learner.runtime_.team)
-    if isinstance(sums, PooledSums):
+    if isinstance(sums, PooledSums) and leaving.any():
         before = vars(learner).get("_before", {}).get("sums_")
         earlier = before.balanced_gram() if before is not None and len(before.count) else torch.zeros_like(sums.gram)
         sums = _weighed_anew(sums, earlier, learner.sums_.count)

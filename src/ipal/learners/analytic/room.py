@@ -12,8 +12,8 @@ from ipal.learners.analytic.spread import Spread, places
 GIB = 2**30
 EXPANSIONS = (0, 256, 512, 1024, 2048, 4096)
 """Of these, those that are not wider than the first task has rows."""
-WIDEST_SKETCH, STEP = 1024, 256
-"""Features are projected to about as many columns as the first task has rows, in steps, within limits."""
+NARROWEST_SKETCH, WIDEST_SKETCH, STEP = 768, 1024, 256
+"""Wide features are projected to as many columns as the first task has rows, rounded up to a step, within limits."""
 
 
 class Pooled(UserWarning):
@@ -69,7 +69,7 @@ class Room:
         """Wider features are projected to so many columns, where the first task has so many rows."""
         if self.sketch != "auto":
             return self.sketch
-        return min(WIDEST_SKETCH, max(3 * STEP, -(-rows // STEP) * STEP))
+        return min(WIDEST_SKETCH, max(NARROWEST_SKETCH, -(-rows // STEP) * STEP))
 
     def _width(self, columns: int, spread: Spread, expansion: int) -> int:
         return expansion or columns * len(places(spread, self.edge_types))
