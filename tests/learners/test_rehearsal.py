@@ -14,8 +14,8 @@ from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.errors import StoreError
 from ipal.learners import IPAL, Learner, load_learner, rehearsal
-from ipal.learners.ipal import EPOCHS, encoders
-from ipal.learners.rehearsal import Candidate, Options, Stage, choose, cut, mean_and_error
+from ipal.learners.ipal import EPOCHS
+from ipal.learners.rehearsal import Candidate, Options, Stage, choose, cut, encoders, mean_and_error
 from ipal.learners.state import State
 from ipal.runs import memory_plan
 from ipal.runs.resolved import resolve
@@ -172,6 +172,27 @@ def test_of_three_classes_encoders_are_compared_and_nothing_is_trained() -> None
     assert {one["epochs"] for one in learner.choices()["tried"]} == {0}
 
 
+@pytest.mark.parametrize(("weighed", "chosen"), [(0.5, "uniform"), (0.9, "pagerank")])
+def test_nodes_weigh_alike_unless_other_weights_are_better(weighed: float, chosen: str) -> None:
+    def make(candidate: Candidate, blank: Any = None) -> Learner:
+        return Stub(right=weighed if candidate.node_weights == "pagerank" else 0.5)
+
+    task = numbered(dict.fromkeys(range(4), 100))
+    told = choose(task, Options(NETWORKS, (0, 3), (3.0,), ("uniform", "pagerank")), make, 0)
+    assert told["chosen"]["node_weights"] == chosen
+    assert told["chosen"]["encoder"]["kind"] == "linear"
+
+
+def test_with_all_else_set_nodes_weigh_as_in_the_paper() -> None:
+    fixed = {"encoder": NETWORKS[1], "train": TrainConfig(epochs=0), "gamma": 1.0, "passes": 0}
+    left, paper, alike = (
+        learn(IPAL(**fixed, **weights), stream().task(0)).memory_.mean  # type: ignore[arg-type]
+        for weights in ({}, {"node_weights": "pagerank"}, {"node_weights": "uniform"})
+    )
+    assert torch.equal(left, paper)
+    assert not torch.equal(left, alike)
+
+
 def test_better_in_one_of_two_rehearsals_is_not_better() -> None:
     hits, weights = np.ones(100), np.full(100, 0.01)
     one, other = (Candidate(network, 0, 1.0) for network in NETWORKS)
@@ -213,8 +234,8 @@ def test_the_choice_is_the_same_for_the_same_seed_and_stays_for_later_tasks() ->
     assert torch.equal(first.memory_.mean, second.memory_.mean)
     assert first.choices() == learn(IPAL(seed=5), tasks[0]).choices()
     by_hand = first.choices()["chosen"]
-    config = EncoderConfig(**by_hand["encoder"])
-    plain = IPAL(seed=5, encoder=config, train=TrainConfig(epochs=by_hand["epochs"]), gamma=by_hand["gamma"])
+    by_hand |= {"encoder": EncoderConfig(**by_hand["encoder"]), "train": TrainConfig(epochs=by_hand.pop("epochs"))}
+    plain = IPAL(seed=5, **by_hand)
     assert torch.equal(learn(plain, *tasks).memory_.mean, first.memory_.mean), "the choice alone makes the difference"
 
 

@@ -104,7 +104,7 @@ RANGES = {
         ("boundary", True, False, "perhaps"),
         ("replay", True, False, "perhaps"),
         ("distillation", "ipad", "fd", "other"),
-        ("node_weights", "pagerank", "degree", "other"),
+        ("node_weights", "auto", "degree", "other"),
         ("hardness", "entropy", "margin", "other"),
         ("compensation", "softmax", "printed", "other"),
         ("task_free", False, True, "perhaps"),

@@ -1,6 +1,7 @@
 """How much a node counts in its class's prototype."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +9,8 @@ from numpy.typing import NDArray
 from ipal.data.graph import Graph
 
 Weights = NDArray[np.float64]
+NodeWeights = Literal["pagerank", "degree", "uniform"]
+"""Rules for them."""
 
 MOST_KEPT = 8
 """Rules, as with other alphas, whose weights are kept of one graph."""
@@ -48,9 +51,9 @@ def degree(graph: Graph) -> Weights:
     return np.asarray(graph.neighbours.degree + 1.0)
 
 
-def node_weights(graph: Graph, kind: str, alpha: float) -> Weights:
+def node_weights(graph: Graph, kind: NodeWeights, alpha: float) -> Weights:
     """The weight of every node of a task's graph, by the name of the rule; the newest are kept as it lives."""
-    rules: dict[str, Callable[[], Weights]] = {
+    rules: dict[NodeWeights, Callable[[], Weights]] = {
         "pagerank": lambda: pagerank(graph, alpha),
         "degree": lambda: degree(graph),
         "uniform": lambda: np.ones(graph.num_nodes),

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from ipal.config import LARGEST, MOST_EPOCHS, MOST_PASSES, EncoderConfig
+from ipal.data.centrality import NodeWeights
 from ipal.learners.checks import MisfitError
 from ipal.learners.history import LETTERS, MOST, NAMED
 
@@ -141,6 +142,8 @@ class Chosen(BaseModel):
     encoder: EncoderConfig
     epochs: int = Field(ge=0, le=MOST_EPOCHS)
     gamma: Number
+    node_weights: NodeWeights = "pagerank"
+    """In files of earlier versions the settings say it."""
 
 
 class RehearsedFacts(TrainedFacts):

@@ -4,8 +4,8 @@ Song, Li, Guan & Kong 2025, "Instance-Prototype Affinity Learning for Non-Exempl
 A class is remembered as a Gaussian over embeddings; nodes are told from prototypes by contrast, hard examples
 and replayed features sharpen the contrast, and the affinities of virtual old features are held in place.
 
-With nothing set, encoder, epochs and gamma are chosen on the first task by a rehearsal (see rehearsal.py). The presets
-`paper` and `printed` ask for the paper's own reading.
+With nothing set, encoder, node weights, epochs and gamma are chosen on the first task by a rehearsal (see
+rehearsal.py). The presets `paper` and `printed` ask for the paper's own reading.
 
 Differences from the paper, each measured in docs/results.md:
 - every product of embedding and prototype is a cosine (`cosine`); raw products, as printed, are `raw`;
@@ -47,10 +47,9 @@ from ipal.config import (
     TrainSettings,
     without_auto,
 )
-from ipal.data.centrality import node_weights
+from ipal.data.centrality import NodeWeights, node_weights
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
-from ipal.errors import ConfigError
 from ipal.learners import rehearsal
 from ipal.learners.checks import Shapes, check_same, require
 from ipal.learners.draft import drafted
@@ -68,13 +67,12 @@ from ipal.system.tracing import spanned
 
 EPOCHS, GAMMAS = (0, 3, 10, 30), (3.0, 0.4)
 """What is rehearsed where nothing is set; the gamma that does less harm comes first."""
-WIDE, NARROW = 1024, 128
+PAPER_WEIGHTS: NodeWeights = "pagerank"
+NODE_WEIGHTS: tuple[NodeWeights, ...] = ("uniform", PAPER_WEIGHTS)
 FEWEST = 100
 """Nodes of a mini-batch that is rehearsed."""
 AFFINITIES_AT_ONCE = 2**20
 """Affinities of pairs of old classes that are there together: with 100 nodes, those of 102 classes."""
-MOST_WEIGHTS = 2**25
-"""Of the first layer of an encoder that is chosen."""
 
 
 def check_fast(learner: Any, fast: Parameters, whole: bool) -> None:
@@ -101,8 +99,9 @@ class IPAL(TrainedLearner[Episode]):
     """Products of embeddings and prototypes: cosines, or raw as printed."""
     distillation: Literal["ipad", "ipad-printed", "fd", "none"] = "ipad"
     """What holds old knowledge in place: affinities (Eq. 8), its printed form, features (Eq. 5), nothing."""
-    node_weights: Literal["pagerank", "degree", "uniform"] = "pagerank"
-    """How nodes weigh in prototypes (Eq. 3, 4); uniform gives plain means."""
+    node_weights: Auto | NodeWeights = "auto"
+    """How nodes weigh in prototypes (Eq. 3, 4); uniform gives plain means. auto: chosen on the first task, or PageRank
+    where encoder, epochs and gamma are set."""
     boundary: bool = True
     """Decision boundary perception: hard examples as negatives (Eq. 9, 10)."""
     hardness: Literal["entropy", "margin", "energy"] = "entropy"
@@ -143,7 +142,7 @@ class IPAL(TrainedLearner[Episode]):
 
     @property
     def is_open(self) -> bool:
-        """Whether something is left to choose."""
+        """Whether something is left to choose. With nothing but node weights open, they are the paper's."""
         return "auto" in (self.encoder.kind, self.encoder.hidden, self.encoder.width, self.train.epochs, self.gamma)
 
     def start(self, task: Task) -> None:
@@ -153,7 +152,7 @@ class IPAL(TrainedLearner[Episode]):
 
     @spanned("choice")
     def _choose(self, task: Task) -> None:
-        """Encoder, epochs and gamma, as far as they are open; from here on they are part of the model."""
+        """Encoder, node weights, epochs and gamma, as far as they are open; from here on they are part of the model."""
         options = self.options(task.graph.num_features)
         batch = self.batch
         if isinstance(batch, Sampling):  # an epoch of fewer nodes has as many steps
@@ -166,17 +165,17 @@ class IPAL(TrainedLearner[Episode]):
         """What is rehearsed: what is set stays as it is."""
         epochs = EPOCHS if self.train.epochs == "auto" else (self.train.epochs,)
         gammas = GAMMAS if self.gamma == "auto" else (self.gamma,)
-        return rehearsal.Options(encoders(self.encoder, num_features), epochs, gammas)
+        weights = NODE_WEIGHTS if self.node_weights == "auto" else (self.node_weights,)
+        return rehearsal.Options(rehearsal.encoders(self.encoder, num_features), epochs, gammas, weights)
 
     def _rehearsing(
         self, batch: Literal["full"] | Sampling, candidate: rehearsal.Candidate, blank: "IPAL | None" = None
     ) -> "IPAL":
         """A learner of these settings that has learned nothing, in one process."""
-        encoder, epochs, gamma = candidate
+        encoder, epochs, gamma, weights = candidate
         train = TrainConfig(**{**dict(self.train), "epochs": epochs})
-        learner = dataclasses.replace(
-            self, encoder=encoder, train=train, gamma=gamma, batch=batch, passes=0, calibration=0.0
-        )
+        chosen: dict[str, Any] = {"encoder": encoder, "train": train, "gamma": gamma, "node_weights": weights}
+        learner = dataclasses.replace(self, **chosen, batch=batch, passes=0, calibration=0.0)
         learner.runtime_ = dataclasses.replace(self.runtime_, team=ONE_PROCESS)
         learner.__dict__ = {**drafted(vars(blank) if blank else {}), **vars(learner)}
         return learner
@@ -185,7 +184,8 @@ class IPAL(TrainedLearner[Episode]):
         if not self.is_open:
             return super().blank()
         train = TrainConfig(**{**dict(self.train), "epochs": self.epochs})
-        return dataclasses.replace(self, encoder=self.encoder_config, train=train, gamma=self._distillation_weight)
+        chosen: dict[str, Any] = {"gamma": self._distillation_weight, "node_weights": self._weighing}
+        return dataclasses.replace(self, encoder=self.encoder_config, train=train, **chosen)
 
     @property
     def choices_(self) -> dict[str, Any]:
@@ -208,7 +208,7 @@ class IPAL(TrainedLearner[Episode]):
         return EncoderConfig(**{**choices.get("chosen", {}).get("encoder", {}), **without_auto(self.encoder)})
 
     def largest_encoder(self, num_features: int) -> EncoderConfig:
-        return max(encoders(self.encoder, num_features), key=lambda one: one.hidden + one.width)
+        return max(rehearsal.encoders(self.encoder, num_features), key=lambda one: one.hidden + one.width)
 
     def check_encoder(self) -> None:
         if self.encoder.kind != "auto":
@@ -221,6 +221,11 @@ class IPAL(TrainedLearner[Episode]):
     @property
     def _distillation_weight(self) -> float:
         return float(self.chosen["gamma"]) if self.gamma == "auto" else self.gamma
+
+    @property
+    def _weighing(self) -> NodeWeights:
+        chosen: NodeWeights = self.chosen.get("node_weights", PAPER_WEIGHTS)
+        return chosen if self.node_weights == "auto" else self.node_weights
 
     def shapes(self, facts: Mapping[str, Any]) -> Shapes:
         require(not self.is_open or bool(facts.get("choices")), "it does not say what was chosen")
@@ -244,7 +249,7 @@ class IPAL(TrainedLearner[Episode]):
         return HardExamples(self.k, self.hardness)
 
     def prepare(self, task: Task) -> Episode:
-        weights = node_weights(task.graph, self.node_weights, self.alpha)
+        weights = node_weights(task.graph, self._weighing, self.alpha)
         lesson = Episode.of(super().prepare(task), weights[task.nodes])
         old = self.memory_.of(lesson.old)
         held = losses.OldPrototypes.of(self.memory_.mean if self.task_free else old.mean)
@@ -382,19 +387,3 @@ class IPAL(TrainedLearner[Episode]):
         rows = rows.unit() if self.products == "cosine" else rows
         scores = rows @ self._directed(self.memory_.mean).T
         return scores, (scores / self.tau).softmax()
-
-
-def encoders(settings: EncoderSettings, num_features: int) -> list[EncoderConfig]:
-    """Encoders to choose from, with what is set as it is; none is larger than it need be for so many features."""
-    most = max(NARROW, MOST_WEIGHTS // num_features)
-    wide, isometric = min(WIDE, most), min(WIDE, most, num_features)
-    known = (("linear", isometric, isometric), ("gcn", wide, wide // 2), ("gcn", NARROW, NARROW))
-    fixed, found = without_auto(settings), list[EncoderConfig]()
-    for kind, hidden, width in known:
-        one = EncoderConfig(**{"kind": kind, "hidden": hidden, "width": width, **fixed})
-        try:
-            ENCODERS.find(one.kind).check(one)
-        except ConfigError:  # widths that this kind cannot have
-            continue
-        found += [one] if one not in found else []
-    return found

@@ -2,8 +2,9 @@
 
 Half of the nodes are set aside. Of the others some classes are held back and learned as if they came later, every part
 on a graph of its own, in two ways: several classes at once, and one after the other. In the end the held-out nodes are
-predicted. Untrained encoders, which cost one pass each, are compared first; the simplest that is as good as the best is
-trained, at first for few epochs, and for more only where that helped in both ways.
+predicted. Untrained encoders, which cost one pass each, are compared first, then how nodes weigh in prototypes; the
+simplest that is as good as the best is trained, at first for few epochs, and for more only where that helped in both
+ways.
 """
 
 import math
@@ -14,10 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ipal.config import EncoderConfig
+from ipal.config import EncoderConfig, EncoderSettings, without_auto
+from ipal.data.centrality import NodeWeights
 from ipal.data.graph import Nodes
 from ipal.data.streams import Labels, Task
-from ipal.errors import CapacityError, NonFiniteError
+from ipal.errors import CapacityError, ConfigError, NonFiniteError
+from ipal.nn.encoders import ENCODERS
 
 if TYPE_CHECKING:
     from ipal.learners.base import Learner
@@ -30,11 +33,15 @@ ENOUGH = 4
 """Fewer classes than these are too few to hold some back: at least two come first, and at least two later."""
 STEPS = 4
 """Most classes that come one after the other."""
+WIDE, NARROW = 1024, 128
+"""Widths of encoders to choose from."""
+MOST_WEIGHTS = 2**25
+"""Of the first layer of an encoder that is chosen."""
 NEAR, ERRORS = 0.005, 2
 """A gain in accuracy up to this, or up to so many standard errors of it, is none."""
 REASON = (
-    f"the simplest encoder that is as good as the best (within half a point, or {ERRORS} standard errors of the "
-    "difference) on held-out training nodes"
+    "the simplest encoder, and then the simplest weights of nodes in prototypes, that are as good as the best (within "
+    f"half a point, or {ERRORS} standard errors of the difference) on held-out training nodes"
 )
 HELD_BACK = ", with as many epochs as helped where some classes were held back and learned as if they came later"
 UNTRAINED = f"; nothing was trained, as fewer than {ENOUGH} classes are too few to hold some back"
@@ -48,10 +55,12 @@ class Candidate(NamedTuple):
     epochs: int
     gamma: float
     """The weight of what holds old knowledge in place; without epochs it has no effect."""
+    node_weights: NodeWeights = "uniform"
+    """How nodes weigh in prototypes."""
 
     def plain(self) -> dict[str, Any]:
         network = {"kind": self.encoder.kind, "hidden": self.encoder.hidden, "width": self.encoder.width}
-        return {"encoder": network, "epochs": self.epochs, "gamma": self.gamma}
+        return self._asdict() | {"encoder": network}
 
 
 @dataclass(frozen=True)
@@ -61,10 +70,11 @@ class Options:
     encoders: Sequence[EncoderConfig]
     epochs: Sequence[int]
     gammas: Sequence[float]
+    node_weights: Sequence[NodeWeights] = ("uniform",)
 
     @property
     def first(self) -> Candidate:
-        return Candidate(self.encoders[0], self.epochs[0], self.gammas[0])
+        return Candidate(self.encoders[0], self.epochs[0], self.gammas[0], self.node_weights[0])
 
 
 class Make(Protocol):
@@ -173,22 +183,43 @@ class Stage:
         return True
 
     def best(self, options: Options, *, trains: bool) -> Candidate:
-        """The simplest untrained encoder that none is better than, trained as long as that helps."""
-        untrained = [Candidate(encoder, 0, options.gammas[0]) for encoder in options.encoders]
-        best = max(untrained, key=self.accuracy)
-        simplest = next(one for one in untrained if not self.is_better(best, one))
-        return self.climbed(simplest, options) if trains else simplest._replace(epochs=options.epochs[0])
+        """The simplest encoder and node weights that none is better than untrained, trained as long as that helps."""
+        untrained = options.first._replace(epochs=0)
+        encoder = self.simplest([untrained._replace(encoder=one) for one in options.encoders])
+        start = self.simplest([encoder._replace(node_weights=one) for one in options.node_weights])
+        return self.climbed(start, options) if trains else start._replace(epochs=options.epochs[0])
+
+    def simplest(self, candidates: Sequence[Candidate]) -> Candidate:
+        """The first that none is better than."""
+        best = max(candidates, key=self.accuracy)
+        return next(one for one in candidates if not self.is_better(best, one))
 
     def climbed(self, start: Candidate, options: Options) -> Candidate:
         """More and more epochs, as long as they help; the gamma that is best for the first of them."""
         reached, gammas = start, options.gammas
         for epochs in filter(None, options.epochs):
-            further = [Candidate(start.encoder, epochs, gamma) for gamma in gammas]
+            further = [start._replace(epochs=epochs, gamma=gamma) for gamma in gammas]
             best = max(further, key=self.accuracy)
             if reached.epochs in options.epochs and not self.is_better(best, reached):
                 break
             reached, gammas = best, [best.gamma]
         return reached
+
+
+def encoders(settings: EncoderSettings, num_features: int) -> list[EncoderConfig]:
+    """Encoders to choose from, with what is set as it is; none is larger than it need be for so many features."""
+    most = max(NARROW, MOST_WEIGHTS // num_features)
+    wide, isometric = min(WIDE, most), min(WIDE, most, num_features)
+    known = (("linear", isometric, isometric), ("gcn", wide, wide // 2), ("gcn", NARROW, NARROW))
+    fixed, found = without_auto(settings), list[EncoderConfig]()
+    for kind, hidden, width in known:
+        one = EncoderConfig(**{"kind": kind, "hidden": hidden, "width": width, **fixed})
+        try:
+            ENCODERS.find(one.kind).check(one)
+        except ConfigError:  # widths that this kind cannot have
+            continue
+        found += [one] if one not in found else []
+    return found
 
 
 def share(task: Task) -> float:
