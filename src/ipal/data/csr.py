@@ -22,9 +22,6 @@ EDGES_AT_ONCE = 4_000_000
 MOST_ENTRIES = int(np.iinfo(np.int32).max)
 """Entries of a sparse matrix whose row starts are 32-bit numbers."""
 
-MIXERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
-"""Of splitmix64, by which edges are drawn at random."""
-
 Ends = NDArray[np.int64]
 Norm = Literal["symmetric", "mean", "sum"]
 """How values of in-neighbours are added up: scaled by both degrees (and the node's own too), averaged, or plainly."""
@@ -166,6 +163,12 @@ class Neighbours:
             entries = self.indices[self.indptr[begin] : self.indptr[end]]
             yield self.targets(begin, end), entries.astype(np.int64)
 
+    def edges_to_every(self, step: int) -> tuple[Ends, NDArray[np.int32]]:
+        """Rows and entries of every so many-th row, as pairs."""
+        rows = np.arange(0, self.num_nodes, step)
+        sizes = self.indptr[rows + 1] - self.indptr[rows]
+        return np.repeat(rows, sizes), self.indices[_places(self.indptr[rows], sizes)]
+
     def without_rest(self, nodes: NDArray[np.int64], *, whole_degree: bool = False) -> "Neighbours":
         """The rows of `nodes` without entries outside of them, all numbered anew in the order given.
 
@@ -180,9 +183,7 @@ class Neighbours:
         weights = [np.zeros(0, dtype=np.float32)]
         for begin, end in chosen.chunks():
             starts = chosen.indptr[begin : end + 1] - chosen.indptr[begin]
-            # Where each entry stands: as far from where it is to come as its row's start is.
-            places = np.repeat(self.indptr[nodes[begin:end]] - starts[:-1], sizes[begin:end])
-            places += np.arange(len(places))
+            places = _places(self.indptr[nodes[begin:end]], sizes[begin:end])
             entries = position[self.indices[places]]
             inside = np.flatnonzero(entries >= 0)
             counts = np.diff(np.searchsorted(inside, starts))
@@ -208,16 +209,13 @@ class Neighbours:
         return self._where(lambda rows, entries: groups[rows] == groups[entries])
 
     def thinned(self, share: float) -> "Neighbours":
-        """About this share of the edges, drawn at random, the same ones every time; both directions or none."""
+        """About this share of the edges, drawn at random, the same ones every time; both directions or none.
 
-        def drawn(rows: Ends, entries: NDArray[np.int32]) -> NDArray[np.bool_]:
-            ends = np.minimum(rows, entries).astype(np.uint64), np.maximum(rows, entries).astype(np.uint64)
-            key = ends[0] * np.uint64(self.num_nodes) + ends[1]
-            for shift, factor in zip((30, 27), MIXERS, strict=True):  # splitmix64
-                key = (key ^ (key >> np.uint64(shift))) * np.uint64(factor)
-            return np.asarray((key ^ (key >> np.uint64(31))) < np.uint64(share * (2**64 - 1)))
-
-        return self._where(drawn)
+        Every node draws an odd number; the last 32 bits of the product of two are a number drawn for their edge.
+        """
+        number = np.random.default_rng(0).integers(2**32, size=self.num_nodes, dtype=np.uint32) | np.uint32(1)
+        below = np.uint32(share * (2**32 - 1))
+        return self._where(lambda rows, entries: number[rows] * number[entries] < below)
 
     def _where(self, keeps: Callable[[Ends, NDArray[np.int32]], NDArray[np.bool_]]) -> "Neighbours":
         """Only some edges, by their rows and entries."""
@@ -292,6 +290,14 @@ def aggregation_rows(neighbours: Neighbours, norm: Norm, begin: int, end: int) -
         total = np.bincount(rows, values, end - begin)
         values = values * (1 / np.where(total > 0, total, 1)).astype(np.float32)[rows]
     return neighbours.matrix(begin, end, values)
+
+
+def _places(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where the entries of rows stand that begin at these places and have these sizes, one row after the other."""
+    # As far from where it is to come as its row's start is.
+    places = np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
+    places += np.arange(len(places))
+    return places
 
 
 def _drop_loops_and_repeats(keys: NDArray[np.int64], n: int) -> int:
