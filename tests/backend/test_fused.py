@@ -207,18 +207,19 @@ def test_places_are_the_same_with_the_kernel(k: int, emulated: Kernels, monkeypa
     assert emulated.started == ["distinct_places"]
 
 
-def learned_together(method: Any, stream: TaskStream, options: list[dict[str, Any]], device: str = "cpu") -> list[Any]:
-    """Learners after two tasks, having taken turns."""
-    learners, stack = [make(method, epochs=3, **some) for some in options], Stack()
+def learned_together(
+    method: Any, stream: TaskStream, options: list[dict[str, Any]], device: str = "cpu"
+) -> tuple[list[Any], list[float]]:
+    """Learners after two tasks, having taken turns; and the loss terms of all their steps."""
+    learners, stack, terms = [make(method, epochs=3, **some) for some in options], Stack(), list[float]()
     for learner in learners:
         learner.stack_ = stack if len(learners) > 1 else None
         learner.runtime_ = Runtime.of(device)
     for index in range(2):
-        under_way = [learner.learn(stream.task(index)) for learner in learners]
-        while any([next(one, None) is not None for one in under_way]):
-            pass
+        for found in zip(*(learner.learn(stream.task(index)) for learner in learners), strict=True):
+            terms += [float(term) for one in found for term in one.values()]
     assert stack.largest == (len(learners) if len(learners) > 1 else 0)
-    return learners
+    return learners, terms
 
 
 @pytest.mark.parametrize(
@@ -234,10 +235,10 @@ def learned_together(method: Any, stream: TaskStream, options: list[dict[str, An
 def test_tasks_are_learned_the_same_but_for_rounding(
     method: Any, options: list[dict[str, Any]], tiny_stream: TaskStream, emulated: Kernels, monkeypatch: Any
 ) -> None:
-    found = learned_together(method, tiny_stream, options)
+    found, _ = learned_together(method, tiny_stream, options)
     started = set(emulated.started)
     monkeypatch.setattr(fused, "has_kernels", lambda device: False)
-    for one, other in zip(found, learned_together(method, tiny_stream, options), strict=True):
+    for one, other in zip(found, learned_together(method, tiny_stream, options)[0], strict=True):
         for name, parameter in other.parameters().items():
             torch.testing.assert_close(one.parameters()[name], parameter, rtol=1e-3, atol=1e-4)
     apart = {"distinct_places"} if options[0].get("batch") is None else set()
@@ -256,11 +257,12 @@ def test_a_gpu_computes_the_same_loss_with_kernels_but_for_rounding(
     options: list[dict[str, Any]], tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(IPAL, "recordable", False)
-    found = learned_together(IPAL, tiny_stream, options, "cuda")
-    again = learned_together(IPAL, tiny_stream, options, "cuda")
+    found, terms = learned_together(IPAL, tiny_stream, options, "cuda")
+    again, _ = learned_together(IPAL, tiny_stream, options, "cuda")
     monkeypatch.setattr(fused, "has_kernels", lambda device: False)
-    plain = learned_together(IPAL, tiny_stream, options, "cuda")
-    for one, same, other in zip(found, again, plain, strict=True):
-        for name, parameter in other.parameters().items():
-            assert torch.equal(one.parameters()[name], same.parameters()[name])
-            torch.testing.assert_close(one.parameters()[name], parameter, rtol=1e-2, atol=1e-3)
+    _, plain = learned_together(IPAL, tiny_stream, options, "cuda")
+    # Terms, not parameters: Adam moves those with hardly any gradient by a whole step, by the sign of rounding.
+    assert terms == pytest.approx(plain, rel=1e-2)
+    for one, same in zip(found, again, strict=True):
+        for name, parameter in one.parameters().items():
+            assert torch.equal(parameter, same.parameters()[name])
