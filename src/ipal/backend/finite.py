@@ -14,13 +14,13 @@ from ipal.errors import NonFiniteError
 
 
 def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
-    """Names of the tensors that hold NaN or infinite values: one pass over each, and one wait for a GPU."""
+    """Names of the tensors that hold NaN or infinite values: one pass over all, and one wait for a GPU."""
     named = [(name, tensor) for name, tensor in tensors.items() if tensor.is_floating_point() and tensor.numel()]
     if not named:
         return []
-    # The least and the largest value say it all (NaN is both), and need no second tensor as large as the first.
-    ends = [torch.stack(torch.aminmax(tensor.detach())).double() for _, tensor in named]
-    finite = torch.stack([pair.to(ends[0].device) for pair in ends]).isfinite().all(dim=1).tolist()
+    # The largest absolute value says it all (NaN is one), and needs no second tensor as large as the first.
+    largest = torch._foreach_norm([tensor.detach() for _, tensor in named], math.inf)
+    finite = torch.stack([one.to(largest[0].device) for one in largest]).isfinite().tolist()
     return [name for (name, _), fine in zip(named, finite, strict=True) if not fine]
 
 

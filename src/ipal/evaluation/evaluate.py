@@ -1,7 +1,7 @@
 """Fills one row of the accuracy matrix. The only place where a learner meets labels it was not taught."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -62,12 +62,22 @@ class Evaluation(NamedTuple):
     """By class; none of a learner whose features stay where they are."""
 
 
+Looking = Callable[[Graph, Tensor], Sequence[Look]]
+"""How several learners look at some nodes of a graph; one `Look` of each."""
+
+
 def evaluate(learner: Predictor, exams: list[Exam], accuracy: str) -> Evaluation:
     """Score a learner on the exams of all tasks so far; exams on one graph share what it makes of it."""
-    score = ACCURACIES.find(accuracy).function
-    looks: dict[int, Look] = {}
-    validation, test_scores = list[float](), list[float]()
-    pairs, clouds = Counter[Pair](), dict[str, Cloud]()
+    (found,) = evaluate_all([learner], exams, accuracy, lambda graph, nodes: [learner.look(graph, nodes)])
+    return found
+
+
+def evaluate_all(
+    learners: Sequence[Predictor], exams: list[Exam], accuracy: str, look: Looking
+) -> Sequence[Evaluation]:
+    """Score several learners of the same classes, which look at a graph together."""
+    marks = [_Marks(learner, accuracy) for learner in learners]
+    looks: dict[int, Sequence[Look]] = {}
     last = {id(exam.graph): number for number, exam in enumerate(exams)}
     nodes = defaultdict[int, list[Nodes]](list)
     for exam in exams:
@@ -76,23 +86,46 @@ def evaluate(learner: Predictor, exams: list[Exam], accuracy: str) -> Evaluation
     for number, exam in enumerate(exams):
         key = id(exam.graph)
         if key not in looks:
-            looks[key] = learner.look(exam.graph, torch.from_numpy(asked[key]))
-        embeddings = looks[key].embeddings
-        on_test, on_validation = (placed(answers, asked[key]) for answers in (exam.test, exam.validation))
-        test = predictions(learner, looks[key], on_test, exam.classes)
-        validation.append(score(predictions(learner, looks[key], on_validation, exam.classes), on_validation.labels))
-        test_scores.append(score(test, exam.test.labels))
-        here = counted(test, exam.test.labels)
-        if embeddings is not None:
-            before, more = class_sizes(pairs), class_sizes(here)
-            for name, cloud in class_clouds(embeddings, on_test).items():
-                n = more[name]
-                clouds[name] = clouds[name].pooled(cloud, n / (before[name] + n)) if name in clouds else cloud
-        for pair, count in here.items():
-            pairs[pair] += count
+            looks[key] = look(exam.graph, torch.from_numpy(asked[key]))
+        test, validation = (placed(answers, asked[key]) for answers in (exam.test, exam.validation))
+        seen = [one.embeddings for one in looks[key] if one.embeddings is not None]
+        clouds = class_clouds(seen, test) if seen else [{} for _ in marks]
+        for one, looked, lie in zip(marks, looks[key], clouds, strict=True):
+            one.add(looked, test, validation, exam.classes, lie)
         if last[key] == number:  # embeddings of a large graph are large
             del looks[key]
-    return Evaluation(Row(validation, test_scores, recalls(pairs), confusion(pairs)), clouds)
+    return [one.evaluation() for one in marks]
+
+
+@dataclass
+class _Marks:
+    """What one learner gets in an evaluation, exam by exam."""
+
+    learner: Predictor
+    accuracy: str
+    validation: list[float] = field(default_factory=list)
+    test: list[float] = field(default_factory=list)
+    pairs: Counter[Pair] = field(default_factory=Counter)
+    clouds: dict[str, Cloud] = field(default_factory=dict)
+
+    def add(
+        self, look: Look, test: Answers, validation: Answers, among: Sequence[Label] | None, lie: Mapping[str, Cloud]
+    ) -> None:
+        score = ACCURACIES.find(self.accuracy).function
+        predicted = predictions(self.learner, look, test, among)
+        self.validation.append(score(predictions(self.learner, look, validation, among), validation.labels))
+        self.test.append(score(predicted, test.labels))
+        here = counted(predicted, test.labels)
+        before, more = class_sizes(self.pairs), class_sizes(here)
+        for name, cloud in lie.items():
+            n, known = more[name], self.clouds.get(name)
+            self.clouds[name] = known.pooled(cloud, n / (before[name] + n)) if known else cloud
+        for pair, count in here.items():
+            self.pairs[pair] += count
+
+    def evaluation(self) -> Evaluation:
+        row = Row(self.validation, self.test, recalls(self.pairs), confusion(self.pairs))
+        return Evaluation(row, self.clouds)
 
 
 def placed(answers: Answers, among: Nodes) -> Answers:
@@ -144,13 +177,19 @@ def confusion(pairs: Mapping[Pair, int]) -> dict[str, dict[str, int]]:
     return table
 
 
-def class_clouds(embeddings: Tensor, answers: Answers) -> dict[str, Cloud]:
-    """Centre and spread of every class among a graph's embeddings, of the nodes of `answers` alone."""
+def class_clouds(embeddings: Sequence[Tensor], answers: Answers) -> list[dict[str, Cloud]]:
+    """Centre and spread of every class among embeddings of a graph by several learners, of the nodes of `answers`."""
     names, place = np.unique(answers.labels, return_inverse=True)
-    f = embeddings[torch.from_numpy(answers.nodes).to(embeddings.device)]
-    row = torch.from_numpy(place).to(f.device)
-    members = torch.nn.functional.one_hot(row, len(names)).T.to(f.dtype)
+    first, *others = embeddings
+    device = first.device
+    nodes, row = (torch.from_numpy(some).to(device) for some in (answers.nodes, place))
+    f = (torch.stack([first, *others]) if others else first)[..., nodes, :]
+    members = (row == torch.arange(len(names), device=device)[:, None]).to(f.dtype)
     share = members / members.sum(dim=1, keepdim=True)
     mean = share @ f
-    spread = (share @ (f - mean[row]).square().sum(dim=1, keepdim=True)).sqrt()[:, 0]
-    return {str(name): Cloud(mean[i], spread[i]) for i, name in enumerate(names.tolist())}
+    spread = (share @ (f - mean[..., row, :]).square().sum(dim=-1, keepdim=True)).sqrt()[..., 0]
+    found = zip(mean, spread, strict=True) if others else [(mean, spread)]
+    return [
+        {str(name): Cloud(*one) for name, *one in zip(names.tolist(), *map(Tensor.unbind, some), strict=True)}
+        for some in found
+    ]

@@ -14,6 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from ipal.backend.operators import Operators
+from ipal.data.graph import Graph
+from ipal.learners.second_pass import chosen
+from ipal.learners.values import Look
+from ipal.nn.embed import fits
 
 if TYPE_CHECKING:
     from ipal.learners.trained import TrainedLearner
@@ -56,6 +60,38 @@ class Mapped:
         network = replaced(learner.network_, iter(parameters.values()))
         one.__dict__ = {**vars(learner), **attributes, **numbers, "network_": network}
         return work(one, beside)
+
+
+def looking(learners: Sequence["TrainedLearner[Any]"]) -> Callable[[Graph, Tensor], Sequence[Look]]:
+    """How learners look at some nodes of a graph: as one where they are alike, else one by one."""
+    first = learners[0]
+    mapped = Mapped(learners, [None] * len(learners)) if are_alike(learners) else None
+
+    @torch.no_grad()
+    def looks(graph: Graph, nodes: Tensor) -> Sequence[Look]:
+        if mapped is None or not fits(graph, first.runtime_.budget):
+            return [learner.look(graph, nodes) for learner in learners]
+        graph, nodes = first.checked(graph), nodes.to(first.runtime_.device)
+        f, scores = mapped(lambda one, _: one.seen(graph, nodes))
+        labels = first.likeliest(scores.flatten(0, 1)).reshape(len(learners), -1)
+        return [Look(*some) for some in zip(labels, f, scores, strict=True)]
+
+    return looks
+
+
+def are_alike(learners: Sequence["TrainedLearner[Any]"]) -> bool:
+    """Whether there are several, and what they have learned differs in numbers alone."""
+    first, *others = learners
+    shapes = sizes_in([values_of(first, None), first.network_])
+    return bool(others) and all(
+        one.is_mappable
+        and settings_of(one) == settings_of(first)
+        and one.labels_ == first.labels_
+        and one.choices() == first.choices()
+        and chosen(one)["passes"] == 0  # else each has a graph of its own
+        and sizes_in([values_of(one, None), one.network_]) == shapes
+        for one in learners
+    )
 
 
 def values_of(learner: "TrainedLearner[Any]", beside: Any) -> list[Any]:

@@ -8,8 +8,9 @@ one epoch of each in turn: the first that asks for a step takes it for all, the 
 """
 
 import dataclasses
-from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from ipal.backend.adam import Adam
 from ipal.backend.batches import Batch
 from ipal.backend.cuda_graphs import Recorded, Recordings
 from ipal.data.streams import Task
+from ipal.errors import NonFiniteError
 from ipal.learners.lesson import Lesson
 from ipal.learners.mapped import (
     Mapped,
@@ -36,6 +38,8 @@ from ipal.learners.values import Terms
 
 if TYPE_CHECKING:
     from ipal.learners.trained import TrainedLearner
+
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(eq=False)
@@ -63,6 +67,31 @@ class Seat:
         )
 
 
+@dataclasses.dataclass(eq=False)
+class Waiting(Generic[T]):
+    """A learner that waits for others, so that something is done for all of them at once."""
+
+    learner: "TrainedLearner[Any]"
+    what: Hashable
+    """It waits to have done: the same for all that may do it together."""
+    present: list["Waiting[T]"]
+    """All who wait."""
+    found: list[T] = dataclasses.field(default_factory=list)
+    """What another has had done for it."""
+
+    def together(self, work: Callable[[Sequence["TrainedLearner[Any]"]], Sequence[T]]) -> T:
+        """What `work` gives for this learner; asked by the first, it is done for all that wait for the same."""
+        if not self.found:
+            some = [other for other in self.present if other.what == self.what and not other.found]
+            try:
+                results = work([one.learner for one in some])
+            except NonFiniteError:  # of one of them; that one alone is to fail
+                some, results = [self], work([self.learner])
+            for one, result in zip(some, results, strict=True):
+                one.found.append(result)
+        return self.found[0]
+
+
 class Stack:
     """Where learners meet that take their steps as one."""
 
@@ -70,6 +99,7 @@ class Stack:
         self.largest = 0
         """The most that have taken their steps as one."""
         self._seats: list[Seat] = []
+        self._waiting: list[Waiting[Any]] = []
         self._together: _Group | None = None
         self._recordings = Recordings()
         self._task: Task | None = None
@@ -85,6 +115,16 @@ class Stack:
             return mine
         self._task = task
         return task
+
+    @contextmanager
+    def waiting(self, learner: "TrainedLearner[Any]", what: Hashable) -> Iterator[Waiting[Any]]:
+        """Wait for others: whoever drives the learner lets it pause inside, until the others have come as far."""
+        one = Waiting[Any](learner, what, self._waiting)
+        self._waiting.append(one)
+        try:
+            yield one
+        finally:
+            self._waiting.remove(one)
 
     def epochs(
         self, learner: "TrainedLearner[Any]", task: Task, lesson: Lesson, first_epoch: int

@@ -213,10 +213,13 @@ class TrainedLearner(Learner, Generic[Prepared]):
         """Where it meets others that take their steps with it; set by whoever drives them."""
         return None
 
+    @property
+    def is_mappable(self) -> bool:
+        """Whether it can be computed as one with others (see mapped.py): attention is written for one learner."""
+        return bool(self.stackable) and "attention" not in self.encoder_.needs and self.runtime_.team.size == 1
+
     def _epochs(self, task: Task, lesson: Prepared, first_epoch: int) -> Generator[Terms, None, None]:
-        # Mini-batches differ in shape, and attention over edges is written for one learner.
-        can_stack = self.stackable and self.batch == "full" and "attention" not in self.encoder_.needs
-        if self.stack_ is None or not can_stack or self.runtime_.team.size > 1:
+        if self.stack_ is None or not self.is_mappable or self.batch != "full":  # mini-batches differ in shape
             return self.epochs_alone(task, lesson, first_epoch)
         return self.stack_.epochs(self, task, lesson, first_epoch)
 
@@ -326,12 +329,17 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     def look(self, graph: Graph, nodes: Tensor | None = None) -> Look:
         with torch.no_grad():
-            f = self.represent(self.refined(self.checked(graph)))
-            scores = self.scores_of(f)
-            if nodes is not None:
-                nodes = nodes.to(f.device)
-                f, scores = f[nodes], scores[nodes]
+            f, scores = self.seen(self.refined(self.checked(graph)), nodes)
             return Look(self.likeliest(scores), f, scores)
+
+    def seen(self, graph: Graph, nodes: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Embeddings and scores of all nodes of a graph, or of some."""
+        f = self.represent(graph)
+        scores = self.scores_of(f)
+        if nodes is None:
+            return f, scores
+        nodes = nodes.to(f.device)
+        return f[nodes], scores[nodes]
 
     def training_embeddings(self, task: Task, network: nn.ModuleDict | None = None) -> Tensor:
         """Embeddings of a task's training nodes, without gradient; by the network itself or by another."""
