@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from ipal.backend.runtime import Runtime
 from ipal.config import EncoderConfig, ProtocolConfig, Sampling, TrainConfig
 from ipal.data.datasets import load
 from ipal.data.streams import TaskStream
@@ -13,7 +14,7 @@ from ipal.errors import NonFiniteError
 from ipal.evaluation.evaluate import evaluate, evaluate_all
 from ipal.learners import LwF
 from ipal.learners.ipal import IPAL
-from ipal.learners.mapped import Mapped, are_alike, are_same, looking
+from ipal.learners.mapped import Mapped, are_alike, are_same, changes, looking
 from ipal.learners.stacked import Stack
 from ipal.learners.trained import TrainedLearner
 
@@ -103,13 +104,48 @@ def test_tensors_are_the_same_if_all_are_equal() -> None:
     assert are_same([]) == []
 
 
+@pytest.mark.parametrize("common", [{}, {"products": "raw", "compensation": "printed"}], ids=str)
+def test_the_end_of_a_task_is_that_of_each_alone(common: dict[str, Any], stream: TaskStream) -> None:
+    learners = learned(stream, ipals(**common), tasks=1)
+    for learner in learners:
+        learner.start(stream.task(1))
+        learner.encoder_.weights[0].data *= 1 + learner.gamma / 100
+    task, lessons = stream.task(1), [learner.prepare(stream.task(1)) for learner in learners]
+    known = [learner.memory_ for learner in learners]
+    found = changes(learners, lessons, lambda one, lesson: one.end_task(task, lesson))
+    assert [learner.memory_ for learner in learners] == known  # they are as they were
+    for learner, lesson, changed in zip(learners, lessons, found, strict=True):
+        assert changed.keys() == {"memory_"}
+        with torch.no_grad():
+            learner.end_task(task, lesson)
+        for name in ("mean", "variance", "count"):
+            together, alone = (getattr(memory, name) for memory in (changed["memory_"], learner.memory_))
+            torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
+            assert together.is_contiguous()
+
+
+def test_changes_of_those_that_are_not_alike_are_found_one_by_one(stream: TaskStream) -> None:
+    learners = [*ipals()[:1], *ipals(k=3)[:1]]
+    task, lessons = stream.task(0), []
+    for learner in learners:
+        learner.runtime_ = Runtime.of()
+        learner.start(task)
+        lessons.append(learner.prepare(task))
+    found = changes(learners, lessons, lambda one, lesson: one.end_task(task, lesson))
+    for learner, lesson, changed in zip(learners, lessons, found, strict=True):
+        assert len(learner.memory_) == 0
+        with torch.no_grad():
+            learner.end_task(task, lesson)
+        assert torch.equal(changed["memory_"].mean, learner.memory_.mean)
+
+
 def test_those_who_wait_for_the_same_have_it_done_at_once() -> None:
     stack, asked = Stack(), list[list[int]]()
-    one, other, third = (stack.waiting(learner, what) for learner, what in ((1, "a"), (2, "a"), (3, "b")))  # type: ignore[arg-type]
+    one, other, third = (stack.waiting(None, what, own) for own, what in ((1, "a"), (2, "a"), (3, "b")))  # type: ignore[arg-type]
 
-    def work(learners: Any) -> list[int]:
-        asked.append(learners)
-        return [10 * learner for learner in learners]
+    def work(some: Any) -> list[int]:
+        asked.append([one.beside for one in some])
+        return [10 * one.beside for one in some]
 
     with one as first, third as last:
         with other as second:
@@ -117,20 +153,21 @@ def test_those_who_wait_for_the_same_have_it_done_at_once() -> None:
         assert first.together(work) == 10
         assert last.together(work) == 30
         assert asked == [[1, 2], [3]]
-    with stack.waiting(4, "a") as late:  # type: ignore[arg-type]
+    with stack.waiting(None, "a", 4) as late:  # type: ignore[arg-type]
         assert late.together(work) == 40
 
 
 def test_one_whose_numbers_are_lost_fails_alone() -> None:
     stack = Stack()
 
-    def work(learners: Any) -> list[int]:
-        if 2 in learners:
+    def work(some: Any) -> list[int]:
+        if any(one.beside == 2 for one in some):
             raise NonFiniteError("lost")
-        return list(learners)
+        return [one.beside for one in some]
 
-    with stack.waiting(1, "a") as first, stack.waiting(2, "a") as second, stack.waiting(3, "a") as third:  # type: ignore[arg-type]
-        assert first.together(work) == 1
+    first, second, third = (stack.waiting(None, "a", own) for own in (1, 2, 3))  # type: ignore[arg-type]
+    with first as one, second as two, third as three:
+        assert one.together(work) == 1
         with pytest.raises(NonFiniteError):
-            second.together(work)
-        assert third.together(work) == 3
+            two.together(work)
+        assert three.together(work) == 3

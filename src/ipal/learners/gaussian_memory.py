@@ -26,11 +26,18 @@ def check_prototypes(learner: Any, memory: PrototypeMemory, whole: bool) -> None
     require((memory.variance >= 0).all(), "a variance is negative")
 
 
+def finite_parts(learner: Any) -> dict[str, Tensor]:
+    """Finite only if no embedding of a class is NaN, infinite, or too large to be squared."""
+    memory = learner.memory_
+    return {"prototypes.squared_lengths": memory.mean.square().sum(dim=1), "prototypes.variance": memory.variance}
+
+
 PROTOTYPES = Kept(
     "prototypes",
     "per class: mean and variance of its embeddings, number of nodes behind them",
     attribute="memory_",
     check=check_prototypes,
+    look=finite_parts,
 )
 
 

@@ -131,6 +131,7 @@ class IPAL(TrainedLearner[Episode]):
     has_head = False
     looks_back = True
     recordable = True
+    mappable_end = True
     stackable = frozenset({"gamma", "tau", "alpha", "beta"})
     kept = (
         PROTOTYPES,
@@ -201,8 +202,7 @@ class IPAL(TrainedLearner[Episode]):
 
     @property
     def chosen(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.choices().get("chosen", {})
-        return found
+        return dict(self.choices().get("chosen", {}))
 
     def encoder_of(self, choices: Mapping[str, Any]) -> EncoderConfig:
         return EncoderConfig(**{**choices.get("chosen", {}).get("encoder", {}), **without_auto(self.encoder)})
@@ -328,7 +328,6 @@ class IPAL(TrainedLearner[Episode]):
 
     @property
     def follows(self) -> bool:
-        """Whether the encoder follows other weights, which are trained."""
         return self.task_free and self.epochs > 0
 
     def begin_task(self, task: Task) -> None:

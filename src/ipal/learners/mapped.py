@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from ipal.backend.operators import Operators
 from ipal.data.graph import Graph
 from ipal.learners.second_pass import chosen
+from ipal.learners.state import laid_out
 from ipal.learners.values import Look
 from ipal.nn.embed import fits
 
@@ -56,10 +57,8 @@ class Mapped:
         """Of one learner, which is the first with the tensors and numbers of another."""
         learner, shared = self._learner, enumerate(tensors_in(self._first))
         beside, attributes = replaced(self._first, iter([different.get(place, tensor) for place, tensor in shared]))
-        one = object.__new__(type(learner))
         network = replaced(learner.network_, iter(parameters.values()))
-        one.__dict__ = {**vars(learner), **attributes, **numbers, "network_": network}
-        return work(one, beside)
+        return work(shadow(learner, attributes | numbers | {"network_": network}), beside)
 
 
 def looking(learners: Sequence["TrainedLearner[Any]"]) -> Callable[[Graph, Tensor], Sequence[Look]]:
@@ -79,18 +78,52 @@ def looking(learners: Sequence["TrainedLearner[Any]"]) -> Callable[[Graph, Tenso
     return looks
 
 
-def are_alike(learners: Sequence["TrainedLearner[Any]"]) -> bool:
-    """Whether there are several, and what they have learned differs in numbers alone."""
+@torch.no_grad()
+def changes(
+    learners: Sequence["TrainedLearner[Any]"], beside: Sequence[Any], work: Callable[[Any, Any], None]
+) -> list[dict[str, Any]]:
+    """The attributes that `work` gives to each learner, from it and the value beside it; the learners stay as they are.
+
+    They are found as one where they are alike, else one by one.
+    """
+
+    def changed(one: Any, value: Any) -> dict[str, Any]:
+        before = dict(vars(one))
+        work(one, value)
+        return {name: value for name, value in vars(one).items() if value is not before.get(name)}
+
+    if not are_alike(learners, beside):
+        return [changed(shadow(learner, {}), value) for learner, value in zip(learners, beside, strict=True)]
+    kinds: list[dict[str, Any]] = []
+
+    def tensors(one: Any, value: Any) -> list[Tensor]:
+        kinds.append(changed(one, value))
+        return list(tensors_in(kinds[-1]))
+
+    found = Mapped(learners, beside)(tensors)
+    return [replaced(kinds[-1], map(laid_out, some)) for some in zip(*found, strict=True)]
+
+
+def shadow(learner: "TrainedLearner[Any]", attributes: Mapping[str, Any]) -> Any:
+    """A learner with the attributes of another, but for these."""
+    one = object.__new__(type(learner))
+    one.__dict__ = {**vars(learner), **attributes}
+    return one
+
+
+def are_alike(learners: Sequence["TrainedLearner[Any]"], beside: Sequence[Any] | None = None) -> bool:
+    """Whether there are several, and they differ in numbers alone; so do the values beside them."""
     first, *others = learners
-    shapes = sizes_in([values_of(first, None), first.network_])
+    values = [values_of(*pair) for pair in zip(learners, beside or [None] * len(learners), strict=True)]
+    sizes = [sizes_in([value, one.network_]) for one, value in zip(learners, values, strict=True)]
     return bool(others) and all(
         one.is_mappable
         and settings_of(one) == settings_of(first)
         and one.labels_ == first.labels_
         and one.choices() == first.choices()
         and chosen(one)["passes"] == 0  # else each has a graph of its own
-        and sizes_in([values_of(one, None), one.network_]) == shapes
-        for one in learners
+        and shapes == sizes[0]
+        for one, shapes in zip(learners, sizes, strict=True)
     )
 
 

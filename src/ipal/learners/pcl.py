@@ -34,6 +34,7 @@ class PCL(TrainedLearner[Episode]):
     title = "PCL"
     has_head = False
     recordable = True
+    mappable_end = True
     stackable = frozenset({"tau"})
     kept = (PROTOTYPES,)
 

@@ -28,6 +28,7 @@ from ipal.learners.mapped import (
     embedded,
     numbers_of,
     settings_of,
+    shadow,
     side_by_side,
     sizes_in,
     tensors_in,
@@ -74,19 +75,21 @@ class Waiting(Generic[T]):
     learner: "TrainedLearner[Any]"
     what: Hashable
     """It waits to have done: the same for all that may do it together."""
+    beside: Any
+    """What it needs for that."""
     present: list["Waiting[T]"]
     """All who wait."""
     found: list[T] = dataclasses.field(default_factory=list)
     """What another has had done for it."""
 
-    def together(self, work: Callable[[Sequence["TrainedLearner[Any]"]], Sequence[T]]) -> T:
+    def together(self, work: Callable[[Sequence["Waiting[T]"]], Sequence[T]]) -> T:
         """What `work` gives for this learner; asked by the first, it is done for all that wait for the same."""
         if not self.found:
             some = [other for other in self.present if other.what == self.what and not other.found]
             try:
-                results = work([one.learner for one in some])
+                results = work(some)
             except NonFiniteError:  # of one of them; that one alone is to fail
-                some, results = [self], work([self.learner])
+                some, results = [self], work([self])
             for one, result in zip(some, results, strict=True):
                 one.found.append(result)
         return self.found[0]
@@ -117,9 +120,9 @@ class Stack:
         return task
 
     @contextmanager
-    def waiting(self, learner: "TrainedLearner[Any]", what: Hashable) -> Iterator[Waiting[Any]]:
+    def waiting(self, learner: "TrainedLearner[Any]", what: Hashable, beside: Any = None) -> Iterator[Waiting[Any]]:
         """Wait for others: whoever drives the learner lets it pause inside, until the others have come as far."""
-        one = Waiting[Any](learner, what, self._waiting)
+        one = Waiting[Any](learner, what, beside, self._waiting)
         self._waiting.append(one)
         try:
             yield one
@@ -234,8 +237,7 @@ class _Same(_Group):
         numbers = {name: some[0].requires_grad_() for name, some in numbers_of(learners).items()}
         if not numbers:
             return True
-        one = object.__new__(type(seat.learner))
-        one.__dict__ = {**vars(seat.learner), **numbers}
+        one = shadow(seat.learner, numbers)
         drawn = seat.learner.generator_.get_state()
         total = torch.stack(list(one.training_loss(seat.batch, seat.lesson).values())).sum()
         seat.learner.generator_.set_state(drawn)

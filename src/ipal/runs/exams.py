@@ -1,6 +1,6 @@
 """The exams of runs whose learners are stacked, which are taken together."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from ipal.data.streams import Exam
@@ -24,4 +24,9 @@ def tested(
     """The scores of a learner: with those of its company, or by itself."""
     if company is None:
         return evaluate(learner, exams(), accuracy)
-    return company.together(lambda some: evaluate_all(some, exams(), accuracy, looking(some)))
+
+    def evaluated(some: Sequence[Waiting[Evaluation]]) -> Sequence[Evaluation]:
+        learners = [one.learner for one in some]
+        return evaluate_all(learners, exams(), accuracy, looking(learners))
+
+    return company.together(evaluated)
