@@ -67,7 +67,10 @@ def step_checked(self: Any, step: Any = _Together._step) -> Any:
     for seat in self.seats:
         generator.set_state(drawn)
         seat.learner.encoder_.generator = generator
-        terms = seat.learner.training_loss(seat.batch, seat.lesson)
+        lesson, before = seat.lesson, seat.lesson.before
+        if before:  # to be embedded as alone
+            lesson = replace(lesson, before=replace(before, embedded=[]))
+        terms = seat.learner.training_loss(seat.batch, lesson)
         total = torch.stack(list(terms.values())).sum()
         alone.append((terms, torch.autograd.grad(total, list(seat.learner.network_.parameters()))))
     generator.set_state(drawn)

@@ -76,7 +76,7 @@ def test_a_further_pass_gives_each_a_graph_of_its_own(stream: TaskStream) -> Non
     assert not are_alike(learners)
 
 
-def test_attention_is_not_mapped(stream: TaskStream) -> None:
+def test_those_with_attention_are_not_mapped(stream: TaskStream) -> None:
     gat = EncoderConfig(kind="gat", hidden=8, width=8)
     learners = [IPAL(gamma=gamma, encoder=gat, **SMALL) for gamma in (0.1, 0.4)]
     assert not are_alike(learned(stream, learners, tasks=1))

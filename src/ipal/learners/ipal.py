@@ -244,8 +244,9 @@ class IPAL(TrainedLearner[Episode]):
         return HardExamples(self.k, self.hardness)
 
     def prepare(self, task: Task) -> Episode:
-        weights = node_weights(task.graph, self.node_weights, self.alpha)
-        lesson = Episode.of(super().prepare(task), weights[task.nodes])
+        rule = self.node_weights, self.alpha
+        lesson = super().prepare(task)
+        lesson = Episode.of_task(task, lesson, rule, lambda: node_weights(task.graph, *rule)[task.nodes])
         old = self.memory_.of(lesson.old)
         held = losses.OldPrototypes.of(self.memory_.mean if self.task_free else old.mean)
         known = self.memory_.padded(len(self.labels_)).of(lesson.current) if self.task_free else None

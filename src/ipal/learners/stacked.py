@@ -224,6 +224,9 @@ class _Same(_Group):
             for seat, own in zip(seats[1:], self._own[1:], strict=True):
                 own[name].data = parameter.data
                 seat.learner.optimizer_.state[own[name]] = state
+        before = [seat.lesson.before for seat in seats if seat.lesson.before]
+        for one in before[1:]:
+            one.embedded[:] = [before[0].embeddings]
 
     @staticmethod
     def holds(seats: Sequence[Seat]) -> bool:
@@ -253,7 +256,8 @@ class _Together(_Group):
     def __init__(self, seats: Sequence[Seat], recordings: Recordings) -> None:
         super().__init__(seats, recordings)
         leader = self._leader
-        self._mapped = Mapped([seat.learner for seat in seats], self._lessons())
+        self._recall()
+        self._mapped = Mapped([seat.learner for seat in seats], [seat.lesson for seat in seats])
         self._dims = self._mapped.dims
         self._parameters = {name: nn.Parameter(stacked) for name, stacked in self._mapped.parameters.items()}
         self._mapped.parameters = {**self._parameters}
@@ -273,19 +277,17 @@ class _Together(_Group):
             own[name].data = parameter.data.select(dim, place)
             known[own[name]] = {key: value.select(dim, place) if value.dim() else value for key, value in state.items()}
 
-    def _lessons(self) -> list[Lesson]:
-        """Lessons with embeddings of the network before the task that are computed as those of the network itself.
+    def _recall(self) -> None:
+        """Embeddings of the networks before the task, computed as those of the networks themselves.
 
         Where nothing was learned yet, both are then the same to the bit: how far they are apart is a norm, whose
         gradient would make a direction of the smallest difference.
         """
-        lessons = [seat.lesson for seat in self.seats]
-        before = [lesson.before for lesson in lessons if lesson.before]
-        if not before:
-            return lessons
-        embeddings = embedded([one.network for one in before], self.seats[0].batch.graph)
-        made = [dataclasses.replace(one, embeddings=rows) for one, rows in zip(before, embeddings, strict=True)]
-        return [dataclasses.replace(lesson, before=one) for lesson, one in zip(lessons, made, strict=True)]
+        before = [seat.lesson.before for seat in self.seats if seat.lesson.before]
+        if before:
+            found = embedded([one.network for one in before], self.seats[0].batch.graph)
+            for one, rows in zip(before, found, strict=True):
+                one.embedded[:] = [rows]
 
     def _step(self) -> Terms:
         batch = self.seats[0].batch

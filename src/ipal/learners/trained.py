@@ -14,7 +14,7 @@ import dataclasses
 import hashlib
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
 import torch
@@ -119,12 +119,18 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     def prepare(self, task: Task) -> Prepared:
         """What the steps of this task need and what follows from state and task alone; a method may add to it."""
+        key = (self.generator_.device, *self.labels_)
+        classes = task.derived("classes", key, lambda: self._classes_in(task), most=1)
+        network = self.previous_
+        before = None if network is None else Before(network, partial(self.training_embeddings, task))
+        return cast(Prepared, Lesson(*classes, before))
+
+    def _classes_in(self, task: Task) -> tuple[Tensor, Tensor, Tensor]:
+        """Class of each training node, classes being learned, and known ones that are not."""
         labels = self.rows(task.labels)
         current = torch.unique(labels)
         known = torch.arange(len(self.labels_), device=labels.device)
-        network = self.previous_
-        before = None if network is None else Before(network, self.training_embeddings(task, network))
-        return cast(Prepared, Lesson(labels, current, known[~torch.isin(known, current)], before))
+        return labels, current, known[~torch.isin(known, current)]
 
     def loss(self, batch: Batch, lesson: Prepared) -> Terms:
         """Named terms whose sum is minimised; here the cross-entropy of the head, which is fine-tuning."""
