@@ -14,14 +14,19 @@ from ipal.errors import NonFiniteError
 
 
 def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
-    """Names of the tensors that hold NaN or infinite values: one pass over all, and one wait for a GPU."""
+    """Names of the tensors that hold NaN or infinite values; where there are none, a GPU is waited for once."""
     named = [(name, tensor) for name, tensor in tensors.items() if tensor.is_floating_point() and tensor.numel()]
     if not named:
         return []
-    # The largest absolute value says it all (NaN is one), and needs no second tensor as large as the first.
-    largest = torch._foreach_norm([tensor.detach() for _, tensor in named], math.inf)
-    finite = torch.stack([one.to(largest[0].device) for one in largest]).isfinite().tolist()
-    return [name for (name, _), fine in zip(named, finite, strict=True) if not fine]
+    # A length that is a number says it all, and takes one kernel for all tensors of a GPU.
+    lengths = torch._foreach_norm([tensor.detach() for _, tensor in named])
+    finite = torch.stack([one.to(lengths[0].device) for one in lengths]).isfinite().tolist()
+    return [name for (name, tensor), fine in zip(named, finite, strict=True) if not fine and not _is_finite(tensor)]
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    """The least and the largest value say it all (NaN is both), and need no second tensor as large as the first."""
+    return bool(torch.stack(torch.aminmax(tensor.detach())).isfinite().all())
 
 
 def check_terms(values: Iterable[Mapping[str, float]], first: int, epochs: int) -> None:

@@ -35,10 +35,13 @@ class Mapped:
         self._learner = learners[0]
         values = [values_of(*pair) for pair in zip(learners, beside, strict=True)]
         self._first = values[0]
-        # What is the same for all is not stacked.
         places = list(zip(*map(tensors_in, values), strict=True))
-        same = are_same(places)
-        self._different = {place: torch.stack(some) for place, some in enumerate(places) if not same[place]}
+        # What they have in two places is stacked once, and what is the same for all is not.
+        first = dict[tuple[int, ...], int]()
+        self._where = [first.setdefault(tuple(map(id, some)), place) for place, some in enumerate(places)]
+        once = [places[place] for place in first.values()]
+        same = zip(first.values(), once, are_same(once), strict=True)
+        self._different = {place: torch.stack(some) for place, some, equal in same if not equal}
         self._numbers = numbers_of(learners)
 
     def __call__(self, work: Callable[[Any, Any], Any]) -> Any:
@@ -55,7 +58,7 @@ class Mapped:
         numbers: dict[str, Tensor],
     ) -> Any:
         """Of one learner, which is the first with the tensors and numbers of another."""
-        learner, shared = self._learner, enumerate(tensors_in(self._first))
+        learner, shared = self._learner, zip(self._where, tensors_in(self._first), strict=True)
         beside, attributes = replaced(self._first, iter([different.get(place, tensor) for place, tensor in shared]))
         network = replaced(learner.network_, iter(parameters.values()))
         return work(shadow(learner, attributes | numbers | {"network_": network}), beside)
@@ -173,15 +176,20 @@ def side_by_side(values: Sequence[Mapping[str, Tensor]], name: str, dim: int) ->
 
 def are_same(places: Sequence[Sequence[Tensor]]) -> list[bool]:
     """Of each place, whether the tensors that all have there are equal; a GPU is waited for but once."""
-    asked = [number for number, some in enumerate(places) if any(tensor is not some[0] for tensor in some)]
-    found = [_is_same(places[number]) for number in asked]
-    equal = dict(zip(asked, torch.stack(found).tolist() if found else [], strict=True))
-    return [equal.get(number, True) for number in range(len(places))]
+    found = [_is_same(some) for some in places]
+    asked = [one for one in found if isinstance(one, Tensor)]
+    answers = iter(torch.stack(asked).tolist() if asked else [])
+    return [next(answers) if isinstance(one, Tensor) else one for one in found]
 
 
-def _is_same(tensors: Sequence[Tensor]) -> Tensor:
-    stacked = torch.stack([tensor.detach() for tensor in tensors])
-    return (stacked == stacked[0]).all()
+def _is_same(tensors: Sequence[Tensor]) -> bool | Tensor:
+    """Where a GPU would be waited for, a tensor that says so."""
+    first, *others = tensors
+    if all(tensor is first for tensor in others):
+        return True
+    if not first.is_cuda:  # the first difference ends it
+        return all(torch.equal(tensor, first) for tensor in others)
+    return (torch.stack(others) == first).all()
 
 
 def sizes_in(value: Any) -> list[tuple[torch.Size, torch.dtype]]:

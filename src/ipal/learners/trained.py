@@ -200,9 +200,11 @@ class TrainedLearner(Learner, Generic[Prepared]):
     def epochs(self) -> int:
         return self.train.epochs
 
+    def learn(self, task: Task, first_epoch: int = 0) -> Iterator[Terms]:
+        return super().learn(task if self.stack_ is None else self.stack_.shared(task), first_epoch)
+
     def teach(self, task: Task, first_epoch: int) -> Iterator[Terms]:
         with self.tracer.span("preparation"):
-            task = task if self.stack_ is None else self.stack_.shared(task)
             lesson = self.prepare(task)
         unread: list[Terms] = []
         with closing(self._epochs(task, lesson, first_epoch)) as epochs:
