@@ -116,10 +116,10 @@ class _Marks:
         self.validation.append(score(predictions(self.learner, look, validation, among), validation.labels))
         self.test.append(score(predicted, test.labels))
         here = counted(predicted, test.labels)
-        before, more = class_sizes(self.pairs), class_sizes(here)
-        for name, cloud in lie.items():
-            n, known = more[name], self.clouds.get(name)
-            self.clouds[name] = known.pooled(cloud, n / (before[name] + n)) if known else cloud
+        again = self.clouds.keys() & lie.keys()
+        before, more = (class_sizes(pairs if again else {}) for pairs in (self.pairs, here))
+        pooled = {name: self.clouds[name].pooled(lie[name], more[name] / (before[name] + more[name])) for name in again}
+        self.clouds |= {**lie, **pooled}
         for pair, count in here.items():
             self.pairs[pair] += count
 

@@ -53,18 +53,18 @@ class Seat:
     terms: Terms | None = None
     """Of a step that another has asked for."""
 
-    def is_like(self, other: "Seat") -> bool:
-        """Whether both can take their steps as one."""
-        mine, theirs = self.learner, other.learner
+    def kind(self) -> tuple[Any, ...]:
+        """The same for all that can take their steps as one."""
+        learner = self.learner
         return (
-            self.batch.graph is other.batch.graph
-            and settings_of(mine) == settings_of(theirs)
-            and mine.labels_ == theirs.labels_
-            and mine.choices() == theirs.choices()
-            and mine.learning_rate_ == theirs.learning_rate_
-            and torch.equal(mine.generator_.get_state(), theirs.generator_.get_state())
-            and _steps(mine) == _steps(theirs)
-            and sizes_in(values_of(mine, self.lesson)) == sizes_in(values_of(theirs, other.lesson))
+            id(self.batch.graph),
+            settings_of(learner),
+            learner.labels_,
+            learner.choices(),
+            learner.learning_rate_,
+            learner.generator_.get_state().numpy().tobytes(),
+            _steps(learner),
+            sizes_in(values_of(learner, self.lesson)),
         )
 
 
@@ -151,7 +151,8 @@ class Stack:
     def _step(self, seat: Seat) -> bool:
         """One step of all that take theirs with this one; False where there is no other."""
         if self._together is None:
-            alike = [other for other in self._seats if other.terms is None and (other is seat or seat.is_like(other))]
+            kind = seat.kind()
+            alike = [other for other in self._seats if other.terms is None and (other is seat or other.kind() == kind)]
             if len(alike) < 2:
                 return False
             self._together = (_Same if _Same.holds(alike) else _Together)(alike, self._recordings)

@@ -201,7 +201,8 @@ class TrainedLearner(Learner, Generic[Prepared]):
         return self.train.epochs
 
     def learn(self, task: Task, first_epoch: int = 0) -> Iterator[Terms]:
-        return super().learn(task if self.stack_ is None else self.stack_.shared(task), first_epoch)
+        stack: Stack | None = vars(self).get("stack_")  # nothing changes before learning begins
+        return super().learn(stack.shared(task) if stack else task, first_epoch)
 
     def teach(self, task: Task, first_epoch: int) -> Iterator[Terms]:
         with self.tracer.span("preparation"):
