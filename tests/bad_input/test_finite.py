@@ -21,6 +21,7 @@ from ipal.runs import runner
 from ipal.runs.manifest import GridPoint
 from ipal.runs.run_folder import RunFolder, RunStore
 from tests.bad_input.support import GRAPH, SMALL, X, some_data
+from tests.bench.test_interleave import DEVICES
 from tests.support import Command, Watcher, complaint
 
 TRAINED = [name for name, method in METHODS.items() if issubclass(method, TrainedLearner)]
@@ -79,7 +80,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
 
 @pytest.mark.parametrize("method", ["ipal", "pcl", "polo", "pr", "efc", "ewc", "mas"])
 def test_what_is_remembered_must_be_finite(method: str) -> None:
-    with pytest.raises(NonFiniteError, match=r"embeddings of a class|importance\.\S+ \(.*\) holds NaN"):
+    with pytest.raises(NonFiniteError, match=r"(prototypes|importance)\.\S+ \(.*\) holds NaN"):
         learner(method).partial_fit(part(0, 1e20))
 
 
@@ -116,7 +117,8 @@ def test_settings_that_are_zero_or_infinite_in_32_bits_are_refused(method: str, 
         run_config({"dataset": "digits", "train": {"lr_base": value}})
 
 
-def test_what_is_not_finite_is_found_by_name() -> None:
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_is_not_finite_is_found_by_name(device: str) -> None:
     good = {"a": torch.ones(3), "none": torch.zeros(0), "whole": torch.ones(2, dtype=torch.int64)}
     bad = {
         "nan": torch.tensor([1.0, math.nan, 2.0]),
@@ -124,7 +126,11 @@ def test_what_is_not_finite_is_found_by_name() -> None:
         "minus": torch.tensor(-math.inf, dtype=torch.float64),
     }
     large = {"large": torch.tensor([1e300], dtype=torch.float64)}
-    assert not_finite({**good, **bad, **large}) == ["nan", "inf", "minus"]
+    tensors = {name: tensor.to(device) for name, tensor in {**good, **bad, **large}.items()}
+    assert not_finite(tensors) == ["nan", "inf", "minus"]
+    spread = torch.zeros(3, 1000, device=device)
+    spread[1, 700], spread[2, 3] = math.nan, -math.inf
+    assert not_finite(dict(zip("abc", spread, strict=True))) == ["b", "c"]
     assert not_finite({}) == []
 
 

@@ -19,7 +19,7 @@ from ipal.learners import IPAL, METHODS
 from ipal.learners.stacked import _Together
 from ipal.learners.state import State
 from ipal.learners.trained import TrainedLearner
-from ipal.runs import runner
+from ipal.runs import exams, runner
 from ipal.runs.resolved import Resolver
 from ipal.runs.run_folder import RunFolder, RunStore
 from tests.bench.support import plan, write
@@ -67,7 +67,10 @@ def step_checked(self: Any, step: Any = _Together._step) -> Any:
     for seat in self.seats:
         generator.set_state(drawn)
         seat.learner.encoder_.generator = generator
-        terms = seat.learner.training_loss(seat.batch, seat.lesson)
+        lesson, before = seat.lesson, seat.lesson.before
+        if before:  # to be embedded as alone
+            lesson = replace(lesson, before=replace(before, embedded=[]))
+        terms = seat.learner.training_loss(seat.batch, lesson)
         total = torch.stack(list(terms.values())).sum()
         alone.append((terms, torch.autograd.grad(total, list(seat.learner.network_.parameters()))))
     generator.set_state(drawn)
@@ -166,6 +169,20 @@ def test_numbers_that_may_differ(data: Dataset, tmp_path: Path, sizes: list[int]
         timing = [made.result()["timing"].get("runs_stacked") for made in (stacked, alone)]
         assert timing == [4, None]
     assert sizes == [4] * 3
+
+
+def test_exams_are_taken_together(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, take = [], exams.evaluate_all
+
+    def noted(learners: Any, *rest: Any) -> Any:
+        taken.append(len(learners))
+        return take(learners, *rest)
+
+    monkeypatch.setattr(exams, "evaluate_all", noted)
+    monkeypatch.setattr(TrainedLearner, "look", None)
+    runs = planned(data, tmp_path, gammas())
+    assert sorted(run_interleaved(runs, 3)) == [(index, None) for index in range(3)]
+    assert taken == [3] * 3
 
 
 def test_what_differs_in_more_is_not_stacked(data: Dataset, tmp_path: Path, sizes: list[int]) -> None:

@@ -74,7 +74,7 @@ def test_a_run_places_a_class_that_comes_again_once(tiny_stream: TaskStream):
 def test_clouds_by_hand():
     # Class 7 at (0, 0) and (2, 0): mean (1, 0), each at distance 1. Class 9 alone: no spread. Node 3 is not asked for.
     f = torch.tensor([[0.0, 0.0], [5.0, 5.0], [2.0, 0.0], [99.0, 99.0]])
-    clouds = class_clouds(f, Answers(nodes=np.array([0, 1, 2]), labels=np.array([7, 9, 7])))
+    (clouds,) = class_clouds([f], Answers(nodes=np.array([0, 1, 2]), labels=np.array([7, 9, 7])))
     assert clouds["7"].mean.tolist() == [1.0, 0.0]
     assert clouds["7"].spread.item() == 1.0
     assert clouds["9"].mean.tolist() == [5.0, 5.0]

@@ -40,12 +40,20 @@ class ClassDrift:
         moves: Movement = {name: {"shift": None, "gap": None} for name in now}
         asked = {(name, "shift"): known.clouds[name].mean for name in now}
         asked |= {(name, "gap"): remembered[name].mean for name in now if name in remembered}
-        found = [_distance(place, now[name].mean, known.clouds[name].spread) for (name, _), place in asked.items()]
-        # All at once: a GPU is waited for but once.
-        for (name, kind), distance in zip(asked, torch.stack(found).tolist() if found else [], strict=True):
+        for (name, kind), distance in zip(asked, known._distances(asked, now), strict=True):
             # None where a class has no spread to measure by, or has left the numbers.
             moves[name][kind] = distance if distance < float("inf") else None
         return known, moves
+
+    def _distances(self, asked: Mapping[tuple[str, str], Tensor], now: Mapping[str, Cloud]) -> list[float]:
+        """Of places from where their classes are now; all at once, so that a GPU is waited for but once."""
+        if not asked:
+            return []
+        places = torch.stack([place.to(now[name].mean) for (name, _), place in asked.items()])
+        means = torch.stack([now[name].mean for name, _ in asked])
+        spreads = torch.stack([self.clouds[name].spread for name, _ in asked])
+        found: list[float] = ((places - means).norm(dim=1) / spreads).tolist()
+        return found
 
     def tensors(self) -> dict[str, Tensor]:
         """To be saved; the names are saved beside."""
@@ -66,8 +74,3 @@ class ClassDrift:
             return None
         parts = zip(*(map(laid_out, tensors[name].to(device)) for name in expected), strict=True)
         return cls({name: Cloud(*part) for name, part in zip(names, parts, strict=True)})
-
-
-def _distance(a: Tensor, b: Tensor, unit: Tensor) -> Tensor:
-    distance: Tensor = (a.to(b) - b).norm() / unit
-    return distance

@@ -1,7 +1,7 @@
 """Fills one row of the accuracy matrix. The only place where a learner meets labels it was not taught."""
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ipal.data.graph import Graph, Nodes
+from ipal.data.graph import Graph
 from ipal.data.labels import Label
 from ipal.data.streams import Answers, Exam, Labels
 from ipal.evaluation.metrics import ACCURACIES, Before
@@ -62,42 +62,75 @@ class Evaluation(NamedTuple):
     """By class; none of a learner whose features stay where they are."""
 
 
+Looking = Callable[[Graph, Tensor], Sequence[Look]]
+"""How several learners look at some nodes of a graph; one `Look` of each."""
+
+
 def evaluate(learner: Predictor, exams: list[Exam], accuracy: str) -> Evaluation:
     """Score a learner on the exams of all tasks so far; exams on one graph share what it makes of it."""
-    score = ACCURACIES.find(accuracy).function
-    looks: dict[int, Look] = {}
-    validation, test_scores = list[float](), list[float]()
-    pairs, clouds = Counter[Pair](), dict[str, Cloud]()
+    (found,) = evaluate_all([learner], exams, accuracy, lambda graph, nodes: [learner.look(graph, nodes)])
+    return found
+
+
+def evaluate_all(
+    learners: Sequence[Predictor], exams: list[Exam], accuracy: str, look: Looking
+) -> Sequence[Evaluation]:
+    """Score several learners of the same classes, which look at a graph together."""
+    marks = [_Marks(learner, accuracy) for learner in learners]
+    looks: dict[int, Sequence[Look]] = {}
     last = {id(exam.graph): number for number, exam in enumerate(exams)}
-    nodes = defaultdict[int, list[Nodes]](list)
+    asked = {id(exam.graph): np.zeros(exam.graph.num_nodes, dtype=bool) for exam in exams}
     for exam in exams:
-        nodes[id(exam.graph)] += [exam.validation.nodes, exam.test.nodes]
-    asked = {key: np.unique(np.concatenate(some)) for key, some in nodes.items()}
+        for answers in (exam.validation, exam.test):
+            asked[id(exam.graph)][answers.nodes] = True
     for number, exam in enumerate(exams):
         key = id(exam.graph)
         if key not in looks:
-            looks[key] = learner.look(exam.graph, torch.from_numpy(asked[key]))
-        embeddings = looks[key].embeddings
-        on_test, on_validation = (placed(answers, asked[key]) for answers in (exam.test, exam.validation))
-        test = predictions(learner, looks[key], on_test, exam.classes)
-        validation.append(score(predictions(learner, looks[key], on_validation, exam.classes), on_validation.labels))
-        test_scores.append(score(test, exam.test.labels))
-        here = counted(test, exam.test.labels)
-        if embeddings is not None:
-            before, more = class_sizes(pairs), class_sizes(here)
-            for name, cloud in class_clouds(embeddings, on_test).items():
-                n = more[name]
-                clouds[name] = clouds[name].pooled(cloud, n / (before[name] + n)) if name in clouds else cloud
-        for pair, count in here.items():
-            pairs[pair] += count
+            looks[key] = look(exam.graph, torch.from_numpy(np.flatnonzero(asked[key])))
+        test, validation = (placed(answers, asked[key]) for answers in (exam.test, exam.validation))
+        seen = [one.embeddings for one in looks[key] if one.embeddings is not None]
+        clouds = class_clouds(seen, test) if seen else [{} for _ in marks]
+        for one, looked, lie in zip(marks, looks[key], clouds, strict=True):
+            one.add(looked, test, validation, exam.classes, lie)
         if last[key] == number:  # embeddings of a large graph are large
             del looks[key]
-    return Evaluation(Row(validation, test_scores, recalls(pairs), confusion(pairs)), clouds)
+    return [one.evaluation() for one in marks]
 
 
-def placed(answers: Answers, among: Nodes) -> Answers:
-    """With the places of its nodes among others, which are in ascending order, for their numbers."""
-    return Answers(np.searchsorted(among, answers.nodes), answers.labels)
+@dataclass
+class _Marks:
+    """What one learner gets in an evaluation, exam by exam."""
+
+    learner: Predictor
+    accuracy: str
+    validation: list[float] = field(default_factory=list)
+    test: list[float] = field(default_factory=list)
+    pairs: Counter[Pair] = field(default_factory=Counter)
+    clouds: dict[str, Cloud] = field(default_factory=dict)
+
+    def add(
+        self, look: Look, test: Answers, validation: Answers, among: Sequence[Label] | None, lie: Mapping[str, Cloud]
+    ) -> None:
+        score = ACCURACIES.find(self.accuracy).function
+        predicted = predictions(self.learner, look, test, among)
+        self.validation.append(score(predictions(self.learner, look, validation, among), validation.labels))
+        self.test.append(score(predicted, test.labels))
+        here = counted(predicted, test.labels)
+        again = self.clouds.keys() & lie.keys()
+        before, more = (class_sizes(pairs if again else {}) for pairs in (self.pairs, here))
+        pooled = {name: self.clouds[name].pooled(lie[name], more[name] / (before[name] + more[name])) for name in again}
+        self.clouds |= {**lie, **pooled}
+        for pair, count in here.items():
+            self.pairs[pair] += count
+
+    def evaluation(self) -> Evaluation:
+        row = Row(self.validation, self.test, recalls(self.pairs), confusion(self.pairs))
+        return Evaluation(row, self.clouds)
+
+
+def placed(answers: Answers, among: NDArray[np.bool_]) -> Answers:
+    """With the places of its nodes among those that are marked, in ascending order, for their numbers."""
+    return Answers((np.cumsum(among) - 1)[answers.nodes], answers.labels)
 
 
 def predictions(learner: Predictor, look: Look, asked: Answers, among: Sequence[Label] | None) -> Labels:
@@ -144,13 +177,19 @@ def confusion(pairs: Mapping[Pair, int]) -> dict[str, dict[str, int]]:
     return table
 
 
-def class_clouds(embeddings: Tensor, answers: Answers) -> dict[str, Cloud]:
-    """Centre and spread of every class among a graph's embeddings, of the nodes of `answers` alone."""
+def class_clouds(embeddings: Sequence[Tensor], answers: Answers) -> list[dict[str, Cloud]]:
+    """Centre and spread of every class among embeddings of a graph by several learners, of the nodes of `answers`."""
     names, place = np.unique(answers.labels, return_inverse=True)
-    f = embeddings[torch.from_numpy(answers.nodes).to(embeddings.device)]
-    row = torch.from_numpy(place).to(f.device)
-    members = torch.nn.functional.one_hot(row, len(names)).T.to(f.dtype)
+    first, *others = embeddings
+    device = first.device
+    nodes, row = (torch.from_numpy(some).to(device) for some in (answers.nodes, place))
+    f = (torch.stack([first, *others]) if others else first)[..., nodes, :]
+    members = (row == torch.arange(len(names), device=device)[:, None]).to(f.dtype)
     share = members / members.sum(dim=1, keepdim=True)
     mean = share @ f
-    spread = (share @ (f - mean[row]).square().sum(dim=1, keepdim=True)).sqrt()[:, 0]
-    return {str(name): Cloud(mean[i], spread[i]) for i, name in enumerate(names.tolist())}
+    spread = (share @ (f - mean[..., row, :]).square().sum(dim=-1, keepdim=True)).sqrt()[..., 0]
+    found = zip(mean, spread, strict=True) if others else [(mean, spread)]
+    return [
+        {str(name): Cloud(*one) for name, *one in zip(names.tolist(), *map(Tensor.unbind, some), strict=True)}
+        for some in found
+    ]

@@ -1,6 +1,7 @@
 """A Gaussian over embeddings for every class: how methods with prototypes learn, keep and check them."""
 
 import dataclasses
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ipal.data.centrality import MOST_KEPT
+from ipal.data.streams import Task
 from ipal.learners.checks import check_counts, check_shapes, require
 from ipal.learners.kept import Kept
 from ipal.learners.trained import Lesson
@@ -26,11 +29,18 @@ def check_prototypes(learner: Any, memory: PrototypeMemory, whole: bool) -> None
     require((memory.variance >= 0).all(), "a variance is negative")
 
 
+def finite_parts(learner: Any) -> dict[str, Tensor]:
+    """Finite only if no embedding of a class is NaN, infinite, or too large to be squared."""
+    memory = learner.memory_
+    return {"prototypes.squared_lengths": memory.mean.square().sum(dim=1), "prototypes.variance": memory.variance}
+
+
 PROTOTYPES = Kept(
     "prototypes",
     "per class: mean and variance of its embeddings, number of nodes behind them",
     attribute="memory_",
     check=check_prototypes,
+    look=finite_parts,
 )
 
 
@@ -59,6 +69,16 @@ class Episode(Lesson):
         shares = (weights / weights.sum(dim=1, keepdim=True)).float()
         places = torch.searchsorted(lesson.current, lesson.labels)
         return cls(**vars(lesson), places=places, members=members, weights=shares)
+
+    @classmethod
+    def of_task(
+        cls, task: Task, lesson: Lesson, rule: Hashable, importance: Callable[[], NDArray[np.float64]]
+    ) -> "Episode":
+        """The same of a task, made once for all learners that are handed it; `rule` names the importance."""
+        alone = dataclasses.replace(lesson, before=None)
+        key = (rule, id(lesson.labels))
+        made = task.derived("episode", key, lambda: cls.of(alone, importance()), most=MOST_KEPT)
+        return dataclasses.replace(made, before=lesson.before)
 
     def shares(self, here: Tensor | slice) -> tuple[Tensor, Tensor | None]:
         """Weights of the nodes `here` alone, and which prototypes, current and old, have no node to be made of.

@@ -49,7 +49,11 @@ def event(
 
 
 def learned(task: Task) -> dict[str, Any]:
-    """A task that was learned."""
+    """A task that was learned; the same for all learners that are handed it."""
+    return task.derived("history", "learned", lambda: _learned(task))
+
+
+def _learned(task: Task) -> dict[str, Any]:
     names, numbers = np.unique(task.labels, return_inverse=True)
     classes = np.full(task.graph.num_nodes, -1)
     classes[task.nodes] = numbers

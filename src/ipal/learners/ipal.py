@@ -130,6 +130,7 @@ class IPAL(TrainedLearner[Episode]):
     has_head = False
     looks_back = True
     recordable = True
+    mappable_end = True
     stackable = frozenset({"gamma", "tau", "alpha", "beta"})
     kept = (
         PROTOTYPES,
@@ -201,8 +202,7 @@ class IPAL(TrainedLearner[Episode]):
 
     @property
     def chosen(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.choices().get("chosen", {})
-        return found
+        return dict(self.choices().get("chosen", {}))
 
     def encoder_of(self, choices: Mapping[str, Any]) -> EncoderConfig:
         return EncoderConfig(**{**choices.get("chosen", {}).get("encoder", {}), **without_auto(self.encoder)})
@@ -249,8 +249,9 @@ class IPAL(TrainedLearner[Episode]):
         return HardExamples(self.k, self.hardness)
 
     def prepare(self, task: Task) -> Episode:
-        weights = node_weights(task.graph, self._weighing, self.alpha)
-        lesson = Episode.of(super().prepare(task), weights[task.nodes])
+        rule = self._weighing, self.alpha
+        lesson = super().prepare(task)
+        lesson = Episode.of_task(task, lesson, rule, lambda: node_weights(task.graph, *rule)[task.nodes])
         old = self.memory_.of(lesson.old)
         held = losses.OldPrototypes.of(self.memory_.mean if self.task_free else old.mean)
         known = self.memory_.padded(len(self.labels_)).of(lesson.current) if self.task_free else None
@@ -333,7 +334,6 @@ class IPAL(TrainedLearner[Episode]):
 
     @property
     def follows(self) -> bool:
-        """Whether the encoder follows other weights, which are trained."""
         return self.task_free and self.epochs > 0
 
     def begin_task(self, task: Task) -> None:

@@ -1,6 +1,7 @@
 """What the steps of one task need, and the cross-entropy of its nodes."""
 
 import dataclasses
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -25,8 +26,17 @@ class Before:
     """The network as it was before the task."""
 
     network: nn.ModuleDict
-    embeddings: Tensor
-    """Of all training nodes of the task, on their whole graph."""
+    embed: Callable[[nn.ModuleDict], Tensor]
+    """Gives embeddings by it."""
+    embedded: list[Tensor] = dataclasses.field(default_factory=list)
+    """What it gave, or what was found for several networks at once; nothing as long as nobody has asked."""
+
+    @property
+    def embeddings(self) -> Tensor:
+        """Of all training nodes of the task, on their whole graph."""
+        if not self.embedded:
+            self.embedded.append(self.embed(self.network))
+        return self.embedded[0]
 
     def of(self, batch: Batch) -> Tensor:
         """Embeddings of a batch's nodes.

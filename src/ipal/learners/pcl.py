@@ -34,6 +34,7 @@ class PCL(TrainedLearner[Episode]):
     title = "PCL"
     has_head = False
     recordable = True
+    mappable_end = True
     stackable = frozenset({"tau"})
     kept = (PROTOTYPES,)
 
@@ -42,7 +43,7 @@ class PCL(TrainedLearner[Episode]):
         self.memory_ = PrototypeMemory.empty(self.encoder.width, self.generator_.device)
 
     def prepare(self, task: Task) -> Episode:
-        return Episode.of(super().prepare(task), np.ones(len(task.nodes)))
+        return Episode.of_task(task, super().prepare(task), "uniform", lambda: np.ones(len(task.nodes)))
 
     def loss(self, batch: Batch, lesson: Episode) -> Terms:
         """Eq. 2."""

@@ -12,9 +12,9 @@ Such a method says what it adds through hooks:
 import copy
 import dataclasses
 import hashlib
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
 import torch
@@ -36,8 +36,9 @@ from ipal.learners.checks import Shapes
 from ipal.learners.facts import Facts, TrainedFacts
 from ipal.learners.kept import Kept, Parameters
 from ipal.learners.lesson import Before, Lesson, balanced_cross_entropy, class_weights
+from ipal.learners.mapped import changes
 from ipal.learners.network_state import Frozen, Moments, Part
-from ipal.learners.stacked import Stack
+from ipal.learners.stacked import Stack, Waiting
 from ipal.learners.steps import Steps
 from ipal.learners.values import Look, Terms
 from ipal.nn.by_rows import encoded
@@ -86,6 +87,8 @@ class TrainedLearner(Learner, Generic[Prepared]):
     """Whether the end of a task is computed on its graph as a whole, whatever the batches are."""
     ends_for_later_tasks: ClassVar[bool] = False
     """Whether the end of a task changes later training alone, and no prediction: a trial leaves it out."""
+    mappable_end: ClassVar[bool] = False
+    """Whether `end_task` changes attributes alone, by tensors that are never waited for: it is mapped over a stack."""
     recordable: ClassVar[bool] = False
     """Whether a step never waits for what it computed, as `.item()` does: only then can a GPU repeat it by itself."""
     stackable: ClassVar[frozenset[str]] = frozenset()
@@ -98,6 +101,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
             cls.stackable = vars(cls).get("stackable", frozenset())
         if "end_task" in vars(cls):  # likewise
             cls.ends_for_later_tasks = vars(cls).get("ends_for_later_tasks", False)
+            cls.mappable_end = vars(cls).get("mappable_end", False)
 
     def __post_init__(self) -> None:
         self.check_encoder()
@@ -115,12 +119,18 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     def prepare(self, task: Task) -> Prepared:
         """What the steps of this task need and what follows from state and task alone; a method may add to it."""
+        key = (self.generator_.device, *self.labels_)
+        classes = task.derived("classes", key, lambda: self._classes_in(task), most=1)
+        network = self.previous_
+        before = None if network is None else Before(network, partial(self.training_embeddings, task))
+        return cast(Prepared, Lesson(*classes, before))
+
+    def _classes_in(self, task: Task) -> tuple[Tensor, Tensor, Tensor]:
+        """Class of each training node, classes being learned, and known ones that are not."""
         labels = self.rows(task.labels)
         current = torch.unique(labels)
         known = torch.arange(len(self.labels_), device=labels.device)
-        network = self.previous_
-        before = None if network is None else Before(network, self.training_embeddings(task, network))
-        return cast(Prepared, Lesson(labels, current, known[~torch.isin(known, current)], before))
+        return labels, current, known[~torch.isin(known, current)]
 
     def loss(self, batch: Batch, lesson: Prepared) -> Terms:
         """Named terms whose sum is minimised; here the cross-entropy of the head, which is fine-tuning."""
@@ -190,9 +200,12 @@ class TrainedLearner(Learner, Generic[Prepared]):
     def epochs(self) -> int:
         return self.train.epochs
 
+    def learn(self, task: Task, first_epoch: int = 0) -> Iterator[Terms]:
+        stack: Stack | None = vars(self).get("stack_")  # nothing changes before learning begins
+        return super().learn(stack.shared(task) if stack else task, first_epoch)
+
     def teach(self, task: Task, first_epoch: int) -> Iterator[Terms]:
         with self.tracer.span("preparation"):
-            task = task if self.stack_ is None else self.stack_.shared(task)
             lesson = self.prepare(task)
         unread: list[Terms] = []
         with closing(self._epochs(task, lesson, first_epoch)) as epochs:
@@ -202,21 +215,43 @@ class TrainedLearner(Learner, Generic[Prepared]):
         self.runtime_.team.broadcast_tensors(list(self.network_.parameters()))
         # Before anything is remembered of it. Whoever reads the terms meanwhile finds the same, earlier.
         check_terms(read_terms(unread), first_epoch, self.epochs)
-        check_tensors(self.parameters(), self.meanings(), f"epoch {self.epochs} of {self.epochs}")
+        check_tensors(dict(self.network_.named_parameters()), self.meanings(), f"epoch {self.epochs} of {self.epochs}")
         if not (self.is_trial and self.ends_for_later_tasks):
+            yield from self._end(task, lesson)
+        self.previous_ = None
+
+    def _end(self, task: Task, lesson: Prepared) -> Iterator[Terms]:
+        """The end of a task, where it can be with that of others in the stack; empty terms, while they come to it."""
+        if self.stack_ is None or not self.is_mappable or not self.mappable_end or self.follows:
             with torch.no_grad(), self.tracer.span("end of task"):
                 self.end_task(task, lesson)
-        self.previous_ = None
+            return
+
+        def ended(some: Sequence[Waiting[dict[str, Any]]]) -> list[dict[str, Any]]:
+            learners, lessons = [one.learner for one in some], [one.beside for one in some]
+            return changes(learners, lessons, lambda one, lesson: one.end_task(task, lesson))
+
+        with self.stack_.waiting(self, ("end", id(task)), lesson) as waiting:
+            yield {}
+            self.__dict__.update(waiting.together(ended))
 
     @cached_property
     def stack_(self) -> Stack | None:
         """Where it meets others that take their steps with it; set by whoever drives them."""
         return None
 
+    @property
+    def is_mappable(self) -> bool:
+        """Whether it can be computed as one with others (see mapped.py): attention is written for one learner."""
+        return bool(self.stackable) and "attention" not in self.encoder_.needs and self.runtime_.team.size == 1
+
+    @property
+    def follows(self) -> bool:
+        """Whether the encoder follows other weights, which are trained: the end of a task then changes it."""
+        return False
+
     def _epochs(self, task: Task, lesson: Prepared, first_epoch: int) -> Generator[Terms, None, None]:
-        # Mini-batches differ in shape, and attention over edges is written for one learner.
-        can_stack = self.stackable and self.batch == "full" and "attention" not in self.encoder_.needs
-        if self.stack_ is None or not can_stack or self.runtime_.team.size > 1:
+        if self.stack_ is None or not self.is_mappable or self.batch != "full":  # mini-batches differ in shape
             return self.epochs_alone(task, lesson, first_epoch)
         return self.stack_.epochs(self, task, lesson, first_epoch)
 
@@ -326,12 +361,17 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     def look(self, graph: Graph, nodes: Tensor | None = None) -> Look:
         with torch.no_grad():
-            f = self.represent(self.refined(self.checked(graph)))
-            scores = self.scores_of(f)
-            if nodes is not None:
-                nodes = nodes.to(f.device)
-                f, scores = f[nodes], scores[nodes]
+            f, scores = self.seen(self.refined(self.checked(graph)), nodes)
             return Look(self.likeliest(scores), f, scores)
+
+    def seen(self, graph: Graph, nodes: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Embeddings and scores of all nodes of a graph, or of some."""
+        f = self.represent(graph)
+        scores = self.scores_of(f)
+        if nodes is None:
+            return f, scores
+        nodes = nodes.to(f.device)
+        return f[nodes], scores[nodes]
 
     def training_embeddings(self, task: Task, network: nn.ModuleDict | None = None) -> Tensor:
         """Embeddings of a task's training nodes, without gradient; by the network itself or by another."""

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from ipal.backend import fused
-from ipal.errors import NonFiniteError
 from ipal.nn.losses import unit
 
 
@@ -78,7 +77,6 @@ class PrototypeMemory:
 
     def moved(self, classes: Tensor, mean: Tensor) -> "PrototypeMemory":
         """The means of `classes` replaced; variances stay."""
-        _check_finite(mean.square().sum(dim=1))
         return PrototypeMemory(self.mean.index_copy(0, classes, mean), self.variance, self.count)
 
     def learned(self, classes: Tensor, mean: Tensor, variance: Tensor, count: Tensor) -> "PrototypeMemory":
@@ -87,7 +85,6 @@ class PrototypeMemory:
         Pooling matches the first two moments of the mixture, weighted by the numbers of nodes. `classes`
         beyond the end must continue the numbering.
         """
-        _check_finite(mean.square().sum(dim=1), variance)
         size = max(len(self), int(classes.max()) + 1)
         old = self.padded(size)
         n_old, n_new = old.count[classes, None].to(mean.dtype), count[:, None].to(mean.dtype)
@@ -95,11 +92,11 @@ class PrototypeMemory:
         pooled = pooled_mean(old.mean[classes], old.count[classes], mean, count)
         within = torch.lerp(old.variance[classes], variance, share)
         between = share * (1 - share) * (old.mean[classes] - mean).square()
-        result = PrototypeMemory(old.mean.clone(), old.variance.clone(), old.count.clone())
-        result.mean[classes] = pooled
-        result.variance[classes] = within + between
-        result.count[classes] += count
-        return result
+        return PrototypeMemory(
+            old.mean.index_copy(0, classes, pooled),
+            old.variance.index_copy(0, classes, within + between),
+            old.count.index_copy(0, classes, old.count[classes] + count),
+        )
 
     def united(self, places: Tensor, classes: int) -> "PrototypeMemory":
         """So many classes, drawn together: class i is a part of class `places[i]`. Pooled as in `learned`."""
@@ -137,8 +134,3 @@ class PrototypeMemory:
         return PrototypeMemory(
             pad(self.mean, (0, 0, 0, more)), pad(self.variance, (0, 0, 0, more)), pad(self.count, (0, more))
         )
-
-
-def _check_finite(*tensors: Tensor) -> None:
-    if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
-        raise NonFiniteError("the embeddings of a class are NaN, infinite or too large to be squared")

@@ -34,6 +34,7 @@ from ipal.learners.trained import TrainedLearner
 from ipal.learners.values import Terms
 from ipal.runs.cadence import Cadence
 from ipal.runs.environment import PeakMemory, environment
+from ipal.runs.exams import company_of, tested
 from ipal.runs.memory_plan import explained, is_out_of_memory
 from ipal.runs.progress import Point, Progress
 from ipal.runs.resolved import Resolved, resolve
@@ -222,22 +223,25 @@ class _Watch:
 def _learn_task(stream: Stream, index: int, watch: _Watch, accuracy: str) -> Generator[None, None, None]:
     progress, learner = watch.progress, watch.learner
     if len(progress.before) == index:
-        tested = stream.is_tested_before(index)
-        progress.before.append(evaluate_before(learner, stream.exams(index)[-1], accuracy) if tested else None)
+        known = stream.is_tested_before(index)
+        progress.before.append(evaluate_before(learner, stream.exams(index)[-1], accuracy) if known else None)
     if len(progress.seconds) == index:
         progress.seconds.append(0.0)
     task = yield from _learn_batches(stream, index, watch, accuracy)
     watch.observer.learned(index, task, learner)
-    clock = time.perf_counter()
-    with learner.tracer.span("evaluation"):
-        row, clouds = evaluate(learner, stream.exams(index), accuracy)
-        if max(stream.batches) > 1:
-            progress.points.append(_point(sum(stream.batches[: index + 1]), row, learner))
-        if clouds:
-            learned = set(map(str, stream.classes[index]))
-            progress.whereabouts, moves = progress.whereabouts.followed(clouds, learner.remembered(), learned)
-            row.drift.update(moves)
-            check_tensors(progress.whereabouts.tensors(), {"whereabouts": "embeddings of test nodes"})
+    with company_of(learner, index) as company:
+        if company:
+            yield
+        clock = time.perf_counter()
+        with learner.tracer.span("evaluation"):
+            row, clouds = tested(learner, company, partial(stream.exams, index), accuracy)
+            if max(stream.batches) > 1:
+                progress.points.append(_point(sum(stream.batches[: index + 1]), row, learner))
+            if clouds:
+                learned = set(map(str, stream.classes[index]))
+                progress.whereabouts, moves = progress.whereabouts.followed(clouds, learner.remembered(), learned)
+                row.drift.update(moves)
+                check_tensors(progress.whereabouts.tensors(), {"whereabouts": "embeddings of test nodes"})
     progress.evaluation_seconds += time.perf_counter() - clock
     progress.rows.append(row)
     progress.task, progress.batch, progress.epoch = index + 1, 0, 0
