@@ -1,5 +1,7 @@
 """NCM and SLDA: the order of tasks does not matter, and neither does cutting them."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -123,6 +125,18 @@ def test_slda_predicts_as_scikit_learns_discriminant_analysis(tiny_stream: TaskS
         graph = tiny_stream.task(index).graph
         agree.append(learner.predict_graph(graph) == reference.predict(propagated(graph, 2, HERE)))
     assert np.mean(np.concatenate(agree)) > 0.99
+
+
+def test_slda_separation_by_hand():
+    learner = SLDA()
+    # Means at 0, 1, 3 and 100 on a line, variance 1/4: squared distances to the nearest 1, 1, 2^2, 97^2, times 4.
+    means = torch.tensor([[0.0], [1.0], [3.0], [100.0]])
+    learner.sums_ = SimpleNamespace(mean=means)  # type: ignore[assignment]
+    learner.solved_ = slda.Discriminant(4 * means, torch.zeros(4))
+    assert learner.separation == pytest.approx(4)
+    learner.sums_ = SimpleNamespace(mean=means[:1])  # type: ignore[assignment]
+    learner.solved_ = slda.Discriminant(4 * means[:1], torch.zeros(1))
+    assert 0 < learner.separation < 1e-6, "one class is apart from none"
 
 
 def test_slda_covariance_is_the_one_within_classes(tiny_stream: TaskStream):

@@ -167,11 +167,15 @@ class SLDA(TrainingFree):
 
     @property
     def separation(self) -> float:
-        """Mean squared Mahalanobis distance of class means: the fewer nodes, the larger, where features are many."""
+        """Squared Mahalanobis distance of a class mean from the nearest other, the median of all classes.
+
+        The fewer nodes, the larger, where features are many; a small class far from all others changes little.
+        """
         products = self.discriminant_.weights @ self.sums_.mean.T
-        own, classes = products.diagonal(), len(products)
+        own = products.diagonal()
         apart = own[:, None] + own - products - products.T
-        return max(float(apart.sum() / max(1, classes * (classes - 1))), 1e-12)
+        nearest = apart.fill_diagonal_(torch.inf).amin(dim=1)
+        return max(float(nearest.median()), 1e-12) if len(own) > 1 else 1e-12
 
     def exported(self, rows: Any) -> tuple[Any, Any]:
         scores = spread(rows @ self.discriminant_.weights.T, self.hops) + self.discriminant_.offsets
