@@ -133,6 +133,7 @@ GRAPHS = {
     "10 billion edges": Size(500_000_000, 10_000_000_000, 128, 100, 0.1, looks=1),
 }
 CHECKED = {
+    "100 million nodes": (Size(100_000_000, 2_032_000_000, 64, 40, 0.6, looks=4), 24.81),
     "reddit-shaped": (Size(232_965, 114_500_000, 602, 41, 0.6, looks=5), 0.43),
     "arxiv-structure": (Size(169_343, 2_315_598, 384, 40, 0.6, looks=5), 0.14),
 }
