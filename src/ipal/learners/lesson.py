@@ -34,9 +34,13 @@ class Before:
     @property
     def embeddings(self) -> Tensor:
         """Of all training nodes of the task, on their whole graph."""
+        self.find()
+        return self.embedded[0]
+
+    def find(self) -> None:
+        """Have the embeddings at hand."""
         if not self.embedded:
             self.embedded.append(self.embed(self.network))
-        return self.embedded[0]
 
     def of(self, batch: Batch) -> Tensor:
         """Embeddings of a batch's nodes.

@@ -207,6 +207,8 @@ class TrainedLearner(Learner, Generic[Prepared]):
     def teach(self, task: Task, first_epoch: int) -> Iterator[Terms]:
         with self.tracer.span("preparation"):
             lesson = self.prepare(task)
+            if lesson.before is not None and self.stack_ is None:  # a stack finds those of all at once
+                lesson.before.find()
         unread: list[Terms] = []
         with closing(self._epochs(task, lesson, first_epoch)) as epochs:
             for terms in epochs:
@@ -368,10 +370,8 @@ class TrainedLearner(Learner, Generic[Prepared]):
         """Embeddings and scores of all nodes of a graph, or of some."""
         f = self.represent(graph)
         scores = self.scores_of(f)
-        if nodes is None:
-            return f, scores
-        nodes = nodes.to(f.device)
-        return f[nodes], scores[nodes]
+        at = slice(None) if nodes is None else nodes.to(f.device)
+        return f[at], scores[at]
 
     def training_embeddings(self, task: Task, network: nn.ModuleDict | None = None) -> Tensor:
         """Embeddings of a task's training nodes, without gradient; by the network itself or by another."""
