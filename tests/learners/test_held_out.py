@@ -1,5 +1,6 @@
 """The copy of a learner that held-out nodes did not teach."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ import ipal
 from ipal.learners.analytic import operations
 from ipal.learners.analytic.class_sums import PooledSums
 from ipal.learners.from_hetero import task_of
-from ipal.learners.open_world.held_out import set_aside
+from ipal.learners.open_world.held_out import Aside, set_aside
 from tests.learners.test_open_world import blocks
 
 
@@ -80,3 +81,14 @@ def test_the_closed_form_learns_once_and_the_same_with_calibration(graph, monkey
     assert len(taught) == 4
     assert torch.equal(models[0].weights_, models[1].weights_)
     assert (models[1].calibration_.count > 0).all()
+
+
+def test_the_latest_task_says_most_about_the_power(graph, monkeypatch):
+    found = []
+    monkeypatch.setattr(Aside, "power", lambda self, among=None: (found[-1], 10.0))
+    learner = ipal.NCM()
+    for power, classes in ((1.0, (0, 1)), (2.0, (2, 3))):
+        found.append(power)
+        learner.partial_fit(graph.subgraph(torch.isin(graph.y, torch.tensor(classes))))
+    # 1.0 with half of its 10, 2.0 with 10, and a little for no change.
+    assert math.log(learner.calibration_.power) == pytest.approx((5 * 1.0 + 10 * 2.0) / 15.1, rel=1e-5)

@@ -16,7 +16,7 @@ from ipal.deploy.predict import predict, write_csv
 from ipal.learners.analytic.metric import Metric, overall, with_more_ridge
 from ipal.learners.open_world import held_out, scores, unknown
 from ipal.learners.open_world.calibration import LEVELS, Calibration, moved_along, quantiles
-from ipal.learners.open_world.held_out import Aside, best_power, margins, mean_margins, set_aside
+from ipal.learners.open_world.held_out import best_power, margins, mean_margins, set_aside
 from ipal.learners.open_world.scores import KINDS, NAMES
 
 METHODS = [ipal.Analytic, ipal.NCM, ipal.SLDA, ipal.IPAL]
@@ -91,17 +91,6 @@ def test_nodes_that_are_all_recognised_do_not_ask_for_certainty():
     logs = torch.tensor([[0.6, 0.4]] * 20).double().log()
     power, _ = best_power(logs, torch.zeros(20, dtype=torch.int64))
     assert held_out.confidence(logs, power) == pytest.approx(20.5 / 21, abs=1e-3)
-
-
-def test_the_latest_task_says_most_about_the_power(graph, monkeypatch):
-    found = []
-    monkeypatch.setattr(Aside, "power", lambda self, among=None: (found[-1], 10.0))
-    learner = ipal.NCM()
-    for power, classes in ((1.0, (0, 1)), (2.0, (2, 3))):
-        found.append(power)
-        learner.partial_fit(graph.subgraph(torch.isin(graph.y, torch.tensor(classes))))
-    # 1.0 with half of its 10, 2.0 with 10, and a little for no change.
-    assert math.log(learner.calibration_.power) == pytest.approx((5 * 1.0 + 10 * 2.0) / 15.1, rel=1e-5)
 
 
 def test_margins_by_hand():

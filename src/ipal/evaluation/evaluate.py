@@ -83,11 +83,12 @@ def evaluate_all(
     for exam in exams:
         for answers in (exam.validation, exam.test):
             asked[id(exam.graph)][answers.nodes] = True
+    places = {key: np.cumsum(marked) - 1 for key, marked in asked.items()}
     for number, exam in enumerate(exams):
         key = id(exam.graph)
         if key not in looks:
             looks[key] = look(exam.graph, torch.from_numpy(np.flatnonzero(asked[key])))
-        test, validation = (placed(answers, asked[key]) for answers in (exam.test, exam.validation))
+        test, validation = (placed(answers, places[key]) for answers in (exam.test, exam.validation))
         seen = [one.embeddings for one in looks[key] if one.embeddings is not None]
         clouds = class_clouds(seen, test) if seen else [{} for _ in marks]
         for one, looked, lie in zip(marks, looks[key], clouds, strict=True):
@@ -128,9 +129,9 @@ class _Marks:
         return Evaluation(row, self.clouds)
 
 
-def placed(answers: Answers, among: NDArray[np.bool_]) -> Answers:
-    """With the places of its nodes among those that are marked, in ascending order, for their numbers."""
-    return Answers((np.cumsum(among) - 1)[answers.nodes], answers.labels)
+def placed(answers: Answers, places: NDArray[np.int64]) -> Answers:
+    """With the places of its nodes among those that are asked for, in place of their numbers."""
+    return Answers(places[answers.nodes], answers.labels)
 
 
 def predictions(learner: Predictor, look: Look, asked: Answers, among: Sequence[Label] | None) -> Labels:
