@@ -46,6 +46,7 @@ Draws = Annotated[int, Field(ge=1, le=10_000)]
 """Samples of every class, in every step."""
 Width = Annotated[int, Field(ge=1, le=MOST_WIDTH)]
 Epochs = Annotated[int, Field(ge=0, le=MOST_EPOCHS)]
+Rate = Annotated[float, Field(gt=0)]
 Auto = Literal["auto"]
 Hops = Annotated[int, Field(ge=0, le=MOST_LAYERS)]
 Passes = Literal["auto"] | Annotated[int, Field(ge=0, le=MOST_PASSES)]
@@ -224,13 +225,13 @@ class EncoderConfig(EncoderSettings):
 
 
 class TrainSettings(Section):
-    """The optimisation. auto: chosen by a method that can (ipal), else 10."""
+    """The optimisation. auto: chosen by a method that can (ipal), else 10 epochs and rates of 1e-3 and 1e-4."""
 
     epochs: Auto | Epochs = "auto"
     """Passes over each task's training nodes."""
-    lr_base: float = Field(1e-3, gt=0)
+    lr_base: Auto | Rate = "auto"
     """Learning rate on the first task."""
-    lr_next: float = Field(1e-4, gt=0)
+    lr_next: Auto | Rate = "auto"
     """Learning rate on every later task."""
     weight_decay: float = Field(0.0, ge=0)
     """L2 penalty inside Adam."""
@@ -247,6 +248,8 @@ class TrainConfig(TrainSettings):
     """The optimisation, with nothing left open."""
 
     epochs: Epochs = 10
+    lr_base: Rate = 1e-3
+    lr_next: Rate = 1e-4
 
 
 class RunConfig(Section):

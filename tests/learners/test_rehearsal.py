@@ -9,13 +9,12 @@ import pytest
 import torch
 
 from ipal.backend.runtime import Runtime
-from ipal.config import EncoderConfig, EncoderSettings, Sampling, TrainConfig, run_config
+from ipal.config import EncoderConfig, EncoderSettings, Sampling, TrainConfig, TrainSettings, run_config
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.errors import StoreError
 from ipal.learners import IPAL, Learner, load_learner, rehearsal
-from ipal.learners.ipal import EPOCHS
-from ipal.learners.rehearsal import Candidate, Options, Stage, choose, cut, encoders, mean_and_error
+from ipal.learners.rehearsal import Candidate, Options, Stage, choose, cut, encoders, mean_and_error, rate_for
 from ipal.learners.state import State
 from ipal.runs import memory_plan
 from ipal.runs.resolved import resolve
@@ -46,7 +45,7 @@ def numbered(sizes: dict[Any, int], *, edges: bool = True) -> Task:
     ("classes", "sizes"),
     [
         (2, [[2]]),
-        (3, [[3]]),
+        (3, [[3], [2, 1]]),
         (4, [[2, 2], [2, 1, 1]]),
         (5, [[3, 2], [3, 1, 1]]),
         (8, [[4, 2, 2], [4, 1, 1, 1, 1]]),
@@ -118,7 +117,7 @@ class Stub(Learner):
 
 
 def chosen_where(
-    shares: dict[tuple[str, int, float], float], epochs: tuple[int, ...] = EPOCHS
+    shares: dict[tuple[str, int, float], float], epochs: tuple[int, ...] = (10, 0, 30)
 ) -> tuple[Any, list[Any]]:
     """What is chosen, and what was tried, where candidates recognise these shares of all nodes; others none."""
     task = numbered(dict.fromkeys(range(4), 100))
@@ -137,21 +136,51 @@ def test_the_simpler_encoder_is_taken_where_both_are_as_good() -> None:
     assert chosen_where({("linear", 0, 3.0): 0.6, ("gcn", 0, 3.0): 0.9})[0] == ("gcn", 0, 3.0)
 
 
-def test_more_epochs_are_tried_only_as_long_as_they_help() -> None:
+def test_the_usual_epochs_are_taken_unless_they_do_harm() -> None:
     start = {("linear", 0, 3.0): 0.5}
-    chosen, tried = chosen_where(start | {("linear", 3, 0.4): 0.7, ("linear", 10, 0.4): 0.9})
-    assert chosen == ("linear", 10, 0.4)
-    assert ("linear", 10, 3.0) not in tried, "the gamma that was best for few epochs is kept"
-    assert ("linear", 30, 0.4) in tried
-    chosen, tried = chosen_where(start | {("linear", 3, 3.0): 0.5, ("linear", 10, 3.0): 0.9})
+    assert chosen_where(start | {("linear", 10, 3.0): 0.5})[0] == ("linear", 10, 3.0)
+    chosen, tried = chosen_where(start | {("linear", 10, 3.0): 0.49, ("linear", 30, 3.0): 0.9})
     assert chosen == ("linear", 0, 3.0)
-    assert all(epochs <= 3 for _, epochs, _ in tried)
+    assert all(epochs <= 10 for _, epochs, _ in tried)
     assert not any(kind == "gcn" and epochs for kind, epochs, _ in tried), "what is worse untrained is not trained"
+    assert chosen_where(start | {("linear", 10, 3.0): 0.4, ("linear", 10, 0.4): 0.7})[0] == ("linear", 10, 0.4)
+
+
+def test_where_none_is_usual_training_must_be_better_by_more_than_chance() -> None:
+    start = {("linear", 0, 3.0): 0.5}
+    assert chosen_where(start | {("linear", 10, 3.0): 0.504}, epochs=(0, 10))[0] == ("linear", 0, 3.0)
+    assert chosen_where(start | {("linear", 10, 3.0): 0.7}, epochs=(0, 10))[0] == ("linear", 10, 3.0)
+
+
+def test_more_epochs_and_another_gamma_must_be_better_by_more_than_chance() -> None:
+    start = {("linear", 0, 3.0): 0.5, ("linear", 10, 3.0): 0.6}
+    chosen, tried = chosen_where(start | {("linear", 10, 0.4): 0.8, ("linear", 30, 0.4): 0.9})
+    assert chosen == ("linear", 30, 0.4)
+    assert ("linear", 30, 3.0) not in tried, "the gamma that was best for few epochs is kept"
+    assert chosen_where(start | {("linear", 10, 0.4): 0.604, ("linear", 30, 0.4): 0.9})[0] == ("linear", 10, 3.0)
+    assert chosen_where(start | {("linear", 30, 3.0): 0.9})[0] == ("linear", 30, 3.0)
+
+
+def test_harm_is_counted_over_all_rehearsals() -> None:
+    hits, weights = np.ones(100), np.full(100, 0.01)
+    one, other = (Candidate(NETWORKS[0], epochs, 1.0) for epochs in (10, 0))
+    for lost, harm in ((20, False), (40, True)):  # of the second, where the first rehearsal gains 30
+        fewer, less = ((np.arange(100) >= n).astype(float) for n in (30, lost))
+        shown = {one: [(hits, weights), (less, weights)], other: [(fewer, weights), (hits, weights)]}
+        stage = Stage([[], []], lambda candidate, blank=None: pytest.fail("not run again"), tried=shown)  # type: ignore
+        assert stage.does_harm(one, other) is harm
+
+
+def test_the_rate_is_a_share_of_the_size_of_weights_by_hand() -> None:
+    # Squares 9 + 16 + 0 + 0 of four weights; the vector is no matrix, and does not count.
+    assert rate_for([torch.tensor([[3.0, 0.0], [0.0, 4.0]]), torch.ones(7)]) == pytest.approx(0.001 * 2.5)
+    assert rate_for([torch.zeros(2, 2)]) == 0.001, "something, where all weights are zero"
 
 
 def test_epochs_that_are_set_are_kept_even_where_none_were_better() -> None:
     shares = {("linear", 0, 3.0): 0.9, ("linear", 5, 3.0): 0.3, ("linear", 5, 0.4): 0.6}
     assert chosen_where(shares, epochs=(5,))[0] == ("linear", 5, 0.4)
+    assert chosen_where(shares | {("linear", 5, 0.4): 0.3}, epochs=(5,))[0] == ("linear", 5, 3.0)
 
 
 @pytest.mark.parametrize("sizes", [{0: 50}, {0: 50, 1: 9}, {}])
@@ -160,16 +189,18 @@ def test_with_too_little_to_rehearse_the_first_is_taken_and_the_reason_is_said(s
         raise AssertionError("nothing is tried")
 
     task = numbered(sizes) if sizes else Task(numbered({0: 3}).graph, np.arange(0), np.arange(0))
-    told = choose(task, Options(NETWORKS, (0, 3), (3.0,)), make, 0)
+    told = choose(task, Options(NETWORKS, (3, 0), (3.0,)), make, 0)
     assert told["chosen"] == Candidate(NETWORKS[0], 0, 3.0).plain()
     assert "needs two classes of 10 training nodes" in told["reason"]
 
 
-def test_of_three_classes_encoders_are_compared_and_nothing_is_trained() -> None:
-    learner = learn(IPAL(seed=3), stream(split=[3, 3, 2]).task(0))
-    assert learner.choices()["rehearsed"] == ["3 classes"]
+def test_of_two_classes_encoders_are_compared_and_training_is_not_rehearsed() -> None:
+    learner = learn(IPAL(seed=3), stream(split=[2, 4, 2]).task(0))
+    assert learner.choices()["rehearsed"] == ["2 classes"]
     assert "too few to hold some back" in learner.choices()["reason"]
     assert {one["epochs"] for one in learner.choices()["tried"]} == {0}
+    assert learner.epochs == learner.choices()["chosen"]["epochs"] == 10
+    assert learn(IPAL(seed=3, task_free=True), stream(split=[2, 4, 2]).task(0)).epochs == 0
 
 
 @pytest.mark.parametrize(("weighed", "chosen"), [(0.5, "uniform"), (0.9, "pagerank")])
@@ -234,9 +265,25 @@ def test_the_choice_is_the_same_for_the_same_seed_and_stays_for_later_tasks() ->
     assert torch.equal(first.memory_.mean, second.memory_.mean)
     assert first.choices() == learn(IPAL(seed=5), tasks[0]).choices()
     by_hand = first.choices()["chosen"]
-    by_hand |= {"encoder": EncoderConfig(**by_hand["encoder"]), "train": TrainConfig(epochs=by_hand.pop("epochs"))}
+    epochs, rate = by_hand.pop("epochs"), by_hand.pop("rate")
+    assert epochs, "something is trained"
+    train = TrainConfig(epochs=epochs, lr_base=rate, lr_next=rate)
+    by_hand |= {"encoder": EncoderConfig(**by_hand["encoder"]), "train": train}
     plain = IPAL(seed=5, **by_hand)
     assert torch.equal(learn(plain, *tasks).memory_.mean, first.memory_.mean), "the choice alone makes the difference"
+
+
+def test_rates_that_are_set_are_kept_and_others_suit_the_weights() -> None:
+    tasks = [stream().task(index) for index in range(2)]
+    rates = []
+    for train in (TrainSettings(), TrainSettings(lr_base=0.5), TrainSettings(lr_next=0.25), TrainSettings(epochs=1)):
+        learner = learn(IPAL(seed=5, train=train), tasks[0])
+        rates.append((learner.learning_rate_, learn(learner, tasks[1]).learning_rate_))
+    small = rates[0][0]
+    assert small == pytest.approx(0.001 / 12**0.5), "the identity has 12 of 144 weights"
+    assert rates == [(small, small), (0.5, small), (small, 0.25), (small, small)]
+    fixed = IPAL(encoder=NETWORKS[1], train=TrainSettings(epochs=1), gamma=1, passes=0)
+    assert (learn(fixed, tasks[0]).learning_rate_, learn(fixed, tasks[1]).learning_rate_) == (1e-3, 1e-4)
 
 
 def test_a_saved_model_holds_its_choice_and_goes_on(tmp_path: Path) -> None:

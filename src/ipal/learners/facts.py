@@ -143,7 +143,8 @@ class Chosen(BaseModel):
     epochs: int = Field(ge=0, le=MOST_EPOCHS)
     gamma: Number
     node_weights: NodeWeights = "pagerank"
-    """In files of earlier versions the settings say it."""
+    """In files of earlier versions the settings say it, as the rate."""
+    rate: Number | None = Field(None, gt=0)
 
 
 class RehearsedFacts(TrainedFacts):

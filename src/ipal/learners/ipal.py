@@ -65,8 +65,10 @@ from ipal.nn.in_pieces import in_pieces
 from ipal.nn.prototypes import PrototypeMemory, followed
 from ipal.system.tracing import spanned
 
-EPOCHS, GAMMAS = (0, 3, 10, 30), (3.0, 0.4)
-"""What is rehearsed where nothing is set; the gamma that does less harm comes first."""
+EPOCHS, GAMMAS = (10, 0), (3.0, 1.0)
+"""What is rehearsed where nothing is set; the usual epochs and the gamma that does less harm come first."""
+PAPER_RATES = TrainConfig()
+"""The rates where encoder, epochs and gamma are set."""
 PAPER_WEIGHTS: NodeWeights = "pagerank"
 NODE_WEIGHTS: tuple[NodeWeights, ...] = ("uniform", PAPER_WEIGHTS)
 FEWEST = 100
@@ -90,7 +92,7 @@ class IPAL(TrainedLearner[Episode]):
     encoder: EncoderSettings = dataclasses.field(default_factory=EncoderSettings)  # type: ignore[assignment]
     """The network that makes embeddings; what is auto is chosen on the first task."""
     train: TrainSettings = dataclasses.field(default_factory=TrainSettings)  # type: ignore[assignment]
-    """The optimisation; epochs that are auto are chosen on the first task."""
+    """The optimisation; epochs and rates that are auto are chosen on the first task."""
     tau: float = Field(0.07, gt=0)
     """Temperature of the contrast."""
     gamma: Auto | Annotated[float, Field(ge=0)] = "auto"
@@ -164,7 +166,8 @@ class IPAL(TrainedLearner[Episode]):
 
     def options(self, num_features: int) -> rehearsal.Options:
         """What is rehearsed: what is set stays as it is."""
-        epochs = EPOCHS if self.train.epochs == "auto" else (self.train.epochs,)
+        usual = sorted(EPOCHS) if self.task_free else EPOCHS  # many small batches: trained only where that helps
+        epochs = usual if self.train.epochs == "auto" else (self.train.epochs,)
         gammas = GAMMAS if self.gamma == "auto" else (self.gamma,)
         weights = NODE_WEIGHTS if self.node_weights == "auto" else (self.node_weights,)
         return rehearsal.Options(rehearsal.encoders(self.encoder, num_features), epochs, gammas, weights)
@@ -174,7 +177,8 @@ class IPAL(TrainedLearner[Episode]):
     ) -> "IPAL":
         """A learner of these settings that has learned nothing, in one process."""
         encoder, epochs, gamma, weights = candidate
-        train = TrainConfig(**{**dict(self.train), "epochs": epochs})
+        rates = self._rates(rehearsal.rate_for(blank.parameters().values()) if blank else None)
+        train = TrainConfig(**{**dict(self.train), "epochs": epochs, **rates})
         chosen: dict[str, Any] = {"encoder": encoder, "train": train, "gamma": gamma, "node_weights": weights}
         learner = dataclasses.replace(self, **chosen, batch=batch, passes=0, calibration=0.0)
         learner.runtime_ = dataclasses.replace(self.runtime_, team=ONE_PROCESS)
@@ -184,7 +188,7 @@ class IPAL(TrainedLearner[Episode]):
     def blank(self) -> Self:
         if not self.is_open:
             return super().blank()
-        train = TrainConfig(**{**dict(self.train), "epochs": self.epochs})
+        train = TrainConfig(**{**dict(self.train), "epochs": self.epochs, **self._rates(self.chosen.get("rate"))})
         chosen: dict[str, Any] = {"gamma": self._distillation_weight, "node_weights": self._weighing}
         return dataclasses.replace(self, encoder=self.encoder_config, train=train, **chosen)
 
@@ -217,6 +221,19 @@ class IPAL(TrainedLearner[Episode]):
     @property
     def epochs(self) -> int:
         return int(self.chosen.get("epochs", 0)) if self.train.epochs == "auto" else self.train.epochs
+
+    def decided(self, section: str) -> dict[str, Any]:
+        return self._rates(None) if section == "train" and not self.is_open else {}
+
+    @property
+    def rates(self) -> tuple[float, float]:
+        found = self._rates(self.chosen.get("rate"))
+        return found["lr_base"], found["lr_next"]
+
+    def _rates(self, chosen: float | None) -> dict[str, float]:
+        """Those that are set; the others as chosen, or the paper's."""
+        usual = {name: chosen or getattr(PAPER_RATES, name) for name in ("lr_base", "lr_next")}
+        return usual | {name: rate for name, rate in without_auto(self.train).items() if name in usual}
 
     @property
     def _distillation_weight(self) -> float:
@@ -339,7 +356,7 @@ class IPAL(TrainedLearner[Episode]):
     def begin_task(self, task: Task) -> None:
         """The weights to be trained take the place of the slow ones, which are at hand as the network before."""
         if self.task_free:  # a first batch is no first task: a high rate would bend the network to its few nodes
-            self.learning_rate_ = self.train.lr_next
+            self.learning_rate_ = self.rates[1]
         self._set_weights(self.fast_)
         self.fast_ = {}
 

@@ -60,7 +60,7 @@ class Joint(TrainedLearner[Lesson]):
     def begin_task(self, task: Task) -> None:
         known = self.data_
         self.data_ = task if known is None else grown(known, task) or disjoint_union(known, task)
-        self.learning_rate_ = self.train.lr_base
+        self.learning_rate_ = self.rates[0]
         self.renew_network()
 
     def prepare(self, task: Task) -> Lesson:

@@ -3,17 +3,18 @@
 Half of the nodes are set aside. Of the others some classes are held back and learned as if they came later, every part
 on a graph of its own, in two ways: several classes at once, and one after the other. In the end the held-out nodes are
 predicted. Untrained encoders, which cost one pass each, are compared first, then how nodes weigh in prototypes; the
-simplest that is as good as the best is trained, at first for few epochs, and for more only where that helped in both
-ways.
+simplest that is as good as the best is trained unless that does harm, and with less to hold old knowledge only where
+that helped in both ways. Rates are small: a step changes weights by a small share of their size.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ipal.config import EncoderConfig, EncoderSettings, without_auto
 from ipal.data.centrality import NodeWeights
@@ -29,23 +30,25 @@ LEARNED, AROUND = 4000, 4
 """Most nodes that are learned or predicted, and how many of their neighbours there may be for each of them."""
 FEWEST = 10
 """A class of fewer training nodes is not rehearsed: half of it is too little to learn from, or to measure by."""
-ENOUGH = 4
-"""Fewer classes than these are too few to hold some back: at least two come first, and at least two later."""
+ENOUGH = 3
+"""Fewer classes than these are too few to hold some back: at least two come first, and at least one later."""
 STEPS = 4
 """Most classes that come one after the other."""
 WIDE, NARROW = 1024, 128
 """Widths of encoders to choose from."""
 MOST_WEIGHTS = 2**25
 """Of the first layer of an encoder that is chosen."""
+STEP = 0.001
+"""A step of the optimiser changes a weight by about this share of the size of all weights."""
 NEAR, ERRORS = 0.005, 2
 """A gain in accuracy up to this, or up to so many standard errors of it, is none."""
 REASON = (
     "the simplest encoder, and then the simplest weights of nodes in prototypes, that are as good as the best (within "
     f"half a point, or {ERRORS} standard errors of the difference) on held-out training nodes"
 )
-HELD_BACK = ", with as many epochs as helped where some classes were held back and learned as if they came later"
-UNTRAINED = f"; nothing was trained, as fewer than {ENOUGH} classes are too few to hold some back"
-NOTHING = f"no rehearsal, which needs two classes of {FEWEST} training nodes: the first of what there is to choose from"
+HELD_BACK = "; trained unless that did harm where some classes were held back and learned as if they came later"
+UNTRIED = f"; training was not rehearsed, as fewer than {ENOUGH} classes are too few to hold some back"
+NOTHING = f"no rehearsal, which needs two classes of {FEWEST} training nodes: the simplest of what there is"
 
 
 class Candidate(NamedTuple):
@@ -65,7 +68,7 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Options:
-    """What there is to choose from; what comes first is the simpler, or does less harm."""
+    """What there is to choose from; what comes first is the simpler, or does less harm, or is usual."""
 
     encoders: Sequence[EncoderConfig]
     epochs: Sequence[int]
@@ -73,8 +76,8 @@ class Options:
     node_weights: Sequence[NodeWeights] = ("uniform",)
 
     @property
-    def first(self) -> Candidate:
-        return Candidate(self.encoders[0], self.epochs[0], self.gammas[0], self.node_weights[0])
+    def simplest(self) -> Candidate:
+        return Candidate(self.encoders[0], min(self.epochs), self.gammas[0], self.node_weights[0])
 
 
 class Make(Protocol):
@@ -118,19 +121,33 @@ def mean_and_error(values: NDArray[np.float64], weights: NDArray[np.float64]) ->
     return mean, math.sqrt(float(weights**2 @ (values - mean) ** 2))
 
 
+def rate_for(weights: Iterable[Tensor]) -> float:
+    r"""The learning rate at which a step of Adam changes weights by a small share of their size.
+
+    .. math:: \eta = s \, \Big( \frac 1 n \sum_{i=1}^n w_i^2 \Big)^{1/2}
+
+    over all n weights of matrices, with s = 1/1000. Adam's steps are about as large as the rate, whatever the width;
+    one rate for all widths would turn the embeddings of a wide network around within a few steps.
+    """
+    matrices = [one.detach() for one in weights if one.dim() > 1]
+    squares = sum(float(one.square().sum()) for one in matrices)
+    return STEP * math.sqrt(squares / max(1, sum(one.numel() for one in matrices))) or STEP
+
+
 def choose(task: Task, options: Options, make: Make, seed: int) -> dict[str, Any]:
     """The simplest candidate that is as good as the best, why, and what was tried, as plain data."""
     large = members(task)
     if len(large) < 2:
-        return {"chosen": options.first.plain(), "reason": NOTHING}
+        return {"chosen": options.simplest.plain(), "reason": NOTHING}
     random = np.random.default_rng([seed, len(task.nodes)])
     names = list(large)
     cuts = cut([names[place] for place in random.permutation(len(names))])
     trains = len(cuts) > 1
     stage = Stage([list(parts(task, large, groups, random)) for groups in cuts], make)
+    best = stage.best(options, trains=trains)
     return {
-        "chosen": stage.best(options, trains=trains).plain(),
-        "reason": REASON + (HELD_BACK if trains else UNTRAINED),
+        "chosen": best.plain() | {"rate": rate_for(stage.blanks[best.encoder].parameters().values())},
+        "reason": REASON + (HELD_BACK if trains else UNTRIED),
         "rehearsed": ["+".join(str(len(group)) for group in groups) + " classes" for groups in cuts],
         "nodes_set_aside": [sum(len(part.aside) for part in one) for one in stage.rehearsals],
         "tried": [candidate.plain() | {"accuracy": stage.accuracies(candidate)} for candidate in stage.tried],
@@ -184,26 +201,33 @@ class Stage:
 
     def best(self, options: Options, *, trains: bool) -> Candidate:
         """The simplest encoder and node weights that none is better than untrained, trained as long as that helps."""
-        untrained = options.first._replace(epochs=0)
+        untrained = options.simplest._replace(epochs=0)
         encoder = self.simplest([untrained._replace(encoder=one) for one in options.encoders])
         start = self.simplest([encoder._replace(node_weights=one) for one in options.node_weights])
-        return self.climbed(start, options) if trains else start._replace(epochs=options.epochs[0])
+        return self.trained(start, options) if trains else start._replace(epochs=options.epochs[0])
 
     def simplest(self, candidates: Sequence[Candidate]) -> Candidate:
         """The first that none is better than."""
         best = max(candidates, key=self.accuracy)
         return next(one for one in candidates if not self.is_better(best, one))
 
-    def climbed(self, start: Candidate, options: Options) -> Candidate:
-        """More and more epochs, as long as they help; the gamma that is best for the first of them."""
-        reached, gammas = start, options.gammas
-        for epochs in filter(None, options.epochs):
-            further = [start._replace(epochs=epochs, gamma=gamma) for gamma in gammas]
-            best = max(further, key=self.accuracy)
-            if reached.epochs in options.epochs and not self.is_better(best, reached):
+    def trained(self, start: Candidate, options: Options) -> Candidate:
+        """The usual epochs, unless none is better; more epochs or another gamma, if better by more than chance."""
+        usual = start._replace(epochs=options.epochs[0])
+        reached = start if start.epochs in options.epochs and self.does_harm(usual, start) else usual
+        gammas = options.gammas
+        for epochs in sorted(filter(None, options.epochs)):
+            best = max((start._replace(epochs=epochs, gamma=gamma) for gamma in gammas), key=self.accuracy)
+            if best != reached and not self.is_better(best, reached):
                 break
             reached, gammas = best, [best.gamma]
         return reached
+
+    def does_harm(self, one: Candidate, other: Candidate) -> bool:
+        """Whether a candidate recognises less than another, over all rehearsals."""
+        shown = [(self.shown(one, number), self.shown(other, number)) for number in range(len(self.rehearsals))]
+        gains = [float((mine[0] - theirs[0]) @ mine[1]) for mine, theirs in shown if mine and theirs]
+        return any(mine is None for mine, _ in shown) or sum(gains) < 0
 
 
 def encoders(settings: EncoderSettings, num_features: int) -> list[EncoderConfig]:

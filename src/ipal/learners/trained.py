@@ -183,12 +183,12 @@ class TrainedLearner(Learner, Generic[Prepared]):
     @spanned("optimiser")
     def renew_optimizer(self) -> None:
         """An optimiser of all parameters there are, without moments."""
-        rate = self.learning_rate_ or self.train.lr_base
+        rate = self.learning_rate_ or self.rates[0]
         self.optimizer_ = Adam(self.network_.parameters(), rate, self.train.weight_decay)
 
     def grow_head(self, num_classes: int, generator: torch.Generator) -> None:
         """Rows for so many more classes, trained from here on."""
-        rate = self.learning_rate_ or self.train.lr_base  # not the rate that the optimiser began with
+        rate = self.learning_rate_ or self.rates[0]  # not the rate that the optimiser began with
         self.optimizer_.add_param_group({"params": self.head_.grow(num_classes, generator), "lr": rate})
 
     def parameters(self) -> Parameters:
@@ -199,6 +199,11 @@ class TrainedLearner(Learner, Generic[Prepared]):
     @property
     def epochs(self) -> int:
         return self.train.epochs
+
+    @property
+    def rates(self) -> tuple[float, float]:
+        """Learning rates: of the first task, and of later ones."""
+        return self.train.lr_base, self.train.lr_next
 
     def learn(self, task: Task, first_epoch: int = 0) -> Iterator[Terms]:
         stack: Stack | None = vars(self).get("stack_")  # nothing changes before learning begins
@@ -316,7 +321,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
         super().start(task)
         if self.looks_back and self.learning_rate_ is not None:
             self.previous_ = copy.deepcopy(self.network_).requires_grad_(False)
-        self.learning_rate_ = self.train.lr_base if self.learning_rate_ is None else self.train.lr_next
+        self.learning_rate_ = self.rates[self.learning_rate_ is not None]
         if self.train.moments == "reset":
             self.renew_optimizer()
         self.begin_task(task)

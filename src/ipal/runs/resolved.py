@@ -136,11 +136,15 @@ def check_settings(config: RunConfig) -> RunConfig:
     learner = method.from_settings(_settings(config, method))
     _check_needs(learner, STREAMS[protocol.stream.name])
     settings = learner.settings()
+    sections = {
+        name: {**dict(getattr(learner, name, unused)), **learner.decided(name)}
+        for name, (_, unused) in SECTIONS.items()
+    }
     return config.model_copy(
         update={
             "protocol": protocol.model_copy(update={"stream": StreamConfig(name=protocol.stream.name, **own)}),
             "settings": {name: settings[name] for name in method.own_settings() if name in settings},
-            **{name: kind(**dict(getattr(learner, name, unused))) for name, (kind, unused) in SECTIONS.items()},
+            **{name: kind(**sections[name]) for name, (kind, _) in SECTIONS.items()},
         }
     )
 
