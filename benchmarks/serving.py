@@ -209,6 +209,10 @@ def latency(name: str, target: Target, process: int, workers: int, repeats: int)
         print(f"| {name} | {kind} | {size:,.0f} kB | {workers} | {clients} | {speed} |", flush=True)
 
 
+def heading(*columns: str) -> str:
+    return f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|"
+
+
 def measure(size: str, repeats: int) -> Line:
     """The median of requests of 100 nodes by one client, against stock layers that have the graph in memory."""
     dataset, chosen = cs(size), argparse.Namespace(size=size, threads=1)
@@ -345,22 +349,20 @@ def main() -> None:
     parts = chosen.parts or ["latency", "reload", "hostile"]
     begin(chosen.threads)
     dataset = cs(chosen.size)
-    attacks, reloads = [], []
+    attacks = []
     if "latency" in parts:
         rounds = f"{chosen.repeats} requests of each kind, {chosen.threads} thread(s) a worker"
         print(f"\n## Latency: {describe(dataset)}; {rounds}\n")
-        columns = (
-            "model",
-            "request",
-            "size",
-            "workers",
-            "clients",
-            "p50, ms",
-            "p99, ms",
-            "processor, ms",
-            "requests/s",
+        print(
+            heading(
+                "model", "request", "size", "workers", "clients", "p50, ms", "p99, ms", "processor, ms", "requests/s"
+            )
         )
-        print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
+    if "reload" in parts:
+        print("\nReloads, with four clients that ask all the time for 100 nodes as npz\n")
+        sizes = "MB first fifth", "MB middle fifth", "MB last fifth", "MB at most"
+        columns = "reloads", "reload p50, ms", "requests", "lost", "request p50, ms", "request p99, ms"
+        print(heading("model", "workers", *columns, *sizes))
     for name, learner in models(chosen.size, parts).items():
         with tempfile.TemporaryDirectory() as folder:
             files = learned(learner, dataset, chosen.models or Path(folder))
@@ -375,16 +377,11 @@ def main() -> None:
                         latency(name, target, process, workers, chosen.repeats)
                     if "reload" in parts:
                         row = under_reloads(target, process, model, versions, chosen.reloads)
-                        reloads.append(f"| {name} | {workers} | {row} |")
+                        print(f"| {name} | {workers} | {row} |", flush=True)
             if "hostile" in parts and name == "IPAL":
                 patience = chosen.patience or (1.0 if small else 5.0)
                 with served(files[0], asked, 1, patience, chosen) as (process, target, model):
                     attacks.append(under_fire(target, process, chosen))
-    if reloads:
-        print("\n## Reloads, with four clients that ask all the time for 100 nodes as npz\n")
-        columns = ("model", "workers", "reloads", "p50, ms", "requests", "lost", "p50, ms", "p99, ms")
-        columns += ("MB first fifth", "MB middle fifth", "MB last fifth", "MB at most")
-        print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|\n" + "\n".join(reloads))
     for told, memory, wrong in attacks:
         report(told, memory, wrong, chosen)
 

@@ -381,7 +381,7 @@ def test_a_setting_of_several_kinds_says_what_each_would_take_and_others_stay_ou
 
 def test_settings_of_later_versions_leave_the_digests_of_earlier_runs_as_they_were() -> None:
     """Computed before encoders, streams and plugins could be chosen; stored runs are known by it."""
-    encoder = {"kind": "gcn", "hidden": 128, "width": 128}
+    encoder = {"kind": "gcn", "layers": 2, "hidden": 128, "width": 128}
     train = {"epochs": 10, "lr_base": 1e-3, "lr_next": 1e-4}
     early: dict[str, Any] = {"dataset": "digits", "method": "ewc", "encoder": encoder, "train": train}
     early["protocol"] = {"calibration": 0}

@@ -46,7 +46,6 @@ Draws = Annotated[int, Field(ge=1, le=10_000)]
 """Samples of every class, in every step."""
 Width = Annotated[int, Field(ge=1, le=MOST_WIDTH)]
 Epochs = Annotated[int, Field(ge=0, le=MOST_EPOCHS)]
-Rate = Annotated[float, Field(gt=0)]
 Auto = Literal["auto"]
 Hops = Annotated[int, Field(ge=0, le=MOST_LAYERS)]
 Passes = Literal["auto"] | Annotated[int, Field(ge=0, le=MOST_PASSES)]
@@ -194,13 +193,13 @@ Activation = Literal["relu", "elu", "leaky_relu", "tanh"]
 
 
 class EncoderSettings(Section):
-    """The network that turns nodes into embeddings. auto: chosen by a method that can (ipal), else gcn and 128."""
+    """The network that turns nodes into embeddings. auto: chosen by a method that can (ipal), else gcn, 2 and 128."""
 
     added = MappingProxyType({"kind": "gcn", "activation": "relu", "heads": 4})
 
     kind: str = "auto"
     """Which network: gcn, linear, sage, gat, gin or skip, or one of a plugin."""
-    layers: int = Field(2, ge=2, le=MOST_LAYERS)
+    layers: Auto | Annotated[int, Field(ge=2, le=MOST_LAYERS)] = "auto"
     """Number of graph layers."""
     hidden: Auto | Width = "auto"
     """Width of the inner layers."""
@@ -220,6 +219,7 @@ class EncoderConfig(EncoderSettings):
     """The network that turns nodes into embeddings, with nothing left open."""
 
     kind: str = "gcn"
+    layers: int = Field(2, ge=2, le=MOST_LAYERS)
     hidden: Width = 128
     width: Width = 128
 
@@ -229,9 +229,9 @@ class TrainSettings(Section):
 
     epochs: Auto | Epochs = "auto"
     """Passes over each task's training nodes."""
-    lr_base: Auto | Rate = "auto"
+    lr_base: Auto | Annotated[float, Field(gt=0)] = "auto"
     """Learning rate on the first task."""
-    lr_next: Auto | Rate = "auto"
+    lr_next: Auto | Annotated[float, Field(gt=0)] = "auto"
     """Learning rate on every later task."""
     weight_decay: float = Field(0.0, ge=0)
     """L2 penalty inside Adam."""
@@ -248,8 +248,8 @@ class TrainConfig(TrainSettings):
     """The optimisation, with nothing left open."""
 
     epochs: Epochs = 10
-    lr_base: Rate = 1e-3
-    lr_next: Rate = 1e-4
+    lr_base: float = Field(1e-3, gt=0)
+    lr_next: float = Field(1e-4, gt=0)
 
 
 class RunConfig(Section):

@@ -47,7 +47,9 @@ def some_data(**changes: Any) -> Data:
 
 
 def wanted() -> runner.Resolved:
-    return runner.resolve(run_config({"dataset": GRAPH, "threads": 1, "train": {"epochs": 4, "lr_base": 0.01}}))
+    return runner.resolve(
+        run_config({"dataset": GRAPH, "threads": 1, "train": {"epochs": 4, "lr_base": 0.01, "lr_next": 0.01}})
+    )
 
 
 def learn(runs: Path, stop_after: int | None = None) -> RunFolder:

@@ -289,10 +289,6 @@ class Learner(Stateful):
         further = getattr(self, "second_pass_", None) or {}
         return getattr(self, "choices_", {}) | ({"second_pass": further} if "reason" in further else {})
 
-    def decided(self, section: str) -> dict[str, Any]:
-        """Settings of the run in this section that are left open, but follow from what is set."""
-        return {}
-
     # ------------------------------------------------------------------ learning
 
     def learn(self, task: Task, first_epoch: int = 0) -> Iterator[Terms]:

@@ -1,12 +1,14 @@
 """What the tensors of a saved state must be before a learner becomes it, and nodes that are said to have taught."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ipal.backend.finite import not_finite
-from ipal.errors import DataError
+from ipal.config import EncoderSettings, Sampling
+from ipal.errors import ConfigError, DataError
 
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
 
@@ -19,6 +21,17 @@ def require(holds: bool | Tensor, reason: str) -> None:
     """Refuse a state in which something does not hold."""
     if not holds:
         raise MisfitError(reason)
+
+
+def check_fanouts(batch: Sampling, encoder: EncoderSettings) -> None:
+    """Refuse mini-batches that do not have one fan-out for every layer."""
+    fanouts = len(batch.fanouts)
+    layers = max(2, fanouts) if encoder.layers == "auto" else encoder.layers
+    if fanouts != layers:
+        raise ConfigError(
+            f"protocol.batch.fanouts names {fanouts} fan-out(s) for {layers} layers: give one for each, as [10, 25].",
+            "protocol.batch.fanouts",
+        )
 
 
 def check_shapes(tensors: Mapping[str, Tensor], shapes: Iterable[tuple[str, tuple[int, ...]]]) -> None:
@@ -36,6 +49,14 @@ def check_same(read: Mapping[str, Tensor], taken: Mapping[str, Tensor]) -> None:
     check_shapes(read, ((name, tuple(tensor.shape)) for name, tensor in taken.items()))
     for name, tensor in taken.items():
         require(read[name].dtype == tensor.dtype, f"'{name}' holds {read[name].dtype} instead of {tensor.dtype}")
+
+
+def check_fast(learner: Any, fast: Mapping[str, Tensor], whole: bool) -> None:
+    """Refuse weights that are not those of the network, or that are missing between two batches."""
+    require(not fast or learner.follows, "it has trained weights beside its encoder")
+    require(bool(fast) or not (whole and learner.follows), "the weights to be trained further are missing")
+    if fast:
+        check_same(fast, learner.parameters())
 
 
 def check_finite(tensors: Mapping[str, Tensor]) -> None:

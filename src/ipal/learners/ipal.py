@@ -11,8 +11,7 @@ Differences from the paper, each measured in docs/results.md:
 - every product of embedding and prototype is a cosine (`cosine`); raw products, as printed, are `raw`;
 - affinities are distilled towards all old prototypes, as one norm (`ipad`); Eq. 8 as printed is `ipad-printed`;
 - drift weights are a softmax of cosines (`softmax`); Eq. 12 as printed is `printed`.
-The paper is silent on the number of epochs and on a last ReLU.
-A class that comes again in a later task is learned as a current class and pooled with what was known of it.
+The paper is silent on epochs and on a last ReLU. A class that comes again is learned as a current class and pooled.
 
 Without boundaries (`task_free`) a task is one of many small batches, in which classes come again and again:
 - the encoder is a slow mean of the weights that are trained (`fast_`); it predicts, makes the prototypes and teaches;
@@ -51,7 +50,7 @@ from ipal.data.centrality import NodeWeights, node_weights
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.learners import rehearsal
-from ipal.learners.checks import Shapes, check_same, require
+from ipal.learners.checks import Shapes, check_fast, require
 from ipal.learners.draft import drafted
 from ipal.learners.facts import RehearsedFacts
 from ipal.learners.gaussian_memory import PROTOTYPES, Episode
@@ -67,22 +66,12 @@ from ipal.system.tracing import spanned
 
 EPOCHS, GAMMAS = (10, 0), (3.0, 1.0)
 """What is rehearsed where nothing is set; the usual epochs and the gamma that does less harm come first."""
-PAPER_RATES = TrainConfig()
-"""The rates where encoder, epochs and gamma are set."""
 PAPER_WEIGHTS: NodeWeights = "pagerank"
 NODE_WEIGHTS: tuple[NodeWeights, ...] = ("uniform", PAPER_WEIGHTS)
 FEWEST = 100
 """Nodes of a mini-batch that is rehearsed."""
 AFFINITIES_AT_ONCE = 2**20
 """Affinities of pairs of old classes that are there together: with 100 nodes, those of 102 classes."""
-
-
-def check_fast(learner: Any, fast: Parameters, whole: bool) -> None:
-    """Refuse weights that are not those of the network, or that are missing between two batches."""
-    require(not fast or learner.follows, "it has trained weights beside its encoder")
-    require(bool(fast) or not (whole and learner.follows), "the weights to be trained further are missing")
-    if fast:
-        check_same(fast, learner.parameters())
 
 
 @dataclass(kw_only=True, eq=False)
@@ -170,14 +159,23 @@ class IPAL(TrainedLearner[Episode]):
         epochs = usual if self.train.epochs == "auto" else (self.train.epochs,)
         gammas = GAMMAS if self.gamma == "auto" else (self.gamma,)
         weights = NODE_WEIGHTS if self.node_weights == "auto" else (self.node_weights,)
-        return rehearsal.Options(rehearsal.encoders(self.encoder, num_features), epochs, gammas, weights)
+        return rehearsal.Options(self.encoders(num_features), epochs, gammas, weights)
+
+    def encoders(self, num_features: int) -> list[EncoderConfig]:
+        return rehearsal.encoders(self._network, num_features, isolated=self.test_graph == "isolated")
+
+    @property
+    def _network(self) -> EncoderSettings:
+        """The encoder as far as it is set: mini-batches have as many layers as fan-outs."""
+        fixed = {} if self.batch == "full" else {"layers": len(self.batch.fanouts)}
+        return self.encoder.model_copy(update=fixed)
 
     def _rehearsing(
         self, batch: Literal["full"] | Sampling, candidate: rehearsal.Candidate, blank: "IPAL | None" = None
     ) -> "IPAL":
         """A learner of these settings that has learned nothing, in one process."""
         encoder, epochs, gamma, weights = candidate
-        rates = self._rates(rehearsal.rate_for(blank.parameters().values()) if blank else None)
+        rates = rehearsal.rates(self.train, rehearsal.rate_for(blank.parameters().values()) if blank else None)
         train = TrainConfig(**{**dict(self.train), "epochs": epochs, **rates})
         chosen: dict[str, Any] = {"encoder": encoder, "train": train, "gamma": gamma, "node_weights": weights}
         learner = dataclasses.replace(self, **chosen, batch=batch, passes=0, calibration=0.0)
@@ -188,15 +186,15 @@ class IPAL(TrainedLearner[Episode]):
     def blank(self) -> Self:
         if not self.is_open:
             return super().blank()
-        train = TrainConfig(**{**dict(self.train), "epochs": self.epochs, **self._rates(self.chosen.get("rate"))})
+        rates = rehearsal.rates(self.train, self.chosen.get("rate"))
+        train = TrainConfig(**{**dict(self.train), "epochs": self.epochs, **rates})
         chosen: dict[str, Any] = {"gamma": self._distillation_weight, "node_weights": self._weighing}
         return dataclasses.replace(self, encoder=self.encoder_config, train=train, **chosen)
 
     @property
     def choices_(self) -> dict[str, Any]:
         """What was chosen and tried; nothing where all is set."""
-        found: dict[str, Any] = vars(self).get("_choices", {})
-        return found
+        return dict(vars(self).get("_choices", {}))
 
     @choices_.setter
     def choices_(self, choices: dict[str, Any]) -> None:
@@ -209,10 +207,10 @@ class IPAL(TrainedLearner[Episode]):
         return dict(self.choices().get("chosen", {}))
 
     def encoder_of(self, choices: Mapping[str, Any]) -> EncoderConfig:
-        return EncoderConfig(**{**choices.get("chosen", {}).get("encoder", {}), **without_auto(self.encoder)})
+        return EncoderConfig(**{**choices.get("chosen", {}).get("encoder", {}), **without_auto(self._network)})
 
     def largest_encoder(self, num_features: int) -> EncoderConfig:
-        return max(rehearsal.encoders(self.encoder, num_features), key=lambda one: one.hidden + one.width)
+        return max(self.encoders(num_features), key=lambda one: one.layers * one.hidden + one.width)
 
     def check_encoder(self) -> None:
         if self.encoder.kind != "auto":
@@ -223,17 +221,13 @@ class IPAL(TrainedLearner[Episode]):
         return int(self.chosen.get("epochs", 0)) if self.train.epochs == "auto" else self.train.epochs
 
     def decided(self, section: str) -> dict[str, Any]:
-        return self._rates(None) if section == "train" and not self.is_open else {}
+        found: dict[str, Any] = {"encoder": {"layers": self.encoder_of({}).layers}}
+        return {} if self.is_open else found.get(section, rehearsal.rates(self.train, None))
 
     @property
     def rates(self) -> tuple[float, float]:
-        found = self._rates(self.chosen.get("rate"))
-        return found["lr_base"], found["lr_next"]
-
-    def _rates(self, chosen: float | None) -> dict[str, float]:
-        """Those that are set; the others as chosen, or the paper's."""
-        usual = {name: chosen or getattr(PAPER_RATES, name) for name in ("lr_base", "lr_next")}
-        return usual | {name: rate for name, rate in without_auto(self.train).items() if name in usual}
+        first, later = rehearsal.rates(self.train, self.chosen.get("rate")).values()
+        return first, later
 
     @property
     def _distillation_weight(self) -> float:

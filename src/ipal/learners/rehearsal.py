@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ipal.config import EncoderConfig, EncoderSettings, without_auto
+from ipal.config import EncoderConfig, EncoderSettings, TrainConfig, TrainSettings, without_auto
 from ipal.data.centrality import NodeWeights
 from ipal.data.graph import Nodes
 from ipal.data.streams import Labels, Task
@@ -36,6 +36,8 @@ STEPS = 4
 """Most classes that come one after the other."""
 WIDE, NARROW = 1024, 128
 """Widths of encoders to choose from."""
+FAR, USUAL = 4, 2
+"""Layers of encoders to choose from: far where test graphs have the classes of one task alone."""
 MOST_WEIGHTS = 2**25
 """Of the first layer of an encoder that is chosen."""
 STEP = 0.001
@@ -62,7 +64,7 @@ class Candidate(NamedTuple):
     """How nodes weigh in prototypes."""
 
     def plain(self) -> dict[str, Any]:
-        network = {"kind": self.encoder.kind, "hidden": self.encoder.hidden, "width": self.encoder.width}
+        network = {name: getattr(self.encoder, name) for name in ("kind", "layers", "hidden", "width")}
         return self._asdict() | {"encoder": network}
 
 
@@ -134,6 +136,12 @@ def rate_for(weights: Iterable[Tensor]) -> float:
     return STEP * math.sqrt(squares / max(1, sum(one.numel() for one in matrices))) or STEP
 
 
+def rates(train: TrainSettings, chosen: float | None) -> dict[str, float]:
+    """Of the first task and of later ones: those that are set, the others as chosen, or else as usual."""
+    usual = {name: chosen or getattr(TrainConfig(), name) for name in ("lr_base", "lr_next")}
+    return usual | {name: rate for name, rate in without_auto(train).items() if name in usual}
+
+
 def choose(task: Task, options: Options, make: Make, seed: int) -> dict[str, Any]:
     """The simplest candidate that is as good as the best, why, and what was tried, as plain data."""
     large = members(task)
@@ -145,8 +153,9 @@ def choose(task: Task, options: Options, make: Make, seed: int) -> dict[str, Any
     trains = len(cuts) > 1
     stage = Stage([list(parts(task, large, groups, random)) for groups in cuts], make)
     best = stage.best(options, trains=trains)
+    blank = stage.blanks.get(best.encoder)  # none where its network does not fit
     return {
-        "chosen": best.plain() | {"rate": rate_for(stage.blanks[best.encoder].parameters().values())},
+        "chosen": best.plain() | ({"rate": rate_for(blank.parameters().values())} if blank else {}),
         "reason": REASON + (HELD_BACK if trains else UNTRIED),
         "rehearsed": ["+".join(str(len(group)) for group in groups) + " classes" for groups in cuts],
         "nodes_set_aside": [sum(len(part.aside) for part in one) for one in stage.rehearsals],
@@ -230,14 +239,19 @@ class Stage:
         return any(mine is None for mine, _ in shown) or sum(gains) < 0
 
 
-def encoders(settings: EncoderSettings, num_features: int) -> list[EncoderConfig]:
-    """Encoders to choose from, with what is set as it is; none is larger than it need be for so many features."""
+def encoders(settings: EncoderSettings, num_features: int, *, isolated: bool = False) -> list[EncoderConfig]:
+    """Encoders to choose from, with what is set as it is; none is larger than it need be for so many features.
+
+    Where every task is tested on a graph of its own (`isolated`), what is far from a node still tells its task.
+    """
     most = max(NARROW, MOST_WEIGHTS // num_features)
     wide, isometric = min(WIDE, most), min(WIDE, most, num_features)
-    known = (("linear", isometric, isometric), ("gcn", wide, wide // 2), ("gcn", NARROW, NARROW))
     fixed, found = without_auto(settings), list[EncoderConfig]()
-    for kind, hidden, width in known:
-        one = EncoderConfig(**{"kind": kind, "hidden": hidden, "width": width, **fixed})
+    reaches = (FAR, USUAL) if isolated and fixed.get("kind", "linear") == "linear" else (USUAL,)
+    linear = [("linear", layers, isometric, isometric) for layers in reaches]
+    known = [*linear, ("gcn", USUAL, wide, wide // 2), ("gcn", USUAL, NARROW, NARROW)]
+    for kind, layers, hidden, width in known:
+        one = EncoderConfig(**{"kind": kind, "layers": layers, "hidden": hidden, "width": width, **fixed})
         try:
             ENCODERS.find(one.kind).check(one)
         except ConfigError:  # widths that this kind cannot have

@@ -30,9 +30,8 @@ from ipal.backend.operators import operators
 from ipal.config import EncoderConfig, Sampling, TrainConfig
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
-from ipal.errors import ConfigError
 from ipal.learners.base import Learner
-from ipal.learners.checks import Shapes
+from ipal.learners.checks import Shapes, check_fanouts
 from ipal.learners.facts import Facts, TrainedFacts
 from ipal.learners.kept import Kept, Parameters
 from ipal.learners.lesson import Before, Lesson, balanced_cross_entropy, class_weights
@@ -105,12 +104,8 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     def __post_init__(self) -> None:
         self.check_encoder()
-        if self.batch != "full" and len(self.batch.fanouts) != self.encoder.layers:
-            raise ConfigError(
-                f"protocol.batch.fanouts names {len(self.batch.fanouts)} fan-out(s) for {self.encoder.layers} layers: "
-                "give one for each, as [10, 25].",
-                "protocol.batch.fanouts",
-            )
+        if self.batch != "full":
+            check_fanouts(self.batch, self.encoder)
 
     # ------------------------------------------------------------------ hooks
 
@@ -342,7 +337,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     @property
     def reach(self) -> int:
-        return self.encoder.layers
+        return self.encoder_config.layers
 
     def represent(self, graph: Graph) -> Tensor:
         return embeddings(self.encoder_, graph, self.runtime_)

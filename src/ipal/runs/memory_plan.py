@@ -25,7 +25,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from ipal.config import EncoderConfig, RunConfig, Sampling
+from ipal.config import EncoderConfig, RunConfig, Sampling, without_auto
 from ipal.data.csr import EDGES_AT_ONCE
 from ipal.data.graph import Graph
 from ipal.data.streams import Stream
@@ -105,7 +105,7 @@ def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
     beside = "own" in ENCODERS.find(encoder.kind).needs  # raw features are kept beside those of neighbours
     if method.looks_at_whole_tasks and config.protocol.train_graph == "seen":
         operators.append(together)
-    kept += WEIGHT * encoder.hidden * (graph.num_features + encoder.width)
+    kept += WEIGHT * encoder.hidden * (graph.num_features + encoder.hidden * (encoder.layers - 2) + encoder.width)
     ready = sum(one.operators + one.dense * beside for one in operators)
     gradients = 4 * CHUNK * method.looks_at_whole_tasks  # of some nodes at a time
     whole_step = task.readout + step_bytes(encoder, task.nodes, task.nodes) + gradients
@@ -114,7 +114,8 @@ def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
     batch = config.protocol.batch
     if batch == "full":
         found.append(Way("full", config, kept + ready + max(whole_step, forward), Budget()))
-        batch = Sampling(fanouts=(10,) + (25,) * (config.encoder.layers - 1))
+        layers = EncoderConfig(**without_auto(config.encoder)).layers
+        batch = Sampling(fanouts=(10,) + (25,) * (layers - 1))
     protocol = config.protocol.model_copy(update={"batch": batch})
     lean = config.model_copy(update={"protocol": protocol})
     step = batch_bytes(batch, task, graph, encoder)
@@ -127,8 +128,9 @@ def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
 
 
 def step_bytes(encoder: EncoderConfig, nodes: int, read: int) -> int:
-    """Of a step: the hidden layer and its gradient twice, or the hidden layer and both layers of the nodes read."""
-    return 4 * max(3 * nodes * encoder.hidden, nodes * encoder.hidden + 2 * read * (encoder.hidden + encoder.width))
+    """Of a step: the hidden layers and a gradient twice, or the hidden layer and both layers of the nodes read."""
+    inner = (encoder.layers + 1) * nodes * encoder.hidden
+    return 4 * max(inner, nodes * encoder.hidden + 2 * read * (encoder.hidden + encoder.width))
 
 
 @dataclass(frozen=True)
