@@ -171,7 +171,7 @@ def test_harm_is_counted_over_all_rehearsals() -> None:
         assert stage.does_harm(one, other) is harm
 
 
-def test_the_rate_is_a_share_of_the_size_of_weights_by_hand() -> None:
+def test_rate_for_by_hand() -> None:
     # Squares 9 + 16 + 0 + 0 of four weights; the vector is no matrix, and does not count.
     assert rate_for([torch.tensor([[3.0, 0.0], [0.0, 4.0]]), torch.ones(7)]) == pytest.approx(0.001 * 2.5)
     assert rate_for([torch.zeros(2, 2)]) == 0.001, "something, where all weights are zero"
