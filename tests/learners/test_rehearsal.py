@@ -194,7 +194,10 @@ def test_with_too_little_to_rehearse_the_first_is_taken_and_the_reason_is_said(s
     assert "needs two classes of 10 training nodes" in told["reason"]
 
 
-def test_of_two_classes_encoders_are_compared_and_training_is_not_rehearsed() -> None:
+def test_of_two_classes_encoders_are_compared_and_training_is_not_rehearsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = learn(IPAL(seed=3), stream(split=[2, 4, 2]).task(0))
+    assert small.epochs == 0, "few nodes, perhaps of many batches"
+    monkeypatch.setattr("ipal.learners.ipal.SMALL", 1)
     learner = learn(IPAL(seed=3), stream(split=[2, 4, 2]).task(0))
     assert learner.choices()["rehearsed"] == ["2 classes"]
     assert "too few to hold some back" in learner.choices()["reason"]
@@ -258,7 +261,8 @@ def test_what_is_set_is_kept_and_the_rest_is_chosen() -> None:
     assert not learn(IPAL(encoder=EncoderConfig(), train=TrainConfig(epochs=1), gamma=1, passes=0), task).choices()
 
 
-def test_the_choice_is_the_same_for_the_same_seed_and_stays_for_later_tasks() -> None:
+def test_the_choice_is_the_same_for_the_same_seed_and_stays_for_later_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ipal.learners.ipal.SMALL", 1)
     tasks = [stream().task(index) for index in range(3)]
     first, second = (learn(IPAL(seed=5), *tasks) for _ in range(2))
     assert first.choices() == second.choices()

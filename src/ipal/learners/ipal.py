@@ -68,8 +68,8 @@ EPOCHS, GAMMAS = (10, 0), (3.0, 1.0)
 """What is rehearsed where nothing is set; the usual epochs and the gamma that does less harm come first."""
 PAPER_WEIGHTS: NodeWeights = "pagerank"
 NODE_WEIGHTS: tuple[NodeWeights, ...] = ("uniform", PAPER_WEIGHTS)
-FEWEST = 100
-"""Nodes of a mini-batch that is rehearsed."""
+FEWEST, SMALL = 100, 256
+"""Nodes of a mini-batch that is rehearsed, and of a first task that is trained unless that does harm."""
 AFFINITIES_AT_ONCE = 2**20
 """Affinities of pairs of old classes that are there together: with 100 nodes, those of 102 classes."""
 
@@ -145,7 +145,7 @@ class IPAL(TrainedLearner[Episode]):
     @spanned("choice")
     def _choose(self, task: Task) -> None:
         """Encoder, node weights, epochs and gamma, as far as they are open; from here on they are part of the model."""
-        options = self.options(task.graph.num_features)
+        options = self.options(task)
         batch = self.batch
         if isinstance(batch, Sampling):  # an epoch of fewer nodes has as many steps
             nodes = batch.nodes * rehearsal.share(task)
@@ -153,13 +153,13 @@ class IPAL(TrainedLearner[Episode]):
         make = partial(self._rehearsing, batch)
         self.choices_ = self.runtime_.team.broadcast(lambda: rehearsal.choose(task, options, make, self.seed))
 
-    def options(self, num_features: int) -> rehearsal.Options:
+    def options(self, task: Task) -> rehearsal.Options:
         """What is rehearsed: what is set stays as it is."""
-        usual = sorted(EPOCHS) if self.task_free else EPOCHS  # many small batches: trained only where that helps
-        epochs = usual if self.train.epochs == "auto" else (self.train.epochs,)
+        small = self.task_free or len(task.nodes) < SMALL  # perhaps of many: trained only where that helps
+        epochs = (self.train.epochs,) if self.train.epochs != "auto" else sorted(EPOCHS) if small else EPOCHS
         gammas = GAMMAS if self.gamma == "auto" else (self.gamma,)
         weights = NODE_WEIGHTS if self.node_weights == "auto" else (self.node_weights,)
-        return rehearsal.Options(self.encoders(num_features), epochs, gammas, weights)
+        return rehearsal.Options(self.encoders(task.graph.num_features), epochs, gammas, weights)
 
     def encoders(self, num_features: int) -> list[EncoderConfig]:
         return rehearsal.encoders(self._network, num_features, isolated=self.test_graph == "isolated")
