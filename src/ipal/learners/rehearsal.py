@@ -131,8 +131,8 @@ def rate_for(weights: Iterable[Tensor]) -> float:
     over all n weights of matrices, with s = 1/1000.
 
     Source: Shazeer & Stern 2018, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost", Sec. 8: relative step
-    sizes; here one for all matrices, by their weights at the start. Adam's steps are about as large as the rate, whatever the width;
-    one rate for all widths would turn the embeddings of a wide network around within a few steps.
+    sizes; here one for all matrices, by their weights at the start. Adam's steps are about as large as the rate,
+    whatever the width; one rate for all widths would turn the embeddings of a wide network around within a few steps.
     """
     matrices = [one.detach() for one in weights if one.dim() > 1]
     squares = sum(float(one.square().sum()) for one in matrices)
