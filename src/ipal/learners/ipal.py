@@ -64,8 +64,8 @@ from ipal.nn.in_pieces import in_pieces
 from ipal.nn.prototypes import PrototypeMemory, followed
 from ipal.system.tracing import spanned
 
-EPOCHS, GAMMAS = (10, 0), (3.0, 1.0)
-"""What is rehearsed where nothing is set; the usual epochs and the gamma that does less harm come first."""
+EPOCHS, GAMMAS = (10, 0), (3.0, 1.0, 10.0)
+"""What is rehearsed where nothing is set; what is usual comes first."""
 PAPER_WEIGHTS: NodeWeights = "pagerank"
 NODE_WEIGHTS: tuple[NodeWeights, ...] = ("uniform", PAPER_WEIGHTS)
 FEWEST, SMALL = 100, 256
