@@ -172,7 +172,7 @@ def test_a_damaged_checkpoint_is_refused_by_resume_and_left_as_it_is(
 def test_a_damaged_checkpoint_is_refused_by_run_as_well(command: Command, interrupted: Path) -> None:
     cut(interrupted / "checkpoint.safetensors")
     before = contents(interrupted)
-    settings = ["--set", "train.epochs=4", "--set", "train.lr_base=0.01", "--threads", 1]
+    settings = ["--set", "train={epochs: 4, lr_base: 0.01, lr_next: 0.01}", "--threads", 1]
     # `run` first says that it found an interrupted run.
     done = command("run", "--dataset", GRAPH, *settings)
     complaint(done, "checkpoint.safetensors", "damaged", underway=True)
