@@ -349,7 +349,7 @@ def main() -> None:
     parts = chosen.parts or ["latency", "reload", "hostile"]
     begin(chosen.threads)
     dataset = cs(chosen.size)
-    attacks = []
+    attacks, reloads = [], []
     if "latency" in parts:
         rounds = f"{chosen.repeats} requests of each kind, {chosen.threads} thread(s) a worker"
         print(f"\n## Latency: {describe(dataset)}; {rounds}\n")
@@ -358,11 +358,6 @@ def main() -> None:
                 "model", "request", "size", "workers", "clients", "p50, ms", "p99, ms", "processor, ms", "requests/s"
             )
         )
-    if "reload" in parts:
-        print("\nReloads, with four clients that ask all the time for 100 nodes as npz\n")
-        sizes = "MB first fifth", "MB middle fifth", "MB last fifth", "MB at most"
-        columns = "reloads", "reload p50, ms", "requests", "lost", "request p50, ms", "request p99, ms"
-        print(heading("model", "workers", *columns, *sizes))
     for name, learner in models(chosen.size, parts).items():
         with tempfile.TemporaryDirectory() as folder:
             files = learned(learner, dataset, chosen.models or Path(folder))
@@ -377,11 +372,17 @@ def main() -> None:
                         latency(name, target, process, workers, chosen.repeats)
                     if "reload" in parts:
                         row = under_reloads(target, process, model, versions, chosen.reloads)
-                        print(f"| {name} | {workers} | {row} |", flush=True)
+                        reloads.append(f"| {name} | {workers} | {row} |")
+                        print(f"reloads: {reloads[-1]}", file=sys.stderr)  # the next may take long
             if "hostile" in parts and name == "IPAL":
                 patience = chosen.patience or (1.0 if small else 5.0)
                 with served(files[0], asked, 1, patience, chosen) as (process, target, model):
                     attacks.append(under_fire(target, process, chosen))
+    if reloads:
+        print("\n## Reloads, with four clients that ask all the time for 100 nodes as npz\n")
+        columns = "reloads", "reload p50, ms", "requests", "lost", "request p50, ms", "request p99, ms"
+        sizes = "MB first fifth", "MB middle fifth", "MB last fifth", "MB at most"
+        print("\n".join([heading("model", "workers", *columns, *sizes), *reloads]))
     for told, memory, wrong in attacks:
         report(told, memory, wrong, chosen)
 

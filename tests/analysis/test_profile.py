@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -81,16 +82,21 @@ def test_operators_of_a_graph_are_a_part() -> None:
     assert all(row["own_seconds"] > 0 for row in made)
 
 
-def test_memory_is_that_of_the_part() -> None:
-    peak = PeakMemory()
-    before = peak.bytes()
-    block = bytearray(200_000_000)
-    block[::4096] = bytes(len(block[::4096]))
-    del block
-    after = peak.bytes()
-    assert after - before > 150_000_000
+def test_memory_is_that_of_the_part(tmp_path: Path) -> None:
+    (tmp_path / "status").write_text("Name:\tpython\nVmHWM:\t    5 kB\nVmRSS:\t    3 kB\n")
+    (tmp_path / "clear_refs").touch()
+    peak = PeakMemory(tmp_path)
+    assert (tmp_path / "clear_refs").read_text() == "5", "what resets the peak; see proc(5)"
+    assert peak.bytes() == 5 * 1024
+    (tmp_path / "status").write_text("VmHWM:\t    7 kB\n")
+    assert peak.bytes() == 7 * 1024, "read anew"
     peak.reset()
-    assert after - peak.bytes() > 150_000_000, "it begins anew"
+    assert (tmp_path / "clear_refs").read_text() == "55"
+
+
+def test_without_a_peak_to_reset_it_is_that_of_the_process(tmp_path: Path) -> None:
+    block = np.ones(50_000_000, dtype=np.uint8)
+    assert PeakMemory(tmp_path).bytes() > block.nbytes
 
 
 def test_nothing_of_the_run_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ EPOCHS, GAMMAS = (10, 0), (3.0, 1.0, 10.0)
 PAPER_WEIGHTS: NodeWeights = "pagerank"
 NODE_WEIGHTS: tuple[NodeWeights, ...] = ("uniform", PAPER_WEIGHTS)
 FEWEST, SMALL = 100, 256
-"""Nodes of a mini-batch that is rehearsed, and of a first task that is trained unless that does harm."""
+"""Least nodes of a mini-batch in a rehearsal, and of a first task that is trained unless that does harm."""
 AFFINITIES_AT_ONCE = 2**20
 """Affinities of pairs of old classes that are there together: with 100 nodes, those of 102 classes."""
 

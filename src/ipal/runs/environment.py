@@ -51,11 +51,11 @@ class PeakMemory:
     Otherwise the peak of the whole process, which is never too small. A profile reads it often: files stay open.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, process: Path = Path("/proc/self")) -> None:
         self._files: dict[str, int] = {}
         for name, access in (("status", os.O_RDONLY), ("clear_refs", os.O_WRONLY)):
             with suppress(OSError):
-                self._files[name] = os.open(f"/proc/self/{name}", access)
+                self._files[name] = os.open(process / name, access)
         self.reset()
 
     def reset(self) -> None:
