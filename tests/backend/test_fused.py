@@ -211,7 +211,7 @@ def learned_together(
     method: Any, stream: TaskStream, options: list[dict[str, Any]], device: str = "cpu"
 ) -> tuple[list[Any], list[float]]:
     """Learners after two tasks, having taken turns; and the loss terms of all their steps."""
-    learners, stack, terms = [make(method, epochs=3, **some) for some in options], Stack(), list[float]()
+    learners, stack, terms = [make(method, epochs=2, **some) for some in options], Stack(), list[float]()
     for learner in learners:
         learner.stack_ = stack if len(learners) > 1 else None
         learner.runtime_ = Runtime.of(device)
