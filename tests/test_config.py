@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +22,6 @@ from ipal.config import (
     stored,
 )
 from ipal.errors import ConfigError, did_you_mean
-from ipal.runs.config_files import read_config_file
 
 BASE: dict[str, Any] = {"dataset": "digits"}
 
@@ -276,59 +274,6 @@ def test_the_nearest_name_is_suggested_or_all_are_listed(name: str, expected: st
 def test_where_nothing_is_known_nothing_is_suggested() -> None:
     assert did_you_mean("x", []) == ""
     assert did_you_mean("x", ["gamma", "beta", "gamma"]) == " Known: beta, gamma."
-
-
-# ---------------------------------------------------------------------- files
-
-
-def test_a_configuration_file_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "a.yaml"
-    path.write_text("dataset: cs\ntrain: {epochs: 3}\n")
-    assert read_config_file(path) == {"dataset": "cs", "train": {"epochs": 3}}
-
-
-def test_an_empty_configuration_file_says_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "a.yaml"
-    path.write_text("# nothing yet\n")
-    assert read_config_file(path) == {}
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"- a\n- b\n", "'name: value' lines"),
-        (b"just words", "'name: value' lines"),
-        (b"1: 2\n", "'name: value' lines"),
-        (b"a: [1\nb: 2\n", "line 2 is not valid YAML"),
-        (b"a: b: c\n", "line 1 is not valid YAML"),
-        (b"\xff\xfe\x00a", "cannot be read as text"),
-        (b"a: \x00", "is not valid YAML"),
-    ],
-    ids=str,
-)
-def test_a_file_that_holds_no_settings_is_refused_by_name(tmp_path: Path, content: bytes, words: str) -> None:
-    path = tmp_path / "a.yaml"
-    path.write_bytes(content)
-    with pytest.raises(ConfigError) as caught:
-        read_config_file(path)
-    assert str(path) in str(caught.value)
-    assert words in str(caught.value)
-
-
-def test_a_missing_file_and_a_folder_are_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"none\.yaml does not exist"):
-        read_config_file(tmp_path / "none.yaml")
-    with pytest.raises(ConfigError, match="cannot be read as text"):
-        read_config_file(tmp_path)
-
-
-def test_yaml_that_would_run_code_is_refused_and_not_run(tmp_path: Path) -> None:
-    marker = tmp_path / "marker"
-    path = tmp_path / "a.yaml"
-    path.write_text(f"dataset: !!python/object/apply:os.mkdir ['{marker}']\n")
-    with pytest.raises(ConfigError):
-        read_config_file(path)
-    assert not marker.exists()
 
 
 # ---------------------------------------------------------------------- roundtrip

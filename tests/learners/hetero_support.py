@@ -6,6 +6,10 @@ import numpy as np
 import torch
 from torch_geometric.data import Data, HeteroData
 
+from ipal.learners import Learner
+from tests.learners.support import make
+
+FEW: dict[str, dict[str, Any]] = {"analytic": {"expansion": 16, "hops": [0, 2]}}
 CITES, WRITES, BACK = ("paper", "cites", "paper"), ("author", "writes", "paper"), ("paper", "rev_writes", "author")
 PAPERS, AUTHORS, CLASSES = 72, 36, 3
 
@@ -23,6 +27,10 @@ def library(seed: int = 0, *, classes: Any = range(CLASSES), authors: bool = Tru
         data["author"].x = _features(random, at, 4)
         data[WRITES].edge_index = _edges(random, at, labels)
     return data
+
+
+def small(method: type[Learner], **options: Any) -> Any:
+    return make(method, epochs=2, **{**FEW.get(method.name, {}), **options})
 
 
 def _features(random: np.random.Generator, labels: Any, width: int) -> torch.Tensor:

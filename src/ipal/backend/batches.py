@@ -15,9 +15,10 @@ from ipal.backend.operators import Block, Features, Need, Operators, norms, oper
 from ipal.backend.partition import ALONE, Layout, by_seeds
 from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix, SparsePair, read_only
-from ipal.config import Sampling
+from ipal.config import EncoderSettings, Sampling
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
+from ipal.errors import ConfigError
 from ipal.system.tracing import SILENT, Tracer
 
 
@@ -29,6 +30,17 @@ class Batch:
     """Gives the embeddings of these nodes, in order."""
     positions: Tensor | slice
     """Which of the task's training nodes they are; a slice where they are all of them."""
+
+
+def check_fanouts(batch: Sampling, encoder: EncoderSettings) -> None:
+    """Refuse mini-batches that do not have one fan-out for every layer."""
+    fanouts = len(batch.fanouts)
+    layers = max(2, fanouts) if encoder.layers == "auto" else encoder.layers
+    if fanouts != layers:
+        raise ConfigError(
+            f"protocol.batch.fanouts names {fanouts} fan-out(s) for {layers} layers: give one for each, as [10, 25].",
+            "protocol.batch.fanouts",
+        )
 
 
 def whole_task(task: Task, runtime: Runtime, needs: Sequence[Need] = ("symmetric",)) -> Batch:

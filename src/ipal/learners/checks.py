@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from ipal.backend.finite import not_finite
-from ipal.config import EncoderSettings, Sampling
-from ipal.errors import ConfigError, DataError
+from ipal.errors import DataError
 
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
 
@@ -21,17 +20,6 @@ def require(holds: bool | Tensor, reason: str) -> None:
     """Refuse a state in which something does not hold."""
     if not holds:
         raise MisfitError(reason)
-
-
-def check_fanouts(batch: Sampling, encoder: EncoderSettings) -> None:
-    """Refuse mini-batches that do not have one fan-out for every layer."""
-    fanouts = len(batch.fanouts)
-    layers = max(2, fanouts) if encoder.layers == "auto" else encoder.layers
-    if fanouts != layers:
-        raise ConfigError(
-            f"protocol.batch.fanouts names {fanouts} fan-out(s) for {layers} layers: give one for each, as [10, 25].",
-            "protocol.batch.fanouts",
-        )
 
 
 def check_shapes(tensors: Mapping[str, Tensor], shapes: Iterable[tuple[str, tuple[int, ...]]]) -> None:

@@ -22,7 +22,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from ipal.backend.adam import Adam
-from ipal.backend.batches import Batch, sampled, whole_task
+from ipal.backend.batches import Batch, check_fanouts, sampled, whole_task
 from ipal.backend.cuda_graphs import Recordings, can_record
 from ipal.backend.finite import check_tensors, check_terms, read_terms
 from ipal.backend.fixed_batches import FixedBatches
@@ -31,7 +31,7 @@ from ipal.config import EncoderConfig, Sampling, TrainConfig
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.learners.base import Learner
-from ipal.learners.checks import Shapes, check_fanouts
+from ipal.learners.checks import Shapes
 from ipal.learners.facts import Facts, TrainedFacts
 from ipal.learners.kept import Kept, Parameters
 from ipal.learners.lesson import Before, Lesson, balanced_cross_entropy, class_weights

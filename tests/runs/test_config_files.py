@@ -1,0 +1,58 @@
+"""Configuration files: what is read, and what is refused by name."""
+
+from pathlib import Path
+
+import pytest
+
+from ipal.errors import ConfigError
+from ipal.runs.config_files import read_config_file
+
+
+def test_a_configuration_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("dataset: cs\ntrain: {epochs: 3}\n")
+    assert read_config_file(path) == {"dataset": "cs", "train": {"epochs": 3}}
+
+
+def test_an_empty_configuration_file_says_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("# nothing yet\n")
+    assert read_config_file(path) == {}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"- a\n- b\n", "'name: value' lines"),
+        (b"just words", "'name: value' lines"),
+        (b"1: 2\n", "'name: value' lines"),
+        (b"a: [1\nb: 2\n", "line 2 is not valid YAML"),
+        (b"a: b: c\n", "line 1 is not valid YAML"),
+        (b"\xff\xfe\x00a", "cannot be read as text"),
+        (b"a: \x00", "is not valid YAML"),
+    ],
+    ids=str,
+)
+def test_a_file_that_holds_no_settings_is_refused_by_name(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        read_config_file(path)
+    assert str(path) in str(caught.value)
+    assert words in str(caught.value)
+
+
+def test_a_missing_file_and_a_folder_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.yaml does not exist"):
+        read_config_file(tmp_path / "none.yaml")
+    with pytest.raises(ConfigError, match="cannot be read as text"):
+        read_config_file(tmp_path)
+
+
+def test_yaml_that_would_run_code_is_refused_and_not_run(tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    path = tmp_path / "a.yaml"
+    path.write_text(f"dataset: !!python/object/apply:os.mkdir ['{marker}']\n")
+    with pytest.raises(ConfigError):
+        read_config_file(path)
+    assert not marker.exists()
