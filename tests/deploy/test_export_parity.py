@@ -26,7 +26,7 @@ VARIANTS: dict[str, tuple[type[Learner], dict[str, object]]] = {
             METHODS["bare"],
             {"encoder": EncoderConfig(kind=kind, hidden=12, width=12), "passes": 2},
         )
-        for kind in ("gcn", "linear", "sage", "gat", "gin", "skip")
+        for kind in ("gcn", "linear", "lazy", "sage", "gat", "gin", "skip")
     },
     "three layers": (IPAL, {"encoder": EncoderConfig(layers=3, hidden=20, width=8, last_activation="relu")}),
 }

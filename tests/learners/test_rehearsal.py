@@ -9,12 +9,22 @@ import pytest
 import torch
 
 from ipal.backend.runtime import Runtime
-from ipal.config import EncoderConfig, EncoderSettings, Sampling, TrainConfig, TrainSettings, run_config
+from ipal.config import EncoderConfig, EncoderSettings, Sampling, TestGraph, TrainConfig, TrainSettings, run_config
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.errors import StoreError
 from ipal.learners import IPAL, Learner, load_learner, rehearsal
-from ipal.learners.rehearsal import Candidate, Options, Stage, choose, cut, encoders, mean_and_error, rate_for
+from ipal.learners.rehearsal import (
+    Candidate,
+    Options,
+    Rehearsal,
+    Stage,
+    choose,
+    cut,
+    encoders,
+    mean_and_error,
+    rate_for,
+)
 from ipal.learners.state import State
 from ipal.runs import memory_plan
 from ipal.runs.resolved import resolve
@@ -57,6 +67,28 @@ def test_classes_are_held_back_several_at_once_and_one_by_one(classes: int, size
     assert [[len(group) for group in groups] for groups in ways] == sizes
     for groups in ways:
         assert [name for group in groups for name in group] == list(range(classes))
+
+
+def test_two_classes_are_learned_one_by_one_where_edges_between_them_count() -> None:
+    assert cut(["a", "b"], isolated=False) == [[["a"], ["b"]]]
+
+
+@pytest.mark.parametrize(
+    ("test_graph", "edges"), [("isolated", [[20, 18]]), ("seen", [[42]]), ("both", [[20, 18], [42]])]
+)
+def test_held_out_nodes_are_predicted_on_the_kind_of_graph_that_is_tested(
+    test_graph: TestGraph, edges: list[list[int]]
+) -> None:
+    # A ring of eleven nodes of one class and ten of another: a path of each, and two edges between them, both ways.
+    task = numbered({"a": 11, "b": 10})
+    members = {"a": np.arange(11), "b": np.arange(11, 21)}
+    parts = list(rehearsal.parts(task, members, [["a"], ["b"]], np.random.default_rng(0)))
+    found = Rehearsal.of(task.graph, parts, test_graph)
+    assert [[graph.num_edges for graph, _ in exam] for exam in found.exams] == edges
+    aside = np.concatenate([part.nodes[part.aside] for part in parts])
+    for exam in found.exams:  # nodes carry their own numbers
+        assert np.concatenate([graph.x[nodes, 0] for graph, nodes in exam]).tolist() == aside.tolist()
+    assert found.truth.tolist() == np.where(aside < 11, "a", "b").tolist()
 
 
 def test_half_of_the_nodes_are_set_aside_and_no_edge_leads_to_another_part() -> None:
@@ -199,7 +231,7 @@ def test_of_two_classes_encoders_are_compared_and_training_is_not_rehearsed(monk
     assert small.epochs == 0, "few nodes, perhaps of many batches"
     monkeypatch.setattr("ipal.learners.ipal.SMALL", 1)
     learner = learn(IPAL(seed=3), stream(split=[2, 4, 2]).task(0))
-    assert learner.choices()["rehearsed"] == ["2 classes"]
+    assert learner.choices()["rehearsed"] == ["1+1 classes"], "edges between them count"
     assert "too few to hold some back" in learner.choices()["reason"]
     assert {one["epochs"] for one in learner.choices()["tried"]} == {0}
     assert learner.epochs == learner.choices()["chosen"]["epochs"] == 10
@@ -249,7 +281,28 @@ def test_better_is_by_more_than_two_standard_errors_by_hand(more: int, better: b
     assert stage.accuracies(one) == pytest.approx([50.0 + more])
 
 
+@pytest.mark.parametrize(("more", "better"), [((1, 1), True), ((5, 0), False), ((5, -1), False)])
+def test_of_two_networks_of_one_size_the_second_is_taken_if_it_is_better_every_time(
+    more: tuple[int, int], better: bool
+) -> None:
+    weights = np.full(100, 0.01)
+    one, other = (Candidate(NETWORKS[0].model_copy(update={"kind": kind}), 0, 1.0) for kind in ("linear", "lazy"))
+    shown = {other: [((np.arange(100) < 50 + n).astype(float), weights) for n in more]}
+    shown[one] = [((np.arange(100) < 50).astype(float), weights)] * 2
+    stage = Stage([[], []], lambda candidate, blank=None: pytest.fail("not run again"), tried=shown)  # type: ignore
+    assert stage.simplest([one, other]) == (other if better else one)
+
+
 # ---------------------------------------------------------------------- in the learner
+
+
+@pytest.mark.parametrize(("homophily", "kind"), [(0.05, "lazy"), (0.95, "linear")])
+def test_own_features_stay_where_edges_join_classes(homophily: float, kind: str) -> None:
+    graph = f"synthetic:nodes=1200,classes=8,features=12,signal=1,shuffled=true,homophily={homophily}"
+    learner = IPAL(seed=3, test_graph="seen", passes=0)
+    learn(learner, stream(dataset=graph).task(0))
+    assert learner.encoder_config.kind == kind
+    assert "with edges between classes that were learned apart" in learner.choices()["reason"]
 
 
 def test_what_is_set_is_kept_and_the_rest_is_chosen() -> None:
@@ -258,7 +311,7 @@ def test_what_is_set_is_kept_and_the_rest_is_chosen() -> None:
     assert learner.encoder_config.width == learner.memory_.mean.shape[1] == 7
     assert learner.epochs == 2
     assert learner.choices()["chosen"]["gamma"] == 0.25
-    assert len({one["encoder"]["kind"] for one in learner.choices()["tried"]}) == 2
+    assert len({one["encoder"]["kind"] for one in learner.choices()["tried"]}) == 3
     assert not learn(IPAL(encoder=EncoderConfig(), train=TrainConfig(epochs=1), gamma=1, passes=0), task).choices()
 
 
@@ -341,12 +394,12 @@ def test_the_time_of_a_rehearsal_is_that_of_a_choice() -> None:
 
 def test_no_encoder_is_larger_than_it_need_be() -> None:
     wide = [(one.kind, one.hidden, one.width) for one in encoders(EncoderSettings(), 5000)]
-    assert wide == [("linear", 1024, 1024), ("gcn", 1024, 512), ("gcn", 128, 128)]
+    assert wide == [("linear", 1024, 1024), ("lazy", 1024, 1024), ("gcn", 1024, 512), ("gcn", 128, 128)]
     layers = {one.kind: one.layers for one in reversed(encoders(EncoderSettings(), 30, isolated=True))}
-    assert layers == {"gcn": 2, "linear": 4}, "the first of each"
+    assert layers == {"gcn": 2, "lazy": 2, "linear": 4}, "the first of each"
     assert {one.layers for one in encoders(EncoderSettings(layers=3), 30, isolated=True)} == {3}
     assert {one.layers for one in encoders(EncoderSettings(kind="sage"), 30, isolated=True)} == {2}
-    assert [one.hidden for one in encoders(EncoderSettings(), 30)] == [30, 1024, 128]
+    assert [one.hidden for one in encoders(EncoderSettings(), 30)] == [30, 30, 1024, 128]
     assert max(one.hidden for one in encoders(EncoderSettings(), 10**6)) == 128
     assert [one.hidden for one in encoders(EncoderSettings(kind="gat"), 30)] == [1024, 128], "30 has no 4 heads"
     assert encoders(EncoderSettings(kind="gcn", hidden=5, width=3), 30) == [EncoderConfig(hidden=5, width=3)]

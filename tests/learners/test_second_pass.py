@@ -74,7 +74,7 @@ def test_of_a_part_of_a_graph_degrees_follow_from_the_weights() -> None:
     assert weighed(part, torch.ones(2, 1), BUDGET).neighbours.degree.tolist() == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("kind", ["gcn", "linear", "sage", "gat", "gin", "skip"])
+@pytest.mark.parametrize("kind", ["gcn", "linear", "lazy", "sage", "gat", "gin", "skip"])
 def test_every_encoder_counts_the_weights_at_once_and_in_pieces(kind: str) -> None:
     plain = stream().task(0)
     graph, _ = weighed_graph()

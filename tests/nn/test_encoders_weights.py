@@ -44,6 +44,7 @@ def attended(a: Tensor, x: Tensor, p: dict[str, Tensor]) -> Tensor:
 LAYERS: dict[str, Layer] = {
     "gcn": lambda a, x, p: propagated(a, x) @ p["weights"] + p["biases"],
     "linear": lambda a, x, p: propagated(a, x) @ p["weights"] + p["biases"],
+    "lazy": lambda a, x, p: (propagated(a, x) + x) / 2 @ p["weights"] + p["biases"],
     "skip": lambda a, x, p: propagated(a, x) @ p["weights"] + x @ p["own_weights"] + p["biases"],
     "sage": lambda a, x, p: mean(a, x) @ p["weights"] + x @ p["own_weights"] + p["biases"],
     "gin": lambda a, x, p: (
@@ -63,7 +64,7 @@ def by_matrices(kind: str, network: Encoder, some: Graph, layers: list[dict[str,
         hidden = LAYERS[kind](a, hidden, p)
         if "scales" in p:
             hidden = layer_norm(hidden, p["scales"].shape, p["scales"], p["shifts"])
-        hidden = hidden if kind == "linear" or number == len(layers) - 1 else hidden.relu()
+        hidden = hidden if kind in ("linear", "lazy") or number == len(layers) - 1 else hidden.relu()
     return hidden
 
 

@@ -10,14 +10,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ipal.backend.operators import operators
+from ipal.backend.operators import LayerInput, operators
 from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix
 from ipal.config import EncoderConfig
 from ipal.data.graph import Features, Graph, checked_graph
 from ipal.data.streams import Task
 from ipal.nn import per_node_gradients
-from ipal.nn.encoders import GCN
+from ipal.nn.encoders import GCN, Encoder, Lazy, Linear
+from ipal.nn.encoders.base import Parameters
 from ipal.nn.head import Head
 from ipal.nn.per_node_gradients import network_importance
 
@@ -48,10 +49,12 @@ def sparse_features(n: int = 30, width: int = 200, density: float = 0.01) -> sp.
 FEATURES = {"dense": dense_features(), "sparse": sparse_features(), "nearly dense": sparse_features(density=0.5)}
 
 
-def network_of(task: Task, layers: int = 2, last: str = "none", blocks: tuple[int, ...] = (2, 1, 2)) -> nn.ModuleDict:
+def network_of(
+    task: Task, layers: int = 2, last: str = "none", blocks: tuple[int, ...] = (2, 1, 2), kind: type[Encoder] = GCN
+) -> nn.ModuleDict:
     generator = torch.Generator().manual_seed(0)
     config = EncoderConfig(layers=layers, hidden=6, width=5, last_activation=last)
-    encoder, head = GCN(task.graph.num_features, config, generator), Head(5)
+    encoder, head = kind(task.graph.num_features, config, generator), Head(5)
     for number in blocks:
         head.grow(number, generator)
     with torch.no_grad():
@@ -64,7 +67,7 @@ def node_by_node(
     network: nn.ModuleDict, task: Task, output_gradient: Tensor, size: Callable[[Tensor], Tensor]
 ) -> dict[str, Tensor]:
     """One backward pass for every training node, over the whole graph."""
-    outputs = network["head"](network["encoder"](operators(task, HERE)))
+    outputs = network["head"](network["encoder"](operators(task, HERE, network["encoder"].needs)))
     parameters = dict(network.named_parameters())
     total = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
     for row, gradient in zip(outputs, output_gradient, strict=True):
@@ -145,6 +148,21 @@ def test_network_importance_is_autograds_node_by_node(form: str, layers: int, la
     network, gradient = network_of(task, layers, last), some_gradient(task)
     got = network_importance(network, task, gradient, size, HERE)
     assert_same(got, node_by_node(network, task, gradient, size))
+
+
+class Doubled(GCN):
+    """Of a user: a convolution, twice."""
+
+    def layer(self, seen: LayerInput, p: Parameters) -> Tensor:
+        return super().layer(seen, p) * 2
+
+
+@pytest.mark.parametrize("kind", [Linear, Lazy, Doubled])
+def test_network_importance_of_subclasses_is_autograds_node_by_node(kind: type[Encoder]) -> None:
+    task = some_task(dense_features())
+    network, gradient = network_of(task, kind=kind), some_gradient(task)
+    got = network_importance(network, task, gradient, torch.square, HERE)
+    assert_same(got, node_by_node(network, task, gradient, torch.square))
 
 
 @pytest.mark.parametrize("layers", [2, 3])

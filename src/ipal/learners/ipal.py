@@ -150,8 +150,8 @@ class IPAL(TrainedLearner[Episode]):
         if isinstance(batch, Sampling):  # an epoch of fewer nodes has as many steps
             nodes = batch.nodes * rehearsal.share(task)
             batch = batch.model_copy(update={"nodes": max(min(batch.nodes, FEWEST), int(nodes))})
-        make = partial(self._rehearsing, batch)
-        self.choices_ = self.runtime_.team.broadcast(lambda: rehearsal.choose(task, options, make, self.seed))
+        made = partial(rehearsal.choose, task, options, partial(self._rehearsing, batch), self.seed, self.test_graph)
+        self.choices_ = self.runtime_.team.broadcast(made)
 
     def options(self, task: Task) -> rehearsal.Options:
         """What is rehearsed: what is set stays as it is."""

@@ -43,14 +43,8 @@ LEAST = 1e-12
 VALUES_AT_ONCE = 2**22
 
 REASON = f"a further pass has to be better by {CLEARLY} standard errors on held-out nodes, "
-GRAPHS: Mapping[TestGraph, tuple[Sequence[int], str]] = MappingProxyType(
-    {
-        "isolated": ([0], "on graphs without edges between classes that were learned apart"),
-        "seen": ([1], "on a graph with edges between classes that were learned apart"),
-        "both": ([0, 1], "in the mean of graphs without and with edges between classes that were learned apart"),
-    }
-)
-"""The graphs that count (see `_Rehearsed.hits`), in numbers and in words."""
+COUNTED: Mapping[TestGraph, Sequence[int]] = MappingProxyType({"isolated": [0], "seen": [1], "both": [0, 1]})
+"""The graphs that count; see `_Rehearsed.hits`."""
 TOO_FEW = (
     f"no rehearsal, which needs two classes of {rehearsal.FEWEST} training nodes, and {FEWEST} in all: the number set, "
     "or no further pass"
@@ -167,13 +161,12 @@ def choose(
 
 
 def _best(rehearsed: Sequence["_Rehearsed"], passes: int | None, test_graph: TestGraph) -> dict[str, Any]:
-    counted, words = GRAPHS[test_graph]
     sharpness = float(np.exp(np.mean([np.log(one.sharpness) for one in rehearsed])))
     labels = torch.cat([one.labels for one in rehearsed])
     tried, best = [_tried(rehearsed, 0)], 0
     while passes is None and len(tried) <= MOST:
         tried.append(_tried(rehearsed, len(tried)))
-        gain, error = balanced_mean((tried[-1] - tried[best])[counted].mean(dim=0), labels)
+        gain, error = balanced_mean((tried[-1] - tried[best])[COUNTED[test_graph]].mean(dim=0), labels)
         if gain <= CLEARLY * error:
             break
         best += 1
@@ -181,7 +174,7 @@ def _best(rehearsed: Sequence["_Rehearsed"], passes: int | None, test_graph: Tes
     return {
         "passes": best if passes is None else passes,
         "sharpness": sharpness,
-        "reason": REASON + words,
+        "reason": REASON + rehearsal.GRAPHS[test_graph],
         "accuracy_without_edges_between": [one[0] for one in accuracies],
         "accuracy_with_edges_between": [one[1] for one in accuracies],
     }
@@ -206,11 +199,10 @@ class _Rehearsed:
             learned = np.searchsorted(stay, part.task.nodes)
             for _ in learner.learn(Task(part.task.graph.induced(stay), learned, part.task.labels)):
                 pass
-        everyone = np.unique(np.concatenate([part.nodes for part in parts]))
-        at = np.searchsorted(everyone, np.concatenate([part.nodes[part.aside] for part in parts]))
+        joined, at = rehearsal.together(whole.graph, parts)
         made = cls(
             learner,
-            ([part.task.graph for part in parts], whole.graph.induced(everyone)),
+            ([part.task.graph for part in parts], joined),
             ([torch.from_numpy(part.aside) for part in parts], torch.from_numpy(at)),
             learner.rows(np.concatenate([part.truth for part in parts])).cpu(),
             1.0,

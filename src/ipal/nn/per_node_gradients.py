@@ -81,7 +81,7 @@ def encoder_importance(encoder: Encoder, task: Task, g: Tensor, size: Size, runt
 
     `g` (training nodes x width) is the derivative of each node's scalar with respect to its embedding.
     """
-    if isinstance(encoder, GCN):
+    if isinstance(encoder, GCN) and type(encoder).layer is GCN.layer:  # a subclass may compute something else
         return _of_convolutions(encoder, task, g, size, runtime)
     return _node_by_node(encoder, task, g, size, runtime)
 

@@ -1,8 +1,11 @@
 """Graph convolutions, the encoder of the paper."""
 
+from collections.abc import Sequence
+from typing import ClassVar
+
 from torch import Tensor, nn
 
-from ipal.backend.operators import LayerInput
+from ipal.backend.operators import LayerInput, Need
 from ipal.config import EncoderConfig
 from ipal.nn.encoders.base import Encoder, Parameters, Shapes
 
@@ -17,7 +20,7 @@ class GCN(Encoder):
 
     biases: nn.ParameterList
     name = "gcn"
-    needs = ("symmetric",)
+    needs: ClassVar[Sequence[Need]] = ("symmetric",)
 
     @classmethod
     def shapes(cls, fan_in: int, fan_out: int, config: EncoderConfig, *, is_last: bool) -> Shapes:
