@@ -36,16 +36,22 @@ def tested(dataset: str, method: str, seed: int, device: str) -> list[dict[str, 
         about = {"dataset": dataset, "method": method, "seed": seed}
         protocol = {"test_graph": graph, "calibration": 0.0}  # a pass has a sharpness of its own
         run = resolver.resolve(run_config({**about, "device": device, "protocol": protocol}), data)
-        stream, learner, scores = run.stream, run.learner(), []
+        stream, learner = run.stream, run.learner()
+
+        def row(index: int, run: Any = run, learner: Any = learner) -> list[float]:
+            return evaluate(learner, run.stream.exams(index), run.config.protocol.accuracy).row.test
+
+        rows, scores = list[list[float]](), list[float]()
         for index in range(len(stream)):
             for _ in learner.learn(stream.task(index)):
                 pass
+            rows.append(row(index))
         choice = chosen(learner)
         for passes in PASSES:
             learner.second_pass_ = {**choice, "passes": passes}
-            row = evaluate(learner, stream.exams(len(stream) - 1), run.config.protocol.accuracy).row
-            scores.append(float(np.mean(row.test)))
-        found.append({**about, "test_graph": graph, "ap": scores, "chosen": choice["passes"], "choice": choice})
+            scores.append(float(np.mean(row(len(stream) - 1))))
+        kept = {"ap": scores, "chosen": choice["passes"], "choice": choice, "choices": learner.choices(), "rows": rows}
+        found.append({**about, "test_graph": graph, **kept})
     return found
 
 

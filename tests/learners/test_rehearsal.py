@@ -1,6 +1,7 @@
 """The rehearsal: what is left open is chosen on the first task, from training nodes alone."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -289,8 +290,11 @@ def test_of_two_networks_of_one_size_the_second_is_taken_if_it_is_better_every_t
     one, other = (Candidate(NETWORKS[0].model_copy(update={"kind": kind}), 0, 1.0) for kind in ("linear", "lazy"))
     shown = {other: [((np.arange(100) < 50 + n).astype(float), weights) for n in more]}
     shown[one] = [((np.arange(100) < 50).astype(float), weights)] * 2
-    stage = Stage([[], []], lambda candidate, blank=None: pytest.fail("not run again"), tried=shown)  # type: ignore
+    never = partial(pytest.fail, "not run again")
+    stage = Stage([[], []], never, "seen", tried=shown)  # type: ignore[arg-type, list-item]
     assert stage.simplest([one, other]) == (other if better else one)
+    stage = Stage([[], []], never, "isolated", tried=shown)  # type: ignore[arg-type, list-item]
+    assert stage.simplest([one, other]) == one, "by chance"
 
 
 # ---------------------------------------------------------------------- in the learner
