@@ -297,6 +297,20 @@ def test_of_two_networks_of_one_size_the_second_is_taken_if_it_is_better_every_t
     assert stage.simplest([one, other]) == one, "by chance"
 
 
+def test_a_later_network_has_to_be_better_than_all_before_it() -> None:
+    shares = {("linear", 4): 0.5, ("linear", 2): 0.65, ("lazy", 2): 0.66, ("gcn", 2): 0.9}
+    weights, shown = np.full(100, 0.01), {}
+    for (kind, layers), share in shares.items():
+        one = Candidate(EncoderConfig(kind=kind, layers=layers, hidden=4, width=4), 0, 1.0)
+        shown[one] = [((np.arange(100) < 100 * share).astype(float), weights)]
+    four, two, lazy, gcn = shown
+    stage = Stage([[]], partial(pytest.fail, "not run again"), "isolated", tried=shown)  # type: ignore
+    assert stage.simplest([four, two, lazy]) == two, "lazy is better than the first, but not than the second"
+    assert stage.simplest([four, lazy]) == lazy
+    assert stage.simplest([four, two, lazy, gcn]) == gcn
+    assert stage.simplest([gcn, four, two]) == gcn
+
+
 # ---------------------------------------------------------------------- in the learner
 
 

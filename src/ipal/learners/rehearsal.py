@@ -11,7 +11,6 @@ in both ways. Rates are small: a step changes weights by a small share of their 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -267,8 +266,9 @@ class Stage:
         return start._replace(epochs=options.epochs[0], gamma=max(options.gammas))  # what holds most does least harm
 
     def simplest(self, candidates: Sequence[Candidate]) -> Candidate:
-        """The first, or each that is better than what was reached before it."""
-        return reduce(lambda reached, one: one if self.is_better(one, reached) else reached, candidates)
+        """The last that is better than all before it."""
+        before = {one: candidates[:number] for number, one in enumerate(candidates)}
+        return next(one for one in reversed(candidates) if all(self.is_better(one, other) for other in before[one]))
 
     def trained(self, start: Candidate, options: Options) -> Candidate:
         """The usual epochs, unless none is better; more epochs or another gamma, if better by more than chance."""
