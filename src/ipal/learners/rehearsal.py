@@ -48,8 +48,8 @@ NEAR, ERRORS = 0.005, 2
 """A gain in accuracy up to this, or up to so many standard errors of it, is none."""
 REASON = (
     "the simplest encoder, and then the simplest weights of nodes in prototypes, that are as good as the best (within "
-    f"half a point, or {ERRORS} standard errors of the difference; between encoders of one size, where there are edges "
-    "between classes that were learned apart: that is better every time) on held-out training nodes, "
+    f"half a point, or {ERRORS} standard errors of the difference; where there are edges between classes that were "
+    "learned apart, an encoder of the same size need only be better every time) on held-out training nodes, "
 )
 GRAPHS: Mapping[TestGraph, str] = MappingProxyType(
     {
