@@ -120,12 +120,15 @@ def test_the_time_of_a_rehearsal_is_that_of_a_choice() -> None:
 
 def test_no_encoder_is_larger_than_it_need_be() -> None:
     wide = [(one.kind, one.hidden, one.width) for one in encoders(EncoderSettings(), 5000)]
-    assert wide == [("linear", 1024, 1024), ("lazy", 1024, 1024), ("gcn", 1024, 512), ("gcn", 128, 128)]
-    layers = {one.kind: one.layers for one in reversed(encoders(EncoderSettings(), 30, isolated=True))}
-    assert layers == {"gcn": 2, "lazy": 2, "linear": 4}, "the first of each"
+    linear = [("linear", 1024, 1024)] * 2  # near and far
+    assert wide == [*linear, ("lazy", 1024, 1024), ("gcn", 1024, 512), ("gcn", 128, 128)]
+    for isolated, near in ((True, 4), (False, 2)):
+        found = encoders(EncoderSettings(), 30, isolated=isolated)
+        assert [one.layers for one in found if one.kind == "linear"] == [near, 8]
+        assert {one.layers for one in found if one.kind != "linear"} == {2}
     assert {one.layers for one in encoders(EncoderSettings(layers=3), 30, isolated=True)} == {3}
     assert {one.layers for one in encoders(EncoderSettings(kind="sage"), 30, isolated=True)} == {2}
-    assert [one.hidden for one in encoders(EncoderSettings(), 30)] == [30, 30, 1024, 128]
+    assert [one.hidden for one in encoders(EncoderSettings(), 30)] == [30, 30, 30, 1024, 128]
     assert max(one.hidden for one in encoders(EncoderSettings(), 10**6)) == 128
     assert [one.hidden for one in encoders(EncoderSettings(kind="gat"), 30)] == [1024, 128], "30 has no 4 heads"
     assert encoders(EncoderSettings(kind="gcn", hidden=5, width=3), 30) == [EncoderConfig(hidden=5, width=3)]

@@ -81,7 +81,7 @@ def beyond(values: Sequence[Any], best: Any) -> float | int | None:
 
     .. math:: v_n \cdot v_n / v_{n-1} \quad \text{above}, \qquad v_1 \cdot v_1 / v_2 \quad \text{below}
 
-    Whole numbers stay whole.
+    Whole numbers stay whole while they are above zero.
     """
     if len(set(values)) < 2 or not all(type(value) in (int, float) for value in values):
         return None
@@ -92,6 +92,6 @@ def beyond(values: Sequence[Any], best: Any) -> float | int | None:
         further = float(f"{best * best / known[1]:.6g}")
     else:
         return None
-    if all(type(value) is int for value in values):
-        return round(further) if round(further) not in (0, best) else None
+    if all(type(value) is int for value in values) and round(further) > 0:
+        return round(further) if round(further) != best else None
     return further if math.isfinite(further) and further > 0 else None

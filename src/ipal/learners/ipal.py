@@ -64,7 +64,7 @@ from ipal.nn.in_pieces import in_pieces
 from ipal.nn.prototypes import PrototypeMemory, followed
 from ipal.system.tracing import spanned
 
-EPOCHS, GAMMAS = (10, 0), (3.0, 1.0, 10.0)
+EPOCHS, GAMMAS = (10, 0), (3.0, 10.0, 1.0, 0.3)
 """What is rehearsed where nothing is set; what is usual comes first."""
 PAPER_WEIGHTS: NodeWeights = "pagerank"
 NODE_WEIGHTS: tuple[NodeWeights, ...] = ("uniform", PAPER_WEIGHTS)

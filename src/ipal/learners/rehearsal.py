@@ -4,13 +4,14 @@ Half of the nodes are set aside. Of the others some classes are held back and le
 on a graph of its own, in two ways: several classes at once, and one after the other. In the end the held-out nodes are
 predicted, on the kind of graph that the learner will be tested on: those of the parts, or one with the edges between
 them. Untrained encoders, which cost one pass each, are compared first, then how nodes weigh in prototypes; the simplest
-that is as good as the best is trained unless that does harm, and with less to hold old knowledge only where that helped
-in both ways. Rates are small: a step changes weights by a small share of their size.
+that is as good as the best is trained unless that does harm, with as little to hold old knowledge as is one step from
+harm. Rates are small: a step changes weights by a small share of their size.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -38,14 +39,14 @@ STEPS = 4
 """Most classes that come one after the other."""
 WIDE, NARROW = 1024, 128
 """Widths of encoders to choose from."""
-FAR, USUAL = 4, 2
+USUAL, FAR, FARTHEST = 2, 4, 8
 """Layers of encoders to choose from: far where test graphs have the classes of one task alone."""
 MOST_WEIGHTS = 2**25
 """Of the first layer of an encoder that is chosen."""
 STEP = 0.001
 """A step of the optimiser changes a weight by about this share of the size of all weights."""
 NEAR, ERRORS = 0.005, 2
-"""A gain in accuracy up to this, or up to so many standard errors of it, is none."""
+"""A difference in accuracy up to this, or up to so many standard errors of it, is none."""
 REASON = (
     "the simplest encoder, and then the simplest weights of nodes in prototypes, that are as good as the best (within "
     f"half a point, or {ERRORS} standard errors of the difference; where there are edges between classes that were "
@@ -59,7 +60,10 @@ GRAPHS: Mapping[TestGraph, str] = MappingProxyType(
     }
 )
 """On which nodes are predicted, by the graphs that a learner is tested on."""
-HELD_BACK = "; trained unless that did harm where some classes were held back and learned as if they came later"
+HELD_BACK = (
+    "; trained unless that did harm where some classes were held back and learned as if they came later, with a gamma "
+    "one step above the least that did none"
+)
 UNTRIED = f"; training was not rehearsed, as fewer than {ENOUGH} classes are too few to hold some back"
 NOTHING = f"no rehearsal, which needs two classes of {FEWEST} training nodes: the simplest of what there is"
 
@@ -161,6 +165,11 @@ def mean_and_error(values: NDArray[np.float64], weights: NDArray[np.float64]) ->
     return mean, math.sqrt(float(weights**2 @ (values - mean) ** 2))
 
 
+def chance(error: float) -> float:
+    """The largest difference in accuracy that is none, by its standard error."""
+    return max(NEAR, ERRORS * error)
+
+
 def rate_for(weights: Iterable[Tensor]) -> float:
     r"""The learning rate at which a step of Adam changes weights by a small share of their size.
 
@@ -235,35 +244,36 @@ class Stage:
         """In percent, in the rehearsals in which it was tried."""
         return [100 * mean_and_error(*one)[0] for one in self.tried[candidate] if one is not None]
 
-    def accuracy(self, candidate: Candidate) -> float:
-        """In the first rehearsal."""
-        shown = self.shown(candidate, 0)
-        return -math.inf if shown is None else mean_and_error(*shown)[0]
+    def gains(self, one: Candidate, other: Candidate) -> Iterator[tuple[float, float]]:
+        """Of a candidate over another in each rehearsal, with its standard error; infinite where only one was tried."""
+        for number in range(len(self.rehearsals)):
+            mine, theirs = self.shown(one, number), self.shown(other, number)
+            if mine is None or theirs is None:
+                yield (-math.inf if mine is None else math.inf), 0.0
+            else:
+                yield mean_and_error(mine.hits - theirs.hits, mine.weights)
 
     def is_better(self, one: Candidate, other: Candidate) -> bool:
-        """Whether a candidate is better than another in every rehearsal, by more than chance.
+        """Whether a candidate is better than another in every rehearsal, and in their mean by more than chance.
 
         Between encoders of one size, where edges between parts count: better at all. Few of all edges between tasks are
         in a rehearsal, so that it shows too little of what they do.
         """
         alike = self.test_graph != "isolated" and differ_in_kind_alone(one.encoder, other.encoder)
-        for number in range(len(self.rehearsals)):
-            mine, theirs = self.shown(one, number), self.shown(other, number)
-            if mine is None or theirs is None:
-                return mine is not None
-            gain, error = mean_and_error(mine[0] - theirs[0], mine[1])
-            if gain <= (0 if alike else max(NEAR, ERRORS * error)):
-                return False
-        return True
+        found = list(takewhile(lambda shown: shown[0] > (0 if alike else NEAR), self.gains(one, other)))
+        gain, error = np.mean(found, axis=0) if found else (0, 0)
+        return len(found) == len(self.rehearsals) and bool(alike or gain > chance(error))
+
+    def does_harm(self, one: Candidate, other: Candidate) -> bool:
+        """Whether a candidate is worse than another in some rehearsal, by more than chance."""
+        return any(gain < -chance(error) for gain, error in self.gains(one, other))
 
     def best(self, options: Options, *, trains: bool) -> Candidate:
         """The simplest encoder and node weights that none is better than untrained, trained as long as that helps."""
         untrained = options.simplest._replace(epochs=0)
         encoder = self.simplest([untrained._replace(encoder=one) for one in options.encoders])
         start = self.simplest([encoder._replace(node_weights=one) for one in options.node_weights])
-        if trains:
-            return self.trained(start, options)
-        return start._replace(epochs=options.epochs[0], gamma=max(options.gammas))  # what holds most does least harm
+        return self.trained(start, options) if trains else start._replace(epochs=options.epochs[0])
 
     def simplest(self, candidates: Sequence[Candidate]) -> Candidate:
         """The last that is better than all before it."""
@@ -271,22 +281,18 @@ class Stage:
         return next(one for one in reversed(candidates) if all(self.is_better(one, other) for other in before[one]))
 
     def trained(self, start: Candidate, options: Options) -> Candidate:
-        """The usual epochs, unless none is better; more epochs or another gamma, if better by more than chance."""
-        usual = start._replace(epochs=options.epochs[0])
-        reached = start if start.epochs in options.epochs and self.does_harm(usual, start) else usual
-        gammas = options.gammas
-        for epochs in sorted(filter(None, options.epochs)):
-            best = max((start._replace(epochs=epochs, gamma=gamma) for gamma in gammas), key=self.accuracy)
-            if best != reached and not self.is_better(best, reached):
-                break
-            reached, gammas = best, [best.gamma]
-        return reached
+        """With little to hold old knowledge, and one step from harm; where no training is usual, only if it is better.
 
-    def does_harm(self, one: Candidate, other: Candidate) -> bool:
-        """Whether a candidate recognises less than another, over all rehearsals."""
-        shown = [(self.shown(one, number), self.shown(other, number)) for number in range(len(self.rehearsals))]
-        gains = [float((mine[0] - theirs[0]) @ mine[1]) for mine, theirs in shown if mine and theirs]
-        return any(mine is None for mine, _ in shown) or sum(gains) < 0
+        More tasks may come than are rehearsed, and what few of them do not harm, many may.
+        """
+        epochs, gammas = sorted(filter(None, options.epochs)), sorted(options.gammas, reverse=True)
+        untrained, safe = [start] if 0 in options.epochs else [], list[Candidate]()
+        for one in (start._replace(epochs=number, gamma=gamma) for number in epochs for gamma in gammas):
+            if any(self.does_harm(one, other) for other in [*untrained, *safe]):
+                break
+            safe.append(one)
+        best = safe[-2:][0] if safe else start
+        return start if options.epochs[0] == 0 and not self.is_better(best, start) else best
 
 
 def encoders(settings: EncoderSettings, num_features: int, *, isolated: bool = False) -> list[EncoderConfig]:
@@ -297,7 +303,8 @@ def encoders(settings: EncoderSettings, num_features: int, *, isolated: bool = F
     most = max(NARROW, MOST_WEIGHTS // num_features)
     wide, isometric = min(WIDE, most), min(WIDE, most, num_features)
     fixed, found = without_auto(settings), list[EncoderConfig]()
-    reaches = (FAR, USUAL) if isolated and fixed.get("kind", "linear") == "linear" else (USUAL,)
+    nearest = FAR if isolated else USUAL
+    reaches = (nearest, FARTHEST) if fixed.get("kind", "linear") == "linear" else (USUAL,)
     linear = [("linear", layers, isometric, isometric) for layers in reaches]
     lazy = "lazy", USUAL, isometric, isometric
     known = [*linear, lazy, ("gcn", USUAL, wide, wide // 2), ("gcn", USUAL, NARROW, NARROW)]
