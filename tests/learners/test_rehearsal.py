@@ -11,17 +11,18 @@ import torch
 from ipal.config import EncoderConfig, TestGraph, TrainConfig, run_config
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
-from ipal.learners import IPAL, Learner, rehearsal
+from ipal.learners import IPAL, Learner, held_back
+from ipal.learners.held_back import Rehearsal, cut
 from ipal.learners.rehearsal import (
     Candidate,
     Options,
-    Rehearsal,
     Shown,
     Stage,
     choose,
-    cut,
+    learned,
     mean_and_error,
     rate_for,
+    rehearsed,
 )
 from ipal.runs.resolved import resolve
 from tests.learners.support import learn
@@ -77,7 +78,7 @@ def test_held_out_nodes_are_predicted_on_the_kind_of_graph_that_is_tested(
     # A ring of eleven nodes of one class and ten of another: a path of each, and two edges between them, both ways.
     task = numbered({"a": 11, "b": 10})
     members = {"a": np.arange(11), "b": np.arange(11, 21)}
-    parts = list(rehearsal.parts(task, members, [["a"], ["b"]], np.random.default_rng(0)))
+    parts = list(held_back.parts(task, members, [["a"], ["b"]], np.random.default_rng(0)))
     found = Rehearsal.of(task.graph, parts, test_graph)
     assert [[graph.num_edges for graph, _ in exam] for exam in found.exams] == edges
     aside = np.concatenate([part.nodes[part.aside] for part in parts])
@@ -89,7 +90,7 @@ def test_held_out_nodes_are_predicted_on_the_kind_of_graph_that_is_tested(
 def test_half_of_the_nodes_are_set_aside_and_no_edge_leads_to_another_part() -> None:
     task = numbered({"a": 11, "b": 20, "c": 30})
     members = {"a": np.arange(11), "b": np.arange(11, 31), "c": np.arange(31, 61)}
-    first, second = rehearsal.parts(task, members, [["b", "a"], ["c"]], np.random.default_rng(0))
+    first, second = held_back.parts(task, members, [["b", "a"], ["c"]], np.random.default_rng(0))
     for part, names in ((first, "ab"), (second, "c")):
         own = np.concatenate([members[name] for name in names])
         assert part.task.graph.x[:, 0].tolist() == own.tolist(), "the nodes of its classes, and no others"
@@ -102,10 +103,10 @@ def test_half_of_the_nodes_are_set_aside_and_no_edge_leads_to_another_part() -> 
 
 
 def test_of_many_nodes_some_are_drawn_with_neighbours_of_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rehearsal, "LEARNED", 40)
+    monkeypatch.setattr(held_back, "LEARNED", 40)
     task = numbered({0: 500, 1: 500})
     members = {0: np.arange(500), 1: np.arange(500, 1000)}
-    for part in rehearsal.parts(task, members, [[0], [1]], np.random.default_rng(0)):
+    for part in held_back.parts(task, members, [[0], [1]], np.random.default_rng(0)):
         assert len(part.task.nodes) == len(part.aside) == 10
         assert 40 < part.task.graph.num_nodes <= 60, "both neighbours of nearly all of them"
         assert part.task.graph.num_edges >= 40
@@ -214,6 +215,25 @@ def test_harm_in_one_rehearsal_is_harm_by_hand(second: float, harm: bool) -> Non
     # Less by p of 100 nodes: a standard error of sqrt(p (1 - p) / 100), 0.0171 of 0.03 and 0.0218 of 0.05.
     one, other = (Candidate(NETWORKS[0], epochs, 1.0) for epochs in (10, 0))
     assert staged({one: [0.9, second], other: [0.5, 0.5]}).does_harm(one, other) is harm
+
+
+def test_the_first_part_is_trained_once_for_all_gammas_and_the_rest_is_as_if_it_were_not() -> None:
+    task = stream().task(0)
+    members = held_back.members(task)
+    groups = [list(members)[:3], list(members)[3:]]
+    parts = list(held_back.parts(task, members, groups, np.random.default_rng(0)))
+    learner, trained = IPAL(seed=3), list[int]()
+    stage = Stage([Rehearsal.of(task.graph, parts, "seen")], partial(learner._rehearsing, "full"), "seen")
+    for gamma in (3.0, 0.0, 10.0):
+        candidate = Candidate(NETWORKS[0].model_copy(update={"width": 12, "hidden": 12}), 5, gamma)
+        shown = stage.shown(candidate, 0)
+        trained.append(len(stage.begun))
+        alone = learner._rehearsing("full", candidate, stage.blanks[candidate.encoder])
+        direct = rehearsed(stage.rehearsals[0], learned(alone, [parts[0].task]))
+        assert shown is not None
+        assert np.array_equal(shown.hits, direct.hits)
+        assert stage.begun[candidate._replace(gamma=0.0), 0].train.lr_next == alone.train.lr_next
+    assert trained == [1, 1, 1]
 
 
 def test_rate_for_by_hand() -> None:

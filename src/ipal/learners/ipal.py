@@ -49,7 +49,7 @@ from ipal.config import (
 from ipal.data.centrality import NodeWeights, node_weights
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
-from ipal.learners import rehearsal
+from ipal.learners import held_back, rehearsal
 from ipal.learners.checks import Shapes, check_fast, require
 from ipal.learners.draft import drafted
 from ipal.learners.facts import RehearsedFacts
@@ -148,7 +148,7 @@ class IPAL(TrainedLearner[Episode]):
         options = self.options(task)
         batch = self.batch
         if isinstance(batch, Sampling):  # an epoch of fewer nodes has as many steps
-            nodes = batch.nodes * rehearsal.share(task)
+            nodes = batch.nodes * held_back.share(task)
             batch = batch.model_copy(update={"nodes": max(min(batch.nodes, FEWEST), int(nodes))})
         made = partial(rehearsal.choose, task, options, partial(self._rehearsing, batch), self.seed, self.test_graph)
         self.choices_ = self.runtime_.team.broadcast(made)
@@ -171,16 +171,16 @@ class IPAL(TrainedLearner[Episode]):
         return self.encoder.model_copy(update=fixed)
 
     def _rehearsing(
-        self, batch: Literal["full"] | Sampling, candidate: rehearsal.Candidate, blank: "IPAL | None" = None
+        self, batch: Literal["full"] | Sampling, candidate: rehearsal.Candidate, like: "IPAL | None" = None
     ) -> "IPAL":
-        """A learner of these settings that has learned nothing, in one process."""
+        """A learner of these settings that has learned what another has, or nothing, in one process."""
         encoder, epochs, gamma, weights = candidate
-        rates = rehearsal.rates(self.train, rehearsal.rate_for(blank.parameters().values()) if blank else None)
-        train = TrainConfig(**{**dict(self.train), "epochs": epochs, **rates})
-        chosen: dict[str, Any] = {"encoder": encoder, "train": train, "gamma": gamma, "node_weights": weights}
-        learner = dataclasses.replace(self, **chosen, batch=batch, passes=0, calibration=0.0)
+        rates = rehearsal.rates(self.train, rehearsal.rate_for(like.parameters().values()) if like else None)
+        fixed = dict(like.train) if like and like.is_fitted else {**dict(self.train), "epochs": epochs, **rates}
+        train: dict[str, Any] = {"train": TrainConfig(**fixed), "gamma": gamma, "node_weights": weights}
+        learner = dataclasses.replace(self, encoder=encoder, **train, batch=batch, passes=0, calibration=0.0)
         learner.runtime_ = dataclasses.replace(self.runtime_, team=ONE_PROCESS)
-        learner.__dict__ = {**drafted(vars(blank) if blank else {}), **vars(learner)}
+        learner.__dict__ = {**drafted(vars(like) if like else {}), **vars(learner)}
         return learner
 
     def blank(self) -> Self:

@@ -9,10 +9,9 @@ harm. Rates are small: a step changes weights by a small share of their size.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -21,22 +20,14 @@ from torch import Tensor
 
 from ipal.config import EncoderConfig, EncoderSettings, TestGraph, TrainConfig, TrainSettings, without_auto
 from ipal.data.centrality import NodeWeights
-from ipal.data.graph import Graph, Nodes
-from ipal.data.streams import Labels, Task
+from ipal.data.streams import Task
 from ipal.errors import CapacityError, ConfigError, NonFiniteError
+from ipal.learners.held_back import ENOUGH, FEWEST, GRAPHS, Rehearsal, cut, members, parts
 from ipal.nn.encoders import ENCODERS
 
 if TYPE_CHECKING:
     from ipal.learners.base import Learner
 
-LEARNED, AROUND = 4000, 4
-"""Most nodes that are learned or predicted, and how many of their neighbours there may be for each of them."""
-FEWEST = 10
-"""A class of fewer training nodes is not rehearsed: half of it is too little to learn from, or to measure by."""
-ENOUGH = 3
-"""Fewer classes than these are too few to hold some back: at least two come first, and at least one later."""
-STEPS = 4
-"""Most classes that come one after the other."""
 WIDE, NARROW = 1024, 128
 """Widths of encoders to choose from."""
 USUAL, FAR, FARTHEST = 2, 4, 8
@@ -52,14 +43,6 @@ REASON = (
     f"half a point, or {ERRORS} standard errors of the difference; where there are edges between classes that were "
     "learned apart, an encoder of the same size need only be better every time) on held-out training nodes, "
 )
-GRAPHS: Mapping[TestGraph, str] = MappingProxyType(
-    {
-        "isolated": "on graphs without edges between classes that were learned apart",
-        "seen": "on a graph with edges between classes that were learned apart",
-        "both": "in the mean of graphs without and with edges between classes that were learned apart",
-    }
-)
-"""On which nodes are predicted, by the graphs that a learner is tested on."""
 HELD_BACK = (
     "; trained unless that did harm where some classes were held back and learned as if they came later, with a gamma "
     "one step above the least that did none"
@@ -98,53 +81,9 @@ class Options:
 
 
 class Make(Protocol):
-    """Makes a learner that has learned nothing; like `blank`, where given, which has the same encoder."""
+    """Makes a learner of these settings; with all that `like` has learned, where given, which has the same encoder."""
 
-    def __call__(self, candidate: Candidate, blank: Any = None) -> "Learner": ...
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """One rehearsed task."""
-
-    task: Task
-    aside: Nodes
-    """Nodes of its graph that are predicted in the end."""
-    truth: Labels
-    nodes: Nodes
-    """Number of every node of its graph in the graph that it is a part of."""
-
-    def turned(self) -> "Part":
-        """With the held-out nodes to be learned, and those learned held out."""
-        task = Task(self.task.graph, self.aside, self.truth)
-        return Part(task, self.task.nodes, self.task.labels, self.nodes)
-
-
-@dataclass(frozen=True, eq=False)
-class Rehearsal:
-    """Tasks one after the other, and the graphs on which their held-out nodes are predicted in the end."""
-
-    parts: Sequence[Part]
-    exams: Sequence[Sequence[tuple[Graph, Nodes]]]
-    """Of every kind of test graph: graphs, and the held-out nodes in each, those of all parts in their order."""
-
-    @classmethod
-    def of(cls, whole: Graph, parts: Sequence[Part], test_graph: TestGraph) -> "Rehearsal":
-        apart = [(part.task.graph, part.aside) for part in parts]
-        if test_graph == "isolated" or len(parts) == 1:
-            return cls(parts, [apart])
-        return cls(parts, [[together(whole, parts)]] if test_graph == "seen" else [apart, [together(whole, parts)]])
-
-    @property
-    def truth(self) -> Labels:
-        return np.concatenate([part.truth for part in self.parts])
-
-
-def together(whole: Graph, parts: Sequence[Part]) -> tuple[Graph, Nodes]:
-    """The graph of all parts, with the edges between them, and the held-out nodes in it."""
-    everyone = np.unique(np.concatenate([part.nodes for part in parts]))
-    aside = np.concatenate([part.nodes[part.aside] for part in parts])
-    return whole.induced(everyone), np.searchsorted(everyone, aside)
+    def __call__(self, candidate: Candidate, like: Any = None) -> "Learner": ...
 
 
 class Shown(NamedTuple):
@@ -225,20 +164,33 @@ class Stage:
     """Of each encoder a learner that has learned nothing: weights are drawn once."""
     tried: dict[Candidate, list[Shown | None]] = field(default_factory=dict)
     """By the number of the rehearsal; None where numbers were not finite, or memory was short."""
+    begun: "dict[tuple[Candidate, int], Learner]" = field(default_factory=dict)
+    """Learners that were trained on the first part of a rehearsal, by their candidate without gamma."""
 
     def shown(self, candidate: Candidate, number: int) -> Shown | None:
         """Which held-out nodes a candidate recognises in a rehearsal, and their weights."""
         found = self.tried.setdefault(candidate, [])
-        for rehearsal in self.rehearsals[len(found) : number + 1]:
+        for place in range(len(found), number + 1):
             try:
-                if candidate.encoder not in self.blanks:
-                    blank = self.make(candidate)
-                    blank.initialise(rehearsal.parts[0].task.graph.num_features)
-                    self.blanks[candidate.encoder] = blank
-                found.append(rehearse(rehearsal, self.make(candidate, self.blanks[candidate.encoder])))
+                found.append(rehearsed(self.rehearsals[place], self.beginner(candidate, place)))
             except (NonFiniteError, CapacityError):
                 found.append(None)
         return found[number]
+
+    def beginner(self, candidate: Candidate, number: int) -> "Learner":
+        """A learner that has learned the first part of a rehearsal; gamma has no effect there."""
+        first, key = self.rehearsals[number].parts[0].task, (candidate._replace(gamma=0.0), number)
+        if key in self.begun:
+            return self.make(candidate, self.begun[key])
+        if candidate.encoder not in self.blanks:
+            blank = self.make(candidate)
+            blank.initialise(first.graph.num_features)
+            self.blanks[candidate.encoder] = blank
+        learner = learned(self.make(candidate, self.blanks[candidate.encoder]), [first])
+        if candidate.epochs:  # other gammas may follow
+            self.begun[key] = learner
+            learner = self.make(candidate, learner)
+        return learner
 
     def accuracies(self, candidate: Candidate) -> list[float]:
         """In percent, in the rehearsals in which it was tried."""
@@ -323,73 +275,17 @@ def differ_in_kind_alone(one: EncoderConfig, other: EncoderConfig) -> bool:
     return one.kind != other.kind and one.model_copy(update={"kind": other.kind}) == other
 
 
-def share(task: Task) -> float:
-    """About which share of a task's training nodes is learned in a rehearsal."""
-    return 0.5 * min(1.0, LEARNED / max(1, len(task.nodes)))
-
-
-def cut(names: Sequence[Any], *, isolated: bool = True) -> list[list[list[Any]]]:
-    """Ways to learn classes in parts: about a third of them twice, and some one by one.
-
-    Few classes are learned at once, or one by one where edges between them count (not `isolated`).
-    """
-    if len(names) < ENOUGH:
-        return [[list(names)] if isolated else [[name] for name in names]]
-    third = max(2, len(names) // 3)
-    found = []
-    for later in ([third] * min(2, (len(names) - 2) // third), [1] * min(STEPS, len(names) // 2)):
-        ends = np.cumsum([len(names) - sum(later), *later]).tolist()
-        found.append([list(names[begin:end]) for begin, end in zip([0, *ends], ends, strict=False)])
-    return found
-
-
-def parts(
-    task: Task, members: Mapping[Any, Nodes], groups: Sequence[Sequence[Any]], random: np.random.Generator
-) -> Iterator[Part]:
-    """Training nodes of each group of classes on a graph of their own, every other node held out.
-
-    Of many nodes some are drawn, the same number of every class, with neighbours of theirs so that they have edges.
-    """
-    most = max(FEWEST, LEARNED // sum(map(len, groups)))
-    for group in groups:
-        drawn = {name: random.permutation(members[name])[:most] for name in group}
-        is_drawn, is_mine = np.zeros((2, task.graph.num_nodes), dtype=bool)
-        is_drawn[np.concatenate(list(drawn.values()))] = True
-        is_mine[np.concatenate([members[name] for name in group])] = True
-        others = np.flatnonzero(is_mine & ~is_drawn)
-        if len(others):
-            others = others[task.graph.neighbours.pointing_to(is_drawn)[others]]
-            others = random.permutation(others)[: AROUND * int(is_drawn.sum())]
-        nodes = np.sort(np.concatenate([np.flatnonzero(is_drawn), others, task.graph.others]))
-        places = {name: np.searchsorted(nodes, some) for name, some in drawn.items()}
-        learned, labels = _joined({name: some[::2] for name, some in places.items()})
-        aside, truth = _joined({name: some[1::2] for name, some in places.items()})
-        yield Part(Task(task.graph.induced(nodes), learned, labels), aside, truth, nodes)
-
-
-def rehearse(rehearsal: Rehearsal, learner: "Learner") -> Shown:
-    """Learn all parts one after the other, then predict the held-out nodes."""
-    for part in rehearsal.parts:
-        for _ in learner.learn(part.task):
+def learned(learner: "Learner", tasks: Iterable[Task]) -> "Learner":
+    """The same learner, with these tasks learned."""
+    for task in tasks:
+        for _ in learner.learn(task):
             pass
-    truth = rehearsal.truth
+    return learner
+
+
+def rehearsed(rehearsal: Rehearsal, beginner: "Learner") -> Shown:
+    """Learn all parts but the first, then predict the held-out nodes."""
+    learner, truth = learned(beginner, (part.task for part in rehearsal.parts[1:])), rehearsal.truth
     found = [np.concatenate([learner.predict_graph(graph)[nodes] for graph, nodes in exam]) for exam in rehearsal.exams]
     _, place, counts = np.unique(truth, return_inverse=True, return_counts=True)
     return Shown(np.mean([one == truth for one in found], axis=0), 1 / (len(counts) * counts[place]))
-
-
-def members(task: Task) -> dict[Any, Nodes]:
-    """Training nodes of each class that has enough of them."""
-    names, counts = np.unique(task.labels, return_counts=True)
-    nodes = task.nodes[np.argsort(task.labels, kind="stable")]
-    ends = np.cumsum(counts)
-    found = {name: nodes[end - n : end] for name, n, end in zip(names.tolist(), counts, ends, strict=True)}
-    return {name: some for name, some in found.items() if len(some) >= FEWEST}
-
-
-def _joined(found: Mapping[Any, Nodes]) -> tuple[Nodes, Labels]:
-    """Nodes of several classes in their order, and the label of each."""
-    nodes = np.concatenate(list(found.values()))
-    labels = np.repeat(list(found), [len(some) for some in found.values()])
-    order = np.argsort(nodes)
-    return nodes[order], labels[order]

@@ -23,7 +23,7 @@ from ipal.data.csr import Neighbours
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.errors import CapacityError, DataError, NonFiniteError
-from ipal.learners import rehearsal
+from ipal.learners import held_back
 from ipal.learners.analytic.rehearsal import balanced_mean
 from ipal.learners.analytic.ridge import best_scale
 from ipal.learners.facts import NO_PASSES
@@ -46,7 +46,7 @@ REASON = f"a further pass has to be better by {CLEARLY} standard errors on held-
 COUNTED: Mapping[TestGraph, Sequence[int]] = MappingProxyType({"isolated": [0], "seen": [1], "both": [0, 1]})
 """The graphs that count; see `_Rehearsed.hits`."""
 TOO_FEW = (
-    f"no rehearsal, which needs two classes of {rehearsal.FEWEST} training nodes, and {FEWEST} in all: the number set, "
+    f"no rehearsal, which needs two classes of {held_back.FEWEST} training nodes, and {FEWEST} in all: the number set, "
     "or no further pass"
 )
 FAILED = "the number set, or no further pass, for the rehearsal failed"
@@ -174,7 +174,7 @@ def _best(rehearsed: Sequence["_Rehearsed"], passes: int | None, test_graph: Tes
     return {
         "passes": best if passes is None else passes,
         "sharpness": sharpness,
-        "reason": REASON + rehearsal.GRAPHS[test_graph],
+        "reason": REASON + held_back.GRAPHS[test_graph],
         "accuracy_without_edges_between": [one[0] for one in accuracies],
         "accuracy_with_edges_between": [one[1] for one in accuracies],
     }
@@ -193,13 +193,13 @@ class _Rehearsed:
     sharpness: float
 
     @classmethod
-    def of(cls, learner: "Learner", whole: Task, parts: Sequence[rehearsal.Part]) -> "_Rehearsed":
+    def of(cls, learner: "Learner", whole: Task, parts: Sequence[held_back.Part]) -> "_Rehearsed":
         for part in parts:
             stay = np.delete(np.arange(part.task.graph.num_nodes), part.aside)
             learned = np.searchsorted(stay, part.task.nodes)
             for _ in learner.learn(Task(part.task.graph.induced(stay), learned, part.task.labels)):
                 pass
-        joined, at = rehearsal.together(whole.graph, parts)
+        joined, at = held_back.together(whole.graph, parts)
         made = cls(
             learner,
             ([part.task.graph for part in parts], joined),
@@ -236,15 +236,15 @@ def _tried(rehearsed: Sequence[_Rehearsed], passes: int) -> Tensor:
 
 def _rehearsals(
     task: Task, blank: Callable[[], "Learner"], seed: int
-) -> Iterator[tuple["Learner", Task, list[rehearsal.Part]]]:
+) -> Iterator[tuple["Learner", Task, list[held_back.Part]]]:
     """Twice: the nodes held out first are learned then."""
-    members = rehearsal.members(task)
+    members = held_back.members(task)
     if len(members) < 2 or sum(map(len, members.values())) < FEWEST:
         return
     random = np.random.default_rng([seed, len(task.nodes), 2])
     names = [list(members)[place] for place in random.permutation(len(members))]
     groups = [names[::2], names[1::2]]
-    parts = list(rehearsal.parts(task, members, groups, random))
+    parts = list(held_back.parts(task, members, groups, random))
     yield blank(), task, parts
     yield blank(), task, [part.turned() for part in parts]
 
