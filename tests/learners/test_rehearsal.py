@@ -224,16 +224,17 @@ def test_the_first_part_is_trained_once_for_all_gammas_and_the_rest_is_as_if_it_
     parts = list(held_back.parts(task, members, groups, np.random.default_rng(0)))
     learner, trained = IPAL(seed=3), list[int]()
     stage = Stage([Rehearsal.of(task.graph, parts, "seen")], partial(learner._rehearsing, "full"), "seen")
-    for gamma in (3.0, 0.0, 10.0):
-        candidate = Candidate(NETWORKS[0].model_copy(update={"width": 12, "hidden": 12}), 5, gamma)
+    for epochs, gamma in ((0, 3.0), (20, 3.0), (20, 0.0), (20, 10.0)):
+        candidate = Candidate(NETWORKS[0].model_copy(update={"width": 12, "hidden": 12}), epochs, gamma)
         shown = stage.shown(candidate, 0)
         trained.append(len(stage.begun))
         alone = learner._rehearsing("full", candidate, stage.blanks[candidate.encoder])
         direct = rehearsed(stage.rehearsals[0], learned(alone, [parts[0].task]))
         assert shown is not None
         assert np.array_equal(shown.hits, direct.hits)
-        assert stage.begun[candidate._replace(gamma=0.0), 0].train.lr_next == alone.train.lr_next
-    assert trained == [1, 1, 1]
+        assert stage.beginner(candidate, 0).train == alone.train
+        assert alone.epochs == epochs
+    assert trained == [0, 1, 1, 1]
 
 
 def test_rate_for_by_hand() -> None:

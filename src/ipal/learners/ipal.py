@@ -176,7 +176,7 @@ class IPAL(TrainedLearner[Episode]):
         """A learner of these settings that has learned what another has, or nothing, in one process."""
         encoder, epochs, gamma, weights = candidate
         rates = rehearsal.rates(self.train, rehearsal.rate_for(like.parameters().values()) if like else None)
-        fixed = dict(like.train) if like and like.is_fitted else {**dict(self.train), "epochs": epochs, **rates}
+        fixed = dict(like.train) if like and like.labels_ else {**dict(self.train), "epochs": epochs, **rates}
         train: dict[str, Any] = {"train": TrainConfig(**fixed), "gamma": gamma, "node_weights": weights}
         learner = dataclasses.replace(self, encoder=encoder, **train, batch=batch, passes=0, calibration=0.0)
         learner.runtime_ = dataclasses.replace(self.runtime_, team=ONE_PROCESS)
