@@ -270,7 +270,7 @@ def test_of_two_classes_encoders_are_compared_and_training_is_not_rehearsed(monk
     assert "too few to hold some back" in learner.choices()["reason"]
     assert {one["epochs"] for one in learner.choices()["tried"]} == {0}
     assert learner.epochs == learner.choices()["chosen"]["epochs"] == 10
-    assert learner.choices()["chosen"]["gamma"] == 3, "what holds most of what was learned"
+    assert learner.choices()["chosen"]["gamma"] == 10, "what holds most of what was learned"
     assert learn(IPAL(seed=3, task_free=True), stream(split=[2, 4, 2]).task(0)).epochs == 0
 
 

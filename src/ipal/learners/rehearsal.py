@@ -225,7 +225,9 @@ class Stage:
         untrained = options.simplest._replace(epochs=0)
         encoder = self.simplest([untrained._replace(encoder=one) for one in options.encoders])
         start = self.simplest([encoder._replace(node_weights=one) for one in options.node_weights])
-        return self.trained(start, options) if trains else start._replace(epochs=options.epochs[0])
+        if trains:
+            return self.trained(start, options)
+        return start._replace(epochs=options.epochs[0], gamma=max(options.gammas))  # what holds most does least harm
 
     def simplest(self, candidates: Sequence[Candidate]) -> Candidate:
         """The last that is better than all before it."""
