@@ -14,6 +14,7 @@ from ipal.data import datasets
 from ipal.data.graph import Graph
 from ipal.errors import CapacityError
 from ipal.learners import IPAL, NCM, SLDA, Analytic
+from ipal.learners.analytic.class_sums import PerClassSums
 from ipal.learners.values import Extents
 from ipal.runs import memory_plan
 from ipal.runs.resolved import Resolved, resolve
@@ -111,11 +112,16 @@ def test_what_methods_without_training_take_by_hand() -> None:
     assert NCM.working_memory(extents) == (scores + 1000, scores + 50)
     covariance, rows = 24 * 10**2, 4 * 10 * (100 + 2 * 5)
     assert SLDA.working_memory(extents) == (scores + 1000 + rows + covariance, scores + 50 + covariance)
-    # The closed form: rows twice, or a quarter of them, and sums; features beyond 1024 are projected.
-    sums = 5 * 2**29
+    # The closed form: rows twice, or a quarter of them, and sums of 3 classes and 7 matrices, of at least 256 columns;
+    # features beyond 1024 are projected.
+    sums = PerClassSums.bytes_for(256, 3) + 7 * 8 * 256**2
     assert Analytic.working_memory(extents) == (2 * 4000 + sums, 1000 + sums)
     wide = extents._replace(features=5000)
     assert Analytic.working_memory(wide) == (2 * 409600 + sums, 102400 + sums)
+    many = extents._replace(task_nodes=1100)
+    assert Analytic.working_memory(many)[1] == 1000 + PerClassSums.bytes_for(1024, 3) + 7 * 8 * 1024**2
+    most = extents._replace(task_nodes=10**6, classes=500)
+    assert Analytic.working_memory(most)[1] == 1000 + 5 * 2**29, "what they may take; then classes are pooled"
     for method in (NCM, SLDA, Analytic):
         assert all(type(size) is int for size in method.working_memory(wide)), "whole bytes"
 

@@ -31,7 +31,7 @@ from ipal.learners.analytic.class_sums import SUMS, PerClassSums, Sums
 from ipal.learners.analytic.feature_map import FeatureMap, Propagation, pieces, take
 from ipal.learners.analytic.lower_half import mirrored, packed
 from ipal.learners.analytic.metric import Metric
-from ipal.learners.analytic.room import GIB, WIDEST_SKETCH, Room
+from ipal.learners.analytic.room import EXPANSIONS, GIB, WIDEST_SKETCH, Room
 from ipal.learners.analytic.rows import Rows, rounded
 from ipal.learners.analytic.selection import choose_features
 from ipal.learners.analytic.solved import SolvedLater
@@ -49,6 +49,8 @@ REHEARSED = 512
 """A second pass is rehearsed with at most so many columns, and random features."""
 MEASURED = 1024
 """Distances are measured with at most so many random features."""
+SQUARES = 7
+"""Square matrices of the width that are there at once, at most, besides the sums: where ridges are chosen."""
 NAMES = {kind: name for name, kind in SUMS.items()}
 
 
@@ -227,7 +229,9 @@ class Analytic(SolvedLater):
 
     @classmethod
     def working_memory(cls, extents: Extents) -> tuple[int, int]:
-        rows, sums = 4 * extents.tested_nodes * min(extents.features, 1024), int(2.5 * GIB)
+        rows = 4 * extents.tested_nodes * min(extents.features, 1024)
+        width = max(one for one in EXPANSIONS if one <= max(extents.task_nodes, EXPANSIONS[1]))
+        sums = min(PerClassSums.bytes_for(width, extents.classes) + SQUARES * 8 * width**2, int(2.5 * GIB))
         return 2 * rows + sums, rows // 4 + sums
 
     # ------------------------------------------------------------------ what sums allow (see operations.py)
