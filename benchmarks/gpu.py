@@ -46,7 +46,7 @@ from ipal.runs.runner import Silent
 PARTS = ("stream", "grid", "batches", "closed-form", "memory")
 GAMMAS = tuple(round(0.1 * step, 1) for step in range(1, 11))
 SEEDS = range(5)
-FIXED: dict[str, Any] = {"encoder": dict(EncoderConfig()), "ipal": {"gamma": 0.4, "passes": 0}}
+FIXED: dict[str, Any] = {"encoder": dict(EncoderConfig()), "ipal": {"gamma": 0.4}}
 """IPAL leaves nothing to be chosen: what is timed are its steps."""
 UNCALIBRATED = {"protocol": {"calibration": 0.0}}
 """Labels alone count."""
@@ -153,7 +153,7 @@ def grid(
     print(f"\nGrid of {len(gammas)} gammas x {len(seeds)} seeds, {epochs} epochs a task, in one process")
     common = {"dataset": data.name, "device": device, "encoder": dict(EncoderConfig()), "train": {"epochs": epochs}}
     common |= UNCALIBRATED
-    settings = [{"gamma": gamma, "passes": 0} for gamma in gammas]
+    settings = [{"gamma": gamma} for gamma in gammas]
     configs = [run_config({**common, "seed": seed, "ipal": chosen}) for chosen in settings for seed in seeds]
     short = run_config({**common, "ipal": settings[0], "train": {"epochs": 3}})
     made(data, [short], 1)  # libraries are loaded, kernels compiled

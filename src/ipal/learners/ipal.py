@@ -25,7 +25,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -40,7 +40,6 @@ from ipal.config import (
     Draws,
     EncoderConfig,
     EncoderSettings,
-    Passes,
     Sampling,
     TrainConfig,
     TrainSettings,
@@ -109,7 +108,6 @@ class IPAL(TrainedLearner[Episode]):
     """Hard examples per current class, and replayed samples per old class (the paper's K)."""
     subset: Count = 100
     """Training nodes mixed with old prototypes at each step (the paper's |S_t|)."""
-    passes: Passes = "auto"
     task_free: bool = False
     """For streams of small batches without task boundaries. lr_next is then the rate of all of them."""
     momentum: Auto | Annotated[float, Field(ge=0, lt=1)] = "auto"
@@ -178,18 +176,10 @@ class IPAL(TrainedLearner[Episode]):
         rates = rehearsal.rates(self.train, rehearsal.rate_for(like.parameters().values()) if like else None)
         fixed = dict(like.train) if like and like.labels_ else {**dict(self.train), "epochs": epochs, **rates}
         train: dict[str, Any] = {"train": TrainConfig(**fixed), "gamma": gamma, "node_weights": weights}
-        learner = dataclasses.replace(self, encoder=encoder, **train, batch=batch, passes=0, calibration=0.0)
+        learner = dataclasses.replace(self, encoder=encoder, **train, batch=batch, calibration=0.0)
         learner.runtime_ = dataclasses.replace(self.runtime_, team=ONE_PROCESS)
         learner.__dict__ = {**drafted(vars(like) if like else {}), **vars(learner)}
         return learner
-
-    def blank(self) -> Self:
-        if not self.is_open:
-            return super().blank()
-        rates = rehearsal.rates(self.train, self.chosen.get("rate"))
-        train = TrainConfig(**{**dict(self.train), "epochs": self.epochs, **rates})
-        chosen: dict[str, Any] = {"gamma": self._distillation_weight, "node_weights": self._weighing}
-        return dataclasses.replace(self, encoder=self.encoder_config, train=train, **chosen)
 
     @property
     def choices_(self) -> dict[str, Any]:
