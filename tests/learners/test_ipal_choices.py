@@ -25,7 +25,7 @@ from tests.learners.test_rehearsal import GRAPH, NETWORKS, stream
 @pytest.mark.parametrize(("homophily", "kind"), [(0.05, "lazy"), (0.95, "linear")])
 def test_own_features_stay_where_edges_join_classes(homophily: float, kind: str) -> None:
     graph = f"synthetic:nodes=1200,classes=8,features=12,signal=1,shuffled=true,homophily={homophily}"
-    learner = IPAL(seed=3, test_graph="seen", passes=0)
+    learner = IPAL(seed=3, test_graph="seen")
     learn(learner, stream(dataset=graph).task(0))
     assert learner.encoder_config.kind == kind
     assert "with edges between classes that were learned apart" in learner.choices()["reason"]
@@ -38,7 +38,7 @@ def test_what_is_set_is_kept_and_the_rest_is_chosen() -> None:
     assert learner.epochs == 2
     assert learner.choices()["chosen"]["gamma"] == 0.25
     assert len({one["encoder"]["kind"] for one in learner.choices()["tried"]}) == 3
-    assert not learn(IPAL(encoder=EncoderConfig(), train=TrainConfig(epochs=1), gamma=1, passes=0), task).choices()
+    assert not learn(IPAL(encoder=EncoderConfig(), train=TrainConfig(epochs=1), gamma=1), task).choices()
 
 
 def test_the_choice_is_the_same_for_the_same_seed_and_stays_for_later_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ def test_rates_that_are_set_are_kept_and_others_suit_the_weights() -> None:
     small = rates[0][0]
     assert small == pytest.approx(0.001 / 12**0.5), "the identity has 12 of 144 weights"
     assert rates == [(small, small), (0.5, small), (small, 0.25), (small, small)]
-    fixed = IPAL(encoder=NETWORKS[1], train=TrainSettings(epochs=1), gamma=1, passes=0)
+    fixed = IPAL(encoder=NETWORKS[1], train=TrainSettings(epochs=1), gamma=1)
     assert (learn(fixed, tasks[0]).learning_rate_, learn(fixed, tasks[1]).learning_rate_) == (1e-3, 1e-4)
 
 
@@ -99,7 +99,7 @@ def test_a_rehearsing_learner_takes_smaller_batches_and_the_weights_of_the_blank
     learner = IPAL(batch=Sampling(nodes=500, fanouts=(3, 3)))
     fewer, candidate = Sampling(nodes=20, fanouts=(3, 3)), Candidate(NETWORKS[1], 2, 0.25)
     blank = learner._rehearsing(fewer, candidate)
-    assert (blank.batch, blank.epochs, blank.gamma, blank.passes) == (fewer, 2, 0.25, 0)
+    assert (blank.batch, blank.epochs, blank.gamma) == (fewer, 2, 0.25)
     blank.initialise(12)
     for parameter in blank.network_.parameters():
         torch.nn.init.constant_(parameter, 0.5)
@@ -111,7 +111,7 @@ def test_a_rehearsing_learner_takes_smaller_batches_and_the_weights_of_the_blank
 
 def test_the_time_of_a_rehearsal_is_that_of_a_choice() -> None:
     recorder = Recorder()
-    learner = IPAL(encoder=NETWORKS[1], train=TrainConfig(epochs=0), passes=0)  # type: ignore[arg-type]
+    learner = IPAL(encoder=NETWORKS[1], train=TrainConfig(epochs=0))  # type: ignore[arg-type]
     learner.runtime_ = Runtime.of(tracer=recorder)
     with recorder.listening():
         learn(learner, stream().task(0))

@@ -286,7 +286,7 @@ def test_nodes_weigh_alike_unless_other_weights_are_better(weighed: float, chose
 
 
 def test_with_all_else_set_nodes_weigh_as_in_the_paper() -> None:
-    fixed = {"encoder": NETWORKS[1], "train": TrainConfig(epochs=0), "gamma": 1.0, "passes": 0}
+    fixed = {"encoder": NETWORKS[1], "train": TrainConfig(epochs=0), "gamma": 1.0}
     left, paper, alike = (
         learn(IPAL(**fixed, **weights), stream().task(0)).memory_.mean  # type: ignore[arg-type]
         for weights in ({}, {"node_weights": "pagerank"}, {"node_weights": "uniform"})
