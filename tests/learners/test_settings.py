@@ -169,7 +169,7 @@ def test_every_setting_has_a_default_and_a_range_here() -> None:
 
 @pytest.mark.parametrize("where", ["isolated", "seen"])
 def test_a_run_says_on_which_graphs_it_is_tested(where: str) -> None:
-    tree = {"dataset": "synthetic:nodes=60", "method": "ncm", "protocol": {"test_graph": where}}
+    tree = {"dataset": "digits", "method": "ncm", "protocol": {"test_graph": where}}
     assert resolve(run_config(tree)).learner().test_graph == where
     assert METHODS["ncm"]().test_graph == "both"
 
