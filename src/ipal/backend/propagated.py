@@ -1,0 +1,195 @@
+"""Features propagated over a graph with restarts: the fixed rows that the closed form and the `appnp` encoder read.
+
+Rows of features are scaled to unit length, projected to fewer columns where they are wide, and propagated. Projection
+and propagation commute, so a few columns at a time go through all steps, in double precision: a node's row then does
+not depend on how the rest of its graph is numbered, nor on the processor.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ipal.backend.propagate import SparseProduct, Spreading
+from ipal.backend.runtime import Runtime
+from ipal.config import TestGraph
+from ipal.data.graph import Graph
+
+BLOCK = 128
+"""Columns that are propagated together."""
+NARROWEST = 4
+ROWS_AT_ONCE = 2**16
+VALUES_AT_ONCE = 2**22
+MOST_KEPT = 2**28
+"""Random numbers of a projection that are kept; those of a larger one are drawn anew for every graph."""
+
+DEFAULTS: dict[TestGraph, tuple[int, tuple[float, ...]]] = {
+    "isolated": (16, (0.02, 0.3)),
+    "seen": (10, (0.2,)),
+    "both": (10, (0.2,)),
+}
+"""Steps and restarts by the graphs that are predicted."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns of features propagated with one restart."""
+
+    num_features: int
+    number: int
+    """As many as there are features: the features themselves. Else random projections of them."""
+    linear: int
+    """The first so many columns give a row its length, which all columns are divided by."""
+    steps: int
+    restart: float
+    seed: tuple[int, ...]
+    """Of the projection."""
+    edge_type: int = 0
+    """Which type of edges features are propagated over."""
+
+    @property
+    def is_projected(self) -> bool:
+        return self.number != self.num_features
+
+    def drawn(self, rows: int) -> NDArray[np.float32]:
+        """The first rows of the projection, (rows, columns)."""
+        return np.random.default_rng(self.seed).standard_normal((rows, self.number), dtype=np.float32)
+
+    @cached_property
+    def _kept(self) -> NDArray[np.float32]:
+        return self.drawn(self.num_features)
+
+    @property
+    def projection(self) -> NDArray[np.float32]:
+        """(features, columns)"""
+        return self._kept if self.num_features * self.number <= MOST_KEPT else self.drawn(self.num_features)
+
+
+def walk(start: Tensor, spread: Spreading, steps: int, restart: float) -> Tensor:
+    r"""Personalised PageRank by power iteration.
+
+    .. math:: H^{(k + 1)} = (1 - r) \, \hat A H^{(k)} + r H^{(0)}
+
+    Source: Gasteiger et al. 2019, "Predict then Propagate: Graph Neural Networks meet Personalized PageRank", Eq. 4.
+    """
+    found = start.clone()
+    for _ in range(steps):
+        found = spread(found).mul_(1 - restart).add_(start, alpha=restart)
+    return found
+
+
+def propagated(graph: Graph, parts: Sequence[Columns], runtime: Runtime, at: Tensor | None = None) -> Tensor:
+    """Columns of all parts side by side, in single precision, of all nodes or of those `at`.
+
+    In a team each process takes some blocks of columns.
+    """
+    n = graph.num_nodes if at is None else len(at)
+    found = _room(graph, n, sum(part.number for part in parts), runtime)
+    if runtime.team.size > 1:
+        found.zero_()  # others' columns are added
+    lengths = torch.zeros(len(parts), n, dtype=torch.float64, device=runtime.device)
+    offset = 0
+    with runtime.tracer.span("propagation"):
+        for part, squares in zip(parts, lengths, strict=True):
+            spread = Spreading(graph.by_type[part.edge_type], runtime.device)
+            for begin, start in _starts(graph, part, runtime):
+                block = walk(start, spread, part.steps, part.restart)
+                block = block if at is None else block[at]
+                if begin < part.linear:
+                    for some in _some_rows(n):
+                        squares[some] += block[some, : part.linear - begin].square().sum(dim=1)
+                found[:, offset + begin : offset + begin + block.shape[1]] = block
+            offset += part.number
+        runtime.team.all_reduce(found, lengths)
+        offset = 0
+        for part, squares in zip(parts, lengths, strict=True):
+            _divide(found[:, offset : offset + part.number], squares.sqrt_())
+            offset += part.number
+    return found
+
+
+def unit_rows(x: sp.csr_array) -> sp.csr_array:
+    """Sparse rows divided by their lengths, in double precision; a row of zeros stays."""
+    unit = x.astype(np.float64)
+    squares = sp.csr_array((np.square(unit.data), unit.indices, unit.indptr), shape=unit.shape)
+    lengths = np.sqrt(squares @ np.ones(unit.shape[1]))
+    unit.data /= np.repeat(np.where(lengths > 0, lengths, 1.0), np.diff(unit.indptr))
+    return unit
+
+
+def _starts(graph: Graph, part: Columns, runtime: Runtime) -> Iterator[tuple[int, Tensor]]:
+    """Unit rows to be propagated, in double precision: some columns at a time, and the first of them."""
+    x, device, team = graph.x, runtime.device, runtime.team
+    width = _width(graph.num_nodes, runtime)
+    own = (b for b in range(0, part.number, BLOCK) if b // BLOCK % team.size == team.rank)
+    begins = [begin for block in own for begin in range(block, min(block + BLOCK, part.number), width)]
+    directions = part.projection if part.is_projected else None
+    if isinstance(x, sp.csr_array):
+        unit = unit_rows(x)
+        product = SparseProduct(unit, device) if directions is not None else None
+        by_column = unit.tocsc() if directions is None else None
+        for begin in begins:
+            if product is not None and directions is not None:
+                yield begin, product(torch.tensor(directions[:, begin : begin + width], dtype=torch.float64).to(device))
+            else:
+                some = by_column[:, begin : begin + width].toarray(order="C")
+                yield begin, torch.from_numpy(some).to(device)
+        return
+    lengths = torch.cat([rows.square().sum(dim=1, keepdim=True).sqrt_() for rows in _dense(x, device)])
+    lengths[lengths == 0] = 1.0
+    for begin in begins:
+        if directions is None:
+            some = np.require(x[:, begin : begin + width], requirements=["C", "W"])
+            yield begin, torch.from_numpy(some).to(device).double().div_(lengths)
+        else:
+            chosen = torch.tensor(directions[:, begin : begin + width], dtype=torch.float64).to(device)
+            yield begin, torch.cat([rows @ chosen for rows in _dense(x, device)]).div_(lengths)
+
+
+def _dense(x: NDArray[np.float32], device: torch.device) -> Iterator[Tensor]:
+    """All rows in double precision, some at a time."""
+    step = max(1, VALUES_AT_ONCE // x.shape[1])
+    for begin in range(0, len(x), step):
+        some = np.require(x[begin : begin + step], requirements=["C", "W"])
+        yield torch.from_numpy(some).to(device).double()
+
+
+def _width(nodes: int, runtime: Runtime) -> int:
+    """Columns that are propagated together: a block, or fewer where a GPU has no room for it."""
+    width = BLOCK
+    if runtime.device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(runtime.device)
+        while width > NARROWEST and _walking_bytes(nodes, width) > free:
+            width //= 2
+    return width
+
+
+def _walking_bytes(nodes: int, columns: int) -> int:
+    """About what propagating so many columns takes: the start, the sums, two more, and a copy in single precision."""
+    return (5 * 8 + 4) * columns * nodes
+
+
+def _room(graph: Graph, n: int, width: int, runtime: Runtime) -> Tensor:
+    """Where rows are kept: on the device, where they leave room there for what is propagated, and else on the host."""
+    if runtime.device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(runtime.device)
+        needed = _walking_bytes(graph.num_nodes, NARROWEST) + 4 * graph.num_edges
+        if 4 * n * width <= min(free // 2, free - needed):
+            return torch.empty(n, width, device=runtime.device)
+    return torch.from_numpy(runtime.budget.room((n, width), np.float32))
+
+
+def _divide(rows: Tensor, lengths: Tensor) -> None:
+    """Divide rows by their lengths, in place and through double precision; a row of zeros stays."""
+    for some in _some_rows(len(rows)):
+        by = lengths[some, None].clamp_min(1e-12).to(rows.device)
+        rows[some] = rows[some].double().div_(by)
+
+
+def _some_rows(n: int) -> Iterator[slice]:
+    return (slice(begin, begin + ROWS_AT_ONCE) for begin in range(0, n, ROWS_AT_ONCE))
