@@ -42,7 +42,8 @@ class Columns:
 
     num_features: int
     number: int
-    """As many as there are features: the features themselves. Else random projections of them."""
+    is_projected: bool
+    """Whether columns are random projections of the features, or the features themselves."""
     linear: int
     """The first so many columns give a row its length, which all columns are divided by."""
     steps: int
@@ -51,10 +52,6 @@ class Columns:
     """Of the projection."""
     edge_type: int = 0
     """Which type of edges features are propagated over."""
-
-    @property
-    def is_projected(self) -> bool:
-        return self.number != self.num_features
 
     def drawn(self, rows: int) -> NDArray[np.float32]:
         """The first rows of the projection, (rows, columns)."""

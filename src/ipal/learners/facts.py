@@ -1,6 +1,6 @@
 """Schemas of the plain data in a saved state, which may come from anywhere."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -142,41 +142,11 @@ class CountedFacts(TrainedFacts):
     nodes: int = Field(ge=0, lt=2**63)
 
 
-class Mapped(BaseModel):
-    """The facts of a feature map."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    hops: list[Annotated[int, Field(ge=0, le=10_000)]] = Field(min_length=1, max_length=64)
-    restart: float = Field(0.0, ge=0, lt=1)
-    expansion: int = Field(ge=0, lt=2**31)
-    sketch: int | None = Field(None, ge=1, lt=2**31)
-    """None, as `sums`, in files of earlier versions: as the settings say."""
-    sums: Literal["pooled", "per-class"] | None = None
-    fingerprint: str = Field(max_length=64)
-
-
 class SumsFacts(Facts):
     """Also of a closed form."""
 
-    map: Mapped
-    ridge: Number
-    scale: list[Number] = Field(min_length=2, max_length=2)
-    choices: dict[str, Any]
-
-    @field_validator("scale")
-    @classmethod
-    def _check_scale(cls, scale: list[float]) -> list[float]:
-        if scale[0] <= 0 or scale[1] != int(scale[1]):
-            raise ValueError("a factor and a number of classes are needed")
-        return scale
-
-    @field_validator("choices")
-    @classmethod
-    def _check_choices(cls, choices: dict[str, Any]) -> dict[str, Any]:
-        if not isinstance(choices.get("ridge"), list):
-            raise ValueError("the ridges that were chosen are missing")
-        return choices
+    map: str = Field(max_length=64)
+    """Fingerprint of its feature map."""
 
 
 def checked_facts(facts: Any, schema: type[BaseModel]) -> dict[str, Any]:

@@ -1,18 +1,18 @@
 """Analytic: the closed form. Its memory is a set of sums over nodes, so that nothing is forgotten, in any order.
 
-Propagated features, expanded by fixed random ReLU directions; class-balanced ridge regression from accumulated sums.
-One pass, no gradient. What adds up can also be merged and taken away: `merged`, `forget_class`, `forget_rows`,
-`forget_nodes` are exact, each in its own sense.
+A fixed map of propagated features (feature_map.py), sums over rows (sums.py), and a class-balanced ridge regression
+solved from them. One pass, no gradient, nothing chosen but the ridge. What adds up can also be merged and taken away:
+`merged`, `forget_class`, `forget_rows`, `forget_nodes` are exact, each in its own sense.
 
 Related: McDonnell et al. 2023 (RanPAC: random projections and a ridge from sums, for images), Zhuang et al. 2022
-(ACIL: recursive least squares). Here on graphs, with classes balanced, and with hops, expansion and ridge chosen by
-leave-one-out error in closed form (see selection.py): no validation node is looked at.
+(ACIL: recursive least squares), Gasteiger et al. 2019 (APPNP: propagation with restart).
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -21,161 +21,212 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from ipal.config import MOST_LAYERS, Count, Hops
+from ipal.backend.propagated import DEFAULTS
+from ipal.config import MOST_LAYERS
 from ipal.data.graph import Graph
 from ipal.data.relations import Types, num_edge_types
 from ipal.data.streams import Task
-from ipal.errors import DataError, StoreError
+from ipal.errors import CapacityError, ConfigError, DataError, StoreError
 from ipal.learners.analytic import operations
-from ipal.learners.analytic.class_sums import SUMS, PerClassSums, Sums
-from ipal.learners.analytic.feature_map import FeatureMap, Propagation, pieces, take
-from ipal.learners.analytic.lower_half import mirrored, packed
+from ipal.learners.analytic.feature_map import FeatureMap, pieces, take
+from ipal.learners.analytic.left_out import RIDGES, SCALES, LeftOut
 from ipal.learners.analytic.metric import Metric
-from ipal.learners.analytic.room import EXPANSIONS, GIB, WIDEST_SKETCH, Room
+from ipal.learners.analytic.ridge import factorise, ridge_weights
 from ipal.learners.analytic.rows import Rows, rounded
-from ipal.learners.analytic.selection import choose_features
-from ipal.learners.analytic.solved import SolvedLater
-from ipal.learners.analytic.spread import Spread, places
-from ipal.learners.checks import Shapes
+from ipal.learners.analytic.sums import Kind, Sums
+from ipal.learners.base import Learner
+from ipal.learners.checks import Shapes, check_counts, check_shapes, require
 from ipal.learners.facts import SumsFacts
+from ipal.learners.kept import Kept
+from ipal.learners.state import laid_out
 from ipal.learners.values import Distances, Extents, Remembered, Terms
 from ipal.system.tracing import spanned
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
     from torch_geometric.data import Data, HeteroData
 
-FIRST_RIDGE = 0.1
+GIB = 2**30
 MEASURED = 1024
-"""Distances are measured with at most so many random features."""
-SQUARES = 7
-"""Square matrices of the width that are there at once, at most, besides the sums: where ridges are chosen."""
-NAMES = {kind: name for name, kind in SUMS.items()}
+"""Distances are measured with about so many columns."""
+LEAST_RIDGE = 0.1
+"""Of the mean diagonal, where distances are measured: directions in which few rows, by chance, hardly vary."""
+SQUARES = 4
+"""Square matrices of the width that are there at once, at most, besides the sums."""
+
+Restart = Annotated[float, Field(ge=0, lt=1)]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Solved:
+    """What follows from the sums."""
+
+    weights: Tensor
+    """(width, classes)"""
+    ridge: float
+    scale: float
+    """Of scores before the softmax."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Weights(Kept):
+    """The weights of a closed form, which are solved when they are asked for."""
+
+    def looked_at(self, learner: Any) -> dict[str, Tensor]:
+        return {} if learner.solved_ is None else {self.name: learner.weights_}
+
+    def restore(self, learner: Any, tensors: Mapping[str, Tensor]) -> None:
+        check_shapes(tensors, [(self.name, (learner.sums_.width, len(learner.labels_)))])
+        weights = tensors[self.name].to(learner.generator_.device)
+        require(weights.dtype == torch.float64, f"'{self.name}' holds {weights.dtype} instead of {torch.float64}")
+        learner.solved_ = Solved(weights, *learner.left_out_.best(learner.ridges))
 
 
 @dataclass(kw_only=True, eq=False)
-class Analytic(SolvedLater):
+class Analytic(Learner):
     """The closed form: class-balanced ridge regression on propagated features, from sums, exact in any order."""
 
-    hops: Literal["auto"] | Annotated[tuple[Hops, ...], Field(min_length=1, max_length=MOST_LAYERS)] = "auto"
-    """How often features are propagated; several stand side by side. auto: chosen on the first task."""
-    restart: Literal["auto"] | Annotated[float, Field(ge=0, lt=1)] = "auto"
-    """The share of a node's own features that returns at every hop. auto: chosen with hops; 0 where these are set."""
-    expansion: Literal["auto"] | Annotated[int, Field(ge=0, le=2**20)] = "auto"
-    """Number of random ReLU features, 0 for none. auto: chosen on the first task, within `memory`."""
-    ridge: Literal["auto"] | Annotated[float, Field(ge=0)] = "auto"
-    """Of the mean diagonal. auto: chosen anew by the nodes of every task, or of the latest batches."""
-    sums: Literal["auto", "pooled", "per-class"] = "auto"
-    """per-class: one matrix a class; in parts, mergeable, forgettable. pooled: one; a class comes whole. auto: by class
-    as long as `memory` allows, then pooled, with a warning."""
+    width: int = Field(4096, ge=4, le=2**17)
+    """Columns of the feature map. More columns are more accurate where features are many; sums grow with the square."""
+    steps: Annotated[int, Field(ge=0, le=MOST_LAYERS)] | None = None
+    """Steps of propagation. None: 16 where each task is tested on a graph of its own, else 10."""
+    restart: Restart | Annotated[tuple[Restart, ...], Field(min_length=1, max_length=8)] | None = None
+    """Share of a node's own features that returns at every step; several share the columns. None: 0.02 and 0.3 where
+    each task is tested on a graph of its own, else 0.2."""
+    ridge: Annotated[float, Field(gt=0)] | None = None
+    """None: by leave-one-out log-loss over all that was learned."""
+    sums: Kind = "pooled"
+    """pooled: one matrix for all classes. per-class: one for each, so that a class can be forgotten without its nodes."""
     memory: float = Field(1.0, gt=0)
-    """Most that the sums may take, in GiB."""
-    expected_classes: Count = 100
-    """How many classes per-class sums are to leave room for, where the expansion is chosen."""
-    sketch: Literal["auto"] | Annotated[int, Field(ge=1, le=2**20)] = "auto"
-    """Features wider than this are projected to so many columns before they are propagated. auto: as many as
-    the first task has rows, in steps of 256, from 768 to 1024."""
+    """Most that the sums may take in a saved model, in GiB."""
 
     name = "analytic"
     forgets = True
     calibrates_itself = True  # by leaving out one node at a time
     schema = SumsFacts
-
-    def needs(self) -> dict[str, str]:
-        return {"whole classes": "set analytic.sums=per-class"} if self.sums == "pooled" else {}
+    kept: ClassVar[tuple[Kept, ...]] = (
+        Kept(
+            "sums",
+            "per class: number of nodes and sum of their rows; sums of products of rows",
+            check=lambda learner, sums, whole: check_counts(sums.count, "sums.count"),
+            look=lambda learner: {"sums.total": learner.sums_.total},  # rows on a grid have finite products
+        ),
+        Kept("left_out", "leave-one-out log-losses, summed by class, ridge and scale"),
+        Weights("weights", "weights of every class, solved from the sums"),
+    )
 
     # ------------------------------------------------------------------ learning
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)
-        self.ridge_ = FIRST_RIDGE if self.ridge == "auto" else self.ridge
-        self.sketch_ = WIDEST_SKETCH if self.sketch == "auto" else self.sketch
+        device = self.generator_.device
+        self.features_: FeatureMap | None = None
+        self.sums_ = Sums.empty(self.sums, self.width, device)
+        self.left_out_ = LeftOut.empty(len(self.ridges), device)
+        self.solved_: Solved | None = None  # until it is asked for
 
     def start(self, task: Task) -> None:
-        known, new = set(self.labels_) if self.is_fitted else set(), set(np.unique(task.labels).tolist())
-        width = self.features_.width if self.is_fitted and self.features_ else None
-        room = replace(self.room, edge_types=num_edge_types(task.graph.types))
-        room.check(len(known | new), task.graph.num_features, width)
-        if known & new and not self._per_class(len(known | new)):
-            more = " and raise analytic.memory" * self._per_class()
-            raise DataError(
-                f"Class {min(known & new)} was learned before, and pooled sums cannot take in a class in parts exactly:"
-                f" give all its nodes at once, or set analytic.sums=per-class{more}."
-            )
+        known = set(self.labels_) if self.is_fitted else set()
+        self._check_width(num_edge_types(task.graph.types))
+        self.check_room(len(known | set(np.unique(task.labels).tolist())))
         super().start(task)
         if self.features_ is None:
-            self._choose(task)
+            self.features_ = self._made_map()
+
+    def check_room(self, classes: int) -> None:
+        """Refuse so many classes where they do not fit the width or the memory."""
+        if classes > self.width:
+            raise ConfigError(
+                f"analytic.width={self.width} is too few columns for {classes} classes: set at least {classes}.",
+                "analytic.width",
+            )
+        needed = 4 * int(np.prod(Sums.saved_shape(self.sums, self.width, classes)))
+        if needed > self.memory * GIB:
+            groups = classes if self.sums == "per-class" else 1
+            fits = int((self.memory * GIB / groups / 2.2) ** 0.5)
+            others = " or analytic.sums=pooled" * (groups > 1) + f", or a width of at most {fits}" * (fits >= classes)
+            raise CapacityError(
+                f"Sums of {self.width} columns for {classes} classes take {needed / GIB:.2g} GiB, and "
+                f"analytic.memory={self.memory:g} allows less: raise it, or set{others.removeprefix(', or')}."
+            )
+
+    def _check_width(self, edge_types: int) -> None:
+        parts = len(self._walk[1]) * edge_types
+        if self.width < 4 * parts:
+            raise ConfigError(
+                f"analytic.width={self.width} is too few columns for {parts} restarts and types of edges: set at least "
+                f"{4 * parts}.",
+                "analytic.width",
+            )
+
+    @property
+    def ridges(self) -> Sequence[float]:
+        """Ridges that are compared."""
+        return RIDGES if self.ridge is None else (self.ridge,)
+
+    @property
+    def _walk(self) -> tuple[int, tuple[float, ...]]:
+        """Steps and restarts."""
+        steps, restarts = DEFAULTS[self.test_graph]
+        given = (self.restart,) if isinstance(self.restart, float | int) else self.restart
+        return steps if self.steps is None else self.steps, restarts if given is None else given
+
+    def _made_map(self) -> FeatureMap:
+        types = num_edge_types(self.types_)
+        return FeatureMap(self.num_features_, self.width, *self._walk, self.seed, self.runtime_, types)
+
+    @property
+    def map(self) -> FeatureMap:
+        """The feature map of a model that has learned something."""
+        assert self.features_ is not None, "nothing was learned yet"
+        return self.features_
 
     def teach(self, task: Task, first_epoch: int) -> Iterator[Terms]:
         rows = self.rows_of(task.graph, task.nodes, self.rows(task.labels))
-        all_new = int(rows.labels.min()) >= len(self.sums_.count)
-        if all_new and len(self.waiting_):  # what waits is about classes before these
-            self._settle()
-        self.sums_ = self.exchanged(self.room.within(self.sums_, len(self.labels_)), None, rows)
-        self.waiting_, self.solved_ = self.waiting_.then(rows, self.sums_.count, self.generator_), None
-        if all_new:
-            self._settle()
+        self.sums_ = self.exchanged(self.sums_.grown(len(self.labels_)), None, rows)
+        with self.tracer.span("ridge"):
+            self.left_out_ = self.left_out_.plus(self.sums_, rows, self.ridges)
+        self.solved_ = None
         yield from ()
 
-    @property
-    def chooses_ridge(self) -> bool:
-        return self.ridge == "auto"
-
-    @spanned("choice")
-    def _choose(self, task: Task) -> None:
-        """Hops and expansion, once; from here on they are part of the model."""
-        self.sketch_ = self.room.columns(len(task.nodes))
-        propagation = self._propagation()
-        options = self.room.options(self.num_features_, len(self.labels_), len(task.nodes))
-        labels, divided = self.rows(task.labels), self.sketch == "auto"
-        found = choose_features(
-            task, labels, propagation, options, self.generator_, divided=divided, test_graph=self.test_graph
-        )
-        choice = self.runtime_.team.broadcast(lambda: found)  # all found the same but for rounding
-        self.choices_, self.sketch_ = {**asdict(choice), "ridge": []}, choice.sketch
-        self._use(Spread(tuple(choice.hops), choice.restart), choice.expansion)
-
-    def _use(self, spread: Spread, expansion: int) -> None:
-        self.features_ = FeatureMap(self._propagation(), spread, expansion)
-        self.sums_ = self.room.first.empty(self.features_.width, self.generator_.device)
-
-    def _propagation(self) -> Propagation:
-        return Propagation(self.num_features_, self.sketch_, self.seed, self.runtime_, num_edge_types(self.types_))
-
-    @property
-    def room(self) -> Room:
-        known = num_edge_types(self.types_) if self.is_fitted else 1
-        hops, restart = self.hops, self.restart
-        return Room(hops, restart, self.expansion, self.sums, self.memory, self.expected_classes, self.sketch, known)
-
-    def _per_class(self, classes: int = 0) -> bool:
-        """Whether sums are kept by class, and will be with so many classes."""
-        if not self.is_fitted or self.features_ is None:
-            return self.sums != "pooled"
-        return isinstance(self.sums_, PerClassSums) and not self.room.is_pooled_with(self.sums_, classes)
-
     def rows_of(self, graph: Graph, nodes: Any, labels: Tensor) -> Rows:
+        """Rows of some nodes to be added or taken away."""
         at = torch.from_numpy(np.asarray(nodes)).to(labels.device)
-        return Rows(self._map.propagated(graph), labels, self._map.expanded, at)
+        return Rows(self.map.propagated(graph), labels, self.map.expanded, at)
 
     @spanned("sums")
     def exchanged(self, sums: Sums, old: Rows | None, new: Rows | None) -> Sums:
         return sums.exchanged(old, new, self.names, self.runtime_.team)
 
+    @property
+    def solved(self) -> Solved:
+        """Solved when it is asked for, and kept until something is learned. Asking changes nothing."""
+        if self.solved_ is None:
+            with self.tracer.span("solve"):
+                normal, (ridge, scale) = self.sums_.normal(), self.left_out_.best(self.ridges)
+                factor = factorise(normal.gram, ridge)
+                self.solved_ = Solved(laid_out(ridge_weights(factor, normal.mean)), factor.ridge, scale)
+        return self.solved_
+
+    @property
+    def weights_(self) -> Tensor:
+        """(width, classes)"""
+        return self.solved.weights
+
     # ------------------------------------------------------------------ prediction
 
     @property
     def reach(self) -> int:
-        return self._map.reach
+        return self.map.steps
 
     def represent(self, graph: Graph) -> Tensor:
         # As they are added up: an audit looks for these rows in the sums.
-        return torch.cat([rounded(self._map.expanded(some)).float() for some in pieces(self._map.propagated(graph))])
+        return torch.cat([rounded(self.map.expanded(some)).float() for some in pieces(self.map.propagated(graph))])
 
     def scores(self, graph: Graph) -> Tensor:
-        return self._shared(self._map.propagated(graph))
+        return self._shared(self.map.propagated(graph))
 
     def scores_at(self, graph: Graph, nodes: Tensor) -> Tensor:
-        return self._shared(take(self._map.propagated(graph), nodes))
+        return self._shared(take(self.map.propagated(graph), nodes))
 
     def _shared(self, propagated: Tensor) -> Tensor:
         """Scores, of which each process finds its share."""
@@ -185,45 +236,42 @@ class Analytic(SolvedLater):
 
     def _scored(self, propagated: Tensor) -> Tensor:
         weights = self.weights_.float()
-        return torch.cat([self._map.expanded(piece, torch.float32) @ weights for piece in pieces(propagated)])
+        return torch.cat([self.map.expanded(piece, torch.float32) @ weights for piece in pieces(propagated)])
 
     def scores_and_probabilities(self, graph: Graph, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
         if nodes is None:
             return super().scores_and_probabilities(graph)
         # To expand a row costs most: only those asked for.
-        scores = self._scored(self._map.propagation.rows(graph, self._map.places, nodes))
+        scores = self._scored(self.map.propagated_at(graph, nodes))
         return scores, self.calibrated(self.probabilities(scores, graph))
 
     def distances(self, graph: Graph) -> Distances:
-        # Of random features some are enough: their sums are exactly those of a narrower model.
-        columns = min(self._map.width, MEASURED) if self._map.expansion else self._map.width
-        gram, means = (part[..., :columns] for part in (self.sums_.balanced_gram()[:columns], self.sums_.mean))
-        # A ridge that is small enough to predict with leaves directions in which few rows, by chance, hardly vary.
-        metric = Metric.of(gram, means, max(FIRST_RIDGE, self._solved.ridge))
-        rows = pieces(self._map.propagated(graph))
-        products = [metric.products(self._map.expanded(some, torch.float32, columns)) for some in rows]
+        step = max(1, self.width // MEASURED)
+        metric = Metric.of(self.sums_.normal(step), LEAST_RIDGE, self.solved.ridge)
+        rows = pieces(self.map.propagated(graph))
+        products = [metric.products(self.map.expanded(some, torch.float32)[:, ::step] * step**0.5) for some in rows]
         return partial(metric.distances, torch.cat(products))
 
     def probabilities(self, scores: Tensor, graph: Graph) -> Tensor:
-        return (self._solved.scale[0] * scores).softmax(dim=-1)
+        return (self.solved.scale * scores).softmax(dim=-1)
 
     @property
     def separation(self) -> float:
-        return self._solved.scale[0]
+        return self.solved.scale
 
     def mean_scores(self) -> Tensor:
         return self.separation * (self.sums_.mean @ self.weights_)
 
     def exported(self, rows: Any) -> tuple[Any, Any]:
-        expansion = self._map.expansion
-        scores = self._map.exported(rows) @ (self.weights_ * ((2 / expansion) ** 0.5 if expansion else 1))
-        return scores, (scores * self._solved.scale[0]).softmax()
+        scores = self.map.exported(rows) @ self.weights_
+        return scores, (scores * self.solved.scale).softmax()
 
     @classmethod
     def working_memory(cls, extents: Extents) -> tuple[int, int]:
-        rows = 4 * extents.tested_nodes * min(extents.features, 1024)
-        width = max(one for one in EXPANSIONS if one <= max(extents.task_nodes, EXPANSIONS[1]))
-        sums = min(PerClassSums.bytes_for(width, extents.classes) + SQUARES * 8 * width**2, int(2.5 * GIB))
+        width = cls.__dataclass_fields__["width"].default.default
+        columns = min(extents.features, width)
+        rows = 4 * extents.tested_nodes * columns
+        sums = 8 * SQUARES * width**2
         return 2 * rows + sums, rows // 4 + sums
 
     # ------------------------------------------------------------------ what sums allow (see operations.py)
@@ -241,8 +289,7 @@ class Analytic(SolvedLater):
     def forget_rows(self, data: "Data | HeteroData") -> Self:
         """Nodes no longer teach, the graph stays: exact for a model that never learned from these nodes' labels.
 
-        `forget_mask` says which nodes; the graph must be the one they were learned in. With pooled sums every node
-        of their classes must be in `train_mask`.
+        `forget_mask` says which nodes; the graph must be the one they were learned in.
         """
         return operations.forget_rows(self, data)
 
@@ -254,7 +301,7 @@ class Analytic(SolvedLater):
         return operations.forget_nodes(self, data)
 
     def without_nodes(self, task: Task, leaving: NDArray[np.bool_]) -> Self:
-        """A copy that some training nodes of the task just learned did not teach; what was chosen stays."""
+        """A copy that some training nodes of the task just learned did not teach."""
         return operations.without_nodes(self, task, leaving)
 
     def unite(self, places: Tensor, classes: int) -> None:
@@ -272,49 +319,33 @@ class Analytic(SolvedLater):
 
     def remembered(self) -> dict[str, Remembered]:
         sums, kept = self.sums_, super().remembered()
-        if isinstance(sums, PerClassSums):
-            return {n: replace(one, second=partial(sums.class_gram, c)) for c, (n, one) in enumerate(kept.items())}
-        return {name: replace(one, shared=partial(mirrored, sums.gram)) for name, one in kept.items()}
+        if sums.kind == "per-class":
+            return {n: replace(one, second=partial(sums.products, c)) for c, (n, one) in enumerate(kept.items())}
+        return {name: replace(one, shared=partial(sums.products, 0)) for name, one in kept.items()}
 
     def __sklearn_clone__(self) -> Self:
         # scikit-learn's own way asks that a parameter is the very object that was given: a checked tuple is a copy.
         return type(self)(**self.get_params())
 
     @property
-    def map_(self) -> dict[str, Any]:
-        """What the feature map is made from, as plain data."""
-        found = self._map
-        return {
-            "hops": list(found.spread.hops),
-            "restart": found.spread.restart,
-            "expansion": found.expansion,
-            "sketch": self.sketch_,
-            "sums": NAMES[type(self.sums_)],
-            "fingerprint": found.fingerprint,
-        }
+    def map_(self) -> str:
+        """Identifies the feature map."""
+        return self.map.fingerprint
 
     @map_.setter
-    def map_(self, facts: Mapping[str, Any]) -> None:
-        self.sketch_ = facts.get("sketch") or self.sketch_
-        self._use(Spread(tuple(facts["hops"]), facts.get("restart", 0.0)), facts["expansion"])
-        self.sums_ = SUMS[facts.get("sums") or self.sums].empty(self._map.width, self.generator_.device)
-        if self._map.fingerprint != facts["fingerprint"]:
+    def map_(self, fingerprint: str) -> None:
+        self.features_ = self._made_map()
+        if self.features_.fingerprint != fingerprint:
             raise StoreError(
                 "This installation draws other random directions than the one that made the model: "
                 "use the version of numpy that it was made with."
             )
 
-    def renewed(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        gram = tensors.get("sums.gram")
-        if self.sums == "pooled" and gram is not None and gram.dim() == 2 and gram.shape[0] == gram.shape[1]:
-            return {**tensors, "sums.gram": packed(gram)}
-        return tensors
-
     def shapes(self, facts: Mapping[str, Any]) -> Shapes:
         yield from super().shapes(facts)
-        classes, mapped = len(facts["labels"]), facts["map"]
-        columns = min(facts["num_features"], mapped.get("sketch") or self.room.columns(WIDEST_SKETCH))
+        classes = len(facts["labels"])
         types = facts["types"] and Types.of_plain(facts["types"])
-        width = mapped["expansion"] or columns * len(places(Spread(mapped["hops"]), num_edge_types(types)))
-        yield from [("sums.count", (classes,)), ("sums.total", (classes, width))]
-        yield "sums.gram", SUMS[mapped.get("sums") or self.sums].saved_shape(width, classes)
+        require(self.width >= 4 * len(self._walk[1]) * num_edge_types(types), "it has too many types of edges")
+        yield from [("sums.count", (classes,)), ("sums.total", (classes, self.width))]
+        yield "sums.gram", Sums.saved_shape(self.sums, self.width, classes)
+        yield from [("left_out.count", (classes,)), ("left_out.loss", (classes, len(self.ridges), len(SCALES)))]

@@ -1,23 +1,50 @@
-"""Symmetric matrices of which only the lower half is computed, or kept: row by row, in half the numbers."""
+"""Symmetric matrices of which the lower half is kept: panels of columns, each from its diagonal block downwards."""
+
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-BLOCK = 512
-"""Columns of one piece of a Gram matrix: pieces above the diagonal are not computed."""
+PANEL = 256
+"""Columns of one panel."""
 
 
-def add_gram(gram: Tensor, rows: Tensor, factor: float = 1.0) -> None:
-    """Add the products of columns of `rows`, times a factor, to a matrix in place: its lower half, by blocks.
+def numbers(width: int) -> int:
+    """How many numbers the panels of a matrix have."""
+    return sum((width - begin) * min(PANEL, width - begin) for begin in range(0, width, PANEL))
+
+
+def panels(half: Tensor, width: int) -> Iterator[tuple[int, Tensor]]:
+    """The first column of every panel, and the panel: a view, (rows from that column on, columns)."""
+    offset = 0
+    for begin in range(0, width, PANEL):
+        rows, columns = width - begin, min(PANEL, width - begin)
+        yield begin, half[offset : offset + rows * columns].view(rows, columns)
+        offset += rows * columns
+
+
+def add_products(half: Tensor, rows: Tensor, factor: float = 1.0) -> None:
+    """Add the products of columns of `rows`, times a factor, in place.
 
     Products are computed in the precision of the rows, and added in that of the matrix.
     """
-    for begin in range(0, rows.shape[1], BLOCK):
-        left, right, sums = rows[:, begin:].T, rows[:, begin : begin + BLOCK], gram[begin:, begin : begin + BLOCK]
-        if rows.dtype == gram.dtype:
-            sums.addmm_(left, right, alpha=factor)
+    for begin, panel in panels(half, rows.shape[1]):
+        left, right = rows[:, begin:].T, rows[:, begin : begin + PANEL]
+        if rows.dtype == half.dtype:
+            panel.addmm_(left, right, alpha=factor)
         else:
-            sums.add_(left @ right, alpha=factor)
+            panel.add_(left @ right, alpha=factor)
+
+
+def square(half: Tensor, width: int, step: int = 1) -> Tensor:
+    """The matrix of every `step`-th row and column, of which only the lower half is meant."""
+    wanted = torch.arange(0, width, step, device=half.device)
+    found = half.new_zeros(len(wanted), len(wanted))
+    for begin, panel in panels(half, width):
+        first, end = (-(-edge // step) for edge in (begin, begin + panel.shape[1]))
+        some = panel if step == 1 else panel[wanted[first:] - begin][:, wanted[first:end] - begin]
+        found[first:, first:end] = some
+    return found
 
 
 def mirrored(lower: Tensor) -> Tensor:
@@ -25,25 +52,8 @@ def mirrored(lower: Tensor) -> Tensor:
     return lower.tril() + lower.tril(-1).T
 
 
-def packed(lower: Tensor) -> Tensor:
-    """The lower half row by row: half the numbers. Without an index of every number, which would take twice as much."""
-    half = _half(lower)
-    return torch.tensor(lower.numpy()[half.numpy()]) if lower.device.type == "cpu" else lower[half]  # NumPy is faster
-
-
-def unpacked(numbers: Tensor, width: int) -> Tensor:
-    """The matrix of which `packed` gave the lower half; zero above it."""
-    lower = torch.zeros(width, width, dtype=numbers.dtype, device=numbers.device)
-    return lower.masked_scatter_(_half(lower), numbers)
-
-
-def _half(matrix: Tensor) -> Tensor:
-    """True on the diagonal and below it."""
-    return torch.ones_like(matrix, dtype=torch.bool).tril_()
-
-
-def is_positive(matrix: Tensor, slack: float) -> bool:
-    """Whether a symmetric matrix is positive semi-definite but for rounding."""
-    shifted = matrix.clone()
-    shifted.diagonal().add_(max(slack, torch.finfo(matrix.dtype).tiny))
+def is_positive(lower: Tensor, slack: float) -> bool:
+    """Whether a symmetric matrix is positive semi-definite but for rounding; only its lower half is read."""
+    shifted = lower.clone()
+    shifted.diagonal().add_(max(slack, torch.finfo(lower.dtype).tiny))
     return int(torch.linalg.cholesky_ex(shifted).info) == 0

@@ -10,7 +10,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from ipal.learners.analytic.ridge import factorise
+from ipal.learners.analytic.ridge import factorise, mean_diagonal
+from ipal.learners.analytic.sums import Normal
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,13 +30,16 @@ class Metric:
     """How much larger the ridge of the scatter overall is."""
 
     @classmethod
-    def of(cls, gram: Tensor, means: Tensor, ridge: float) -> Self:
-        """From the balanced G, of which only the lower half is read. Ridges are relative to mean diagonals."""
+    def of(cls, normal: Normal, least: float, ridge: float) -> Self:
+        """From the normal equations; the ridge is at least a share of the mean diagonal of the scatter."""
+        means = normal.mean.T
         middle = means.mean(dim=0)
         apart = means - middle
-        factor = factorise(gram - means.T @ means, ridge)
+        scatter = normal.gram - means.T @ means
+        factor = factorise(scatter, max(ridge, least * float(mean_diagonal(scatter))))
         inverse = torch.cholesky_inverse(factor.lower)
-        more = factor.ridge * apart.square().sum() / len(middle)
+        # Relative to its mean diagonal, the scatter overall has the same ridge.
+        more = factor.ridge / mean_diagonal(scatter) * apart.square().sum() / len(middle)
         return cls(middle.float(), inverse.float(), apart.float(), apart @ inverse @ apart.T, more.float())
 
     def products(self, rows: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 Whatever is to be changed is computed first, and the learner becomes it at once: interrupted, it is what it was before.
 """
 
+import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,8 +15,8 @@ from torch import Tensor
 from ipal.data.streams import Task
 from ipal.errors import DataError
 from ipal.learners import history
-from ipal.learners.analytic.class_sums import PerClassSums, PooledSums, Sums
-from ipal.learners.analytic.rows import Rows
+from ipal.learners.analytic.left_out import LeftOut
+from ipal.learners.analytic.sums import Sums
 from ipal.learners.checks import check_taught
 from ipal.learners.class_changes import known
 from ipal.learners.from_hetero import departure_of
@@ -30,30 +31,26 @@ Model = TypeVar("Model", bound="Analytic")
 
 def merged(one: Model, other: "Analytic") -> Model:
     """The model that learned what both learned: their sums, added."""
-    both, other = one._settled(), other._settled()
+    one._require_fitted()
+    other._require_fitted()
     for name, mine in _addressed(one).items():
         theirs = _addressed(other)[name]
         if mine != theirs:
             raise DataError(f"These models cannot be merged: {name} is {mine} in one and {theirs} in the other.")
     if type(one.labels_[0]) is not type(other.labels_[0]):
         raise DataError("These models cannot be merged: one has numbers as labels, the other strings.")
+    both = copy.copy(one)
     both.generator_ = one.generator_.clone_state()
     both.labels_ = one.labels_ + [label for label in other.labels_ if label not in set(one.labels_)]
-    places = torch.tensor([both.labels_.index(label) for label in other.labels_], device=one.sums_.count.device)
-    one.room.check(len(both.labels_), one.num_features_, one._map.width)
-    theirs = other.sums_.of_tensors(other.sums_.tensors(), one.sums_.count.device)
-    mine = one.room.within(one.sums_, len(both.labels_))
-    if isinstance(mine, PooledSums) and isinstance(theirs, PerClassSums):
-        theirs = theirs.pooled()
-    both.sums_ = mine.merged(theirs, places, len(both.labels_), both.names)
-    # No row is at hand to choose by; more classes favour the smaller ridge.
-    classes = both.scale_[1] + other.scale_[1]
-    both.ridge_, (scale, _) = min((both.ridge_, both.scale_), (other.ridge_, other.scale_))
-    both.scale_ = [scale, classes]
-    both.choices_ = {**both.choices_, "merged": True}
-    both.calibration_ = one.calibration_.merged(other.calibration_, places, len(both.labels_))
+    device, classes = one.sums_.count.device, len(both.labels_)
+    places = torch.tensor([both.labels_.index(label) for label in other.labels_], device=device)
+    one.check_room(classes)
+    theirs = other.sums_.of_tensors(other.sums_.tensors(), device)
+    losses = LeftOut(other.left_out_.loss.to(device), other.left_out_.count.to(device))
+    both.sums_ = one.sums_.merged(theirs, places, classes)
+    both.left_out_ = one.left_out_.merged(losses, places, classes)
+    both.calibration_ = one.calibration_.merged(other.calibration_, places, classes)
     both.solved_ = None
-    both._settle()
     joined = history.extended(one.history_, *other.history_)
     both.reference_ = None
     both.history_ = history.extended(joined, history.event("merged models", other.labels_, time=history.now()))
@@ -66,13 +63,12 @@ def _addressed(learner: "Analytic") -> dict[str, Any]:
         "the number of features": learner.num_features_,
         "the types of nodes and edges": learner.types_ and learner.types_.plain,
         "the names of features": learner.columns_,
-        "analytic.sketch": learner.sketch_,
-        "analytic.sums": learner.map_["sums"],
-        "the number of hops": learner._map.spread.hops,
-        "the restart": learner._map.spread.restart,
-        "the expansion": learner._map.expansion,
-        "the seed of the projection": learner.seed,
-        "the random projection": learner._map.fingerprint,
+        "analytic.sums": learner.sums,
+        "analytic.width": learner.width,
+        "analytic.steps": learner.map.steps,
+        "analytic.restart": learner.map.restarts,
+        "the seed of the feature map": learner.seed,
+        "the random projection": learner.map.fingerprint,
         "analytic.ridge": learner.ridge,
     }
 
@@ -94,45 +90,16 @@ def forget_rows(learner: Model, data: "Data | HeteroData") -> Model:
     leaving = np.isin(task.nodes, gone)
     if leaving.sum() != len(gone):
         raise DataError("forget_mask marks a node that is not in train_mask: it never taught.")
-    sums = learner.exchanged(learner.sums_, *_touched(learner, taught, leaving))
+    sums = learner.exchanged(learner.sums_, taught.where(leaving), None)
     return _forgotten(learner, sums, np.unique(task.labels[leaving]).tolist(), len(gone))
 
 
 def without_nodes(learner: Model, task: Task, leaving: NDArray[np.bool_]) -> Model:
-    """A copy without the rows of some nodes of the task just learned; what was chosen stays as it is."""
-    found = learner._settled()
+    """A copy without the rows of some nodes of the task just learned; ridge and scale stay as they are."""
+    found = copy.copy(learner)
     taught = learner.rows_of(task.graph, task.nodes, learner.rows(task.labels))
-    sums = learner.sums_.less(taught.where(leaving), learner.runtime_.team)
-    if isinstance(sums, PooledSums) and leaving.any():
-        before = vars(learner).get("_before", {}).get("sums_")
-        earlier = before.balanced_gram() if before is not None and len(before.count) else torch.zeros_like(sums.gram)
-        sums = _weighed_anew(sums, earlier, learner.sums_.count)
-    found.sums_, found.solved_ = sums, None
+    found.sums_, found.solved_ = learner.sums_.changed(-1, taught.where(leaving), learner.runtime_.team), None
     return found
-
-
-def _weighed_anew(sums: PooledSums, earlier: Tensor, count: Tensor) -> PooledSums:
-    """Pooled sums that some rows of a task have left, with the weight of every class as it was, about.
-
-    About the same share of every class has left: what the task had added is weighed as a whole. Where more of a class
-    has left, what is missing is put at its mean. `earlier` are the sums before the task, `count` the rows of each class
-    before some left.
-    """
-    touched = sums.count < count
-    stayed = (sums.count / count)[touched]
-    times = float(count[touched].sum() / sums.count[touched].sum())
-    means = sums.mean[touched]
-    gram = earlier + times * (sums.gram - earlier)
-    return replace(sums, gram=gram + (means.T * (1 - times * stayed).clamp_min(0)) @ means)
-
-
-def _touched(learner: "Analytic", taught: Rows, leaving: NDArray[np.bool_]) -> tuple[Rows, Rows | None]:
-    """Rows to be taken away so that some leave, and rows to be added again."""
-    touched = taught.where(leaving)
-    if isinstance(learner.sums_, PooledSums):  # a weight changes only with all rows of its class at hand
-        classes = torch.unique(touched.labels)
-        return taught.among(classes), taught.where(~leaving).among(classes)
-    return touched, None
 
 
 def forget_nodes(learner: Model, data: "Data | HeteroData") -> Model:
@@ -153,48 +120,46 @@ def forget_nodes(learner: Model, data: "Data | HeteroData") -> Model:
     stayed, everyone = torch.from_numpy(np.flatnonzero(stays)), torch.arange(len(after), device=labels.device)
     same = (before.taken(stayed.to(labels.device)) == after.taken(everyone)).all(dim=1).cpu().numpy()
     moved[np.flatnonzero(stays)[same]] = False
-    if isinstance(learner.sums_, PooledSums):  # a weight changes only with all rows of its class at hand
-        moved |= np.isin(labels.cpu().numpy(), labels.cpu().numpy()[~stays])
-    leaving, coming = before.where(moved), after.where(moved[stays])
-    sums = learner.exchanged(learner.sums_, leaving, coming)
+    sums = learner.exchanged(learner.sums_, before.where(moved), after.where(moved[stays]))
     return _forgotten(learner, sums, np.unique(task.labels[~stays]).tolist(), int((~stays).sum()))
 
 
 def unite(learner: "Analytic", places: Tensor, classes: int) -> None:
     """What is kept of class i belongs to class `places[i]` of so many."""
-    _adopt(learner, learner.sums_.united(places, classes, learner.names))
+    empty = LeftOut.empty(learner.left_out_.loss.shape[1], places.device)
+    learner.left_out_ = empty.merged(learner.left_out_, places, classes)
+    _adopt(learner, learner.sums_.united(places, classes))
 
 
 def correct(learner: "Analytic", task: Task, labels: Tensor) -> None:
     """The training nodes of a task, which taught its labels, teach these."""
     old = _taught(learner, task)
     taught = learner.rows_of(learner.checked(task.graph), task.nodes, old)
-    moved = old != labels
-    if isinstance(learner.sums_, PooledSums):  # a weight changes only with all rows of its class at hand
-        moved = torch.isin(old, torch.cat([old[moved], labels[moved]]))
-    learner.room.check(len(learner.labels_), learner.num_features_, learner._map.width)
-    leaving, coming = (rows.where(moved.cpu().numpy()) for rows in (taught, replace(taught, labels=labels)))
-    sums = learner.room.within(learner.sums_, len(learner.labels_))
-    _adopt(learner, learner.exchanged(sums, leaving, coming))
+    moved = (old != labels).cpu().numpy()
+    classes = len(learner.labels_)
+    learner.check_room(classes)
+    leaving, coming = (rows.where(moved) for rows in (taught, replace(taught, labels=labels)))
+    learner.left_out_ = learner.left_out_.grown(classes)
+    _adopt(learner, learner.exchanged(learner.sums_.grown(classes), leaving, coming))
 
 
 def _adopt(learner: Model, sums: Sums) -> Model:
     """Go on with changed sums; classes without a node are no longer known."""
-    left = torch.nonzero(sums.count).flatten()
-    if len(left) == 0:
+    left = torch.nonzero(sums.count).flatten().tolist()
+    if not left:
         raise DataError("Nothing would be left: a model needs at least one class.")
-    changed = learner._settled()
-    changed.sums_, changed.solved_ = sums.of_classes(left), None
-    changed.calibration_ = learner.calibration_.padded(len(sums.count)).of_classes(left)
-    changed.labels_ = [learner.labels_[c] for c in left.tolist()]
-    changed._settle()
+    changed = copy.copy(learner)
+    changed.sums_, changed.left_out_ = sums.of_classes(left), learner.left_out_.of_classes(left)
+    changed.calibration_ = learner.calibration_.padded(len(sums.count)).of_classes(torch.tensor(left))
+    changed.labels_ = [learner.labels_[c] for c in left]
+    changed.solved_ = None
     learner.__dict__ = changed.__dict__
     return learner
 
 
 def _forgotten(learner: Model, sums: Sums, labels: list[Any], nodes: int) -> Model:
     found = history.extended(learner.history_, history.event("forgot", labels, nodes=nodes, time=history.now()))
-    changed = _adopt(learner._settled(), sums)
+    changed = _adopt(copy.copy(learner), sums)
     changed.history_, changed.reference_ = found, None
     learner.__dict__ = changed.__dict__  # all at once: interrupted before, nothing was forgotten
     return learner

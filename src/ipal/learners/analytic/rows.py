@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ipal.learners.analytic.feature_map import pieces, take
-from ipal.learners.analytic.lower_half import add_gram
 
 BITS = 6
 """Of a typical entry of a row, 1 / sqrt(width), which are kept. What is lost is less than a ridge of 1e-4."""
@@ -80,17 +79,6 @@ class Rows:
         """Rows (float64, rounded) and labels of the chosen ones, some at a time."""
         for some in pieces(chosen):
             yield rounded(self.expand(self.taken(some))), self.labels[some]
-
-    def add_class(self, c: int, total: Tensor, gram: Tensor, sign: float, factor: float) -> None:
-        """Add the rows of one class to a total in place, and their products, times a factor, to a matrix."""
-        for piece, _ in self.pieces(torch.nonzero(self.labels == c).flatten()):
-            total[c].add_(piece.sum(dim=0), alpha=sign)
-            for part in exact_parts(piece):
-                add_gram(gram, part, factor)
-
-    def among(self, classes: Tensor) -> "Rows":
-        """The rows of some classes."""
-        return self.chosen(torch.nonzero(torch.isin(self.labels, classes)).flatten())
 
     def chosen(self, some: Tensor) -> "Rows":
         """Some of the rows."""
