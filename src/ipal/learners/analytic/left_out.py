@@ -22,6 +22,8 @@ FIRST_RIDGE = 0.01
 """Until a row can be left out."""
 SCALES = tuple(2 ** (power / 2) for power in range(-2, 15))
 FIRST_SCALE = 8.0
+NEAR = 1.02
+"""A loss of so many times the least is as good."""
 COLUMNS = 1024
 """Of the narrower model."""
 MOST_ROWS = 1024
@@ -102,13 +104,17 @@ class LeftOut:
         return replace(grown, loss=grown.loss.index_add(0, labels, losses), count=grown.count + count)
 
     def best(self, ridges: Sequence[float]) -> tuple[float, float]:
-        """The ridge and the scale with the least loss, in which every class counts the same."""
+        """The smallest ridge whose loss is about the least, and its best scale; every class counts the same.
+
+        Beyond some ridge losses are flat: larger ones leave little but the nearest class mean.
+        """
         judged = self.count > 0
         if not bool(judged.any()):
             return ridges[0] if len(ridges) == 1 else FIRST_RIDGE, FIRST_SCALE
         mean = (self.loss[judged] / self.count[judged, None, None]).mean(dim=0)
-        ridge, scale = divmod(int(mean.argmin()), len(SCALES))
-        return ridges[ridge], interpolated(mean[ridge].tolist(), scale)
+        least = mean.amin(dim=1)
+        ridge = int((least <= NEAR * least.min()).double().argmax())
+        return ridges[ridge], interpolated(mean[ridge].tolist(), int(mean[ridge].argmin()))
 
     def grown(self, classes: int) -> Self:
         """With room for more classes."""
