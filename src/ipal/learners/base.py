@@ -284,11 +284,6 @@ class Learner(Stateful):
         columns = 12 * extents.tested_nodes * extents.classes
         return columns + extents.operators, columns + extents.piece
 
-    def choices(self) -> dict[str, Any]:
-        """What the method decided by itself (`choices_`), and why; nothing where all is set by hand."""
-        further = getattr(self, "second_pass_", None) or {}
-        return getattr(self, "choices_", {}) | ({"second_pass": further} if "reason" in further else {})
-
     # ------------------------------------------------------------------ learning
 
     def learn(self, task: Task, first_epoch: int = 0) -> Iterator[Terms]:
