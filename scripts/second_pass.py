@@ -50,7 +50,7 @@ def tested(dataset: str, method: str, seed: int, device: str) -> list[dict[str, 
         for passes in PASSES:
             learner.second_pass_ = {**choice, "passes": passes}
             scores.append(float(np.mean(row(len(stream) - 1))))
-        kept = {"ap": scores, "chosen": choice["passes"], "choice": choice, "choices": learner.choices(), "rows": rows}
+        kept = {"ap": scores, "chosen": choice["passes"], "choice": choice, "rows": rows}
         found.append({**about, "test_graph": graph, **kept})
     return found
 

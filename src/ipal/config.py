@@ -187,9 +187,9 @@ Activation = Literal["relu", "elu", "leaky_relu", "tanh"]
 
 
 class EncoderConfig(Section):
-    """The network that turns nodes into embeddings. In the configuration of a run, what is not given is the method's.
+    """The network that turns nodes into embeddings.
 
-    The defaults below are those of methods that have no others; IPAL has its own.
+    A run takes the method's own default of what is not given; most methods have those below, IPAL has others.
     """
 
     kind: str = "gcn"
@@ -211,9 +211,9 @@ class EncoderConfig(Section):
 
 
 class TrainConfig(Section):
-    """The optimisation. In the configuration of a run, what is not given is the method's.
+    """The optimisation.
 
-    The defaults below are those of methods that have no others; IPAL has its own.
+    A run takes the method's own default of what is not given; most methods have those below, IPAL has others.
     """
 
     epochs: Epochs = 10
