@@ -71,7 +71,7 @@ def measure(case: str, size: str, repeats: int) -> list[Line]:
         return Task(Graph.of(graph.x, graph.neighbours, symmetric=True), nodes, dataset.y[nodes])
 
     def ours(calibration: float = 0.0) -> None:
-        settings = {"hops": (HOPS,), "expansion": expansion, "ridge": RIDGE, "passes": 0}
+        settings = {"hops": (HOPS,), "expansion": expansion, "ridge": RIDGE}
         made["ours"] = learner = Analytic(**settings, calibration=calibration)
         for _ in learner.learn(task()):
             pass

@@ -3,7 +3,7 @@
 The model has learned all tasks. Of the test nodes of the whole graph some are drawn at random, whatever their class.
 Evidence is what `explain` divides the margin among: every feature, not zero, of every node within reach; or every such
 node with all its features. A tenth of it is deleted (set to zero, at least one), and the node predicted anew from the
-start: rows are normalised again, and further passes made again.
+start: rows are normalised again.
 """
 
 import argparse
@@ -22,7 +22,6 @@ from ipal.data.streams import TaskStream, default_split
 from ipal.deploy.predict import predict
 from ipal.learners import METHODS, Learner
 from ipal.learners.explain import Explanation, explained
-from ipal.learners.second_pass import whole_reach
 
 SHARE = 0.1
 UNITS = ("feature", "node")
@@ -86,7 +85,7 @@ def changes(learner: Learner, graph: Graph, found: Explanation, gone: NDArray[np
 
 def check(learner: Learner, graph: Graph, node: int, draws: int, random: np.random.Generator) -> dict[str, Counts]:
     """One node, by every unit of evidence."""
-    part = neighbourhood(graph, [node], whole_reach(learner))
+    part = neighbourhood(graph, [node], learner.reach)
     found, counts = explained(learner, part.graph, int(part.nodes[0])), {}
     for unit in UNITS:
         belongs, contribution = units(found, unit)

@@ -47,7 +47,7 @@ PARTS = ("stream", "grid", "batches", "closed-form", "memory")
 GAMMAS = tuple(round(0.1 * step, 1) for step in range(1, 11))
 SEEDS = range(5)
 TRAIN = dict(TrainConfig())
-OWN: dict[str, Any] = {"passes": 0, "node_weights": "pagerank"}
+OWN: dict[str, Any] = {"node_weights": "pagerank"}
 FIXED: dict[str, Any] = {"encoder": dict(EncoderConfig()), "train": TRAIN, "ipal": {**OWN, "gamma": 0.4}}
 """IPAL with the paper's network, rates and node weights."""
 UNCALIBRATED = {"protocol": {"calibration": 0.0}}

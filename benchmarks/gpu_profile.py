@@ -136,7 +136,6 @@ def profiled(data: Dataset, device: str, stacked: int, nodes: int, timed: int, n
     tasks = TaskStream(data.graph, data.y, data.split or default_split(data.num_classes), ProtocolConfig(), seed=0)
     settings: dict[str, Any] = {
         "train": TrainConfig(epochs=3 + timed + number),
-        "passes": 0,
         "node_weights": "pagerank",
         "calibration": 0.0,
         "seed": 0,

@@ -6,7 +6,7 @@
 
 A graph is any that `--dataset` takes, or `huge`: 50 million nodes with 1 billion directed edges (`--nodes`,
 `--degree`), made on the device in pieces. There one graph holds all classes, which are learned ten at a time from 60 %
-of its nodes and recognised on all of it, with hops and expansion set, two and 2,048, and without further passes.
+of its nodes and recognised on all of it, with hops and expansion set, two and 2,048.
 """
 
 import argparse
@@ -77,7 +77,7 @@ def huge(nodes: int, degree: float, device: torch.device) -> Stream:
             exams.append(Exam(graph, *(Answers(part, y[part]) for part in (others[::2], others[1::2]))))
             yield Task(graph, train, y[train]), list(exams)
 
-    return Stream(graph, lessons(), {"hops": (2,), "expansion": 2048, "passes": 0})
+    return Stream(graph, lessons(), {"hops": (2,), "expansion": 2048})
 
 
 def huge_graph(nodes: int, degree: float, device: torch.device) -> Graph:

@@ -37,8 +37,8 @@ CASES: list[tuple[str, dict[str, Any], float | None]] = [
     ("twp", {}, 33.9),
     ("er-gnn", {}, 19.0),
     ("gem", {}, 77.4),
-    ("joint", {"passes": 0}, 52.0),
-    ("ipal", {"gamma": 0.4, "passes": 0}, None),
+    ("joint", {}, 52.0),
+    ("ipal", {"gamma": 0.4}, None),
 ]
 
 

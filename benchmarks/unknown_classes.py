@@ -46,7 +46,7 @@ def learn(learner: Learner, graph: Graph, y: np.ndarray, train: np.ndarray, clas
 
 def probabilities(learner: Learner, graph: Graph) -> np.ndarray:
     with torch.no_grad():
-        return learner.scores_and_probabilities(learner.refined(graph))[1].double().cpu().numpy()
+        return learner.scores_and_probabilities(graph)[1].double().cpu().numpy()
 
 
 def calibration_error(p: np.ndarray, truth: np.ndarray, bins: int = 15) -> float:
@@ -113,8 +113,7 @@ def measure_calibration(name: str, method: str, seeds: int, first: int) -> None:
                 truth += [rows[label] for label in y[nodes][tested].tolist()]
                 lost.append(unknown.rejected(learner, part, 0.05)[tested])
                 with torch.no_grad():
-                    own = learner.refined(part)
-                    plain.append(learner.probabilities(learner.scores(own), own).double().cpu().numpy()[tested])
+                    plain.append(learner.probabilities(learner.scores(part), part).double().cpu().numpy()[tested])
             own, labels = np.concatenate(p), np.array(truth)
             sets = unknown.sets(learner, own.astype(np.float32), 0.9)
             found[words].append(

@@ -41,7 +41,6 @@ ROUNDS = 2
 def validated(data: Dataset, settings: Mapping[str, Any], seed: int, device: str) -> dict[str, float]:
     """Validation AP on each test graph."""
     tree: dict[str, Any] = {"dataset": data.name, "method": "joint", "seed": seed, "device": device}
-    tree["joint"] = {"passes": 0}
     for name, value in settings.items():
         tree = override(tree, nested(name, value))
     resolver = Resolver()

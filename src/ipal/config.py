@@ -38,7 +38,6 @@ Tree = dict[str, Any]
 
 # Limits beyond any useful run, checked where a setting is read.
 MOST_LAYERS, MOST_WIDTH, MOST_THREADS, MOST_EPOCHS, MOST_TASKS, MOST_PARTS = 256, 2**17, 1024, 10**9, 4096, 8
-MOST_PASSES = 8
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 """Of nodes or classes."""
@@ -47,7 +46,6 @@ Draws = Annotated[int, Field(ge=1, le=10_000)]
 Width = Annotated[int, Field(ge=1, le=MOST_WIDTH)]
 Epochs = Annotated[int, Field(ge=0, le=MOST_EPOCHS)]
 Hops = Annotated[int, Field(ge=0, le=MOST_LAYERS)]
-Passes = Literal["auto"] | Annotated[int, Field(ge=0, le=MOST_PASSES)]
 TestGraph = Literal["isolated", "seen", "both"]
 Share = Annotated[float, Field(ge=0, le=0.5)]
 """Of training nodes."""

@@ -173,7 +173,7 @@ def test_a_run_that_diverges_says_where_each_time(method: str, every: int | None
 def test_no_checkpoint_is_written_of_weights_that_are_spoilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as once:
         spoil(once, after=6)  # of the second task the second
-        folder, sentence = started(tmp_path, 1, train={"epochs": 4}, ipal={"passes": 0})
+        folder, sentence = started(tmp_path, 1, train={"epochs": 4})
     assert "in task 2 of 3, epoch 3 of 4: the loss term 'contrast' is NaN" in sentence
     assert_stopped(folder)
     progress = State.load(folder.checkpoint).facts["progress"]

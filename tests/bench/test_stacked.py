@@ -53,7 +53,7 @@ def planned(data: Dataset, folder: Path, trees: list[dict[str, Any]], **common: 
     fixed |= {"protocol": {"calibration": 0.0}, "train": {"epochs": 6}}
     runs = []
     for tree in trees:
-        own = {"passes": 0, **common.get("ipal", {}), **tree.pop("ipal", {})}
+        own = {**common.get("ipal", {}), **tree.pop("ipal", {})}
         settings = {} if "method" in tree else {"ipal": own}
         resolved = resolver.resolve(run_config({**fixed, **common, **tree, **settings}), data)
         runs.append((resolved, store.folder_for(resolved.config)))
@@ -292,7 +292,6 @@ def test_a_bench_stacks_where_it_is_asked_to(tmp_path: Path, sizes: list[int], m
       encoder.hidden: 16
       encoder.width: 16
       protocol.calibration: 0
-      ipal.passes: 0
       grid: {ipal.gamma: [0.1, 0.4]}
     """
     suites = [plan(write(tmp_path, entry), **options) for options in ({}, {"stack": 8})]

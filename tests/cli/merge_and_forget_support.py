@@ -12,8 +12,8 @@ import ipal
 from ipal import Analytic
 from ipal.data.datasets import Dataset
 
-SMALL: dict[str, Any] = {"hops": (1, 2), "expansion": 48, "ridge": 0.1, "passes": 0}
-SET = [f"analytic.{setting}" for setting in ("hops=[1,2]", "expansion=48", "ridge=0.1", "sums=per-class", "passes=0")]
+SMALL: dict[str, Any] = {"hops": (1, 2), "expansion": 48, "ridge": 0.1}
+SET = [f"analytic.{setting}" for setting in ("hops=[1,2]", "expansion=48", "ridge=0.1", "sums=per-class")]
 RUN = ["--method", "analytic", *(part for setting in SET for part in ("--set", setting)), "--threads", 1]
 PER_CLASS, POOLED = "per-class", "pooled"
 BOTH = pytest.mark.parametrize("sums", [PER_CLASS, POOLED])

@@ -46,7 +46,7 @@ def test_classes_merged_split_and_corrected_in_files(
 
 def test_names_that_are_strings_and_other_methods(command: Command, tiny: Dataset) -> None:
     names = np.array([f"class {label}" for label in tiny.y])
-    saved(ipal.NCM(passes=0).partial_fit(view(tiny, y=names)), "m.safetensors")
+    saved(ipal.NCM().partial_fit(view(tiny, y=names)), "m.safetensors")
     command("rename", "m.safetensors", "class 1", "7")
     assert "7" in ipal.load("m.safetensors").labels_
     saved(ipal.PCL(train={"epochs": 1}).partial_fit(view(tiny)), "p.safetensors")

@@ -19,13 +19,8 @@ VARIANTS: dict[str, tuple[type[Learner], dict[str, object]]] = {
     "features as they are": (SLDA, {"hops": 0}),
     "projected": (Analytic, {"sketch": 5, "hops": (0, 2), "expansion": 40}),
     "not expanded": (Analytic, {"expansion": 0, "sums": "per-class"}),
-    "two passes, nearest mean": (NCM, {"passes": 2}),
-    "two passes, closed form": (Analytic, {"sketch": 5, "hops": (0, 2), "expansion": 40, "passes": 2}),
     **{
-        f"two passes, {kind}": (
-            METHODS["bare"],
-            {"encoder": EncoderConfig(kind=kind, hidden=12, width=12), "passes": 2},
-        )
+        kind: (METHODS["bare"], {"encoder": EncoderConfig(kind=kind, hidden=12, width=12)})
         for kind in ("gcn", "linear", "lazy", "sage", "gat", "gin", "skip")
     },
     "three layers": (IPAL, {"encoder": EncoderConfig(layers=3, hidden=20, width=8, last_activation="relu")}),
@@ -67,11 +62,10 @@ def test_settings_that_change_how_a_method_predicts(name: str):
         assert_the_same(learner, file, x, edges)
 
 
-@pytest.mark.parametrize("passes", [0, 1])
 @pytest.mark.parametrize("kind", ENCODERS)
-def test_weights_of_edges_are_a_third_input(kind: str, passes: int, tiny_stream: TaskStream):
+def test_weights_of_edges_are_a_third_input(kind: str, tiny_stream: TaskStream):
     encoder = EncoderConfig(kind=kind, hidden=12, width=12)
-    learner = learned(IPAL, tiny_stream, 2, epochs=2, encoder=encoder, passes=passes)
+    learner = learned(IPAL, tiny_stream, 2, epochs=2, encoder=encoder)
     file = session(onnx_model(learner, edge_weights=True))
     for number, (x, edges) in enumerate(random_graphs(28, 16, seed=6)):
         difference(learner, file, x, edges, random_weights(edges.shape[1], number))

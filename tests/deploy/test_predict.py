@@ -17,24 +17,20 @@ from ipal.learners import METHODS, Learner, load_learner
 from ipal.learners.analytic.learner import Analytic
 from ipal.learners.ipal import IPAL
 from ipal.learners.ncm import NCM
-from ipal.learners.second_pass import whole_reach
 from tests.learners.support import learn, learned, make
 
 # One of each family: how nodes become rows differs, and so does what a prediction reaches.
 FAMILIES = {
-    "prototypes": (IPAL, {"passes": 0}, 2),
+    "prototypes": (IPAL, {}, 2),
     "head, three layers": (METHODS["ewc"], {"encoder": EncoderConfig(layers=3, hidden=16, width=8)}, 3),
     "cosine head": (METHODS["polo"], {}, 2),
     "covariances": (METHODS["efc"], {}, 2),
     "exemplars": (METHODS["er-gnn"], {}, 2),
-    "nearest mean": (NCM, {"passes": 0}, 2),
-    "nearest mean, features alone": (NCM, {"hops": 0, "passes": 0}, 0),
-    "discriminant": (METHODS["slda"], {"hops": 1, "passes": 0}, 1),
-    "closed form": (Analytic, {"hops": (0, 2), "expansion": 64, "passes": 0}, 2),
-    "closed form, projected": (Analytic, {"hops": (1,), "expansion": 0, "sketch": 8, "passes": 0}, 1),
-    "a second pass, nearest mean": (NCM, {"hops": 1, "passes": 1}, 3),
-    "a second pass, closed form": (Analytic, {"hops": (1,), "expansion": 16, "passes": 1}, 3),
-    "three passes over features alone": (NCM, {"hops": 0, "passes": 2}, 2),
+    "nearest mean": (NCM, {}, 2),
+    "nearest mean, features alone": (NCM, {"hops": 0}, 0),
+    "discriminant": (METHODS["slda"], {"hops": 1}, 1),
+    "closed form": (Analytic, {"hops": (0, 2), "expansion": 64}, 2),
+    "closed form, projected": (Analytic, {"hops": (1,), "expansion": 0, "sketch": 8}, 1),
 }
 
 
@@ -55,7 +51,7 @@ def test_a_neighbourhood_is_enough_to_predict_as_in_the_whole_graph(
 ) -> None:
     method, options, reach = FAMILIES[family]
     learner = learned(method, stream_of(sparse_graph), 2, epochs=2, **options)
-    assert whole_reach(learner) == reach
+    assert learner.reach == reach
     graph = sparse_graph.graph
     if kind == "sparse":
         words = np.where(graph.x > 2, graph.x, 0).astype(np.float32)
@@ -76,7 +72,7 @@ def test_a_neighbourhood_is_enough_to_predict_as_in_the_whole_graph(
 
 
 def test_without_the_true_degrees_or_a_hop_less_predictions_differ(sparse_graph: Dataset) -> None:
-    learner = learned(IPAL, stream_of(sparse_graph), 2, epochs=2, passes=0)
+    learner = learned(IPAL, stream_of(sparse_graph), 2, epochs=2)
     graph, nodes = sparse_graph.graph, np.arange(0, 240, 12)
     whole = predict(learner, graph).probabilities[nodes]
     part = neighbourhood(graph, nodes, 2)
@@ -87,7 +83,7 @@ def test_without_the_true_degrees_or_a_hop_less_predictions_differ(sparse_graph:
 
 
 def test_one_more_hop_is_as_good_as_the_true_degrees(sparse_graph: Dataset) -> None:
-    learner = learned(IPAL, stream_of(sparse_graph), 2, epochs=2, passes=0)
+    learner = learned(IPAL, stream_of(sparse_graph), 2, epochs=2)
     graph, nodes = sparse_graph.graph, np.array([11, 12])
     wider = neighbourhood(graph, nodes, 3)
     found = predict(learner, graph.induced(wider.origin), wider.nodes).probabilities

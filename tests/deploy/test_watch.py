@@ -69,7 +69,7 @@ def halves(graph: Dataset) -> tuple[NDArray[Any], NDArray[Any]]:
 
 def taught(method: type[Learner], graph: Dataset, **options: Any) -> Learner:
     """Has learned half of the nodes, in the graph of that half."""
-    return method(**{"passes": 0, **options}).partial_fit(view(graph, np.sort(halves(graph)[0])))
+    return method(**options).partial_fit(view(graph, np.sort(halves(graph)[0])))
 
 
 def alarms(lines: list[Line]) -> set[str]:

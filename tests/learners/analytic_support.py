@@ -80,7 +80,7 @@ def case(seed: int = 0, sparse: bool = False, **options: Any) -> Case:
     edges = edges[:, (y[edges[0]] == y[edges[1]]) | (random.random(3 * n) < 0.4)]
     edges[0, : n // 3] = random.integers(0, n)  # a hub
     both = np.concatenate([edges, edges[::-1]], axis=1)
-    fixed = {"hops": (0, 2), "expansion": 32, "ridge": 0.01, "passes": 0, "calibration": 0.0, **options}
+    fixed = {"hops": (0, 2), "expansion": 32, "ridge": 0.01, "calibration": 0.0, **options}
     return Case(sp.csr_array(x) if sparse else x, both, y, fixed, random)
 
 

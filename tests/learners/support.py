@@ -16,10 +16,10 @@ SMALL = EncoderConfig(hidden=16, width=8)
 def make(method: type[Learner], *, epochs: int = 5, lr: float = 1e-2, **options: Any) -> Any:
     """A learner of a method; what it does not train, it is not told to.
 
-    Without further passes and calibration, unless asked for.
+    Without calibration, unless asked for.
     """
     shared = {"encoder": SMALL, "train": TrainConfig(epochs=epochs, lr_base=lr, lr_next=lr)}
-    options = {"passes": 0, "calibration": 0, **options}
+    options = {"calibration": 0, **options}
     return method(**{**{name: shared[name] for name in shared.keys() & method.shared_settings()}, **options})
 
 

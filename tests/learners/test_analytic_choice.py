@@ -70,7 +70,7 @@ def test_neighbours_are_asked_where_they_help_and_only_there():
 def test_own_features_return_where_neighbours_are_of_any_class():
     """Features and neighbours both tell something: neither no hop nor plain hops are best."""
     mixed = blobs(16, 0.8, 0.3, nodes=2000)
-    choice = Analytic(test_graph="isolated", passes=0).partial_fit(mixed).choices()
+    choice = Analytic(test_graph="isolated").partial_fit(mixed).choices()
     assert choice["restart"] > 0
     assert choice["hops_errors"]["0"] > min(choice["hops_errors"].values())
 

@@ -140,13 +140,6 @@ def test_the_room_of_sums_by_hand():
         replace(room, memory=1e-7).within(PerClassSums.empty(4, torch.device("cpu")), 3)
 
 
-def test_what_a_second_pass_is_rehearsed_with_is_at_most_512_wide():
-    one = case(12, expansion=600, sketch=700)
-    blank = one.model(DEFAULT, one.of(0, 1)).blank()
-    assert (blank.hops, blank.expansion, blank.sketch) == ((0, 2), 512, 512)
-    assert not blank.is_fitted
-
-
 def test_while_too_few_nodes_have_judged_no_class_has_a_say_in_the_scale():
     one = case(13)
     assert one.model(DEFAULT, one.of(0)[:3]).scale_ == [1.0, 0]

@@ -22,6 +22,7 @@ from ipal.learners.state import State
 from ipal.learners.trained import TrainedLearner
 from ipal.nn.encoders import ENCODERS
 from ipal.system.memory_budget import Budget
+from tests.data.test_edge_weights import weighed_graph
 from tests.learners.support import learn, make
 from tests.learners.test_bits import assert_same_bits
 from tests.learners.test_estimator import EVERY_METHOD, data_of
@@ -100,6 +101,28 @@ def test_without_training_rows_in_pieces_are_those_at_once(method: str, weighted
     limited.runtime_ = Runtime.of(budget=Budget(0))
     a, b = (learn(learner, *tasks).scores(tasks[0].graph) for learner in (whole, limited))
     torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["gcn", "linear", "lazy", "sage", "gat", "gin", "skip"])
+def test_every_encoder_counts_the_weights_at_once_and_in_pieces(kind: str, tiny_stream: TaskStream) -> None:
+    plain = tiny_stream.task(0)
+    graph, _ = weighed_graph()
+    x = np.random.default_rng(3).standard_normal((40, plain.graph.num_features)).astype(np.float32)
+    faint = np.full(graph.num_edges, 1e-9, dtype=np.float32)
+    heavy, unweighted, barely = (
+        Graph.of(x, replace(graph.neighbours, weights=weights)) for weights in (graph.neighbours.weights, None, faint)
+    )
+    learner = learn(make(METHODS["bare"], epochs=1, encoder=EncoderConfig(kind=kind, hidden=8, width=8)), plain)
+    whole = learner.represent(heavy)
+    assert not torch.allclose(whole, learner.represent(unweighted), atol=1e-3)
+    limited = make(METHODS["bare"], epochs=1, encoder=EncoderConfig(kind=kind, hidden=8, width=8))
+    limited.runtime_ = replace(limited.runtime_, budget=Budget(1))
+    limited.restore(learner.state())
+    torch.testing.assert_close(limited.represent(heavy), whole, atol=1e-5, rtol=1e-4)
+    # A mean does not depend on the scale of weights; other sums over neighbours fade with them.
+    alone = Graph.of(x, type(graph.neighbours).none(40))
+    faded = learner.represent(unweighted if kind == "sage" else alone)
+    torch.testing.assert_close(learner.represent(barely), faded, atol=1e-4, rtol=1e-3)
 
 
 # ---------------------------------------------------------------------- kept nodes

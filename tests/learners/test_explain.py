@@ -15,7 +15,6 @@ from ipal.data.streams import TaskStream
 from ipal.errors import CapacityError, ConfigError, DataError, IpalError, NonFiniteError
 from ipal.learners import IPAL, NCM, SLDA, Analytic, Bare, Learner
 from ipal.learners.explain import Explanation, explained
-from ipal.learners.second_pass import whole_reach
 from ipal.system import free_memory
 from tests.learners.support import learned, make
 
@@ -29,7 +28,7 @@ def path() -> Data:
 
 def test_an_explanation_by_hand() -> None:
     """One hop over a path, whose ends have degree two with their loop, and the others three."""
-    learner = NCM(hops=1, nearness="distance", passes=0).partial_fit(path())
+    learner = NCM(hops=1, nearness="distance").partial_fit(path())
     a, b, c = 1 / 2, 6**-0.5, 1 / 3
     hop = np.array([[a, b, 0, 0], [b, c, c, 0], [0, c, c, b], [0, 0, b, a]])
     x = path().x.numpy()
@@ -51,9 +50,8 @@ def test_an_explanation_by_hand() -> None:
 EXACT = [
     (NCM, {}),
     (NCM, {"hops": 0}),
-    (NCM, {"passes": 1}),
     (Analytic, {"hops": (0, 2), "expansion": 0}),
-    (Analytic, {"hops": (1, 2), "expansion": 128, "passes": 1}),
+    (Analytic, {"hops": (1, 2), "expansion": 128}),
     (Analytic, {"hops": (2,), "expansion": 64, "sketch": 8}),
 ]
 
@@ -121,10 +119,9 @@ def test_deleting_what_is_named_changes_classes_more_often_than_chance(
     assert named >= max(4, 3 * drawn), (named, drawn)
 
 
-@pytest.mark.parametrize("settings", [{}, {"passes": 1}])
-def test_the_neighbourhood_explains_as_the_whole_graph(settings, tiny: Dataset, tiny_stream: TaskStream) -> None:
-    learner = learned(NCM, tiny_stream, 3, **settings)
-    part = neighbourhood(tiny.graph, [31], whole_reach(learner))
+def test_the_neighbourhood_explains_as_the_whole_graph(tiny: Dataset, tiny_stream: TaskStream) -> None:
+    learner = learned(NCM, tiny_stream, 3)
+    part = neighbourhood(tiny.graph, [31], learner.reach)
     whole, near = explained(learner, tiny.graph, 31), explained(learner, part.graph, int(part.nodes[0]))
     assert part.origin[near.nodes].tolist() == whole.nodes.tolist()
     np.testing.assert_allclose(near.evidence.toarray(), whole.evidence.toarray(), atol=1e-6)
@@ -138,7 +135,7 @@ def test_sparse_features_are_explained_as_dense_ones(tiny: Dataset, tiny_stream:
 
 
 def test_edges_that_run_one_way_carry_evidence_one_way() -> None:
-    learner = NCM(hops=2, passes=0).partial_fit(path())
+    learner = NCM(hops=2).partial_fit(path())
     graph = Graph(path().x.numpy(), path().edge_index[:, :3].numpy())
     assert explained(learner, graph, 1).nodes.tolist() == [0, 1]
     assert explained(learner, graph, 3).distance.tolist() == [2, 1, 0]
@@ -147,14 +144,14 @@ def test_edges_that_run_one_way_carry_evidence_one_way() -> None:
 def test_one_class_is_explained_by_its_score() -> None:
     data = path()
     data.train_mask = data.y == 0
-    found = NCM(hops=1, passes=0).partial_fit(data).explain(data, 0)
+    found = NCM(hops=1).partial_fit(data).explain(data, 0)
     assert (found.predicted, found.against) == (0, None)
     assert found.margin == pytest.approx(found.scores[0])
     assert found.rest == pytest.approx(0, abs=1e-6)
 
 
 def test_a_node_without_any_feature_has_no_evidence() -> None:
-    learner = Analytic(hops=(1,), expansion=16, passes=0).partial_fit(path())
+    learner = Analytic(hops=(1,), expansion=16).partial_fit(path())
     alone = Data(x=torch.zeros(2, 2), edge_index=torch.tensor([[0], [1]]))
     found = learner.explain(alone, 0)
     assert found.evidence.nnz == 0

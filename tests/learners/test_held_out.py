@@ -24,7 +24,7 @@ def graph() -> Data:
 @pytest.mark.parametrize("sums", ["per-class", "pooled"])
 def test_the_copy_is_the_model_that_never_learned_the_held_out_nodes(graph, sums):
     part = task_of(graph.subgraph(graph.y < 4), None)
-    given = {"hops": (1,), "expansion": 16, "ridge": 0.1, "sums": sums, "passes": 0}
+    given = {"hops": (1,), "expansion": 16, "ridge": 0.1, "sums": sums}
     aside = set_aside(part, 0.2, np.random.default_rng(0))
     model, never = ipal.Analytic(**given), ipal.Analytic(**given)
     for learner, some in ((model, part), (never, replace(part, nodes=part.nodes[~aside], labels=part.labels[~aside]))):
@@ -41,7 +41,7 @@ def test_the_copy_is_the_model_that_never_learned_the_held_out_nodes(graph, sums
 @pytest.mark.parametrize("sums", ["per-class", "pooled"])
 def test_the_copy_that_nobody_left_is_the_model(graph, sums):
     part = task_of(graph.subgraph(graph.y < 4), None)
-    model = ipal.Analytic(hops=(1,), expansion=16, ridge=0.1, sums=sums, passes=0)
+    model = ipal.Analytic(hops=(1,), expansion=16, ridge=0.1, sums=sums)
     for _ in model.learn(part):
         pass
     made = model.without_nodes(part, np.zeros(len(part.nodes), dtype=bool))
@@ -60,7 +60,7 @@ def test_pooled_sums_are_weighed_anew_by_hand():
 
 
 def test_the_copy_of_later_tasks_keeps_the_weight_of_earlier_classes(graph):
-    given = {"hops": (1,), "expansion": 16, "ridge": 0.1, "passes": 0}
+    given = {"hops": (1,), "expansion": 16, "ridge": 0.1}
     models = [ipal.Analytic(**given, sums=sums) for sums in ("per-class", "pooled")]
     for model in models:
         model.partial_fit(graph.subgraph(graph.y < 3)).partial_fit(graph.subgraph(graph.y > 2))
@@ -73,7 +73,7 @@ def test_the_closed_form_learns_once_and_the_same_with_calibration(graph, monkey
     teach = ipal.Analytic.teach
     monkeypatch.setattr(ipal.Analytic, "teach", lambda *given: taught.append(given) or teach(*given))
     models = [
-        ipal.Analytic(hops=(1,), passes=0, calibration=share)
+        ipal.Analytic(hops=(1,), calibration=share)
         .partial_fit(graph.subgraph(graph.y < 3))
         .partial_fit(graph.subgraph(graph.y > 2))
         for share in (0, 0.2)

@@ -47,7 +47,7 @@ def convolution(edges: torch.Tensor, n: int, weights: Any = None) -> sp.csr_arra
 
 def test_closed_form_has_each_type_of_edges_side_by_side_by_hand():
     data, hops = library(), (0, 1, 2)
-    model = ipal.Analytic(hops=hops, expansion=0, passes=0).partial_fit(data)
+    model = ipal.Analytic(hops=hops, expansion=0).partial_fit(data)
     one = stacked(data)
     unit = one.x.to_dense().numpy().astype(np.float64)
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
@@ -69,7 +69,7 @@ def test_propagated_features_are_the_sum_over_types_by_hand():
     a = convolution(cites, one.num_nodes, np.full(cites.shape[1], 2.5))
     a = a + convolution(stacked(data, WRITES).edge_index, one.num_nodes)
     expected = (a @ (a @ one.x.to_dense().numpy()))[:PAPERS]
-    found = ipal.NCM(hops=2, passes=0).partial_fit(data).embed(data)
+    found = ipal.NCM(hops=2).partial_fit(data).embed(data)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -253,7 +253,7 @@ def test_it_goes_on_and_is_saved(method, tmp_path):
 
 def test_closed_form_forgets_and_merges_exactly():
     first, second = library(1, classes=[0, 1]), library(2, classes=[2, 3])
-    options: dict[str, Any] = {"expansion": 16, "hops": [1, 2], "passes": 0, "ridge": 0.1}
+    options: dict[str, Any] = {"expansion": 16, "hops": [1, 2], "ridge": 0.1}
     one, two, both = (ipal.Analytic(**options) for _ in range(3))
     for model, tasks in ((one, [first]), (two, [second]), (both, [first, second])):
         for task in tasks:
@@ -270,7 +270,7 @@ def test_closed_form_forgets_and_merges_exactly():
 def test_closed_form_forgets_nodes_of_every_type_exactly(gone):
     data = library()
     keep = torch.arange(data[gone].num_nodes) >= 5
-    options: dict[str, Any] = {"expansion": 16, "hops": [1, 2], "passes": 0, "ridge": 0.1}
+    options: dict[str, Any] = {"expansion": 16, "hops": [1, 2], "ridge": 0.1}
     model = ipal.Analytic(**options).partial_fit(data)
     marked = data.clone()
     marked[gone].forget_mask = ~keep
@@ -284,16 +284,15 @@ def test_closed_form_forgets_what_nodes_taught_exactly():
     data, fewer = library(), library()
     data["paper"].forget_mask = data["paper"].train_mask & (torch.arange(PAPERS) < 9)
     fewer["paper"].train_mask = data["paper"].train_mask & ~data["paper"].forget_mask
-    options: dict[str, Any] = {"expansion": 16, "hops": [1, 2], "passes": 0, "ridge": 0.1}
+    options: dict[str, Any] = {"expansion": 16, "hops": [1, 2], "ridge": 0.1}
     model, fresh = ipal.Analytic(**options).partial_fit(data), ipal.Analytic(**options).partial_fit(fewer)
     assert torch.equal(model.forget_rows(data).sums_.total, fresh.sums_.total)
 
 
 @pytest.mark.parametrize("method", [ipal.Analytic, ipal.NCM, ipal.IPAL])
-@pytest.mark.parametrize("passes", [0, 1])
-def test_some_nodes_are_predicted_as_with_the_whole_graph(method, passes):
+def test_some_nodes_are_predicted_as_with_the_whole_graph(method):
     data = library()
-    model = small(method, passes=passes).partial_fit(data)
+    model = small(method).partial_fit(data)
     whole, some = predict(model, data), predict(model, data, [40, 3])
     assert whole.probabilities.shape == (PAPERS, 3)
     assert np.array_equal(whole.nodes, np.arange(PAPERS))

@@ -59,7 +59,7 @@ def test_runs_record_no_time_and_users_do(tiny_stream: TaskStream, monkeypatch: 
     assert [one["time"] for one in learned(NCM, tiny_stream, 2).history_] == [None, None]
     graph = case(1)
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
-    learner = NCM(passes=0).partial_fit(graph.data(graph.nodes))
+    learner = NCM().partial_fit(graph.data(graph.nodes))
     (one,) = learner.history_
     assert one["time"] == "1970-01-01T00:00:00Z"
     assert one["nodes"] == len(graph.y)

@@ -18,7 +18,7 @@ from ipal.learners.mapped import Mapped, are_alike, are_same, changes, looking
 from ipal.learners.stacked import Stack
 from ipal.learners.trained import TrainedLearner
 
-SMALL: dict[str, Any] = {"train": TrainConfig(epochs=3), "passes": 0, "calibration": 0.0}
+SMALL: dict[str, Any] = {"train": TrainConfig(epochs=3), "calibration": 0.0}
 ENCODER = EncoderConfig(hidden=8, width=8)
 
 
@@ -67,13 +67,6 @@ def test_those_that_are_not_alike_look_one_by_one(stream: TaskStream) -> None:
         alone = learner.look(graph, nodes)
         assert look.labels.tolist() == alone.labels.tolist()
         assert torch.equal(look.scores, alone.scores)
-
-
-def test_a_further_pass_gives_each_a_graph_of_its_own(stream: TaskStream) -> None:
-    learners = learned(stream, ipals(), tasks=1)
-    assert are_alike(learners)
-    learners[1].second_pass_ = {"passes": 1, "sharpness": 1.0}
-    assert not are_alike(learners)
 
 
 def test_those_with_attention_are_not_mapped(stream: TaskStream) -> None:

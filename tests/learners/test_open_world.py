@@ -15,7 +15,7 @@ from ipal.data.graph import Graph
 from ipal.deploy.predict import predict, write_csv
 from ipal.learners.analytic.metric import Metric, overall, with_more_ridge
 from ipal.learners.open_world import held_out, scores, unknown
-from ipal.learners.open_world.calibration import LEVELS, Calibration, moved_along, quantiles
+from ipal.learners.open_world.calibration import LEVELS, Calibration, moved_along, quantiles, sharpened
 from ipal.learners.open_world.held_out import best_power, margins, mean_margins, set_aside
 from ipal.learners.open_world.scores import KINDS, NAMES
 
@@ -91,6 +91,14 @@ def test_nodes_that_are_all_recognised_do_not_ask_for_certainty():
     logs = torch.tensor([[0.6, 0.4]] * 20).double().log()
     power, _ = best_power(logs, torch.zeros(20, dtype=torch.int64))
     assert held_out.confidence(logs, power) == pytest.approx(20.5 / 21, abs=1e-3)
+
+
+def test_sharpened_by_hand():
+    p = torch.tensor([[0.6, 0.3, 0.1]])
+    # squares 0.36, 0.09, 0.01 of sum 0.46
+    assert sharpened(p, 2.0)[0].tolist() == pytest.approx([0.36 / 0.46, 0.09 / 0.46, 0.01 / 0.46], rel=1e-5)
+    assert sharpened(p, 1.0)[0].tolist() == pytest.approx(p[0].tolist(), rel=1e-5)
+    assert sharpened(torch.tensor([[1.0, 0.0]]), 0.5)[0].tolist() == pytest.approx([1.0, 0.0], abs=1e-6)
 
 
 def test_margins_by_hand():
@@ -180,7 +188,7 @@ def test_sets_hold_the_own_class_about_as_often_as_asked(method, known, graph):
 def test_a_class_taken_away_is_a_class_never_learned(graph):
     """The closed form forgets exactly: rehearsed unknown nodes are really unknown."""
     part = graph.subgraph(graph.y < 4)
-    model, never = (ipal.Analytic(hops=(2,), expansion=0, ridge=0.1, passes=0) for _ in range(2))
+    model, never = (ipal.Analytic(hops=(2,), expansion=0, ridge=0.1) for _ in range(2))
     model.partial_fit(part)
     never.partial_fit(part.subgraph(part.y != 3))
     read = model.read(part)
@@ -193,7 +201,7 @@ def test_a_class_taken_away_is_a_class_never_learned(graph):
 def test_what_is_kept_is_saved_merged_and_forgotten(tmp_path, graph):
     def learned(*classes):
         chosen = torch.isin(graph.y, torch.tensor(classes))
-        return ipal.Analytic(hops=(1,), expansion=0, ridge=0.1, passes=0).partial_fit(graph.subgraph(chosen))
+        return ipal.Analytic(hops=(1,), expansion=0, ridge=0.1).partial_fit(graph.subgraph(chosen))
 
     model, other = learned(0, 1, 2), learned(3, 4)
     model.save(tmp_path / "m")
@@ -323,7 +331,7 @@ def test_distances_are_those_by_both_covariances():
 
 
 def test_wide_models_measure_distances_as_the_narrower_one_that_is_in_them(graph, monkeypatch):
-    wide = ipal.Analytic(hops=[1], expansion=64, ridge=0.1, calibration=0, passes=0).partial_fit(graph)
+    wide = ipal.Analytic(hops=[1], expansion=64, ridge=0.1, calibration=0).partial_fit(graph)
     whole = wide.distances(wide.read(graph))(None)
     monkeypatch.setattr("ipal.learners.analytic.learner.MEASURED", 16)
     narrow = wide.distances(wide.read(graph))(None)
@@ -337,7 +345,7 @@ def test_wide_models_measure_distances_as_the_narrower_one_that_is_in_them(graph
 
 
 def test_distances_that_take_long_are_measured_once(graph, monkeypatch):
-    model = ipal.Analytic(hops=[1], expansion=16, calibration=0, passes=0).partial_fit(graph)
+    model = ipal.Analytic(hops=[1], expansion=16, calibration=0).partial_fit(graph)
     view, calls = scores.Views.of(model, model.read(graph)), []
     measured = type(model).distances
     monkeypatch.setattr(type(model), "distances", lambda *given: calls.append(given) or measured(*given))
@@ -367,7 +375,7 @@ def test_sets_by_hand(known):
 
 def test_margins_of_earlier_classes_move_with_those_of_their_means(graph):
     """The closed form solves all classes anew: with ten of them the margins of the first two are others."""
-    model = ipal.Analytic(hops=(1,), expansion=0, ridge=0.1, passes=0).partial_fit(graph.subgraph(graph.y < 2))
+    model = ipal.Analytic(hops=(1,), expansion=0, ridge=0.1).partial_fit(graph.subgraph(graph.y < 2))
     before = mean_margins(model)
     # Written out: scores of the means, own less the best other.
     scored = model.sums_.mean @ model.weights_

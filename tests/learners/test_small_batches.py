@@ -81,7 +81,7 @@ def test_any_partition_in_any_order_ends_in_the_same_sums_and_weights(case: Case
 def test_small_batches_and_one_large_one_make_the_same_statistics(method: type[Learner]):
     batches = small_batches()
     x, y = (torch.cat([getattr(batch, name) for batch in batches]) for name in ("x", "y"))
-    whole, parts = method(passes=0).partial_fit(Data(x=x, y=y)), learned(method(passes=0), batches)
+    whole, parts = method().partial_fit(Data(x=x, y=y)), learned(method(), batches)
     order = [parts.labels_.index(label) for label in whole.labels_]
     torch.testing.assert_close(parts.sums_.sum[order], whole.sums_.sum, rtol=1e-4, atol=1e-3)
     if method is SLDA:
@@ -140,13 +140,13 @@ def test_a_state_between_two_batches_goes_on_to_the_same_bits(method: type[Learn
 @pytest.mark.parametrize("method", [Analytic, NCM, SLDA])
 def test_a_batch_interrupted_at_any_line_was_never_begun(method: type[Learner]):
     batches = small_batches()
-    before = learned(method(passes=0), batches[:3]).state()
+    before = learned(method(), batches[:3]).state()
     task = task_of(batches[3])
     for learner in interrupted_everywhere(
-        lambda: learned(method(passes=0), batches[:3]), lambda learner: learn(learner, task), points=20
+        lambda: learned(method(), batches[:3]), lambda learner: learn(learner, task), points=20
     ):
         assert equal(learner.state(), before)
-    assert equal(learned(learner, batches[4:]).state(), learned(method(passes=0), batches[:3] + batches[4:]).state())
+    assert equal(learned(learner, batches[4:]).state(), learned(method(), batches[:3] + batches[4:]).state())
 
 
 # ------------------------------------------------------------------ rows that wait
@@ -277,7 +277,7 @@ def test_sums_of_other_classes_are_shared_and_not_copied():
     ("method", "large"), [(Analytic, {"sums_", "waiting_", "solved_", "features_"}), (SLDA, {"within_"})]
 )
 def test_nothing_large_is_copied_before_a_batch(method: type[Learner], large: set[str]):
-    learner = learned(method(passes=0), small_batches()[:3])
+    learner = learned(method(), small_batches()[:3])
     learner.predict(small_batches()[0])
     copied, held = drafted(vars(learner)), vars(learner)
     for name in large:
@@ -307,8 +307,6 @@ def test_a_small_first_batch_leaves_the_defaults_and_says_why(size: int):
     told = learner.choices()
     assert (told["hops"], told["restart"], told["expansion"], told["sketch"]) == ([3], 0.1, 0, 768)
     assert ("one class" if size == 1 else "fewer than 64 training nodes") in told["reason"]
-    assert told["second_pass"]["passes"] == 0
-    assert "64 in all" in told["second_pass"]["reason"]
 
 
 def test_few_training_nodes_leave_the_default_unless_others_are_clearly_better():
@@ -320,6 +318,6 @@ def test_few_training_nodes_leave_the_default_unless_others_are_clearly_better()
     for edges in (none, any_two):  # hops do nothing, or mix the classes
         both = torch.from_numpy(np.concatenate([edges, edges[::-1]], axis=1))
         data = Data(x=torch.from_numpy(x), edge_index=both, y=torch.from_numpy(y))
-        told.append(Analytic(passes=0).partial_fit(data).choices())
+        told.append(Analytic().partial_fit(data).choices())
     assert [one["hops"] for one in told] == [[3], [0]]
     assert "2 standard error(s)" in told[0]["reason"]

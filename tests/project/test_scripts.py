@@ -43,19 +43,6 @@ def test_the_study_of_encoders_scores_every_variant(monkeypatch: pytest.MonkeyPa
     assert script["table"](records).count("\n") == 1 + len(found)
 
 
-def test_the_study_of_second_passes_has_a_row_for_every_test_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = imported(PROJECT / "scripts" / "second_pass.py", monkeypatch)
-    graph = "synthetic:nodes=300,classes=6,features=16,homophily=0.4,signal=3"
-    records = [record for seed in (0, 1) for record in script["tested"](graph, "ncm", seed, "cpu")]
-    assert [record["test_graph"] for record in records] == ["isolated", "seen"] * 2
-    assert all(len(record["ap"]) == 3 and 0 <= record["chosen"] <= 2 for record in records)
-    (row,) = script["summary"](records)
-    cells = row.strip("| ").split(" | ")
-    assert cells[:2] == [graph, "ncm"]
-    assert len(cells) == 14
-    assert all(cells[place].endswith(" of 2") for place in (6, 7, 12, 13))
-
-
 def test_the_search_of_joint_keeps_the_best_setting_and_what_was_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

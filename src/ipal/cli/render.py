@@ -185,8 +185,6 @@ def result(content: dict[str, Any], folder: Path) -> None:
         facts.add_row("classes", "; ".join(", ".join(map(str, names)) for names in classes))
     stream = stream_in_words(protocol.get("stream", "class"))
     facts.add_row("protocol", f"{stream}, {graphs}, {protocol['accuracy']} accuracy{batch}")
-    if passes := protocol.get("further_passes"):
-        facts.add_row("", f"{passes} further pass{'es' * (passes > 1)} over edges weighed by agreement")
     if content.get("plugins"):
         facts.add_row("plugins", ", ".join(content["plugins"]))
     if content["data"]["remark"]:

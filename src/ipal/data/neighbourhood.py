@@ -31,7 +31,7 @@ class Neighbourhood:
 
 
 def neighbourhood(graph: Graph, nodes: Iterable[int], hops: int | None) -> Neighbourhood:
-    """The subgraph that predictions for `nodes` by a model of `hops` hops depend on (see `second_pass.whole_reach`).
+    """The subgraph that predictions for `nodes` by a model of `hops` hops depend on.
 
     Nodes with a path of at most `hops` edges to one of `nodes`, the edges among them, and their in-degrees in the whole
     graph, as `degree`. The whole graph where `hops` is None.

@@ -19,7 +19,6 @@ from ipal.errors import ConfigError, DataError
 from ipal.learners import Learner
 from ipal.learners.open_world import unknown
 from ipal.learners.open_world.scores import SMOOTHED
-from ipal.learners.second_pass import whole_reach
 from ipal.system.files import written_whole
 
 if TYPE_CHECKING:  # for annotations only: importing it takes seconds
@@ -85,17 +84,15 @@ def predict(
     targets = graph.targets
     asked = targets if nodes is None else targets[checked_nodes(nodes, len(targets))]
     at = asked
-    reach = whole_reach(learner)
-    if nodes is not None and reach is not None:
-        part = neighbourhood(graph, asked, reach + (0 if reject_known is None else SMOOTHED))
+    if nodes is not None and learner.reach is not None:
+        part = neighbourhood(graph, asked, learner.reach + (0 if reject_known is None else SMOOTHED))
         graph, at = part.graph, part.nodes
     with torch.no_grad():
-        graph = learner.refined(graph)
         everyone = nodes is None and graph.relations is None
         chosen = None if everyone else torch.from_numpy(at).to(learner.generator_.device)
         scores, probabilities = learner.scores_and_probabilities(graph, chosen)
         best, found = scores.argmax(dim=1).cpu().numpy(), probabilities.float().cpu().numpy()
-        novel = None if reject_known is None else unknown.rejected(learner, graph, reject_known, refined=True)[at]
+        novel = None if reject_known is None else unknown.rejected(learner, graph, reject_known)[at]
     lost = np.flatnonzero(~np.isfinite(found).all(axis=1))
     if len(lost):
         raise DataError(

@@ -17,19 +17,19 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from ipal.backend.finite import check_scores, check_tensors
-from ipal.config import Passes, Seed, Share, TestGraph, usable_number
+from ipal.config import Seed, Share, TestGraph, usable_number
 from ipal.data.feature_names import arranged
 from ipal.data.graph import Graph
 from ipal.data.streams import Labels, Task
 from ipal.errors import ConfigError, DataError
-from ipal.learners import class_changes, history, second_pass
+from ipal.learners import class_changes, history
 from ipal.learners.draft import drafted
 from ipal.learners.explain import Explanation, explained
 from ipal.learners.from_hetero import check_types, graph_of, task_of
 from ipal.learners.from_pyg import answers_of, correction_of
 from ipal.learners.kept import looked_at
 from ipal.learners.open_world import unknown
-from ipal.learners.open_world.calibration import calibrated
+from ipal.learners.open_world.calibration import calibrated, sharpened
 from ipal.learners.open_world.discover import Candidate, discover
 from ipal.learners.stateful import Stateful
 from ipal.learners.values import Distances, Extents, HardExamples, Look, Terms
@@ -47,8 +47,6 @@ class Learner(Stateful):
     """Decides the initial weights and every random draw."""
     device: str = "cpu"
     """cpu, cuda or cuda:N."""
-    passes: Passes = 0
-    """Further passes of a prediction, with edges weighed by the agreement of their ends. auto: rehearsed."""
     test_graph: TestGraph = "both"
     """On which graphs it will predict: of one task each, of all nodes so far, or both. What it chooses is for these."""
     calibration: Share = 0.2
@@ -112,7 +110,7 @@ class Learner(Stateful):
     def predict_proba(self, data: "Data | HeteroData") -> NDArray[np.float32]:
         """Probability of every class, in the order of `classes_`."""
         with torch.no_grad():
-            graph = self.refined(self.read(data))
+            graph = self.read(data)
             _, probabilities = self.scores_and_probabilities(graph)
             check_scores(probabilities)
             return graph.at_targets(probabilities.cpu().numpy())
@@ -218,10 +216,6 @@ class Learner(Stateful):
         """Let training nodes of a task, which taught its labels, teach these, in the learner's own numbers."""
         raise class_changes.inexact(self, "correct labels")
 
-    def blank(self) -> Self:
-        """A learner of the same settings, what was chosen among them, that has learned nothing."""
-        return dataclasses.replace(self)
-
     def probabilities(self, scores: Tensor, graph: Graph) -> Tensor:
         """The scores of a graph's nodes as probabilities, before they are calibrated."""
         return scores.softmax(dim=-1)
@@ -242,7 +236,7 @@ class Learner(Stateful):
     def calibrated(self, probabilities: Tensor) -> Tensor:
         """Probabilities that say how often they are right, as far as held-out nodes can show."""
         power = self.calibrating_power
-        return probabilities if power == 1 else second_pass.sharpened(probabilities, power)
+        return probabilities if power == 1 else sharpened(probabilities, power)
 
     @property
     def calibrating_power(self) -> float:
@@ -305,7 +299,6 @@ class Learner(Stateful):
             if first_epoch == 0:
                 with self.tracer.span("preparation"):
                     self.start(task)
-                self.second_pass_ = second_pass.settled(self, task)
                 if not self.forgets:
                     self.calibration_ = calibrated(self, task)
             elif not set(np.unique(task.labels).tolist()) <= set(self.labels_):
@@ -358,13 +351,9 @@ class Learner(Stateful):
     def look(self, graph: Graph, nodes: Tensor | None = None) -> Look:
         """Labels of all nodes, or of some, and where they lie; the one way from a graph to labels."""
         with torch.no_grad():
-            refined = self.refined(self.checked(graph))
-            scores = self.scores(refined) if nodes is None else self.scores_at(refined, nodes)
+            graph = self.checked(graph)
+            scores = self.scores(graph) if nodes is None else self.scores_at(graph, nodes)
             return Look(self.likeliest(scores), None, scores)
-
-    def refined(self, graph: Graph) -> Graph:
-        """The graph that nodes are predicted on: with further passes, its edges are weighed by what the last gave."""
-        return second_pass.refined(self, graph)
 
     def likeliest(self, scores: Tensor) -> Labels:
         """The label with the highest score, row by row."""

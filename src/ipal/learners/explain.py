@@ -1,7 +1,7 @@
 """Why a node is predicted as it is: what each feature of each node within reach contributed.
 
 What is divided among them is the margin, the score of the predicted class less that of another: it decides between the
-two. The graph is the one that is predicted on, after further passes where there are any (see second_pass.py).
+two.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,6 @@ from ipal.data.graph import Graph, Nodes
 from ipal.data.neighbourhood import neighbourhood
 from ipal.data.streams import Labels
 from ipal.errors import ConfigError, DataError, NonFiniteError
-from ipal.learners.second_pass import whole_reach
 from ipal.nn.evidence import FeatureRows
 
 if TYPE_CHECKING:
@@ -153,10 +152,8 @@ def explained(learner: "Learner", graph: Graph, node: int, against: Any = None) 
     graph = learner.checked(graph)
     if learner.types_ is not None:
         raise ConfigError("A model of several types of nodes or edges cannot be explained yet: learn from one of each.")
-    whole = neighbourhood(graph, [node], whole_reach(learner))
+    part = neighbourhood(graph, [node], learner.reach)
     with torch.no_grad():
-        refined = learner.refined(whole.graph)
-        part = neighbourhood(refined, whole.nodes, learner.reach)
         at = torch.from_numpy(part.nodes).to(learner.generator_.device)
         scores = learner.scores_and_probabilities(part.graph, at)[0][0]
     if not scores.isfinite().all():
@@ -177,7 +174,7 @@ def explained(learner: "Learner", graph: Graph, node: int, against: Any = None) 
         scores.numpy(),
         names[best],
         None if other is None else names[other],
-        whole.origin[part.origin],
+        part.origin,
         part.distance,
         evidence,
     )

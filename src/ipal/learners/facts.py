@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from ipal.config import LARGEST, MOST_PASSES
+from ipal.config import LARGEST
 from ipal.learners.checks import MisfitError
 from ipal.learners.history import LETTERS, MOST, NAMED
 
@@ -19,21 +19,6 @@ def _refuse_long(value: Any) -> Any:
 
 
 Number = Annotated[float, Field(ge=0, le=LARGEST), BeforeValidator(_refuse_long)]
-
-
-NO_PASSES: dict[str, Any] = {"passes": 0, "sharpness": 1.0}
-"""What a model without further passes says of them."""
-
-
-class SecondPass(BaseModel):
-    """How often a prediction is made anew on a graph whose edges were weighed by it."""
-
-    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
-
-    passes: int = Field(ge=0, le=MOST_PASSES)
-    sharpness: Number = Field(gt=0)
-
-
 Name = Annotated[str, Field(max_length=2**16)]
 
 
@@ -100,17 +85,8 @@ class Facts(BaseModel):
     labels: Annotated[list[Annotated[int, Field(ge=-(2**63), lt=2**63)]] | list[str], Field(min_length=1)]
     columns: list[str] = []
     """Names of the features, where they have any."""
-    second_pass: dict[str, Any] | None = NO_PASSES
-    """None while the first task is being learned."""
     history: Annotated[list[Event], Field(max_length=MOST)] = []
     reference: Reference | None = None
-
-    @field_validator("second_pass")
-    @classmethod
-    def _check_second_pass(cls, facts: dict[str, Any] | None) -> dict[str, Any] | None:
-        if facts is not None:
-            SecondPass.model_validate(facts)
-        return facts
 
     @model_validator(mode="after")
     def _check_labels(self) -> Self:

@@ -32,7 +32,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from ipal.backend.batches import Batch
-from ipal.config import Count, Draws, EncoderConfig, Passes, TrainConfig
+from ipal.config import Count, Draws, EncoderConfig, TrainConfig
 from ipal.data.centrality import NodeWeights, node_weights
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
@@ -84,7 +84,6 @@ class IPAL(TrainedLearner[Episode]):
     """Hard examples per current class, and replayed samples per old class (the paper's K)."""
     subset: Count = 100
     """Training nodes mixed with old prototypes at each step (the paper's |S_t|)."""
-    passes: Passes = "auto"
     task_free: bool = False
     """For streams of small batches without task boundaries. lr_next is then the rate of all of them."""
     momentum: Annotated[float, Field(ge=0, lt=1)] | None = None

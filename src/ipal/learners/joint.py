@@ -15,7 +15,6 @@ from torch import Tensor
 
 from ipal.backend.batches import Batch
 from ipal.backend.fixed_batches import FixedBatches
-from ipal.config import Passes
 from ipal.data.streams import Task
 from ipal.learners.exemplars import Nodes, disjoint_union, grown
 from ipal.learners.trained import Lesson, TrainedLearner, class_weights
@@ -40,7 +39,6 @@ class Joint(TrainedLearner[Lesson]):
 
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Share of every target that is spread over all classes."""
-    passes: Passes = "auto"
 
     competing: ClassVar[Literal["seen"]] = "seen"  # type: ignore[misc]  # no setting: all classes are current
     name = "joint"

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from ipal.backend.operators import Operators
 from ipal.data.graph import Graph
-from ipal.learners.second_pass import chosen
 from ipal.learners.state import laid_out
 from ipal.learners.values import Look
 from ipal.nn.embed import fits
@@ -123,7 +122,6 @@ def are_alike(learners: Sequence["TrainedLearner[Any]"], beside: Sequence[Any] |
         one.is_mappable
         and settings_of(one) == settings_of(first)
         and one.labels_ == first.labels_
-        and chosen(one)["passes"] == 0  # else each has a graph of its own
         and shapes == sizes[0]
         for one, shapes in zip(learners, sizes, strict=True)
     )

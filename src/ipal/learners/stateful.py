@@ -68,7 +68,6 @@ class Stateful(metaclass=MethodClass):
         self.labels_: list[Any] = []
         self.history_: list[dict[str, Any]] = []
         self.reference_: dict[str, Any] | None = None
-        self.second_pass_: dict[str, Any] | None = None  # known when the first task is learned
         self.calibration_ = Calibration.empty()
         self.generator_ = torch.Generator(self.runtime_.device).manual_seed(self.seed)
 
@@ -140,14 +139,13 @@ class Stateful(metaclass=MethodClass):
         own = {name: getattr(self, f"{name}_") for name in self._own_facts()}
         always = {"method": self.name, "settings": self.settings(), "num_features": self.num_features_}
         types = None if self.types_ is None else self.types_.plain
-        learned = {"types": types, "labels": list(self.labels_), "second_pass": self.second_pass_}
-        learned |= {"history": self.history_, "reference": self.reference_}
+        learned = {"types": types, "labels": list(self.labels_), "history": self.history_, "reference": self.reference_}
         always["columns"] = list(self.columns_)
         return {**always, **learned, **saved.made_with(self), **own}
 
     def load_facts(self, facts: Mapping[str, Any]) -> None:
         """Take over what `facts` gave."""
-        self.labels_, self.second_pass_ = list(facts["labels"]), facts["second_pass"]
+        self.labels_ = list(facts["labels"])
         self.types_ = None if facts["types"] is None else Types.of_plain(facts["types"])
         self.history_, self.reference_ = list(facts["history"]), facts["reference"]
         self.columns_ = tuple(facts["columns"])

@@ -358,7 +358,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     def look(self, graph: Graph, nodes: Tensor | None = None) -> Look:
         with torch.no_grad():
-            f, scores = self.seen(self.refined(self.checked(graph)), nodes)
+            f, scores = self.seen(self.checked(graph), nodes)
             return Look(self.likeliest(scores), f, scores)
 
     def seen(self, graph: Graph, nodes: Tensor | None) -> tuple[Tensor, Tensor]:

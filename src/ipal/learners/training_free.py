@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from ipal.backend.runtime import Runtime
-from ipal.config import Hops, Passes
+from ipal.config import Hops
 from ipal.data.graph import Features, Graph, Nodes
 from ipal.data.streams import Task
 from ipal.errors import NonFiniteError
@@ -84,7 +84,6 @@ class TrainingFree(Learner):
 
     hops: Hops = 2
     """How many times features are propagated."""
-    passes: Passes = "auto"
 
     kept: ClassVar[tuple[Kept, ...]] = (
         Kept(

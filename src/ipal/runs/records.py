@@ -31,8 +31,6 @@ class Protocol(Record):
     test_graph: str
     visibility: str
     accuracy: str
-    further_passes: Annotated[int, Field(ge=0)] = 0
-    """Of predictions, over edges weighed by agreement."""
     classes: list[list[int | str]] | None = None
     """Of each task; runs of early versions do not say them."""
     dropped_classes: list[int | str] = Field(default_factory=list)

@@ -27,7 +27,6 @@ from ipal.evaluation.metrics import (
     measured,
 )
 from ipal.learners import Learner
-from ipal.learners.second_pass import chosen
 from ipal.learners.stacked import Stack
 from ipal.learners.state import State
 from ipal.learners.trained import TrainedLearner
@@ -345,7 +344,6 @@ def _result(resolved: Resolved, learner: Learner, progress: Progress) -> dict[st
             **resolved.stream.describe(),
             **config.protocol.model_dump(mode="json"),
             "split": list(config.split or ()),
-            "further_passes": chosen(learner)["passes"],
             "exemplar_free": not learner.stores_exemplars
             and config.protocol.train_graph == "isolated"
             and not resolved.stream.revisits,

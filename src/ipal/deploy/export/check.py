@@ -92,7 +92,7 @@ def difference(
     given = {"x": x, "edge_index": edges} | ({} if weights is None else {"edge_weight": weights})
     scores, probabilities, predicted = session.run(["scores", "probabilities", "predicted"], given)
     with torch.no_grad():
-        graph = learner.refined(learner.checked(checked_graph(x, edges, undirected=False, weights=weights)))
+        graph = learner.checked(checked_graph(x, edges, undirected=False, weights=weights))
         own, calibrated = learner.scores_and_probabilities(graph)
         own_probabilities = calibrated.cpu().numpy()
         # From the same scores: where scores are large, probabilities magnify their rounding.

@@ -5,15 +5,10 @@ Every export checks that the result equals the learner's own `scores` and `proba
 
 from ipal.deploy.export.program import Program, Rows
 from ipal.learners import Learner
-from ipal.learners.second_pass import chosen
 
 
 def answer(learner: Learner, program: Program) -> tuple[Rows, Rows]:
     """Scores and probabilities of nodes, from their features on: one number a class, in the order of `classes_`."""
-    further = chosen(learner)
-    for _ in range(further["passes"]):
-        _, probabilities = learner.by_rows(program.features)
-        program = program.weighed(probabilities.sharpened(further["sharpness"]))
     scores, probabilities = learner.by_rows(program.features)
     power = learner.calibrating_power
     return scores, probabilities if power == 1 else probabilities.sharpened(power)

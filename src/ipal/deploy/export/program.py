@@ -11,7 +11,7 @@ then every node gets a self-loop, scaled by the roots of the in-degrees.
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,7 +23,6 @@ from torch import Tensor
 from ipal.backend.attention import SLOPE
 from ipal.data.csr import Norm
 from ipal.errors import ConfigError
-from ipal.learners.second_pass import LEAST
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto
@@ -158,15 +157,9 @@ class Rows:
         return (sent if weight is None else sent * weight)._scattered(edges, self)
 
     def sharpened(self, sharpness: float) -> "Rows":
-        """Probabilities raised to a power; see `second_pass.sharpened`."""
+        """Probabilities raised to a power; see `calibration.sharpened`."""
         least = self.program.constant(np.finfo(np.float32).tiny)
         return (self._made("Max", least)._made("Log") * sharpness).softmax()
-
-    def agreement(self, edges: Edges) -> "Rows":
-        """For every edge the product of the rows at its ends."""
-        target = self.program.op("Squeeze", edges.target, self.program.whole([1]))
-        both = self._picked(target) * self._picked(edges.source)
-        return both._made("ReduceSum", self.program.whole([-1]), keepdims=1, width=1)
 
     def _picked(self, places: str) -> "Rows":
         return Rows(self.program, self.program.op("Gather", self.name, places, axis=0), self.width)
@@ -194,9 +187,7 @@ class Program:
     """Whether weights of edges are an input; all are one otherwise."""
     _nodes: list["NodeProto"] = field(default_factory=list)
     _constants: dict[bytes, "TensorProto"] = field(default_factory=dict)
-    """By what they hold: what is used in every pass is stored once."""
-    _weights: str | None = None
-    """Of the edges and loops after a further pass."""
+    """By what they hold: what is used twice is stored once."""
 
     @property
     def features(self) -> Rows:
@@ -244,23 +235,10 @@ class Program:
 
         return self.op("ConstantOfShape", shape, value=from_array(np.array([value], dtype=np.float32)))
 
-    def weighed(self, probabilities: Rows) -> "Program":
-        """The same program with edges weighed by the agreement of their ends, whatever is added to it from here on."""
-        loops = self.loops
-        is_loop = self.op("Equal", self.op("Unsqueeze", loops.source, self.whole([1])), loops.target)
-        found = probabilities.agreement(loops)
-        if loops.weight is not None:
-            found = found._made("Mul", loops.weight)
-        found = found._made("Max", self.constant(LEAST))
-        changed = replace(self, _weights=self.op("Where", is_loop, self.constant(1.0), found.name))
-        changed.__dict__["_pairs"] = self._pairs
-        return changed
-
     @cached_property
     def loops(self) -> Edges:
         """`edge_index` as the library reads it, with a self-loop at every node."""
-        source, target, given = self._pairs
-        weights = self._weights or given
+        source, target, weights = self._pairs
         return Edges(source, target, self._degree(target, weights), weights)
 
     def _degree(self, target: str, weights: str | None) -> str:
@@ -293,8 +271,7 @@ class Program:
     @cached_property
     def edges(self) -> Edges:
         """Without self-loops; a node without edges has degree one, so that it can be divided by."""
-        source, target, given = self._pairs
-        weights = self._weights or given
+        source, target, weights = self._pairs
         both = self.op("Concat", self.op("Unsqueeze", source, self.whole([1])), target, axis=1)
         apart = self.op("Not", self.op("Equal", source, self.op("Squeeze", target, self.whole([1]))))
         source, target = self.several(

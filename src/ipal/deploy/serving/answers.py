@@ -19,7 +19,6 @@ from ipal.deploy.serving.questions import Question, read_question
 from ipal.errors import DataError, IpalError
 from ipal.learners import Learner, load_learner
 from ipal.learners.open_world.scores import SMOOTHED
-from ipal.learners.second_pass import whole_reach
 
 DIGITS = 6
 """Decimals of a probability in a response."""
@@ -126,7 +125,7 @@ class Answers:
 
 def facts(learner: Learner) -> Facts:
     """Method, classes, inputs and memory of a model."""
-    reach = whole_reach(learner)
+    reach = learner.reach
     return {
         "method": learner.name,
         "classes": learner.classes_.tolist(),

@@ -21,7 +21,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from ipal.config import MOST_LAYERS, Count, Hops, Passes
+from ipal.config import MOST_LAYERS, Count, Hops
 from ipal.data.graph import Graph
 from ipal.data.relations import Types, num_edge_types
 from ipal.data.streams import Task
@@ -45,8 +45,6 @@ if TYPE_CHECKING:  # for their names alone: importing them takes seconds
     from torch_geometric.data import Data, HeteroData
 
 FIRST_RIDGE = 0.1
-REHEARSED = 512
-"""A second pass is rehearsed with at most so many columns, and random features."""
 MEASURED = 1024
 """Distances are measured with at most so many random features."""
 SQUARES = 7
@@ -76,7 +74,6 @@ class Analytic(SolvedLater):
     sketch: Literal["auto"] | Annotated[int, Field(ge=1, le=2**20)] = "auto"
     """Features wider than this are projected to so many columns before they are propagated. auto: as many as
     the first task has rows, in steps of 256, from 768 to 1024."""
-    passes: Passes = "auto"
 
     name = "analytic"
     forgets = True
@@ -122,11 +119,6 @@ class Analytic(SolvedLater):
     @property
     def chooses_ridge(self) -> bool:
         return self.ridge == "auto"
-
-    def blank(self) -> Self:
-        columns, expansion = min(self.sketch_, REHEARSED), min(self._map.expansion, REHEARSED)
-        hops, restart = self._map.spread
-        return replace(self, hops=hops, restart=restart, expansion=expansion, sketch=columns)
 
     @spanned("choice")
     def _choose(self, task: Task) -> None:

@@ -4,7 +4,6 @@ Whatever is to be changed is computed first, and the learner becomes it at once:
 """
 
 from dataclasses import replace
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -20,7 +19,6 @@ from ipal.learners.analytic.rows import Rows
 from ipal.learners.checks import check_taught
 from ipal.learners.class_changes import known
 from ipal.learners.from_hetero import departure_of
-from ipal.learners.second_pass import chosen
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
     from torch_geometric.data import Data, HeteroData
@@ -53,7 +51,6 @@ def merged(one: Model, other: "Analytic") -> Model:
     both.ridge_, (scale, _) = min((both.ridge_, both.scale_), (other.ridge_, other.scale_))
     both.scale_ = [scale, classes]
     both.choices_ = {**both.choices_, "merged": True}
-    both.second_pass_ = min(chosen(one), chosen(other), key=itemgetter("passes", "sharpness"))
     both.calibration_ = one.calibration_.merged(other.calibration_, places, len(both.labels_))
     both.solved_ = None
     both._settle()

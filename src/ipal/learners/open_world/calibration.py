@@ -38,6 +38,20 @@ LASTING = 0.5
 """What was said for a power counts so much after one more task: it was found with fewer nodes and classes."""
 
 
+def sharpened(probabilities: Tensor, sharpness: float) -> Tensor:
+    r"""Probabilities raised to a power.
+
+    .. math:: \tilde p_i(c) = p_i(c)^s \Big/ \sum_k p_i(k)^s
+
+    Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", Sec. 4.2, with s = 1 / T.
+    """
+    return (sharpness * _logs(probabilities)).softmax(dim=-1)
+
+
+def _logs(probabilities: Tensor) -> Tensor:
+    return probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()
+
+
 @dataclass(frozen=True, eq=False)
 class Calibration:
     """What held-out nodes have shown, one row a class in the learner's order."""

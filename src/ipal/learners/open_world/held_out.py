@@ -167,7 +167,7 @@ def shown(learner: "Learner", task: Task, random: np.random.Generator) -> Aside:
     made = learner.without_nodes(task, is_aside) if learner.forgets else _taught(learner, task, ~is_aside)  # type: ignore[attr-defined]
     with torch.no_grad():
         nodes, labels = torch.from_numpy(task.nodes[is_aside]), made.rows(task.labels[is_aside]).cpu()
-        return Aside(Views.of(made, made.refined(task.graph)), nodes, labels)
+        return Aside(Views.of(made, task.graph), nodes, labels)
 
 
 def _taught(learner: "Learner", task: Task, some: NDArray[np.bool_]) -> "Learner":

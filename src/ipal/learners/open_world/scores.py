@@ -32,7 +32,6 @@ class Views:
 
     learner: "Learner"
     graph: Graph
-    """As predictions are made on it, with further passes."""
     logs: Tensor
     """Logarithms of its probabilities, before they are calibrated: (nodes, classes)."""
     scores: Tensor

@@ -30,23 +30,22 @@ def required(learner: "Learner") -> Calibration:
     return learner.calibration_
 
 
-def scored(learner: "Learner", graph: Graph, *, refined: bool = False) -> NDArray[np.float64]:
+def scored(learner: "Learner", graph: Graph) -> NDArray[np.float64]:
     """Novelty score of every node, by the one that found unknown classes best among the training nodes."""
     kind = required(learner).kind
     with torch.no_grad():
         graph = learner.checked(graph)
-        graph = graph if refined else learner.refined(graph)
         return np.asarray(
             replace(Views.of(learner, graph), power=learner.calibrating_power).novelty(kind)[:, 0].numpy()
         )
 
 
-def rejected(learner: "Learner", graph: Graph, share: float, *, refined: bool = False) -> NDArray[np.bool_]:
+def rejected(learner: "Learner", graph: Graph, share: float) -> NDArray[np.bool_]:
     """Which nodes have a higher novelty score than all but this share of known ones."""
     if not 0 < share < 1:
         raise ConfigError(f"The share of known nodes that may be lost is between 0 and 1, not {share}.")
     threshold = required(learner).threshold(share)
-    return np.asarray(scored(learner, graph, refined=refined) > threshold)
+    return np.asarray(scored(learner, graph) > threshold)
 
 
 def masked(labels: Labels, is_rejected: NDArray[np.bool_]) -> NDArray[Any]:

@@ -59,9 +59,7 @@ def _protocol_table(facts: Facts) -> Table:
     }
     values["batch"] = batch_in_words(protocol["batch"])
     values["stream"] = stream_in_words(protocol.get("stream", "class"))
-    values["further_passes"] = protocol.get("further_passes", 0)
-    passes = "How often nodes were predicted anew, over edges weighed by the agreement of their ends."
-    meaning = {"split": "Number of classes of each task.", "further_passes": passes, **_meanings(ProtocolConfig)}
+    meaning = {"split": "Number of classes of each task.", **_meanings(ProtocolConfig)}
     rows = [(name, _shown(value), meaning[name]) for name, value in values.items()]
     caption = "Protocol: how the graph became tasks, and how predictions were scored"
     return table(caption, ("field", "value", "meaning"), rows)
