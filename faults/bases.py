@@ -32,7 +32,7 @@ CONFIG: dict[str, Any] = {
     "split": [2, 2],
     "threads": 1,
     "protocol": {"batch": {"nodes": 20, "fanouts": [3, "all"]}, "class_order": [3, 2, 1, 0], "train_share": 0.5},
-    "encoder": {"hidden": 8, "width": 4, "dropout": 0.1},
+    "encoder": {"layers": 2, "hidden": 8, "width": 4, "dropout": 0.1},
     "train": {"epochs": 1, "lr_base": 0.01},
     "ipal": {"gamma": 0.7},
 }

@@ -20,7 +20,7 @@ from faults.runs import must_be_equal
 GRAPH = "synthetic:nodes=150,classes=6,features=12,signal=0.3,homophily=0.2"
 TIMED = "timed.npz"
 """The same with a time for every node, written beside the runs."""
-SMALL = {"train": {"epochs": 3, "lr_base": 0.01}, "encoder": {"hidden": 8, "width": 8}}
+SMALL = {"train": {"epochs": 3, "lr_base": 0.01}, "encoder": {"layers": 2, "hidden": 8, "width": 8}}
 VARIANTS: dict[str, dict[str, Any]] = {
     "ipal, mini-batches": {"method": "ipal", "protocol": {"batch": {"nodes": 20, "fanouts": [3, 3]}}},
     "ipal, seen graphs": {"method": "ipal", "protocol": {"train_graph": "seen", "test_graph": "seen"}},

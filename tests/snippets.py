@@ -214,7 +214,8 @@ def _resolve_ipal(arguments: list[str], place: str) -> None:
         for one in catalog.names_in(given["dataset"], Path("nowhere")):
             assert catalog.made_in_memory(one) or catalog.find(one, Path("nowhere")), place
     if "settings" in given:
-        names = RunConfig.model_fields.keys() & given.keys() - {"settings", "split", "seed", "protocol", "plugins"}
+        options = RunConfig.model_fields.keys() - {"settings", "split", "seed", "protocol", "plugins"} | {"preset"}
+        names = options & given.keys()
         config = wanted_run(settings=list(given["settings"] or []), **{one: given[one] for one in names})
         check_settings(config)
 

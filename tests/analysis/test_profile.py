@@ -58,7 +58,7 @@ def test_every_method_can_be_profiled(method: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_mini_batches_show_the_wait_and_what_is_made_ahead() -> None:
-    found = profiled(train={"epochs": 2}, protocol={"batch": {"nodes": 20, "fanouts": [3, 3]}})
+    found = profiled(train={"epochs": 2}, encoder={"layers": 2}, protocol={"batch": {"nodes": 20, "fanouts": [3, 3]}})
     assert shares(found)["sampling"] > 0
     (ahead,) = background(found)
     assert ahead.title == "sampling (background)"

@@ -23,6 +23,7 @@ VARIANTS: dict[str, tuple[type[Learner], dict[str, object]]] = {
         kind: (METHODS["bare"], {"encoder": EncoderConfig(kind=kind, hidden=12, width=12)})
         for kind in ("gcn", "linear", "lazy", "sage", "gat", "gin", "skip")
     },
+    "one layer": (IPAL, {"encoder": EncoderConfig(layers=1, width=8, last_activation="relu")}),
     "three layers": (IPAL, {"encoder": EncoderConfig(layers=3, hidden=20, width=8, last_activation="relu")}),
 }
 

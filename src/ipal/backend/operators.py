@@ -163,6 +163,8 @@ class Operators:
     layout: Layout = ALONE
     """Which of the nodes these are, where several processes share them."""
     tracer: Tracer = SILENT
+    readout: Tensor | None = None
+    """Nodes whose values are asked for, where a first layer computes more; the last block reads them out of others."""
 
     @property
     def first(self) -> FirstInput:
@@ -171,8 +173,14 @@ class Operators:
 
     def later(self, layers: int) -> Sequence[Block]:
         """The edges of each of so many later layers."""
+        if not layers:
+            return ()
         missing = layers + 1 - len(self.blocks)
         return (*self.blocks[1:-1], *self.blocks[-2:-1] * missing, self.blocks[-1])
+
+    def read_out(self, values: Tensor) -> Tensor:
+        """Of the values that a first layer has computed, those that are asked for."""
+        return values if self.readout is None else self.layout.everywhere(values).index_select(0, self.readout)
 
 
 def operators(of: Graph | Task, runtime: Runtime, needs: Sequence[Need] = ("symmetric",)) -> Operators:
@@ -188,7 +196,9 @@ def _task_operators(task: Task, runtime: Runtime, needs: Sequence[Need]) -> Oper
     nodes, read = runtime.team.share(task.graph.num_nodes), runtime.team.share(len(task.nodes))
     whole = operators(task.graph, runtime, needs)
     readout = _block(task.graph, runtime.device, needs, read.of(task.nodes))
-    return Operators(whole.features, (whole.blocks[0], readout), by_rows(runtime.team, nodes, read), runtime.tracer)
+    layout, blocks = by_rows(runtime.team, nodes, read), (whole.blocks[0], readout)
+    asked = torch.tensor(read.of(task.nodes), device=runtime.device)
+    return Operators(whole.features, blocks, layout, runtime.tracer, asked)
 
 
 def norms(needs: Sequence[Need]) -> list[Norm]:

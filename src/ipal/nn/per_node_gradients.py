@@ -81,7 +81,8 @@ def encoder_importance(encoder: Encoder, task: Task, g: Tensor, size: Size, runt
 
     `g` (training nodes x width) is the derivative of each node's scalar with respect to its embedding.
     """
-    if isinstance(encoder, GCN) and type(encoder).layer is GCN.layer:  # a subclass may compute something else
+    is_convolution = isinstance(encoder, GCN) and type(encoder).layer is GCN.layer  # a subclass may compute another
+    if is_convolution and encoder.num_layers > 1:
         return _of_convolutions(encoder, task, g, size, runtime)
     return _node_by_node(encoder, task, g, size, runtime)
 
