@@ -33,6 +33,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from ipal.learners.analytic.class_sums import SUMS
+from ipal.learners.analytic.selection import RIDGES, choose_ridge
+from ipal.learners.analytic.solved import Waiting
+from ipal.learners.analytic.spread import Spread
 from torch import Tensor
 
 from ipal.backend.operators import operators
@@ -41,15 +45,11 @@ from ipal.data.graph import Graph
 from ipal.data.streams import Exam, Task, TaskStream
 from ipal.evaluation.evaluate import evaluate
 from ipal.evaluation.metrics import Scores, average_forgetting, average_performance
-from ipal.learners.analytic.class_sums import SUMS
 from ipal.learners.analytic.feature_map import FeatureMap
 from ipal.learners.analytic.learner import Analytic
 from ipal.learners.analytic.lower_half import mirrored
 from ipal.learners.analytic.ridge import factorise, left_out_residual, leverage, ridge_weights
 from ipal.learners.analytic.rows import Rows
-from ipal.learners.analytic.selection import RIDGES, choose_ridge
-from ipal.learners.analytic.solved import Waiting
-from ipal.learners.analytic.spread import Spread
 from ipal.learners.ipal import IPAL
 from ipal.learners.values import Look
 from ipal.nn.losses import unit

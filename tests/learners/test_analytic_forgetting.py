@@ -7,10 +7,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from ipal.learners.analytic.room import GIB
 
 from ipal.errors import ConfigError
 from ipal.learners import Analytic
-from ipal.learners.analytic.room import GIB
 from tests.learners.analytic_support import POOLED_AND_PER_CLASS, Refused, assert_same_model, case, cases, few
 
 # ------------------------------------------------------------------ forgetting

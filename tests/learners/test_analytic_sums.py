@@ -8,14 +8,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from ipal.learners.analytic.class_sums import PerClassSums, PooledSums
+from ipal.learners.analytic.room import GIB, Pooled, Room
 from torch_geometric.data import Data
 
 from ipal.config import ProtocolConfig
 from ipal.data.streams import TaskStream
 from ipal.errors import ConfigError
 from ipal.learners import NCM, Analytic
-from ipal.learners.analytic.class_sums import PerClassSums, PooledSums
-from ipal.learners.analytic.room import GIB, Pooled, Room
 from ipal.learners.analytic.rows import rounded
 from tests.learners.analytic_support import (
     POOLED_AND_PER_CLASS,

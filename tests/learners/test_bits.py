@@ -15,6 +15,7 @@ import pytest
 import safetensors
 import safetensors.torch
 import torch
+from ipal.learners.analytic.spread import Spread
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -26,7 +27,6 @@ from ipal.evaluation.class_drift import ClassDrift
 from ipal.evaluation.evaluate import Cloud
 from ipal.learners import EWC, METHODS, SLDA, Analytic, Learner
 from ipal.learners.analytic.feature_map import FeatureMap, Propagation
-from ipal.learners.analytic.spread import Spread
 from ipal.learners.state import State, _checksum
 from ipal.system import memory_budget
 from tests.learners.test_estimator import EVERY_METHOD, data_of, fitted, make

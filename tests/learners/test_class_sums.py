@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from ipal.learners.analytic.class_sums import PerClassSums, PooledSums, Sums
 from torch import Tensor
 
 from ipal.backend.distributed import ONE_PROCESS, Team
 from ipal.errors import DataError
 from ipal.learners.analytic import class_sums, lower_half
-from ipal.learners.analytic.class_sums import PerClassSums, PooledSums, Sums
 from ipal.learners.analytic.lower_half import add_gram, mirrored
 from ipal.learners.analytic.rows import Rows, exact_parts, grid, rounded
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from ipal.learners.analytic.spread import Place, Spread
 from torch import Tensor
 
 from ipal.backend.runtime import Runtime
@@ -24,7 +25,6 @@ from ipal.learners.analytic.feature_map import (
     random_features,
     to_unit,
 )
-from ipal.learners.analytic.spread import Place, Spread
 from ipal.system.memory_budget import Budget
 
 HERE = Runtime.of()

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from ipal.learners.analytic.class_sums import PooledSums
 from torch_geometric.data import Data
 
 import ipal
 from ipal.learners.analytic import operations
-from ipal.learners.analytic.class_sums import PooledSums
 from ipal.learners.from_hetero import task_of
 from ipal.learners.open_world.held_out import Aside, set_aside
 from tests.learners.test_open_world import blocks

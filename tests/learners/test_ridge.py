@@ -7,12 +7,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ipal.learners.analytic.rehearsal import balanced_mean
+from ipal.learners.analytic.selection import LeftOut, choose_ridge, least
 from torch import Tensor
 
 from ipal.errors import DataError, NonFiniteError
 from ipal.learners.analytic import ridge, selection
-from ipal.learners.analytic.rehearsal import balanced_mean
-from ipal.learners.analytic.selection import LeftOut, choose_ridge, least
 
 quick = settings(deadline=None, max_examples=25)
 

@@ -10,6 +10,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from ipal.learners.analytic.selection import LEFT_OUT_ROWS, still_spoken_for
+from ipal.learners.analytic.solved import ENOUGH_ROWS, Waiting
 from torch_geometric.data import Data
 
 from ipal.backend.runtime import Runtime
@@ -17,8 +19,6 @@ from ipal.errors import StoreError
 from ipal.learners import NCM, SLDA, Analytic, Learner
 from ipal.learners.analytic.lower_half import packed, unpacked
 from ipal.learners.analytic.rows import Rows
-from ipal.learners.analytic.selection import LEFT_OUT_ROWS, still_spoken_for
-from ipal.learners.analytic.solved import ENOUGH_ROWS, Waiting
 from ipal.learners.draft import drafted
 from ipal.learners.from_pyg import task_of
 from ipal.learners.state import State

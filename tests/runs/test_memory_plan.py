@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from ipal.learners.analytic.class_sums import PerClassSums
 
 from ipal.config import Sampling, run_config
 from ipal.data import datasets
 from ipal.data.graph import Graph
 from ipal.errors import CapacityError
 from ipal.learners import IPAL, NCM, SLDA, Analytic
-from ipal.learners.analytic.class_sums import PerClassSums
 from ipal.learners.values import Extents
 from ipal.runs import memory_plan
 from ipal.runs.resolved import Resolved, resolve

@@ -8,6 +8,7 @@ not depend on how the rest of its graph is numbered, nor on the processor.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -128,14 +129,14 @@ def _starts(graph: Graph, part: Columns, runtime: Runtime) -> Iterator[tuple[int
     directions = part.projection if part.is_projected else None
     if isinstance(x, sp.csr_array):
         unit = unit_rows(x)
-        product = SparseProduct(unit, device) if directions is not None else None
-        by_column = unit.tocsc() if directions is None else None
-        for begin in begins:
-            if product is not None and directions is not None:
+        if directions is not None:
+            product = SparseProduct(unit, device)
+            for begin in begins:
                 yield begin, product(torch.tensor(directions[:, begin : begin + width], dtype=torch.float64).to(device))
-            else:
-                some = by_column[:, begin : begin + width].toarray(order="C")
-                yield begin, torch.from_numpy(some).to(device)
+            return
+        by_column: Any = unit.tocsc()
+        for begin in begins:
+            yield begin, torch.from_numpy(by_column[:, begin : begin + width].toarray(order="C")).to(device)
         return
     lengths = torch.cat([rows.square().sum(dim=1, keepdim=True).sqrt_() for rows in _dense(x, device)])
     lengths[lengths == 0] = 1.0
