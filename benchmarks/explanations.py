@@ -14,7 +14,7 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from ipal.config import ProtocolConfig, TrainConfig
+from ipal.config import ProtocolConfig
 from ipal.data.datasets import load
 from ipal.data.graph import Graph
 from ipal.data.neighbourhood import neighbourhood
@@ -51,8 +51,8 @@ class Counts:
 
 def learner_of(method: str, stream: TaskStream, seed: int, epochs: int) -> Learner:
     kind = METHODS.find(method)
-    trained = {"train": TrainConfig(epochs=epochs)} if "train" in kind.shared_settings() else {}
-    learner: Learner = kind(seed=seed, **trained)
+    trained = {"train": {"epochs": epochs}} if "train" in kind.shared_settings() else {}
+    learner: Learner = kind.from_settings({"seed": seed, **trained})
     for index in range(len(stream)):
         for _ in learner.learn(stream.task(index)):
             pass

@@ -33,7 +33,7 @@ from torch import Tensor
 
 from ipal.backend.sparse import SparseMatrix
 from ipal.bench.interleave import run_interleaved
-from ipal.config import EncoderConfig, ProtocolConfig, override, run_config
+from ipal.config import EncoderConfig, ProtocolConfig, TrainConfig, override, run_config
 from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph
 from ipal.data.streams import TaskStream, default_split
@@ -46,8 +46,10 @@ from ipal.runs.runner import Silent
 PARTS = ("stream", "grid", "batches", "closed-form", "memory")
 GAMMAS = tuple(round(0.1 * step, 1) for step in range(1, 11))
 SEEDS = range(5)
-FIXED: dict[str, Any] = {"encoder": dict(EncoderConfig()), "ipal": {"gamma": 0.4}}
-"""IPAL leaves nothing to be chosen: what is timed are its steps."""
+TRAIN = dict(TrainConfig())
+OWN: dict[str, Any] = {"node_weights": "pagerank"}
+FIXED: dict[str, Any] = {"encoder": dict(EncoderConfig()), "train": TRAIN, "ipal": {**OWN, "gamma": 0.4}}
+"""IPAL with the paper's network, rates and node weights."""
 UNCALIBRATED = {"protocol": {"calibration": 0.0}}
 """Labels alone count."""
 MOST_GROWTH = 1.1
@@ -151,11 +153,11 @@ def grid(
     data: Dataset, epochs: int, gammas: tuple[float, ...], seeds: range, compared: int, device: str = "cuda"
 ) -> Line:
     print(f"\nGrid of {len(gammas)} gammas x {len(seeds)} seeds, {epochs} epochs a task, in one process")
-    common = {"dataset": data.name, "device": device, "encoder": dict(EncoderConfig()), "train": {"epochs": epochs}}
-    common |= UNCALIBRATED
-    settings = [{"gamma": gamma} for gamma in gammas]
+    network = {"encoder": dict(EncoderConfig()), "train": {**TRAIN, "epochs": epochs}}
+    common = {"dataset": data.name, "device": device, **network, **UNCALIBRATED}
+    settings = [{**OWN, "gamma": gamma} for gamma in gammas]
     configs = [run_config({**common, "seed": seed, "ipal": chosen}) for chosen in settings for seed in seeds]
-    short = run_config({**common, "ipal": settings[0], "train": {"epochs": 3}})
+    short = run_config({**common, "ipal": settings[0], "train": {**TRAIN, "epochs": 3}})
     made(data, [short], 1)  # libraries are loaded, kernels compiled
     found: dict[str, list[dict[str, Any]]] = {}
     fastest = float("inf")

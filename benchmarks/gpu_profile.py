@@ -27,7 +27,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from ipal.backend.cuda_graphs import Recordings
 from ipal.backend.runtime import Runtime
-from ipal.config import EncoderConfig, ProtocolConfig, Sampling, TrainSettings
+from ipal.config import EncoderConfig, ProtocolConfig, Sampling, TrainConfig
 from ipal.data.datasets import Dataset
 from ipal.data.streams import TaskStream, default_split
 from ipal.evaluation.evaluate import evaluate_all
@@ -135,7 +135,8 @@ def say_kernels(events: list[dict[str, Any]], number: int) -> None:
 def profiled(data: Dataset, device: str, stacked: int, nodes: int, timed: int, number: int) -> None:
     tasks = TaskStream(data.graph, data.y, data.split or default_split(data.num_classes), ProtocolConfig(), seed=0)
     settings: dict[str, Any] = {
-        "train": TrainSettings(epochs=3 + timed + number),
+        "train": TrainConfig(epochs=3 + timed + number),
+        "node_weights": "pagerank",
         "calibration": 0.0,
         "seed": 0,
     }

@@ -45,7 +45,7 @@ CASES = (
         "ipal",
         "long",
         "full",
-        settings=("ipal.gamma=0.4", "encoder.kind=gcn", "encoder.hidden=128", "encoder.width=128"),
+        settings=("encoder.kind=gcn", "encoder.layers=2", "encoder.hidden=128", "encoder.width=128"),
     ),
     Case("ewc", "dense", "sampled"),
     Case("joint", "long", "full", mapped=False),

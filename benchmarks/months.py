@@ -53,12 +53,12 @@ def months(dataset: str, method: str, seed: int, *, at_once: bool = False) -> li
 def main() -> None:
     parser = options("A graph that grows, with returning classes.", repeats=5)
     parser.add_argument("--dataset", default="cora-ml", help="which graph (default cora-ml)")
-    parser.add_argument("--method", default="analytic", help="which method, with nothing set")
+    parser.add_argument("--method", default="analytic", help="which method, as it is by default")
     chosen = parser.parse_args()
     begin(chosen.threads)
     dataset = chosen.dataset if chosen.size == "full" else SMALL
     runs = np.array([months(dataset, chosen.method, seed) for seed in range(chosen.repeats)])
-    print(f"{dataset}, {chosen.method} with nothing set, {chosen.repeats} seeds, ipal {ipal.__version__}")
+    print(f"{dataset}, {chosen.method} as it is by default, {chosen.repeats} seeds, ipal {ipal.__version__}")
     print("| month | balanced accuracy | plain accuracy | model |\n|---|---|---|---|")
     for now in range(MONTHS):
         balanced, plain, size = runs[:, now].T

@@ -34,7 +34,7 @@ import numpy as np
 from scaling_figure import draw
 from timing import begin, options
 
-from ipal.config import EncoderConfig, override, run_config
+from ipal.config import EncoderConfig, TrainConfig, override, run_config
 from ipal.report.figures import write_figure
 from ipal.runs import runner
 from ipal.runs.environment import Machine
@@ -44,14 +44,15 @@ from ipal.runs.runner import Silent
 EPOCHS, EXPANSION = 5, 512
 SMALLEST_MEMORY = 2**20
 """Below this, the difference of two peaks says nothing."""
-SET = {"gamma": 0.4}
+SET = {"gamma": 0.4, "node_weights": "pagerank"}
 MOST = 1.1
 """The exponent in nodes plus edges that is to be kept to."""
 
 
 def methods(epochs: int, expansion: int) -> dict[str, dict[str, Any]]:
     """Settings by method. Nothing is chosen or calibrated by the methods, which costs a constant factor."""
-    trained = {"method": "ipal", "train": {"epochs": epochs}, "encoder": dict(EncoderConfig()), "ipal": SET}
+    network = {"encoder": dict(EncoderConfig()), "train": dict(TrainConfig(epochs=epochs))}
+    trained = {"method": "ipal", **network, "ipal": SET}
     return {
         "IPAL, full graph": trained,
         "IPAL, mini-batches": {**trained, "protocol": {"batch": {"nodes": 2000, "fanouts": [10, 25]}}},

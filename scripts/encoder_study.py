@@ -78,7 +78,7 @@ class EncodedMap(FeatureMap):
 
     @property
     def inputs(self) -> int:
-        return self.encoder.encoder_config.width + (0 if self.alone else super().inputs)
+        return self.encoder.encoder.width + (0 if self.alone else super().inputs)
 
     def propagated(self, graph: Graph) -> Tensor:
         z = embeddings(self.encoder, graph)
@@ -127,7 +127,7 @@ class Adapted(Played):
         super().__init__(states)
         self.carry, device = carry, states[0].generator_.device
         self.generator = torch.Generator(device).manual_seed(states[0].seed)
-        self.sums = self.no_sums = SUMS["pooled"].empty(states[0].encoder_config.width + 1, device)
+        self.sums = self.no_sums = SUMS["pooled"].empty(states[0].encoder.width + 1, device)
 
     def learn(self, task: Task) -> Iterator[Any]:
         before = self.now
@@ -192,7 +192,7 @@ def study(run: Resolved) -> Iterator[tuple[str, list[Record]]]:
 
     plain = Analytic(seed=config.seed, device=config.device)
     scores = measure(plain, *given)
-    chosen = {name: plain.choices()[name] for name in ("hops", "restart", "expansion")}
+    chosen = {name: plain.map_[name] for name in ("hops", "restart", "expansion")}
     yield "propagated", [score | chosen for score in scores]
 
     ipal, states = run.learner(), []

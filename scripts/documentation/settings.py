@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from ipal.config import EncoderSettings, ProtocolConfig, RunConfig, Sampling, TrainSettings, attribute_docs
+from ipal.config import EncoderConfig, ProtocolConfig, RunConfig, Sampling, TrainConfig, attribute_docs
 from ipal.learners import METHODS
 
 INTRODUCTION = """# Settings
@@ -19,8 +19,8 @@ SECTIONS: list[tuple[str, str, type[BaseModel]]] = [
     ("The run", "", RunConfig),
     ("The protocol", "protocol.", ProtocolConfig),
     ("Mini-batches", "protocol.batch.", Sampling),
-    ("The encoder", "encoder.", EncoderSettings),
-    ("Training", "train.", TrainSettings),
+    ("The encoder", "encoder.", EncoderConfig),
+    ("Training", "train.", TrainConfig),
 ]
 NESTED = {"protocol", "encoder", "train", "settings"}
 
@@ -38,7 +38,7 @@ def everything() -> str:
     parts += ["## The methods", "Only the settings that a method adds; those above are shared by all that use them."]
     for name, learner in METHODS.items():
         stores = " **Stores raw nodes.**" if learner.stores_exemplars else ""
-        parts += [f"### {name}", learner.describe()["about"] + stores]
+        parts += [f"### {name}", learner.describe()["about"] + stores, _other_defaults(learner)]
         own = learner.own_settings()
         parts += [_table(f"{name}.", own, attribute_docs(learner)) if own else "It has none of its own."]
     return "\n\n".join(filter(None, parts)) + "\n"
@@ -48,15 +48,28 @@ def _table(prefix: str, fields: dict[str, Any], docs: dict[str, str]) -> str:
     lines = ["| setting | default | what it is |", "|---|---|---|"]
     for name, field in fields.items():
         about = " ".join(docs.get(name, "").split()).replace("|", r"\|").replace("<", "&lt;")
-        lines.append(f"| `{prefix}{name}` | {_default(field)} | {about}{_choices(field.annotation, about)} |")
+        lines.append(f"| `{prefix}{name}` | {_default(field, prefix)} | {about}{_choices(field.annotation, about)} |")
     return "\n".join(lines)
 
 
-def _default(field: Any) -> str:
+def _other_defaults(learner: Any) -> str:
+    """What a method sets in the sections above, where it differs from the defaults there."""
+    fields = learner.__pydantic_fields__
+    found = [
+        f"`{section}.{name}={value}`"
+        for section, plain in (("encoder", EncoderConfig()), ("train", TrainConfig()))
+        if section in fields
+        for name, value in fields[section].default
+        if value != getattr(plain, name)
+    ]
+    return f"Its defaults of settings above: {', '.join(found)}." if found else ""
+
+
+def _default(field: Any, prefix: str) -> str:
     if field.default is PydanticUndefined:
         return "required"
     if field.default is None:
-        return "from the data"
+        return "none" if prefix else "from the data"
     value = field.default
     text = ", ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
     return f"`{text}`".replace("|", r"\|") if text else ""

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ipal._version import __version__ as __version__
-from ipal.config import EncoderConfig, EncoderSettings, ProtocolConfig, RunConfig, TrainConfig, TrainSettings
+from ipal.config import EncoderConfig, ProtocolConfig, RunConfig, TrainConfig
 from ipal.errors import ConfigError, DataError, IpalError, StoreError
 
 if TYPE_CHECKING:
@@ -64,7 +64,6 @@ __all__ = [
     "DatasetEntry",
     "Encoder",
     "EncoderConfig",
-    "EncoderSettings",
     "Exam",
     "GraphData",
     "IpalError",
@@ -80,7 +79,6 @@ __all__ = [
     "Task",
     "TaskStream",
     "TrainConfig",
-    "TrainSettings",
     "graph_from",
     "load",
     "load_dataset",

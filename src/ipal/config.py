@@ -45,7 +45,6 @@ Draws = Annotated[int, Field(ge=1, le=10_000)]
 """Samples of every class, in every step."""
 Width = Annotated[int, Field(ge=1, le=MOST_WIDTH)]
 Epochs = Annotated[int, Field(ge=0, le=MOST_EPOCHS)]
-Auto = Literal["auto"]
 Hops = Annotated[int, Field(ge=0, le=MOST_LAYERS)]
 TestGraph = Literal["isolated", "seen", "both"]
 Share = Annotated[float, Field(ge=0, le=0.5)]
@@ -104,11 +103,6 @@ class Section(BaseModel, metaclass=_Explaining):
     """Settings of later versions: left out at these values, so that configurations keep their digests."""
 
     _usable = field_validator("*")(usable_number)
-
-    def __eq__(self, other: object) -> bool:
-        """Whether all values are the same, also where only one of the two classes can leave some open."""
-        akin = isinstance(self, type(other)) or isinstance(other, type(self))
-        return akin and isinstance(other, Section) and dict(self) == dict(other)
 
     @model_serializer(mode="wrap")
     def _serialised(self, plain: SerializerFunctionWrapHandler, info: SerializationInfo) -> Any:
@@ -190,18 +184,19 @@ class ProtocolConfig(Section):
 Activation = Literal["relu", "elu", "leaky_relu", "tanh"]
 
 
-class EncoderSettings(Section):
-    """The network that turns nodes into embeddings. auto: chosen by a method that can (ipal), else gcn, 2 and 128."""
+class EncoderConfig(Section):
+    """The network that turns nodes into embeddings.
 
-    added = MappingProxyType({"kind": "gcn", "activation": "relu", "heads": 4})
+    A run takes the method's own default of what is not given; most methods have those below, IPAL has others.
+    """
 
-    kind: str = "auto"
+    kind: str = "gcn"
     """Which network: gcn, linear, sage, gat, gin or skip, or one of a plugin."""
-    layers: Auto | Annotated[int, Field(ge=2, le=MOST_LAYERS)] = "auto"
+    layers: int = Field(2, ge=1, le=MOST_LAYERS)
     """Number of graph layers."""
-    hidden: Auto | Width = "auto"
+    hidden: Width = 128
     """Width of the inner layers."""
-    width: Auto | Width = "auto"
+    width: Width = 128
     """Width of the embeddings."""
     activation: Activation = "relu"
     """Between layers (the linear encoder has none)."""
@@ -213,41 +208,25 @@ class EncoderSettings(Section):
     """Share of hidden activations that are zeroed in a training step."""
 
 
-class EncoderConfig(EncoderSettings):
-    """The network that turns nodes into embeddings, with nothing left open."""
+class TrainConfig(Section):
+    """The optimisation.
 
-    kind: str = "gcn"
-    layers: int = Field(2, ge=2, le=MOST_LAYERS)
-    hidden: Width = 128
-    width: Width = 128
+    A run takes the method's own default of what is not given; most methods have those below, IPAL has others.
+    """
 
-
-class TrainSettings(Section):
-    """The optimisation. auto: chosen by a method that can (ipal), else 10 epochs and rates of 1e-3 and 1e-4."""
-
-    epochs: Auto | Epochs = "auto"
+    epochs: Epochs = 10
     """Passes over each task's training nodes."""
-    lr_base: Auto | Annotated[float, Field(gt=0)] = "auto"
+    lr_base: float = Field(1e-3, gt=0)
     """Learning rate on the first task."""
-    lr_next: Auto | Annotated[float, Field(gt=0)] = "auto"
+    lr_next: float = Field(1e-4, gt=0)
     """Learning rate on every later task."""
+    relative: bool = False
+    """Learning rates are multiplied by the root mean square of the encoder's weights as a task begins; wide networks
+    need small steps."""
     weight_decay: float = Field(0.0, ge=0)
     """L2 penalty inside Adam."""
     moments: Literal["keep", "reset"] = "keep"
     """keep: one Adam for the whole stream. reset: its moments are reset at every task."""
-
-    @property
-    def planned(self) -> int:
-        """Epochs of a task, as far as they are known before it."""
-        return self.epochs if isinstance(self.epochs, int) else 0
-
-
-class TrainConfig(TrainSettings):
-    """The optimisation, with nothing left open."""
-
-    epochs: Epochs = 10
-    lr_base: float = Field(1e-3, gt=0)
-    lr_next: float = Field(1e-4, gt=0)
 
 
 class RunConfig(Section):
@@ -270,8 +249,8 @@ class RunConfig(Section):
     threads: int = Field(1, ge=1, le=MOST_THREADS)
     """CPU threads; part of the configuration because the order of sums changes the rounding."""
     protocol: ProtocolConfig = ProtocolConfig()
-    encoder: EncoderSettings = EncoderSettings()
-    train: TrainSettings = TrainSettings()
+    encoder: EncoderConfig = EncoderConfig()
+    train: TrainConfig = TrainConfig()
     plugins: dict[str, str] = Field({}, max_length=64)
     """Files (with their SHA-256) and packages (with their versions) that bring what the run names; filled in."""
     settings: Tree = {}
@@ -356,17 +335,6 @@ def known_settings(model: type[BaseModel], prefix: str = "") -> list[str]:
         if len(sections) < len(kinds):
             names.append(prefix + name)
     return names
-
-
-def stored(tree: Mapping[str, Any]) -> Tree:
-    """Settings as a file of a run or a model holds them, with those that it leaves out."""
-    encoder = {"encoder": {**EncoderSettings.added, **tree["encoder"]}} if isinstance(tree.get("encoder"), dict) else {}
-    return {**tree, **encoder}
-
-
-def without_auto(section: Section) -> Tree:
-    """The settings of a section that are decided."""
-    return {name: value for name, value in section if value != "auto"}
 
 
 def override(tree: Mapping[str, Any], other: Mapping[str, Any]) -> Tree:

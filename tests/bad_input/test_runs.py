@@ -49,7 +49,7 @@ def test_a_configuration_that_was_cut_is_refused(command: Command, finished: Pat
     [
         ("seed: 0", "seed: 1", ["was changed", "its hash is", "folder's name"]),
         ("epochs: 4", "epochs: 5", ["was changed"]),
-        ("gamma: auto", "gamma: 0.8", ["was changed"]),
+        ("gamma: 3.0", "gamma: 0.8", ["was changed"]),
         ("seed: 0", "seed: -1", ["damaged or of another version", "'seed'"]),
         ("seed: 0", "sede: 0", ["damaged or of another version", "'sede'"]),
         ("seed: 0", "seed: [0", ["damaged"]),

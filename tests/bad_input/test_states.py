@@ -13,7 +13,7 @@ import ipal
 from ipal import EncoderConfig, StoreError, TrainConfig
 from ipal.learners import METHODS
 from ipal.learners.checks import MisfitError
-from ipal.learners.facts import CountedFacts, Facts, RehearsedFacts, SumsFacts, checked_facts
+from ipal.learners.facts import CountedFacts, Facts, SumsFacts, checked_facts
 from ipal.learners.from_pyg import task_of
 from ipal.learners.state import State
 from tests.bad_input.support import Y, some_data
@@ -111,7 +111,6 @@ MAPPED: dict[str, Any] = {"hops": [1], "expansion": 8, "fingerprint": "f"}
 OF_SUMS = {**PLAIN, "map": MAPPED, "ridge": 0.1, "scale": [1.0, 2.0], "choices": {"ridge": []}}
 COUNTED = {**PLAIN, "learning_rate": 0.1, "nodes": 5}
 LONG = [*map(str, range(2**13 - 1)), "x" * 2**13]  # as many labels as the longest has letters
-CHOSEN = {"encoder": {"kind": "gcn", "hidden": 4, "width": 3}, "epochs": 0, "gamma": 0.0}
 BOUNDS: dict[str, tuple[list[Any], list[Any]]] = {
     "num_features": ([1, 2**31 - 1], [0, 2**31, 2**40, "3", 3.0]),
     "labels": (
@@ -127,7 +126,6 @@ BOUNDS: dict[str, tuple[list[Any], list[Any]]] = {
     "ridge": ([0.0, 1, 2**63 - 1, 1e9, 1e38], [-1e-9, float("inf"), float("nan"), "1", 1e39, 2**63, 10**400]),
     "scale": ([[1e-9, 0.0], [2.0, 7.0]], [[0.0, 1.0], [1.0, -1.0], [1.0, 0.5], [1.0], [1.0, 2**63], []]),
     "choices": ([{"ridge": [], "more": 1}], [{}, {"ridge": None}, {"ridge": {}}, []]),
-    "chosen": ([CHOSEN], [None, {}, {**CHOSEN, "epochs": -1}, {**CHOSEN, "gamma": -0.1}, {**CHOSEN, "more": 1}]),
     "nodes": ([0, 10**9], [-1, 0.5, 2**63]),
     "learning_rate": ([1e-9], [0.0, -0.1, float("nan"), 2**63]),
 }
@@ -136,8 +134,6 @@ BOUNDS: dict[str, tuple[list[Any], list[Any]]] = {
 def with_fact(place: str, value: Any) -> tuple[dict[str, Any], type[Facts]]:
     if place in ("nodes", "learning_rate"):
         return {**COUNTED, place: value}, CountedFacts
-    if place == "chosen":
-        return {**COUNTED, "choices": {"chosen": value}}, RehearsedFacts
     if place.startswith("map."):
         return {**OF_SUMS, "map": {**MAPPED, place[4:]: value}}, SumsFacts
     return {**OF_SUMS, place: value}, SumsFacts

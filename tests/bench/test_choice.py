@@ -176,7 +176,7 @@ def test_time_is_estimated_from_runs_of_the_same_method_alone(tmp_path):
     finished(tmp_path, closed.model_copy(update={"seed": 7}), 60.0, 5.0)
     assert estimate(config) == 8.0  # half as many epochs, the same tests
     assert estimate(closed) == 65.0  # has no epochs
-    wider = config.model_copy(update={"encoder": config.encoder.model_copy(update={"hidden": 1024})})
+    wider = config.model_copy(update={"encoder": config.encoder.model_copy(update={"hidden": 2048})})
     on_gpu = config.model_copy(update={"device": "cuda"})
     assert (estimate(wider), estimate(on_gpu)) == (None, None)
 
@@ -197,15 +197,15 @@ def test_a_dry_run_says_where_it_knows_no_time(command, tmp_path):
 @pytest.mark.parametrize(
     ("asked", "found"),
     [
-        (["analytic,ipal, nothing set"], ["ipal, nothing set", "analytic"]),
+        (["analytic,ipal, default"], ["ipal, default", "analytic"]),
         (["ipal"], ["ipal"]),
-        (["ipal, nothing set,ipal"], ["ipal", "ipal, nothing set"]),
+        (["ipal, default,ipal"], ["ipal", "ipal, default"]),
         (["ipal", "analytic"], ["ipal", "analytic"]),
         (["analytic, ipal"], ["ipal", "analytic"]),
     ],
 )
 def test_several_entries_are_named_with_commas_which_labels_may_have_too(tmp_path, asked, found):
-    path = write(tmp_path, "ipal: {}\n'ipal, nothing set': {method: ipal}\nanalytic: {}")
+    path = write(tmp_path, "ipal: {}\n'ipal, default': {method: ipal}\nanalytic: {}")
     (bench,) = plan(path, only=asked).benches
     assert [row.entry.label for row in bench.rows] == found
 

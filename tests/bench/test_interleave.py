@@ -57,7 +57,7 @@ def test_runs_that_take_turns_give_what_each_gives_alone(
         {"method": "ipal", "seed": 0},
         {"method": "ipal", "seed": 1, "ipal": {"gamma": 0.9}},
         {"method": "ewc", "seed": 0},
-        {"method": "ipal", "seed": 0, "protocol": {"batch": batch}},
+        {"method": "ipal", "seed": 0, "encoder": {"layers": 2}, "protocol": {"batch": batch}},
         {"method": "ncm"},
         {"method": "joint", "seed": 2},
         {"method": "bare", "protocol": {"batch": batch}},

@@ -12,7 +12,7 @@ import torch
 from ipal.backend.sparse import SparsePair, sparse_matmul
 from ipal.bench.interleave import Run, run_interleaved
 from ipal.bench.jobs import GroupRunner, JobGroup
-from ipal.config import EncoderConfig, run_config
+from ipal.config import EncoderConfig, TrainConfig, run_config
 from ipal.data.datasets import Dataset, load
 from ipal.errors import DataError
 from ipal.learners import IPAL, METHODS
@@ -50,9 +50,11 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def planned(data: Dataset, folder: Path, trees: list[dict[str, Any]], **common: Any) -> list[Run]:
     resolver, store = Resolver(), RunStore(folder)
     fixed = {"dataset": data.name, "encoder": {**dict(EncoderConfig()), **common.pop("encoder", {})}}
-    fixed |= {"protocol": {"calibration": 0.0}, "train": {"epochs": 6}}
+    fixed |= {"protocol": {"calibration": 0.0}}
+    trained = {**dict(TrainConfig(epochs=6)), **common.pop("train", {})}
     runs = []
     for tree in trees:
+        tree["train"] = {**trained, **tree.get("train", {})}
         own = {**common.get("ipal", {}), **tree.pop("ipal", {})}
         settings = {} if "method" in tree else {"ipal": own}
         resolved = resolver.resolve(run_config({**fixed, **common, **tree, **settings}), data)
@@ -171,6 +173,13 @@ def test_numbers_that_may_differ(data: Dataset, tmp_path: Path, sizes: list[int]
     assert sizes == [4] * 3
 
 
+def test_relative_rates_part_learners_after_the_first_task(data: Dataset, tmp_path: Path, sizes: list[int]) -> None:
+    trees = [{"ipal": {"tau": tau}, "train": {"relative": True}} for tau in (0.07, 0.2)]
+    for stacked, alone in both(data, tmp_path, trees):
+        assert stacked.result()["accuracy_matrix"] == alone.result()["accuracy_matrix"]
+    assert sizes == [2], "their weights, and with them their rates, differ from the second task on"
+
+
 def test_exams_are_taken_together(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken, take = [], exams.evaluate_all
 
@@ -190,6 +199,7 @@ def test_what_differs_in_more_is_not_stacked(data: Dataset, tmp_path: Path, size
         *({"seed": seed, "ipal": {"gamma": 0.4}} for seed in (0, 1)),
         {"ipal": {"gamma": 0.4, "k": 3}},
         {"ipal": {"gamma": 0.4}, "train": {"epochs": 5}},
+        {"ipal": {"gamma": 0.3}, "train": {"relative": True}},
         {"ipal": {"gamma": 0.4}, "protocol": {"calibration": 0.0, "batch": {"nodes": 10}}},
         {"ipal": {"gamma": 0.3}, "protocol": {"calibration": 0.0, "batch": {"nodes": 10}}},
         *({"ipal": {"gamma": gamma}, "encoder": {"kind": "gat", "hidden": 8, "width": 8}} for gamma in (0.3, 0.4)),
@@ -288,9 +298,8 @@ def test_a_bench_stacks_where_it_is_asked_to(tmp_path: Path, sizes: list[int], m
         monkeypatch.setenv(name, "1")
     entry = """
     ipal:
-      encoder.kind: gcn
-      encoder.hidden: 16
-      encoder.width: 16
+      encoder: {kind: gcn, layers: 2, hidden: 16, width: 16}
+      train.relative: false
       protocol.calibration: 0
       grid: {ipal.gamma: [0.1, 0.4]}
     """

@@ -116,7 +116,7 @@ def test_a_file_lies_below_options_and_options_below_set(command: Command, tmp_p
     assert tree["ipal"]["tau"] == 0.2, "what is not overridden stays"
     assert tree["train"]["lr_base"] == 0.5
     assert tree["encoder"]["width"] == 16
-    assert tree["encoder"]["kind"] == tree["encoder"]["hidden"] == "auto", "what nobody sets is left open"
+    assert (tree["encoder"]["kind"], tree["encoder"]["hidden"]) == ("linear", 1024), "what nobody sets is the method's"
 
 
 def test_the_later_of_two_assignments_wins(command: Command) -> None:
@@ -146,6 +146,7 @@ def test_a_preset_lies_below_everything_and_an_unknown_one_is_answered_with_thos
     tree = config_of(Path(done.json["run"]))
     assert tree["train"]["epochs"] == 1
     assert (tree["ipal"]["products"], tree["ipal"]["gamma"], tree["encoder"]["hidden"]) == ("raw", 0.7, 128)
-    assert not done.json["choices"], "a preset leaves nothing open"
+    assert (tree["encoder"]["kind"], tree["encoder"]["layers"], tree["ipal"]["node_weights"]) == ("gcn", 2, "pagerank")
+    assert (tree["train"]["lr_base"], tree["train"]["lr_next"], tree["train"]["relative"]) == (1e-3, 1e-4, False)
     complaint(command("run", "--dataset", GRAPH, "--preset", "papr"), "no preset 'papr'", "'paper' and 'printed'")
     assert [row["name"] for row in command("list", "presets", "--json").json] == ["paper", "printed"]

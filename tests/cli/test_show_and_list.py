@@ -130,7 +130,7 @@ def test_datasets_are_listed(command: Command, tmp_path: Path) -> None:
 def test_methods_are_listed_with_their_settings(command: Command) -> None:
     rows = {row["name"]: row for row in command("list", "methods", "--json").json}
     settings = {setting["name"]: setting for setting in rows["ipal"]["settings"]}
-    assert settings["gamma"]["default"] == "auto"
+    assert settings["gamma"]["default"] == 3.0
     assert settings["tau"]["default"] == 0.07
     assert all(setting["about"] for setting in settings.values()), "a setting is not explained"
     assert rows["ipal"]["about"]

@@ -9,7 +9,7 @@ from ipal.config import EncoderConfig, TrainConfig
 from ipal.data.streams import TaskStream
 from ipal.learners import IPAL
 
-SET = {"encoder": EncoderConfig(), "gamma": 0.4}
+SET = {"encoder": EncoderConfig(), "gamma": 0.4, "node_weights": "pagerank"}
 
 
 def learn(stream: TaskStream, tasks: int = 2, epochs: int = 5, **options: object) -> IPAL:
@@ -46,6 +46,7 @@ def learn(stream: TaskStream, tasks: int = 2, epochs: int = 5, **options: object
         {"train": {"lr_base": 0.01}},
         {"train": {"lr_next": 0.01}},
         {"train": {"weight_decay": 0.1}},
+        {"train": {"relative": True}},
     ],
     ids=str,
 )

@@ -12,7 +12,7 @@ from ipal import ConfigError, StoreError
 from ipal.config import EncoderConfig, Sampling, TrainConfig, run_config
 from ipal.data.datasets import Dataset
 from ipal.data.streams import Task, TaskStream
-from ipal.learners import IPAL, rehearsal
+from ipal.learners import IPAL
 from ipal.learners.saved import of_state
 from ipal.learners.state import State
 from ipal.nn import losses
@@ -292,7 +292,7 @@ def test_a_model_without_its_trained_weights_is_refused(stream: list[Task], tmp_
         of_state(IPAL, State(tensors, state.facts), tmp_path / "m", "cpu")
 
 
-# ---------------------------------------------------------------------- settings, models and choices
+# ---------------------------------------------------------------------- settings and models
 
 
 def test_models_and_configurations_of_earlier_versions_are_what_they_were(stream: list[Task], tmp_path: Path) -> None:
@@ -303,33 +303,13 @@ def test_models_and_configurations_of_earlier_versions_are_what_they_were(stream
     assert IPAL.load(tmp_path / "m").task_free is False
     plain, told, other = (
         check_settings(run_config({"dataset": "digits", "ipal": settings}))
-        for settings in ({}, {"task_free": False, "momentum": "auto"}, {"task_free": True})
+        for settings in ({}, {"task_free": False, "momentum": None}, {"task_free": True})
     )
     assert "task_free" not in plain.settings
     assert plain.digest == told.digest != other.digest
     assert other.settings["task_free"] is True
     with pytest.raises(ConfigError, match="momentum"):
         IPAL(momentum=1.0)
-
-
-@pytest.mark.parametrize("groups", [[(0, 0, 12)], [(0, 0, 30), (1, 0, 9)], [(0, 0, 5), (1, 0, 5)]], ids=str)
-def test_a_first_batch_too_small_to_rehearse_is_learned_with_the_first_choice(
-    groups: list[tuple[int, int, int]], tiny: Dataset
-) -> None:
-    learner = IPAL(task_free=True)
-    learn(learner, batch(tiny, *groups))
-    choices = learner.choices()
-    assert choices["reason"] == rehearsal.NOTHING
-    assert choices["chosen"]["epochs"] == 0
-    learn(learner, batch(tiny, (0, 30, 36), (2, 0, 20), (3, 0, 20)))
-    assert learner.choices() == choices, "what is chosen stays"
-    assert learner.labels_[:1] == [0]
-
-
-def test_a_first_batch_of_two_classes_is_rehearsed(tiny: Dataset) -> None:
-    learner = learn(IPAL(task_free=True, train=TrainConfig(epochs=2)), batch(tiny, (0, 0, 20), (1, 0, 20)))
-    assert learner.choices()["reason"] != rehearsal.NOTHING
-    assert learner.fast_.keys() == learner.parameters().keys()
 
 
 def test_what_is_kept_does_not_grow_along_the_stream(tiny: Dataset) -> None:

@@ -292,7 +292,9 @@ def test_batches_follow_from_the_state_between_epochs(tiny_stream: TaskStream) -
 
 def test_there_is_a_fanout_for_every_layer() -> None:
     with pytest.raises(ConfigError, match=r"1 fan-out\(s\) for 2 layers"):
-        IPAL(batch=Sampling(fanouts=(5,)))
+        IPAL(encoder=EncoderConfig(), batch=Sampling(fanouts=(5,)))
+    with pytest.raises(ConfigError, match=r"2 fan-out\(s\) for 3 layers: give one for each, as \[10, 25, 25\]"):
+        IPAL(encoder=EncoderConfig(layers=3), batch=Sampling())
 
 
 @pytest.mark.parametrize(
@@ -312,7 +314,8 @@ def test_wrong_settings_are_explained(setting: str, said: str, command: Any) -> 
 
 
 def test_a_run_with_batches_says_so(command: Any) -> None:
-    options = ["--set", "train.epochs=1", "--set", "protocol.batch.nodes=100", "--set", "protocol.batch.fanouts=[5,5]"]
+    settings = ("train.epochs=1", "encoder.layers=2", "protocol.batch.nodes=100", "protocol.batch.fanouts=[5,5]")
+    options = [word for setting in settings for word in ("--set", setting)]
     outcome = command("run", "--dataset", "digits", *options, "--json")
     assert outcome.code == 0, outcome.err
     assert json.loads(outcome.out)["protocol"]["batch"] == {"nodes": 100, "fanouts": [5, 5]}

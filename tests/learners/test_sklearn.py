@@ -82,6 +82,9 @@ def test_a_learner_is_written_as_the_call_that_makes_it() -> None:
     learner = ipal.IPAL(gamma=0.7, train={"epochs": 3}, seed=2)
     assert eval(repr(learner), {"IPAL": ipal.IPAL}).get_params() == learner.get_params()
     assert repr(learner) == "IPAL(seed=2, train={'epochs': 3}, gamma=0.7)"
+    whole = ipal.IPAL(encoder=ipal.EncoderConfig(), train=ipal.TrainConfig())
+    assert eval(repr(whole), {"IPAL": ipal.IPAL}).get_params() == whole.get_params()
+    assert "encoder={'kind': 'gcn', 'layers': 2, 'hidden': 128, 'width': 128}" in repr(whole)
 
 
 @EVERY_METHOD

@@ -297,7 +297,8 @@ def test_cosine_of_a_row_of_zeros_is_zero() -> None:
 
 def small_ipal(**changes: object) -> IPAL:
     settings = {"distillation": "fd", "replay": False, "k": 2, "gamma": 0.7, **changes}
-    return IPAL(encoder=EncoderConfig(hidden=8, width=4), train=TrainConfig(epochs=3, lr_next=0.01), **settings)
+    encoder, train = EncoderConfig(hidden=8, width=4), TrainConfig(epochs=3, lr_next=0.01)
+    return IPAL(encoder=encoder, train=train, **{"node_weights": "pagerank", **settings})
 
 
 def test_ipal_loss_by_hand(tiny_stream: TaskStream) -> None:

@@ -116,7 +116,7 @@ WAYS = [
     {},
     {"method": "ewc", "seed": 3, "train.lr_next": 1e-05, "ewc.strength": 10},
     {"ipal.gamma": 0.7, "ipal.boundary": False, "threads": 2, "encoder.last_activation": "relu"},
-    {"encoder.kind": "gcn", "encoder.width": 128, "train.epochs": 10},
+    {"encoder.kind": "gcn", "encoder.width": 128, "train.lr_next": 1e-4},
     {"method": "analytic", "protocol.class_order": [3, 1, 0, 2], "protocol.accuracy": "micro"},
     {"protocol.batch": {"nodes": 10, "fanouts": [2, "all"]}, "split": [3, 1], "method": "bare"},
 ]

@@ -236,8 +236,8 @@ def test_another_protocol_is_said_and_not_ranked(tmp_path):
 def test_rows_are_compared_with_the_row_of_the_papers_name(tmp_path):
     runs = tmp_path / "runs"
     named = write_entry(runs, "cs", "ipal", [80.0, 81.0, 82.0], settings={"train.epochs": 10})
-    write_manifest(runs, "a", [write_entry(runs, "cs", "ipal", [90.0, 91.0, 92.0], "IPAL, nothing set"), named])
-    assert line(blocks(benches(runs), runs)["a"], "IPAL, nothing set")[3].startswith("+10.00")
+    write_manifest(runs, "a", [write_entry(runs, "cs", "ipal", [90.0, 91.0, 92.0], "IPAL, default"), named])
+    assert line(blocks(benches(runs), runs)["a"], "IPAL, default")[3].startswith("+10.00")
 
 
 def test_unequal_splits_are_said(tmp_path):

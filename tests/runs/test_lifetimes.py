@@ -128,7 +128,7 @@ def test_nothing_of_an_interrupted_run_stays(
 ) -> None:
     before = alive()
     with pytest.raises(KeyboardInterrupt) as caught:
-        made_run(data, tmp_path, Watcher(stop_after=4), method=method, protocol={"batch": batch})
+        made_run(data, tmp_path, Watcher(stop_after=4), method=method, encoder={"layers": 2}, protocol={"batch": batch})
     del caught
     assert alive() - before == {}
     assert all(one.gradients_at_close == 0 for one in repeated)

@@ -47,7 +47,7 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 
 
 def test_the_fastest_way_that_fits_is_taken(large: datasets.Dataset) -> None:
-    narrow = {"hidden": 16, "width": 16}
+    narrow = {"kind": "gcn", "layers": 2, "hidden": 16, "width": 16}
     config = resolved(large, protocol={"train_graph": "seen", "test_graph": "seen"}, encoder=narrow)
     full, sampled, chunked = memory_plan.ways(config)
     assert full.bytes > sampled.bytes > chunked.bytes
@@ -64,7 +64,7 @@ def test_the_fastest_way_that_fits_is_taken(large: datasets.Dataset) -> None:
 
 def test_batches_that_were_asked_for_stay(large: datasets.Dataset) -> None:
     mine = {"nodes": 50, "fanouts": [3, 3]}
-    config = resolved(large, protocol={"batch": mine})
+    config = resolved(large, encoder={"layers": 2}, protocol={"batch": mine})
     names = [way.name for way in memory_plan.ways(config)]
     assert names == ["sampled", "chunked"]
     assert memory_plan.fitted(config, 2**40).config == config.config
@@ -157,9 +157,10 @@ def test_missing_memory_is_known_by_its_errors(error: Exception) -> None:
 
 
 def test_out_of_memory_is_answered_with_what_would_fit(large: datasets.Dataset) -> None:
-    config = resolved(large, protocol={"train_graph": "seen"})
-    assert "--set protocol.batch.nodes=2000" in str(memory_plan.explained(config))
-    config = resolved(large, protocol={"batch": {"nodes": 1000}})
+    config = resolved(large, encoder={"layers": 2}, protocol={"train_graph": "seen"})
+    batches = "--set protocol.batch.nodes=2000 --set protocol.batch.fanouts=[10,25]"
+    assert batches in str(memory_plan.explained(config)), "as many fan-outs as layers"
+    config = resolved(large, encoder={"layers": 2}, protocol={"batch": {"nodes": 1000}})
     assert "--set protocol.batch.nodes=500" in str(memory_plan.explained(config))
     config = resolved(large, method="analytic")
     assert "--set analytic.expansion=" in str(memory_plan.explained(config))

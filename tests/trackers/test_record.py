@@ -17,7 +17,7 @@ def test_a_finished_run_is_told_with_all_its_numbers(finished: RunFolder):
     assert record.name == finished.path.name
     assert record.digest in record.name
     assert record.began <= record.ended
-    assert record.settings["ipal.gamma"] == "auto"
+    assert record.settings["ipal.gamma"] == 3.0
     assert record.settings["ipal.boundary"] is True
     assert record.settings["split"] == "2 2 2"
     assert record.facts["packages.torch"]

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 
 import scipy.sparse as sp
 import torch
@@ -15,7 +16,7 @@ from ipal.backend.operators import Block, Features, Need, Operators, norms, oper
 from ipal.backend.partition import ALONE, Layout, by_seeds
 from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix, SparsePair, read_only
-from ipal.config import EncoderSettings, Sampling
+from ipal.config import EncoderConfig, Sampling
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.errors import ConfigError
@@ -32,13 +33,18 @@ class Batch:
     """Which of the task's training nodes they are; a slice where they are all of them."""
 
 
-def check_fanouts(batch: Sampling, encoder: EncoderSettings) -> None:
+def fanouts_for(layers: int) -> tuple[int, ...]:
+    """Usual fan-outs of so many layers."""
+    return (10, *repeat(25, layers - 1))
+
+
+def check_fanouts(batch: Sampling, encoder: EncoderConfig) -> None:
     """Refuse mini-batches that do not have one fan-out for every layer."""
-    fanouts = len(batch.fanouts)
-    layers = max(2, fanouts) if encoder.layers == "auto" else encoder.layers
+    fanouts, layers = len(batch.fanouts), encoder.layers
     if fanouts != layers:
+        example = list(fanouts_for(layers))
         raise ConfigError(
-            f"protocol.batch.fanouts names {fanouts} fan-out(s) for {layers} layers: give one for each, as [10, 25].",
+            f"protocol.batch.fanouts names {fanouts} fan-out(s) for {layers} layers: give one for each, as {example}.",
             "protocol.batch.fanouts",
         )
 

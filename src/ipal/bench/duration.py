@@ -19,7 +19,7 @@ class _Finished(NamedTuple):
 
     def scaled_to(self, config: RunConfig) -> float:
         """Estimate for a similar run with other numbers of epochs and tasks."""
-        epochs = max(1, config.train.planned) / max(1, self.config.train.planned)
+        epochs = max(1, config.train.epochs) / max(1, self.config.train.epochs)
         tasks = len(config.split or ()) / max(1, len(self.config.split or ()))
         return (self.learning * epochs + self.evaluation) * tasks
 

@@ -117,7 +117,7 @@ def _lane(waiting: deque[Unit], ahead: float, beside: _Beside, **options: Any) -
         beside.running += len(unit)
         under_way = deque(unit)
         first = turn is None
-        turn = int(ahead * config.train.planned) if first else TURN
+        turn = int(ahead * config.train.epochs) if first else TURN
         while under_way:
             ended: list[Outcome] = []
             left, end = turn * len(under_way), math.inf if first else time.perf_counter() + LONGEST

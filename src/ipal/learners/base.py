@@ -278,10 +278,6 @@ class Learner(Stateful):
         columns = 12 * extents.tested_nodes * extents.classes
         return columns + extents.operators, columns + extents.piece
 
-    def choices(self) -> dict[str, Any]:
-        """What the method decided by itself (`choices_`), and why; nothing where all is set by hand."""
-        return dict(getattr(self, "choices_", {}))
-
     # ------------------------------------------------------------------ learning
 
     def learn(self, task: Task, first_epoch: int = 0) -> Iterator[Terms]:

@@ -4,8 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from ipal.config import LARGEST, MOST_EPOCHS, EncoderConfig
-from ipal.data.centrality import NodeWeights
+from ipal.config import LARGEST
 from ipal.learners.checks import MisfitError
 from ipal.learners.history import LETTERS, MOST, NAMED
 
@@ -108,32 +107,6 @@ class TrainedFacts(Facts):
     """Also of a method that trains a network."""
 
     learning_rate: Number = Field(gt=0)
-
-
-class Chosen(BaseModel):
-    """What a rehearsal has chosen."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-
-    encoder: EncoderConfig
-    epochs: int = Field(ge=0, le=MOST_EPOCHS)
-    gamma: Number
-    node_weights: NodeWeights = "pagerank"
-    """In files of earlier versions the settings say it, as the rate."""
-    rate: Number | None = Field(None, gt=0)
-
-
-class RehearsedFacts(TrainedFacts):
-    """Also of a method that chooses its settings by a rehearsal; nothing where all of them are set."""
-
-    choices: dict[str, Any] = {}
-
-    @field_validator("choices")
-    @classmethod
-    def _check_choices(cls, choices: dict[str, Any]) -> dict[str, Any]:
-        if choices:
-            Chosen.model_validate(choices.get("chosen"))
-        return choices
 
 
 class CountedFacts(TrainedFacts):

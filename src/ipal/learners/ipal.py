@@ -4,8 +4,8 @@ Song, Li, Guan & Kong 2025, "Instance-Prototype Affinity Learning for Non-Exempl
 A class is remembered as a Gaussian over embeddings; nodes are told from prototypes by contrast, hard examples
 and replayed features sharpen the contrast, and the affinities of virtual old features are held in place.
 
-With nothing set, encoder, node weights, epochs and gamma are chosen on the first task by a rehearsal (see
-rehearsal.py). The presets `paper` and `printed` ask for the paper's own reading.
+Encoder, rates, gamma and node weights have defaults of this package; the presets `paper` and `printed` ask for the
+paper's own reading.
 
 Differences from the paper, each measured in docs/results.md:
 - every product of embedding and prototype is a cosine (`cosine`); raw products, as printed, are `raw`;
@@ -22,8 +22,7 @@ With one batch a task and new classes in each, the last two are the paper's, but
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -33,42 +32,20 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from ipal.backend.batches import Batch
-from ipal.backend.distributed import ONE_PROCESS
-from ipal.config import (
-    Auto,
-    Count,
-    Draws,
-    EncoderConfig,
-    EncoderSettings,
-    Sampling,
-    TrainConfig,
-    TrainSettings,
-    without_auto,
-)
+from ipal.config import Count, Draws, EncoderConfig, TrainConfig
 from ipal.data.centrality import NodeWeights, node_weights
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
-from ipal.learners import held_back, rehearsal
-from ipal.learners.checks import Shapes, check_fast, require
-from ipal.learners.draft import drafted
-from ipal.learners.facts import RehearsedFacts
+from ipal.learners.checks import check_fast
 from ipal.learners.gaussian_memory import PROTOTYPES, Episode
 from ipal.learners.kept import Kept, Parameters
 from ipal.learners.trained import TrainedLearner
 from ipal.learners.truncated_beta import TruncatedBeta
 from ipal.learners.values import Distances, HardExamples, Terms
 from ipal.nn import losses
-from ipal.nn.encoders import ENCODERS
 from ipal.nn.in_pieces import in_pieces
 from ipal.nn.prototypes import PrototypeMemory, followed
-from ipal.system.tracing import spanned
 
-EPOCHS, GAMMAS = (10, 0), (3.0, 10.0, 1.0, 0.3)
-"""What is rehearsed where nothing is set; what is usual comes first."""
-PAPER_WEIGHTS: NodeWeights = "pagerank"
-NODE_WEIGHTS: tuple[NodeWeights, ...] = ("uniform", PAPER_WEIGHTS)
-FEWEST, SMALL = 100, 256
-"""Least nodes of a mini-batch in a rehearsal, and of a first task that is trained unless that does harm."""
 AFFINITIES_AT_ONCE = 2**20
 """Affinities of pairs of old classes that are there together: with 100 nodes, those of 102 classes."""
 
@@ -77,21 +54,20 @@ AFFINITIES_AT_ONCE = 2**20
 class IPAL(TrainedLearner[Episode]):
     """Prototype contrast with affinity distillation, boundary perception and topology-weighted prototypes."""
 
-    encoder: EncoderSettings = dataclasses.field(default_factory=EncoderSettings)  # type: ignore[assignment]
-    """The network that makes embeddings; what is auto is chosen on the first task."""
-    train: TrainSettings = dataclasses.field(default_factory=TrainSettings)  # type: ignore[assignment]
-    """The optimisation; epochs and rates that are auto are chosen on the first task."""
+    encoder: EncoderConfig = EncoderConfig(kind="linear", layers=4, hidden=1024, width=1024)
+    """The network that makes embeddings."""
+    train: TrainConfig = TrainConfig(epochs=10, lr_base=1e-3, lr_next=1e-3, relative=True)
+    """The optimisation."""
     tau: float = Field(0.07, gt=0)
     """Temperature of the contrast."""
-    gamma: Auto | Annotated[float, Field(ge=0)] = "auto"
-    """Weight of the distillation (Eq. 13); the paper's grid is 0.1 to 1.0. auto: chosen on the first task."""
+    gamma: float = Field(3.0, ge=0)
+    """Weight of the distillation (Eq. 13); the paper's grid is 0.1 to 1.0."""
     products: Literal["cosine", "raw"] = "cosine"
     """Products of embeddings and prototypes: cosines, or raw as printed."""
     distillation: Literal["ipad", "ipad-printed", "fd", "none"] = "ipad"
     """What holds old knowledge in place: affinities (Eq. 8), its printed form, features (Eq. 5), nothing."""
-    node_weights: Auto | NodeWeights = "auto"
-    """How nodes weigh in prototypes (Eq. 3, 4); uniform gives plain means. auto: chosen on the first task, or PageRank
-    where encoder, epochs and gamma are set."""
+    node_weights: NodeWeights = "uniform"
+    """How nodes weigh in prototypes (Eq. 3, 4); uniform gives plain means, pagerank is the paper's."""
     boundary: bool = True
     """Decision boundary perception: hard examples as negatives (Eq. 9, 10)."""
     hardness: Literal["entropy", "margin", "energy"] = "entropy"
@@ -110,8 +86,8 @@ class IPAL(TrainedLearner[Episode]):
     """Training nodes mixed with old prototypes at each step (the paper's |S_t|)."""
     task_free: bool = False
     """For streams of small batches without task boundaries. lr_next is then the rate of all of them."""
-    momentum: Auto | Annotated[float, Field(ge=0, lt=1)] = "auto"
-    """Share of the encoder that stays at each batch, without boundaries. auto: the mean over all nodes so far."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Share of the encoder that stays at each batch, without boundaries. None: the mean over all nodes so far."""
 
     competing: ClassVar[Literal["seen"]] = "seen"  # type: ignore[misc]  # no setting: there is no head
     name = "ipal"
@@ -125,112 +101,7 @@ class IPAL(TrainedLearner[Episode]):
         PROTOTYPES,
         Kept("fast", "weights being trained, which the encoder follows; without boundaries alone", check=check_fast),
     )
-    schema = RehearsedFacts
-    added = MappingProxyType({"task_free": False, "momentum": "auto"})
-
-    # ------------------------------------------------------------------ what is left open
-
-    @property
-    def is_open(self) -> bool:
-        """Whether something is left to choose. With nothing but node weights open, they are the paper's."""
-        return "auto" in (self.encoder.kind, self.encoder.hidden, self.encoder.width, self.train.epochs, self.gamma)
-
-    def start(self, task: Task) -> None:
-        if self.is_open and not self.is_fitted:
-            self._choose(task)
-        super().start(task)
-
-    @spanned("choice")
-    def _choose(self, task: Task) -> None:
-        """Encoder, node weights, epochs and gamma, as far as they are open; from here on they are part of the model."""
-        options = self.options(task)
-        batch = self.batch
-        if isinstance(batch, Sampling):  # an epoch of fewer nodes has as many steps
-            nodes = batch.nodes * held_back.share(task)
-            batch = batch.model_copy(update={"nodes": max(min(batch.nodes, FEWEST), int(nodes))})
-        made = partial(rehearsal.choose, task, options, partial(self._rehearsing, batch), self.seed, self.test_graph)
-        self.choices_ = self.runtime_.team.broadcast(made)
-
-    def options(self, task: Task) -> rehearsal.Options:
-        """What is rehearsed: what is set stays as it is."""
-        small = self.task_free or len(task.nodes) < SMALL  # perhaps of many: trained only where that helps
-        epochs = (self.train.epochs,) if self.train.epochs != "auto" else sorted(EPOCHS) if small else EPOCHS
-        gammas = GAMMAS if self.gamma == "auto" else (self.gamma,)
-        weights = NODE_WEIGHTS if self.node_weights == "auto" else (self.node_weights,)
-        return rehearsal.Options(self.encoders(task.graph.num_features), epochs, gammas, weights)
-
-    def encoders(self, num_features: int) -> list[EncoderConfig]:
-        return rehearsal.encoders(self._network, num_features, isolated=self.test_graph == "isolated")
-
-    @property
-    def _network(self) -> EncoderSettings:
-        """The encoder as far as it is set: mini-batches have as many layers as fan-outs."""
-        fixed = {} if self.batch == "full" else {"layers": len(self.batch.fanouts)}
-        return self.encoder.model_copy(update=fixed)
-
-    def _rehearsing(
-        self, batch: Literal["full"] | Sampling, candidate: rehearsal.Candidate, like: "IPAL | None" = None
-    ) -> "IPAL":
-        """A learner of these settings that has learned what another has, or nothing, in one process."""
-        encoder, epochs, gamma, weights = candidate
-        rates = rehearsal.rates(self.train, rehearsal.rate_for(like.parameters().values()) if like else None)
-        fixed = dict(like.train) if like and like.labels_ else {**dict(self.train), "epochs": epochs, **rates}
-        train: dict[str, Any] = {"train": TrainConfig(**fixed), "gamma": gamma, "node_weights": weights}
-        learner = dataclasses.replace(self, encoder=encoder, **train, batch=batch, calibration=0.0)
-        learner.runtime_ = dataclasses.replace(self.runtime_, team=ONE_PROCESS)
-        learner.__dict__ = {**drafted(vars(like) if like else {}), **vars(learner)}
-        return learner
-
-    @property
-    def choices_(self) -> dict[str, Any]:
-        """What was chosen and tried; nothing where all is set."""
-        return dict(vars(self).get("_choices", {}))
-
-    @choices_.setter
-    def choices_(self, choices: dict[str, Any]) -> None:
-        self._choices = choices
-        if choices and self.is_fitted:  # restored
-            self.renew_network()
-
-    @property
-    def chosen(self) -> Mapping[str, Any]:
-        return dict(self.choices().get("chosen", {}))
-
-    def encoder_of(self, choices: Mapping[str, Any]) -> EncoderConfig:
-        return EncoderConfig(**{**choices.get("chosen", {}).get("encoder", {}), **without_auto(self._network)})
-
-    def largest_encoder(self, num_features: int) -> EncoderConfig:
-        return max(self.encoders(num_features), key=lambda one: one.layers * one.hidden + one.width)
-
-    def check_encoder(self) -> None:
-        if self.encoder.kind != "auto":
-            ENCODERS.find(self.encoder.kind).check(self.encoder_of({}))
-
-    @property
-    def epochs(self) -> int:
-        return int(self.chosen.get("epochs", 0)) if self.train.epochs == "auto" else self.train.epochs
-
-    def decided(self, section: str) -> dict[str, Any]:
-        found: dict[str, Any] = {"encoder": {"layers": self.encoder_of({}).layers}}
-        return {} if self.is_open else found.get(section, rehearsal.rates(self.train, None))
-
-    @property
-    def rates(self) -> tuple[float, float]:
-        first, later = rehearsal.rates(self.train, self.chosen.get("rate")).values()
-        return first, later
-
-    @property
-    def _distillation_weight(self) -> float:
-        return float(self.chosen["gamma"]) if self.gamma == "auto" else self.gamma
-
-    @property
-    def _weighing(self) -> NodeWeights:
-        chosen: NodeWeights = self.chosen.get("node_weights", PAPER_WEIGHTS)
-        return chosen if self.node_weights == "auto" else self.node_weights
-
-    def shapes(self, facts: Mapping[str, Any]) -> Shapes:
-        require(not self.is_open or bool(facts.get("choices")), "it does not say what was chosen")
-        yield from super().shapes(facts)
+    added = MappingProxyType({"task_free": False, "momentum": None})
 
     # ------------------------------------------------------------------ learning
 
@@ -240,17 +111,15 @@ class IPAL(TrainedLearner[Episode]):
         self.fast_: Parameters = {}
 
     def renew_network(self) -> None:
-        if self.is_open and not self.choices_:  # it is about to be restored, and not known yet
-            return
         super().renew_network()
-        self.memory_ = PrototypeMemory.empty(self.encoder_config.width, self.generator_.device)
+        self.memory_ = PrototypeMemory.empty(self.encoder.width, self.generator_.device)
 
     @property
     def hard_examples(self) -> HardExamples:
         return HardExamples(self.k, self.hardness)
 
     def prepare(self, task: Task) -> Episode:
-        rule = self._weighing, self.alpha
+        rule = self.node_weights, self.alpha
         lesson = super().prepare(task)
         lesson = Episode.of_task(task, lesson, rule, lambda: node_weights(task.graph, *rule)[task.nodes])
         old = self.memory_.of(lesson.old)
@@ -283,7 +152,7 @@ class IPAL(TrainedLearner[Episode]):
         contrast = losses.prototype_contrast(directions, labels, mu, self.tau, hard, hard_labels, replayed, absent)
         terms = {"contrast": contrast}
         if lesson.before is not None and len(lesson.old) and self.distillation != "none":
-            gamma = self._distillation_weight
+            gamma = self.gamma
             if self.task_free:
                 gamma = gamma * losses.unseen_share(len(self.memory_), len(lesson.old))
             terms["distillation"] = gamma * self._distill(f, lesson.before.of(batch), held)
@@ -337,10 +206,13 @@ class IPAL(TrainedLearner[Episode]):
     def follows(self) -> bool:
         return self.task_free and self.epochs > 0
 
+    @property
+    def rates(self) -> tuple[float, float]:
+        first, later = super().rates
+        return (later if self.task_free else first), later  # a high rate would bend the network to a few nodes
+
     def begin_task(self, task: Task) -> None:
         """The weights to be trained take the place of the slow ones, which are at hand as the network before."""
-        if self.task_free:  # a first batch is no first task: a high rate would bend the network to its few nodes
-            self.learning_rate_ = self.rates[1]
         self._set_weights(self.fast_)
         self.fast_ = {}
 
@@ -349,7 +221,7 @@ class IPAL(TrainedLearner[Episode]):
         self.fast_ = self.parameters()
         if self.previous_ is not None:
             so_far = int(self.memory_.count.sum())
-            momentum = so_far / (so_far + nodes) if self.momentum == "auto" else self.momentum
+            momentum = so_far / (so_far + nodes) if self.momentum is None else self.momentum
             slow = dict(self.previous_.named_parameters())
             self._set_weights({name: followed(slow[name], theta, momentum) for name, theta in self.fast_.items()})
 

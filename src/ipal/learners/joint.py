@@ -55,10 +55,13 @@ class Joint(TrainedLearner[Lesson]):
         super().initialise(num_features)
         self.data_: Task | None = None
 
+    @property
+    def rates(self) -> tuple[float, float]:
+        return self.train.lr_base, self.train.lr_base  # every task is learned from the beginning
+
     def begin_task(self, task: Task) -> None:
         known = self.data_
         self.data_ = task if known is None else grown(known, task) or disjoint_union(known, task)
-        self.learning_rate_ = self.rates[0]
         self.renew_network()
 
     def prepare(self, task: Task) -> Lesson:

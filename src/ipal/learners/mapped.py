@@ -122,7 +122,6 @@ def are_alike(learners: Sequence["TrainedLearner[Any]"], beside: Sequence[Any] |
         one.is_mappable
         and settings_of(one) == settings_of(first)
         and one.labels_ == first.labels_
-        and one.choices() == first.choices()
         and shapes == sizes[0]
         for one, shapes in zip(learners, sizes, strict=True)
     )

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import nn
 
-from ipal.config import stored
 from ipal.errors import ConfigError, StoreError
 from ipal.learners.checks import MisfitError, check_finite, check_same, check_shapes, require
 from ipal.learners.facts import checked_facts
@@ -34,7 +33,7 @@ def of_state(method: type[Method], state: State, path: str | Path, device: str) 
     if not isinstance(facts.get("settings"), dict):
         raise StoreError(f"{path} is no model: it has no settings.")
     try:
-        learner = method.from_settings({**stored(facts["settings"]), "device": device})
+        learner = method.from_settings({**facts["settings"], "device": device})
     except ConfigError as error:
         raise StoreError(f"{path} is damaged or of another version: {str(error)[:300]}") from error
     restore(learner, state, whole=True, source=str(path))

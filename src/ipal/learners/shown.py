@@ -46,10 +46,16 @@ def _set_by_hand(learner: Any) -> dict[str, Any]:
     known = type(learner).__pydantic_fields__
     defaults = {name: field.get_default(call_default_factory=True) for name, field in known.items()}
     values = {name: value for name, value in learner.get_params().items() if value != defaults[name]}
-    return {
-        name: value.model_dump(exclude_defaults=True) if isinstance(value, BaseModel) else value
-        for name, value in values.items()
-    }
+    return {name: _changed(value, defaults[name]) for name, value in values.items()}
+
+
+def _changed(value: Any, default: Any) -> Any:
+    """A section as what it changes of the method's own, which a learner is made from; other values as they are."""
+    if not isinstance(value, BaseModel):
+        return value
+    if not isinstance(default, BaseModel):
+        return value.model_dump(exclude_defaults=True)
+    return {name: one for name, one in value if one != getattr(default, name)}
 
 
 def _classes(labels: list[Any], nodes: dict[str, int]) -> str:

@@ -60,7 +60,6 @@ class Seat:
             id(self.batch.graph),
             settings_of(learner),
             learner.labels_,
-            learner.choices(),
             learner.learning_rate_,
             learner.generator_.get_state().numpy().tobytes(),
             _steps(learner),

@@ -130,10 +130,6 @@ class Stateful(metaclass=MethodClass):
         """All tensors that make the state, by name."""
         return {name: tensor for kept in self.declared().values() for name, tensor in kept.tensors(self).items()}
 
-    def decided(self, section: str) -> dict[str, Any]:
-        """Settings of the run in this section that are left open, but follow from what is set."""
-        return {}
-
     def parameters(self) -> Parameters:
         """Copies of what is trained, by name; nothing where nothing is."""
         return {}

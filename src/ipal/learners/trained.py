@@ -10,7 +10,6 @@ Such a method says what it adds through hooks:
 """
 
 import copy
-import dataclasses
 import hashlib
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -18,6 +17,7 @@ from functools import cached_property, partial
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
 import torch
+from pydantic import ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
@@ -45,6 +45,7 @@ from ipal.nn.embed import embeddings
 from ipal.nn.encoders import ENCODERS, Encoder
 from ipal.nn.head import Head
 from ipal.nn.losses import unit
+from ipal.nn.weight_size import root_mean_square
 from ipal.system.tracing import spanned
 
 __all__ = ["Lesson", "Prepared", "TrainedLearner", "balanced_cross_entropy", "class_weights"]
@@ -56,9 +57,9 @@ Prepared = TypeVar("Prepared", bound=Lesson)
 class TrainedLearner(Learner, Generic[Prepared]):
     """A learner with an encoder that is trained by steps, and a head over all classes unless it needs none."""
 
-    encoder: EncoderConfig = dataclasses.field(default_factory=EncoderConfig)
+    encoder: EncoderConfig = EncoderConfig()
     """The network that makes embeddings."""
-    train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
+    train: TrainConfig = TrainConfig()
     """The optimisation."""
     batch: Literal["full"] | Sampling = "full"
     """full: the whole task is one batch. Or mini-batches, as {nodes: 2000, fanouts: [10, 25]}."""
@@ -102,8 +103,17 @@ class TrainedLearner(Learner, Generic[Prepared]):
             cls.ends_for_later_tasks = vars(cls).get("ends_for_later_tasks", False)
             cls.mappable_end = vars(cls).get("mappable_end", False)
 
+    @field_validator("encoder", "train", mode="before")
+    @classmethod
+    def _with_defaults(cls, given: Any, info: ValidationInfo) -> Any:
+        """Settings of a section by their names take the place of the method's own; a whole section is as it is."""
+        if not isinstance(given, Mapping):
+            return given
+        fields: dict[str, Any] = cls.__pydantic_fields__  # type: ignore[attr-defined]
+        return {**dict(fields[str(info.field_name)].get_default(call_default_factory=True)), **given}
+
     def __post_init__(self) -> None:
-        self.check_encoder()
+        ENCODERS.find(self.encoder.kind).check(self.encoder)
         if self.batch != "full":
             check_fanouts(self.batch, self.encoder)
 
@@ -140,23 +150,6 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     # ------------------------------------------------------------------ network and optimiser
 
-    def check_encoder(self) -> None:
-        """Refuse settings that no network can have."""
-        ENCODERS.find(self.encoder.kind).check(self.encoder)
-
-    def encoder_of(self, choices: Mapping[str, Any]) -> EncoderConfig:
-        """What the network is made from: as set, unless a method has chosen it."""
-        return self.encoder
-
-    def largest_encoder(self, num_features: int) -> EncoderConfig:
-        """The largest that it may choose, for estimates of memory."""
-        return self.encoder
-
-    @property
-    def encoder_config(self) -> EncoderConfig:
-        """What its network is made from."""
-        return self.encoder_of(self.choices())
-
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)
         self.learning_rate_: float | None = None  # none has been needed yet: no task has begun
@@ -166,14 +159,14 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     def drawn_encoder(self, generator: torch.Generator) -> Encoder:
         """An encoder with fresh weights."""
-        return ENCODERS.find(self.encoder_config.kind)(self.num_features_, self.encoder_config, generator)
+        return ENCODERS.find(self.encoder.kind)(self.num_features_, self.encoder, generator)
 
     def renew_network(self) -> None:
         """Fresh weights and a fresh optimiser."""
         self.network_ = nn.ModuleDict({"encoder": self.drawn_encoder(self.generator_)}).eval()
         self.renew_optimizer()
         if self.has_head:
-            self.network_["head"] = Head(self.encoder_config.width, self.temperature).eval()
+            self.network_["head"] = Head(self.encoder.width, self.temperature).eval()
 
     @spanned("optimiser")
     def renew_optimizer(self) -> None:
@@ -197,7 +190,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     @property
     def rates(self) -> tuple[float, float]:
-        """Learning rates: of the first task, and of later ones."""
+        """Learning rates, as they are set: of the first task, and of later ones."""
         return self.train.lr_base, self.train.lr_next
 
     def learn(self, task: Task, first_epoch: int = 0) -> Iterator[Terms]:
@@ -314,12 +307,14 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     def start(self, task: Task) -> None:
         super().start(task)
-        if self.looks_back and self.learning_rate_ is not None:
+        is_later = self.learning_rate_ is not None
+        if self.looks_back and is_later:
             self.previous_ = copy.deepcopy(self.network_).requires_grad_(False)
-        self.learning_rate_ = self.rates[self.learning_rate_ is not None]
         if self.train.moments == "reset":
             self.renew_optimizer()
         self.begin_task(task)
+        size = root_mean_square(self.encoder_.parameters()) if self.train.relative else 1.0
+        self.learning_rate_ = self.rates[is_later] * size
         if self.has_head and len(self.labels_) > self.head_.num_classes:
             self.grow_head(len(self.labels_) - self.head_.num_classes, self.generator_)
         for group in self.optimizer_.param_groups:
@@ -337,7 +332,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     @property
     def reach(self) -> int:
-        return self.encoder_config.layers
+        return self.encoder.layers
 
     def represent(self, graph: Graph) -> Tensor:
         return embeddings(self.encoder_, graph, self.runtime_)
@@ -386,13 +381,12 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     def shapes(self, facts: Mapping[str, Any]) -> Shapes:
         yield from super().shapes(facts)
-        encoder = self.encoder_of(facts.get("choices", {}))
-        layers = ENCODERS.find(encoder.kind).all_shapes(facts["num_features"], encoder)
+        layers = ENCODERS.find(self.encoder.kind).all_shapes(facts["num_features"], self.encoder)
         for number, layer in enumerate(layers):
             yield from ((f"encoder.{name}.{number}", shape) for name, shape in layer.items())
 
     def sizes(self, facts: Mapping[str, Any]) -> dict[str, int]:
-        return {**super().sizes(facts), "width": self.encoder_of(facts.get("choices", {})).width}
+        return {**super().sizes(facts), "width": self.encoder.width}
 
     def load_facts(self, facts: Mapping[str, Any]) -> None:
         super().load_facts(facts)

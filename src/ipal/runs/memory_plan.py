@@ -19,13 +19,15 @@ the process, in pieces below the size that an allocator gives back. benchmarks/m
 with measurements.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 
-from ipal.config import EncoderConfig, RunConfig, Sampling, without_auto
+from ipal.backend.batches import fanouts_for
+from ipal.config import EncoderConfig, RunConfig, Sampling
 from ipal.data.csr import EDGES_AT_ONCE
 from ipal.data.graph import Graph
 from ipal.data.streams import Stream
@@ -99,13 +101,12 @@ def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
             )
         )
         return [Way("full", config, kept + at_once, Budget()), chunked(config, kept + in_pieces)]
-    learner = resolved.learner()
-    assert isinstance(learner, TrainedLearner)
-    encoder = learner.largest_encoder(graph.num_features)
+    encoder = config.encoder
     beside = "own" in ENCODERS.find(encoder.kind).needs  # raw features are kept beside those of neighbours
     if method.looks_at_whole_tasks and config.protocol.train_graph == "seen":
         operators.append(together)
-    kept += WEIGHT * encoder.hidden * (graph.num_features + encoder.hidden * (encoder.layers - 2) + encoder.width)
+    layers = ENCODERS.find(encoder.kind).all_shapes(graph.num_features, encoder)
+    kept += WEIGHT * sum(math.prod(shape) for layer in layers for shape in layer.values())
     ready = sum(one.operators + one.dense * beside for one in operators)
     gradients = 4 * CHUNK * method.looks_at_whole_tasks  # of some nodes at a time
     whole_step = task.readout + step_bytes(encoder, task.nodes, task.nodes) + gradients
@@ -114,8 +115,7 @@ def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
     batch = config.protocol.batch
     if batch == "full":
         found.append(Way("full", config, kept + ready + max(whole_step, forward), Budget()))
-        layers = EncoderConfig(**without_auto(config.encoder)).layers
-        batch = Sampling(fanouts=(10,) + (25,) * (layers - 1))
+        batch = Sampling(fanouts=fanouts_for(encoder.layers))
     protocol = config.protocol.model_copy(update={"batch": batch})
     lean = config.model_copy(update={"protocol": protocol})
     step = batch_bytes(batch, task, graph, encoder)
@@ -226,7 +226,8 @@ def explained(resolved: Resolved) -> CapacityError:
     known, config = ways(resolved), resolved.config
     first, rest = known[0], known[1:]
     tries = {
-        "sampled": f"mini-batches about {{}} GiB (--set protocol.batch.nodes={Sampling().nodes})",
+        "sampled": f"mini-batches about {{}} GiB (--set protocol.batch.nodes={Sampling().nodes} --set "
+        f"protocol.batch.fanouts=[{','.join(map(str, fanouts_for(config.encoder.layers)))}])",
         "chunked": "in pieces about {} GiB (--memory-limit with what there is)",
     }
     leaner = [way for way in rest if way.bytes - BASE < 0.9 * (first.bytes - BASE)]

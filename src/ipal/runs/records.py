@@ -125,7 +125,6 @@ class Result(Record):
     timing: Timing
     peak_memory_bytes: Bytes
     retained: Retained
-    choices: dict[str, Any] = Field(default_factory=dict)
     plugins: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")

@@ -4,6 +4,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 
 from pydantic import ValidationError
 
@@ -12,15 +13,13 @@ from ipal.backend.distributed import Team
 from ipal.backend.runtime import Runtime
 from ipal.config import (
     EncoderConfig,
-    EncoderSettings,
     RunConfig,
+    Section,
     StreamConfig,
     TrainConfig,
-    TrainSettings,
     Tree,
     explain,
     known_settings,
-    without_auto,
 )
 from ipal.data import datasets
 from ipal.data.datasets import Dataset
@@ -34,7 +33,7 @@ from ipal.system import plugins
 from ipal.system.memory_budget import Budget
 from ipal.system.tracing import SILENT, Tracer
 
-SECTIONS = {"encoder": (EncoderSettings, EncoderConfig()), "train": (TrainSettings, TrainConfig())}
+SECTIONS: Mapping[str, Section] = MappingProxyType({"encoder": EncoderConfig(), "train": TrainConfig()})
 """Settings of the run that a method may use, and their values where it does not: they must not make two runs of one."""
 
 
@@ -136,15 +135,12 @@ def check_settings(config: RunConfig) -> RunConfig:
     learner = method.from_settings(_settings(config, method))
     _check_needs(learner, STREAMS[protocol.stream.name])
     settings = learner.settings()
-    sections = {
-        name: {**dict(getattr(learner, name, unused)), **learner.decided(name)}
-        for name, (_, unused) in SECTIONS.items()
-    }
+    sections = {name: getattr(learner, name, unused) for name, unused in SECTIONS.items()}
     return config.model_copy(
         update={
             "protocol": protocol.model_copy(update={"stream": StreamConfig(name=protocol.stream.name, **own)}),
             "settings": {name: settings[name] for name in method.own_settings() if name in settings},
-            **{name: kind(**sections[name]) for name, (kind, _) in SECTIONS.items()},
+            **{name: type(section)(**dict(section)) for name, section in sections.items()},  # all of it given
         }
     )
 
@@ -173,7 +169,7 @@ def _settings(config: RunConfig, method: type[Learner]) -> Tree:
         "calibration": config.protocol.calibration,
         "seed": config.seed,
         "device": config.device,
-        **{name: without_auto(getattr(config, name)) for name in SECTIONS},
+        **{name: getattr(config, name).model_dump(exclude_unset=True) for name in SECTIONS},
     }
     return {**config.settings, **{name: known[name] for name in method.shared_settings()}}
 

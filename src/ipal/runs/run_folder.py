@@ -24,7 +24,7 @@ from typing import Any
 
 import yaml
 
-from ipal.config import RunConfig, StreamConfig, run_config, stored
+from ipal.config import RunConfig, StreamConfig, run_config
 from ipal.data.names import split_names, stem
 from ipal.errors import ConfigError, StoreError, shortened
 from ipal.runs.records import Confusion, Drift, Environment, Result
@@ -102,7 +102,7 @@ class RunFolder:
                 f"{FORMAT}: open it with the version that wrote it."
             )
         try:
-            config = run_config(stored(tree))
+            config = run_config(tree)
         except ConfigError as error:
             raise StoreError(f"{self.path}/config.yaml is damaged or of another version: {error}") from error
         if config.digest not in self.path.name:

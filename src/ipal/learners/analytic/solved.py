@@ -205,7 +205,8 @@ class SolvedLater(Learner):
         return self._solved.weights
 
     def choices(self) -> dict[str, Any]:
-        return super().choices() | (self._solved.choices if self.is_fitted else {})
+        """What was chosen by its own nodes, and why."""
+        return self._solved.choices if self.is_fitted else {}
 
     def model(self, *, moments: bool = False) -> State:
         return Learner.model(self if moments else self._settled(), moments=moments)

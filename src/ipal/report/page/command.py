@@ -11,6 +11,8 @@ from ipal.config import RunConfig, Tree
 OPTIONS = ("dataset", "method", "seed", "split", "device", "threads")
 ALWAYS = ("dataset", "method", "seed", "split")
 """Options that are shown even at their defaults."""
+BY_METHOD = ("encoder", "train")
+"""Sections whose defaults are the method's."""
 FOUND = ("dataset_hash", "plugins")
 """What the graph and the plugins say by themselves."""
 
@@ -18,7 +20,7 @@ FOUND = ("dataset_hash", "plugins")
 def command(config: RunConfig, own_defaults: Mapping[str, Any] | None = None) -> str:
     """`ipal run …` with what differs from the defaults.
 
-    Without the defaults of the method, all of its settings are named.
+    Without the defaults of the method, all settings of it, of the encoder and of the training are named.
     """
     words = ["ipal", "run"]
     for option in OPTIONS:
@@ -43,7 +45,8 @@ def changed_settings(config: RunConfig, own_defaults: Mapping[str, Any]) -> Iter
 def default_tree(config: RunConfig, own_defaults: Mapping[str, Any]) -> dict[str, Any]:
     """The default of every setting that has one, by its dotted name; `own_defaults` are sections of the method."""
     plain = RunConfig(dataset=config.dataset, method=config.method).to_tree(full=True)
-    return dict(flat({**plain, **own_defaults}))
+    anyones = {name: value for name, value in plain.items() if name not in BY_METHOD}
+    return dict(flat({**anyones, **own_defaults}))
 
 
 def flat(tree: Tree) -> Iterator[tuple[str, Any]]:

@@ -36,16 +36,13 @@ def setup_section(facts: Facts) -> Section:
         notes.append("Features of this graph were computed from all of it, not from one task at a time.")
     if dropped := facts.protocol.get("dropped_classes"):
         notes.append(f"Classes left out for having too few nodes: {', '.join(map(str, dropped))}.")
-    folded = [("config.yaml", _yaml(facts.config.to_tree()))]
-    if choices := facts.result.get("choices"):
-        folded.insert(0, ("What the method decided by itself, and why", _yaml(choices)))
     return Section(
         "setup",
         "How it was made",
         codes=[("The command that makes this run again", command(facts.config, own_defaults))],
         notes=notes,
         tables=[_protocol_table(facts), _settings_table(facts.config, own_defaults or {}), _software_table(facts)],
-        folded=folded,
+        folded=[("config.yaml", _yaml(facts.config.to_tree()))],
     )
 
 
