@@ -192,6 +192,8 @@ class EncoderConfig(Section):
     run names another kind of network than the method's own, the rest is as below.
     """
 
+    added = MappingProxyType({"steps": None, "restart": None})
+
     kind: str = "gcn"
     """Which network: gcn, linear, appnp, sage, gat, gin or skip, or one of a plugin."""
     layers: int = Field(2, ge=1, le=MOST_LAYERS)

@@ -389,7 +389,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
         return ENCODERS.find(self.encoder.kind).settled(self.encoder, self.test_graph)
 
     def settings(self) -> dict[str, Any]:
-        return {**super().settings(), "encoder": self.settled.model_dump(mode="json")}
+        return {**super().settings(), "encoder": self.settled.model_dump(mode="json", context="all")}
 
     def shapes(self, facts: Mapping[str, Any]) -> Shapes:
         yield from super().shapes(facts)
