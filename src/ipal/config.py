@@ -46,6 +46,7 @@ Draws = Annotated[int, Field(ge=1, le=10_000)]
 Width = Annotated[int, Field(ge=1, le=MOST_WIDTH)]
 Epochs = Annotated[int, Field(ge=0, le=MOST_EPOCHS)]
 Hops = Annotated[int, Field(ge=0, le=MOST_LAYERS)]
+Restart = Annotated[float, Field(ge=0, lt=1)]
 TestGraph = Literal["isolated", "seen", "both"]
 Share = Annotated[float, Field(ge=0, le=0.5)]
 """Of training nodes."""
@@ -187,17 +188,20 @@ Activation = Literal["relu", "elu", "leaky_relu", "tanh"]
 class EncoderConfig(Section):
     """The network that turns nodes into embeddings.
 
-    A run takes the method's own default of what is not given; most methods have those below, IPAL has others.
+    A run takes the method's own default of what is not given; most methods have those below, IPAL has others. Where a
+    run names another kind of network than the method's own, the rest is as below.
     """
 
+    added = MappingProxyType({"steps": None, "restart": None})
+
     kind: str = "gcn"
-    """Which network: gcn, linear, sage, gat, gin or skip, or one of a plugin."""
+    """Which network: gcn, linear, appnp, sage, gat, gin or skip, or one of a plugin."""
     layers: int = Field(2, ge=1, le=MOST_LAYERS)
-    """Number of graph layers."""
+    """Number of layers: two or more, of appnp one or more."""
     hidden: Width = 128
-    """Width of the inner layers."""
+    """Width of the inner layers; also of propagated features (appnp), which are projected where they are wider."""
     width: Width = 128
-    """Width of the embeddings."""
+    """Width of the embeddings; of appnp with one layer at most that of the propagated features."""
     activation: Activation = "relu"
     """Between layers (the linear encoder has none)."""
     last_activation: Literal["none"] | Activation = "none"
@@ -206,6 +210,11 @@ class EncoderConfig(Section):
     """Attention heads of every layer, where the network has any (gat); widths are divided among them."""
     dropout: float = Field(0.0, ge=0, lt=1)
     """Share of hidden activations that are zeroed in a training step."""
+    steps: Hops | None = None
+    """How often features are propagated; appnp alone. None: 16 times for isolated test graphs, 10 for others."""
+    restart: Restart | Annotated[tuple[Restart, ...], Field(min_length=1, max_length=MOST_PARTS)] | None = None
+    """Share of a node's own features in every step; several side by side; appnp alone. None: 0.02 and 0.3 for isolated
+    test graphs, 0.2 for others."""
 
 
 class TrainConfig(Section):

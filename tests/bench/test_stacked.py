@@ -115,6 +115,7 @@ def both(
         {"ipal": {"products": "raw", "distillation": "ipad-printed", "replay": False}, "train": {"epochs": 2}},
         {"encoder": {"kind": "sage"}, "train": {"epochs": 6, "moments": "reset"}},
         {"encoder": {"kind": "linear", "width": 12, "hidden": 12}},
+        {"encoder": {"kind": "appnp", "layers": 1, "restart": [0.1, 0.3]}},
         {"encoder": {"kind": "skip"}},
         {"encoder": {"kind": "gin"}},
     ],

@@ -21,9 +21,13 @@ VARIANTS: dict[str, tuple[type[Learner], dict[str, object]]] = {
     "not expanded": (Analytic, {"expansion": 0, "sums": "per-class"}),
     **{
         kind: (METHODS["bare"], {"encoder": EncoderConfig(kind=kind, hidden=12, width=12)})
-        for kind in ("gcn", "linear", "lazy", "sage", "gat", "gin", "skip")
+        for kind in ("gcn", "linear", "appnp", "sage", "gat", "gin", "skip")
     },
     "one layer": (IPAL, {"encoder": EncoderConfig(layers=1, width=8, last_activation="relu")}),
+    "propagated and projected": (
+        IPAL,
+        {"encoder": EncoderConfig(kind="appnp", layers=1, hidden=16, width=10, steps=4, restart=(0.1, 0.4))},
+    ),
     "three layers": (IPAL, {"encoder": EncoderConfig(layers=3, hidden=20, width=8, last_activation="relu")}),
 }
 

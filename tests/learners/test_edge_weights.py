@@ -103,7 +103,7 @@ def test_without_training_rows_in_pieces_are_those_at_once(method: str, weighted
     torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["gcn", "linear", "lazy", "sage", "gat", "gin", "skip"])
+@pytest.mark.parametrize("kind", ["gcn", "linear", "appnp", "sage", "gat", "gin", "skip"])
 def test_every_encoder_counts_the_weights_at_once_and_in_pieces(kind: str, tiny_stream: TaskStream) -> None:
     plain = tiny_stream.task(0)
     graph, _ = weighed_graph()

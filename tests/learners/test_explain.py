@@ -8,6 +8,7 @@ import scipy.sparse as sp
 import torch
 from torch_geometric.data import Data
 
+from ipal.config import EncoderConfig
 from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph
 from ipal.data.neighbourhood import neighbourhood
@@ -101,11 +102,16 @@ def test_without_a_neighbour_the_closed_form_prefers_what_it_then_should(
         assert (scores[best] - scores[second]) / (scores[best] - scores[last]) == pytest.approx(expected, rel=1e-3)
 
 
-@pytest.mark.parametrize("method", [Analytic, NCM, IPAL, Bare])
+APPNP = EncoderConfig(kind="appnp", layers=1, hidden=12, width=12, steps=4, restart=(0.1, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"), [(Analytic, {}), (NCM, {}), (IPAL, {}), (IPAL, {"encoder": APPNP}), (Bare, {})]
+)
 def test_deleting_what_is_named_changes_classes_more_often_than_chance(
-    method: type[Learner], tiny: Dataset, tiny_stream: TaskStream
+    method: type[Learner], settings: dict[str, Any], tiny: Dataset, tiny_stream: TaskStream
 ) -> None:
-    learner = learned(method, tiny_stream, 3, epochs=20)
+    learner = learned(method, tiny_stream, 3, epochs=20, **settings)
     random = np.random.default_rng(0)
     named = drawn = 0
     for node in range(0, 240, 12):

@@ -27,7 +27,7 @@ from tests.learners.support import learn, make
 
 CPU, HERE = torch.device("cpu"), Runtime.of()
 SMALL = Sampling(nodes=7, fanouts=(3, 2))
-WITHOUT_ATTENTION = [name for name in ENCODERS if "attention" not in ENCODERS.find(name).needs]
+DRAWN = [name for name, kind in ENCODERS.items() if kind.reads_neighbours and "attention" not in kind.needs]
 
 
 def random(seed: int = 0) -> torch.Generator:
@@ -60,7 +60,7 @@ def test_every_set_of_neighbours_is_equally_likely() -> None:
     assert sum((count - expected) ** 2 / expected for count in seen.values()) < 27.9  # once in a thousand seeds
 
 
-@pytest.mark.parametrize("kind", WITHOUT_ATTENTION)
+@pytest.mark.parametrize("kind", DRAWN)
 def test_with_room_for_all_neighbours_embeddings_and_gradients_are_those_of_the_graph(kind: str, tiny: Dataset) -> None:
     config = EncoderConfig(kind=kind, hidden=16, width=16)
     encoder = ENCODERS.find(kind)(tiny.graph.num_features, config, random())
@@ -117,9 +117,10 @@ def test_what_has_no_fixed_shape_is_left_to_other_batches(tiny_stream: TaskStrea
     assert of(graph, Sampling(nodes=7, fanouts=(MOST_ROWS, 2))) is None
 
 
+@pytest.mark.parametrize("kind", ["gcn", "appnp"])
 @pytest.mark.parametrize("method", [IPAL, Joint])
 def test_batches_of_one_size_share_a_recording(
-    method: Any, tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch
+    method: Any, kind: str, tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorded = []
 
@@ -137,7 +138,8 @@ def test_batches_of_one_size_share_a_recording(
         def close(self) -> None:
             self.step = None
 
-    options: Any = {"batch": SMALL, "epochs": 3, **({"gamma": 0.4} if method is IPAL else {})}
+    encoder = EncoderConfig(kind=kind, hidden=16, width=8)
+    options: Any = {"batch": SMALL, "epochs": 3, "encoder": encoder, **({"gamma": 0.4} if method is IPAL else {})}
     fixed = lambda self, task: FixedBatches.of(task, self.batch, self.runtime_, self.encoder_.needs)  # noqa: E731
     monkeypatch.setattr(TrainedLearner, "fixed_batches", fixed)
     step_by_step = learn(make(method, **options), tiny_stream.task(0), tiny_stream.task(1))
@@ -155,12 +157,14 @@ def test_batches_of_one_size_share_a_recording(
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-def test_a_gpu_learns_the_same_recorded_and_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["gcn", "appnp"])
+def test_a_gpu_learns_the_same_recorded_and_step_by_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = load("synthetic:nodes=600,classes=6,features=16,signal=3")
     found = []
     for recordable in (True, True, False):
         monkeypatch.setattr(IPAL, "recordable", recordable)
-        learner = make(IPAL, gamma=0.4, batch={"nodes": 50, "fanouts": [3, 5]}, epochs=4)
+        encoder = EncoderConfig(kind=kind, hidden=16, width=8)
+        learner = make(IPAL, gamma=0.4, batch={"nodes": 50, "fanouts": [3, 5]}, epochs=4, encoder=encoder)
         learner.runtime_ = Runtime.of("cuda")
         nodes = np.arange(data.graph.num_nodes)
         learn(learner, Task(data.graph, nodes[data.y < 3], data.y[data.y < 3]))

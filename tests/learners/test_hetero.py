@@ -13,6 +13,7 @@ from torch_geometric.transforms import ToUndirected
 
 import ipal
 from ipal.backend.operators import operators
+from ipal.backend.runtime import Runtime
 from ipal.data.csr import Neighbours
 from ipal.data.graph import Graph
 from ipal.data.relations import Relations, Types
@@ -20,7 +21,8 @@ from ipal.deploy.predict import predict
 from ipal.errors import DataError
 from ipal.learners import METHODS
 from ipal.learners.from_hetero import task_of
-from ipal.nn.embed import by_layers
+from ipal.nn.embed import embeddings
+from ipal.system.memory_budget import Budget
 from tests.learners.hetero_support import BACK, CITES, PAPERS, WRITES, library, small, stacked, with_weights
 from tests.learners.test_bits import assert_same_bits
 from tests.nn.encoders_support import KINDS, embedded, encoder
@@ -127,8 +129,7 @@ def test_a_first_layer_has_weights_of_its_own_for_every_type_of_nodes_as_stock_l
 @pytest.mark.parametrize("kind", KINDS)
 def test_in_pieces_encoders_give_the_same(kind):
     graph, network = graph_of(with_weights(library(), writes=0.1)), encoder(kind, 10)
-    with torch.no_grad():
-        pieces = by_layers(network, graph, torch.device("cpu"))
+    pieces = embeddings(network, graph_of(with_weights(library(), writes=0.1)), Runtime.of(budget=Budget(0)))
     torch.testing.assert_close(pieces, embedded(network, graph), rtol=1e-4, atol=1e-5)
 
 

@@ -308,13 +308,13 @@ def test_there_is_a_fanout_for_every_layer() -> None:
     ],
 )
 def test_wrong_settings_are_explained(setting: str, said: str, command: Any) -> None:
-    outcome = command("run", "--dataset", "digits", "--set", setting)
+    outcome = command("run", "--dataset", "digits", "--set", "encoder.kind=gcn", "--set", setting)
     assert outcome.code == 2
     assert said in outcome.err
 
 
 def test_a_run_with_batches_says_so(command: Any) -> None:
-    settings = ("train.epochs=1", "encoder.layers=2", "protocol.batch.nodes=100", "protocol.batch.fanouts=[5,5]")
+    settings = ("train.epochs=1", "encoder.kind=gcn", "protocol.batch.nodes=100", "protocol.batch.fanouts=[5,5]")
     options = [word for setting in settings for word in ("--set", setting)]
     outcome = command("run", "--dataset", "digits", *options, "--json")
     assert outcome.code == 0, outcome.err

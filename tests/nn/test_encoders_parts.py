@@ -21,7 +21,7 @@ from ipal.nn import embed
 from ipal.nn.head import Head
 from ipal.nn.per_node_gradients import network_importance
 from ipal.system.memory_budget import Budget
-from tests.nn.encoders_support import GRAPHS, KINDS, WEIGHTED, embedded, encoder
+from tests.nn.encoders_support import GRAPHS, KINDS, READING_NEIGHBOURS, WEIGHTED, embedded, encoder
 from tests.nn.support import CPU, HERE
 
 ALL = GRAPHS | WEIGHTED
@@ -93,7 +93,7 @@ def test_a_sample_of_all_neighbours_gives_the_embeddings_and_gradients_of_the_wh
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5 * (1 + float(b.abs().max())))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", READING_NEIGHBOURS)
 def test_small_samples_change_embeddings(kind: str) -> None:
     some, network = GRAPHS["undirected"], encoder(kind, 7)
     nodes, generator = torch.arange(30), torch.Generator().manual_seed(0)

@@ -7,11 +7,12 @@ import pytest
 import scipy.sparse as sp
 import torch
 from torch import Tensor
-from torch.nn.functional import layer_norm, leaky_relu
+from torch.nn.functional import layer_norm, leaky_relu, normalize
 from torch_geometric.nn import GCNConv
 
+from ipal.backend.propagated import Columns
 from ipal.data.graph import Graph
-from ipal.nn.encoders import Encoder
+from ipal.nn.encoders import APPNP, Encoder
 from tests.nn.encoders_support import KINDS, WEIGHTED, embedded, encoder
 
 EVERY_GRAPH = pytest.mark.parametrize("some", WEIGHTED.values(), ids=WEIGHTED.keys())
@@ -32,6 +33,18 @@ def propagated(a: Tensor, x: Tensor) -> Tensor:
     return scale[:, None] * loops @ (scale[:, None] * x)
 
 
+def restarted(a: Tensor, x: Tensor, parts: tuple[Columns, ...]) -> Tensor:
+    """Unit rows, projected and propagated with restarts; unit rows again, side by side."""
+    found = []
+    for part in parts:
+        start = normalize(x) @ torch.from_numpy(part.projection) if part.is_projected else normalize(x)
+        h = start
+        for _ in range(part.steps):
+            h = (1 - part.restart) * propagated(a, h) + part.restart * start
+        found.append(normalize(h))
+    return torch.cat(found, dim=1)
+
+
 def attended(a: Tensor, x: Tensor, p: dict[str, Tensor]) -> Tensor:
     """Attention over a node and its neighbours, proportional to w exp(LeakyReLU(q . z_i + k . z_j))."""
     loops, found = a + torch.eye(len(a)), []
@@ -44,7 +57,7 @@ def attended(a: Tensor, x: Tensor, p: dict[str, Tensor]) -> Tensor:
 LAYERS: dict[str, Layer] = {
     "gcn": lambda a, x, p: propagated(a, x) @ p["weights"] + p["biases"],
     "linear": lambda a, x, p: propagated(a, x) @ p["weights"] + p["biases"],
-    "lazy": lambda a, x, p: (propagated(a, x) + x) / 2 @ p["weights"] + p["biases"],
+    "appnp": lambda a, x, p: x @ p["weights"] + p["biases"],
     "skip": lambda a, x, p: propagated(a, x) @ p["weights"] + x @ p["own_weights"] + p["biases"],
     "sage": lambda a, x, p: mean(a, x) @ p["weights"] + x @ p["own_weights"] + p["biases"],
     "gin": lambda a, x, p: (
@@ -60,11 +73,13 @@ def features(some: Graph) -> Tensor:
 
 def by_matrices(kind: str, network: Encoder, some: Graph, layers: list[dict[str, Tensor]]) -> Tensor:
     a, hidden = torch.from_numpy(some.aggregation("sum").toarray()), features(some)
+    if isinstance(network, APPNP):
+        hidden = restarted(a, hidden, network.rows.parts)
     for number, p in enumerate(layers):
         hidden = LAYERS[kind](a, hidden, p)
         if "scales" in p:
             hidden = layer_norm(hidden, p["scales"].shape, p["scales"], p["shifts"])
-        hidden = hidden if kind in ("linear", "lazy") or number == len(layers) - 1 else hidden.relu()
+        hidden = hidden if kind == "linear" or number == len(layers) - 1 else hidden.relu()
     return hidden
 
 

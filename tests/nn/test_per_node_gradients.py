@@ -17,7 +17,7 @@ from ipal.config import EncoderConfig
 from ipal.data.graph import Features, Graph, checked_graph
 from ipal.data.streams import Task
 from ipal.nn import per_node_gradients
-from ipal.nn.encoders import GCN, Encoder, Lazy, Linear
+from ipal.nn.encoders import GCN, Encoder, Linear
 from ipal.nn.encoders.base import Parameters
 from ipal.nn.head import Head
 from ipal.nn.per_node_gradients import network_importance
@@ -157,7 +157,7 @@ class Doubled(GCN):
         return super().layer(seen, p) * 2
 
 
-@pytest.mark.parametrize("kind", [Linear, Lazy, Doubled])
+@pytest.mark.parametrize("kind", [Linear, Doubled])
 def test_network_importance_of_subclasses_is_autograds_node_by_node(kind: type[Encoder]) -> None:
     task = some_task(dense_features())
     network, gradient = network_of(task, kind=kind), some_gradient(task)

@@ -22,13 +22,13 @@ def checked(**tree: Any) -> RunConfig:
 
 @pytest.mark.parametrize("method", TRAINED)
 def test_a_run_that_says_nothing_has_the_methods_defaults(method: type[TrainedLearner[Any]]) -> None:
-    found = checked(method=method.name)
-    assert (found.encoder, found.train) == (method().encoder, method().train)
+    found, learner = checked(method=method.name), method(test_graph="isolated")
+    assert (found.encoder, found.train) == (learner.settled, learner.train)
 
 
 def test_ipal_has_defaults_of_its_own() -> None:
     learner, other = IPAL(), EWC()
-    assert learner.encoder == EncoderConfig(kind="linear", layers=4, hidden=1024, width=1024)
+    assert learner.encoder == EncoderConfig(kind="appnp", layers=1, hidden=2048, width=2048)
     assert learner.train == TrainConfig(epochs=10, lr_base=1e-3, lr_next=1e-3, relative=True)
     assert (other.encoder, other.train) == (EncoderConfig(), TrainConfig())
     assert checked(method="ipal").encoder != checked(method="ewc").encoder
@@ -36,14 +36,18 @@ def test_ipal_has_defaults_of_its_own() -> None:
 
 def test_what_is_given_takes_the_place_of_a_default_and_the_rest_stays() -> None:
     found = checked(encoder={"width": 7}, train={"lr_next": 1e-4})
-    assert found.encoder == IPAL().encoder.model_copy(update={"width": 7})
+    assert found.encoder == IPAL(test_graph="isolated").settled.model_copy(update={"width": 7})
     assert found.train == IPAL().train.model_copy(update={"lr_next": 1e-4})
-    assert checked(encoder={"kind": "gcn", "layers": 2, "hidden": 128, "width": 128}).encoder == EncoderConfig()
+    assert checked(encoder={"kind": "appnp", "width": 7}).encoder == found.encoder
+    assert checked(encoder={"kind": "sage", "width": 7}).encoder == EncoderConfig(kind="sage", width=7), "another kind"
     assert checked(method="ncm", encoder={"width": 7}).encoder == EncoderConfig(), "it has no encoder"
 
 
 def test_a_checked_configuration_is_complete_and_stays_what_it_is() -> None:
     short, explicit = checked(), checked(encoder=dict(IPAL().encoder), train=dict(IPAL().train))
+    assert (short.encoder.steps, short.encoder.restart) == (16, (0.02, 0.3))
+    seen = checked(protocol={"test_graph": "seen"})
+    assert (seen.encoder.steps, seen.encoder.restart) == (10, (0.2,))
     assert short.digest == explicit.digest
     for section in (short.encoder, short.train):
         assert section.model_fields_set == set(type(section).model_fields)
@@ -56,7 +60,8 @@ def test_a_checked_configuration_is_complete_and_stays_what_it_is() -> None:
 def test_in_python_a_section_is_as_it_is_and_names_are_over_the_defaults() -> None:
     assert IPAL(encoder=EncoderConfig(kind="gcn"), train=TrainConfig(epochs=2)).encoder == EncoderConfig()
     by_name = IPAL(encoder={"kind": "gcn"}, train={"epochs": 2})  # type: ignore[arg-type]
-    assert by_name.encoder == IPAL().encoder.model_copy(update={"kind": "gcn"})
+    assert by_name.encoder == EncoderConfig(), "nothing of the default is for another kind of network"
+    assert IPAL(encoder={"width": 7}).encoder == IPAL().encoder.model_copy(update={"width": 7})  # type: ignore[arg-type]
     assert by_name.train == IPAL().train.model_copy(update={"epochs": 2})
     assert IPAL.from_settings(by_name.settings()).encoder == by_name.encoder
     with pytest.raises(ConfigError, match=r"encoder\.depth"):
@@ -91,5 +96,5 @@ def test_presets_leave_nothing_to_defaults(preset: str, epochs: int, gamma: floa
     assert found.train == TrainConfig(epochs=epochs, lr_base=1e-3, lr_next=1e-4, relative=False)
     assert (found.settings["gamma"], found.settings["node_weights"]) == (gamma, "pagerank")
     assert set(tree["train"]) == set(TrainConfig.model_fields)
-    assert set(tree["encoder"]) == set(EncoderConfig.model_fields) - {"heads"}, "a gcn has none"
+    assert set(tree["encoder"]) == set(EncoderConfig.model_fields) - {"heads", "steps", "restart"}, "a gcn has none"
     assert set(tree["ipal"]) == set(IPAL.own_settings()) - {"task_free", "momentum"}

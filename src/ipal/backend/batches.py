@@ -12,7 +12,17 @@ from torch import Tensor
 
 from ipal.backend.attention import Edges
 from ipal.backend.neighbor_sampling import Fanout, SampledRows, Sampler, compact, prefetched
-from ipal.backend.operators import Block, Features, Need, Operators, norms, operators
+from ipal.backend.operators import (
+    Block,
+    Features,
+    Need,
+    Operators,
+    norms,
+    of_rows,
+    operators,
+    picked,
+    propagated_rows,
+)
 from ipal.backend.partition import ALONE, Layout, by_seeds
 from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix, SparsePair, read_only
@@ -76,7 +86,8 @@ def sampled(
         nodes = torch.from_numpy(task.nodes).to(device)
         # On a GPU the other thread works on this one's stream, so that a batch is ready when it is used.
         stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
-        make = partial(_around, task.graph, nodes, sampling, needs, runtime, generator, stream)
+        whole = propagated_rows(task.graph, runtime, needs)  # here, where a team meets, and not in the other thread
+        make = partial(_around, task.graph, nodes, sampling, needs, whole, runtime, generator, stream)
     return prefetched([partial(make, here) for here in places], runtime.tracer)
 
 
@@ -85,18 +96,21 @@ def _around(
     nodes: Tensor,
     sampling: Sampling,
     needs: Sequence[Need],
+    whole: Tensor | None,
     runtime: Runtime,
     generator: torch.Generator,
     stream: torch.cuda.Stream | None,
     here: Tensor | slice,
 ) -> Batch:
-    """A batch of the training nodes `here`, with one sampled step outwards for every layer."""
+    """A batch of the training nodes `here`, with one sampled step outwards for every layer, or their own rows alone."""
     with runtime.tracer.span("sampling"), nullcontext() if stream is None else torch.cuda.stream(stream):
         seeds = nodes[here]
         read = runtime.team.share(len(seeds))
         layout = by_seeds(runtime.team, read)
-        made = around(graph, read.of(seeds), sampling.fanouts, needs, generator, layout, runtime.tracer)
-        return Batch(made, here)
+        mine = read.of(seeds)
+        if whole is not None:
+            return Batch(of_rows(picked(whole, mine, runtime.device), layout, runtime.tracer), here)
+        return Batch(around(graph, mine, sampling.fanouts, needs, generator, layout, runtime.tracer), here)
 
 
 def around(

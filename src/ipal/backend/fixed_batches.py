@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ipal.backend.batches import Batch, features_on
 from ipal.backend.neighbor_sampling import Sampler, distinct_places
-from ipal.backend.operators import Block, Features, Need, Operators, norms
+from ipal.backend.operators import Block, Features, Need, Operators, norms, of_rows, propagated_rows
 from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix, SparsePair
 from ipal.config import Sampling
@@ -39,11 +39,17 @@ class FixedBatches:
     nodes: Tensor
     """The training nodes, on the device."""
     generator: torch.Generator
+    rows: Tensor | None
+    """Propagated features of all nodes of the graph, where an encoder needs nothing else."""
 
     @classmethod
     def of(cls, task: Task, sampling: Sampling, runtime: Runtime, needs: Sequence[Need]) -> "FixedBatches | None":
         """None where shapes depend on what is drawn, or would be too large."""
         graph, fanouts = task.graph, sampling.fanouts
+        nodes, generator = torch.from_numpy(task.nodes).to(runtime.device), torch.Generator(runtime.device)
+        rows = None if runtime.team.size > 1 else propagated_rows(graph, runtime, needs)
+        if rows is not None:  # no neighbours are drawn
+            return cls(task, sampling, runtime, needs, nodes, generator, rows) if rows.device == nodes.device else None
         if "all" in fanouts or "attention" in needs or isinstance(graph.x, sp.csr_array) or runtime.team.size > 1:
             return None
         if graph.relations is not None or graph.neighbours.weights is not None or graph.num_edges == 0:
@@ -51,8 +57,7 @@ class FixedBatches:
         number = min(sampling.nodes, len(task.nodes))
         if number * prod(1 + cast(int, fanout) for fanout in fanouts[:-1]) > MOST_ROWS:
             return None
-        nodes = torch.from_numpy(task.nodes).to(runtime.device)
-        return cls(task, sampling, runtime, needs, nodes, torch.Generator(runtime.device))
+        return cls(task, sampling, runtime, needs, nodes, generator, None)
 
     def places(self, seed: int) -> list[Tensor | slice]:
         """Which training nodes the batches of an epoch have: every one once, in random order."""
@@ -65,6 +70,8 @@ class FixedBatches:
 
     def around(self, here: Tensor | slice) -> Batch:
         """A batch of the training nodes `here`, with neighbours drawn anew."""
+        if self.rows is not None:
+            return Batch(of_rows(self.rows[self.nodes[here]], tracer=self.runtime.tracer), here)
         fanouts = cast(tuple[int, ...], self.sampling.fanouts)
         made = around(self.task.graph, self.nodes[here], fanouts, self.needs, self.generator, self.runtime)
         return Batch(made, here)

@@ -19,6 +19,7 @@ from torch import Tensor
 from ipal.backend.attention import Edges, attention
 from ipal.backend.distributed import Share
 from ipal.backend.partition import ALONE, Layout, by_rows
+from ipal.backend.propagated import Propagated
 from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix, SparsePair, sparse_matmul
 from ipal.data.csr import Norm, with_loops
@@ -30,8 +31,11 @@ from ipal.system.tracing import SILENT, Tracer
 DENSE_PER_SPARSE = 8
 VALUES_AT_ONCE = 2**24
 
-Need = Norm | Literal["own", "attention"]
-"""What an encoder may need of a graph: sums over neighbours, a node's own values, attention over its edges."""
+Need = Norm | Literal["own", "attention"] | Propagated
+"""What an encoder may need of a graph: sums over neighbours, a node's own values, attention over its edges.
+
+Or propagated features in place of all these: its first layer has these as a node's own values.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,6 +198,10 @@ def operators(of: Graph | Task, runtime: Runtime, needs: Sequence[Need] = ("symm
 
 def _task_operators(task: Task, runtime: Runtime, needs: Sequence[Need]) -> Operators:
     nodes, read = runtime.team.share(task.graph.num_nodes), runtime.team.share(len(task.nodes))
+    rows = propagated_rows(task.graph, runtime, needs)
+    if rows is not None:
+        own = picked(rows, torch.from_numpy(read.of(task.nodes)), runtime.device)
+        return of_rows(own, by_rows(runtime.team, read, read), runtime.tracer)
     whole = operators(task.graph, runtime, needs)
     readout = _block(task.graph, runtime.device, needs, read.of(task.nodes))
     layout, blocks = by_rows(runtime.team, nodes, read), (whole.blocks[0], readout)
@@ -201,9 +209,24 @@ def _task_operators(task: Task, runtime: Runtime, needs: Sequence[Need]) -> Oper
     return Operators(whole.features, blocks, layout, runtime.tracer, asked)
 
 
+def propagated_rows(graph: Graph, runtime: Runtime, needs: Sequence[Need]) -> Tensor | None:
+    """Propagated features of all nodes, where they are what an encoder needs; perhaps on the host (see `picked`)."""
+    return next((need.of(graph, runtime) for need in needs if isinstance(need, Propagated)), None)
+
+
+def picked(rows: Tensor, nodes: Tensor, device: torch.device) -> Tensor:
+    """The rows of some nodes, on a device."""
+    return rows[nodes.to(rows.device)].to(device)
+
+
+def of_rows(rows: Tensor, layout: Layout = ALONE, tracer: Tracer = SILENT) -> Operators:
+    """What embeds nodes by rows of their own alone."""
+    return Operators(Features(None, {}, rows), (Block({}), Block({})), layout, tracer)
+
+
 def norms(needs: Sequence[Need]) -> list[Norm]:
     """The sums over neighbours among what an encoder needs."""
-    return [need for need in needs if need != "own" and need != "attention"]
+    return [need for need in needs if isinstance(need, str) and need != "own" and need != "attention"]
 
 
 def _block(graph: Graph, device: torch.device, needs: Sequence[Need], rows: NDArray[np.int64] | Share) -> Block:
@@ -244,6 +267,9 @@ def _made(graph: Graph, runtime: Runtime, needs: Sequence[Need]) -> Operators:
     """
     device, x = runtime.device, graph.x
     nodes = runtime.team.share(graph.num_nodes)
+    rows = propagated_rows(graph, runtime, needs)
+    if rows is not None:
+        return of_rows(nodes.of(rows).to(device), by_rows(runtime.team, nodes, nodes), runtime.tracer)
     block = _block(graph, device, needs, nodes)
     entries = graph.num_edges + graph.num_nodes
     if isinstance(x, sp.csr_array) and (x.nnz + entries) * DENSE_PER_SPARSE <= x.shape[0] * x.shape[1]:

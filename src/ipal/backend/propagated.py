@@ -8,7 +8,7 @@ not depend on how the rest of its graph is numbered, nor on the processor.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -51,8 +51,8 @@ class Columns:
     restart: float
     seed: tuple[int, ...]
     """Of the projection."""
-    edge_type: int = 0
-    """Which type of edges features are propagated over."""
+    edge_type: int | None = 0
+    """Which type of edges features are propagated over; None for those of all types together."""
 
     def drawn(self, rows: int) -> NDArray[np.float32]:
         """The first rows of the projection, (rows, columns)."""
@@ -66,6 +66,27 @@ class Columns:
     def projection(self) -> NDArray[np.float32]:
         """(features, columns)"""
         return self._kept if self.num_features * self.number <= MOST_KEPT else self.drawn(self.num_features)
+
+    def walked(self, start: Any) -> Any:
+        """The steps in the words of an exported program (see `walk`)."""
+        found = start
+        for _ in range(self.steps):
+            found = found.spread() * (1 - self.restart) + start * self.restart
+        return found
+
+
+@dataclass(frozen=True)
+class Propagated:
+    """What an encoder needs of a graph where it reads nothing else: a row of propagated features for every node."""
+
+    parts: tuple[Columns, ...]
+
+    def of(self, graph: Graph, runtime: Runtime) -> Tensor:
+        """Rows of all nodes; made once, and kept as long as the graph lives."""
+        return graph.derived("rows", (runtime, self), lambda: propagated(graph, self.parts, runtime))
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
 
 
 def walk(start: Tensor, spread: Spreading, steps: int, restart: float) -> Tensor:
@@ -94,7 +115,8 @@ def propagated(graph: Graph, parts: Sequence[Columns], runtime: Runtime, at: Ten
     offset = 0
     with runtime.tracer.span("propagation"):
         for part, squares in zip(parts, lengths, strict=True):
-            spread = Spreading(graph.by_type[part.edge_type], runtime.device)
+            neighbours = graph.neighbours if part.edge_type is None else graph.by_type[part.edge_type]
+            spread = Spreading(neighbours, runtime.device)
             for begin, start in _starts(graph, part, runtime):
                 block = walk(start, spread, part.steps, part.restart)
                 block = block if at is None else block[at]
@@ -162,12 +184,12 @@ def _width(nodes: int, runtime: Runtime) -> int:
     width = BLOCK
     if runtime.device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(runtime.device)
-        while width > NARROWEST and _walking_bytes(nodes, width) > free:
+        while width > NARROWEST and walking_bytes(nodes, width) > free:
             width //= 2
     return width
 
 
-def _walking_bytes(nodes: int, columns: int) -> int:
+def walking_bytes(nodes: int, columns: int) -> int:
     """About what propagating so many columns takes: the start, the sums, two more, and a copy in single precision."""
     return (5 * 8 + 4) * columns * nodes
 
@@ -176,7 +198,7 @@ def _room(graph: Graph, n: int, width: int, runtime: Runtime) -> Tensor:
     """Where rows are kept: on the device, where they leave room there for what is propagated, and else on the host."""
     if runtime.device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(runtime.device)
-        needed = _walking_bytes(graph.num_nodes, NARROWEST) + 4 * graph.num_edges
+        needed = walking_bytes(graph.num_nodes, NARROWEST) + 4 * graph.num_edges
         if 4 * n * width <= min(free // 2, free - needed):
             return torch.empty(n, width, device=runtime.device)
     return torch.from_numpy(runtime.budget.room((n, width), np.float32))

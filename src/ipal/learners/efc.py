@@ -74,7 +74,7 @@ class Replay(Lesson):
 
 def check_covariance(learner: Any, covariance: Tensor, whole: bool) -> None:
     """Refuse what is not one covariance for every prototype."""
-    width = learner.encoder.width
+    width = learner.encoder_.width
     check_shapes({"covariance": covariance}, [("covariance", (len(learner.memory_), width, width))])
     check_symmetric(covariance, "covariance")
     _, failed = shifted_cholesky(covariance, learner.ridge)
@@ -113,7 +113,7 @@ class EFC(TrainedLearner[Replay]):
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)
-        width, device = self.encoder.width, self.generator_.device
+        width, device = self.encoder_.width, self.generator_.device
         self.memory_ = PrototypeMemory.empty(width, device)
         self.covariance_ = torch.zeros(0, width, width, device=device)
         self.feature_matrix_ = torch.zeros(width, width, device=device)

@@ -21,7 +21,7 @@ from ipal.nn.prototypes import PrototypeMemory, pooled_mean, weighted_mean, weig
 
 def check_prototypes(learner: Any, memory: PrototypeMemory, whole: bool) -> None:
     """Refuse what is not one Gaussian for every class that was learned."""
-    parts, known, width = vars(memory), memory.count.numel(), learner.encoder.width
+    parts, known, width = vars(memory), memory.count.numel(), learner.encoder_.width
     fits = known == len(learner.labels_) if whole else known <= len(learner.labels_)
     require(fits, "it has not one prototype for every class")
     check_shapes(parts, [("mean", (known, width)), ("variance", (known, width)), ("count", (known,))])

@@ -54,7 +54,7 @@ AFFINITIES_AT_ONCE = 2**20
 class IPAL(TrainedLearner[Episode]):
     """Prototype contrast with affinity distillation, boundary perception and topology-weighted prototypes."""
 
-    encoder: EncoderConfig = EncoderConfig(kind="linear", layers=4, hidden=1024, width=1024)
+    encoder: EncoderConfig = EncoderConfig(kind="appnp", layers=1, hidden=2048, width=2048)
     """The network that makes embeddings."""
     train: TrainConfig = TrainConfig(epochs=10, lr_base=1e-3, lr_next=1e-3, relative=True)
     """The optimisation."""
@@ -112,7 +112,7 @@ class IPAL(TrainedLearner[Episode]):
 
     def renew_network(self) -> None:
         super().renew_network()
-        self.memory_ = PrototypeMemory.empty(self.encoder.width, self.generator_.device)
+        self.memory_ = PrototypeMemory.empty(self.encoder_.width, self.generator_.device)
 
     @property
     def hard_examples(self) -> HardExamples:

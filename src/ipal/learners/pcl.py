@@ -40,7 +40,7 @@ class PCL(TrainedLearner[Episode]):
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)
-        self.memory_ = PrototypeMemory.empty(self.encoder.width, self.generator_.device)
+        self.memory_ = PrototypeMemory.empty(self.encoder_.width, self.generator_.device)
 
     def prepare(self, task: Task) -> Episode:
         return Episode.of_task(task, super().prepare(task), "uniform", lambda: np.ones(len(task.nodes)))

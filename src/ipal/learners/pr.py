@@ -41,7 +41,7 @@ class PR(TrainedLearner[Lesson]):
 
     def initialise(self, num_features: int) -> None:
         super().initialise(num_features)
-        self.memory_ = PrototypeMemory.empty(self.encoder.width, self.generator_.device)
+        self.memory_ = PrototypeMemory.empty(self.encoder_.width, self.generator_.device)
 
     def loss(self, batch: Batch, lesson: Lesson) -> Terms:
         terms = super().loss(batch, lesson)

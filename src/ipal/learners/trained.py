@@ -110,11 +110,15 @@ class TrainedLearner(Learner, Generic[Prepared]):
         if not isinstance(given, Mapping):
             return given
         fields: dict[str, Any] = cls.__pydantic_fields__  # type: ignore[attr-defined]
-        return {**dict(fields[str(info.field_name)].get_default(call_default_factory=True)), **given}
+        default = fields[str(info.field_name)].get_default(call_default_factory=True)
+        if given.get("kind") not in (None, getattr(default, "kind", None)):
+            default = type(default)()  # what the method says is for its own kind of network
+        return {**dict(default), **given}
 
     def __post_init__(self) -> None:
-        ENCODERS.find(self.encoder.kind).check(self.encoder)
-        if self.batch != "full":
+        kind = ENCODERS.find(self.encoder.kind)
+        kind.check(self.settled)
+        if self.batch != "full" and kind.reads_neighbours:
             check_fanouts(self.batch, self.encoder)
 
     # ------------------------------------------------------------------ hooks
@@ -159,14 +163,14 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     def drawn_encoder(self, generator: torch.Generator) -> Encoder:
         """An encoder with fresh weights."""
-        return ENCODERS.find(self.encoder.kind)(self.num_features_, self.encoder, generator)
+        return ENCODERS.find(self.encoder.kind)(self.num_features_, self.settled, generator)
 
     def renew_network(self) -> None:
         """Fresh weights and a fresh optimiser."""
         self.network_ = nn.ModuleDict({"encoder": self.drawn_encoder(self.generator_)}).eval()
         self.renew_optimizer()
         if self.has_head:
-            self.network_["head"] = Head(self.encoder.width, self.temperature).eval()
+            self.network_["head"] = Head(self.encoder_.width, self.temperature).eval()
 
     @spanned("optimiser")
     def renew_optimizer(self) -> None:
@@ -332,7 +336,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     @property
     def reach(self) -> int:
-        return self.encoder.layers
+        return ENCODERS.find(self.encoder.kind).reach(self.settled)
 
     def represent(self, graph: Graph) -> Tensor:
         return embeddings(self.encoder_, graph, self.runtime_)
@@ -379,14 +383,23 @@ class TrainedLearner(Learner, Generic[Prepared]):
 
     # ------------------------------------------------------------------ state as a value
 
+    @property
+    def settled(self) -> EncoderConfig:
+        """The settings of the encoder, with what the graphs that are predicted decide: these are saved."""
+        return ENCODERS.find(self.encoder.kind).settled(self.encoder, self.test_graph)
+
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings(), "encoder": self.settled.model_dump(mode="json", context="all")}
+
     def shapes(self, facts: Mapping[str, Any]) -> Shapes:
         yield from super().shapes(facts)
-        layers = ENCODERS.find(self.encoder.kind).all_shapes(facts["num_features"], self.encoder)
+        layers = ENCODERS.find(self.encoder.kind).all_shapes(facts["num_features"], self.settled)
         for number, layer in enumerate(layers):
             yield from ((f"encoder.{name}.{number}", shape) for name, shape in layer.items())
 
     def sizes(self, facts: Mapping[str, Any]) -> dict[str, int]:
-        return {**super().sizes(facts), "width": self.encoder.width}
+        widths = ENCODERS.find(self.encoder.kind).widths(facts["num_features"], self.settled)
+        return {**super().sizes(facts), "width": widths[-1]}
 
     def load_facts(self, facts: Mapping[str, Any]) -> None:
         super().load_facts(facts)

@@ -16,6 +16,7 @@ from ipal.nn.encoders import Encoder
 
 def encoded(encoder: Encoder, rows: Any) -> Any:
     """Embeddings as rows, from features as rows."""
+    rows = encoder.read(rows)
     for number, parameters in enumerate(encoder.layers()):
         rows = encoder.computed(number, RowsInput(rows), parameters)
     return rows

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ipal.backend.attention import Edges, attention
-from ipal.backend.operators import LayerInput, operators
+from ipal.backend.operators import LayerInput, of_rows, operators, picked, propagated_rows
 from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix
 from ipal.data.csr import EDGES_AT_ONCE, MOST_ENTRIES, Norm, with_loops
@@ -27,13 +27,24 @@ def embeddings(encoder: Encoder, of: Graph | Task, runtime: Runtime) -> Tensor:
     """Of all nodes of a graph, or of a task's training nodes, in their order."""
     with torch.no_grad():
         graph = of.graph if isinstance(of, Task) else of
+        rows = propagated_rows(graph, runtime, encoder.needs)
+        is_near = rows is None or rows.device == runtime.device
         # Several processes share a graph: each has but a part of it.
-        if runtime.team.size > 1 or fits(graph, runtime.budget):
+        if runtime.team.size > 1 or (is_near and fits(graph, runtime.budget)):
             found: Tensor = encoder(operators(of, runtime, encoder.needs))
             return found
+        if rows is not None:
+            return by_rows(encoder, rows, None if isinstance(of, Graph) else torch.from_numpy(of.nodes), runtime)
         with runtime.tracer.span("encoder"):
             everywhere = by_layers(encoder, graph, runtime.device)
         return everywhere[torch.from_numpy(of.nodes).to(runtime.device)] if isinstance(of, Task) else everywhere
+
+
+def by_rows(encoder: Encoder, rows: Tensor, nodes: Tensor | None, runtime: Runtime) -> Tensor:
+    """Of all nodes or of some, from rows of their own alone, some nodes at a time."""
+    nodes = torch.arange(len(rows)) if nodes is None else nodes
+    pieces = torch.split(nodes, max(1, VALUES_AT_ONCE // rows.shape[1]))
+    return torch.cat([encoder(of_rows(picked(rows, some, runtime.device), tracer=runtime.tracer)) for some in pieces])
 
 
 def by_layers(encoder: Encoder, graph: Graph, device: torch.device) -> Tensor:

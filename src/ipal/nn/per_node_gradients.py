@@ -25,14 +25,14 @@ from torch import Tensor, nn
 
 from ipal.backend.batches import around
 from ipal.backend.neighbor_sampling import Fanout, compact
-from ipal.backend.operators import operators
+from ipal.backend.operators import of_rows, operators, picked, propagated_rows
 from ipal.backend.partition import ALONE
 from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix, SparsePair, bags, row_starts
 from ipal.data.csr import check_entries
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
-from ipal.nn.encoders import GCN, Encoder
+from ipal.nn.encoders import APPNP, GCN, Encoder
 from ipal.nn.head import Head
 from ipal.nn.slope_patterns import Patterns, Size, non_negative_importance, weight_importance
 
@@ -84,6 +84,8 @@ def encoder_importance(encoder: Encoder, task: Task, g: Tensor, size: Size, runt
     is_convolution = isinstance(encoder, GCN) and type(encoder).layer is GCN.layer  # a subclass may compute another
     if is_convolution and encoder.num_layers > 1:
         return _of_convolutions(encoder, task, g, size, runtime)
+    if isinstance(encoder, APPNP) and type(encoder).layer is APPNP.layer:
+        return _of_rows(encoder, task, g, size, runtime)
     return _node_by_node(encoder, task, g, size, runtime)
 
 
@@ -93,12 +95,35 @@ def _node_by_node(encoder: Encoder, task: Task, g: Tensor, size: Size, runtime: 
     total = [torch.zeros_like(parameter) for parameter in named.values()]
     generator = torch.Generator(g.device)  # from which nothing is drawn
     fanouts: list[Fanout] = ["all"] * encoder.num_layers
+    rows = propagated_rows(task.graph, runtime, encoder.needs)
     for node, gradient in zip(torch.from_numpy(task.nodes).to(g.device)[:, None], g, strict=True):
-        (f,) = encoder(around(task.graph, node, fanouts, encoder.needs, generator, tracer=runtime.tracer))
+        if rows is None:
+            seen = around(task.graph, node, fanouts, encoder.needs, generator, tracer=runtime.tracer)
+        else:
+            seen = of_rows(picked(rows, node, g.device), tracer=runtime.tracer)
+        (f,) = encoder(seen)
         found = torch.autograd.grad(f @ gradient, list(named.values()), allow_unused=True, materialize_grads=True)
         for sums, part in zip(total, found, strict=True):
             sums += size(part)
     return {name: sums / len(g) for name, sums in zip(named, total, strict=True)}
+
+
+@torch.no_grad()
+def _of_rows(encoder: APPNP, task: Task, g: Tensor, size: Size, runtime: Runtime) -> dict[str, Tensor]:
+    """Of layers that read a node alone: the size of an outer product is the product of sizes."""
+    x = picked(encoder.rows.of(task.graph, runtime), torch.from_numpy(task.nodes), g.device)
+    inputs, slopes, layers = [x], [], encoder.layers()
+    for number, p in enumerate(layers):
+        activated = partial(encoder.activated, p=p, is_last=number == encoder.num_layers - 1)
+        slope, hidden = Slope.of(activated, inputs[-1] @ p["weights"] + p["biases"])
+        inputs.append(hidden)
+        slopes.append(slope)
+    total: dict[str, Tensor] = {}
+    for number, p in reversed(list(enumerate(layers))):
+        g = slopes[number].at(slice(None), g)
+        total |= {f"weights.{number}": size(inputs[number]).T @ size(g), f"biases.{number}": size(g).sum(dim=0)}
+        g = g @ p["weights"].T
+    return {name: total[name] / len(x) for name, _ in encoder.named_parameters()}
 
 
 @torch.no_grad()
@@ -261,7 +286,7 @@ class Slope:
         # A ReLU lets pass or not: one byte tells it.
         return cls(slope.bool() if bool(((slope == 0) | (slope == 1)).all()) else slope), after.detach()
 
-    def at(self, nodes: Tensor, gradients: Tensor) -> Tensor:
+    def at(self, nodes: Tensor | slice, gradients: Tensor) -> Tensor:
         """Gradients before the activation, from those after it."""
         return gradients if self.values is None else gradients * self.values[nodes]
 

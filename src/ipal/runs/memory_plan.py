@@ -20,6 +20,7 @@ with measurements.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +28,8 @@ import scipy.sparse as sp
 import torch
 
 from ipal.backend.batches import fanouts_for
+from ipal.backend.neighbor_sampling import Fanout
+from ipal.backend.propagated import BLOCK, walking_bytes
 from ipal.config import EncoderConfig, RunConfig, Sampling
 from ipal.data.csr import EDGES_AT_ONCE
 from ipal.data.graph import Graph
@@ -101,13 +104,18 @@ def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
             )
         )
         return [Way("full", config, kept + at_once, Budget()), chunked(config, kept + in_pieces)]
-    encoder = config.encoder
-    beside = "own" in ENCODERS.find(encoder.kind).needs  # raw features are kept beside those of neighbours
+    encoder, kind = config.encoder, ENCODERS.find(config.encoder.kind)
+    columns = kind.widths(graph.num_features, encoder)[0]
     if method.looks_at_whole_tasks and config.protocol.train_graph == "seen":
         operators.append(together)
-    layers = ENCODERS.find(encoder.kind).all_shapes(graph.num_features, encoder)
+    layers = kind.all_shapes(graph.num_features, encoder)
     kept += WEIGHT * sum(math.prod(shape) for layer in layers for shape in layer.values())
-    ready = sum(one.operators + one.dense * beside for one in operators)
+    if kind.reads_neighbours:
+        beside = "own" in kind.needs  # raw features are kept beside those of neighbours
+        ready = sum(one.operators + one.dense * beside for one in operators)
+    else:
+        ready = sum(4 * one.nodes * columns for one in operators)
+        kept += walking_bytes(max(task.nodes, tested.nodes), min(BLOCK, columns))
     gradients = 4 * CHUNK * method.looks_at_whole_tasks  # of some nodes at a time
     whole_step = task.readout + step_bytes(encoder, task.nodes, task.nodes) + gradients
     forward = 4 * tested.nodes * (2 * encoder.hidden + encoder.width)
@@ -118,7 +126,8 @@ def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
         batch = Sampling(fanouts=fanouts_for(encoder.layers))
     protocol = config.protocol.model_copy(update={"batch": batch})
     lean = config.model_copy(update={"protocol": protocol})
-    step = batch_bytes(batch, task, graph, encoder)
+    fanouts = batch.fanouts if kind.reads_neighbours else ()
+    step = batch_bytes(batch.nodes, fanouts, task, columns, encoder)
     piece = 4 * min(VALUES_AT_ONCE, tested.nodes * graph.num_features) + min(tested.operators, 8 * EDGES_AT_ONCE)
     if method.looks_at_whole_tasks:  # at the end of a task, whatever its batches are
         step = max(step, whole_step)
@@ -186,16 +195,16 @@ def task_extents(graph: Graph, stream: Stream) -> tuple[Extent, Extent]:
     return extent(graph, *max(sizes, key=sum)), extent(graph, *map(sum, zip(*sizes, strict=True)))
 
 
-def batch_bytes(batch: Sampling, task: Extent, graph: Graph, encoder: EncoderConfig) -> int:
-    """Of two mini-batches: one in use, one made ahead."""
+def batch_bytes(nodes: int, fanouts: Sequence[Fanout], task: Extent, columns: int, encoder: EncoderConfig) -> int:
+    """Of two mini-batches, of nodes with so many columns of features: one in use, one made ahead."""
     # Of the outermost neighbours nothing is kept but the sums of their features.
-    rows, reached, entries = 0, min(batch.nodes, task.nodes), 0
-    for fanout in batch.fanouts:
+    rows = reached = read = min(nodes, task.nodes)
+    entries = 0
+    for fanout in fanouts:
         around = task.nodes if fanout == "all" else fanout
         entries += min(reached * (1 + around), task.edges + task.nodes)
         rows, reached = reached, min(task.nodes, reached * (1 + around))
-    two = 2 * (4 * rows * graph.num_features + A_DRAW * entries)
-    return two + step_bytes(encoder, rows, min(batch.nodes, task.nodes))
+    return 2 * (4 * rows * columns + A_DRAW * entries) + step_bytes(encoder, rows, read)
 
 
 def fitted(resolved: Resolved, limit: int) -> Way:

@@ -135,12 +135,12 @@ def check_settings(config: RunConfig) -> RunConfig:
     learner = method.from_settings(_settings(config, method))
     _check_needs(learner, STREAMS[protocol.stream.name])
     settings = learner.settings()
-    sections = {name: getattr(learner, name, unused) for name, unused in SECTIONS.items()}
+    sections = {name: settings.get(name, dict(unused)) for name, unused in SECTIONS.items()}
     return config.model_copy(
         update={
             "protocol": protocol.model_copy(update={"stream": StreamConfig(name=protocol.stream.name, **own)}),
             "settings": {name: settings[name] for name in method.own_settings() if name in settings},
-            **{name: type(section)(**dict(section)) for name, section in sections.items()},  # all of it given
+            **{name: type(SECTIONS[name])(**section) for name, section in sections.items()},  # all of it given
         }
     )
 

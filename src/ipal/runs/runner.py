@@ -310,7 +310,7 @@ def _restore(learner: Learner, state: State, folder: RunFolder, stream: Stream) 
     if not progress.fits(stream.batches, learner.epochs):
         raise StoreError(f"{source} does not fit this run: it is further than the run can be, or not as far.")
     places = progress.whereabouts.clouds.values()
-    if isinstance(learner, TrainedLearner) and any(len(place.mean) != learner.encoder.width for place in places):
+    if isinstance(learner, TrainedLearner) and any(len(place.mean) != learner.encoder_.width for place in places):
         raise StoreError(f"{source} does not fit this run: its embeddings are not as wide as the encoder's.")
     return progress
 

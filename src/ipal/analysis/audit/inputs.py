@@ -34,10 +34,12 @@ def features_revealed(tensors: Mapping[str, Tensor], occurs: NDArray[np.bool_]) 
     first = {
         name: tensor.detach().cpu().double().norm(dim=1).numpy()
         for name, tensor in tensors.items()
-        if name in (FIRST_LAYER, CHANGE) or (name.startswith(f"optimizer.{FIRST_LAYER}.") and tensor.dim() == 2)
+        if (name in (FIRST_LAYER, CHANGE) or name.startswith(f"optimizer.{FIRST_LAYER}."))
+        and tensor.dim() == 2
+        and len(tensor) == len(occurs)  # else it reads projections of features
     }
     if not first:
-        return {"skipped": "there is no trained first layer"}
+        return {"skipped": "there is no trained first layer that reads features as they are"}
     if occurs.all() or not occurs.any():
         return {"skipped": f"{'all' if occurs.all() else 'none'} of the features occur: there is nothing to tell"}
     auc = {name: float(roc_auc_score(occurs, length)) for name, length in first.items()}

@@ -155,19 +155,12 @@ def _exported(part: Part, unit: Any) -> Iterator[Any]:
     """The linear columns and the ReLU features of a part."""
     columns = part.columns
     if not columns.is_projected:
-        linear = _walked(unit, columns).unit()
+        linear = columns.walked(unit).unit()
         yield from (linear, (linear @ part.directions).relu() * part.factor)
         return
     projection = torch.from_numpy(columns.projection)
-    linear, others = (_walked(unit @ some, columns) for some in projection.tensor_split([columns.linear], dim=1))
+    linear, others = (columns.walked(unit @ some) for some in projection.tensor_split([columns.linear], dim=1))
     yield from (linear / linear.lengths(), (others / linear.lengths()).relu() * part.factor)
-
-
-def _walked(start: Any, columns: Columns) -> Any:
-    found = start
-    for _ in range(columns.steps):
-        found = found.spread() * (1 - columns.restart) + start * columns.restart
-    return found
 
 
 def pieces(x: Tensor) -> list[Tensor]:

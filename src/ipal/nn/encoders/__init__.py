@@ -3,17 +3,17 @@
 import torch
 
 from ipal.config import EncoderConfig
+from ipal.nn.encoders.appnp import APPNP
 from ipal.nn.encoders.base import Encoder
 from ipal.nn.encoders.gat import GAT
 from ipal.nn.encoders.gcn import GCN
 from ipal.nn.encoders.gin import GIN
-from ipal.nn.encoders.lazy import Lazy
 from ipal.nn.encoders.linear import Linear
 from ipal.nn.encoders.sage import SAGE
 from ipal.nn.encoders.skip import Skip
 from ipal.system.plugins import Registry
 
-__all__ = ["ENCODERS", "GAT", "GCN", "GIN", "SAGE", "Encoder", "Lazy", "Linear", "Skip"]
+__all__ = ["APPNP", "ENCODERS", "GAT", "GCN", "GIN", "SAGE", "Encoder", "Linear", "Skip"]
 
 
 def _check(encoder: type[Encoder]) -> None:
@@ -22,7 +22,7 @@ def _check(encoder: type[Encoder]) -> None:
 
 ENCODERS: Registry[type[Encoder]] = Registry(
     "encoder",
-    own=(GCN, Linear, Lazy, SAGE, GAT, GIN, Skip),
+    own=(GCN, Linear, APPNP, SAGE, GAT, GIN, Skip),
     is_one=lambda thing: isinstance(thing, type) and issubclass(thing, Encoder),
     check=_check,
 )

@@ -2,16 +2,17 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain, pairwise, repeat
+from itertools import pairwise
 from types import MappingProxyType
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from ipal.backend.operators import Hidden, LayerInput, Need, Operators
 from ipal.backend.partition import ALONE, Layout
-from ipal.config import EncoderConfig
+from ipal.config import EncoderConfig, TestGraph
+from ipal.errors import ConfigError
 from ipal.system import free_memory
 
 Parameters = Mapping[str, Tensor]
@@ -41,13 +42,18 @@ class Encoder(nn.Module, ABC):
 
     weights: nn.ParameterList
     name: ClassVar[str]
-    needs: ClassVar[Sequence[Need]]
+    needs: Sequence[Need]
     """What its layers use of a graph."""
+    fewest_layers: ClassVar[int] = 2
+    reads_neighbours: ClassVar[bool] = True
+    """Whether layers read neighbours; else mini-batches sample none."""
 
     def __init__(self, num_features: int, config: EncoderConfig, generator: torch.Generator) -> None:
         super().__init__()
         self.check(config)
         layers = list(self.all_shapes(num_features, config))
+        self.width = self.widths(num_features, config)[-1]
+        """Of the embeddings."""
         if generator.device.type == "cpu":
             weights = sum(torch.Size(shape).numel() for layer in layers for shape in layer.values())
             free_memory.need(
@@ -89,6 +95,30 @@ class Encoder(nn.Module, ABC):
     @classmethod
     def check(cls, config: EncoderConfig) -> None:
         """Refuse settings that do not fit the network, with a ConfigError."""
+        if config.layers < cls.fewest_layers:
+            raise ConfigError(
+                f"encoder.layers is {config.layers}: '{cls.name}' takes {cls.fewest_layers} or more.",
+                "encoder.layers",
+            )
+
+    @classmethod
+    def settled(cls, config: EncoderConfig, test_graph: TestGraph) -> EncoderConfig:
+        """Settings with what the graphs that are predicted decide."""
+        return config
+
+    @classmethod
+    def reach(cls, config: EncoderConfig) -> int:
+        """How many hops away a node can be and still count in another's embedding."""
+        return config.layers
+
+    @classmethod
+    def widths(cls, num_features: int, config: EncoderConfig) -> list[int]:
+        """How many columns the first layer reads, and each layer gives."""
+        return [num_features, *[config.hidden] * (config.layers - 1), config.width]
+
+    def read(self, rows: Any) -> Any:
+        """What the first layer reads, from features as rows (see by_rows.py)."""
+        return rows
 
     @classmethod
     def describe(cls) -> dict[str, str]:
@@ -100,8 +130,7 @@ class Encoder(nn.Module, ABC):
     @classmethod
     def all_shapes(cls, num_features: int, config: EncoderConfig) -> Iterator[Shapes]:
         """The parameters of every layer."""
-        widths = chain([num_features], repeat(config.hidden, config.layers - 1), [config.width])
-        for number, (fan_in, fan_out) in enumerate(pairwise(widths), start=1):
+        for number, (fan_in, fan_out) in enumerate(pairwise(cls.widths(num_features, config)), start=1):
             yield cls.shapes(fan_in, fan_out, config, is_last=number == config.layers)
 
     def layers(self, layout: Layout = ALONE) -> list[Parameters]:

@@ -27,6 +27,7 @@ class GAT(Encoder):
 
     @classmethod
     def check(cls, config: EncoderConfig) -> None:
+        super().check(config)
         for setting, width in (("hidden", config.hidden), ("width", config.width)):
             if width % config.heads:
                 raise ConfigError(

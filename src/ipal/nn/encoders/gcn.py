@@ -1,7 +1,6 @@
 """Graph convolutions, the encoder of the paper."""
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -20,7 +19,7 @@ class GCN(Encoder):
 
     biases: nn.ParameterList
     name = "gcn"
-    needs: ClassVar[Sequence[Need]] = ("symmetric",)
+    needs: Sequence[Need] = ("symmetric",)
 
     @classmethod
     def shapes(cls, fan_in: int, fan_out: int, config: EncoderConfig, *, is_last: bool) -> Shapes:

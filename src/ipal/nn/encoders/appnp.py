@@ -1,0 +1,101 @@
+"""Propagated features through linear layers: what is propagated is the same whatever is learned."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ipal.backend.operators import LayerInput
+from ipal.backend.propagated import DEFAULTS, Columns, Propagated
+from ipal.config import EncoderConfig, TestGraph
+from ipal.errors import ConfigError
+from ipal.nn.encoders.base import Encoder, Parameters, Shapes
+from ipal.nn.encoders.linear import Linear
+
+
+class APPNP(Encoder):
+    r"""Features propagated with restarts, then linear layers with an activation between them.
+
+    .. math:: H = \big[ H_{r_1} \,\|\, H_{r_2} \,\|\, \dots \big], \quad
+        H_r^{(k+1)} = (1 - r) \, \hat A H_r^{(k)} + r H_r^{(0)}, \quad F = H W + b
+
+    Source: Gasteiger et al. 2019, "Predict then Propagate: Graph Neural Networks meet Personalized PageRank", Eq. 4;
+    without restarts Wu et al. 2019, "Simplifying Graph Convolutional Networks"; with several restarts side by side as
+    Frasca et al. 2020, "SIGN: Scalable Inception Graph Neural Networks". A linear layer and the propagation commute, so
+    that features are propagated once a graph, in double precision, and not in every step.
+
+    H^{(0)} are rows of features scaled to unit length and, where they have more columns than `hidden` divided by the
+    number of restarts, projected to that many by a Gaussian matrix. This matrix follows from the place of the restart
+    alone: it is the same in every network, and no part of what is saved. Rows of each H_r are scaled to unit length
+    again. All types of edges count as one. Weights start as those of `linear`; a single layer is never wider than H.
+    """
+
+    name = "appnp"
+    fewest_layers = 1
+    reads_neighbours = False
+
+    def __init__(self, num_features: int, config: EncoderConfig, generator: torch.Generator) -> None:
+        super().__init__(num_features, config, generator)
+        self.rows = Propagated(self.parts(num_features, config))
+        self.needs = (self.rows,)
+
+    @classmethod
+    def parts(cls, num_features: int, config: EncoderConfig) -> tuple[Columns, ...]:
+        """The columns of H."""
+        steps, restarts = _settled(config)
+        number = min(num_features, config.hidden // len(restarts))
+        return tuple(
+            Columns(num_features, number, number < num_features, number, steps, restart, seed=(place,), edge_type=None)
+            for place, restart in enumerate(restarts)
+        )
+
+    @classmethod
+    def widths(cls, num_features: int, config: EncoderConfig) -> list[int]:
+        read = sum(part.number for part in cls.parts(num_features, config))
+        return [read, min(read, config.width)] if config.layers == 1 else super().widths(read, config)
+
+    @classmethod
+    def shapes(cls, fan_in: int, fan_out: int, config: EncoderConfig, *, is_last: bool) -> Shapes:
+        return Linear.shapes(fan_in, fan_out, config, is_last=is_last)
+
+    @staticmethod
+    def start(name: str, zeros: Tensor, generator: torch.Generator) -> Tensor:
+        return Linear.start(name, zeros, generator)
+
+    def layer(self, seen: LayerInput, p: Parameters) -> Tensor:
+        return seen.own(p["weights"]).add_(p["biases"])
+
+    @classmethod
+    def settled(cls, config: EncoderConfig, test_graph: TestGraph) -> EncoderConfig:
+        steps, restarts = _settled(config, test_graph)
+        return config.model_copy(update={"steps": steps, "restart": restarts})
+
+    @classmethod
+    def check(cls, config: EncoderConfig) -> None:
+        super().check(config)
+        _, restarts = _settled(config)
+        if config.hidden < len(restarts):
+            raise ConfigError(
+                f"encoder.hidden is {config.hidden}, which {len(restarts)} restarts cannot share: set one column or "
+                "more for each.",
+                "encoder.hidden",
+            )
+
+    @classmethod
+    def reach(cls, config: EncoderConfig) -> int:
+        return _settled(config)[0]
+
+    def read(self, rows: Any) -> Any:
+        unit = rows.within_one().unit()
+        first, *others = (
+            part.walked(unit @ part.projection if part.is_projected else unit).unit() for part in self.rows.parts
+        )
+        return first.beside(*others)
+
+
+def _settled(config: EncoderConfig, test_graph: TestGraph = "both") -> tuple[int, tuple[float, ...]]:
+    """Steps and restarts: those that are set, else by the graphs that are predicted."""
+    steps, restarts = DEFAULTS[test_graph]
+    if config.restart is not None:
+        restarts = config.restart if isinstance(config.restart, tuple) else (config.restart,)
+    return steps if config.steps is None else config.steps, restarts

@@ -1,0 +1,230 @@
+"""The encoder over propagated features: by hand, what is projected, how wide it is, and that it is made once."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from torch.nn.functional import normalize
+from torch_geometric.data import Data
+
+from ipal.backend.batches import sampled, whole_task
+from ipal.backend.fixed_batches import FixedBatches
+from ipal.backend.propagated import DEFAULTS, Columns, propagated
+from ipal.backend.runtime import Runtime
+from ipal.config import EncoderConfig, Sampling, TestGraph
+from ipal.data.datasets import load
+from ipal.data.graph import Graph
+from ipal.data.streams import Task, TaskStream
+from ipal.errors import ConfigError
+from ipal.learners import IPAL, METHODS, load_learner
+from ipal.learners.from_hetero import task_of
+from ipal.nn import embed
+from ipal.nn.encoders import APPNP, ENCODERS
+from ipal.system.memory_budget import Budget
+from tests.learners.hetero_support import library
+from tests.learners.support import learn, make
+from tests.nn.encoders_support import GRAPHS, embedded, graph
+from tests.nn.support import HERE
+
+SPARSE = GRAPHS["sparse features"]
+TWO = {"restart": (0.1, 0.6), "steps": 3}
+
+
+def network(num_features: int, **config: Any) -> APPNP:
+    """As it starts."""
+    config = {"layers": 1, "hidden": 8, "width": 8, **config}
+    return APPNP(num_features, EncoderConfig(kind="appnp", **config), torch.Generator().manual_seed(0))
+
+
+# ------------------------------------------------------------------ what it computes
+
+
+def test_a_pair_by_hand() -> None:
+    # Unit rows (0.6, 0.8) and (0.8, -0.6), whose mean is (0.7, 0.1). One step, a restart of a half: (0.65, 0.45) and
+    # (0.75, -0.25), both of the length sqrt(0.625). The weights start as the identity.
+    pair = graph([[3, 4], [8, -6]], [[0], [1]])
+    found = embedded(network(2, steps=1, restart=0.5), pair)
+    torch.testing.assert_close(found, torch.tensor([[0.65, 0.45], [0.75, -0.25]]) / 0.625**0.5)
+    # Two steps: half the mean, which both have, and half of the own row, again.
+    found = embedded(network(2, steps=2, restart=0.5), pair)
+    torch.testing.assert_close(found, normalize(torch.tensor([[0.65, 0.45], [0.75, -0.25]])))
+    # Without a restart both are the mean; beside it, with no step, the rows themselves.
+    found = embedded(network(2, steps=1, restart=(0.0, 0.5)), pair)
+    torch.testing.assert_close(found[:, :2], normalize(torch.tensor([[0.7, 0.1]])).expand(2, 2))
+    torch.testing.assert_close(embedded(network(2, steps=0), pair), torch.tensor([[0.6, 0.8], [0.8, -0.6]]))
+
+
+def test_a_projected_pair_by_hand() -> None:
+    # Two columns of three features; nothing but the place of the restart decides the projection.
+    pair = graph([[3, 4, 0], [0, 0, 2]], [[0], [1]])
+    drawn = torch.from_numpy(np.random.default_rng((1,)).standard_normal((3, 2), dtype=np.float32))
+    start = torch.tensor([[0.6, 0.8, 0], [0, 0, 1]]) @ drawn
+    mean = start.mean(dim=0, keepdim=True)
+    expected = normalize(0.75 * mean + 0.25 * start)
+    found = embedded(network(3, steps=1, restart=(0.5, 0.25), hidden=4, width=4), pair)
+    torch.testing.assert_close(found[:, 2:], expected)
+
+
+@pytest.mark.parametrize("form", ["directed", "sparse features", "half sparse features", "no edges"])
+@pytest.mark.parametrize("hidden", [6, 20])
+def test_rows_are_those_of_dense_matrices(form: str, hidden: int) -> None:
+    some = GRAPHS[form]
+    made = network(some.num_features, hidden=hidden, width=hidden, **TWO)
+    x = torch.from_numpy(some.x.toarray() if isinstance(some.x, sp.csr_array) else some.x).double()
+    a, found = torch.from_numpy(some.normalised.toarray()).double(), []
+    for part in made.rows.parts:
+        start = normalize(x) @ torch.from_numpy(part.projection).double() if part.is_projected else normalize(x)
+        h = start
+        for _ in range(3):
+            h = (1 - part.restart) * a @ h + part.restart * start
+        found.append(normalize(h))
+    torch.testing.assert_close(embedded(made, some).double(), torch.cat(found, dim=1), rtol=1e-4, atol=1e-5)
+
+
+def test_all_types_of_edges_count_as_one() -> None:
+    typed = task_of(library(), None).graph
+    assert len(typed.by_type) > 1
+    plain = Graph.of(typed.x, typed.neighbours)
+    made = network(typed.num_features)
+    torch.testing.assert_close(embedded(made, typed), embedded(made, plain), rtol=0, atol=0)
+    part = Columns(typed.num_features, typed.num_features, typed.num_features, 2, 0.1, (0,), edge_type=0)
+    of_one = Columns(**{**vars(part), "edge_type": None})
+    assert not torch.allclose(*(propagated(typed, [one], HERE) for one in (part, of_one)))
+
+
+# ------------------------------------------------------------------ how wide it is
+
+
+@pytest.mark.parametrize(
+    ("features", "config", "widths"),
+    [
+        (7, {}, [7, 7]),
+        (200, {}, [8, 8]),
+        (200, TWO, [8, 8]),
+        (3, TWO, [6, 6]),
+        (7, {"width": 5}, [7, 5]),
+        (7, {"hidden": 4, "width": 100}, [4, 4]),
+        (7, {"layers": 3, "width": 5}, [7, 8, 8, 5]),
+        (7, {"layers": 2, "width": 100}, [7, 8, 100]),
+    ],
+)
+def test_a_single_layer_is_square_where_the_width_allows_it(
+    features: int, config: dict[str, Any], widths: list[int]
+) -> None:
+    made = network(features, **config)
+    assert [tuple(weight.shape) for weight in made.weights] == list(pairwise(widths))
+    assert made.width == widths[-1]
+    for weight in made.weights:
+        rows, columns = weight.shape
+        product = weight.T @ weight if rows >= columns else weight @ weight.T
+        torch.testing.assert_close(product, torch.eye(min(rows, columns)), rtol=0, atol=1e-5)
+        assert rows != columns or torch.equal(weight, torch.eye(rows))
+
+
+@pytest.mark.parametrize("method", ["ipal", "pcl", "pr", "polo", "efc", "lwf", "ewc", "twp", "gem", "er-gnn", "joint"])
+def test_methods_ask_the_encoder_how_wide_embeddings_are(method: str, tiny_stream: TaskStream, tmp_path: Path) -> None:
+    encoder = EncoderConfig(kind="appnp", layers=1, hidden=32, width=32)  # of 16 features
+    learner = learn(make(METHODS[method], epochs=2, encoder=encoder), tiny_stream.task(0), tiny_stream.task(1))
+    some = tiny_stream.task(1).graph
+    assert learner.represent(some).shape == (some.num_nodes, 16)
+    learner.save(tmp_path / "model.safetensors")
+    assert torch.equal(load_learner(tmp_path / "model.safetensors").scores(some), learner.scores(some))
+
+
+# ------------------------------------------------------------------ made once, read in any way
+
+
+def test_rows_are_made_once_for_all_that_ask_for_the_same(tiny_stream: TaskStream) -> None:
+    graph = tiny_stream.task(0).graph
+    one, same, other = network(16), network(16), network(16, steps=3)
+    assert one.rows.of(graph, HERE) is same.rows.of(graph, HERE)
+    assert one.rows.of(graph, HERE) is not other.rows.of(graph, HERE)
+    task = tiny_stream.task(0)
+    assert whole_task(task, HERE, one.needs).graph is whole_task(task, HERE, same.needs).graph
+
+
+def test_batches_are_rows_of_the_whole_graph(tiny_stream: TaskStream) -> None:
+    task = tiny_stream.task(0)
+    made = network(16, layers=2)
+    whole, seen = embedded(made, task.graph)[torch.from_numpy(task.nodes)], []
+    for batch in sampled(task, Sampling(nodes=7, fanouts=(1,)), 0, HERE, made.needs):
+        torch.testing.assert_close(made(batch.graph), whole[batch.positions], rtol=1e-5, atol=1e-6)
+        seen.append(batch.positions)
+    assert sorted(torch.cat(seen).tolist()) == list(range(len(task.nodes)))  # type: ignore[arg-type]
+    fixed = FixedBatches.of(task, Sampling(nodes=7, fanouts=("all",)), HERE, made.needs)
+    assert fixed is not None
+    for here in fixed.places(1):
+        torch.testing.assert_close(made(fixed.around(here).graph), whole[here], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("some", [GRAPHS["directed"], SPARSE], ids=["dense", "sparse"])
+def test_pieces_from_a_file_are_rows_of_the_whole(some: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embed, "VALUES_AT_ONCE", 20)
+    made, short = network(some.num_features, layers=2), Runtime.of(budget=Budget(0))
+    whole = embedded(made, some).detach()
+    fresh = Graph.of(some.x, some.neighbours)
+    torch.testing.assert_close(embed.embeddings(made, fresh, short), whole, rtol=1e-5, atol=1e-6)
+    task = Task(fresh, np.array([17, 3, 29, 8, 0]), np.zeros(5))
+    torch.testing.assert_close(embed.embeddings(made, task, short), whole[[17, 3, 29, 8, 0]], rtol=1e-5, atol=1e-6)
+
+
+def test_no_fan_outs_are_asked_for(tiny_stream: TaskStream) -> None:
+    encoder = EncoderConfig(kind="appnp", layers=3, hidden=16, width=8)
+    learner = make(IPAL, encoder=encoder, batch=Sampling(nodes=20, fanouts=(2,)))
+    assert learn(learner, tiny_stream.task(0)).reach == DEFAULTS["both"][0]
+
+
+# ------------------------------------------------------------------ in learners
+
+
+@pytest.mark.parametrize("test_graph", ["isolated", "seen", "both"])
+def test_what_is_open_is_decided_by_the_test_graphs_and_saved_as_numbers(
+    test_graph: TestGraph, tiny_stream: TaskStream, tmp_path: Path
+) -> None:
+    steps, restarts = DEFAULTS[test_graph]
+    learner = IPAL(test_graph=test_graph, calibration=0.0)
+    assert (learner.encoder.steps, learner.encoder.restart) == (None, None)
+    learn(learner, tiny_stream.task(0), tiny_stream.task(1)).save(tmp_path / "model.safetensors")
+    assert (learner.settled.steps, learner.settled.restart, learner.reach) == (steps, restarts, steps)
+    assert [part.restart for part in learner.encoder_.rows.parts] == list(restarts)  # type: ignore[attr-defined]
+    again: Any = load_learner(tmp_path / "model.safetensors")
+    assert again.encoder == learner.settled
+    graph = tiny_stream.task(1).graph
+    assert torch.equal(again.scores(Graph.of(graph.x, graph.neighbours)), learner.scores(graph))
+    other = learner.anew(test_graph="seen")
+    assert other.settled.restart == (0.2,), "what was open stays open"
+
+
+def test_one_restart_is_as_a_list_of_it() -> None:
+    one, same = (IPAL(encoder=EncoderConfig(kind="appnp", restart=restart)) for restart in (0.1, (0.1,)))
+    assert one.settings() == same.settings()
+    assert one.settled.restart == (0.1,)
+
+
+def test_by_itself_ipal_learns_digits() -> None:
+    dataset = load("digits")
+    data = Data(torch.from_numpy(dataset.graph.x), torch.from_numpy(dataset.graph.edges), y=torch.from_numpy(dataset.y))
+    learner = IPAL()
+    for classes in ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9)):
+        data.train_mask = torch.isin(data.y, torch.tensor(classes)) & (torch.arange(len(data.y)) % 2 == 0)
+        learner.partial_fit(data)
+    assert learner.score(data, torch.arange(len(data.y)) % 2 == 1) > 0.9
+
+
+def test_restarts_and_layers_that_do_not_fit_get_a_sentence() -> None:
+    with pytest.raises(ConfigError, match=r"encoder\.hidden is 1, which 2 restarts cannot share"):
+        IPAL(encoder=EncoderConfig(kind="appnp", hidden=1, restart=(0.1, 0.2)))
+    with pytest.raises(ConfigError, match=r"encoder\.layers is 1: 'gcn' takes 2 or more"):
+        IPAL(encoder=EncoderConfig(layers=1))
+    for wrong in (1.0, -0.1, (), (0.1, 1.0), (0.1,) * 9):
+        with pytest.raises(ConfigError, match=r"restart"):
+            EncoderConfig(restart=wrong)
+    for steps in (-1, 257):
+        with pytest.raises(ConfigError, match="steps"):
+            EncoderConfig(steps=steps)
+    assert set(ENCODERS) >= {"appnp"}
+    assert "lazy" not in ENCODERS
