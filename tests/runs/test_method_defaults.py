@@ -29,7 +29,7 @@ def test_a_run_that_says_nothing_has_the_methods_defaults(method: type[TrainedLe
 def test_ipal_has_defaults_of_its_own() -> None:
     learner, other = IPAL(), EWC()
     assert learner.encoder == EncoderConfig(kind="appnp", layers=1, hidden=2048, width=2048)
-    assert learner.train == TrainConfig(epochs=10, lr_base=1e-3, lr_next=1e-3, relative=True)
+    assert learner.train == TrainConfig(epochs=5, lr_base=2e-3, lr_next=2e-3, relative=True)
     assert (other.encoder, other.train) == (EncoderConfig(), TrainConfig())
     assert checked(method="ipal").encoder != checked(method="ewc").encoder
 

@@ -56,7 +56,7 @@ class IPAL(TrainedLearner[Episode]):
 
     encoder: EncoderConfig = EncoderConfig(kind="appnp", layers=1, hidden=2048, width=2048)
     """The network that makes embeddings."""
-    train: TrainConfig = TrainConfig(epochs=10, lr_base=1e-3, lr_next=1e-3, relative=True)
+    train: TrainConfig = TrainConfig(epochs=5, lr_base=2e-3, lr_next=2e-3, relative=True)
     """The optimisation."""
     tau: float = Field(0.07, gt=0)
     """Temperature of the contrast."""
