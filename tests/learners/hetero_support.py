@@ -9,7 +9,7 @@ from torch_geometric.data import Data, HeteroData
 from ipal.learners import Learner
 from tests.learners.support import make
 
-FEW: dict[str, dict[str, Any]] = {"analytic": {"expansion": 16, "hops": [0, 2]}}
+FEW: dict[str, dict[str, Any]] = {"analytic": {"width": 32, "steps": 2}}
 CITES, WRITES, BACK = ("paper", "cites", "paper"), ("author", "writes", "paper"), ("paper", "rev_writes", "author")
 PAPERS, AUTHORS, CLASSES = 72, 36, 3
 

@@ -7,10 +7,12 @@ from torch import Tensor
 
 from ipal.config import EncoderConfig, TrainConfig
 from ipal.data.streams import Task, TaskStream
-from ipal.learners import Learner
+from ipal.learners import Analytic, Learner
 from ipal.learners.trained import TrainedLearner
 
 SMALL = EncoderConfig(hidden=16, width=8)
+NARROW = 64
+"""Columns of the closed form: on a small graph many only take longer."""
 
 
 def make(method: type[Learner], *, epochs: int = 5, lr: float = 1e-2, **options: Any) -> Any:
@@ -19,7 +21,8 @@ def make(method: type[Learner], *, epochs: int = 5, lr: float = 1e-2, **options:
     Without calibration, unless asked for.
     """
     shared = {"encoder": SMALL, "train": TrainConfig(epochs=epochs, lr_base=lr, lr_next=lr)}
-    options = {"calibration": 0, **options}
+    narrow = {"width": NARROW} if issubclass(method, Analytic) else {}
+    options = {"calibration": 0, **narrow, **options}
     return method(**{**{name: shared[name] for name in shared.keys() & method.shared_settings()}, **options})
 
 

@@ -15,18 +15,18 @@ import pytest
 import safetensors
 import safetensors.torch
 import torch
-from ipal.learners.analytic.spread import Spread
 from torch import Tensor
 from torch_geometric.data import Data
 
 from ipal.backend.operators import operators
+from ipal.backend.propagated import _starts
 from ipal.backend.runtime import Runtime
 from ipal.data.graph import Graph
 from ipal.data.streams import TaskStream
 from ipal.evaluation.class_drift import ClassDrift
 from ipal.evaluation.evaluate import Cloud
 from ipal.learners import EWC, METHODS, SLDA, Analytic, Learner
-from ipal.learners.analytic.feature_map import FeatureMap, Propagation
+from ipal.learners.analytic.feature_map import FeatureMap
 from ipal.learners.state import State, _checksum
 from ipal.system import memory_budget
 from tests.learners.test_estimator import EVERY_METHOD, data_of, fitted, make
@@ -59,7 +59,7 @@ def assert_same_bits(a: Learner, b: Learner) -> None:
 @pytest.mark.parametrize(
     ("method", "options"),
     [(method, {}) for method in METHODS.values()]
-    + [(Analytic, {"sums": "per-class"}), (Analytic, {"expansion": 0}), (EWC, {"fisher": "batch"})],
+    + [(Analytic, {"sums": "per-class"}), (Analytic, {"width": 16}), (EWC, {"fisher": "batch"})],
     ids=lambda value: value.name if isinstance(value, type) else "-".join(map(str, value.values())) or "default",
 )
 def test_all_that_is_kept_lies_in_memory_as_it_does_after_loading(method, options, tiny_stream: TaskStream, tmp_path):
@@ -91,7 +91,7 @@ def test_a_state_is_a_value_that_going_on_does_not_change(method, tiny_stream: T
 
 @SUMS
 def test_loaded_models_merge_and_forget_to_the_bits_of_those_in_memory(sums, tiny_stream: TaskStream, tmp_path):
-    left, right = (make(Analytic, sums=sums, hops=(1,)).partial_fit(data_of(tiny_stream, index)) for index in range(2))
+    left, right = (make(Analytic, sums=sums, steps=1).partial_fit(data_of(tiny_stream, index)) for index in range(2))
     loaded = []
     for name, learner in (("left", left), ("right", right)):
         learner.save(tmp_path / name)
@@ -129,10 +129,10 @@ def test_features_begin_where_torch_begins_its_own_memory():
         assert isinstance(features, Tensor)
         assert features.data_ptr() % 64 == 0
         np.testing.assert_allclose(features.numpy(), graph.x)  # no edge: each node is its own mean
-        propagation = Propagation(3, 2, 0, HERE)
-        assert FeatureMap(propagation, Spread((1,)), graph.num_nodes).directions.data_ptr() % 64 == 0
-        for together in (True, False):  # in one block, and in several
-            assert [some.data_ptr() % 64 for _, some in propagation._directions(together=together)] == [0]
+        for width in (4, 2 * graph.num_nodes):  # projected, and as they are
+            (part,) = FeatureMap(3, width, 1, (0.2,), 0, HERE).parts
+            assert part.directions.data_ptr() % 64 == 0
+            assert [some.data_ptr() % 64 for _, some in _starts(graph, part.columns, HERE)] == [0]
 
 
 def test_features_made_in_pieces_are_those_made_at_once(tiny_stream: TaskStream, monkeypatch):
@@ -169,7 +169,7 @@ import sys
 from contextlib import suppress
 from ipal.cli import main
 runs, data = sys.argv[1], "synthetic:nodes=120,classes=4,features=8"
-for method, setting in (("ipal", "train.epochs=3"), ("ewc", "train.epochs=3"), ("analytic", "analytic.expansion=64")):
+for method, setting in (("ipal", "train.epochs=3"), ("ewc", "train.epochs=3"), ("analytic", "analytic.width=64")):
     sys.argv = ["ipal", "run", "--dataset", data, "--method", method, "--set", setting, "--runs", runs]
     with suppress(SystemExit):
         main()

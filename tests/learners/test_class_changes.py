@@ -14,7 +14,7 @@ from ipal import TaskStream
 from ipal.errors import ConfigError, DataError
 from ipal.learners import IPAL, METHODS, NCM, PCL, SLDA, Analytic
 from ipal.nn.prototypes import PrototypeMemory
-from tests.learners.analytic_support import Case, Refused, assert_same_model, case, cases, few
+from tests.learners.analytic_support import POOLED_AND_PER_CLASS, Case, Refused, assert_same_model, case, cases, few
 from tests.learners.support import learn, learned, make
 
 EVERY_METHOD = pytest.mark.parametrize("method", list(METHODS.values()), ids=list(METHODS))
@@ -92,15 +92,16 @@ def test_an_empty_model_and_one_that_is_learning_change_no_class(tiny_stream: Ta
 # ------------------------------------------------------------------ merging
 
 
+@POOLED_AND_PER_CLASS
 @few
 @given(case=cases)
-def test_merged_classes_are_those_of_a_model_that_never_told_them_apart(case: Case) -> None:
+def test_merged_classes_are_those_of_a_model_that_never_told_them_apart(case: Case, sums: str) -> None:
     a, b = (int(label) for label in case.random.choice(case.classes, 2, replace=False))
     into = int(case.random.choice([a, b, 50]))
-    learner = taught(case, case.y)
+    learner = taught(case, case.y, sums)
     assert learner.merge_classes([a, b], into=into) is learner
     united = np.where(np.isin(case.y, [a, b]), into, case.y)
-    assert_same_model(learner, taught(case, united), case)
+    assert_same_model(learner, taught(case, united, sums), case)
     assert learner.labels_.index(into) == min(a, b)
 
 
@@ -187,46 +188,56 @@ def test_impossible_mergers_are_refused(labels: list[int], into: int, words: str
         learner.merge_classes(labels, into=into)
 
 
-def test_pooled_sums_do_not_merge_classes() -> None:
-    learner = taught(case(3), case(3).y, sums="pooled")
-    with Refused(learner, "of the classes 0, 2,", "analytic.sums=per-class"):
-        learner.merge_classes([0, 2], into=0)
+@POOLED_AND_PER_CLASS
+def test_what_was_left_out_of_merged_classes_is_added_up(sums: str) -> None:
+    graph = case(3, ridge=None)
+    learner = taught(graph, graph.y, sums)
+    before = learner.left_out_
+    learner.merge_classes([0, 2], into=0)
+    assert learner.left_out_.count[0] == before.count[0] + before.count[2]
+    torch.testing.assert_close(learner.left_out_.loss[0], before.loss[0] + before.loss[2])
+    assert torch.equal(learner.left_out_.loss[1], before.loss[1])
 
 
 # ------------------------------------------------------------------ splitting and correcting
 
 
+@POOLED_AND_PER_CLASS
 @few
 @given(case=cases)
-def test_a_split_class_is_that_of_a_model_that_always_told_its_parts_apart(case: Case) -> None:
+def test_a_split_class_is_that_of_a_model_that_always_told_its_parts_apart(case: Case, sums: str) -> None:
     whole = np.where(case.y == case.classes[1], case.classes[0], case.y)
     own = np.flatnonzero(whole == case.classes[0])
-    for sums in ("per-class", "pooled"):
-        learner = taught(case, whole, sums)
-        assert learner.split_class(int(case.classes[0]), labelled(case, case.y, own)) is learner
-        assert_same_model(learner, taught(case, case.y, sums), case)
+    learner = taught(case, whole, sums)
+    assert learner.split_class(int(case.classes[0]), labelled(case, case.y, own)) is learner
+    assert_same_model(learner, taught(case, case.y, sums), case)
     # Merged again, it is what it was; split in full, its old name is gone.
-    learner = taught(case, whole).split_class(case.classes[0], labelled(case, case.y + 40, own))
+    learner = taught(case, whole, sums).split_class(case.classes[0], labelled(case, case.y + 40, own))
     assert case.classes[0] not in learner.labels_
     learner.merge_classes([case.classes[0] + 40, case.classes[1] + 40], into=case.classes[0])
-    assert_same_model(learner, taught(case, whole), case)
+    assert_same_model(learner, taught(case, whole, sums), case)
 
 
+@POOLED_AND_PER_CLASS
 @few
 @given(case=cases)
-def test_corrected_labels_are_those_of_a_model_that_was_taught_them(case: Case) -> None:
+def test_corrected_labels_are_those_of_a_model_that_was_taught_them(case: Case, sums: str) -> None:
     wrong = np.where(case.random.random(len(case.y)) < 0.2, case.random.permutation(case.y), case.y)
     if np.array_equal(wrong, case.y):
         return
-    for sums in ("per-class", "pooled"):
-        learner = taught(case, wrong, sums)
-        learner.relabel(labelled(case, wrong, new_y=torch.from_numpy(case.y)))
-        assert_same_model(learner, taught(case, case.y, sums), case)
+    learner = taught(case, wrong, sums)
+    learner.relabel(labelled(case, wrong, new_y=torch.from_numpy(case.y)))
+    assert_same_model(learner, taught(case, case.y, sums), case)
+    # Also where only those that were wrong are given.
+    learner = taught(case, wrong, sums)
+    learner.relabel(labelled(case, wrong, np.flatnonzero(wrong != case.y), new_y=torch.from_numpy(case.y)))
+    assert_same_model(learner, taught(case, case.y, sums), case)
 
 
-def test_corrections_that_cannot_be_are_refused_and_change_nothing() -> None:
-    graph = case(3)
-    learner, data = taught(graph, graph.y), graph.data(graph.nodes)
+@POOLED_AND_PER_CLASS
+def test_corrections_that_cannot_be_are_refused_and_change_nothing(sums: str) -> None:
+    graph = case(3, width=128)
+    learner, data = taught(graph, graph.y, sums), graph.data(graph.nodes)
     with Refused(learner, "data.new_y"):
         learner.relabel(data)
     with Refused(learner, "says the same"):

@@ -29,7 +29,7 @@ from tests.learners.test_estimator import EVERY_METHOD, data_of
 from tests.learners.test_minibatches import CHOOSING
 
 TRAINED = [method for method in METHODS.values() if issubclass(method, TrainedLearner)]
-FEW: dict[str, dict[str, Any]] = {"analytic": {"expansion": 16, "hops": [1]}}
+FEW: dict[str, dict[str, Any]] = {"analytic": {"width": 16, "steps": 1}}
 
 
 @pytest.fixture(scope="module")

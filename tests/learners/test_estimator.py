@@ -31,10 +31,8 @@ GENTLE = {
     "twp": {"loss_strength": 1.0, "topology_strength": 1.0},
     "polo": {"kappa": 0.1, "replay_strength": 1.0},
 }
-# It chooses its hops; on a tiny graph a wide expansion only takes longer.
-NARROW = {"analytic": {"expansion": 64}}
-# What a method must be told before a class may come in parts.
-IN_PARTS = {"analytic": {"sums": "per-class"}}
+# On a tiny graph many columns only take longer.
+NARROW = {"analytic": {"width": 64}}
 
 
 def make(method: type[Learner], **options: object) -> Learner:
@@ -256,7 +254,7 @@ def test_classes_may_come_one_at_a_time_and_with_a_single_node(method, tiny_stre
 
 @EVERY_METHOD
 def test_a_class_that_comes_again_is_learned_further(method, tiny_stream: TaskStream):
-    learner = fitted(method, tiny_stream, tasks=2, **GENTLE.get(method.name, {}), **IN_PARTS.get(method.name, {}))
+    learner = fitted(method, tiny_stream, tasks=2, **GENTLE.get(method.name, {}))
     learner.partial_fit(data_of(tiny_stream, 0))
     assert learner.classes_.tolist() == [0, 1, 2, 3]
     assert learner.predict_proba(data_of(tiny_stream, 0)).shape[1] == 4

@@ -51,9 +51,10 @@ def test_an_explanation_by_hand() -> None:
 EXACT = [
     (NCM, {}),
     (NCM, {"hops": 0}),
-    (Analytic, {"hops": (0, 2), "expansion": 0}),
-    (Analytic, {"hops": (1, 2), "expansion": 128}),
-    (Analytic, {"hops": (2,), "expansion": 64, "sketch": 8}),
+    (Analytic, {"width": 80, "restart": 0.2}),  # the features as they are
+    (Analytic, {"width": 128, "restart": (0.05, 0.4)}),
+    (Analytic, {"width": 16, "restart": 0.2}),  # projected
+    (Analytic, {"width": 32, "restart": (0.05, 0.4), "steps": 3}),
 ]
 
 
@@ -89,8 +90,10 @@ def test_without_a_piece_of_evidence_the_margin_is_less_by_it(method, tiny: Data
 def test_without_a_neighbour_the_closed_form_prefers_what_it_then_should(
     tiny: Dataset, tiny_stream: TaskStream
 ) -> None:
-    """Exact up to the node's own length, which is the same for all classes."""
-    learner = learned(Analytic, tiny_stream, 3, hops=(2,), expansion=0)
+    """Exact for linear columns, up to the node's own length, which is the same for all classes."""
+    learner = learned(Analytic, tiny_stream, 3, steps=2, width=32)
+    assert learner.map.parts[0].columns.linear == 16
+    learner.weights_[16:] = 0
     first = explained(learner, tiny.graph, 7)
     third = next(label for label in learner.labels_ if label not in (first.predicted, first.against))
     other = explained(learner, tiny.graph, 7, against=third)
@@ -134,7 +137,7 @@ def test_the_neighbourhood_explains_as_the_whole_graph(tiny: Dataset, tiny_strea
 
 
 def test_sparse_features_are_explained_as_dense_ones(tiny: Dataset, tiny_stream: TaskStream) -> None:
-    learner = learned(Analytic, tiny_stream, 3, hops=(1,), expansion=32)
+    learner = learned(Analytic, tiny_stream, 3, steps=1, width=40)
     sparse = Graph(sp.csr_array(tiny.graph.x), tiny.graph.edges)
     dense, thin = (explained(learner, graph, 5) for graph in (tiny.graph, sparse))
     np.testing.assert_allclose(thin.evidence.toarray(), dense.evidence.toarray(), atol=1e-6)
@@ -157,7 +160,7 @@ def test_one_class_is_explained_by_its_score() -> None:
 
 
 def test_a_node_without_any_feature_has_no_evidence() -> None:
-    learner = Analytic(hops=(1,), expansion=16).partial_fit(path())
+    learner = Analytic(steps=1, width=16).partial_fit(path())
     alone = Data(x=torch.zeros(2, 2), edge_index=torch.tensor([[0], [1]]))
     found = learner.explain(alone, 0)
     assert found.evidence.nnz == 0
@@ -167,7 +170,7 @@ def test_a_node_without_any_feature_has_no_evidence() -> None:
 
 @pytest.mark.parametrize("size", [1e-38, 1e20])
 def test_the_closed_form_is_explained_whatever_the_scale(size: float, tiny: Dataset, tiny_stream: TaskStream) -> None:
-    learner = learned(Analytic, tiny_stream, 2, hops=(1,), expansion=32)
+    learner = learned(Analytic, tiny_stream, 2, steps=1, width=40)
     usual = explained(learner, tiny.graph, 5)
     scaled = explained(learner, Graph.of((tiny.graph.x * size).astype(np.float32), tiny.graph.neighbours), 5)
     np.testing.assert_allclose(scaled.by_hop, usual.by_hop, atol=1e-4)

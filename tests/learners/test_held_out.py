@@ -6,13 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from ipal.learners.analytic.class_sums import PooledSums
 from torch_geometric.data import Data
 
 import ipal
-from ipal.learners.analytic import operations
 from ipal.learners.from_hetero import task_of
 from ipal.learners.open_world.held_out import Aside, set_aside
+from tests.learners.analytic_support import assert_same_sums
 from tests.learners.test_open_world import blocks
 
 
@@ -24,7 +23,7 @@ def graph() -> Data:
 @pytest.mark.parametrize("sums", ["per-class", "pooled"])
 def test_the_copy_is_the_model_that_never_learned_the_held_out_nodes(graph, sums):
     part = task_of(graph.subgraph(graph.y < 4), None)
-    given = {"hops": (1,), "expansion": 16, "ridge": 0.1, "sums": sums}
+    given = {"steps": 1, "width": 32, "ridge": 0.1, "sums": sums}
     aside = set_aside(part, 0.2, np.random.default_rng(0))
     model, never = ipal.Analytic(**given), ipal.Analytic(**given)
     for learner, some in ((model, part), (never, replace(part, nodes=part.nodes[~aside], labels=part.labels[~aside]))):
@@ -32,35 +31,23 @@ def test_the_copy_is_the_model_that_never_learned_the_held_out_nodes(graph, sums
             pass
     before = model.state()
     made = model.without_nodes(part, aside)
-    slack = {"rtol": 1e-9, "atol": 1e-12} if sums == "per-class" else {"rtol": 0.05, "atol": 0.01}
-    torch.testing.assert_close(made.weights_, never.weights_, **slack)
-    assert made.sums_.count.tolist() == never.sums_.count.tolist()
+    assert_same_sums(made, never)
+    assert torch.equal(made.weights_, never.weights_)
     assert all(torch.equal(before.tensors[name], tensor) for name, tensor in model.state().tensors.items())
 
 
 @pytest.mark.parametrize("sums", ["per-class", "pooled"])
 def test_the_copy_that_nobody_left_is_the_model(graph, sums):
     part = task_of(graph.subgraph(graph.y < 4), None)
-    model = ipal.Analytic(hops=(1,), expansion=16, ridge=0.1, sums=sums)
+    model = ipal.Analytic(steps=1, width=32, ridge=0.1, sums=sums)
     for _ in model.learn(part):
         pass
     made = model.without_nodes(part, np.zeros(len(part.nodes), dtype=bool))
     assert torch.equal(made.weights_, model.weights_)
 
 
-def test_pooled_sums_are_weighed_anew_by_hand():
-    # Of two classes of 4 rows of a task, (1, 0) and (0, 1), each weighed 1/4, one row left, and two.
-    count, total = torch.tensor([1, 3, 2]), torch.tensor([[3.0, 3.0], [3.0, 0.0], [0.0, 2.0]]).double()
-    earlier = torch.full((2, 2), 9.0).double()
-    left = PooledSums(count, total, earlier + torch.diag(torch.tensor([0.75, 0.5]).double()))
-    found = operations._weighed_anew(left, earlier, torch.tensor([1, 4, 4]))
-    # All that the task added counts 8/5 as much: 1.2 and 0.8. What the second lacks is put at its mean, (0, 1).
-    torch.testing.assert_close(found.gram, earlier + torch.diag(torch.tensor([1.2, 1.0]).double()))
-    assert found.count.tolist() == [1, 3, 2]
-
-
 def test_the_copy_of_later_tasks_keeps_the_weight_of_earlier_classes(graph):
-    given = {"hops": (1,), "expansion": 16, "ridge": 0.1}
+    given = {"steps": 1, "width": 32, "ridge": 0.1}
     models = [ipal.Analytic(**given, sums=sums) for sums in ("per-class", "pooled")]
     for model in models:
         model.partial_fit(graph.subgraph(graph.y < 3)).partial_fit(graph.subgraph(graph.y > 2))
@@ -73,7 +60,7 @@ def test_the_closed_form_learns_once_and_the_same_with_calibration(graph, monkey
     teach = ipal.Analytic.teach
     monkeypatch.setattr(ipal.Analytic, "teach", lambda *given: taught.append(given) or teach(*given))
     models = [
-        ipal.Analytic(hops=(1,), calibration=share)
+        ipal.Analytic(width=64, steps=1, calibration=share)
         .partial_fit(graph.subgraph(graph.y < 3))
         .partial_fit(graph.subgraph(graph.y > 2))
         for share in (0, 0.2)

@@ -23,6 +23,8 @@ from ipal.learners import METHODS
 from ipal.learners.from_hetero import task_of
 from ipal.nn.embed import embeddings
 from ipal.system.memory_budget import Budget
+from tests.learners.analytic_support import POOLED_AND_PER_CLASS as SUMS
+from tests.learners.analytic_support import assert_same_sums
 from tests.learners.hetero_support import BACK, CITES, PAPERS, WRITES, library, small, stacked, with_weights
 from tests.learners.test_bits import assert_same_bits
 from tests.nn.encoders_support import KINDS, embedded, encoder
@@ -47,22 +49,28 @@ def convolution(edges: torch.Tensor, n: int, weights: Any = None) -> sp.csr_arra
 # ---------------------------------------------------------------------- equal to others' numbers
 
 
-def test_closed_form_has_each_type_of_edges_side_by_side_by_hand():
-    data, hops = library(), (0, 1, 2)
-    model = ipal.Analytic(hops=hops, expansion=0).partial_fit(data)
+@pytest.mark.parametrize("restart", [0.2, (0.1, 0.4)])
+def test_closed_form_has_each_type_of_edges_side_by_side_by_hand(restart):
+    data, restarts = library(), np.atleast_1d(restart)
+    model = ipal.Analytic(width=96, steps=2, restart=restart).partial_fit(data)
     one = stacked(data)
     unit = one.x.to_dense().numpy().astype(np.float64)
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
-    expected = [unit]
-    for hop in (1, 2):
+    blocks = []
+    for share in restarts:
         for kind in (WRITES, CITES):  # in the order of their names
-            a = convolution(stacked(data, kind).edge_index, one.num_nodes)
-            expected.append(a @ unit if hop == 1 else a @ (a @ unit))
-    rows = np.concatenate([block / np.linalg.norm(block, axis=1, keepdims=True) for block in expected], axis=1)
-    found = model._map.propagated(graph_of(data)).numpy()
+            a, found = convolution(stacked(data, kind).edge_index, one.num_nodes), unit
+            for _ in range(2):
+                found = (1 - share) * (a @ found) + share * unit
+            blocks.append(found / np.linalg.norm(found, axis=1, keepdims=True))
+    rows = np.concatenate(blocks, axis=1)
+    found = model.map.propagated(graph_of(data)).numpy()
     np.testing.assert_allclose(found, rows, rtol=1e-4, atol=1e-6)
-    assert found.shape[1] == 10 * 5
-    assert np.abs(model.embed(data) - rows[:PAPERS]).max() < 0.01, "rounded to a grid"
+    assert found.shape[1] == 10 * len(blocks)
+    # In the rows that are learned each has its own columns, ten of which are these.
+    own = 96 // len(blocks)
+    linear = np.concatenate([model.embed(data)[:, own * i : own * i + 10] for i in range(len(blocks))], axis=1)
+    assert np.abs(linear * len(blocks) ** 0.5 - rows[:PAPERS]).max() < 0.01, "rounded to a grid"
 
 
 def test_propagated_features_are_the_sum_over_types_by_hand():
@@ -175,10 +183,10 @@ def test_one_type_of_edges_gives_the_bits_of_a_graph_without_types(method, autho
         assert np.array_equal(getattr(typed, ask)(data), getattr(plain, ask)(one)[:PAPERS])
 
 
-def test_what_is_chosen_is_also_chosen_with_one_type_of_edges():
+def test_ridge_and_scale_are_the_same_with_one_type_of_edges():
     data = library(authors=False)
-    typed, plain = ipal.Analytic().partial_fit(data), ipal.Analytic().partial_fit(stacked(data))
-    assert typed.choices() == plain.choices()
+    typed, plain = (ipal.Analytic(width=64).partial_fit(some) for some in (data, stacked(data)))
+    assert (typed.solved.ridge, typed.solved.scale) == (plain.solved.ridge, plain.solved.scale)
     assert np.array_equal(typed.predict_proba(data), plain.predict_proba(stacked(data)))
 
 
@@ -225,14 +233,13 @@ def test_the_order_of_types_does_not_matter():
 # ---------------------------------------------------------------------- a model of several types
 
 
-def test_choices_are_made_with_the_nodes_between():
+def test_nodes_between_are_learned_from():
     """Papers have no features to speak of and no edges but to authors: without these there is nothing to learn from."""
     data = library(1)
     del data[CITES]
     data["paper"].x = torch.ones(PAPERS, 1)
     data["author"].x = torch.nn.functional.one_hot(torch.arange(36) // 12).float()
-    model = ipal.Analytic().partial_fit(data)
-    assert max(model.choices()["hops"]) > 0
+    model = ipal.Analytic(width=64).partial_fit(data)
     held_out = ~data["paper"].train_mask.numpy()
     assert (model.predict(data) == data["paper"].y.numpy())[held_out].mean() > 0.6, "a third by chance"
 
@@ -250,42 +257,50 @@ def test_it_goes_on_and_is_saved(method, tmp_path):
     assert set(model.classes_) == {0, 1, 2, 3}
 
 
-def test_closed_form_forgets_and_merges_exactly():
-    first, second = library(1, classes=[0, 1]), library(2, classes=[2, 3])
-    options: dict[str, Any] = {"expansion": 16, "hops": [1, 2], "ridge": 0.1}
-    one, two, both = (ipal.Analytic(**options) for _ in range(3))
-    for model, tasks in ((one, [first]), (two, [second]), (both, [first, second])):
+@SUMS
+def test_closed_form_forgets_and_merges_exactly(sums):
+    first, second, third = library(1, classes=[0, 1]), library(2, classes=[2, 3]), library(3, classes=[1, 2])
+    options: dict[str, Any] = {"width": 32, "steps": 2, "ridge": 0.1, "sums": sums}
+
+    def taught(*tasks: HeteroData) -> ipal.Analytic:
+        model = ipal.Analytic(**options)
         for task in tasks:
             model.partial_fit(task)
+        return model
+
+    one, two, both = taught(first), taught(second), taught(first, second)
+    assert_same_sums(one.merged(two), both)
     assert np.array_equal(one.merged(two).predict(second), both.predict(second))
-    assert torch.equal(one.merged(two).sums_.total, both.sums_.total)
-    both.forget_class(2).forget_class(3)
-    assert torch.equal(both.sums_.total, one.sums_.total)
+    assert_same_sums(both.merged(taught(third)), taught(first, second, third))
+    second["paper"].forget_mask = second["paper"].train_mask
+    assert_same_sums(both.forget_rows(second), one)
+    if sums == "per-class":
+        assert_same_sums(taught(first, second).forget_class(2).forget_class(3), one)
     with pytest.raises(DataError, match="types of nodes and edges"):
-        one.merged(ipal.Analytic(**options).partial_fit(stacked(second)))
+        one.merged(taught(stacked(second)))
 
 
+@SUMS
 @pytest.mark.parametrize("gone", ["paper", "author"])
-def test_closed_form_forgets_nodes_of_every_type_exactly(gone):
+def test_closed_form_forgets_nodes_of_every_type_exactly(gone, sums):
     data = library()
     keep = torch.arange(data[gone].num_nodes) >= 5
-    options: dict[str, Any] = {"expansion": 16, "hops": [1, 2], "ridge": 0.1}
+    options: dict[str, Any] = {"width": 32, "steps": 2, "ridge": 0.1, "sums": sums}
     model = ipal.Analytic(**options).partial_fit(data)
     marked = data.clone()
     marked[gone].forget_mask = ~keep
     model.forget_nodes(marked)
     fresh = ipal.Analytic(**options).partial_fit(data.subgraph({gone: keep}))
-    assert torch.equal(model.sums_.total, fresh.sums_.total)
-    assert torch.equal(model.sums_.count, fresh.sums_.count)
+    assert_same_sums(model, fresh)
 
 
 def test_closed_form_forgets_what_nodes_taught_exactly():
     data, fewer = library(), library()
     data["paper"].forget_mask = data["paper"].train_mask & (torch.arange(PAPERS) < 9)
     fewer["paper"].train_mask = data["paper"].train_mask & ~data["paper"].forget_mask
-    options: dict[str, Any] = {"expansion": 16, "hops": [1, 2], "ridge": 0.1}
+    options: dict[str, Any] = {"width": 32, "steps": 2, "ridge": 0.1}
     model, fresh = ipal.Analytic(**options).partial_fit(data), ipal.Analytic(**options).partial_fit(fewer)
-    assert torch.equal(model.forget_rows(data).sums_.total, fresh.sums_.total)
+    assert_same_sums(model.forget_rows(data), fresh)
 
 
 @pytest.mark.parametrize("method", [ipal.Analytic, ipal.NCM, ipal.IPAL])

@@ -27,7 +27,7 @@ POINTS = 12
 
 
 def small(method: type[Learner]) -> Any:
-    return make(method, epochs=2, **({"expansion": 16} if method is Analytic else {}))
+    return make(method, epochs=2, **({"width": 16} if method is Analytic else {}))
 
 
 def equal(a: State, b: State) -> bool:
@@ -204,7 +204,7 @@ def test_a_refused_first_task_leaves_the_learner_unfitted(method: type[Learner],
 
 def test_forgetting_and_merging_interrupted_at_any_line_change_nothing(tiny_stream: TaskStream) -> None:
     def model(*tasks: int) -> Analytic:
-        known = make(Analytic, expansion=16, hops=[1], sums="per-class")
+        known = make(Analytic, width=16, steps=1, sums="per-class")
         return learn(known, *(tiny_stream.task(index) for index in tasks))
 
     other = model(2)

@@ -13,7 +13,9 @@ import ipal
 from ipal import ConfigError
 from ipal.data.graph import Graph
 from ipal.deploy.predict import predict, write_csv
+from ipal.learners.analytic.learner import LEAST_RIDGE
 from ipal.learners.analytic.metric import Metric, overall, with_more_ridge
+from ipal.learners.analytic.sums import Normal
 from ipal.learners.open_world import held_out, scores, unknown
 from ipal.learners.open_world.calibration import LEVELS, Calibration, moved_along, quantiles, sharpened
 from ipal.learners.open_world.held_out import best_power, margins, mean_margins, set_aside
@@ -35,6 +37,11 @@ def blocks(classes: int = 5, each: int = 120, noise: float = 2.2, seed: int = 0)
     return data
 
 
+def narrow(method: type[ipal.Learner]) -> ipal.Learner:
+    """With few columns: the graph is small."""
+    return method(**{"width": 128} if method is ipal.Analytic else {})
+
+
 @pytest.fixture(scope="module")
 def graph() -> Data:
     return blocks()
@@ -44,7 +51,7 @@ def graph() -> Data:
 def known(graph):
     """Models of each method that learned all classes but the last."""
     part = graph.subgraph(graph.y < 4)
-    return {method.name: method().partial_fit(part) for method in METHODS}
+    return {method.name: narrow(method).partial_fit(part) for method in METHODS}
 
 
 # ---------------------------------------------------------------------- by hand
@@ -188,7 +195,7 @@ def test_sets_hold_the_own_class_about_as_often_as_asked(method, known, graph):
 def test_a_class_taken_away_is_a_class_never_learned(graph):
     """The closed form forgets exactly: rehearsed unknown nodes are really unknown."""
     part = graph.subgraph(graph.y < 4)
-    model, never = (ipal.Analytic(hops=(2,), expansion=0, ridge=0.1) for _ in range(2))
+    model, never = (ipal.Analytic(width=32, steps=2, ridge=0.1, sums="per-class") for _ in range(2))
     model.partial_fit(part)
     never.partial_fit(part.subgraph(part.y != 3))
     read = model.read(part)
@@ -201,7 +208,7 @@ def test_a_class_taken_away_is_a_class_never_learned(graph):
 def test_what_is_kept_is_saved_merged_and_forgotten(tmp_path, graph):
     def learned(*classes):
         chosen = torch.isin(graph.y, torch.tensor(classes))
-        return ipal.Analytic(hops=(1,), expansion=0, ridge=0.1).partial_fit(graph.subgraph(chosen))
+        return ipal.Analytic(width=32, steps=1, ridge=0.1, sums="per-class").partial_fit(graph.subgraph(chosen))
 
     model, other = learned(0, 1, 2), learned(3, 4)
     model.save(tmp_path / "m")
@@ -229,7 +236,7 @@ def test_earlier_classes_move_as_more_come(graph):
 
 def test_groups_of_rejected_nodes_are_found():
     data = blocks(classes=6, noise=0.6)
-    model = ipal.Analytic().partial_fit(data.subgraph(data.y < 4))
+    model = ipal.Analytic(width=128).partial_fit(data.subgraph(data.y < 4))
     truth, groups = data.y.numpy(), model.discover(data)[:2]
     for group in groups:
         _, counts = np.unique(truth[group.nodes], return_counts=True)
@@ -282,20 +289,33 @@ def test_a_small_task_does_not_calibrate(graph):
     assert len(unknown.masked(np.array([1, 2]), np.array([True, False]))) == 2
 
 
-def two_classes():
-    """Rows 0, 2 and 4, 6 on a line: their balanced G, and means."""
+def two_classes() -> Normal:
+    """Rows 0, 2 and 4, 6 on a line: their balanced A, and means."""
     gram = torch.tensor([[(0 + 4) / 2 + (16 + 36) / 2]], dtype=torch.float64)
-    return gram, torch.tensor([[1.0], [5.0]], dtype=torch.float64)
+    return normal_of(gram, torch.tensor([[1.0, 5.0]], dtype=torch.float64))
+
+
+def normal_of(gram, mean) -> Normal:
+    """What distances do not look at is left out."""
+    return Normal(gram, mean, *(torch.zeros(0) for _ in range(3)))
 
 
 def test_distances_by_hand():
     # Within classes the scatter is 2 and overall 10, both without a ridge: 3 is 2 from either mean, in the middle.
-    metric = Metric.of(*two_classes(), 0.0)
+    metric = Metric.of(two_classes(), 0.0, 0.0)
     found = metric.distances(metric.products(torch.tensor([[3.0], [4.0]])))
     torch.testing.assert_close(found, torch.tensor([[2.0, 2.0, 0.0], [4.5, 0.5, 0.1]], dtype=torch.float64))
     # As if the first class were the only one: its mean is the middle, and no scatter is between classes.
     alone = metric.distances(metric.products(torch.tensor([[3.0]])), torch.tensor([0]))
     torch.testing.assert_close(alone, torch.tensor([[2.0, 2.0]], dtype=torch.float64))
+
+
+def test_the_larger_of_two_ridges_is_in_distances_by_hand():
+    # A ridge of 6 makes the scatter of 2 one of 8, as three times the mean of the diagonal would: 4 / 8.
+    for least, ridge in ((0.0, 6.0), (3.0, 6.0), (3.0, 1.0)):
+        metric = Metric.of(two_classes(), least, ridge)
+        found = metric.distances(metric.products(torch.tensor([[3.0]])))
+        torch.testing.assert_close(found[:, :2], torch.tensor([[0.5, 0.5]], dtype=torch.float64))
 
 
 def test_overall_by_hand():
@@ -316,7 +336,7 @@ def test_distances_are_those_by_both_covariances():
     x, labels = torch.rand(60, 6, dtype=torch.float64, generator=random), torch.arange(60) % 3
     x[:, 0] += labels / 4
     means = torch.stack([x[labels == c].mean(dim=0) for c in range(3)])
-    metric = Metric.of((x.T @ x / 20).tril(), means, 0.1)
+    metric = Metric.of(normal_of((x.T @ x / 20).tril(), means.T), 0.1, 0.0)
     found = metric.distances(metric.products(x.float()))
 
     def by(centred, scattered):
@@ -331,21 +351,21 @@ def test_distances_are_those_by_both_covariances():
 
 
 def test_wide_models_measure_distances_as_the_narrower_one_that_is_in_them(graph, monkeypatch):
-    wide = ipal.Analytic(hops=[1], expansion=64, ridge=0.1, calibration=0).partial_fit(graph)
+    wide = ipal.Analytic(width=64, steps=1, ridge=0.1, calibration=0).partial_fit(graph)
     whole = wide.distances(wide.read(graph))(None)
     monkeypatch.setattr("ipal.learners.analytic.learner.MEASURED", 16)
     narrow = wide.distances(wide.read(graph))(None)
     assert narrow.shape == whole.shape
     assert not torch.equal(narrow, whole)
-    # Written out: the first random features alone, with covariances of their own.
-    rows = wide._map.expanded(wide._map.propagated(wide.read(graph)))[:, :16]
-    sums = wide.sums_
-    metric = Metric.of(sums.balanced_gram()[:16, :16], sums.mean[:, :16], 0.1)
+    # Written out: every fourth column alone, twice as long, with covariances of their own.
+    rows = 2 * wide.map.expanded(wide.map.propagated(wide.read(graph)))[:, ::4]
+    normal = wide.sums_.normal()
+    metric = Metric.of(normal_of(4 * normal.gram[::4, ::4], 2 * normal.mean[::4]), LEAST_RIDGE, 0.1)
     torch.testing.assert_close(narrow, metric.distances(metric.products(rows.float())), rtol=1e-3, atol=1e-3)
 
 
 def test_distances_that_take_long_are_measured_once(graph, monkeypatch):
-    model = ipal.Analytic(hops=[1], expansion=16, calibration=0).partial_fit(graph)
+    model = ipal.Analytic(width=16, steps=1, calibration=0, sums="per-class").partial_fit(graph)
     view, calls = scores.Views.of(model, model.read(graph)), []
     measured = type(model).distances
     monkeypatch.setattr(type(model), "distances", lambda *given: calls.append(given) or measured(*given))
@@ -375,7 +395,7 @@ def test_sets_by_hand(known):
 
 def test_margins_of_earlier_classes_move_with_those_of_their_means(graph):
     """The closed form solves all classes anew: with ten of them the margins of the first two are others."""
-    model = ipal.Analytic(hops=(1,), expansion=0, ridge=0.1).partial_fit(graph.subgraph(graph.y < 2))
+    model = ipal.Analytic(width=32, steps=1, ridge=0.1).partial_fit(graph.subgraph(graph.y < 2))
     before = mean_margins(model)
     # Written out: scores of the means, own less the best other.
     scored = model.sums_.mean @ model.weights_

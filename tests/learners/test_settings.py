@@ -44,21 +44,17 @@ OTHER = {
 # Where a method's setting has another's name, or is its own alone.
 OTHER_OF = {
     "analytic": {
-        "hops": (0,),
+        "width": 16,
+        "steps": 3,
         "restart": 0.5,
-        "expansion": 16,
-        "sums": "pooled",
-        "sketch": 4,
+        "sums": "per-class",
     }
 }
 # What another setting must be, so that this one can matter.
 TOGETHER = {"distance": {"budget": 3}, "choice": {"budget": 3, "distance": 1.5}}
-# The closed form is quick where it is narrow.
-NARROW = ("hops", "restart", "expansion", "sums", "sketch", "ridge")
-TOGETHER_OF = {"analytic": {name: {"expansion": 64} for name in NARROW}}
-# What limits the width of the closed form needs more rows: tests/learners/test_analytic_choice.py.
+# What limits the sums of the closed form changes nothing else: tests/learners/test_analytic_sums.py.
 # IPAL's own settings are tried in tests/learners/test_ipal.py.
-ELSEWHERE = {("analytic", "memory"), ("analytic", "expected_classes")}
+ELSEWHERE = {("analytic", "memory")}
 SETTINGS = [(name, setting) for name, method in METHODS.items() if name != "ipal" for setting in method.own_settings()]
 SETTINGS = [each for each in SETTINGS if each not in ELSEWHERE]
 
@@ -72,7 +68,7 @@ def test_every_setting_is_described(method):
 
 @pytest.mark.parametrize(("method", "setting"), SETTINGS)
 def test_every_setting_of_every_method_changes_what_is_learned_or_said(method, setting, tiny_stream: TaskStream):
-    options = TOGETHER_OF.get(method, TOGETHER).get(setting, {})
+    options = TOGETHER.get(setting, {})
     other = OTHER_OF.get(method, {}).get(setting, OTHER.get(setting))
     exam = tiny_stream.exams(1)[0].graph
     told = []
@@ -133,15 +129,17 @@ RANGES = {
     "ncm": [TAU, ("hops", 2, 0, -1), ("nearness", "cosine", "distance", "other")],
     "slda": [("hops", 2, 0, -1), ("shrinkage", 0.01, 0.001, 0.0), ("shrinkage", 0.01, 1.0, 1.01)],
     "analytic": [
-        ("hops", "auto", (0,), (-1,)),
-        ("restart", "auto", 0.0, -0.01),
-        ("restart", "auto", 0.99, 1.0),
-        ("expansion", "auto", 0, -1),
-        ("ridge", "auto", 0.0, -0.01),
-        ("sums", "auto", "per-class", "other"),
+        ("width", 4096, 4, 3),
+        ("width", 4096, 2**17, 2**17 + 1),
+        ("steps", None, 0, -1),
+        ("restart", None, 0.0, -0.01),
+        ("restart", None, 0.99, 1.0),
+        ("restart", None, (0.0, 0.99), (0.5, 1.0)),
+        ("restart", None, (0.5,) * 8, (0.5,) * 9),
+        ("restart", None, (0.5,), ()),
+        ("ridge", None, 1e-9, 0.0),
+        ("sums", "pooled", "per-class", "auto"),
         ("memory", 1.0, 0.01, 0.0),
-        ("expected_classes", 100, 1, 0),
-        ("sketch", "auto", 1, 0),
     ],
 }
 

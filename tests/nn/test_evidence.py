@@ -44,9 +44,10 @@ def test_rows_give_the_scores_of_every_encoder(kind: str, tiny: Dataset, tiny_st
     check(learned(Bare, tiny_stream, 2, epochs=2, encoder=encoder), one_way(tiny))
 
 
-@pytest.mark.parametrize("settings", [{"hops": (0, 2), "expansion": 0}, {"hops": (1, 3), "expansion": 64, "sketch": 8}])
-def test_rows_give_the_scores_of_every_feature_map(settings, tiny: Dataset, tiny_stream: TaskStream) -> None:
-    learner = learned(Analytic, tiny_stream, 2, **settings)
+@pytest.mark.parametrize("restart", [0.2, (0.05, 0.4)])
+@pytest.mark.parametrize("width", [16, 80])  # of 16 features: projected, or as they are
+def test_rows_give_the_scores_of_every_feature_map(width, restart, tiny: Dataset, tiny_stream: TaskStream) -> None:
+    learner = learned(Analytic, tiny_stream, 2, width=width, restart=restart)
     check(learner, tiny.graph)
     check(learner, Graph(sp.csr_array(tiny.graph.x), tiny.graph.edges))
 

@@ -54,7 +54,8 @@ class Part:
     def drawn(self, rows: int) -> Tensor:
         """The first rows of the directions of narrow features."""
         random = np.random.default_rng((*self.columns.seed, 1))
-        return torch.from_numpy(random.standard_normal((rows, self.rectified), dtype=np.float32))
+        # Copied to where torch begins its own memory: the bits of later products may depend on it.
+        return torch.tensor(random.standard_normal((rows, self.rectified), dtype=np.float32))
 
     @cached_property
     def directions(self) -> Tensor:

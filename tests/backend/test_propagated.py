@@ -1,0 +1,241 @@
+"""Features propagated with restarts: against numbers worked by hand, and against dense linear algebra."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from ipal.backend import propagated as module
+from ipal.backend.propagate import Spreading
+from ipal.backend.propagated import BLOCK, Columns, propagated, unit_rows, walk
+from ipal.backend.runtime import Runtime
+from ipal.data.csr import Neighbours
+from ipal.data.graph import Graph, checked_graph
+from ipal.system.memory_budget import Budget
+
+HERE = Runtime.of()
+CPU = torch.device("cpu")
+# Two nodes joined by an edge, a third alone; features of lengths 2, 5 and 0.
+PAIR = checked_graph(np.array([[2, 0], [3, 4], [0, 0]], dtype=np.float32), np.array([[0], [1]]), undirected=True)
+
+
+def floats(*rows: object) -> Tensor:
+    return torch.tensor(rows, dtype=torch.float32)
+
+
+def narrow(features: int, steps: int = 2, restart: float = 0.2) -> Columns:
+    """The features themselves."""
+    return Columns(features, features, False, features, steps, restart, (0, 0))
+
+
+def projected(features: int, number: int, steps: int = 2, restart: float = 0.2, *, linear: int = 0) -> Columns:
+    return Columns(features, number, True, linear or number // 2, steps, restart, (0, 0))
+
+
+def dense(graph: Graph, part: Columns) -> np.ndarray:
+    """The same with matrices of numbers, in double precision."""
+    x = (graph.x.toarray() if isinstance(graph.x, sp.csr_array) else graph.x).astype(np.float64)
+    lengths = np.linalg.norm(x, axis=1, keepdims=True)
+    start = x / np.where(lengths > 0, lengths, 1)
+    if part.is_projected:
+        start = start @ part.projection.astype(np.float64)
+    a, found = graph.normalised.toarray().astype(np.float64), start
+    for _ in range(part.steps):
+        found = (1 - part.restart) * a @ found + part.restart * start
+    lengths = np.linalg.norm(found[:, : part.linear], axis=1, keepdims=True)
+    return found / np.where(lengths > 0, lengths, 1)
+
+
+def some_graph(form: str = "dense", features: int = 3 * BLOCK + 5, n: int = 70) -> Graph:
+    random = np.random.default_rng(5)
+    x = random.normal(size=(n, features)) * (random.random((n, features)) < (1 if form == "dense" else 0.3))
+    x = x.astype(np.float32)
+    edges = random.integers(0, n, (2, 400))
+    return checked_graph(x if form == "dense" else sp.csr_array(x), edges, undirected=False)
+
+
+# ------------------------------------------------------------------ by hand
+
+
+def test_walk_by_hand() -> None:
+    # With loops both nodes have degree 2: a hop is the mean. From 1 and 0, with a restart of 1/5, the first node has
+    # 4/5 * 1/2 + 1/5 = 3/5 and the second 2/5; again the mean is 1/2, and both stay so.
+    two = Spreading(Neighbours.of_edges(np.array([[0, 1], [1, 0]]), 2), CPU)
+    start = torch.tensor([[1.0], [0.0]], dtype=torch.float64)
+    for steps, expected in ((0, [1, 0]), (1, [0.6, 0.4]), (2, [0.6, 0.4])):
+        assert walk(start, two, steps, 0.2).flatten().tolist() == pytest.approx(expected)
+    assert walk(start, two, 1, 0.0).flatten().tolist() == pytest.approx([0.5, 0.5])
+    assert start.flatten().tolist() == [1, 0], "where it starts stays as it was"
+    # A path of three: degrees 2, 3, 2. From the first node alone, without a restart: 1/2, 1/sqrt 6, 0, and then
+    # 1/4 + 1/6, (1/2 + 1/3) / sqrt 6, 1/6.
+    path = Spreading(Neighbours.of_edges(np.array([[0, 1, 1, 2], [1, 0, 2, 1]]), 3), CPU)
+    start = torch.tensor([[1.0], [0.0], [0.0]], dtype=torch.float64)
+    assert walk(start, path, 1, 0.0).flatten().tolist() == pytest.approx([1 / 2, 1 / math.sqrt(6), 0])
+    expected = [5 / 12, 5 / 6 / math.sqrt(6), 1 / 6]
+    assert walk(start, path, 2, 0.0).flatten().tolist() == pytest.approx(expected)
+    # With a restart of 1/2: halves of a hop from (3/4, 1/(2 sqrt 6), 0), and of the start.
+    hop = [3 / 8 + 1 / 12, 3 / 4 / math.sqrt(6) + 1 / 6 / math.sqrt(6), 1 / 12]
+    assert walk(start, path, 2, 0.5).flatten().tolist() == pytest.approx([hop[0] / 2 + 0.5, hop[1] / 2, hop[2] / 2])
+
+
+def test_features_themselves_by_hand() -> None:
+    # Unit rows (1, 0) and (0.6, 0.8). One step with a restart of 1/2: the mean is (0.8, 0.4), and so (0.9, 0.2) and
+    # (0.7, 0.6) before they are scaled. The third has nothing to spread.
+    found = propagated(PAIR, [narrow(2, 1, 0.5)], HERE)
+    one, two = math.hypot(0.9, 0.2), math.hypot(0.7, 0.6)
+    torch.testing.assert_close(found, floats([0.9 / one, 0.2 / one], [0.7 / two, 0.6 / two], [0, 0]))
+    torch.testing.assert_close(propagated(PAIR, [narrow(2, 0)], HERE), floats([1, 0], [0.6, 0.8], [0, 0]))
+
+
+def test_parts_stand_side_by_side() -> None:
+    parts = [narrow(2, 3, 0.1), narrow(2, 3, 0.4)]
+    both = propagated(PAIR, parts, HERE)
+    for found, part in zip(both.split(2, dim=1), parts, strict=True):
+        assert torch.equal(found, propagated(PAIR, [part], HERE))
+
+
+def test_what_is_propagated_is_not_scaled_in_between() -> None:
+    # A path of three: after one step the ends and the middle differ in length, and the second must feel it.
+    path = checked_graph(some_graph(features=4, n=3).x, np.array([[0, 1], [1, 2]]), undirected=True)
+    part = narrow(4, 2, 0.0)
+    np.testing.assert_allclose(propagated(path, [part], HERE).numpy(), dense(path, part), rtol=1e-5, atol=1e-6)
+
+
+def test_sparse_rows_of_unit_length_by_hand() -> None:
+    found = unit_rows(sp.csr_array(np.array([[3, 4], [0, 0], [0, -2]], dtype=np.float32)))
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found.toarray(), [[0.6, 0.8], [0, 0], [0, -1]])
+
+
+# ------------------------------------------------------------------ dense linear algebra
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+@pytest.mark.parametrize("columns", [20, 2 * BLOCK + 3])
+@pytest.mark.parametrize("restart", [0.0, 0.3])
+def test_projected_features_are_those_of_dense_matrices(form: str, columns: int, restart: float) -> None:
+    graph, part = some_graph(form), projected(3 * BLOCK + 5, columns, 3, restart)
+    found = propagated(graph, [part], HERE)
+    assert found.dtype == torch.float32
+    np.testing.assert_allclose(found.numpy(), dense(graph, part), rtol=1e-4, atol=1e-6)
+    # The linear columns have unit length; the others, of which there are as many, about that.
+    torch.testing.assert_close(found[:, : part.linear].norm(dim=1), torch.ones(70))
+    assert 0.5 < float(found[:, part.linear :].norm(dim=1).mean()) < 1.5
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_features_themselves_are_those_of_dense_matrices(form: str) -> None:
+    graph, part = some_graph(form), narrow(3 * BLOCK + 5, 3, 0.3)
+    found = propagated(graph, [part], HERE)
+    np.testing.assert_allclose(found.numpy(), dense(graph, part), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(found.norm(dim=1), torch.ones(70))
+
+
+@pytest.mark.parametrize("part", [narrow(3 * BLOCK + 5), projected(3 * BLOCK + 5, 60)], ids=["narrow", "wide"])
+def test_sparse_and_dense_features_give_the_same_rows(part: Columns) -> None:
+    thin = some_graph("sparse")
+    thick = Graph.of(thin.x.toarray(), thin.neighbours)
+    torch.testing.assert_close(propagated(thin, [part], HERE), propagated(thick, [part], HERE), rtol=1e-6, atol=1e-7)
+
+
+def test_directed_edges_lead_one_way() -> None:
+    graph = checked_graph(np.eye(2, dtype=np.float32), np.array([[0], [1]]), undirected=False)
+    found = propagated(graph, [narrow(2, 1, 0.0)], HERE)
+    assert found[0].tolist() == [1, 0], "nothing leads to the first node"
+    assert found[1, 0] > 0
+
+
+# ------------------------------------------------------------------ the same bits
+
+
+@pytest.mark.parametrize("part", [narrow(12, 3), projected(12, 8, 3)], ids=["narrow", "wide"])
+def test_numbering_the_nodes_anew_gives_the_same_rows_bit_for_bit(part: Columns) -> None:
+    random = np.random.default_rng(1)
+    x, edges = random.normal(size=(60, 12)).astype(np.float32), random.integers(0, 60, (2, 300))
+    order = random.permutation(60)
+    graph = checked_graph(x, edges, undirected=True)
+    shuffled = checked_graph(x[order], np.argsort(order)[edges], undirected=True)
+    assert torch.equal(propagated(shuffled, [part], HERE), propagated(graph, [part], HERE)[torch.from_numpy(order)])
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_rows_of_some_nodes_are_those_of_all(form: str) -> None:
+    graph, some = some_graph(form), torch.tensor([3, 60, 3])
+    for part in (narrow(3 * BLOCK + 5), projected(3 * BLOCK + 5, 60)):
+        assert torch.equal(propagated(graph, [part], HERE, some), propagated(graph, [part], HERE)[some])
+
+
+def test_projections_too_large_to_be_kept_are_drawn_anew_and_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, drawn = (projected(50, 20) for _ in range(2))
+    assert kept.projection is kept.projection
+    monkeypatch.setattr(module, "MOST_KEPT", 50 * 20 - 1)
+    assert drawn.projection is not drawn.projection
+    assert np.array_equal(drawn.projection, kept.projection)
+    assert np.array_equal(kept.drawn(7), kept.projection[:7]), "the first rows are the first drawn"
+    assert not np.array_equal(replace(kept, seed=(0, 1)).projection, kept.projection)
+
+
+def test_rows_in_pieces_are_the_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, part = some_graph(), projected(3 * BLOCK + 5, 60)
+    whole = propagated(graph, [part], HERE)
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", 11)
+    monkeypatch.setattr(module, "VALUES_AT_ONCE", 10 * (3 * BLOCK + 5))
+    torch.testing.assert_close(propagated(graph, [part], HERE), whole, rtol=1e-6, atol=1e-7)
+
+
+def test_rows_that_do_not_fit_lie_in_a_file_and_are_the_same() -> None:
+    graph, part = some_graph(), projected(3 * BLOCK + 5, 60)
+    budget = Budget(1000)
+    short = Runtime.of(budget=budget)
+    assert torch.equal(propagated(graph, [part], short), propagated(graph, [part], HERE))
+    some = graph.induced(np.arange(0, 70, 2), budget)
+    assert isinstance(some.x, np.memmap)
+    expected = propagated(graph.induced(np.arange(0, 70, 2)), [part], HERE)
+    assert torch.equal(propagated(some, [part], short), expected)
+
+
+@pytest.mark.parametrize("part", [narrow(300), projected(300, 60)], ids=["narrow", "wide"])
+def test_pieces_of_the_adjacency_and_mapped_arrays_give_the_same_rows(
+    part: Columns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = some_graph(features=300)
+    rows = propagated(graph, [part], HERE)
+    np.save(tmp_path / "x.npy", graph.x)
+    np.save(tmp_path / "indices.npy", graph.indices)
+    x, indices = (np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in ("x", "indices"))
+    monkeypatch.setattr(Neighbours.chunks, "__defaults__", (11,))
+    assert torch.equal(propagated(Graph.of(x, Neighbours(graph.indptr, indices)), [part], HERE), rows)
+
+
+def test_without_mkl_the_rows_are_the_same_but_for_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, part = some_graph("sparse"), projected(3 * BLOCK + 5, 40)
+    rows = propagated(graph, [part], HERE)
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
+    torch.testing.assert_close(propagated(graph, [part], HERE), rows)
+
+
+# ------------------------------------------------------------------ room
+
+
+def test_arrays_are_in_memory_while_there_is_room() -> None:
+    within = Budget(1000)
+    first, second, third = (within.room((10, 5), np.float32) for _ in range(3))
+    assert [isinstance(one, np.memmap) for one in (first, second, third)] == [False, False, True]
+    third[:] = 3
+    assert third.sum() == 150
+    view = first[2:]
+    del first
+    assert within.taken == 400, "a part of it is still used"
+    del view
+    assert within.taken == 200
+    assert not isinstance(within.room((10, 5), np.float32), np.memmap)
+
+
+def test_what_propagating_takes_by_hand() -> None:
+    # Five times the columns in double precision, and once in single: for each of ten nodes.
+    assert module._walking_bytes(10, 4) == 10 * 4 * (5 * 8 + 4)
