@@ -132,7 +132,7 @@ def test_closed_output_and_readers_who_leave_are_no_errors_of_ours(tmp_path: Pat
         (lambda: IPAL(gamma=-1), "ipal.gamma"),
         (lambda: IPAL(gama=1), "Did you mean 'ipal.gamma'"),
         (lambda: IPAL(1), "go by name"),
-        (lambda: NCM(hops=10**9), "ncm.hops"),
+        (lambda: NCM(steps=10**9), "ncm.steps"),
         (lambda: EFC(samples=10**12), "efc.samples"),
         (lambda: IPAL(seed=10**23), "ipal.seed"),
         (lambda: TrainConfig(epochs=-1), "'epochs'"),

@@ -16,7 +16,7 @@ from tests.learners.support import learned, make
 BARE = METHODS["bare"]
 VARIANTS: dict[str, tuple[type[Learner], dict[str, object]]] = {
     "distance": (NCM, {"nearness": "distance"}),
-    "features as they are": (SLDA, {"hops": 0}),
+    "features as they are": (SLDA, {"steps": 0}),
     "projected": (Analytic, {"sketch": 5, "hops": (0, 2), "expansion": 40}),
     "not expanded": (Analytic, {"expansion": 0, "sums": "per-class"}),
     **{

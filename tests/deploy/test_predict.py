@@ -26,9 +26,9 @@ FAMILIES = {
     "cosine head": (METHODS["polo"], {}, 2),
     "covariances": (METHODS["efc"], {}, 2),
     "exemplars": (METHODS["er-gnn"], {}, 2),
-    "nearest mean": (NCM, {}, 2),
-    "nearest mean, features alone": (NCM, {"hops": 0}, 0),
-    "discriminant": (METHODS["slda"], {"hops": 1}, 1),
+    "nearest mean": (NCM, {"steps": 2}, 2),
+    "nearest mean, features alone": (NCM, {"steps": 0}, 0),
+    "discriminant": (METHODS["slda"], {"steps": 1}, 1),
     "closed form": (Analytic, {"hops": (0, 2), "expansion": 64}, 2),
     "closed form, projected": (Analytic, {"hops": (1,), "expansion": 0, "sketch": 8}, 1),
 }

@@ -109,7 +109,7 @@ def test_merged_classes_are_those_of_a_model_that_never_told_them_apart(case: Ca
 @few
 @given(case=cases)
 def test_classes_of_class_means_are_merged_and_corrected_exactly(method: Any, case: Case) -> None:
-    made = {"hops": 2, "calibration": 0.0}
+    made = {"steps": 2, "calibration": 0.0}
     a, b, c = (int(label) for label in case.random.choice(case.classes, 3, replace=False))
     learner = method(**made).partial_fit(case.data(case.nodes)).merge_classes([a, b], into=b)
     united = np.where(case.y == a, b, case.y)

@@ -28,11 +28,11 @@ def path() -> Data:
 
 
 def test_an_explanation_by_hand() -> None:
-    """One hop over a path, whose ends have degree two with their loop, and the others three."""
-    learner = NCM(hops=1, nearness="distance").partial_fit(path())
+    """A step over a path, whose ends have degree two with their loop, and the others three; a quarter comes back."""
+    learner = NCM(steps=1, restart=0.25, nearness="distance").partial_fit(path())
     a, b, c = 1 / 2, 6**-0.5, 1 / 3
-    hop = np.array([[a, b, 0, 0], [b, c, c, 0], [0, c, c, b], [0, 0, b, a]])
-    x = path().x.numpy()
+    hop = 0.75 * np.array([[a, b, 0, 0], [b, c, c, 0], [0, c, c, b], [0, 0, b, a]]) + 0.25 * np.eye(4)
+    x = (path().x > 0).numpy().astype(np.float32)  # of one feature a node: unit rows
     means = np.stack([(hop @ x)[:2].mean(axis=0), (hop @ x)[2:].mean(axis=0)])
     found = learner.explain(path(), 1)
     assert (found.node, found.predicted, found.against) == (1, 0, 1)
@@ -50,7 +50,7 @@ def test_an_explanation_by_hand() -> None:
 
 EXACT = [
     (NCM, {}),
-    (NCM, {"hops": 0}),
+    (NCM, {"steps": 0}),
     (Analytic, {"width": 80, "restart": 0.2}),  # the features as they are
     (Analytic, {"width": 128, "restart": (0.05, 0.4)}),
     (Analytic, {"width": 16, "restart": 0.2}),  # projected
@@ -78,13 +78,14 @@ def without(graph: Graph, nodes: list[int], features: list[int] | slice) -> Grap
 
 
 @pytest.mark.parametrize("method", [NCM, SLDA])
-def test_without_a_piece_of_evidence_the_margin_is_less_by_it(method, tiny: Dataset, tiny_stream: TaskStream) -> None:
-    learner = learned(method, tiny_stream, 3)
+def test_without_a_node_the_margin_is_less_by_it(method, tiny: Dataset, tiny_stream: TaskStream) -> None:
+    """Without one feature alone, the others of its node would be longer."""
+    learner = learned(method, tiny_stream, 3, steps=2)
     found = explained(learner, tiny.graph, 7)
     pair = [learner.labels_.index(label) for label in (found.predicted, found.against)]
-    for piece in found.strongest(5):
-        scores = learner.scores(without(tiny.graph, [piece.node], [piece.feature])).numpy()[7, pair]
-        assert scores[0] - scores[1] == pytest.approx(found.margin - piece.contribution, rel=1e-3)
+    for place in np.argsort(-abs(found.by_node))[:5]:
+        scores = learner.scores(without(tiny.graph, [int(found.nodes[place])], slice(None))).numpy()[7, pair]
+        assert scores[0] - scores[1] == pytest.approx(found.margin - found.by_node[place], rel=1e-3)
 
 
 def test_without_a_neighbour_the_closed_form_prefers_what_it_then_should(
@@ -144,7 +145,7 @@ def test_sparse_features_are_explained_as_dense_ones(tiny: Dataset, tiny_stream:
 
 
 def test_edges_that_run_one_way_carry_evidence_one_way() -> None:
-    learner = NCM(hops=2).partial_fit(path())
+    learner = NCM(steps=2).partial_fit(path())
     graph = Graph(path().x.numpy(), path().edge_index[:, :3].numpy())
     assert explained(learner, graph, 1).nodes.tolist() == [0, 1]
     assert explained(learner, graph, 3).distance.tolist() == [2, 1, 0]
@@ -153,7 +154,7 @@ def test_edges_that_run_one_way_carry_evidence_one_way() -> None:
 def test_one_class_is_explained_by_its_score() -> None:
     data = path()
     data.train_mask = data.y == 0
-    found = NCM(hops=1).partial_fit(data).explain(data, 0)
+    found = NCM(steps=1).partial_fit(data).explain(data, 0)
     assert (found.predicted, found.against) == (0, None)
     assert found.margin == pytest.approx(found.scores[0])
     assert found.rest == pytest.approx(0, abs=1e-6)

@@ -31,12 +31,14 @@ OTHER = {
     "memory": 3,
     "nearness": "distance",
     "replay_strength": 0.5,
+    "restart": 0.5,
     "rho": 0.3,
     "ridge": 2.0,
     "samples": 3,
     "shrinkage": 0.5,
     "sigma": 1.0,
     "softening": 5.0,
+    "steps": 3,
     "strength": 0.1,
     "tau": 0.5,
     "topology_strength": 0.0,
@@ -84,6 +86,7 @@ def test_every_setting_of_every_method_changes_what_is_learned_or_said(method, s
 
 # Setting, default, a value that is just allowed, one that is not: what docs and published runs rely on.
 TAU = ("tau", 0.07, 0.01, 0.0)
+PROPAGATION = [("steps", 10, 0, -1), ("restart", 0.15, 0.0, -0.01), ("restart", 0.15, 0.99, 1.0)]
 RANGES = {
     "ipal": [
         TAU,
@@ -126,8 +129,8 @@ RANGES = {
     ],
     "pr": [("samples", 10, 1, 0)],
     "pcl": [TAU],
-    "ncm": [TAU, ("hops", 2, 0, -1), ("nearness", "cosine", "distance", "other")],
-    "slda": [("hops", 2, 0, -1), ("shrinkage", 0.01, 0.001, 0.0), ("shrinkage", 0.01, 1.0, 1.01)],
+    "ncm": [TAU, *PROPAGATION, ("nearness", "cosine", "distance", "other")],
+    "slda": [*PROPAGATION, ("shrinkage", 0.01, 0.001, 0.0), ("shrinkage", 0.01, 1.0, 1.01)],
     "analytic": [
         ("width", 4096, 4, 3),
         ("width", 4096, 2**17, 2**17 + 1),

@@ -13,7 +13,8 @@ from torch_geometric.data import Data
 
 from ipal.backend.batches import sampled, whole_task
 from ipal.backend.fixed_batches import FixedBatches
-from ipal.backend.propagated import DEFAULTS, Columns, propagated
+from ipal.backend.propagate import Spreading
+from ipal.backend.propagated import DEFAULTS, Columns, propagated, walk
 from ipal.backend.runtime import Runtime
 from ipal.config import EncoderConfig, Sampling, TestGraph
 from ipal.data.datasets import load
@@ -43,7 +44,7 @@ def network(num_features: int, **config: Any) -> APPNP:
 # ------------------------------------------------------------------ what it computes
 
 
-def test_a_pair_by_hand() -> None:
+def test_appnp_by_hand() -> None:
     # Unit rows (0.6, 0.8) and (0.8, -0.6), whose mean is (0.7, 0.1). One step, a restart of a half: (0.65, 0.45) and
     # (0.75, -0.25), both of the length sqrt(0.625). The weights start as the identity.
     pair = graph([[3, 4], [8, -6]], [[0], [1]])
@@ -56,6 +57,16 @@ def test_a_pair_by_hand() -> None:
     found = embedded(network(2, steps=1, restart=(0.0, 0.5)), pair)
     torch.testing.assert_close(found[:, :2], normalize(torch.tensor([[0.7, 0.1]])).expand(2, 2))
     torch.testing.assert_close(embedded(network(2, steps=0), pair), torch.tensor([[0.6, 0.8], [0.8, -0.6]]))
+
+
+def test_walk_by_hand() -> None:
+    # A pair, which a hop averages: 6 and 0 become 3 and 3, with a third of the start 4 and 2; then 3 and 3 again.
+    spread = Spreading(graph([[1], [1]], [[0], [1]]).neighbours, HERE.device)
+    start = torch.tensor([[6.0], [0.0]], dtype=torch.float64)
+    torch.testing.assert_close(walk(start, spread, 1, 1 / 3), torch.tensor([[4.0], [2.0]], dtype=torch.float64))
+    torch.testing.assert_close(walk(start, spread, 2, 1 / 3), torch.tensor([[4.0], [2.0]], dtype=torch.float64))
+    assert torch.equal(walk(start, spread, 0, 1 / 3), start)
+    assert start.tolist() == [[6.0], [0.0]], "left as it is"
 
 
 def test_a_projected_pair_by_hand() -> None:

@@ -46,6 +46,13 @@ class MethodClass(ABCMeta):
         plain = TypeAdapter(cls).dump_python(learner, mode="json")
         return {name: value for name, value in plain.items() if name not in cls.added or value != cls.added[name]}
 
+    def completed(cls: Any, section: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings of a section by their names, with the method's own where they are not given."""
+        default = cls.__pydantic_fields__[section].get_default(call_default_factory=True)
+        if given.get("kind") not in (None, getattr(default, "kind", None)):
+            default = type(default)()  # what the method says is for its own kind of network
+        return {**dict(default), **given}
+
     def written(cls: Any) -> str:
         """Its title; the name of a method that declares none itself."""
         return str(vars(cls).get("title", cls.name))

@@ -2,7 +2,8 @@
 
 Hayes & Kanan 2020, "Lifelong Machine Learning with Deep Streaming Linear Discriminant Analysis",
 https://arxiv.org/abs/1909.01520: running class means and one shared covariance. Differences from the paper: features
-propagated over the graph instead of a network's; the covariance is exact, from sums, not updated node by node.
+propagated over the graph instead of a network's, unit rows with restarts (Gasteiger et al. 2019); the covariance is
+exact, from sums, not updated node by node.
 """
 
 import dataclasses
@@ -23,7 +24,7 @@ from ipal.learners.analytic.ridge import mean_diagonal, shifted_cholesky
 from ipal.learners.checks import check_symmetric
 from ipal.learners.kept import Kept
 from ipal.learners.state import laid_out
-from ipal.learners.training_free import FeatureSums, TrainingFree, dense, spread
+from ipal.learners.training_free import FeatureSums, TrainingFree
 from ipal.learners.values import Extents, Remembered
 from ipal.system import free_memory
 
@@ -140,7 +141,7 @@ class SLDA(TrainingFree):
                 apart = mean - (self.sums_.sum[row] - len(own) * mean) / n
                 yield True, ((n * len(own) / (n + len(own))) ** 0.5 * apart)[None]
             for begin in range(0, len(own), ROWS_AT_ONCE):
-                yield n > 0, dense(x[own[begin : begin + ROWS_AT_ONCE]]).to(device) - mean
+                yield n > 0, torch.from_numpy(x[own[begin : begin + ROWS_AT_ONCE]]).to(device) - mean
 
     @property
     def scatter_(self) -> Tensor:
@@ -178,7 +179,8 @@ class SLDA(TrainingFree):
         return max(float(nearest.median()), 1e-12) if len(own) > 1 else 1e-12
 
     def exported(self, rows: Any) -> tuple[Any, Any]:
-        scores = spread(rows @ self.discriminant_.weights.T, self.hops) + self.discriminant_.offsets
+        unit = rows.within_one().unit()
+        scores = self.spread(unit @ self.discriminant_.weights.T) + self.discriminant_.offsets
         return scores, scores.softmax()
 
     @classmethod

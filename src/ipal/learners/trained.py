@@ -106,14 +106,7 @@ class TrainedLearner(Learner, Generic[Prepared]):
     @field_validator("encoder", "train", mode="before")
     @classmethod
     def _with_defaults(cls, given: Any, info: ValidationInfo) -> Any:
-        """Settings of a section by their names take the place of the method's own; a whole section is as it is."""
-        if not isinstance(given, Mapping):
-            return given
-        fields: dict[str, Any] = cls.__pydantic_fields__  # type: ignore[attr-defined]
-        default = fields[str(info.field_name)].get_default(call_default_factory=True)
-        if given.get("kind") not in (None, getattr(default, "kind", None)):
-            default = type(default)()  # what the method says is for its own kind of network
-        return {**dict(default), **given}
+        return cls.completed(str(info.field_name), given) if isinstance(given, Mapping) else given
 
     def __post_init__(self) -> None:
         kind = ENCODERS.find(self.encoder.kind)

@@ -1,4 +1,4 @@
-"""Methods that train nothing: class statistics of features that were propagated over the graph."""
+"""Methods that train nothing: class statistics of unit rows of features that were propagated over the graph."""
 
 import dataclasses
 from abc import abstractmethod
@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from ipal.backend.propagated import unit_rows
 from ipal.backend.runtime import Runtime
-from ipal.config import Hops
+from ipal.config import Hops, Restart
 from ipal.data.graph import Features, Graph, Nodes
 from ipal.data.streams import Task
-from ipal.errors import NonFiniteError
-from ipal.learners.analytic.ridge import SUMS
 from ipal.learners.base import Learner
 from ipal.learners.checks import check_counts, check_taught
 from ipal.learners.kept import Kept
@@ -25,33 +24,99 @@ from ipal.learners.values import Terms
 from ipal.nn.embed import fits
 from ipal.system.tracing import spanned
 
-COLUMNS_AT_ONCE = 32
-"""Where memory is short, so many columns of features are propagated together."""
+COLUMNS_AT_ONCE = 64
+"""Columns of features that are propagated together."""
+VALUES_AT_ONCE = 2**22
 
 
-def propagated(graph: Graph, hops: int, runtime: Runtime) -> Features:
-    r"""Features after so many graph convolutions without weights, sparse where they are; the newest are kept.
+def propagated(graph: Graph, steps: int, restart: float, runtime: Runtime) -> NDArray[np.float32]:
+    """Unit rows of features after so many steps over the graph (see `walked`); the newest are kept."""
 
-    .. math:: \hat A^{h} X
+    def made() -> NDArray[np.float32]:
+        found = runtime.budget.room((graph.num_nodes, graph.num_features), np.float32)
+        for begin, block in _blocks(graph, steps, restart, runtime):
+            found[:, begin : begin + COLUMNS_AT_ONCE] = block
+        return found
 
-    Source: Wu et al. 2019, "Simplifying Graph Convolutional Networks", Eq. 8.
+    return graph.derived("propagated", (steps, restart), made, most=1)
+
+
+def lengths(graph: Graph, steps: int, restart: float, runtime: Runtime) -> NDArray[np.float32]:
+    """Of the rows that `propagated` would give, without these; at least 1e-12."""
+
+    def made() -> NDArray[np.float32]:
+        squares = np.zeros(graph.num_nodes)
+        for _, block in _blocks(graph, steps, restart, runtime):
+            squares += np.einsum("ij,ij->i", block, block)
+        return np.sqrt(squares).clip(min=1e-12).astype(np.float32)
+
+    return graph.derived("lengths", (steps, restart), made, most=1)
+
+
+def walked(
+    graph: Graph, start: NDArray[np.float32], steps: int, restart: float, runtime: Runtime, *, turned: bool = False
+) -> NDArray[np.float32]:
+    r"""Personalised PageRank by power iteration: a polynomial of the propagation matrix, or of its transpose, times H.
+
+    .. math:: \Big[ (1 - r)^K \hat A^K + r \sum_{k < K} (1 - r)^k \hat A^k \Big] H
+
+    Source: Gasteiger et al. 2019, "Predict then Propagate: Graph Neural Networks meet Personalized PageRank", Eq. 4.
     """
+    found = start
     with runtime.tracer.span("propagation"):
-        return graph.derived("propagated", hops, lambda: _propagated(graph, hops, runtime), most=1)
+        for _ in range(steps):
+            found = _spread(graph, found, runtime, turned=turned)
+            found *= np.float32(1 - restart)
+            found += np.float32(restart) * start
+    return found
 
 
-def _propagated(graph: Graph, hops: int, runtime: Runtime) -> Features:
+def _spread(graph: Graph, columns: NDArray[np.float32], runtime: Runtime, *, turned: bool) -> NDArray[np.float32]:
+    """The propagation matrix, or its transpose, times columns; in pieces where it is not to be there as a whole."""
+    if fits(graph, runtime.budget):
+        return np.asarray((graph.normalised.T if turned else graph.normalised) @ columns)
+    turned = turned and not graph.symmetric
+    found = np.zeros_like(columns)
+    for begin, end in graph.neighbours.chunks():
+        rows = graph.aggregation_rows(begin, end)
+        if turned:
+            found += rows.T @ columns[begin:end]
+        else:
+            found[begin:end] = rows @ columns
+    return found
+
+
+def _unit_rows(x: Features) -> Iterator[tuple[slice, Features]]:
+    """Features divided by the lengths of their rows: all at once where they are sparse, else some rows at a time."""
+    if isinstance(x, sp.csr_array):
+        yield slice(None), unit_rows(x).astype(np.float32)
+        return
+    step = max(1, VALUES_AT_ONCE // x.shape[1])
+    for begin in range(0, len(x), step):
+        some = x[begin : begin + step].astype(np.float64)
+        yield slice(begin, begin + step), (some / _lengths(some)).astype(np.float32)
+
+
+def _lengths(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of rows, (rows, 1); one for a row of zeros."""
+    found = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.where(found > 0, found, 1.0)
+
+
+def _blocks(graph: Graph, steps: int, restart: float, runtime: Runtime) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    """Propagated unit rows: some columns at a time, and the first of them."""
     x = graph.x
-    if hops == 0 or fits(graph, runtime.budget):
-        return _along(graph, x, hops, runtime)
-    # A dense array, in a file where it does not fit: sparse features are hardly sparse after some hops.
-    by_column: Any = x.tocsc() if isinstance(x, sp.csr_array) else x
-    found = runtime.budget.room((graph.num_nodes, graph.num_features), np.float32)
+    if isinstance(x, sp.csr_array):
+        by_column: Any = unit_rows(x).tocsc()
+        length = np.ones((1, 1))
+    else:
+        step = max(1, VALUES_AT_ONCE // x.shape[1])
+        parts = [_lengths(x[begin : begin + step].astype(np.float64)) for begin in range(0, len(x), step)]
+        by_column, length = x, np.concatenate(parts)
     for begin in range(0, graph.num_features, COLUMNS_AT_ONCE):
         some = by_column[:, begin : begin + COLUMNS_AT_ONCE]
-        columns = some.toarray(order="C") if isinstance(x, sp.csr_array) else np.ascontiguousarray(some)
-        found[:, begin : begin + COLUMNS_AT_ONCE] = _along(graph, columns, hops, runtime)
-    return found
+        columns = some.toarray(order="C") if isinstance(x, sp.csr_array) else some
+        yield begin, walked(graph, (columns / length).astype(np.float32), steps, restart, runtime)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -82,8 +147,10 @@ class FeatureSums:
 class TrainingFree(Learner):
     """Sums over propagated features, one row a class; one pass, no network, no order of classes."""
 
-    hops: Hops = 2
+    steps: Hops = 10
     """How many times features are propagated."""
+    restart: Restart = 0.15
+    """Share of a node's own features in every step."""
 
     kept: ClassVar[tuple[Kept, ...]] = (
         Kept(
@@ -113,15 +180,14 @@ class TrainingFree(Learner):
     ) -> tuple[Tensor, Tensor]:
         """Sums of propagated features, and numbers of nodes, of every class: added up, or taken away (weight -1)."""
         members = sp.csr_array((weights, (nodes, rows)), shape=(graph.num_nodes, len(self.labels_))).toarray()
-        # M (A^h X) as (M A^h) X: to propagate members is a matter of classes, not of features.
-        with np.errstate(over="ignore", invalid="ignore"):  # what is too large is refused with a sentence
-            sums = (graph.x.T @ _along(graph, members, self.hops, self.runtime_, turned=True)).T
-            squares = np.square(sums).sum(axis=1)
-        if not np.isfinite(squares).all():
-            raise NonFiniteError(f"{SUMS} are NaN, infinite or too large to be squared")
+        # M (P X) as (M P) X: to propagate members is a matter of classes, not of features.
+        members = walked(graph, members, self.steps, self.restart, self.runtime_, turned=True)
+        sums = np.zeros((len(self.labels_), graph.num_features), dtype=np.float32)
+        for some, unit in _unit_rows(graph.x):
+            sums += (unit.T @ members[some]).T
         counts = np.bincount(rows, weights, minlength=len(self.labels_)).astype(np.int64)
-        found, device = np.ascontiguousarray(sums, dtype=np.float32), self.generator_.device
-        return torch.from_numpy(found).to(device), torch.from_numpy(counts).to(device)
+        device = self.generator_.device
+        return torch.from_numpy(sums).to(device), torch.from_numpy(counts).to(device)
 
     @abstractmethod
     def absorb(self, task: Task, rows: NDArray[Any]) -> None:
@@ -150,51 +216,28 @@ class TrainingFree(Learner):
 
     @property
     def reach(self) -> int:
-        return self.hops
+        return self.steps
 
-    def propagated(self, graph: Graph) -> Features:
-        """Features after the learner's hops."""
-        return propagated(graph, self.hops, self.runtime_)
+    def propagated(self, graph: Graph) -> NDArray[np.float32]:
+        """Unit rows of features after the learner's steps."""
+        return propagated(graph, self.steps, self.restart, self.runtime_)
+
+    def lengths(self, graph: Graph) -> NDArray[np.float32]:
+        """Of propagated features."""
+        return lengths(graph, self.steps, self.restart, self.runtime_)
 
     def represent(self, graph: Graph) -> Tensor:
-        return dense(self.propagated(graph)).to(self.generator_.device)
+        return torch.from_numpy(self.propagated(graph)).to(self.generator_.device)
 
     def products(self, graph: Graph, weights: Tensor) -> Tensor:
-        """Propagated features times (classes x features) weights; (A^h X) W as A^h (X W), again for speed."""
-        with np.errstate(over="ignore", invalid="ignore"):  # scores that are no numbers are refused as such
-            products = _along(graph, graph.x @ weights.T.cpu().numpy(), self.hops, self.runtime_)
-        return torch.from_numpy(np.ascontiguousarray(products)).to(weights.device)
+        """Propagated features times (classes x features) weights; (P X) W as P (X W), again for speed."""
+        by = weights.T.cpu().numpy()
+        start = np.concatenate([unit @ by for _, unit in _unit_rows(graph.x)])
+        return torch.from_numpy(walked(graph, start, self.steps, self.restart, self.runtime_)).to(weights.device)
 
-
-def _along(graph: Graph, columns: Features, hops: int, runtime: Runtime, *, turned: bool = False) -> Features:
-    """The propagation matrix, or its transpose, times columns, so many times; in pieces where it is not to be whole."""
-    with runtime.tracer.span("propagation"):
-        for _ in range(hops):
-            if fits(graph, runtime.budget):
-                columns = (graph.normalised.T if turned else graph.normalised) @ columns
-            else:
-                columns = _in_pieces(graph, columns, turned=turned and not graph.symmetric)
-    return columns
-
-
-def _in_pieces(graph: Graph, columns: NDArray[Any], *, turned: bool) -> NDArray[Any]:
-    found = np.zeros_like(columns)
-    for begin, end in graph.neighbours.chunks():
-        rows = graph.aggregation_rows(begin, end)
-        if turned:
-            found += rows.T @ columns[begin:end]
-        else:
-            found[begin:end] = rows @ columns
-    return found
-
-
-def spread(rows: Any, hops: int) -> Any:
-    """Rows of an exported program, so many hops over the graph."""
-    for _ in range(hops):
-        rows = rows.spread()
-    return rows
-
-
-def dense(x: Features) -> Tensor:
-    """Features as a dense tensor."""
-    return torch.from_numpy(x.toarray() if isinstance(x, sp.csr_array) else np.ascontiguousarray(x))
+    def spread(self, rows: Any) -> Any:
+        """Rows of an exported program, propagated."""
+        found = rows
+        for _ in range(self.steps):
+            found = found.spread() * (1 - self.restart) + rows * self.restart
+        return found

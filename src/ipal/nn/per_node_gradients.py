@@ -12,7 +12,7 @@ Anchors are taken in chunks, so that memory stays bounded. All of it happens on 
 fixed order.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -35,6 +35,7 @@ from ipal.data.streams import Task
 from ipal.nn.encoders import APPNP, GCN, Encoder
 from ipal.nn.head import Head
 from ipal.nn.slope_patterns import Patterns, Size, non_negative_importance, weight_importance
+from ipal.nn.slopes import Slope, dense_importance
 
 Input = Tensor | SparseMatrix
 """What a layer multiplies with its weights."""
@@ -85,7 +86,8 @@ def encoder_importance(encoder: Encoder, task: Task, g: Tensor, size: Size, runt
     if is_convolution and encoder.num_layers > 1:
         return _of_convolutions(encoder, task, g, size, runtime)
     if isinstance(encoder, APPNP) and type(encoder).layer is APPNP.layer:
-        return _of_rows(encoder, task, g, size, runtime)
+        x = picked(encoder.rows.of(task.graph, runtime), torch.from_numpy(task.nodes), g.device)
+        return dense_importance(encoder, x, g, size)
     return _node_by_node(encoder, task, g, size, runtime)
 
 
@@ -109,24 +111,6 @@ def _node_by_node(encoder: Encoder, task: Task, g: Tensor, size: Size, runtime: 
 
 
 @torch.no_grad()
-def _of_rows(encoder: APPNP, task: Task, g: Tensor, size: Size, runtime: Runtime) -> dict[str, Tensor]:
-    """Of layers that read a node alone: the size of an outer product is the product of sizes."""
-    x = picked(encoder.rows.of(task.graph, runtime), torch.from_numpy(task.nodes), g.device)
-    inputs, slopes, layers = [x], [], encoder.layers()
-    for number, p in enumerate(layers):
-        activated = partial(encoder.activated, p=p, is_last=number == encoder.num_layers - 1)
-        slope, hidden = Slope.of(activated, inputs[-1] @ p["weights"] + p["biases"])
-        inputs.append(hidden)
-        slopes.append(slope)
-    total: dict[str, Tensor] = {}
-    for number, p in reversed(list(enumerate(layers))):
-        g = slopes[number].at(slice(None), g)
-        total |= {f"weights.{number}": size(inputs[number]).T @ size(g), f"biases.{number}": size(g).sum(dim=0)}
-        g = g @ p["weights"].T
-    return {name: total[name] / len(x) for name, _ in encoder.named_parameters()}
-
-
-@torch.no_grad()
 def _of_convolutions(encoder: Encoder, task: Task, g: Tensor, size: Size, runtime: Runtime) -> dict[str, Tensor]:
     a, inputs, slopes = _layer_inputs(encoder, task, runtime)
     nodes, last = torch.from_numpy(task.nodes).to(g.device), encoder.num_layers - 1
@@ -143,7 +127,7 @@ def _of_convolutions(encoder: Encoder, task: Task, g: Tensor, size: Size, runtim
 
 
 def _before_last(
-    a: SparseMatrix, x: Input, slope: "Slope", nodes: Tensor, u: Tensor, size: Size
+    a: SparseMatrix, x: Input, slope: Slope, nodes: Tensor, u: Tensor, size: Size
 ) -> tuple[Tensor, Tensor] | None:
     """Of the weights and biases of the layer before the last; None where rows of single anchors take less."""
     slopes = torch.ones(a.shape[0], u.shape[1], dtype=torch.bool, device=u.device)
@@ -265,30 +249,6 @@ def whole_propagation(graph: Graph, runtime: Runtime) -> SparseMatrix:
     if runtime.team.size > 1:
         return SparseMatrix.of(graph.normalised, runtime.device)
     return operators(graph, runtime).blocks[0].aggregation["symmetric"].matrix
-
-
-@dataclass(frozen=True, eq=False)
-class Slope:
-    """The derivative of what follows a layer, for every node."""
-
-    values: Tensor | None
-    """None where it is one."""
-
-    @classmethod
-    @torch.enable_grad()
-    def of(cls, activated: Callable[[Tensor], Tensor], hidden: Tensor) -> tuple["Slope", Tensor]:
-        """And what follows the layer."""
-        hidden = hidden.detach().requires_grad_()
-        after = activated(hidden * 1)  # a copy, as it may be changed in place
-        (slope,) = torch.autograd.grad(after.sum(), hidden)
-        if bool((slope == 1).all()):
-            return cls(None), after.detach()
-        # A ReLU lets pass or not: one byte tells it.
-        return cls(slope.bool() if bool(((slope == 0) | (slope == 1)).all()) else slope), after.detach()
-
-    def at(self, nodes: Tensor | slice, gradients: Tensor) -> Tensor:
-        """Gradients before the activation, from those after it."""
-        return gradients if self.values is None else gradients * self.values[nodes]
 
 
 def _layer_inputs(encoder: Encoder, task: Task, runtime: Runtime) -> tuple[SparseMatrix, list[Input], list[Slope]]:

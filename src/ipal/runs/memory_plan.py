@@ -115,7 +115,8 @@ def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
         ready = sum(one.operators + one.dense * beside for one in operators)
     else:
         ready = sum(4 * one.nodes * columns for one in operators)
-        kept += walking_bytes(max(task.nodes, tested.nodes), min(BLOCK, columns))
+        # What is propagated at a time, and the projection.
+        kept += walking_bytes(max(task.nodes, tested.nodes), min(BLOCK, columns)) + 4 * graph.num_features * columns
     gradients = 4 * CHUNK * method.looks_at_whole_tasks  # of some nodes at a time
     whole_step = task.readout + step_bytes(encoder, task.nodes, task.nodes) + gradients
     forward = 4 * tested.nodes * (2 * encoder.hidden + encoder.width)

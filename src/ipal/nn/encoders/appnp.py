@@ -11,6 +11,7 @@ from ipal.config import EncoderConfig, TestGraph
 from ipal.errors import ConfigError
 from ipal.nn.encoders.base import Encoder, Parameters, Shapes
 from ipal.nn.encoders.linear import Linear
+from ipal.system import free_memory
 
 
 class APPNP(Encoder):
@@ -35,8 +36,14 @@ class APPNP(Encoder):
     reads_neighbours = False
 
     def __init__(self, num_features: int, config: EncoderConfig, generator: torch.Generator) -> None:
+        parts = self.parts(num_features, config)
+        free_memory.need(
+            4 * num_features * sum(part.number for part in parts if part.is_projected),
+            f"A projection of {num_features} features",
+            "use fewer features, or a smaller encoder.hidden",
+        )
         super().__init__(num_features, config, generator)
-        self.rows = Propagated(self.parts(num_features, config))
+        self.rows = Propagated(parts)
         self.needs = (self.rows,)
 
     @classmethod
