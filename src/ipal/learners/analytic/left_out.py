@@ -22,7 +22,7 @@ FIRST_RIDGE = 0.01
 """Until a row can be left out."""
 SCALES = tuple(2 ** (power / 2) for power in range(-2, 15))
 FIRST_SCALE = 8.0
-NEAR = 1.02
+NEAR = 1.01
 """A loss of so many times the least is as good."""
 COLUMNS = 1024
 """Of the narrower model."""
