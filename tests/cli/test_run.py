@@ -116,7 +116,7 @@ def test_a_file_lies_below_options_and_options_below_set(command: Command, tmp_p
     assert tree["ipal"]["tau"] == 0.2, "what is not overridden stays"
     assert tree["train"]["lr_base"] == 0.5
     assert tree["encoder"]["width"] == 16
-    assert (tree["encoder"]["kind"], tree["encoder"]["hidden"]) == ("linear", 1024), "what nobody sets is the method's"
+    assert (tree["encoder"]["kind"], tree["encoder"]["hidden"]) == ("appnp", 2048), "what nobody sets is the method's"
 
 
 def test_the_later_of_two_assignments_wins(command: Command) -> None:
