@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 import ipal
 from ipal import Analytic
 from ipal.data.datasets import Dataset
+from tests.learners.analytic_support import assert_same_sums
 
-SMALL: dict[str, Any] = {"hops": (1, 2), "expansion": 48, "ridge": 0.1}
-SET = [f"analytic.{setting}" for setting in ("hops=[1,2]", "expansion=48", "ridge=0.1", "sums=per-class")]
-RUN = ["--method", "analytic", *(part for setting in SET for part in ("--set", setting)), "--threads", 1]
+SMALL: dict[str, Any] = {"width": 48, "steps": 2, "restart": (0.1, 0.4), "ridge": 0.1}
+SET = [f"analytic.{setting}" for setting in ("width=48", "steps=2", "restart=[0.1,0.4]", "ridge=0.1")]
 PER_CLASS, POOLED = "per-class", "pooled"
+SET.append(f"analytic.sums={PER_CLASS}")
+RUN = ["--method", "analytic", *(part for setting in SET for part in ("--set", setting)), "--threads", 1]
 BOTH = pytest.mark.parametrize("sums", [PER_CLASS, POOLED])
 
 
@@ -47,8 +49,9 @@ def write(path: str, data: Any, **more: Any) -> Path:
 
 
 def assert_same(one: Analytic, other: Analytic, graph: Dataset) -> None:
-    """The same classes, counts, weights (to 1e-6 of their size) and predictions, in whichever order of classes."""
+    """The same sums to the bit, weights (to 1e-6 of their size) and predictions, in whichever order of classes."""
     assert one.nodes_behind_class() == other.nodes_behind_class()
+    assert_same_sums(one, other)
     order = [other.labels_.index(label) for label in one.labels_]
     assert (one.weights_ - other.weights_[:, order]).norm() <= 1e-6 * other.weights_.norm()
     assert (one.predict(view(graph)) == other.predict(view(graph))).all()

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.support import GRAPH, interrupted_run
 from tests.support import Command, complaint, write_graph
 
-PER_CLASS = ["--method", "analytic", "--set", "analytic.sums=per-class", "--set", "analytic.expansion=64"]
+PER_CLASS = ["--method", "analytic", "--set", "analytic.sums=per-class", "--set", "analytic.width=64"]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 import ipal
 from ipal import Analytic
 from ipal.data.datasets import Dataset
-from tests.cli.merge_and_forget_support import assert_same, loaded, model, saved, view, write
+from tests.cli.merge_and_forget_support import BOTH, assert_same, loaded, model, saved, view, write
 from tests.support import Command, complaint
 
 
@@ -27,20 +27,21 @@ def test_a_renamed_class_in_a_file(
     assert 41 in loaded("other.safetensors").labels_
 
 
+@BOTH
 def test_classes_merged_split_and_corrected_in_files(
-    command: Command, taught: Callable[..., Analytic], tiny: Dataset
+    command: Command, taught: Callable[..., Analytic], tiny: Dataset, sums: str
 ) -> None:
-    taught()
+    taught(sums)
     command("merge-classes", "m.safetensors", 0, 2, "--into", 2)
     united = np.where(tiny.y == 0, 2, tiny.y)
-    assert_same(loaded("m.safetensors"), model().partial_fit(view(tiny, y=united)), tiny)
+    assert_same(loaded("m.safetensors"), model(sums).partial_fit(view(tiny, y=united)), tiny)
     write("parts.npz", view(tiny), train=np.isin(tiny.y, [0, 2]))
     assert "split" in command("split", "m.safetensors", 2, "--graph", "parts.npz").out
-    assert_same(loaded("m.safetensors"), model().partial_fit(view(tiny)), tiny)
+    assert_same(loaded("m.safetensors"), model(sums).partial_fit(view(tiny)), tiny)
     right = np.where(np.arange(len(tiny.y)) % 9 == 0, 3, tiny.y)
     write("right.npz", view(tiny), new_y=right)
     command("relabel", "m.safetensors", "--graph", "right.npz")
-    assert_same(loaded("m.safetensors"), model().partial_fit(view(tiny, y=right)), tiny)
+    assert_same(loaded("m.safetensors"), model(sums).partial_fit(view(tiny, y=right)), tiny)
     assert [one["what"] for one in loaded("m.safetensors").history_] == ["learned", "merged", "split", "relabelled"]
 
 

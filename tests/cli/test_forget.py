@@ -292,7 +292,7 @@ def test_the_same_nodes_are_not_forgotten_twice_also_where_the_sums_do_not_show_
     command: Command, option: str
 ) -> None:
     graph = load("synthetic:nodes=600,classes=2,features=4,signal=1,seed=1")
-    saved(model(expansion=0).partial_fit(view(graph)), "m.safetensors")
+    saved(model(width=8).partial_fit(view(graph)), "m.safetensors")
     write("g.npz", view(graph), forget=np.arange(600) < 60)
     assert command("forget", "m.safetensors", option, "g.npz").code == 0
     once = Path("m.safetensors").read_bytes()
@@ -300,17 +300,28 @@ def test_the_same_nodes_are_not_forgotten_twice_also_where_the_sums_do_not_show_
     assert Path("m.safetensors").read_bytes() == once
 
 
-def test_rows_that_did_not_teach_or_cannot_be_weighted_or_are_all_are_refused(
-    refused: Callable[..., str], tiny: Dataset
-) -> None:
+def test_rows_that_did_not_teach_or_are_all_are_refused(refused: Callable[..., str], tiny: Dataset) -> None:
     train = np.arange(len(tiny.y)) > 0
     write("g.npz", view(tiny), train=train)
     refused(["--rows", "g.npz", "--which", "0,5"], "Node 0", "array train", "never taught", train_mask=train)
-    write("part.npz", view(tiny), train=some(tiny, *np.flatnonzero(tiny.y == 1)[:4]))
-    node = np.flatnonzero(tiny.y == 1)[0]
-    refused(["--rows", "part.npz", "--which", node], "Pooled sums", "class 1", "per-class", sums=POOLED)
     write("all.npz", view(tiny), forget=np.ones(len(tiny.y), dtype=bool))
     refused(["--rows", "all.npz"], "Nothing would be left")
+
+
+@BOTH
+def test_a_node_and_a_class_are_forgotten_with_only_some_of_the_training_nodes_named(
+    command: Command, taught: Callable[..., Analytic], tiny: Dataset, sums: str
+) -> None:
+    taught(sums)
+    node = np.flatnonzero(tiny.y == 1)[0]
+    write("part.npz", view(tiny), train=some(tiny, *np.flatnonzero(tiny.y == 1)[:4]))
+    assert command("forget", "m.safetensors", "--rows", "part.npz", "--which", node).code == 0
+    never = model(sums).partial_fit(view(tiny, train_mask=~some(tiny, node)))
+    assert_same(loaded("m.safetensors"), never, tiny)
+    write("class.npz", view(tiny), forget=tiny.y == 4, train=tiny.y == 4)
+    assert command("forget", "m.safetensors", "--rows", "class.npz", "--json").json["forgotten_classes"] == ["4"]
+    never = model(sums).partial_fit(view(tiny, train_mask=~some(tiny, node) & (tiny.y != 4)))
+    assert_same(loaded("m.safetensors"), never, tiny)
 
 
 # ---------------------------------------------------------------------- help
@@ -324,6 +335,6 @@ def test_the_help_says_in_which_sense_each_is_exact(command: Command, monkeypatc
         "Exact for its own nodes",
         "Exact for a model that never learned from their labels",
         "Exact for a model that learned from the graph without them",
-        "Hops, expansion, ridge and calibration stay as they were chosen",
+        "Calibration, and the losses that the ridge follows from, stay as they were measured",
     ):
         assert words in shown

@@ -124,8 +124,9 @@ def forget(
     boolean arrays forget (nodes to forget) and train (training nodes;
     default all that have a label); or tables, nodes.csv,edges.csv, with --which.
 
-    Hops, expansion, ridge and calibration stay as they were chosen. The file
-    of the model is replaced; copies of it and merged models are not.
+    Calibration, and the losses that the ridge follows from, stay as they were
+    measured. The file of the model is replaced; copies of it and merged models
+    are not.
     """
     if sum(map(bool, (classes, rows, nodes))) != 1:
         raise ConfigError("Say what is to be forgotten, with exactly one of --class, --rows and --nodes.")

@@ -246,7 +246,7 @@ def explained(resolved: Resolved) -> CapacityError:
         half = config.protocol.batch.nodes // 2
         fits.append(f"smaller batches less (--set protocol.batch.nodes={half})")
     if config.method == "analytic":
-        fits.append("fewer random features less (--set analytic.expansion=2048)")
+        fits.append("fewer columns less (--set analytic.width=2048)")
     advice = f"; {', '.join(fits)}" if fits else ": use a machine with more memory, or a smaller encoder.hidden"
     return CapacityError(
         f"Out of memory on {config.device}. This run takes about {first.bytes / GIB:.1f} GiB as it is{advice}. "

@@ -88,7 +88,7 @@ def onnx_model(learner: Learner, *, edge_weights: bool = False) -> bytes:
     if program.bytes > MOST_BYTES:
         raise CapacityError(
             f"This model takes {program.bytes / 2**30:.1f} GiB, and an ONNX file less than 2 GiB: "
-            "train one with a smaller encoder, or a smaller analytic.sketch and analytic.expansion."
+            "train one with a smaller encoder, or a smaller analytic.width."
         )
     about = {
         "method": learner.name,

@@ -269,7 +269,8 @@ class Analytic(Learner):
     @classmethod
     def working_memory(cls, extents: Extents) -> tuple[int, int]:
         width = cls.__dataclass_fields__["width"].default.default
-        columns = min(extents.features, width)
+        # With two restarts, each has half of the width, and half of that is linear.
+        columns = 2 * extents.features if extents.features <= width // 4 else width
         rows = 4 * extents.tested_nodes * columns
         sums = 8 * SQUARES * width**2
         return 2 * rows + sums, rows // 4 + sums
