@@ -17,7 +17,7 @@ WHOLE = 2**24
 """Whole numbers up to this are numbers of single precision."""
 SUMMED = 1.001
 """More than a sum of some thousand squares in single precision may be too small."""
-FEW = 64
+FEW = 512
 """Rows that are not cut into smaller parts for its sake."""
 
 
