@@ -128,14 +128,13 @@ def _starts(graph: Graph, part: Columns, runtime: Runtime) -> Iterator[tuple[int
     directions = part.projection if part.is_projected else None
     if isinstance(x, sp.csr_array):
         unit = unit_rows(x)
-        product = SparseProduct(unit, device) if directions is not None else None
-        by_column = unit.tocsc() if directions is None else None
+        product, by_column = SparseProduct(unit, device), unit.tocsc() if directions is None else unit
         for begin in begins:
-            if product is not None and directions is not None:
-                yield begin, product(torch.tensor(directions[:, begin : begin + width], dtype=torch.float64).to(device))
-            else:
+            if directions is None:
                 some = by_column[:, begin : begin + width].toarray(order="C")
                 yield begin, torch.from_numpy(some).to(device)
+            else:
+                yield begin, product(torch.tensor(directions[:, begin : begin + width], dtype=torch.float64).to(device))
         return
     lengths = torch.cat([rows.square().sum(dim=1, keepdim=True).sqrt_() for rows in _dense(x, device)])
     lengths[lengths == 0] = 1.0

@@ -11,7 +11,7 @@ any order and any grouping.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, Self
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
@@ -27,7 +27,8 @@ SLACK = 1e-8
 Kind = Literal["pooled", "per-class"]
 
 
-class Normal(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Normal:
     """The normal equations of a class-balanced ridge regression, and what leaving a row out needs."""
 
     gram: Tensor
