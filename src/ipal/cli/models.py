@@ -33,9 +33,9 @@ def merge(
 ) -> None:
     """Merge models of the method analytic into the model that learned all their nodes.
 
-    They need the same settings and seed. Classes may differ, or be shared
-    (but not with pooled sums). Exact, except for an automatic ridge
-    (analytic.ridge=auto): the smallest one is kept.
+    They need the same settings and seed. Classes may differ, or be shared.
+    Sums are exact; where analytic.ridge is not set, it follows from the
+    leave-one-out losses of all models.
     """
     if len(models) < 2:
         raise ConfigError("Name at least two models to merge: ipal merge A B -o C")
@@ -59,7 +59,7 @@ def merge(
             {
                 "model": str(target),
                 "nodes_behind_class": counts,
-                "ridge": whole.ridge_,
+                "ridge": whole.solved.ridge,
                 "merged": [{"model": str(file), "nodes_behind_class": own} for file, own in named],
             }
         )

@@ -5,6 +5,7 @@ them. The same settings and seed give the same map, which is what makes sums of 
 """
 
 import hashlib
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -116,8 +117,12 @@ class FeatureMap:
         return sum(part.columns.number for part in self.parts)
 
     def propagated(self, graph: Graph) -> Tensor:
-        """(nodes, inputs); made once for a graph, and kept as long as it lives."""
-        return graph.derived("feature map", self, lambda: self.propagated_at(graph, None), most=1)
+        """(nodes, inputs); made once for a graph, and kept as long as it and the map live."""
+        kept: Any = graph.derived("feature maps", None, weakref.WeakKeyDictionary)
+        found: Tensor | None = kept.get(self)
+        if found is None:
+            found = kept[self] = self.propagated_at(graph, None)
+        return found
 
     def propagated_at(self, graph: Graph, nodes: Tensor | None) -> Tensor:
         """The same of some nodes, not kept."""
