@@ -24,7 +24,7 @@ from ipal.data.graph import Graph
 BLOCK = 128
 """Columns that are propagated together."""
 NARROWEST = 4
-ROWS_AT_ONCE = 2**16
+ROWS_AT_ONCE = 2**20
 VALUES_AT_ONCE = 2**22
 MOST_KEPT = 2**28
 """Random numbers of a projection that are kept; those of a larger one are drawn anew for every graph."""
@@ -98,7 +98,9 @@ def walk(start: Tensor, spread: Spreading, steps: int, restart: float) -> Tensor
     """
     found = start.clone()
     for _ in range(steps):
-        found = spread(found).mul_(1 - restart).add_(start, alpha=restart)
+        found = spread(found)
+        if restart:
+            found.mul_(1 - restart).add_(start, alpha=restart)
     return found
 
 

@@ -17,7 +17,8 @@ from ipal.errors import NonFiniteError
 from ipal.learners.analytic.rows import Rows
 from ipal.learners.analytic.sums import Normal, Sums
 
-RIDGES = tuple(float(f"{10 ** (power / 2):.2g}") for power in range(-10, 4))
+RIDGES = tuple(float(f"{10 ** (power / 2):.2g}") for power in range(-10, 1))
+"""With larger ones weights are little but class means."""
 FIRST_RIDGE = 0.01
 """Until a row can be left out."""
 SCALES = tuple(2 ** (power / 2) for power in range(-2, 15))
@@ -106,7 +107,7 @@ class LeftOut:
     def best(self, ridges: Sequence[float]) -> tuple[float, float]:
         """The smallest ridge whose loss is about the least, and its best scale; every class counts the same.
 
-        Beyond some ridge losses are flat: larger ones leave little but the nearest class mean.
+        Losses are flat in large ridges, which leave little but class means.
         """
         judged = self.count > 0
         if not bool(judged.any()):
