@@ -85,7 +85,7 @@ def learned(learner: Learner, dataset: Dataset, folder: Path) -> tuple[Path, Pat
 
 def models(size: str, parts: list[str]) -> dict[str, Learner]:
     if size == "small":
-        return {"IPAL": IPAL.from_settings({"train": {"epochs": 1}})}
+        return {"IPAL": IPAL.from_settings({"encoder": {"kind": "gcn"}, "train": {"epochs": 1}})}
     both: dict[str, Learner] = {"IPAL": IPAL(), "closed form": Analytic()}
     return {"IPAL": both["IPAL"]} if parts == ["hostile"] else both
 
