@@ -35,7 +35,7 @@ def compare(learner: IPAL, stream: TaskStream, index: int, repeats: int) -> dict
     everywhere = operators(task.graph, HERE)
     network, optimizer = learner.encoder_, learner.optimizer_
     stock, inputs = Stock(network), stock_inputs(task.graph)
-    fixed = torch.randn(task.graph.num_nodes, learner.encoder.width, generator=torch.Generator().manual_seed(0))
+    fixed = torch.randn(task.graph.num_nodes, learner.encoder_.width, generator=torch.Generator().manual_seed(0))
 
     def step() -> None:
         terms = learner.loss(batch, prepared)

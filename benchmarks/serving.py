@@ -41,7 +41,7 @@ from hostile import Sample, Target
 from reloads import FLAT, MB, processor_seconds, resident, under_reloads
 from timing import WIDTH, Line, begin, cs, describe, interleaved, options
 
-from ipal.config import EncoderConfig, ProtocolConfig, TrainConfig
+from ipal.config import ProtocolConfig
 from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph
 from ipal.data.streams import TaskStream
@@ -85,7 +85,7 @@ def learned(learner: Learner, dataset: Dataset, folder: Path) -> tuple[Path, Pat
 
 def models(size: str, parts: list[str]) -> dict[str, Learner]:
     if size == "small":
-        return {"IPAL": IPAL(encoder=EncoderConfig(), train=TrainConfig(epochs=1))}
+        return {"IPAL": IPAL.from_settings({"encoder": {"kind": "gcn"}, "train": {"epochs": 1}})}
     both: dict[str, Learner] = {"IPAL": IPAL(), "closed form": Analytic()}
     return {"IPAL": both["IPAL"]} if parts == ["hostile"] else both
 

@@ -62,7 +62,7 @@ Record = dict[str, Any]
 def embeddings(encoder: IPAL, of: Graph | Task) -> Tensor:
     """Unit rows of a graph's nodes, or of a task's training nodes."""
     with torch.no_grad():
-        return unit(encoder.encoder_(operators(of, encoder.runtime_)))
+        return unit(encoder.encoder_(operators(of, encoder.runtime_, encoder.encoder_.needs)))
 
 
 def with_one(encoder: IPAL, of: Graph | Task) -> Tensor:
@@ -78,7 +78,7 @@ class EncodedMap(FeatureMap):
 
     @property
     def inputs(self) -> int:
-        return self.encoder.encoder.width + (0 if self.alone else super().inputs)
+        return self.encoder.encoder_.width + (0 if self.alone else super().inputs)
 
     def propagated(self, graph: Graph) -> Tensor:
         z = embeddings(self.encoder, graph)
@@ -127,7 +127,7 @@ class Adapted(Played):
         super().__init__(states)
         self.carry, device = carry, states[0].generator_.device
         self.generator = torch.Generator(device).manual_seed(states[0].seed)
-        self.sums = self.no_sums = SUMS["pooled"].empty(states[0].encoder.width + 1, device)
+        self.sums = self.no_sums = SUMS["pooled"].empty(states[0].encoder_.width + 1, device)
 
     def learn(self, task: Task) -> Iterator[Any]:
         before = self.now

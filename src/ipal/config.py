@@ -211,10 +211,10 @@ class EncoderConfig(Section):
     dropout: float = Field(0.0, ge=0, lt=1)
     """Share of hidden activations that are zeroed in a training step."""
     steps: Hops | None = None
-    """How often features are propagated; appnp alone. None: 16 times for isolated test graphs, 10 for others."""
+    """How often features are propagated; appnp alone. Left open: 16 times for isolated test graphs, 10 for others."""
     restart: Restart | Annotated[tuple[Restart, ...], Field(min_length=1, max_length=MOST_PARTS)] | None = None
-    """Share of a node's own features in every step; several side by side; appnp alone. None: 0.02 and 0.3 for isolated
-    test graphs, 0.2 for others."""
+    """Share of a node's own features in every step; several side by side; appnp alone. Left open: 0.02 and 0.3 for
+    isolated test graphs, 0.2 for others."""
 
 
 class TrainConfig(Section):

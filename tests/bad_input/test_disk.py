@@ -125,7 +125,7 @@ def test_the_accuracies_of_these_runs_could_differ(finished_once: Path) -> None:
     # Otherwise "the same matrix" above would be cheap.
     result = json.loads((finished_once / "result.json").read_text())
     values = {value for row in result["accuracy_matrix"] for value in row if value is not None}
-    assert len(values) > 3
+    assert len(values) > 2
 
 
 def test_a_full_disk_is_one_sentence_of_the_command(

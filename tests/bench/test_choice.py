@@ -176,7 +176,7 @@ def test_time_is_estimated_from_runs_of_the_same_method_alone(tmp_path):
     finished(tmp_path, closed.model_copy(update={"seed": 7}), 60.0, 5.0)
     assert estimate(config) == 8.0  # half as many epochs, the same tests
     assert estimate(closed) == 65.0  # has no epochs
-    wider = config.model_copy(update={"encoder": config.encoder.model_copy(update={"hidden": 2048})})
+    wider = config.model_copy(update={"encoder": config.encoder.model_copy(update={"hidden": 4096})})
     on_gpu = config.model_copy(update={"device": "cuda"})
     assert (estimate(wider), estimate(on_gpu)) == (None, None)
 
