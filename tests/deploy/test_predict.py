@@ -29,8 +29,8 @@ FAMILIES = {
     "nearest mean": (NCM, {}, 2),
     "nearest mean, features alone": (NCM, {"hops": 0}, 0),
     "discriminant": (METHODS["slda"], {"hops": 1}, 1),
-    "closed form": (Analytic, {"hops": (0, 2), "expansion": 64}, 2),
-    "closed form, projected": (Analytic, {"hops": (1,), "expansion": 0, "sketch": 8}, 1),
+    "closed form": (Analytic, {"steps": 2, "width": 64}, 2),
+    "closed form, projected": (Analytic, {"steps": 1, "width": 16, "restart": (0.1, 0.3)}, 1),
 }
 
 
@@ -96,7 +96,7 @@ def test_a_neighbourhood_that_is_everything_is_the_graph_itself(tiny: Dataset) -
 
 @pytest.fixture
 def learner(tiny_stream: TaskStream) -> Learner:
-    known: Learner = learned(Analytic, tiny_stream, 2, hops=(1,), expansion=64)
+    known: Learner = learned(Analytic, tiny_stream, 2, steps=1, width=64)
     return known
 
 
