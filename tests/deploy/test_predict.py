@@ -110,8 +110,9 @@ def test_predictions_are_those_of_the_estimator(learner: Learner, tiny: Dataset,
 
 
 def test_nodes_of_unknown_classes_are_rejected_more_often(learner: Learner, tiny: Dataset) -> None:
-    found = predict(learner, tiny.graph, reject=0.9)
-    assert np.array_equal(found.rejected, found.confidence < 0.9)
+    # It is calibrated on classes that are easily told apart, and so is sure of most.
+    found = predict(learner, tiny.graph, reject=0.99)
+    assert np.array_equal(found.rejected, found.confidence < 0.99)
     assert [label is None for label in found.labels] == found.rejected.tolist()
     unknown = tiny.y >= 4
     assert found.rejected[unknown].mean() > found.rejected[~unknown].mean() + 0.1
