@@ -173,11 +173,10 @@ def short_tsne(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def hurry(short_tsne: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of whether commands can be typed, not of what is learned: few epochs, and one width to choose from."""
+    """For tests of whether commands can be typed, not of what is learned: few epochs."""
     from ipal.learners.trained import TrainedLearner
 
     monkeypatch.setattr(TrainedLearner, "epochs", property(lambda learner: min(3, learner.train.epochs)))
-    monkeypatch.setattr("ipal.learners.analytic.room.EXPANSIONS", (64,))
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ from ipal.learners import METHODS, Analytic, Learner
 
 EVERY_METHOD = pytest.mark.parametrize("method", list(METHODS.values()), ids=list(METHODS))
 SHARED = {"train": TrainConfig(epochs=2), "encoder": EncoderConfig(hidden=8, width=8)}
-SMALL = {"analytic": {"expansion": 64}}
+SMALL = {"analytic": {"width": 64}}
 FORMS = pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 
 
@@ -105,7 +105,7 @@ def test_a_sum_over_one_node_is_found_to_be_that_node(method, tiny: Dataset):
 def test_the_mean_and_products_remembered_are_those_of_the_rows(tiny: Dataset):
     graph = data_of(tiny, (0, 1))
     rows = {}
-    for method, options in (("ncm", {}), ("efc", SHARED), ("analytic", {"sums": "per-class", "expansion": 64})):
+    for method, options in (("ncm", {}), ("efc", SHARED), ("analytic", {"sums": "per-class", "width": 64})):
         learner = METHODS[method](**options).partial_fit(graph)
         rows[method] = torch.from_numpy(learner.embed(graph))[graph.y == 1].double()
         kept = learner.remembered()["1"]
@@ -115,7 +115,7 @@ def test_the_mean_and_products_remembered_are_those_of_the_rows(tiny: Dataset):
             torch.testing.assert_close(kept.second().double(), rows[method].T @ rows[method], rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize(("method", "options"), [("slda", {}), ("analytic", {"expansion": 64, "sums": "pooled"})])
+@pytest.mark.parametrize(("method", "options"), [("slda", {}), ("analytic", {"width": 64, "sums": "pooled"})])
 def test_a_shared_matrix_is_said_to_be_one_and_spans_all_that_taught(method, options, tiny: Dataset):
     most = {label: 2 for label in range(4)}
     learner = fitted(METHODS[method], tiny, most, **options)
@@ -134,7 +134,7 @@ def test_a_shared_matrix_is_said_to_be_one_and_spans_all_that_taught(method, opt
 
 def test_per_class_matrices_tell_who_taught_and_give_the_rows_back(tiny: Dataset):
     taught = data_of(tiny, (0, 1), most={0: 6})
-    learner = Analytic(sums="per-class", expansion=512).partial_fit(taught)
+    learner = Analytic(sums="per-class", width=512).partial_fit(taught)
     graph = Graph(taught.x.numpy(), taught.edge_index.numpy())
     found = audit(learner, whole(dataclasses.replace(tiny, graph=graph, y=taught.y.numpy())))
     assert set(found["flagged"]["0"]) == {"few-nodes", "fewer-than-width"}

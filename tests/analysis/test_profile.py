@@ -23,11 +23,11 @@ GRAPH = "synthetic:nodes=240,classes=6,features=16,signal=3"
 SMALL = ("profile", "--dataset", GRAPH, "--set", "train.epochs=3", "--threads", 1)
 STEPS = {"preparation", "encoder", "loss", "backward", "optimiser", "evaluation"}
 PARTS = {
-    "analytic": {"choice", "propagation", "sums", "solve", "evaluation"},
+    "analytic": {"propagation", "sums", "ridge", "evaluation"},
     "ncm": {"preparation", "sums", "evaluation"},
     "slda": {"preparation", "sums", "evaluation"},
 }
-QUICK = {"analytic": {"analytic": {"expansion": 64}}}
+QUICK = {"analytic": {"analytic": {"width": 64}}}
 
 
 def profiled(**tree: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ TINY = "synthetic:nodes=240,classes=6,features=16,signal=3,seed=1"
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     def run(method: str) -> RunFolder:
-        own = {"analytic": {"memory": 0.008}} if method == "analytic" else {"train": {"epochs": 10}}
+        own = {"analytic": {"width": 64}} if method == "analytic" else {"train": {"epochs": 10}}
         resolved = runner.resolve(run_config({"dataset": TINY, "method": method, **own}))
         folder = RunStore(tmp_path_factory.mktemp("runs")).folder_for(resolved.config)
         runner.run(resolved, folder, Watcher())

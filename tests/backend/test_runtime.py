@@ -87,7 +87,7 @@ def test_a_runtime_elsewhere_is_another_one() -> None:
 
 
 def test_a_merged_model_computes_with_the_first_ones_runtime(tiny_stream: TaskStream) -> None:
-    one, two = (make(Analytic, hops=(1,), expansion=0, sums="per-class") for _ in range(2))
+    one, two = (make(Analytic, width=32, steps=1, sums="per-class") for _ in range(2))
     one.partial_fit(data_of(tiny_stream, 0))
     two.partial_fit(data_of(tiny_stream, 1))
     assert one.merged(two).runtime_ is one.runtime_

@@ -45,8 +45,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "twp": ("twp", {}),
     "gem": ("gem", {}),
     "er-gnn": ("er-gnn", {}),
-    "analytic": ("analytic", {"expansion": 64}),
-    "analytic, per class": ("analytic", {"sums": "per-class", "hops": (1, 2), "expansion": 0, "sketch": 40}),
+    "analytic": ("analytic", {"width": 64}),
+    "analytic, per class": ("analytic", {"sums": "per-class", "width": 40, "steps": 2, "restart": (0.1, 0.4)}),
 }
 
 

@@ -54,7 +54,7 @@ def test_a_transposed_adjacency_is_read_as_edges(form: str) -> None:
 
 @pytest.mark.parametrize("method", [IPAL, NCM, Analytic], ids=lambda method: method.name)
 def test_learning_from_adj_t_is_learning_from_edge_index(method: Any) -> None:
-    options = {"train": TrainConfig(epochs=2)} if method is IPAL else {"expansion": 16} if method is Analytic else {}
+    options = {"train": TrainConfig(epochs=2)} if method is IPAL else {"width": 16} if method is Analytic else {}
     data = some_data()
     other = Data(x=data.x, y=data.y, adj_t=adjacency("sparse_csr"))
     a, b = (method(**options).partial_fit(each) for each in (data, other))

@@ -133,8 +133,9 @@ def test_no_onnx_file_is_made_and_no_request_answered(tmp_path):
     ],
 )
 def test_a_file_with_other_types_is_refused(types, tmp_path):
-    model = ipal.Analytic(hops=[1], expansion=0).partial_fit(library())
+    model = ipal.Analytic(width=40, steps=1).partial_fit(library())
     state = model.state()
     State(state.tensors, {**state.facts, "types": types}).save(tmp_path / "model.safetensors")
-    with pytest.raises(StoreError, match="does not fit"):
+    # With fewer types of edges sums are as wide, and the fingerprint of the map tells.
+    with pytest.raises(StoreError, match="does not fit|other random directions"):
         ipal.load(tmp_path / "model.safetensors")

@@ -128,7 +128,20 @@ def test_closed_output_and_readers_who_leave_are_no_errors_of_ours(tmp_path: Pat
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Analytic(hops=2), "analytic.hops"),
+        (lambda: Analytic(hops=2), "Did you mean 'analytic.steps'"),
+        (lambda: Analytic(expansion=64), "Unknown setting 'analytic.expansion'"),
+        (lambda: Analytic(width=3), "analytic.width"),
+        (lambda: Analytic(width=2**18), "analytic.width"),
+        (lambda: Analytic(steps=10**9), "analytic.steps"),
+        (lambda: Analytic(restart=1.0), "analytic.restart"),
+        (lambda: Analytic(restart=-0.1), "analytic.restart"),
+        (lambda: Analytic(restart=(0.1, 1.0)), "analytic.restart"),
+        (lambda: Analytic(restart=()), "analytic.restart"),
+        (lambda: Analytic(restart=float("nan")), "analytic.restart"),
+        (lambda: Analytic(ridge=0.0), "analytic.ridge"),
+        (lambda: Analytic(ridge="auto"), "analytic.ridge"),
+        (lambda: Analytic(memory=0), "analytic.memory"),
+        (lambda: Analytic(sums="auto"), "analytic.sums"),
         (lambda: IPAL(gamma=-1), "ipal.gamma"),
         (lambda: IPAL(gama=1), "Did you mean 'ipal.gamma'"),
         (lambda: IPAL(1), "go by name"),
@@ -167,6 +180,49 @@ def test_settings_by_hand_are_refused_as_those_of_a_file(make: Any, words: str) 
 def test_a_setting_beyond_every_use_is_refused(setting: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         run_config({"dataset": "digits", **setting})
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("analytic.width=3", ["analytic.width", "4"]),
+        ("analytic.restart=1", ["analytic.restart", "less than 1"]),
+        ("analytic.restart=-0.5", ["analytic.restart"]),
+        ("analytic.restart=[0.1,1.5]", ["analytic.restart"]),
+        ("analytic.restart=[]", ["analytic.restart"]),
+        ("analytic.restart=much", ["analytic.restart"]),
+        ("analytic.ridge=auto", ["analytic.ridge"]),
+        ("analytic.hops=[1]", ["analytic.hops", "analytic.steps"]),
+        ("analytic.expected_classes=5", ["analytic.expected_classes"]),
+    ],
+    ids=str,
+)
+def test_a_setting_of_the_closed_form_that_cannot_be_is_one_sentence(
+    command: Command, setting: str, words: list[str]
+) -> None:
+    complaint(command("run", "--dataset", "digits", "--method", "analytic", "--set", setting), *words)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["width=4", "restart=0.2"], ["analytic.width=4", "5 classes", "at least 5"]),
+        (["width=4", "restart=[0.1,0.2]"], ["analytic.width=4", "2 restarts", "at least 8"]),
+        (["width=64", "memory=1e-6"], ["64 columns", "analytic.memory=1e-06", "raise it"]),
+        (
+            ["width=64", "memory=2e-5", "sums=per-class"],
+            ["64 columns", "analytic.memory=2e-05", "analytic.sums=pooled"],
+        ),
+    ],
+    ids=str,
+)
+def test_classes_that_do_not_fit_the_closed_form_are_one_sentence(
+    command: Command, settings: list[str], words: list[str]
+) -> None:
+    graph = "synthetic:nodes=100,classes=5,features=8"
+    given = [part for setting in settings for part in ("--set", f"analytic.{setting}")]
+    done = command("run", "--dataset", graph, "--method", "analytic", *given, "--split", "2,3")
+    complaint(done, *words, underway=True)
 
 
 # ---------------------------------------------------------------------- memory, before it is taken

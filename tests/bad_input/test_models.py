@@ -130,7 +130,7 @@ def some_learners() -> list[Learner]:
         for name in ("ipal", "bare", "efc", "ewc", "mas", "gem", "er-gnn", "joint")
     ]
     others = [METHODS.find("ncm")(), METHODS.find("slda")()]
-    closed = [Analytic(hops=[1], expansion=8, sums=sums, sketch=3) for sums in ("pooled", "per-class")]
+    closed = [Analytic(width=8, steps=1, sums=sums) for sums in ("pooled", "per-class")]
     learners = [*trained, *others, *closed]
     for learner in learners:
         for labels in ((0, 1), (2, 3)):

@@ -107,8 +107,7 @@ def test_a_state_from_the_middle_of_a_task_is_a_checkpoint_and_no_model(tmp_path
 # ---------------------------------------------------------------------- plain data, at its bounds
 
 PLAIN: dict[str, Any] = {"method": "m", "settings": {}, "num_features": 3, "labels": [0, 1]}
-MAPPED: dict[str, Any] = {"hops": [1], "expansion": 8, "fingerprint": "f"}
-OF_SUMS = {**PLAIN, "map": MAPPED, "ridge": 0.1, "scale": [1.0, 2.0], "choices": {"ridge": []}}
+OF_SUMS = {**PLAIN, "map": "f"}
 COUNTED = {**PLAIN, "learning_rate": 0.1, "nodes": 5}
 LONG = [*map(str, range(2**13 - 1)), "x" * 2**13]  # as many labels as the longest has letters
 BOUNDS: dict[str, tuple[list[Any], list[Any]]] = {
@@ -117,15 +116,7 @@ BOUNDS: dict[str, tuple[list[Any], list[Any]]] = {
         [[0], ["a"], [-(2**63), 2**63 - 1], LONG],
         [[], [0, 0], [2**63], [-(2**63) - 1], [0, "a"], [*LONG, "a"]],
     ),
-    "map.hops": ([[0], [10_000], [1] * 64], [[], [-1], [10_001], [1] * 65]),
-    "map.expansion": ([0, 2**31 - 1], [-1, 2**31]),
-    "map.sketch": ([None, 1, 2**31 - 1], [0, 2**31, "1"]),
-    "map.sums": ([None, "pooled", "per-class"], ["auto", "other", 1]),
-    "map.fingerprint": (["", "f" * 64], ["f" * 65, 1]),
-    "map.more": ([], [1]),
-    "ridge": ([0.0, 1, 2**63 - 1, 1e9, 1e38], [-1e-9, float("inf"), float("nan"), "1", 1e39, 2**63, 10**400]),
-    "scale": ([[1e-9, 0.0], [2.0, 7.0]], [[0.0, 1.0], [1.0, -1.0], [1.0, 0.5], [1.0], [1.0, 2**63], []]),
-    "choices": ([{"ridge": [], "more": 1}], [{}, {"ridge": None}, {"ridge": {}}, []]),
+    "map": (["", "f" * 64], ["f" * 65, 1, None, {}]),
     "nodes": ([0, 10**9], [-1, 0.5, 2**63]),
     "learning_rate": ([1e-9], [0.0, -0.1, float("nan"), 2**63]),
 }
@@ -134,8 +125,6 @@ BOUNDS: dict[str, tuple[list[Any], list[Any]]] = {
 def with_fact(place: str, value: Any) -> tuple[dict[str, Any], type[Facts]]:
     if place in ("nodes", "learning_rate"):
         return {**COUNTED, place: value}, CountedFacts
-    if place.startswith("map."):
-        return {**OF_SUMS, "map": {**MAPPED, place[4:]: value}}, SumsFacts
     return {**OF_SUMS, place: value}, SumsFacts
 
 
@@ -150,8 +139,8 @@ def test_plain_data_of_a_state_has_bounds(place: str) -> None:
 
 
 def test_of_a_long_place_the_beginning_is_told() -> None:
-    with pytest.raises(MisfitError, match=r"at 'map\.x{76}' "):
-        checked_facts(*with_fact(f"map.{'x' * 200}", 1))
+    with pytest.raises(MisfitError, match=r"at 'types\.nodes\.x{68}' "):
+        checked_facts({**PLAIN, "types": {"nodes": {"x" * 200: 0}, "edges": []}}, Facts)
 
 
 @pytest.mark.parametrize("letters", range(8))

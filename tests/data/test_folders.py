@@ -313,7 +313,7 @@ def test_a_graph_is_converted_and_learned_from(command: Command, tmp_path: Path)
     (row,) = command("data", "--convert", "synthetic:nodes=200,classes=4", "-o", "mine.graph", "--json").json
     assert row["nodes"] == 200
     assert row["hash"] == load("synthetic:nodes=200,classes=4").hash
-    quick = ("--method", "analytic", "--set", "analytic.expansion=64")
+    quick = ("--method", "analytic", "--set", "analytic.width=64")
     results = [
         command("run", "--dataset", name, *quick, "--threads", 1, "--json").json
         for name in ("mine.graph", "synthetic:nodes=200,classes=4")

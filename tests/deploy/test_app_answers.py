@@ -120,7 +120,7 @@ def test_nothing_of_a_graph_is_kept(
     client: Client, tiny: Dataset, tiny_stream: TaskStream, method: type[Learner]
 ) -> None:
     """The library keeps what it made of a graph as long as the graph lives: here that is until the answer."""
-    options = {"hops": (1,), "expansion": 32} if method is Analytic else {}
+    options = {"steps": 1, "width": 32} if method is Analytic else {}
     local = client(learned(method, tiny_stream, 1, epochs=1, **options))
     body = npz_body(tiny.graph, [5, 200])
     post(local, body, NPZ)

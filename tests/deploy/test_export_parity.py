@@ -17,8 +17,11 @@ BARE = METHODS["bare"]
 VARIANTS: dict[str, tuple[type[Learner], dict[str, object]]] = {
     "distance": (NCM, {"nearness": "distance"}),
     "features as they are": (SLDA, {"steps": 0}),
-    "projected": (Analytic, {"sketch": 5, "hops": (0, 2), "expansion": 40}),
-    "not expanded": (Analytic, {"expansion": 0, "sums": "per-class"}),
+    "wide features": (Analytic, {"width": 16, "restart": 0.2}),
+    "wide features, two restarts": (Analytic, {"width": 32, "steps": 3, "restart": (0.05, 0.4), "sums": "per-class"}),
+    "narrow features": (Analytic, {"width": 80, "restart": 0.0}),
+    "narrow features, two restarts": (Analytic, {"width": 80, "steps": 3, "restart": (0.05, 0.4)}),
+    "features without their neighbours": (Analytic, {"width": 40, "steps": 0}),
     **{
         kind: (METHODS["bare"], {"encoder": EncoderConfig(kind=kind, hidden=12, width=12)})
         for kind in ("gcn", "linear", "appnp", "sage", "gat", "gin", "skip")
@@ -32,7 +35,7 @@ VARIANTS: dict[str, tuple[type[Learner], dict[str, object]]] = {
 }
 
 
-SMALL: dict[str, dict[str, object]] = {"analytic": {"expansion": 64}}
+SMALL: dict[str, dict[str, object]] = {"analytic": {"width": 64}}
 FAMILIES = ["ipal", "bare", "polo", "ncm", "slda", "analytic"]
 
 
@@ -123,7 +126,7 @@ def test_a_model_of_strings_and_of_a_single_class(tiny_stream: TaskStream):
 
 @pytest.mark.parametrize("size", [1e-30, 1e30])
 def test_features_too_small_or_too_large_to_be_squared(size: float, tiny_stream: TaskStream):
-    learner = learned(Analytic, tiny_stream, 1, expansion=64)
+    learner = learned(Analytic, tiny_stream, 1, width=64)
     x, edges = next(random_graphs(1, 16))
     assert_the_same(learner, session(onnx_model(learner)), np.float32(size) * x, edges)
 

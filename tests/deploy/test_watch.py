@@ -77,7 +77,7 @@ def alarms(lines: list[Line]) -> set[str]:
 
 
 METHODS: list[tuple[type[Learner], dict[str, Any]]] = [
-    (ipal.Analytic, {"hops": (1,), "expansion": 64, "ridge": 0.01}),
+    (ipal.Analytic, {"steps": 1, "width": 64, "ridge": 0.01}),
     (ipal.NCM, {}),
     (ipal.PCL, {"train": {"epochs": 10}}),
     (ipal.Bare, {"train": {"epochs": 10}}),

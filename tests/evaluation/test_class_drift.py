@@ -125,7 +125,7 @@ def test_a_run_stores_what_stands_behind_its_numbers(method, tmp_path):
             {
                 "dataset": "synthetic:nodes=240,classes=6,features=16,signal=3,seed=1",
                 "method": method,
-                **({"train": {"epochs": 10}} if method != "analytic" else {"analytic": {"memory": 0.008}}),
+                **({"train": {"epochs": 10}} if method != "analytic" else {"analytic": {"width": 64}}),
             }
         )
     )

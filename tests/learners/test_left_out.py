@@ -56,7 +56,7 @@ def test_left_out_scores_by_hand() -> None:
     found = left_out_scores(doubles([4]), torch.tensor([1]), normal, [1.0])
     torch.testing.assert_close(found[0], doubles([8 / 8, 8 / 8]))
     # With k = -1/2 for class 0, whose mean goes from 2 to 3: A' = 14.5 - (9 - 4) / 2 = 12.
-    normal = normal._replace(mean_weight=doubles(-0.5, 0).flatten())
+    normal = replace(normal, mean_weight=doubles(-0.5, 0).flatten())
     found = left_out_scores(doubles([1]), torch.tensor([0]), normal, [3.0])
     torch.testing.assert_close(found[0], doubles([3 / 15, 3 / 15]))
 
@@ -201,7 +201,7 @@ def test_wide_rows_are_left_out_of_the_narrower_model_in_them(monkeypatch: pytes
     # Every second column, and rows about as long as before.
     narrow = math.sqrt(2) * x[:, ::2]
     whole = sums.normal()
-    normal = whole._replace(gram=2 * mirrored(whole.gram)[::2, ::2], mean=math.sqrt(2) * whole.mean[::2])
+    normal = replace(whole, gram=2 * mirrored(whole.gram)[::2, ::2], mean=math.sqrt(2) * whole.mean[::2])
     losses = log_losses(left_out_scores(narrow, labels, normal, [0.1])[0], labels, SCALES)
     torch.testing.assert_close(found.loss.sum(dim=(0, 1)), losses.sum(dim=1))
 

@@ -32,7 +32,7 @@ from ipal.system.tracing import Recorder
 from tests.support import Watcher
 
 NAME = "synthetic:nodes=240,classes=6,features=12"
-QUICK = {"analytic": {"hops": [1], "expansion": 32}}
+QUICK = {"analytic": {"steps": 1, "width": 32}}
 KINDS = (Graph, Task, TaskStream, Learner, nn.Module, Tensor)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ipal.learners.analytic.class_sums import PerClassSums
 
 from ipal.config import Sampling, run_config
 from ipal.data import datasets
@@ -112,16 +111,15 @@ def test_what_methods_without_training_take_by_hand() -> None:
     assert NCM.working_memory(extents) == (scores + 1000, scores + 50)
     covariance, rows = 24 * 10**2, 4 * 10 * (100 + 2 * 5)
     assert SLDA.working_memory(extents) == (scores + 1000 + rows + covariance, scores + 50 + covariance)
-    # The closed form: rows twice, or a quarter of them, and sums of 3 classes and 7 matrices, of at least 256 columns;
-    # features beyond 1024 are projected.
-    sums = PerClassSums.bytes_for(256, 3) + 7 * 8 * 256**2
-    assert Analytic.working_memory(extents) == (2 * 4000 + sums, 1000 + sums)
+    # The closed form: rows of two restarts twice, or a quarter of them, and 4 matrices of 4096 columns.
+    sums = 4 * 8 * 4096**2
+    assert Analytic.working_memory(extents) == (2 * 8000 + sums, 2000 + sums)
+    # Beyond 1024 features, a half of what one of two restarts has, they are projected to all columns.
+    for features, columns in ((1024, 2048), (1025, 4096), (5000, 4096)):
+        rows = 4 * 100 * columns
+        assert Analytic.working_memory(extents._replace(features=features)) == (2 * rows + sums, rows // 4 + sums)
     wide = extents._replace(features=5000)
-    assert Analytic.working_memory(wide) == (2 * 409600 + sums, 102400 + sums)
-    many = extents._replace(task_nodes=1100)
-    assert Analytic.working_memory(many)[1] == 1000 + PerClassSums.bytes_for(1024, 3) + 7 * 8 * 1024**2
-    most = extents._replace(task_nodes=10**6, classes=500)
-    assert Analytic.working_memory(most)[1] == 1000 + 5 * 2**29, "what they may take; then classes are pooled"
+    assert Analytic.working_memory(wide._replace(classes=500, task_nodes=10**6)) == Analytic.working_memory(wide)
     for method in (NCM, SLDA, Analytic):
         assert all(type(size) is int for size in method.working_memory(wide)), "whole bytes"
 
@@ -163,7 +161,7 @@ def test_out_of_memory_is_answered_with_what_would_fit(large: datasets.Dataset) 
     config = resolved(large, encoder={"layers": 2}, protocol={"batch": {"nodes": 1000}})
     assert "--set protocol.batch.nodes=500" in str(memory_plan.explained(config))
     config = resolved(large, method="analytic")
-    assert "--set analytic.expansion=" in str(memory_plan.explained(config))
+    assert "--set analytic.width=" in str(memory_plan.explained(config))
 
 
 def test_out_of_memory_is_one_sentence_of_a_command(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:

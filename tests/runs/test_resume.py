@@ -45,8 +45,8 @@ class Stop:
 
 def tiny_config(method: str = "ipal", **changes: object) -> RunConfig:
     small = {"train": {"epochs": 7}, "encoder": {"hidden": 32, "width": 32}}
-    # On so small a graph a wide expansion only takes longer.
-    narrow = {"analytic": {"expansion": 64}} if method == "analytic" else {}
+    # On so small a graph many columns only take longer.
+    narrow = {"analytic": {"width": 64}} if method == "analytic" else {}
     return run_config({"dataset": TINY, "method": method, **small, **narrow, **changes})
 
 

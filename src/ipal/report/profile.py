@@ -25,6 +25,7 @@ PARTS = {
     "choice": ("#D55E00", ""),
     "propagation": ("#0072B2", ""),
     "sums": ("#E69F00", ""),
+    "ridge": ("#56B4E9", ""),
     "solve": ("#009E73", ""),
     "sampling": ("#56B4E9", "///"),
     "encoder": ("#0072B2", ""),
