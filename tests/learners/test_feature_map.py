@@ -115,7 +115,7 @@ def test_wide_features_by_hand() -> None:
     assert x.shape == (40, 8)
     found = rows_of(made, some_graph())
     torch.testing.assert_close(found[:, :4], x[:, :4])
-    # The others were divided by the length of 4 columns, which is about sqrt 4: sqrt(2 / 4) times 2 of what is positive.
+    # The others were divided by the length of 4 columns, about sqrt 4: sqrt(2 / 4) times 2 of what is positive.
     torch.testing.assert_close(found[:, 4:], x[:, 4:].relu() * 2**0.5)
 
 
