@@ -60,14 +60,10 @@ def graph_of(kind: str) -> Graph:
 
 
 def derivatives(features: str, kind: str, runtime: Runtime) -> list[Tensor]:
-    """Embeddings of networks of one and three layers, first and second derivatives of what follows from them."""
-    return [value for layers in (1, 3) for value in derivatives_of(layers, features, kind, runtime)]
-
-
-def derivatives_of(layers: int, features: str, kind: str, runtime: Runtime) -> list[Tensor]:
+    """Embeddings of a network of three layers, first and second derivatives of what follows from them."""
     graph = graph_of(features)
     generator = torch.Generator().manual_seed(0)
-    config = EncoderConfig(kind=kind, layers=layers, hidden=6, width=4, dropout=0.2, heads=2)
+    config = EncoderConfig(kind=kind, layers=3, hidden=6, width=4, dropout=0.2, heads=2)
     encoder = ENCODERS[kind](graph.num_features, config, generator).train()
     task = Task(graph, np.array([1, 2, 5, 11, 20]), np.zeros(5))
     f = encoder(operators(task, runtime, encoder.needs))

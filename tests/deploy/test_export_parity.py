@@ -26,7 +26,6 @@ VARIANTS: dict[str, tuple[type[Learner], dict[str, object]]] = {
         kind: (METHODS["bare"], {"encoder": EncoderConfig(kind=kind, hidden=12, width=12)})
         for kind in ("gcn", "linear", "appnp", "sage", "gat", "gin", "skip")
     },
-    "one layer": (IPAL, {"encoder": EncoderConfig(layers=1, width=8, last_activation="relu")}),
     "propagated and projected": (
         IPAL,
         {"encoder": EncoderConfig(kind="appnp", layers=1, hidden=16, width=10, steps=4, restart=(0.1, 0.4))},

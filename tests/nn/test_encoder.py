@@ -212,7 +212,7 @@ GRAPHS = {
 }
 
 
-@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("layers", [2, 3])
 @pytest.mark.parametrize("some", GRAPHS.values(), ids=GRAPHS.keys())
 def test_gcn_equals_pytorch_geometrics_layers_with_the_same_gradients(some: Graph, layers: int) -> None:
     network = encoder(some.num_features, layers=layers, hidden=6, width=5)

@@ -141,7 +141,7 @@ def test_network_importance_by_hand() -> None:
 
 @pytest.mark.parametrize("size", [torch.square, torch.abs], ids=["square", "abs"])
 @pytest.mark.parametrize("last", ["none", "relu"])
-@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("layers", [2, 3])
 @pytest.mark.parametrize("form", list(FEATURES))
 def test_network_importance_is_autograds_node_by_node(form: str, layers: int, last: str, size) -> None:
     task = some_task(FEATURES[form])

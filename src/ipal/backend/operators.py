@@ -167,8 +167,6 @@ class Operators:
     layout: Layout = ALONE
     """Which of the nodes these are, where several processes share them."""
     tracer: Tracer = SILENT
-    readout: Tensor | None = None
-    """Nodes whose values are asked for, where a first layer computes more; the last block reads them out of others."""
 
     @property
     def first(self) -> FirstInput:
@@ -177,14 +175,10 @@ class Operators:
 
     def later(self, layers: int) -> Sequence[Block]:
         """The edges of each of so many later layers."""
-        if not layers:
+        if layers == 0:
             return ()
         missing = layers + 1 - len(self.blocks)
         return (*self.blocks[1:-1], *self.blocks[-2:-1] * missing, self.blocks[-1])
-
-    def read_out(self, values: Tensor) -> Tensor:
-        """Of the values that a first layer has computed, those that are asked for."""
-        return values if self.readout is None else self.layout.everywhere(values).index_select(0, self.readout)
 
 
 def operators(of: Graph | Task, runtime: Runtime, needs: Sequence[Need] = ("symmetric",)) -> Operators:
@@ -204,9 +198,7 @@ def _task_operators(task: Task, runtime: Runtime, needs: Sequence[Need]) -> Oper
         return of_rows(own, by_rows(runtime.team, read, read), runtime.tracer)
     whole = operators(task.graph, runtime, needs)
     readout = _block(task.graph, runtime.device, needs, read.of(task.nodes))
-    layout, blocks = by_rows(runtime.team, nodes, read), (whole.blocks[0], readout)
-    asked = torch.tensor(read.of(task.nodes), device=runtime.device)
-    return Operators(whole.features, blocks, layout, runtime.tracer, asked)
+    return Operators(whole.features, (whole.blocks[0], readout), by_rows(runtime.team, nodes, read), runtime.tracer)
 
 
 def propagated_rows(graph: Graph, runtime: Runtime, needs: Sequence[Need]) -> Tensor | None:

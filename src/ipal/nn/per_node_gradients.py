@@ -82,8 +82,7 @@ def encoder_importance(encoder: Encoder, task: Task, g: Tensor, size: Size, runt
 
     `g` (training nodes x width) is the derivative of each node's scalar with respect to its embedding.
     """
-    is_convolution = isinstance(encoder, GCN) and type(encoder).layer is GCN.layer  # a subclass may compute another
-    if is_convolution and encoder.num_layers > 1:
+    if isinstance(encoder, GCN) and type(encoder).layer is GCN.layer:  # a subclass may compute something else
         return _of_convolutions(encoder, task, g, size, runtime)
     if isinstance(encoder, APPNP) and type(encoder).layer is APPNP.layer:
         x = picked(encoder.rows.of(task.graph, runtime), torch.from_numpy(task.nodes), g.device)

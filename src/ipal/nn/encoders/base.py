@@ -155,7 +155,7 @@ class Encoder(nn.Module, ABC):
                 if self.training and self.dropout:
                     hidden = hidden * self._factors(hidden, graph.layout)
                 hidden = self.computed(number, Hidden(block, graph.layout, hidden), p)
-            return graph.layout.complete(hidden if later else graph.read_out(hidden))
+            return graph.layout.complete(hidden)
 
     def first_layer(self, graph: Operators) -> Tensor:
         """What the first layer gives for every node of a graph, before its activation."""
