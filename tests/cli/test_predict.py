@@ -153,7 +153,7 @@ def test_unknown_classes_are_rejected_and_grouped(command: Command, tmp_path: Pa
     dataset = ipal.load_dataset(name)
     known = dataset.y < 3
     data = replace(ipal.graph_from(dataset), train_mask=known)
-    ipal.Analytic().partial_fit(data).save(tmp_path / "model")
+    ipal.Analytic(width=256).partial_fit(data).save(tmp_path / "model")
     options = ("--graph", name, "--json")
     found = command(
         "predict", tmp_path / "model", *options, "-o", "p.csv", "--reject-known", "0.05", "--coverage", "0.9"

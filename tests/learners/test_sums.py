@@ -337,6 +337,25 @@ def test_a_class_without_its_nodes_is_forgotten_by_per_class_sums_only() -> None
         learned("pooled").without(0, NAMES)
 
 
+def test_about_without_a_class_by_hand() -> None:
+    # Of the ants, who are two thirds of all, the scatter is (1/2 -1/2; -1/2 1/2), which is that of all: the bee has none.
+    # Without the bee a third of it is gone, and its own product: (2 1; 1 2) - (1 1; 1 1) - 1/3 (1/2 -1/2; -1/2 1/2).
+    found = learned("pooled").about_without(1)
+    torch.testing.assert_close(found.products(0), doubles([5 / 6, 1 / 6], [1 / 6, 5 / 6]))
+    assert found.count.tolist() == [2, 0]
+    assert_same(learned("per-class").about_without(1).of_classes([0]), learned("per-class").of_classes([0]))
+
+
+def test_about_without_a_class_that_scatters_as_the_others_is_exact() -> None:
+    x = on_grid(4, 3, 60)
+    moved = torch.cat([x, x + 20 * grid(3), x - 7 * grid(3)])
+    labels = torch.arange(3).repeat_interleave(4)
+    whole = none("pooled", 3, 3).changed(1, Rows(moved, labels, torch.Tensor.double))
+    never = none("pooled", 3, 2).changed(1, Rows(moved[:8], labels[:8], torch.Tensor.double))
+    torch.testing.assert_close(whole.about_without(2).of_classes([0, 1]).products(0), never.products(0))
+    assert whole.products(0).equal(none("pooled", 3, 3).changed(1, Rows(moved, labels, torch.Tensor.double)).products(0))
+
+
 # ------------------------------------------------------------------ as tensors
 
 

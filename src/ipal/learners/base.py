@@ -53,7 +53,7 @@ class Learner(Stateful):
     """Share of training nodes by which it is calibrated: a copy learns without them. 0: not, in half the time."""
 
     forgets: ClassVar[bool] = False
-    """Whether it has `merged`, `forget_class`, `forget_rows`, `forget_nodes` and `without_nodes`."""
+    """Whether it has `merged`, `forget_class`, `forget_rows`, `forget_nodes`, `without_nodes` and `without_class`."""
     is_trial: ClassVar[bool] = False
     """Whether this is a copy that learns one task, is asked about it, and is then dropped."""
     calibrates_itself: ClassVar[bool] = False

@@ -305,6 +305,10 @@ class Analytic(Learner):
         """A copy that some training nodes of the task just learned did not teach."""
         return operations.without_nodes(self, task, leaving)
 
+    def without_class(self, label: Any) -> Self:
+        """A copy that knows nothing of a class, to try out; exact with sums by class."""
+        return operations.without_class(self, label)
+
     def unite(self, places: Tensor, classes: int) -> None:
         operations.unite(self, places, classes)
 

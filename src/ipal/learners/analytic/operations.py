@@ -102,6 +102,11 @@ def without_nodes(learner: Model, task: Task, leaving: NDArray[np.bool_]) -> Mod
     return found
 
 
+def without_class(learner: Model, label: Any) -> Model:
+    """A copy without a class, to try out: nearly exact where the products of its rows are not known."""
+    return _adopt(copy.copy(learner), learner.sums_.about_without(known(learner, label)))
+
+
 def forget_nodes(learner: Model, data: "Data | HeteroData") -> Model:
     """As if some nodes had never been in the graph."""
     learner._require_fitted()

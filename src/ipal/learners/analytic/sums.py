@@ -202,6 +202,17 @@ class Sums:
         count[c] = 0
         return replace(self, count=count)
 
+    def about_without(self, c: int) -> Self:
+        """The same of any kind, to try out: rows of pooled sums are taken to scatter as those of all classes do."""
+        count, gram = self.count.clone(), list(self.gram)
+        count[c] = 0
+        if self.kind == "pooled":
+            share = float(self.count[c] / self.count.sum())
+            gram[0] = gram[0] * (1 - share)
+            add_products(gram[0], self.mean * self.count.double().sqrt()[:, None], share)
+            add_products(gram[0], self.mean[c : c + 1], -float(self.count[c]))
+        return replace(self, count=count, gram=tuple(gram))
+
     def of_classes(self, classes: Iterable[int]) -> Self:
         """Some classes, in this order; with pooled sums the others must be empty."""
         some = list(classes)

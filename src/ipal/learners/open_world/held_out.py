@@ -1,6 +1,5 @@
 """What a learner makes of training nodes that did not teach it, and how it would be if it knew fewer classes."""
 
-import copy
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,7 +12,6 @@ from torch import Tensor
 
 from ipal.backend.finite import check_scores
 from ipal.data.streams import Task
-from ipal.errors import DataError
 from ipal.learners.draft import drafted
 from ipal.learners.open_world.scores import Views
 
@@ -144,20 +142,16 @@ class Aside:
 
 
 def without_class(found: Views, row: int, *, anew: bool) -> Views:
-    """What a learner would say, had it never learned a class: exactly where it can forget one, else its rows hidden.
+    """What a learner would say, had it never learned a class: a copy where it can forget one, else its rows hidden.
 
     Distances are measured anew only where asked, for they take longest.
     """
     learner = found.learner
     others = torch.tensor([other for other in range(found.logs.shape[1]) if other != row])
     if learner.forgets:
-        changed = copy.copy(learner)
-        try:
-            changed.forget_class(learner.labels_[row])  # type: ignore[attr-defined]
-            exact = replace(Views.of(changed, found.graph), power=found.power)
-            return exact if anew else replace(exact, classes=others, whole=found)
-        except DataError:  # pooled sums
-            pass
+        changed = learner.without_class(learner.labels_[row])  # type: ignore[attr-defined]
+        exact = replace(Views.of(changed, found.graph), power=found.power)
+        return exact if anew else replace(exact, classes=others, whole=found)
     return found.among(others)
 
 
