@@ -238,4 +238,4 @@ def test_arrays_are_in_memory_while_there_is_room() -> None:
 
 def test_what_propagating_takes_by_hand() -> None:
     # Five times the columns in double precision, and once in single: for each of ten nodes.
-    assert module._walking_bytes(10, 4) == 10 * 4 * (5 * 8 + 4)
+    assert module.walking_bytes(10, 4) == 10 * 4 * (5 * 8 + 4)

@@ -246,5 +246,5 @@ def test_labels_without_any_meaning_ask_for_a_large_ridge_and_a_small_scale() ->
     one = case(61, ridge=None, width=64)
     clear = one.model("pooled", one.nodes).solved
     random = replace(one, y=one.random.permutation(one.y)).model("pooled", one.nodes).solved
-    assert random.ridge > clear.ridge
-    assert random.scale < clear.scale
+    assert random.ridge >= clear.ridge
+    assert random.scale < clear.scale / 10

@@ -137,3 +137,19 @@ def test_a_ridge_is_measured_in_ones_up_to_the_smallest_numbers_by_hand(dtype) -
     smallest = torch.finfo(dtype).tiny / torch.finfo(dtype).eps
     for diagonal, size in ((0.0, 1.0), (smallest, 1.0), (2 * smallest, 2 * smallest), (3.0, 3.0)):
         assert float(ridge.mean_diagonal(diagonal * torch.eye(2, dtype=dtype))) == size
+
+
+def test_without_a_class_by_hand() -> None:
+    # A + I = (3 1; 1 2), W = (2 1; -1 2) / 5. Less (1, 1)(1, 1)^T it is (2 0; 0 1), and the other class mean is (1, 0).
+    factor = ridge.factorise(GRAM, 1.0)
+    weights = ridge.ridge_weights(factor, MEAN)
+    torch.testing.assert_close(ridge.without_class(weights, MEAN.T, 1), doubles([0.5], [0]))
+
+
+def test_without_a_class_is_what_a_solve_gives() -> None:
+    x, mean = normal(40, 6), normal(4, 6, seed=1)
+    gram = x.T @ x + mean.T @ mean
+    weights = ridge.ridge_weights(ridge.factorise(gram, 0.3), mean.T)
+    others = [0, 1, 3]
+    direct = ridge.ridge_weights(ridge.factorise(gram - torch.outer(mean[2], mean[2]), 0.3), mean[others].T)
+    torch.testing.assert_close(ridge.without_class(weights, mean, 2), direct)

@@ -155,7 +155,7 @@ def test_a_ridge_and_a_scale_of_many_small_batches_are_about_those_of_one():
     x, y = (torch.cat([getattr(batch, name) for batch in batches]) for name in ("x", "y"))
     whole, parts = narrow().partial_fit(Data(x=x, y=y)), learned(narrow(), batches)
     assert parts.left_out_.count.sum() > 1000
-    assert 0.1 < parts.solved.ridge / whole.solved.ridge < 10
+    assert 0.09 < parts.solved.ridge / whole.solved.ridge < 11  # a decade, which is two steps
     assert 0.5 < parts.solved.scale / whole.solved.scale < 2
     assert (parts.predict(Data(x=x)) == whole.predict(Data(x=x))).mean() > 0.97
 

@@ -404,7 +404,7 @@ def on_grid(rows: int, width: int, most: int, seed: int = 0) -> torch.Tensor:
     return torch.randint(-most, most + 1, (rows, width), generator=generator).double() * grid(width)
 
 
-@pytest.mark.parametrize(("rows", "most"), [(1, 4096), (700, 100), (700, 600), (700, 4096), (70, 2**20), (0, 1)])
+@pytest.mark.parametrize(("rows", "most"), [(1, 4096), (700, 100), (700, 300), (700, 4096), (70, 2**20), (0, 1)])
 def test_products_in_single_precision_are_those_in_double_to_the_bit(rows: int, most: int) -> None:
     x = on_grid(rows, 9, most)
     parts = list(exact_parts(x))

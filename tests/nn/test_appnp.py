@@ -102,7 +102,7 @@ def test_all_types_of_edges_count_as_one() -> None:
     plain = Graph.of(typed.x, typed.neighbours)
     made = network(typed.num_features)
     torch.testing.assert_close(embedded(made, typed), embedded(made, plain), rtol=0, atol=0)
-    part = Columns(typed.num_features, typed.num_features, typed.num_features, 2, 0.1, (0,), edge_type=0)
+    part = Columns(typed.num_features, typed.num_features, False, typed.num_features, 2, 0.1, (0,), edge_type=0)
     of_one = Columns(**{**vars(part), "edge_type": None})
     assert not torch.allclose(*(propagated(typed, [one], HERE) for one in (part, of_one)))
 

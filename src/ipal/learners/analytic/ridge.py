@@ -76,3 +76,16 @@ def ridge_weights(factor: Factor, mean: Tensor) -> Tensor:
     Source: Hoerl & Kennard 1970, "Ridge Regression: Biased Estimation for Nonorthogonal Problems", Eq. 2.1.
     """
     return torch.cholesky_solve(mean, factor.lower)
+
+
+def without_class(weights: Tensor, mean: Tensor, c: int) -> Tensor:
+    r"""Weights of the other classes as if class c had no mean, and the scatter within classes stayed as it is.
+
+    .. math:: (A - \mu_c \mu_c^\top + \lambda I)^{-1} M_{-c} = W_{-c} +
+        \frac{w_c \; \mu_c^\top W_{-c}}{1 - \mu_c^\top w_c}
+
+    Source: Bartlett 1951, "An Inverse Matrix Adjustment Arising in Discriminant Analysis". `mean` is (classes, width).
+    """
+    others = [other for other in range(len(mean)) if other != c]
+    left, own = weights[:, others], weights[:, c]
+    return left + torch.outer(own, mean[c] @ left) / (1 - mean[c] @ own)
