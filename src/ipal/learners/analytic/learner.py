@@ -95,7 +95,7 @@ class Analytic(Learner):
     ridge: Annotated[float, Field(gt=0)] | None = None
     """None: by leave-one-out log-loss over all that was learned."""
     sums: Kind = "pooled"
-    """pooled: one matrix for all classes. per-class: one for each, so that a class can be forgotten without its nodes."""
+    """pooled: one matrix for all classes. per-class: one for each: a class can be forgotten without its nodes."""
     memory: float = Field(1.0, gt=0)
     """Most that the sums may take in a saved model, in GiB."""
 

@@ -5,8 +5,8 @@ Every class has a number of rows and their sum. Sums of products are kept by gro
     pooled       one group for all classes: small, whatever their number
     per-class    one group for every class: a class can be forgotten without its nodes
 
-Rows are rounded to a fixed grid before they are added up, so that all sums are whole numbers of a unit: the same bits in
-any order and any grouping.
+Rows are rounded to a fixed grid before they are added up, so that all sums are whole numbers of a unit: the same bits
+in any order and any grouping.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
