@@ -209,7 +209,10 @@ def test_a_setting_of_the_closed_form_that_cannot_be_is_one_sentence(
         (["width=4", "restart=0.2"], ["analytic.width=4", "5 classes", "at least 5"]),
         (["width=4", "restart=[0.1,0.2]"], ["analytic.width=4", "2 restarts", "at least 8"]),
         (["width=64", "memory=1e-6"], ["64 columns", "analytic.memory=1e-06", "raise it"]),
-        (["width=64", "memory=2e-5", "sums=per-class"], ["64 columns", "analytic.memory=2e-05", "analytic.sums=pooled"]),
+        (
+            ["width=64", "memory=2e-5", "sums=per-class"],
+            ["64 columns", "analytic.memory=2e-05", "analytic.sums=pooled"],
+        ),
     ],
     ids=str,
 )

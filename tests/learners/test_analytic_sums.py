@@ -151,7 +151,9 @@ def test_the_memory_that_sums_may_take_by_hand():
     small = replace(one, options={**one.options, "memory": 4096 / GIB})
     assert len(small.model("pooled", small.nodes).labels_) == len(one.classes)
     fresh = Analytic(**{**one.options, "memory": 4095 / GIB})
-    with pytest.raises(CapacityError, match=r"for . classes take .* GiB.*analytic\.memory=.*raise it, or set a width of"):
+    with pytest.raises(
+        CapacityError, match=r"for . classes take .* GiB.*analytic\.memory=.*raise it, or set a width of"
+    ):
         fresh.partial_fit(one.data(one.nodes))
     assert not fresh.is_fitted
 

@@ -25,7 +25,9 @@ def floats(*rows: object) -> Tensor:
     return torch.tensor(rows, dtype=torch.float32)
 
 
-def feature_map(features: int = 12, width: int = 60, restarts: tuple[float, ...] = (0.2,), steps: int = 3) -> FeatureMap:
+def feature_map(
+    features: int = 12, width: int = 60, restarts: tuple[float, ...] = (0.2,), steps: int = 3
+) -> FeatureMap:
     return FeatureMap(features, width, steps, restarts, 0, HERE)
 
 
@@ -113,7 +115,7 @@ def test_wide_features_by_hand() -> None:
     assert x.shape == (40, 8)
     found = rows_of(made, some_graph())
     torch.testing.assert_close(found[:, :4], x[:, :4])
-    # The others were divided by the length of 4 columns, which is about sqrt 4: sqrt(2 / 4) times 2 of what is positive.
+    # The others were divided by the length of 4 columns, about sqrt 4: 2 sqrt(2 / 4) of what is positive.
     torch.testing.assert_close(found[:, 4:], x[:, 4:].relu() * 2**0.5)
 
 
@@ -169,7 +171,14 @@ def test_a_map_is_a_function_of_its_fields_and_every_field_tells_in_the_fingerpr
     made = feature_map(50, 16, (0.1, 0.3))
     assert feature_map(50, 16, (0.1, 0.3)).fingerprint == made.fingerprint
     assert feature_map(50, 16, (0.1, 0.3)) == made
-    changes = [{"width": 17}, {"steps": 4}, {"restarts": (0.3, 0.1)}, {"restarts": (0.1,)}, {"seed": 1}, {"edge_types": 2}]
+    changes = [
+        {"width": 17},
+        {"steps": 4},
+        {"restarts": (0.3, 0.1)},
+        {"restarts": (0.1,)},
+        {"seed": 1},
+        {"edge_types": 2},
+    ]
     others = [dataclasses.replace(made, **change) for change in changes]
     assert len({each.fingerprint for each in [made, *others]}) == len(changes) + 1
     narrow = feature_map(5, 60)

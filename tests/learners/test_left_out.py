@@ -49,9 +49,7 @@ def sums_of(kind: Kind, x: Tensor, labels: Tensor) -> tuple[Sums, Rows]:
 def test_left_out_scores_by_hand() -> None:
     # One column. Class 0 has the rows 1 and 3, class 1 has 2 and 4: means 2 and 3, C / N = 1 / 2, k = 0.
     # A = (1 + 9 + 4 + 16) / 2 = 15. Without the row 1: A' = 14.5, means 3 and 3; with a ridge of 0.5: 1 * 3 / 15.
-    normal = Normal(
-        doubles([15]), doubles([2, 3]), torch.tensor([2, 2]), torch.full((2,), 0.5), torch.zeros(2)
-    )
+    normal = Normal(doubles([15]), doubles([2, 3]), torch.tensor([2, 2]), torch.full((2,), 0.5), torch.zeros(2))
     found = left_out_scores(doubles([1]), torch.tensor([0]), normal, [0.5, 1.5])
     torch.testing.assert_close(found[:, 0], doubles([3 / 15, 3 / 15], [3 / 16, 3 / 16]))
     # Without the row 4: A' = 15 - 8 = 7, means 2 and 2.
@@ -145,7 +143,7 @@ def test_until_a_row_was_left_out_ridge_and_scale_are_the_first() -> None:
     assert none.best([0.7]) == (0.7, FIRST_SCALE)
     assert FIRST_RIDGE in RIDGES
     assert FIRST_SCALE in SCALES
-    assert RIDGES == tuple(sorted(RIDGES))
+    assert tuple(sorted(RIDGES)) == RIDGES
 
 
 def test_classes_that_were_not_judged_have_no_say() -> None:

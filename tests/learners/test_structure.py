@@ -13,13 +13,13 @@ import ipal
 from ipal import ConfigError, StoreError, TaskStream
 from ipal.backend.batches import Batch
 from ipal.data.streams import Task
-from ipal.learners import METHODS, Analytic, Bare, Learner
+from ipal.learners import METHODS, Bare, Learner
 from ipal.learners.kept import Kept, PerParameter
 from ipal.learners.saved import of_state
 from ipal.learners.state import State
 from ipal.learners.stateful import Stateful
 from ipal.learners.trained import Lesson, TrainedLearner
-from tests.learners.support import learn, learned, make
+from tests.learners.support import learn, learned
 
 EVERY_METHOD = pytest.mark.parametrize("method", list(METHODS.values()), ids=list(METHODS))
 
