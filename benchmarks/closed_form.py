@@ -1,6 +1,6 @@
 """AP against seconds: one whole stream by the closed form, by IPAL and by Joint, each in a process of its own.
 
-Learning, the closed form's choice of its settings, and evaluation are timed; reading the graph and writing files are
+Learning, the closed form's ridge, and evaluation are timed; reading the graph and writing files are
 not. IPAL and Joint have the settings of Table 1 (experiments/table1-DATASET.yaml).
 """
 
@@ -12,8 +12,8 @@ TUNED = {
     "joint": ["train.epochs=200", "train.weight_decay=5e-4"],
 }
 SMALL = "synthetic:nodes=300,classes=6"
-QUICK = {"analytic": ["analytic.expansion=64"]}
-"""Of a small graph: a wide expansion takes as long there as on a large one."""
+QUICK = {"analytic": ["analytic.width=64"]}
+"""Of a small graph: many columns take as long there as on a large one."""
 
 
 def settings(method: str, dataset: str) -> list[str]:

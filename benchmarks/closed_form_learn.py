@@ -1,9 +1,9 @@
 """The closed form learns one task: against the same sums and the same solution in plain SciPy and torch.
 
-Two hops, random features and ridge are set, so that both sides compute the same model; features are projected and
-expanded by the same random directions. The stock side propagates all columns at once, adds up the whole matrix and
-solves it; ours keeps sums by class on a grid, so that they can be merged and taken away. Fails where the two disagree
-about the class of more than one node in fifty.
+Steps, restart, columns and ridge are set, so that both sides compute the same model; features are projected and
+rectified by the same random directions. The stock side propagates all columns at once, adds up the whole matrix and
+solves it; ours rounds rows to a grid, so that sums are exact and can be merged and taken away. Fails where the two
+disagree about the class of more than one node in fifty.
 """
 
 import sys
@@ -24,8 +24,9 @@ from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph
 from ipal.data.streams import Task
 from ipal.learners import Analytic
+from ipal.learners.analytic.feature_map import Part
 
-HOPS, RIDGE = 2, 0.1
+STEPS, RESTART, RIDGE = 10, 0.2, 0.01
 CASES: dict[str, tuple[str, Callable[[str], Dataset]]] = {
     "cora": ("Cora-ML-sized", cora_sized),
     "cs": ("CS-sized", cs_sized),
@@ -39,29 +40,34 @@ def unit(rows: Any) -> Any:
     return sp.diags_array(1 / lengths) @ rows
 
 
-def stock(task: Task, projection: np.ndarray | None, directions: Tensor) -> Tensor:
-    """Weights, (expansion, classes); in double precision."""
-    graph = task.graph
-    rows = unit(graph.x.astype(np.float64))
-    rows = rows.toarray() if projection is None else rows @ projection
+def stock(task: Task, part: Part) -> Tensor:
+    """Weights, (width, classes); in double precision."""
+    graph, columns = task.graph, part.columns
+    start = unit(graph.x.astype(np.float64))
+    start = start @ columns.projection.astype(np.float64) if columns.is_projected else start.toarray()
     scale = sp.diags_array((np.diff(graph.indptr) + 1.0) ** -0.5)
     entries = np.ones(graph.num_edges), graph.indices, graph.indptr
     plain = sp.csr_array(entries, shape=(graph.num_nodes, graph.num_nodes))
     matrix = (scale @ (plain + sp.eye_array(graph.num_nodes)) @ scale).tocsr()
-    for _ in range(HOPS):
-        rows = matrix @ rows
-    phi = torch.relu(torch.from_numpy(unit(rows)[task.nodes]) @ directions) * (2 / directions.shape[1]) ** 0.5
+    rows = start
+    for _ in range(STEPS):
+        rows = (1 - RESTART) * (matrix @ rows) + RESTART * start
+    rows = rows[task.nodes] / np.linalg.norm(rows[task.nodes, : columns.linear], axis=1, keepdims=True).clip(1e-12)
+    linear = torch.from_numpy(rows[:, : columns.linear])
+    others = torch.from_numpy(rows[:, columns.linear :]) if columns.is_projected else linear @ part.directions.double()
+    phi = torch.cat([linear, torch.relu(others) * part.factor], dim=1)
     one_hot = torch.nn.functional.one_hot(torch.from_numpy(task.labels)).double()
-    one_hot /= one_hot.sum(dim=0)
-    gram = phi.T @ (phi * one_hot.sum(dim=1, keepdim=True))
-    gram.diagonal().add_(RIDGE * gram.diagonal().mean())
-    return torch.linalg.solve(gram, phi.T @ one_hot)
+    count, weight = one_hot.sum(dim=0), one_hot.shape[1] / len(phi)
+    mean = phi.T @ one_hot / count
+    gram = weight * phi.T @ phi + (mean * (1 - weight * count)) @ mean.T
+    gram.diagonal().add_(RIDGE)
+    return torch.linalg.solve(gram, mean)
 
 
 def measure(case: str, size: str, repeats: int) -> list[Line]:
     """Print one case: the model alone, as the stock side makes it, and with calibration, as it is by default."""
     title, make = CASES[case]
-    dataset, expansion = make(size), 1024 if size == "full" else 64
+    dataset, width = make(size), 1024 if size == "full" else 64
     graph = dataset.graph
     nodes = np.flatnonzero(np.random.default_rng(0).random(graph.num_nodes) < 0.6)
     made: dict[str, Any] = {}
@@ -71,29 +77,27 @@ def measure(case: str, size: str, repeats: int) -> list[Line]:
         return Task(Graph.of(graph.x, graph.neighbours, symmetric=True), nodes, dataset.y[nodes])
 
     def ours(calibration: float = 0.0) -> None:
-        settings = {"hops": (HOPS,), "expansion": expansion, "ridge": RIDGE}
+        settings = {"steps": STEPS, "restart": RESTART, "width": width, "ridge": RIDGE}
         made["ours"] = learner = Analytic(**settings, calibration=calibration)
         for _ in learner.learn(task()):
             pass
 
     def theirs() -> None:
-        made["stock"] = stock(task(), projection, directions)
+        made["stock"] = stock(task(), part)
 
     ours()
-    of = made["ours"]._map
-    columns, directions = of.propagation.columns, of.directions.double()
-    projection = of.propagation.projection if columns < graph.num_features else None
+    (part,) = made["ours"].map.parts
     times = interleaved({"calibrated": partial(ours, 0.2), "ours": ours, "stock": theirs}, repeats)
     with torch.no_grad():
         by_stock = made["ours"].represent(graph).double() @ made["stock"]
         off = float((made["ours"].scores(graph).argmax(1) != by_stock.argmax(1)).double().mean())
-    print(f"\n{title} ({describe(dataset)}), {len(nodes):,} nodes learned, {expansion} random features")
+    print(f"\n{title} ({describe(dataset)}), {len(nodes):,} nodes learned, {width} columns")
     for side, taken in times.items():
         print(f"  {side:10s} {median(taken):9.1f} ms")
     print(f"  ratio      {ratio(times['stock'], times['ours']):9.2f} x   nodes that differ: {100 * off:.1f} %")
     if off > DISAGREEMENT:
         sys.exit("The two sides did not learn the same.")
-    least = work.closed_form(work.Layers.of(graph, nodes), dataset.num_classes, columns, expansion, HOPS)
+    least = work.closed_form(work.Layers.of(graph, nodes), dataset.num_classes, part.columns.number, width, STEPS)
     line = compared(f"closed form learns, {title}", times, "stock", "SciPy, torch", least)
     calibrated = replace(line, what=f"{line.what}, calibrated", ours=median(times["calibrated"]) / 1000)
     return [line, calibrated]

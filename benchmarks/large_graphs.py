@@ -6,7 +6,7 @@
 
 A graph is any that `--dataset` takes, or `huge`: 50 million nodes with 1 billion directed edges (`--nodes`,
 `--degree`), made on the device in pieces. There one graph holds all classes, which are learned ten at a time from 60 %
-of its nodes and recognised on all of it, with hops and expansion set, two and 2,048.
+of its nodes and recognised on all of it, with two steps, a restart of 0.2 and 2,048 columns.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from ipal.system.tracing import Recorder
 
 CLASSES, FEATURES, HOMOPHILY, SIGNAL = 40, 64, 0.6, 0.15
 EDGES_AT_ONCE = 100_000_000
-PARTS = ["task graphs", "choice", "propagation", "expansion", "sums", "solve", "evaluation"]
+PARTS = ["task graphs", "propagation", "expansion", "sums", "ridge", "solve", "evaluation"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,7 @@ def huge(nodes: int, degree: float, device: torch.device) -> Stream:
             exams.append(Exam(graph, *(Answers(part, y[part]) for part in (others[::2], others[1::2]))))
             yield Task(graph, train, y[train]), list(exams)
 
-    return Stream(graph, lessons(), {"hops": (2,), "expansion": 2048})
+    return Stream(graph, lessons(), {"steps": 2, "restart": 0.2, "width": 2048})
 
 
 def huge_graph(nodes: int, degree: float, device: torch.device) -> Graph:
@@ -113,7 +113,7 @@ def warm_up(device: torch.device) -> None:
     for kind in (torch.float32, torch.float64):
         square = torch.eye(64, dtype=kind, device=device)
         torch.linalg.solve_triangular(torch.linalg.cholesky_ex(square @ square).L, square, upper=False)
-    learner = Analytic(device=str(device), calibration=0.0)
+    learner = Analytic(device=str(device), calibration=0.0, width=256)
     stream = named("synthetic:nodes=400,classes=4,features=40", "seen", Recorder())
     for task, exams in stream.lessons:
         for _ in learner.learn(task):
@@ -160,7 +160,7 @@ def measure(chosen: argparse.Namespace) -> Line:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
     memory = PeakMemory()
-    settings = stream.settings | ({"expansion": 256} if chosen.size == "small" else {})
+    settings = stream.settings | ({"width": 256} if chosen.size == "small" else {})
     learner = Analytic(device=str(device), calibration=0.0, **settings)
     learner.runtime_ = Runtime.of(str(device), tracer=recorder)
     scores: list[float] = []
@@ -173,7 +173,8 @@ def measure(chosen: argparse.Namespace) -> Line:
     seconds = parts_of(recorder)
     graph_said = f"{graph.num_nodes:,} nodes, {graph.num_edges:,} directed edges, {graph.num_features} features"
     print(f"{name}, {chosen.test_graph} test graphs: {graph_said}")
-    print(f"AP {np.mean(scores):.2f} over {len(scores)} tasks; hops {learner._map.spread}, width {learner._map.width}")
+    of = learner.map
+    print(f"AP {np.mean(scores):.2f} over {len(scores)} tasks; {of.steps} steps, {of.restarts}, width {of.width}")
     print("| part | seconds |\n|---|---|")
     for part in [*PARTS, "other"]:
         print(f"| {part} | {seconds[part]:.2f} |")
@@ -181,10 +182,10 @@ def measure(chosen: argparse.Namespace) -> Line:
     print(f"making or reading the graph: {made:.1f} s, peak {made_in / 1e9:.2f} GB")
     on_device = f", of the device {torch.cuda.max_memory_allocated(device) / 1e9:.1f} GB" if on_gpu else ""
     print(f"peak memory of the host {memory.bytes() / 1e9:.2f} GB{on_device}")
-    # One pass of every hop over the graph, and all that is learned of it; predictions are left out.
-    of, taught, entries = learner._map, int(learner.sums_.count.sum()), graph.num_edges + graph.num_nodes
+    # Every step once over the graph, and all that is learned of it; predictions are left out.
+    taught, entries = int(learner.sums_.count.sum()), graph.num_edges + graph.num_nodes
     size = Layers(graph.num_nodes, entries, graph.num_features, None, taught, 0)
-    least = work.closed_form(size, len(learner.labels_), of.propagation.columns, of.expansion, of.reach)
+    least = work.closed_form(size, len(learner.labels_), of.inputs, of.width, of.steps)
     return Line(
         f"closed form, stream of {graph.num_nodes:,} nodes", sum(seconds.values()), None, "", least, device.type
     )

@@ -20,7 +20,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from ipal.backend.distributed import Team
-from ipal.learners.analytic.feature_map import BLOCK
+from ipal.backend.propagated import BLOCK
 
 GB = 1e9
 
@@ -38,17 +38,17 @@ class Size:
     """Share of the nodes."""
     looks: int
     """How often all nodes are predicted."""
-    hops: int = 2
+    steps: int = 2
     width: int = 2048
-    """Random features."""
+    """Columns."""
 
 
 @dataclass(frozen=True)
 class Constants:
     """Of one device, each for the part of the run that it names."""
 
-    hop: float
-    """Seconds for a feature of an edge, of one hop."""
+    step: float
+    """Seconds for a feature of an edge, of one step."""
     expansion: float
     """Seconds for a random feature of a node that is learned."""
     product: float
@@ -71,7 +71,7 @@ def constants(size: Size, seconds: dict[str, float], memory: float, link: float)
     """From a run that was measured by parts."""
     taught = size.taught * size.nodes
     return Constants(
-        seconds["propagation"] / (size.hops * size.edges * size.features),
+        seconds["propagation"] / (size.steps * size.edges * size.features),
         seconds["expansion"] / (taught * size.width),
         seconds["sums"] / (taught * size.width**2),
         seconds["evaluation"] / (size.looks * size.nodes * size.width),
@@ -86,7 +86,7 @@ def seconds(size: Size, speed: Constants, devices: int = 1) -> dict[str, float]:
     blocks = -(-size.features // BLOCK)
     busiest = -(-blocks // devices) / blocks
     return {
-        "propagation": speed.hop * size.hops * size.edges * size.features * busiest,
+        "propagation": speed.step * size.steps * size.edges * size.features * busiest,
         "expansion": speed.expansion * taught * size.width / devices,
         "sums": speed.product * taught * size.width**2 / devices,
         "evaluation": speed.look * size.looks * size.nodes * size.width / devices,
@@ -111,13 +111,13 @@ def gathered(size: float, devices: int) -> float:
 
 
 def device_bytes(size: Size, *, on_host: bool = False) -> float:
-    """On each device, however many there are: features and rows, edges, and four blocks of columns in double.
+    """On each device, however many there are: features and rows, edges, and a block of columns with its copies.
 
     `on_host`: features and rows stay in main memory, and columns of them are moved.
     """
-    block = 8 * size.nodes * min(BLOCK, size.features)
+    block = (5 * 8 + 4) * size.nodes * min(BLOCK, size.features)
     rows = 0 if on_host else 2 * 4 * size.nodes * size.features
-    return rows + 4 * size.edges + 4 * block + 4 * 8 * size.nodes
+    return rows + 4 * size.edges + block + 4 * 8 * size.nodes
 
 
 def host_bytes(size: Size) -> float:

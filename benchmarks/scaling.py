@@ -49,14 +49,14 @@ MOST = 1.1
 """The exponent in nodes plus edges that is to be kept to."""
 
 
-def methods(epochs: int, expansion: int) -> dict[str, dict[str, Any]]:
+def methods(epochs: int, width: int) -> dict[str, dict[str, Any]]:
     """Settings by method. Nothing is chosen or calibrated by the methods, which costs a constant factor."""
     network = {"encoder": dict(EncoderConfig()), "train": dict(TrainConfig(epochs=epochs))}
     trained = {"method": "ipal", **network, "ipal": SET}
     return {
         "IPAL, full graph": trained,
         "IPAL, mini-batches": {**trained, "protocol": {"batch": {"nodes": 2000, "fanouts": [10, 25]}}},
-        "closed form": {"method": "analytic", "analytic": {"hops": [2], "expansion": expansion}},
+        "closed form": {"method": "analytic", "analytic": {"steps": 2, "restart": 0.2, "width": width, "ridge": 0.01}},
     }
 
 

@@ -89,16 +89,16 @@ def adam(of: Layers, hidden: int, width: int) -> Work:
     return Work(bytes=28.0 * (of.features * hidden + hidden * width))
 
 
-def closed_form(of: Layers, classes: int, columns: int, expansion: int, hops: int) -> Work:
-    """Hops over all nodes, random features of the rows to be learned, their sums, and the ridge's solution.
+def closed_form(of: Layers, classes: int, columns: int, width: int, steps: int) -> Work:
+    """Steps over all nodes, random features of the rows to be learned, their sums, and the ridge's solution.
 
-    In double precision. By symmetry n d^2 for the sums; Cholesky takes d^3 / 3, and two solutions for every class.
+    In double precision. As many columns as the width are projections, fewer are features as they are. By symmetry n d^2
+    for the sums; Cholesky takes d^3 / 3, and two solutions for every class.
     """
     projected = Work()
-    if columns < of.features:
+    if columns == width:
         entries = of.nodes * of.features if of.stored is None else of.stored
         projected = Work(double=2.0 * entries * columns)
-    spread = sparse(of.nodes, of.nodes, of.entries, columns, value=8) * hops
-    d = expansion or columns
-    rows = Work(double=2.0 * of.read * columns * expansion)
-    return projected + spread + rows + Work(double=of.read * d**2 + d**3 / 3 + 2.0 * d**2 * classes)
+    spread = sparse(of.nodes, of.nodes, of.entries, columns, value=8) * steps
+    rows = Work(double=2.0 * of.read * columns * (width - columns))
+    return projected + spread + rows + Work(double=of.read * width**2 + width**3 / 3 + 2.0 * width**2 * classes)

@@ -27,7 +27,7 @@ def main() -> dict[str, dict[str, float]]:
     without = Data(x=rest.x, edge_index=rest.edges, y=label[stays])
 
     def taught(data: Data) -> ipal.Analytic:
-        return ipal.Analytic(hops=(2,), expansion=256, ridge=0.01).partial_fit(data)
+        return ipal.Analytic(width=256, steps=2, ridge=0.01).partial_fit(data)
 
     def difference(model: ipal.Analytic, other: ipal.Analytic) -> float:
         """Of the weights of all classes that the other knows, relative."""

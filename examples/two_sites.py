@@ -30,7 +30,7 @@ def main() -> dict[str, float]:
 
     def model() -> ipal.Analytic:
         # Agreed on beforehand: with equal settings and seed a patient becomes the same row of numbers everywhere.
-        return ipal.Analytic(hops=(2,), expansion=256, ridge=0.01)
+        return ipal.Analytic(width=256, steps=2, ridge=0.01)
 
     here, there = patients(first & ~tested), patients(~first & ~tested)
     with tempfile.TemporaryDirectory() as folder:

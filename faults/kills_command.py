@@ -151,7 +151,7 @@ def _names(folder: Path) -> set[str]:
 
 
 def _run(method: str) -> list[str]:
-    own = ["--set", "analytic.expansion=16", "--set", "analytic.hops=[1]"] if method == "analytic" else []
+    own = ["--set", "analytic.width=16", "--set", "analytic.steps=1"] if method == "analytic" else []
     shared = TRAIN if method not in {"analytic", "slda", "ncm"} else []
     return ["run", "--dataset", GRAPH, "--method", method, *shared, *own, "--checkpoint-every", "1"]
 

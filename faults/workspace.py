@@ -15,8 +15,8 @@ from faults.runs import tensors
 GRAPH = "synthetic:nodes=150,classes=6,features=12,signal=0.3,homophily=0.2"
 OTHER = f"{GRAPH},seed=1"
 TRAIN = ["--set", "train.epochs=2", "--set", "encoder.hidden=8", "--set", "encoder.width=8"]
-PER_CLASS = ["--method", "analytic", "--set", "analytic.sums=per-class", "--set", "analytic.expansion=16"]
-PER_CLASS += ["--set", "analytic.hops=[1]"]
+PER_CLASS = ["--method", "analytic", "--set", "analytic.sums=per-class", "--set", "analytic.width=16"]
+PER_CLASS += ["--set", "analytic.steps=1"]
 NOT_COMPARED = {"log.txt", ".lock"}
 
 

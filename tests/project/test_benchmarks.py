@@ -132,9 +132,12 @@ def test_floors_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert work.forward(layers, 8, 8).operations == forward
     assert work.step(layers, 8, 8).operations == forward + 2 * (2 * 2 * 8 * 8) + 2 * 4 * 8 + 2 * 10 * 3 * 8
     assert work.adam(layers, 8, 8).bytes == 28 * (24 + 64)
-    # n d^2 + d^3 / 3, two triangles for 2 classes, 2 hops over 30 entries of 3 columns, 2 nodes expanded to 6.
-    by_hand = 2 * 36 + 72 + 2 * 36 * 2 + 2 * (2 * 30 * 3) + 2 * 2 * 3 * 6
+    # n d^2 + d^3 / 3, two triangles for 2 classes, 2 steps over 30 entries of 3 columns, 3 more of 2 nodes.
+    by_hand = 2 * 36 + 72 + 2 * 36 * 2 + 2 * (2 * 30 * 3) + 2 * 2 * 3 * 3
     assert work.closed_form(layers, 2, 3, 6, 2).double == by_hand
+    # Projected: 4 columns of 3 features of 10 nodes.
+    by_hand = 2 * 16 + 64 / 3 + 2 * 16 * 2 + 2 * (2 * 30 * 4) + 2 * 10 * 3 * 4
+    assert work.closed_form(layers, 2, 4, 4, 2).double == pytest.approx(by_hand)
     speed = machine.Speed(bandwidth=10, single=5, double=2, start=0.5)
     assert speed.floor(machine.Work(20, 10, 4, 6)) == 2 + 2 + 2 + 3
 
@@ -142,20 +145,21 @@ def test_floors_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_model_of_scale_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(PROJECT / "benchmarks")
     model = importlib.import_module("scale_model")
-    # 10 nodes of 64 features (two blocks), 30 edges, 5 nodes learned, width 4, predicted twice.
-    size = model.Size(nodes=10, edges=30, features=64, classes=2, taught=0.5, looks=2, hops=2, width=4)
-    taken = {"propagation": 3840.0, "expansion": 40.0, "sums": 240.0, "evaluation": 320.0}
+    # 10 nodes of 256 features (two blocks), 30 edges, 5 nodes learned, width 4, predicted twice.
+    size = model.Size(nodes=10, edges=30, features=256, classes=2, taught=0.5, looks=2, steps=2, width=4)
+    taken = {"propagation": 15360.0, "expansion": 40.0, "sums": 240.0, "evaluation": 320.0}
     speed = model.constants(size, taken, memory=1e9, link=2.0)
-    assert (speed.hop, speed.expansion, speed.product, speed.look) == (1, 2, 3, 4)
+    assert (speed.step, speed.expansion, speed.product, speed.look) == (1, 2, 3, 4)
     assert model.seconds(size, speed) == {**taken, "exchange": 0}
-    # A device each for the blocks; four devices have no more to divide there. Tables of 2560 + 80 + 128 bytes go round.
+    # A device each for the blocks; four have no more to divide there. Tables of 10240 + 80 + 128 bytes go round.
     four = model.seconds(size, speed, 4)
-    assert four == {"propagation": 1920, "expansion": 10, "sums": 60, "evaluation": 80, "exchange": 2768 * 1.5 / 2}
+    assert four == {"propagation": 7680, "expansion": 10, "sums": 60, "evaluation": 80, "exchange": 10448 * 1.5 / 2}
     assert model.gathered(100, 4) == 75
-    # Features and rows 2 x 2560, edges 120, four blocks of 2560 in double, four columns of 80.
-    assert model.device_bytes(size) == 5120 + 120 + 4 * 2560 + 320
-    assert model.device_bytes(size, on_host=True) == 120 + 4 * 2560 + 320
-    assert model.host_bytes(size) == 5120 + 120 + 80
+    # Features and rows 2 x 10240, edges 120, 128 columns five times in double and once in single, four columns of 80.
+    block = 10 * 128 * (5 * 8 + 4)
+    assert model.device_bytes(size) == 20480 + 120 + block + 320
+    assert model.device_bytes(size, on_host=True) == 120 + block + 320
+    assert model.host_bytes(size) == 20480 + 120 + 80
 
 
 def test_encoder_and_stock_layers_compute_the_same(bench: SimpleNamespace) -> None:
@@ -265,7 +269,7 @@ def test_an_exponent_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_parts_of_a_stream_on_a_large_graph_add_up(lines: str) -> None:
     rows = dict(re.findall(r"^\| ([\w* ]+) \| \**([\d.]+)\** \|$", lines, flags=re.MULTILINE))
     whole = float(rows.pop("**whole stream**"))
-    assert {"choice", "propagation", "expansion", "sums", "solve", "evaluation"} <= rows.keys()
+    assert {"propagation", "expansion", "sums", "ridge", "solve", "evaluation"} <= rows.keys()
     assert sum(map(float, rows.values())) == pytest.approx(whole, abs=0.06)
     assert re.search(r"peak memory of the host \d+\.\d\d GB", lines)
 

@@ -1,4 +1,4 @@
-"""Every script of the repository can be imported, and the study behind the encoder's numbers runs."""
+"""Every script of the repository can be imported, and those that make numbers run."""
 
 import importlib
 import json
@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from ipal.config import run_config
-from ipal.runs import runner
 from tests.conftest import PROJECT
 
 SCRIPTS = sorted(path for folder in ("scripts", "benchmarks", "examples") for path in (PROJECT / folder).rglob("*.py"))
@@ -26,21 +24,6 @@ def imported(path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: str(path.relative_to(PROJECT)))
 def test_every_script_can_be_imported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert imported(path, monkeypatch)["__doc__"]
-
-
-def test_the_study_of_encoders_scores_every_variant(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = imported(PROJECT / "scripts" / "encoder_study.py", monkeypatch)
-    monkeypatch.setattr("ipal.learners.analytic.room.EXPANSIONS", (64,))
-    resolved = runner.resolve(
-        run_config({"dataset": "synthetic:nodes=120,classes=4,features=16,signal=3,seed=1", "train": {"epochs": 2}})
-    )
-    found = dict(script["study"](resolved))
-    records = [{"variant": name, "seed": 0, **score} for name, scores in found.items() for score in scores]
-    adapted = [f"adapted, {carry}" for carry in ("ignored", "to zero", "to identity", "exact")]
-    assert list(found) == ["propagated", "ipal", *adapted, "frozen, linear", "frozen", "propagated+frozen"]
-    assert all(50 <= record["AP"] <= 100 for record in records), "it learns, on both test graphs"
-    assert {record["test_graph"] for record in records} == {"isolated", "seen"}
-    assert script["table"](records).count("\n") == 1 + len(found)
 
 
 def test_the_search_of_joint_keeps_the_best_setting_and_what_was_trained(
