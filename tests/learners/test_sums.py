@@ -353,7 +353,9 @@ def test_about_without_a_class_that_scatters_as_the_others_is_exact() -> None:
     whole = none("pooled", 3, 3).changed(1, Rows(moved, labels, torch.Tensor.double))
     never = none("pooled", 3, 2).changed(1, Rows(moved[:8], labels[:8], torch.Tensor.double))
     torch.testing.assert_close(whole.about_without(2).of_classes([0, 1]).products(0), never.products(0))
-    assert whole.products(0).equal(none("pooled", 3, 3).changed(1, Rows(moved, labels, torch.Tensor.double)).products(0))
+    assert whole.products(0).equal(
+        none("pooled", 3, 3).changed(1, Rows(moved, labels, torch.Tensor.double)).products(0)
+    )
 
 
 # ------------------------------------------------------------------ as tensors
