@@ -39,8 +39,7 @@ def main() -> dict[str, dict[str, float]]:
         if now > 1:
             unsure = models["closed form"].predict_proba(new).max(axis=1) < SURE
             novel = new.y == KINDS[now]
-            shares = f"{unsure[novel].mean():3.0%} of {KINDS[now]}, {unsure[~novel].mean():.0%} of the rest"
-            print(f"  month {now}: {shares}")
+            print(f"  month {now}: {unsure[novel].mean():3.0%} of {KINDS[now]}, {unsure[~novel].mean():.0%} of the rest")
         for model in models.values():
             model.partial_fit(new)  # this month's accounts only
 

@@ -139,7 +139,7 @@ def test_a_ridge_is_measured_in_ones_up_to_the_smallest_numbers_by_hand(dtype) -
         assert float(ridge.mean_diagonal(diagonal * torch.eye(2, dtype=dtype))) == size
 
 
-def test_without_a_class_by_hand() -> None:
+def test_without_class_by_hand() -> None:
     # A + I = (3 1; 1 2), W = (2 1; -1 2) / 5. Less (1, 1)(1, 1)^T it is (2 0; 0 1), and the other class mean is (1, 0).
     factor = ridge.factorise(GRAM, 1.0)
     weights = ridge.ridge_weights(factor, MEAN)
