@@ -29,8 +29,7 @@ def main() -> dict[str, dict[str, float]]:
 
     models = {
         "EWC": ipal.EWC(train=ipal.TrainConfig(epochs=100)),
-        # Every class counts the same in it, however rare; its sums take in "honest" month by month.
-        # An account counts as much in its row as its neighbours do: fraud hides among honest ones.
+        # Every class counts the same in it, however rare, and an account as much as its neighbours: fraud hides there.
         "closed form": ipal.Analytic(width=256, steps=1, restart=0.5),
     }
     print(f"Set aside by the closed form (no kind is {SURE:.0%} likely), before the new fraud is learned:")
@@ -39,7 +38,9 @@ def main() -> dict[str, dict[str, float]]:
         if now > 1:
             unsure = models["closed form"].predict_proba(new).max(axis=1) < SURE
             novel = new.y == KINDS[now]
-            print(f"  month {now}: {unsure[novel].mean():3.0%} of {KINDS[now]}, {unsure[~novel].mean():.0%} of the rest")
+            print(
+                f"  month {now}: {unsure[novel].mean():3.0%} of {KINDS[now]}, {unsure[~novel].mean():.0%} of the rest"
+            )
         for model in models.values():
             model.partial_fit(new)  # this month's accounts only
 

@@ -15,6 +15,7 @@ from ipal.data.graph import Graph
 from ipal.deploy.predict import predict, write_csv
 from ipal.learners.analytic.learner import LEAST_RIDGE
 from ipal.learners.analytic.metric import Metric, overall, with_more_ridge
+from ipal.learners.analytic.ridge import factorise, ridge_weights
 from ipal.learners.analytic.sums import Normal
 from ipal.learners.open_world import held_out, scores, unknown
 from ipal.learners.open_world.calibration import LEVELS, Calibration, moved_along, quantiles, sharpened
@@ -212,6 +213,16 @@ def test_a_class_taken_away_is_a_class_never_learned(graph, sums):
     off = (found.scores - expected.scores).square().mean().sqrt()
     assert off < 0.15 * expected.scores.std()
     assert all(torch.equal(before.tensors[name], tensor) for name, tensor in model.state().tensors.items())
+
+
+def test_a_class_is_taken_from_pooled_sums_without_solving_anew(graph):
+    model = ipal.Analytic(width=32, steps=2, ridge=0.1, calibration=0).partial_fit(graph)
+    made = model.without_class(2)
+    by_hand = factorise(made.sums_.normal().gram, 0.1 * 4 / 5)
+    torch.testing.assert_close(made.weights_, ridge_weights(by_hand, made.sums_.normal().mean), rtol=1e-6, atol=1e-8)
+    assert made.solved.ridge == pytest.approx(0.08)
+    assert made.labels_ == [0, 1, 3, 4]
+    assert model.labels_ == [0, 1, 2, 3, 4]
 
 
 def test_pooled_sums_find_unknown_nodes_as_well_as_sums_by_class():

@@ -68,6 +68,24 @@ def test_ridge_weights_by_hand() -> None:
     torch.testing.assert_close(weights, doubles([2 / 5, 1 / 5], [-1 / 5, 2 / 5]))
 
 
+def test_weights_without_by_hand() -> None:
+    # One column, two classes of means 1 and 2, a scatter of 1 each and no ridge: A = 2 + 1 + 4 = 7, W = (1, 2) / 7.
+    # Without the second, A' = 1 + 1 and W' = 1 / 2; without the first, A' = 1 + 4 and W' = 2 / 5.
+    weights, mean = doubles([1 / 7, 2 / 7]), doubles([1, 2])
+    torch.testing.assert_close(ridge.weights_without(weights, mean, 1), doubles([1 / 2]))
+    torch.testing.assert_close(ridge.weights_without(weights, mean, 0), doubles([2 / 5]))
+
+
+@pytest.mark.parametrize("c", [0, 2, 4])
+def test_weights_without_a_class_are_those_solved_anew(c) -> None:
+    rows, mean = normal(30, 8), normal(8, 5, seed=1)
+    others = torch.arange(5) != c
+    scatter = rows.T @ rows / 30
+    whole = torch.linalg.solve(5 * scatter + 0.5 * torch.eye(8) + mean @ mean.T, mean)
+    anew = torch.linalg.solve(4 * scatter + 0.4 * torch.eye(8) + mean[:, others] @ mean[:, others].T, mean[:, others])
+    torch.testing.assert_close(ridge.weights_without(whole, mean, c), anew)
+
+
 # ---------------------------------------------------------------------- what cannot be solved
 
 
@@ -137,19 +155,3 @@ def test_a_ridge_is_measured_in_ones_up_to_the_smallest_numbers_by_hand(dtype) -
     smallest = torch.finfo(dtype).tiny / torch.finfo(dtype).eps
     for diagonal, size in ((0.0, 1.0), (smallest, 1.0), (2 * smallest, 2 * smallest), (3.0, 3.0)):
         assert float(ridge.mean_diagonal(diagonal * torch.eye(2, dtype=dtype))) == size
-
-
-def test_without_class_by_hand() -> None:
-    # A + I = (3 1; 1 2), W = (2 1; -1 2) / 5. Less (1, 1)(1, 1)^T it is (2 0; 0 1), and the other class mean is (1, 0).
-    factor = ridge.factorise(GRAM, 1.0)
-    weights = ridge.ridge_weights(factor, MEAN)
-    torch.testing.assert_close(ridge.without_class(weights, MEAN.T, 1), doubles([0.5], [0]))
-
-
-def test_without_a_class_is_what_a_solve_gives() -> None:
-    x, mean = normal(40, 6), normal(4, 6, seed=1)
-    gram = x.T @ x + mean.T @ mean
-    weights = ridge.ridge_weights(ridge.factorise(gram, 0.3), mean.T)
-    others = [0, 1, 3]
-    direct = ridge.ridge_weights(ridge.factorise(gram - torch.outer(mean[2], mean[2]), 0.3), mean[others].T)
-    torch.testing.assert_close(ridge.without_class(weights, mean, 2), direct)

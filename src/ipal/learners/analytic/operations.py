@@ -15,12 +15,13 @@ from torch import Tensor
 from ipal.data.streams import Task
 from ipal.errors import DataError
 from ipal.learners import history
-from ipal.learners.analytic import ridge
 from ipal.learners.analytic.left_out import LeftOut
+from ipal.learners.analytic.ridge import weights_without
 from ipal.learners.analytic.sums import Sums
 from ipal.learners.checks import check_taught
 from ipal.learners.class_changes import known
 from ipal.learners.from_hetero import departure_of
+from ipal.learners.state import laid_out
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
     from torch_geometric.data import Data, HeteroData
@@ -104,12 +105,17 @@ def without_nodes(learner: Model, task: Task, leaving: NDArray[np.bool_]) -> Mod
 
 
 def without_class(learner: Model, label: Any) -> Model:
-    """A copy without a class, to try out: nearly exact where the products of its rows are not known."""
-    place, sums = known(learner, label), learner.sums_
-    changed = _adopt(copy.copy(learner), sums.about_without(place))
-    if sums.kind == "pooled":  # what a solve would give, about, in no time
-        changed.solved_ = replace(learner.solved, weights=ridge.without_class(learner.weights_, sums.mean, place))
-    return changed
+    """A copy without a class, to try out: nearly exact, and at once, where the products of its rows are not known."""
+    place = known(learner, label)
+    found = _adopt(copy.copy(learner), learner.sums_.about_without(place))
+    if learner.sums_.kind == "pooled":
+        before, classes = learner.solved, len(learner.labels_)
+        weights = weights_without(before.weights, learner.sums_.mean.T, place)
+        _, scale = found.left_out_.best(found.ridges)
+        found.solved_ = replace(
+            before, weights=laid_out(weights), ridge=before.ridge * (classes - 1) / classes, scale=scale
+        )
+    return found
 
 
 def forget_nodes(learner: Model, data: "Data | HeteroData") -> Model:

@@ -78,14 +78,18 @@ def ridge_weights(factor: Factor, mean: Tensor) -> Tensor:
     return torch.cholesky_solve(mean, factor.lower)
 
 
-def without_class(weights: Tensor, mean: Tensor, c: int) -> Tensor:
-    r"""Weights of the other classes as if class c had no mean, and the scatter within classes stayed as it is.
+def weights_without(weights: Tensor, mean: Tensor, c: int) -> Tensor:
+    r"""Weights of the other classes, as if class c had never been learned, where all share one scatter within classes.
 
-    .. math:: (A - \mu_c \mu_c^\top + \lambda I)^{-1} M_{-c} = W_{-c} +
-        \frac{w_c \; \mu_c^\top W_{-c}}{1 - \mu_c^\top w_c}
+    .. math:: W' = \frac{C}{C - 1} \, W \, (I + D M^\top W)^{-1}, \quad D_{kk} = \frac{1}{C - 1}, \quad D_{cc} = -1
 
-    Source: Bartlett 1951, "An Inverse Matrix Adjustment Arising in Discriminant Analysis". `mean` is (classes, width).
+    without column c. A sum of C scatters becomes one of C - 1, and so does the ridge; what else changes has rank C.
+
+    Source: Woodbury 1950, "Inverting Modified Matrices".
     """
-    others = [other for other in range(len(mean)) if other != c]
-    left, own = weights[:, others], weights[:, c]
-    return left + torch.outer(own, mean[c] @ left) / (1 - mean[c] @ own)
+    classes = weights.shape[1]
+    d = torch.full((classes, 1), 1 / (classes - 1), dtype=weights.dtype, device=weights.device)
+    d[c] = -1
+    eye = torch.eye(classes, dtype=weights.dtype, device=weights.device)
+    found = torch.linalg.solve(eye + d * (mean.T @ weights), weights, left=False) * (classes / (classes - 1))
+    return torch.cat([found[:, :c], found[:, c + 1 :]], dim=1)
