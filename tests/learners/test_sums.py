@@ -338,7 +338,7 @@ def test_a_class_without_its_nodes_is_forgotten_by_per_class_sums_only() -> None
 
 
 def test_about_without_a_class_by_hand() -> None:
-    # Of the ants, who are two thirds of all, the scatter is (1/2 -1/2; -1/2 1/2), which is that of all: the bee has none.
+    # Of the ants, two thirds of all, the scatter is (1/2 -1/2; -1/2 1/2), which is that of all: the bee has none.
     # Without the bee a third of it is gone, and its own product: (2 1; 1 2) - (1 1; 1 1) - 1/3 (1/2 -1/2; -1/2 1/2).
     found = learned("pooled").about_without(1)
     torch.testing.assert_close(found.products(0), doubles([5 / 6, 1 / 6], [1 / 6, 5 / 6]))
