@@ -186,6 +186,9 @@ class Learner(Stateful):
         """What a stream must give it (boundaries, whole tasks, whole classes), and what else a user can do."""
         return {}
 
+    def check_classes(self, classes: int) -> None:
+        """Refuse so many classes where the settings do not allow them."""
+
     @property
     def epochs(self) -> int:
         """How many epochs a task takes; none where nothing is trained by steps."""

@@ -99,6 +99,8 @@ class Resolver:
             "plugins": config.plugins or plugins_of(config),
         }
         config, method = config.model_copy(update=found), METHODS.find(config.method)
+        labels = {label for task in stream.classes for label in task}
+        method.from_settings(_settings(config, method)).check_classes(len(labels))
         return Resolved(config, dataset, stream, method, self._metrics, self._machine, self._root)
 
     @cached_property

@@ -127,12 +127,12 @@ class Analytic(Learner):
     def start(self, task: Task) -> None:
         known = set(self.labels_) if self.is_fitted else set()
         self._check_width(num_edge_types(task.graph.types))
-        self.check_room(len(known | set(np.unique(task.labels).tolist())))
+        self.check_classes(len(known | set(np.unique(task.labels).tolist())))
         super().start(task)
         if self.features_ is None:
             self.features_ = self._made_map()
 
-    def check_room(self, classes: int) -> None:
+    def check_classes(self, classes: int) -> None:
         """Refuse so many classes where they do not fit the width or the memory."""
         if classes > self.width:
             raise ConfigError(
@@ -141,12 +141,13 @@ class Analytic(Learner):
             )
         needed = 4 * int(np.prod(Sums.saved_shape(self.sums, self.width, classes)))
         if needed > self.memory * GIB:
-            groups = classes if self.sums == "per-class" else 1
-            fits = int((self.memory * GIB / groups / 2.2) ** 0.5)
-            others = " or analytic.sums=pooled" * (groups > 1) + f", or a width of at most {fits}" * (fits >= classes)
+            per_class = self.sums == "per-class"
+            fits = int((self.memory * GIB / (classes if per_class else 1) / 2.2) ** 0.5)
+            instead = ["raise it", *["set analytic.sums=pooled"] * per_class]
+            instead += [f"set a width of at most {fits}"] * (fits >= classes)
             raise CapacityError(
                 f"Sums of {self.width} columns for {classes} classes take {needed / GIB:.2g} GiB, and "
-                f"analytic.memory={self.memory:g} allows less: raise it, or set{others.removeprefix(', or')}."
+                f"analytic.memory={self.memory:g} allows less: {', or '.join(instead)}."
             )
 
     def _check_width(self, edge_types: int) -> None:

@@ -46,7 +46,7 @@ def merged(one: Model, other: "Analytic") -> Model:
     both.labels_ = one.labels_ + [label for label in other.labels_ if label not in set(one.labels_)]
     device, classes = one.sums_.count.device, len(both.labels_)
     places = torch.tensor([both.labels_.index(label) for label in other.labels_], device=device)
-    one.check_room(classes)
+    one.check_classes(classes)
     theirs = other.sums_.of_tensors(other.sums_.tensors(), device)
     losses = LeftOut(other.left_out_.loss.to(device), other.left_out_.count.to(device))
     both.sums_ = one.sums_.merged(theirs, places, classes)
@@ -153,7 +153,7 @@ def correct(learner: "Analytic", task: Task, labels: Tensor) -> None:
     taught = learner.rows_of(learner.checked(task.graph), task.nodes, old)
     moved = (old != labels).cpu().numpy()
     classes = len(learner.labels_)
-    learner.check_room(classes)
+    learner.check_classes(classes)
     leaving, coming = (rows.where(moved) for rows in (taught, replace(taught, labels=labels)))
     learner.left_out_ = learner.left_out_.grown(classes)
     _adopt(learner, learner.exchanged(learner.sums_.grown(classes), leaving, coming))
