@@ -38,9 +38,8 @@ def main() -> dict[str, dict[str, float]]:
         if now > 1:
             unsure = models["closed form"].predict_proba(new).max(axis=1) < SURE
             novel = new.y == KINDS[now]
-            print(
-                f"  month {now}: {unsure[novel].mean():3.0%} of {KINDS[now]}, {unsure[~novel].mean():.0%} of the rest"
-            )
+            told = f"{unsure[novel].mean():3.0%} of {KINDS[now]}, {unsure[~novel].mean():.0%} of the rest"
+            print(f"  month {now}: {told}")
         for model in models.values():
             model.partial_fit(new)  # this month's accounts only
 
