@@ -59,29 +59,29 @@ def main(path: Path) -> None:
             0.9, y - 0.95, f"{name}: a graph,\nlabels of some nodes", ha="center", va="top", fontsize=8.5, color=INK
         )
         arrow(ax, (1.6, y), (2.2, y))
-        box(ax, 2.25, y - 0.42, 1.8, 0.84, "propagate\n$\\hat A^h X$, unit rows")
+        box(ax, 2.25, y - 0.42, 1.8, 0.84, "propagate\nwith restart")
         arrow(ax, (4.1, y), (4.6, y))
-        box(ax, 4.65, y - 0.42, 1.95, 0.84, "expand, fixed $R$\n$\\phi=\\mathrm{ReLU}(xR)$")
+        box(ax, 4.65, y - 0.42, 1.95, 0.84, "map, fixed $R$\n$\\phi=[h, \\mathrm{ReLU}\\,hR]$")
         arrow(ax, (6.65, y), (7.2, y))
         matrix(ax, 7.3, y - 0.55, 1.1, colour, row)
         matrix(ax, 8.55, y - 0.55, 1.1, colour, row + 7, columns=2)
-        ax.text(7.85, y - 0.62, r"$\sum \phi\phi^\top / n_c$", ha="center", va="top", fontsize=9, color=INK)
+        ax.text(7.85, y - 0.62, r"$\sum \phi\phi^\top$", ha="center", va="top", fontsize=9, color=INK)
         ax.text(8.95, y - 0.62, r"$\sum \phi$", ha="center", va="top", fontsize=9, color=INK)
         arrow(ax, (9.15, y), (10.35, 4.25 if row == 0 else 3.75), colour)
     ax.text(10.55, 4.0, "+", ha="center", va="center", fontsize=22, color=INK, weight="bold")
     box(ax, 10.95, 3.4, 1.75, 1.2, "", "white")
     matrix(ax, 11.05, 3.5, 1.0, "#5b6770", 5)
     matrix(ax, 12.1, 3.5, 1.0, "#5b6770", 9, columns=3)
-    ax.text(11.82, 3.28, "all that is kept:\n$G,\\ Q,\\ n_c$", ha="center", va="top", fontsize=9, color=INK)
+    ax.text(11.82, 3.28, "all that is kept:\nsums and $n_c$", ha="center", va="top", fontsize=9, color=INK)
     arrow(ax, (12.75, 4.0), (13.15, 4.0))
-    box(ax, 13.2, 3.45, 2.35, 1.1, "$W=(G+\\lambda I)^{-1}Q$\n\n$\\mathrm{argmax}_c\\;(\\phi^\\top W)_c$")
+    box(ax, 13.2, 3.45, 2.35, 1.1, "$W=(A+\\lambda I)^{-1}M$\n\n$\\mathrm{argmax}_c\\;(\\phi^\\top W)_c$")
     ax.text(7.85, 6.45, "sums over nodes", ha="center", fontsize=10, color=INK, weight="bold")
     ax.text(3.3, 6.45, "a fixed map, nothing learned", ha="center", fontsize=10, color=INK, weight="bold")
     ax.text(13.6, 6.45, "one solve", ha="center", fontsize=10, color=INK, weight="bold")
     for x, title, text in (
         (0.3, "any order", "a sum does not know\nwhich task came first"),
         (4.1, "merge", "two sites add their sums:\nthe jointly trained model"),
-        (7.9, "forget", "subtract a node's row,\na class, or redo neighbours"),
+        (7.9, "forget", "subtract a node's row,\nor redo its neighbours"),
         (11.7, "audit", "what is kept is known\nto the byte"),
     ):
         box(ax, x, 0.12, 3.2, 1.05)
