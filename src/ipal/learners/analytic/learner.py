@@ -134,6 +134,7 @@ class Analytic(Learner):
 
     def check_classes(self, classes: int) -> None:
         """Refuse so many classes where they do not fit the width or the memory."""
+        self._check_width(edge_types=1)
         if classes > self.width:
             raise ConfigError(
                 f"analytic.width={self.width} is too few columns for {classes} classes: set at least {classes}.",
