@@ -79,11 +79,11 @@ def test_leaving_a_row_out_is_building_the_matrices_without_it(
         others = torch.arange(rows) != i
         means = torch.stack([x[others & (labels == c)].mean(dim=0) for c in range(3)])
         # Weights stay as they are with the row.
-        f = 3 / rows * torch.ones(3) if kind == "pooled" else 1 / count
-        k = torch.ones(3) - f * count
+        f = 3 / rows * torch.ones(3).double() if kind == "pooled" else 1 / count.double()
+        k = 1 - f * count
         gram = (x[others].T * f[labels[others]]) @ x[others] + (means.T * k) @ means
         expected = x[i] @ torch.linalg.solve(gram + ridge * torch.eye(width).double(), means.T)
-        torch.testing.assert_close(found[i], expected, rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(found[i], expected, rtol=1e-7, atol=1e-9)
 
 
 def test_what_the_matrices_are_with_all_rows_is_what_sums_give() -> None:
@@ -92,7 +92,7 @@ def test_what_the_matrices_are_with_all_rows_is_what_sums_give() -> None:
     sums, given_rows = sums_of("pooled", x, labels)
     x = torch.cat([piece for piece, _ in given_rows.pieces(torch.arange(9))])
     means = torch.stack([x[labels == c].mean(dim=0) for c in range(2)])
-    k = 1 - 2 / 9 * torch.tensor([5, 4])
+    k = 1 - 2 / 9 * doubles(5, 4)
     torch.testing.assert_close(mirrored(sums.normal().gram), 2 / 9 * x.T @ x + (means.T * k) @ means)
 
 
