@@ -68,11 +68,8 @@ class Columns:
         return self._kept if self.num_features * self.number <= MOST_KEPT else self.drawn(self.num_features)
 
     def walked(self, start: Any) -> Any:
-        """The steps in the words of an exported program (see `walk`)."""
-        found = start
-        for _ in range(self.steps):
-            found = found.spread() * (1 - self.restart) + start * self.restart
-        return found
+        """The steps in the words of an exported program."""
+        return walked_rows(start, self.steps, self.restart)
 
 
 @dataclass(frozen=True)
@@ -101,6 +98,14 @@ def walk(start: Tensor, spread: Spreading, steps: int, restart: float) -> Tensor
         found = spread(found)
         if restart:
             found.mul_(1 - restart).add_(start, alpha=restart)
+    return found
+
+
+def walked_rows(start: Any, steps: int, restart: float) -> Any:
+    """The same in the words of an exported program."""
+    found = start
+    for _ in range(steps):
+        found = found.spread() * (1 - restart) + start * restart
     return found
 
 

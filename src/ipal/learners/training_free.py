@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from ipal.backend.propagated import unit_rows
+from ipal.backend.propagated import unit_rows, walked_rows
 from ipal.backend.runtime import Runtime
 from ipal.config import Hops, Restart
 from ipal.data.graph import Features, Graph, Nodes
@@ -237,7 +237,4 @@ class TrainingFree(Learner):
 
     def spread(self, rows: Any) -> Any:
         """Rows of an exported program, propagated."""
-        found = rows
-        for _ in range(self.steps):
-            found = found.spread() * (1 - self.restart) + rows * self.restart
-        return found
+        return walked_rows(rows, self.steps, self.restart)

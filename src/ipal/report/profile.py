@@ -22,7 +22,6 @@ from ipal.system.files import make_folder, write_atomically
 PARTS = {
     "start": ("#FFFFFF", ""),
     "preparation": ("#CC79A7", ""),
-    "choice": ("#D55E00", ""),
     "propagation": ("#0072B2", ""),
     "sums": ("#E69F00", ""),
     "ridge": ("#56B4E9", ""),
