@@ -169,7 +169,7 @@ def profiled(data: Dataset, device: str, stacked: int, nodes: int, timed: int, n
                 while epochs:  # in turns: what they do at once, the first does for all
                     epochs = [one for one in epochs if next(one, None) is not None]
             with clock.part("evaluation"):
-                evaluate_all(learners, tasks.exams(index), "micro", looking(learners))
+                evaluate_all(learners, tasks.test_splits(index), "micro", looking(learners))
     with tempfile.TemporaryDirectory() as folder, clock.part("storing the model"):
         for learner in learners:
             learner.model().on_cpu().save(Path(folder) / "model")

@@ -27,7 +27,7 @@ from ipal.config import ProtocolConfig
 from ipal.data.csr import Neighbours
 from ipal.data.datasets import load
 from ipal.data.graph import Graph
-from ipal.data.streams import Answers, Exam, Task, TaskStream, default_split
+from ipal.data.streams import LabelledNodes, TestSplit, Task, TaskStream, default_split
 from ipal.evaluation.evaluate import evaluate
 from ipal.learners.analytic.learner import Analytic
 from ipal.runs.environment import PeakMemory
@@ -40,10 +40,10 @@ PARTS = ["task graphs", "propagation", "expansion", "sums", "ridge", "solve", "e
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """Tasks with their exams, however they came about."""
+    """Tasks with their test_splits, however they came about."""
 
     graph: Graph
-    lessons: Iterator[tuple[Task, list[Exam]]]
+    lessons: Iterator[tuple[Task, list[TestSplit]]]
     settings: dict[str, Any]
 
 
@@ -53,12 +53,12 @@ def named(name: str, test_graph: str, recorder: Recorder) -> Stream:
     split = dataset.split or default_split(dataset.num_classes)
     stream = TaskStream(dataset.graph, dataset.y, split, ProtocolConfig(test_graph=test_graph), 0)
 
-    def lessons() -> Iterator[tuple[Task, list[Exam]]]:
+    def lessons() -> Iterator[tuple[Task, list[TestSplit]]]:
         for index in range(len(stream)):
             with recorder.span("task graphs"):
                 task = stream.task(index)
-                exams = stream.exams(index)
-            yield task, exams
+                test_splits = stream.test_splits(index)
+            yield task, test_splits
 
     return Stream(dataset.graph, lessons(), {})
 
@@ -69,13 +69,13 @@ def huge(nodes: int, degree: float, device: torch.device) -> Stream:
     y = np.arange(nodes) % CLASSES
     taught = np.random.default_rng(0).random(nodes) < 0.6
 
-    def lessons() -> Iterator[tuple[Task, list[Exam]]]:
-        exams = []
+    def lessons() -> Iterator[tuple[Task, list[TestSplit]]]:
+        test_splits = []
         for first in range(0, CLASSES, 10):
             own = (y >= first) & (y < first + 10)
             train, others = np.flatnonzero(own & taught), np.flatnonzero(own & ~taught)
-            exams.append(Exam(graph, *(Answers(part, y[part]) for part in (others[::2], others[1::2]))))
-            yield Task(graph, train, y[train]), list(exams)
+            test_splits.append(TestSplit(graph, *(LabelledNodes(part, y[part]) for part in (others[::2], others[1::2]))))
+            yield Task(graph, train, y[train]), list(test_splits)
 
     return Stream(graph, lessons(), {"steps": 2, "restart": 0.2, "width": 2048})
 
@@ -115,10 +115,10 @@ def warm_up(device: torch.device) -> None:
         torch.linalg.solve_triangular(torch.linalg.cholesky_ex(square @ square).L, square, upper=False)
     learner = Analytic(device=str(device), calibration=0.0, width=256)
     stream = named("synthetic:nodes=400,classes=4,features=40", "seen", Recorder())
-    for task, exams in stream.lessons:
+    for task, test_splits in stream.lessons:
         for _ in learner.learn(task):
             pass
-        evaluate(learner, exams, "balanced")
+        evaluate(learner, test_splits, "balanced")
 
 
 def parts_of(recorder: Recorder) -> Counter[str]:
@@ -165,11 +165,11 @@ def measure(chosen: argparse.Namespace) -> Line:
     learner.runtime_ = Runtime.of(str(device), tracer=recorder)
     scores: list[float] = []
     with recorder.listening():
-        for task, exams in stream.lessons:
+        for task, test_splits in stream.lessons:
             for _ in learner.learn(task):
                 pass
             with recorder.span("evaluation"):
-                scores = evaluate(learner, exams, "balanced").row.test
+                scores = evaluate(learner, test_splits, "balanced").row.test
     seconds = parts_of(recorder)
     graph_said = f"{graph.num_nodes:,} nodes, {graph.num_edges:,} directed edges, {graph.num_features} features"
     print(f"{name}, {chosen.test_graph} test graphs: {graph_said}")

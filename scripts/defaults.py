@@ -36,7 +36,7 @@ def scored(resolver: Resolver, data: Dataset, tree: dict[str, Any]) -> dict[str,
     for index in range(len(run.stream)):
         for _ in learner.learn(run.stream.task(index)):
             pass
-        row = evaluate(learner, run.stream.exams(index), run.config.protocol.accuracy).row.test
+        row = evaluate(learner, run.stream.test_splits(index), run.config.protocol.accuracy).row.test
         own.append(row[-1])
     forgotten = [after - before for after, before in zip(row[:-1], own[:-1], strict=True)]
     return {

@@ -54,7 +54,7 @@ def validated(data: Dataset, settings: Mapping[str, Any], seed: int, device: str
         learner.train = train if index == last else train.model_copy(update={"epochs": 0})
         for _ in learner.learn(stream.task(index)):
             pass
-    rows = [evaluate(learner, run.stream.exams(last), run.config.protocol.accuracy).row for run in runs]
+    rows = [evaluate(learner, run.stream.test_splits(last), run.config.protocol.accuracy).row for run in runs]
     return {graph: float(np.mean(row.validation)) for graph, row in zip(TEST_GRAPHS, rows, strict=True)}
 
 

@@ -11,14 +11,13 @@ import json
 import textwrap
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from types import MappingProxyType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    SerializationInfo,
     SerializerFunctionWrapHandler,
     ValidationError,
     field_validator,
@@ -47,6 +46,8 @@ Width = Annotated[int, Field(ge=1, le=MOST_WIDTH)]
 Epochs = Annotated[int, Field(ge=0, le=MOST_EPOCHS)]
 Hops = Annotated[int, Field(ge=0, le=MOST_LAYERS)]
 Restart = Annotated[float, Field(ge=0, lt=1)]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
 TestGraph = Literal["isolated", "seen", "both"]
 Share = Annotated[float, Field(ge=0, le=0.5)]
 """Of training nodes."""
@@ -78,11 +79,11 @@ def attribute_docs(kind: type) -> dict[str, str]:
     """The docstrings below the attributes of a class and its bases, read from the source when asked for."""
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
-        if not getattr(base, "__pydantic_fields__", None):
+        if not (hasattr(base, "__pydantic_fields__") or hasattr(base, "__dataclass_fields__")):
             continue
         try:
             (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-        except OSError:  # typed into an interpreter
+        except (OSError, TypeError):  # typed into an interpreter
             continue
         for before, after in pairwise(getattr(tree, "body", ())):
             if (
@@ -100,17 +101,7 @@ class Section(BaseModel, metaclass=_Explaining):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
-    added: ClassVar[Mapping[str, Any]] = MappingProxyType({})
-    """Settings of later versions: left out at these values, so that configurations keep their digests."""
-
     _usable = field_validator("*")(usable_number)
-
-    @model_serializer(mode="wrap")
-    def _serialised(self, plain: SerializerFunctionWrapHandler, info: SerializationInfo) -> Any:
-        left_out = (
-            {} if info.context == "all" else {name for name, at in self.added.items() if getattr(self, name) == at}
-        )
-        return {name: value for name, value in plain(self).items() if name not in left_out}
 
 
 class StreamConfig(Section):
@@ -124,13 +115,10 @@ class StreamConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _named(cls, given: Any) -> Any:
-        tree = {"name": given} if isinstance(given, str) else given
-        early = {"class-incremental": "class", "task-incremental": "task"}  # names of early versions
-        known = isinstance(tree, dict) and isinstance(tree.get("name"), str)
-        return {**tree, "name": early.get(tree["name"], tree["name"])} if known else tree
+        return {"name": given} if isinstance(given, str) else given
 
     @model_serializer(mode="wrap")
-    def _serialised(self, plain: SerializerFunctionWrapHandler, info: SerializationInfo) -> Any:
+    def _serialised(self, plain: SerializerFunctionWrapHandler) -> Any:
         return {"name": self.name, **self.settings} if self.settings else self.name
 
     @property
@@ -144,14 +132,12 @@ class Sampling(Section):
 
     nodes: Count = 2000
     """Training nodes of one step."""
-    fanouts: tuple[Count | Literal["all"], ...] = Field((10, 25), max_length=MOST_LAYERS)
+    fanouts: Annotated[tuple[Count | Literal["all"], ...], Field(max_length=MOST_LAYERS)] = (10, 25)
     """Most neighbours sampled per node, one number per layer, from the training nodes outwards; or all."""
 
 
 class ProtocolConfig(Section):
     """How a graph becomes tasks, and how predictions are scored."""
-
-    added = MappingProxyType({"stream": StreamConfig(), "parts": "drawn", "calibration": 0.0})
 
     stream: StreamConfig = StreamConfig()
     """What arrives one after the other: class, task (known at test time), time, domain, graphs, returning, online,
@@ -176,9 +162,9 @@ class ProtocolConfig(Section):
     """drawn: training, validation and test nodes are drawn by the run's seed. given: they are as the dataset says."""
     calibration: Share = 0.2
     """Share of training nodes by which a model is calibrated: a copy learns without them. 0: not, in half the time."""
-    train_share: float = Field(0.6, gt=0, lt=1)
+    train_share: Annotated[float, Field(gt=0, lt=1)] = 0.6
     """Share of each class's nodes that are labelled for training."""
-    validation_share: float = Field(0.2, gt=0, lt=1)
+    validation_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Share of each class's nodes kept for choosing settings; the rest is for the test."""
 
 
@@ -192,11 +178,9 @@ class EncoderConfig(Section):
     run names another kind of network than the method's own, the rest is as below.
     """
 
-    added = MappingProxyType({"steps": None, "restart": None})
-
     kind: str = "gcn"
     """Which network: gcn, linear, appnp, sage, gat, gin or skip, or one of a plugin."""
-    layers: int = Field(2, ge=1, le=MOST_LAYERS)
+    layers: Annotated[int, Field(ge=1, le=MOST_LAYERS)] = 2
     """Number of layers: two or more, of appnp one or more."""
     hidden: Width = 128
     """Width of the inner layers; also of propagated features (appnp), which are projected where they are wider."""
@@ -206,9 +190,9 @@ class EncoderConfig(Section):
     """Between layers (the linear encoder has none)."""
     last_activation: Literal["none"] | Activation = "none"
     """Of the embeddings themselves."""
-    heads: int = Field(4, ge=1, le=MOST_WIDTH)
+    heads: Annotated[int, Field(ge=1, le=MOST_WIDTH)] = 4
     """Attention heads of every layer, where the network has any (gat); widths are divided among them."""
-    dropout: float = Field(0.0, ge=0, lt=1)
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of hidden activations that are zeroed in a training step."""
     steps: Hops | None = None
     """How often features are propagated; appnp alone. Left open: 16 times for isolated test graphs, 10 for others."""
@@ -225,14 +209,14 @@ class TrainConfig(Section):
 
     epochs: Epochs = 10
     """Passes over each task's training nodes."""
-    lr_base: float = Field(1e-3, gt=0)
+    lr_base: Annotated[float, Field(gt=0)] = 1e-3
     """Learning rate on the first task."""
-    lr_next: float = Field(1e-4, gt=0)
+    lr_next: Annotated[float, Field(gt=0)] = 1e-4
     """Learning rate on every later task."""
     relative: bool = False
     """Learning rates are multiplied by the root mean square of the encoder's weights as a task begins; wide networks
     need small steps."""
-    weight_decay: float = Field(0.0, ge=0)
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """L2 penalty inside Adam."""
     moments: Literal["keep", "reset"] = "keep"
     """keep: one Adam for the whole stream. reset: its moments are reset at every task."""
@@ -241,9 +225,7 @@ class TrainConfig(Section):
 class RunConfig(Section):
     """Everything that decides the numbers of a run."""
 
-    added = MappingProxyType({"plugins": {}})
-
-    dataset: str = Field(max_length=4096)
+    dataset: Annotated[str, Field(max_length=4096)]
     """Name of a graph, or the path of an .npz file; several graphs with commas."""
     dataset_hash: str | None = None
     """SHA-256 of the graph's content; filled in when the graph is read."""
@@ -255,19 +237,19 @@ class RunConfig(Section):
     """Decides the split of nodes, the initial weights and every random draw."""
     device: str = "cpu"
     """cpu, cuda or cuda:N."""
-    threads: int = Field(1, ge=1, le=MOST_THREADS)
+    threads: Annotated[int, Field(ge=1, le=MOST_THREADS)] = 1
     """CPU threads; part of the configuration because the order of sums changes the rounding."""
     protocol: ProtocolConfig = ProtocolConfig()
     encoder: EncoderConfig = EncoderConfig()
     train: TrainConfig = TrainConfig()
-    plugins: dict[str, str] = Field({}, max_length=64)
+    plugins: Annotated[dict[str, str], Field(max_length=64)] = {}
     """Files (with their SHA-256) and packages (with their versions) that bring what the run names; filled in."""
     settings: Tree = {}
     """The method's own settings (under the method's name in files and on the command line)."""
 
-    def to_tree(self, *, full: bool = False) -> Tree:
-        """Plain data, the method's settings under its name: what config.yaml holds; with `full`, all defaults, too."""
-        tree: Tree = self.model_dump(mode="json", context="all" if full else None)
+    def to_tree(self) -> Tree:
+        """Plain data, the method's settings under its name: what config.yaml holds."""
+        tree: Tree = self.model_dump(mode="json")
         tree[self.method] = tree.pop("settings")
         return tree
 

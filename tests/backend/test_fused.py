@@ -18,7 +18,7 @@ from ipal.learners.truncated_beta import TruncatedBeta
 from ipal.nn import losses
 from ipal.nn.prototypes import PrototypeMemory
 from tests.backend.cuda_on_cpu import Kernels, kernels
-from tests.learners.support import make
+from tests.learning import make
 
 __all__ = ["kernels"]
 LEARNERS, NODES, WIDTH, CLASSES, OLD = 3, 7, 37, 5, 3

@@ -18,7 +18,7 @@ from ipal.data.streams import TaskStream
 from ipal.learners import METHODS, NCM, Analytic, Learner
 from ipal.nn import embed
 from ipal.system.memory_budget import Budget
-from tests.learners.test_estimator import data_of, make
+from tests.estimator.test_estimator import data_of, make
 
 
 def here(work: Callable[[], object]) -> object:

@@ -17,7 +17,7 @@ from ipal.deploy.serving.limits import Limits
 from ipal.errors import ConfigError, DataError, StoreError
 from ipal.learners import METHODS
 from ipal.learners.state import State
-from tests.learners.hetero_support import CITES, WRITES, library, small, stacked
+from tests.estimator.hetero_support import CITES, WRITES, library, small, stacked
 
 
 def without(*path: str) -> Callable[[HeteroData], Any]:

@@ -19,7 +19,7 @@ from ipal.learners import IPAL, METHODS
 from ipal.learners.stacked import _Together
 from ipal.learners.state import State
 from ipal.learners.trained import TrainedLearner
-from ipal.runs import exams, runner
+from ipal.runs import test_splits, runner
 from ipal.runs.resolved import Resolver
 from ipal.runs.run_folder import RunFolder, RunStore
 from tests.bench.support import plan, write
@@ -182,13 +182,13 @@ def test_relative_rates_part_learners_after_the_first_task(data: Dataset, tmp_pa
 
 
 def test_exams_are_taken_together(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken, take = [], exams.evaluate_all
+    taken, take = [], test_splits.evaluate_all
 
     def noted(learners: Any, *rest: Any) -> Any:
         taken.append(len(learners))
         return take(learners, *rest)
 
-    monkeypatch.setattr(exams, "evaluate_all", noted)
+    monkeypatch.setattr(test_splits, "evaluate_all", noted)
     monkeypatch.setattr(TrainedLearner, "look", None)
     runs = planned(data, tmp_path, gammas())
     assert sorted(run_interleaved(runs, 3)) == [(index, None) for index in range(3)]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import ipal
 from ipal import Analytic
 from ipal.data.datasets import Dataset
-from tests.learners.analytic_support import assert_same_sums
+from tests.closed_form.analytic_support import assert_same_sums
 
 SMALL: dict[str, Any] = {"width": 48, "steps": 2, "restart": (0.1, 0.4), "ridge": 0.1}
 SET = [f"analytic.{setting}" for setting in ("width=48", "steps=2", "restart=[0.1,0.4]", "ridge=0.1")]

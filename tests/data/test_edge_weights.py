@@ -289,7 +289,7 @@ def test_tasks_and_exams_of_streams_keep_the_weights(protocol: dict[str, Any], t
             found = task.graph.aggregation("sum").toarray()
             assert np.array_equal(found, np.where(found > 0, whole[np.ix_(task.origin, task.origin)], 0))
         assert any(task.graph.is_weighted and task.graph.num_edges for task in tasks)
-        assert all(exam.graph.is_weighted for exam in stream.exams(index))
+        assert all(test_split.graph.is_weighted for test_split in stream.test_splits(index))
 
 
 def test_a_graph_with_weights_is_learned_from_predicted_and_planned_for(tmp_path: Path, command: Command) -> None:

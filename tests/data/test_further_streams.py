@@ -50,13 +50,13 @@ def test_every_training_node_arrives_once_with_its_own_label(timed: Dataset, nam
 @pytest.mark.parametrize("name", FURTHER)
 def test_every_test_node_is_tested_in_the_end(timed: Dataset, name: str, test_graph: str) -> None:
     stream = made(timed, name, test_graph=test_graph)
-    exams = stream.exams(len(stream) - 1)
-    assert len(exams) == len(stream)
-    counts = sum(len(np.unique(exam.test.nodes)) for exam in exams)
+    test_splits = stream.test_splits(len(stream) - 1)
+    assert len(test_splits) == len(stream)
+    counts = sum(len(np.unique(test_split.test.nodes)) for test_split in test_splits)
     assert counts >= (stream.part == TEST).sum()
-    for exam in exams:
-        assert exam.classes is None
-        assert len(exam.test.nodes) > 0
+    for test_split in test_splits:
+        assert test_split.classes is None
+        assert len(test_split.test.nodes) > 0
 
 
 def test_periods_follow_each_other_and_have_about_as_many_nodes(timed: Dataset) -> None:
@@ -104,12 +104,12 @@ def test_returning_classes_by_hand(tiny: Dataset) -> None:
     """Six classes over four tasks begin at 0, 0, 1, 2, 2, 3; those of tasks 0 and 1 return two tasks later."""
     stream = made(tiny, {"name": "returning", "parts": 4, "times": 2})
     assert stream.classes == [[0, 1], [2], [0, 1, 3, 4], [2, 5]]
-    for exam in stream.exams(2):
-        assert exam.graph is not None
-    first, second, third = (set(exam.test.labels.tolist()) for exam in stream.exams(2))
+    for test_split in stream.test_splits(2):
+        assert test_split.graph is not None
+    first, second, third = (set(test_split.test.labels.tolist()) for test_split in stream.test_splits(2))
     assert (first, second, third) == ({0, 1}, {2}, {0, 1, 3, 4})
     # After its return a class is tested on the nodes of both visits.
-    ones = [int((stream.exams(index)[0].test.labels == 0).sum()) for index in (0, 2)]
+    ones = [int((stream.test_splits(index)[0].test.labels == 0).sum()) for index in (0, 2)]
     assert ones[1] > ones[0]
     assert ones[1] == ((tiny.y == 0) & (stream.part == TEST)).sum()
 
@@ -122,7 +122,7 @@ def test_a_class_that_may_come_more_often_than_there_are_tasks_is_in_all_that_ar
 @pytest.mark.parametrize("test_graph", ["isolated", "seen"])
 def test_only_the_seen_graph_has_edges_between_visits(tiny: Dataset, test_graph: str) -> None:
     stream = made(tiny, "returning", test_graph=test_graph)
-    graph = stream.exams(3)[0].graph
+    graph = stream.test_splits(3)[0].graph
     crossing = stream.task_of[graph.edges[0]] != stream.task_of[graph.edges[1]]
     assert crossing.any() == (test_graph == "seen")
 
@@ -136,7 +136,7 @@ def test_every_method_learns_every_stream(timed: Dataset, method: str, name: str
     for index in range(len(run.stream)):
         for _ in learner.learn(run.stream.task(index)):
             pass
-        row = evaluate(learner, run.stream.exams(index), "balanced").row
+        row = evaluate(learner, run.stream.test_splits(index), "balanced").row
         assert len(row.test) == index + 1
     assert sorted(learner.classes_.tolist()) == list(range(6))
 

@@ -158,8 +158,8 @@ def test_given_parts_are_taken_as_they_are(tiny: Dataset) -> None:
     task = streams[0].task(0)
     assert (parts[task.origin[task.nodes]] == TRAIN).all()
     assert (parts[task.origin] >= 0).all(), "what is not used is not in the graph"
-    (exam,) = streams[0].exams(0)
-    assert len(exam.test.nodes) == ((streams[0].task_of == 0) & (parts == TEST)).sum()
+    (test_split,) = streams[0].test_splits(0)
+    assert len(test_split.test.nodes) == ((streams[0].task_of == 0) & (parts == TEST)).sum()
 
 
 def test_parts_are_drawn_unless_asked_for(tiny: Dataset) -> None:

@@ -7,7 +7,7 @@ import torch
 from ipal.config import ProtocolConfig, run_config
 from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph
-from ipal.data.streams import STREAMS, Answers, Exam, TaskStream
+from ipal.data.streams import STREAMS, LabelledNodes, TestSplit, TaskStream
 from ipal.data.streams.task_incremental import TaskIncremental
 from ipal.errors import ConfigError
 from ipal.evaluation.evaluate import evaluate, evaluate_before
@@ -33,8 +33,8 @@ def test_task_incremental_has_the_same_tasks_and_exams_with_candidates(tiny: Dat
     assert one.split_hash == other.split_hash
     for index in range(3):
         np.testing.assert_array_equal(one.task(index).nodes, other.task(index).nodes)
-    assert [exam.classes for exam in one.exams(2)] == [None] * 3
-    assert [exam.classes for exam in other.exams(2)] == [(0, 1), (2, 3), (4, 5)]
+    assert [test_split.classes for test_split in one.test_splits(2)] == [None] * 3
+    assert [test_split.classes for test_split in other.test_splits(2)] == [(0, 1), (2, 3), (4, 5)]
 
 
 class Scored:
@@ -49,8 +49,8 @@ class Scored:
 
 def test_only_the_candidates_compete_by_hand() -> None:
     x = np.array([[1, 9, 3], [8, 9, 7], [2, 1, 3]], dtype=np.float32)
-    graph, answers = Graph(x, np.zeros((2, 0), dtype=np.int64)), Answers(np.array([0, 1, 2]), np.array([9, 9, 9]))
-    open_exam, closed = Exam(graph, answers, answers), Exam(graph, answers, answers, classes=(9, 5))
+    graph, answers = Graph(x, np.zeros((2, 0), dtype=np.int64)), LabelledNodes(np.array([0, 1, 2]), np.array([9, 9, 9]))
+    open_exam, closed = TestSplit(graph, answers, answers), TestSplit(graph, answers, answers, classes=(9, 5))
     assert evaluate(Scored(), [open_exam], "micro").row.confusion == {"9": {"7": 2, "9": 1}}
     row = evaluate(Scored(), [closed], "micro").row
     assert row.confusion == {"9": {"5": 1, "9": 2}}

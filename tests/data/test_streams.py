@@ -55,9 +55,9 @@ def test_tasks_partition_the_classes_and_parts_partition_the_nodes(sizes, seed, 
     taught = [int(v) for i in range(len(stream)) for v in stream.task(i).graph.x[stream.task(i).nodes, 0]]
     examined = [
         int(v)
-        for exam in stream.exams(len(stream) - 1)
-        for answers in (exam.validation, exam.test)
-        for v in exam.graph.x[answers.nodes, 0]
+        for test_split in stream.test_splits(len(stream) - 1)
+        for answers in (test_split.validation, test_split.test)
+        for v in test_split.graph.x[answers.nodes, 0]
     ]
     assert sorted(taught + examined) == list(range(len(y)))
 
@@ -150,16 +150,16 @@ def test_inductive_training_graphs_lack_validation_and_test_nodes(tiny: Dataset)
     stream = TaskStream(tiny.graph, tiny.y, (2, 2, 2), ProtocolConfig(visibility="inductive"), 0)
     task = stream.task(1)
     assert task.graph.num_nodes == len(task.nodes) == np.sum((stream.task_of == 1) & (stream.part == TRAIN))
-    assert stream.exams(1)[1].graph.num_nodes == np.sum(stream.task_of == 1)
+    assert stream.test_splits(1)[1].graph.num_nodes == np.sum(stream.task_of == 1)
 
 
 def test_the_seen_test_graph_is_the_union_of_all_seen_nodes(tiny: Dataset):
     stream = TaskStream(tiny.graph, tiny.y, (2, 2, 2), ProtocolConfig(test_graph="seen"), 0)
-    exams = stream.exams(1)
-    assert exams[0].graph is exams[1].graph
-    assert exams[0].graph.num_nodes == np.sum(stream.task_of <= 1)
+    test_splits = stream.test_splits(1)
+    assert test_splits[0].graph is test_splits[1].graph
+    assert test_splits[0].graph.num_nodes == np.sum(stream.task_of <= 1)
     assert np.array_equal(
-        exams[0].graph.x[exams[0].test.nodes], tiny.graph.x[(stream.task_of == 0) & (stream.part == TEST)]
+        test_splits[0].graph.x[test_splits[0].test.nodes], tiny.graph.x[(stream.task_of == 0) & (stream.part == TEST)]
     )
 
 
@@ -259,13 +259,13 @@ def test_with_the_seen_graph_inductive_training_has_old_training_nodes_alone(tin
 def test_the_answers_of_an_exam_are_the_labels_of_its_nodes(tiny: Dataset):
     for test_graph in ("isolated", "seen"):
         stream = TaskStream(tiny.graph, tiny.y, (2, 2, 2), ProtocolConfig(test_graph=test_graph), 0)
-        exams = stream.exams(2)
-        assert len(exams) == 3
-        for index, exam in enumerate(exams):
-            for answers, part in ((exam.validation, VALIDATION), (exam.test, TEST)):
+        test_splits = stream.test_splits(2)
+        assert len(test_splits) == 3
+        for index, test_split in enumerate(test_splits):
+            for answers, part in ((test_split.validation, VALIDATION), (test_split.test, TEST)):
                 mine = (stream.task_of == index) & (stream.part == part)
                 assert np.array_equal(answers.labels, tiny.y[mine])
-                assert np.array_equal(exam.graph.x[answers.nodes], tiny.graph.x[mine])
+                assert np.array_equal(test_split.graph.x[answers.nodes], tiny.graph.x[mine])
 
 
 def test_the_numbers_of_parts_stay_as_they_are_since_identities_of_streams_are_made_of_them() -> None:

@@ -15,7 +15,7 @@ from ipal.deploy.serving.limits import Limits
 from ipal.deploy.serving.server import http_server, listen
 from ipal.learners import IPAL, Learner
 from tests.deploy.support import LocalClient, Start
-from tests.learners.support import learned
+from tests.learning import learned
 
 LIMITS = Limits(bytes=200_000, nodes=300, edges=5_000, seconds=5.0, waiting=2)
 

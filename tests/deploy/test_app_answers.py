@@ -19,7 +19,7 @@ from ipal.deploy.serving.limits import Limits
 from ipal.learners import IPAL, NCM, Analytic, Learner
 from tests.deploy.conftest import LIMITS, Client
 from tests.deploy.support import BODIES, post, refused
-from tests.learners.support import learn, learned
+from tests.learning import learn, learned
 
 # ---------------------------------------------------------------------- answers
 

@@ -13,7 +13,7 @@ from ipal.deploy.export import export_onnx
 from ipal.errors import StoreError
 from ipal.learners import NCM
 from tests.deploy.export_support import outputs, session
-from tests.learners.support import learned
+from tests.learning import learned
 from tests.support import Command, complaint
 
 

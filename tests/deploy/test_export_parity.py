@@ -11,7 +11,7 @@ from ipal.learners import IPAL, METHODS, NCM, SLDA, Analytic, Learner
 from ipal.nn.encoders import ENCODERS
 from ipal.runs.resolved import resolve
 from tests.deploy.export_support import assert_the_same, outputs, session
-from tests.learners.support import learned, make
+from tests.learning import learned, make
 
 BARE = METHODS["bare"]
 VARIANTS: dict[str, tuple[type[Learner], dict[str, object]]] = {

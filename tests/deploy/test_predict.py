@@ -17,7 +17,7 @@ from ipal.learners import METHODS, Learner, load_learner
 from ipal.learners.analytic.learner import Analytic
 from ipal.learners.ipal import IPAL
 from ipal.learners.ncm import NCM
-from tests.learners.support import learn, learned, make
+from tests.learning import learn, learned, make
 
 # One of each family: how nodes become rows differs, and so does what a prediction reaches.
 FAMILIES = {

@@ -26,7 +26,7 @@ from ipal.errors import StoreError
 from ipal.learners import NCM, Learner
 from tests.deploy.conftest import LIMITS
 from tests.deploy.support import LocalClient, post, refused
-from tests.learners.support import learned
+from tests.learning import learned
 
 TOKEN = "correct-horse-battery"
 BEARER = {"authorization": f"Bearer {TOKEN}"}

@@ -6,7 +6,7 @@ import torch
 
 from ipal.config import run_config
 from ipal.data.graph import Graph
-from ipal.data.streams import Answers, Exam, TaskStream
+from ipal.data.streams import LabelledNodes, TestSplit, TaskStream
 from ipal.evaluation.class_drift import ClassDrift
 from ipal.evaluation.evaluate import Cloud, Row, class_clouds, confusion, counted, evaluate, recalls
 from ipal.learners.values import Look, Remembered
@@ -35,17 +35,17 @@ class Shown:
         return Look(x[:, 0].astype(np.int64), torch.from_numpy(x[:, 1:]), torch.zeros(len(x), 0))
 
 
-def exam(labels: list[int], taken_for: list[int], places: list[float]) -> Exam:
+def test_split(labels: list[int], taken_for: list[int], places: list[float]) -> TestSplit:
     x = np.stack([taken_for, places, np.zeros(len(labels))], axis=1).astype(np.float32)
-    answers = Answers(np.arange(len(labels)), np.array(labels))
-    return Exam(Graph(x, np.zeros((2, 0), dtype=np.int64)), answers, answers)
+    answers = LabelledNodes(np.arange(len(labels)), np.array(labels))
+    return TestSplit(Graph(x, np.zeros((2, 0), dtype=np.int64)), answers, answers)
 
 
 def test_a_class_that_comes_again_is_scored_over_all_its_test_nodes():
-    first = exam([7, 7, 8, 8], [7, 7, 8, 7], [0.0, 2.0, 5.0, 5.0])
-    again = exam([7, 9, 7, 7, 7], [9, 9, 8, 7, 9], [4.0, 1.0, 4.0, 4.0, 6.0])
+    first = test_split([7, 7, 8, 8], [7, 7, 8, 7], [0.0, 2.0, 5.0, 5.0])
+    again = test_split([7, 9, 7, 7, 7], [9, 9, 8, 7, 9], [4.0, 1.0, 4.0, 4.0, 6.0])
     row, clouds = evaluate(Shown(), [first, again], "balanced")
-    assert row.test == [75.0, 62.5], "each exam is scored as before"
+    assert row.test == [75.0, 62.5], "each test_split is scored as before"
     assert row.per_class == {"7": 50.0, "8": 50.0, "9": 100.0}
     assert row.confusion == {"7": {"7": 3, "8": 1, "9": 2}, "8": {"7": 1, "8": 1}, "9": {"9": 1}}
     places = np.array([0.0, 2.0, 4.0, 4.0, 4.0, 6.0])
@@ -74,7 +74,7 @@ def test_a_run_places_a_class_that_comes_again_once(tiny_stream: TaskStream):
 def test_clouds_by_hand():
     # Class 7 at (0, 0) and (2, 0): mean (1, 0), each at distance 1. Class 9 alone: no spread. Node 3 is not asked for.
     f = torch.tensor([[0.0, 0.0], [5.0, 5.0], [2.0, 0.0], [99.0, 99.0]])
-    (clouds,) = class_clouds([f], Answers(nodes=np.array([0, 1, 2]), labels=np.array([7, 9, 7])))
+    (clouds,) = class_clouds([f], LabelledNodes(nodes=np.array([0, 1, 2]), labels=np.array([7, 9, 7])))
     assert clouds["7"].mean.tolist() == [1.0, 0.0]
     assert clouds["7"].spread.item() == 1.0
     assert clouds["9"].mean.tolist() == [5.0, 5.0]

@@ -19,7 +19,7 @@ from ipal.learners.saved import of_state
 from ipal.learners.state import State
 from ipal.learners.stateful import Stateful
 from ipal.learners.trained import Lesson, TrainedLearner
-from tests.learners.support import learn, learned
+from tests.learning import learn, learned
 
 EVERY_METHOD = pytest.mark.parametrize("method", list(METHODS.values()), ids=list(METHODS))
 

@@ -26,8 +26,8 @@ from ipal.learners.from_hetero import task_of
 from ipal.nn import embed
 from ipal.nn.encoders import APPNP, ENCODERS
 from ipal.system.memory_budget import Budget
-from tests.learners.hetero_support import library
-from tests.learners.support import learn, make
+from tests.estimator.hetero_support import library
+from tests.learning import learn, make
 from tests.nn.encoders_support import GRAPHS, embedded, graph
 from tests.nn.support import HERE
 

@@ -13,7 +13,7 @@ from ipal.deploy.export.check import random_graphs
 from ipal.errors import ConfigError
 from ipal.learners import EWC, IPAL, METHODS, TWP
 from tests.deploy.export_support import assert_the_same, session
-from tests.learners.support import learn, make
+from tests.learning import learn, make
 from tests.nn.encoders_support import KINDS
 
 # ------------------------------------------------------------------ methods

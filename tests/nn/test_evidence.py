@@ -12,7 +12,7 @@ from ipal.data.streams import TaskStream
 from ipal.learners import METHODS, Analytic, Bare, Learner
 from ipal.nn.encoders import ENCODERS
 from ipal.nn.evidence import FeatureRows, contribution
-from tests.learners.support import learned
+from tests.learning import learned
 from tests.nn.support import double_operators
 
 

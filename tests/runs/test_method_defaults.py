@@ -11,7 +11,7 @@ from ipal.learners import EWC, IPAL, METHODS, load_learner
 from ipal.learners.trained import TrainedLearner
 from ipal.runs.config_files import read_preset
 from ipal.runs.resolved import check_settings
-from tests.learners.support import learn
+from tests.learning import learn
 
 TRAINED = [method for method in METHODS.values() if issubclass(method, TrainedLearner)]
 

@@ -1,6 +1,6 @@
 """How far the features of old classes drift while later tasks are learned: Theorem 1 of the IPAL paper, measured.
 
-The learner is trained as in any run and never sees an old node again. Only this module embeds the
+The model is trained as in any run and never sees an old node again. Only this module embeds the
 training nodes of old classes once more, each on its own task's graph as it was learned, before and after every task.
 A measurement is two files: arrays to draw (NAME.npz), then numbers (NAME.json), which is written last.
 """
@@ -20,8 +20,9 @@ from scipy.linalg import solve_triangular
 from ipal.config import Tree, run_config
 from ipal.data.streams import Labels, Task
 from ipal.errors import ConfigError, DataError
-from ipal.learners import METHODS, Learner
-from ipal.learners.trained import TrainedLearner
+from ipal.estimator.model import Model
+from ipal.estimator.registry import METHODS
+from ipal.methods.base import Trained
 from ipal.nn import losses
 from ipal.runs import runner
 from ipal.runs.resolved import Resolved, Resolver
@@ -103,7 +104,7 @@ def class_drift(before: Array, after: Array) -> dict[str, float] | None:
 def plan(tree: Mapping[str, Any], methods: Sequence[str], seeds: int, root: Path | None) -> list[Resolved]:
     """The runs to measure. Settings under a method's name are its alone."""
     for method in methods:
-        if not issubclass(METHODS.find(method), TrainedLearner):
+        if not issubclass(METHODS.find(method), Trained):
             raise ConfigError(f"'{method}' trains no encoder: its features stay where they are, so nothing can drift.")
     runs, resolver = list[Resolved](), Resolver(root)
     for method in dict.fromkeys(methods):
@@ -170,30 +171,29 @@ class _Drift(runner.Silent):
         self.facts: dict[str, Any] = {}
         self.arrays: dict[str, NDArray[Any]] = {}
 
-    def learned(self, index: int, task: Task, learner: Learner) -> None:
-        assert isinstance(learner, TrainedLearner), "the run was not planned"
+    def learned(self, index: int, task: Task, model: Model) -> None:
         self.tasks.append(task)
-        before, self.now = self.now, [_embeddings(learner, old) for old in self.tasks]
+        before, self.now = self.now, [_embeddings(model, old) for old in self.tasks]
         for old, f_before, f_after in zip(self.tasks, before, self.now, strict=False):
             self.steps += [{"task": index, **row} for row in _old_classes(old.labels, f_before, f_after)]
         if index == 0:
             self.at_first = self.now[0]
-            if learner.hard_examples:
-                self.facts["hard"], hard = hard_examples(learner, self.at_first, task.labels)
+            if model.method.hard_examples:
+                self.facts["hard"], hard = hard_examples(model, self.at_first, task.labels)
                 self.arrays |= _to_draw(self.at_first, hard, self.seed)
 
 
-def hard_examples(learner: Learner, f: Array, labels: Labels) -> tuple[dict[str, Any], NDArray[np.bool_]]:
+def hard_examples(model: Model, f: Array, labels: Labels) -> tuple[dict[str, Any], NDArray[np.bool_]]:
     """The hard examples of the classes just learned, as the method chooses them, and where they and the others lie.
 
     distance: to the class mean, in units of the class's mean. margin: cosine to the own prototype minus the best other.
     wrong: share of negative margins. lowest: share of those that margins instead of entropies would have chosen.
     """
-    k, measure = learner.hard_examples or (0, "")
-    prototypes = torch.stack([one.mean for one in learner.remembered().values()])
+    k, measure = model.method.hard_examples or (0, "")
+    prototypes = torch.stack([one.mean for one in model.remembered().values()])
     cosines = losses.cosine(torch.from_numpy(f), prototypes.double().cpu())
-    rows = learner.rows(labels).cpu()
-    members = rows[None, :] == torch.arange(len(learner.labels_))[:, None]
+    rows = model.rows(labels).cpu()
+    members = rows[None, :] == torch.arange(len(model.labels))[:, None]
     nodes, _ = losses.hardest(losses.hardness(cosines.T, measure), members, k)
     hard = np.zeros(len(f), dtype=np.bool_)
     hard[nodes.numpy()] = True
@@ -220,10 +220,11 @@ def principal_plane(f: Array) -> tuple[Array, float]:
     return plane * signs, float(np.square(lengths[:2]).sum()) / whole if whole else 0.0
 
 
-def _embeddings(learner: TrainedLearner[Any], task: Any) -> Array:
-    f = learner.training_embeddings(task).cpu().numpy().astype(np.float64)
+def _embeddings(model: Model, task: Task) -> Array:
+    assert model.network is not None, "the run was planned"
+    f = model.compute.embeddings(model.network, task).cpu().numpy().astype(np.float64)
     if not np.isfinite(f).all():
-        raise DataError(f"'{learner.name}' learned embeddings that are not finite: try a smaller train.lr_base.")
+        raise DataError(f"'{model.name}' learned embeddings that are not finite: try a smaller train.lr_base.")
     return f
 
 

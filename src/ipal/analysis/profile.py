@@ -64,7 +64,7 @@ def profile(
         "method": config.method,
         "seed": config.seed,
         "device": str(device),
-        "epochs": resolved.learner().epochs,
+        "epochs": resolved.learner_config().epochs,
         "average_performance": result["average_performance"],
         "undisturbed_seconds": seconds,
         **summary(recorder.laps),

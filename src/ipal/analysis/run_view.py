@@ -14,7 +14,9 @@ from ipal.analysis.audit import as_taught, audit
 from ipal.config import RunConfig
 from ipal.data.streams import Stream, Task
 from ipal.errors import IpalError
-from ipal.learners import Learner, load_learner
+from ipal.estimator.files import load
+from ipal.estimator.model import Model
+from ipal.methods.base import HardExamples
 from ipal.nn import losses
 from ipal.runs.resolved import Resolved, check_settings, resolve
 from ipal.runs.run_folder import RunFolder
@@ -36,10 +38,10 @@ def look_closely(
 
     What cannot be shown becomes a remark, not an error.
     """
-    learner = load_learner(folder.model)
+    model = load(folder.model)
     # The defaults, which only the method knows.
-    plain = check_settings(RunConfig(dataset="any", method=learner.name)).to_tree(full=True)
-    defaults = {name: plain[name] for name in ("encoder", "train", learner.name)}
+    plain = check_settings(RunConfig(dataset="any", method=model.name)).to_tree()
+    defaults = {name: plain[name] for name in ("encoder", "train", model.name)}
     closer: dict[str, Any] = {"defaults": defaults, "remarks": []}
     resolved: Resolved | None = None
     if nodes or search:
@@ -47,10 +49,10 @@ def look_closely(
             resolved = resolve(folder.config(), root or folder.data_root())
         except IpalError as error:
             closer["remarks"].append(f"Nodes cannot be shown without the graph. {error}")
-    closer["audit"] = audit(learner, as_taught(resolved) if resolved and search else None)
+    closer["audit"] = audit(model, as_taught(resolved) if resolved and search else None)
     if resolved and nodes:
         try:
-            closer["plane"] = plane(learner, resolved.stream, resolved.config.seed)
+            closer["plane"] = plane(model, resolved.stream, resolved.config.seed)
         except _NotDrawnError as reason:
             closer["remarks"].append(str(reason))
     return closer
@@ -60,14 +62,14 @@ class _NotDrawnError(Exception):
     """Why there is no view of the nodes, as a sentence."""
 
 
-def plane(learner: Learner, stream: Stream, seed: int) -> dict[str, Any]:
+def plane(model: Model, stream: Stream, seed: int) -> dict[str, Any]:
     """Training nodes of every class, embedded on their own tasks' graphs as learned from, and prototypes, in 2-d."""
     names = np.array(list(dict.fromkeys(str(label) for classes in stream.classes for label in classes)))
     most = max(2 * HARD, SHOWN // len(names))
     with torch.no_grad():
-        drawn = [_drawn(learner, stream.task(index), most, seed) for index in range(len(stream))]
+        drawn = [_drawn(model, stream.task(index), most, seed) for index in range(len(stream))]
     f, labels, predicted, hard = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
-    kept = learner.remembered()
+    kept = model.remembered()
     stored = all(name in kept for name in names)
     means = [kept[name].mean.cpu().float().numpy() if stored else f[labels == name].mean(axis=0) for name in names]
     both = np.concatenate([f, np.stack(means)])
@@ -88,23 +90,23 @@ def plane(learner: Learner, stream: Stream, seed: int) -> dict[str, Any]:
         "about": (
             f"{n} training nodes, embedded by the final model on their own tasks' graphs, drawn by t-SNE of their "
             "cosines: near ones are near, but far distances and sizes of clusters mean nothing. Hard examples are the "
-            f"training nodes {_hard_in_words(learner)}."
+            f"training nodes {_hard_in_words(model)}."
         ),
     }
 
 
-def _drawn(learner: Learner, task: Task, most: int, seed: int) -> tuple[NDArray[Any], ...]:
+def _drawn(model: Model, task: Task, most: int, seed: int) -> tuple[NDArray[Any], ...]:
     """Embeddings, labels and predictions of some nodes of a task, and which of them are hard examples."""
-    _check_size(learner, task.graph.num_nodes)
-    scores = learner.scores(learner.checked(task.graph))
-    number, measure = learner.hard_examples or (HARD, "entropy")
-    certainty = scores if learner.hard_examples else learner.probabilities(scores, task.graph).log()
+    _check_size(model, task.graph.num_nodes)
+    scores = model.scores(model.checked(task.graph))
+    number, measure = _hard_examples(model)
+    certainty = scores if model.method.hard_examples else model.probabilities(scores, task.graph).log()
     mine = torch.from_numpy(task.nodes).to(scores.device)
     difficulty = losses.hardness(certainty[mine].T, measure).cpu().numpy()
     chosen, hard = _choose(difficulty, task.labels, number, most, np.random.default_rng(seed))
     rows = mine[torch.from_numpy(chosen).to(mine.device)]
-    f = learner.represent(task.graph)[rows].cpu().float().numpy()
-    return f, task.labels[chosen].astype(str), learner.likeliest(scores[rows]).astype(str), hard
+    f = model.embed(task.graph)[rows].cpu().float().numpy()
+    return f, task.labels[chosen].astype(str), model.likeliest(scores[rows]).astype(str), hard
 
 
 def _choose(
@@ -135,20 +137,24 @@ def flattened(f: NDArray[Any], seed: int) -> NDArray[Any]:
     return points
 
 
-def _check_size(learner: Learner, num_nodes: int) -> None:
-    kept = learner.remembered()
-    width = len(next(iter(kept.values())).mean) if kept else learner.num_features_
+def _check_size(model: Model, num_nodes: int) -> None:
+    kept = model.remembered()
+    width = len(next(iter(kept.values())).mean) if kept else model.num_features
     if 4 * width * num_nodes > MOST_BYTES:
         raise _NotDrawnError(
             f"The nodes are not drawn: embeddings of {num_nodes} nodes take more than {MOST_BYTES >> 30} GiB at once."
         )
 
 
-def _hard_in_words(learner: Learner) -> str:
+def _hard_examples(model: Model) -> HardExamples:
+    return model.method.hard_examples or HardExamples(HARD, "entropy")
+
+
+def _hard_in_words(model: Model) -> str:
     what = {
         "entropy": "whose class is least certain (largest entropy)",
         "margin": "whose two likeliest classes are closest",
         "energy": "of the highest energy",
     }
-    number, measure = learner.hard_examples or (HARD, "entropy")
+    number, measure = _hard_examples(model)
     return f"{what[measure]}, {number} of each class"

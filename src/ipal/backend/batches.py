@@ -28,7 +28,7 @@ from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix, SparsePair, read_only
 from ipal.config import EncoderConfig, Sampling
 from ipal.data.graph import Graph
-from ipal.data.streams import Task
+from ipal.data.task import Task
 from ipal.errors import ConfigError
 from ipal.system.tracing import SILENT, Tracer
 

@@ -22,7 +22,7 @@ from ipal.backend.sparse import SparseMatrix, SparsePair
 from ipal.config import Sampling
 from ipal.data.csr import Norm
 from ipal.data.graph import Graph
-from ipal.data.streams import Task
+from ipal.data.task import Task
 
 MOST_ROWS = 2**20
 """Places of nodes that the first layer computes, of all nodes of a batch together."""

@@ -24,7 +24,7 @@ from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix, SparsePair, sparse_matmul
 from ipal.data.csr import Norm, with_loops
 from ipal.data.graph import Graph
-from ipal.data.streams import Task
+from ipal.data.task import Task
 from ipal.system.tracing import SILENT, Tracer
 
 # Multiply-adds of a dense product that cost as much as one of a sparse product (measured: benchmarks/).

@@ -31,7 +31,8 @@ import yaml
 from ipal.config import RunConfig, known_settings, nested, override, run_config
 from ipal.data.streams import STREAMS
 from ipal.errors import ConfigError, IpalError, did_you_mean, shortened
-from ipal.learners import METHODS
+from ipal.estimator.registry import METHODS
+from ipal.estimator.settings import own_settings
 from ipal.runs.config_files import complaining, read_config_node
 from ipal.runs.manifest import Kind
 from ipal.runs.plugins import load_plugin
@@ -264,7 +265,7 @@ def _shared() -> list[str]:
 
 
 def _own(method: str) -> list[str]:
-    return [f"{method}.{name}" for name in METHODS.find(method).own_settings()]
+    return [f"{method}.{name}" for name in own_settings(METHODS.find(method))]
 
 
 Place = tuple[int, yaml.Node]

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from ipal.bench.jobs import Outcome, reason_of
-from ipal.learners.stacked import Stack
-from ipal.learners.trained import TrainedLearner
+from ipal.engine.executors.stacked import Stack, float_settings
+from ipal.methods.base import Trained
 from ipal.runs import runner
 from ipal.runs.environment import PeakMemory
 from ipal.runs.resolved import Resolved
@@ -38,7 +38,7 @@ TURN, LONGEST = 10, 0.005
 def run_interleaved(runs: Sequence[Run], stacked: int = 1) -> Iterator[Outcome]:
     """Make all runs, interleaved; yields the index of each when it has ended, and why it failed.
 
-    Up to so many (`stacked`) that differ in numbers alone take their steps as one (`ipal.learners.stacked`).
+    Up to so many (`stacked`) that differ in numbers alone take their steps as one (`ipal.engine.executors.stacked`).
     """
     waiting = deque(_units(runs, stacked))
     lanes_used = min(LANES, len(waiting))
@@ -88,7 +88,8 @@ def _units(runs: Sequence[Run], stacked: int) -> list[Unit]:
     alike: dict[Hashable, list[int]] = {}
     for index, (resolved, _) in enumerate(runs):
         config = resolved.config
-        free = resolved.method.stackable if issubclass(resolved.method, TrainedLearner) else frozenset()
+        method = resolved.learner_config().method
+        free = float_settings(method) if isinstance(method, Trained) else {}
         settings = {name: value for name, value in config.settings.items() if name not in free}
         rest = config.model_copy(update={"settings": settings}).model_dump_json()
         alike.setdefault((id(resolved.stream), rest) if free and stacked > 1 else index, []).append(index)

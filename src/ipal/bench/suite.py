@@ -18,7 +18,7 @@ from ipal.bench.search import Search
 from ipal.config import RunConfig
 from ipal.data.datasets.catalog import data_root
 from ipal.errors import ConfigError, StoreError, did_you_mean
-from ipal.learners import METHODS
+from ipal.estimator.registry import METHODS
 from ipal.runs import manifest
 from ipal.runs.manifest import GridPoint
 from ipal.runs.resolved import Resolver
@@ -116,7 +116,7 @@ class Bench:
         return {
             "label": row.entry.label,
             "method": row.entry.method,
-            "stores_exemplars": METHODS.find(row.entry.method).stores_exemplars,
+            "stores_exemplars": METHODS.find(row.entry.method).keeps != "statistics",
             "settings": row.chosen.settings if row.chosen else {},
             "runs": list(row.chosen.runs) if row.chosen else [],
             "average_performance": spread([result["average_performance"] for result in results]),
@@ -310,7 +310,7 @@ def _by_metric(results: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
 
 
 def _values(config: RunConfig, names: Collection[str]) -> manifest.Settings:
-    tree, stream = config.to_tree(full=True), config.protocol.stream
+    tree, stream = config.to_tree(), config.protocol.stream
     values = {"protocol.stream": stream.name, "protocol.stream.name": stream.name}
     values |= {f"protocol.stream.{name}": value for name, value in stream.settings.items()}
     return {
@@ -328,7 +328,7 @@ def _record(entry: ExperimentEntry, row: BenchRow | None, before: manifest.Manif
     record = manifest.ManifestRow(
         label=entry.label,
         method=entry.method,
-        stores_exemplars=METHODS.find(entry.method).stores_exemplars,
+        stores_exemplars=METHODS.find(entry.method).keeps != "statistics",
         settings={name: setting.value for name, setting in entry.fixed.items()},
         grid={name: tuple(setting.value for setting in values) for name, values in entry.grid.items()},
     )

@@ -128,7 +128,7 @@ MemoryLimit = Annotated[
     typer.Option(help="Limit of main memory, as 8GB: chooses full graphs, sampled batches or pieces automatically."),
 ]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Path, name, part of a name, or latest.")]
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="Model file, run folder, or (part of) a run's name.")]
+ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="Model file, run folder, or (part of) a run's name.")]
 Html = Annotated[bool, typer.Option("--html", help="Also write an HTML page of the run.")]
 RUNS = Path("runs")
 
@@ -166,9 +166,10 @@ def wanted_run(
     if "dataset" not in tree:
         raise ConfigError("Say which graph: --dataset digits needs no file; 'ipal list datasets' shows all.")
 
-    from ipal.learners import METHODS
+    from ipal.estimator.registry import METHODS
+    from ipal.estimator.settings import own_settings
 
-    own = [f"{name}.{setting}" for name, learner in METHODS.here().items() for setting in learner.own_settings()]
+    own = [f"{name}.{setting}" for name, method in METHODS.here().items() for setting in own_settings(method)]
     return run_config(tree, own)
 
 
@@ -337,16 +338,18 @@ def _things(registry: Registry[Any], root: Path | None) -> list[dict[str, Any]]:
 
         rows = [describe(name, data_root(root)) for name in all_names(data_root(root))]
     else:
-        rows = [_described(thing) for thing in registry.here().values()]
+        rows = [_described(thing, registry.kind) for thing in registry.here().values()]
     listed = {row["name"] for row in rows}
     rows += [{"name": name} for name in registry if name not in listed]
     origins = {row["name"]: registry.origin(row["name"]) for row in rows if row["name"] in registry}
     return [{**row, "plugin": in_words(origins.get(row["name"]))} for row in rows]
 
 
-def _described(thing: Any) -> dict[str, Any]:
-    if hasattr(thing, "own_settings"):
-        return dict(thing.describe())
+def _described(thing: Any, kind: str) -> dict[str, Any]:
+    if kind == "method":
+        from ipal.estimator.settings import describe
+
+        return describe(thing)
     about = getattr(thing, "about", "") or (thing.__doc__ or "").strip().partition("\n")[0]
     return {"name": thing.name, "about": about}
 

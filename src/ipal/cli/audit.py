@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, AsJson, DataRoot, Model, Runs
+from ipal.cli.app import RUNS, AsJson, DataRoot, ModelName, Runs
 from ipal.runs.run_folder import RunFolder, RunStore
 
 if TYPE_CHECKING:
     from ipal.analysis.audit import Evidence
-    from ipal.learners import Learner
+    from ipal.estimator.model import Model
 
 UNKNOWN_GRAPHS = (
     "It is not known in which graphs the model was taught, nor from which nodes: rows are those of the whole graph, "
@@ -25,7 +25,7 @@ SHOWN = 10
 
 
 def audit(
-    model: Model,
+    name: ModelName,
     data: Annotated[
         str | None,
         typer.Option(
@@ -41,22 +41,22 @@ def audit(
     With --data: whether a feature row of the graph is in the model, and
     how well rows of the smallest classes can be reconstructed.
     """
-    path = RunStore(runs).model_file(model)
+    path = RunStore(runs).model_file(name)
     folder = RunFolder.of_model(path)
 
     from ipal.analysis import audit as library
-    from ipal.learners import load_learner
+    from ipal.estimator.files import load
 
-    learner = load_learner(path)
-    evidence = None if data is None else _evidence(data, root, learner, folder)
-    found = {"model": str(path), **library.audit(learner, evidence)}
+    model = load(path)
+    evidence = None if data is None else _evidence(data, root, model, folder)
+    found = {"model": str(path), **library.audit(model, evidence)}
     if as_json:
         render.as_json(found)
     else:
         _show(found)
 
 
-def _evidence(name: str, root: Path | None, learner: "Learner", folder: RunFolder | None) -> "Evidence":
+def _evidence(name: str, root: Path | None, model: "Model", folder: RunFolder | None) -> "Evidence":
     """The graph, divided into tasks as in the run that made the model, if a run did."""
     from ipal.analysis import audit as library
     from ipal.data import datasets
@@ -69,7 +69,7 @@ def _evidence(name: str, root: Path | None, learner: "Learner", folder: RunFolde
     if dataset.hash != config.dataset_hash:
         return library.whole(dataset)
     taught = library.as_taught(resolve(config, dataset=dataset))
-    counts = learner.nodes_behind_class()
+    counts = model.nodes_behind_class()
     # The run's model may have forgotten classes since.
     return taught if not counts or counts == taught.nodes_behind_class() else library.whole(dataset)
 

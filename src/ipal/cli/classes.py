@@ -1,13 +1,16 @@
 """`ipal rename`, `merge-classes`, `split` and `relabel`: change the classes of a saved model."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, AsJson, Model, Runs
-from ipal.cli.models import Directed, Force, Out, Rewritten, check_kind, label_of, loaded, rewritten
+from ipal.cli.app import RUNS, AsJson, ModelName, Runs
+from ipal.cli.models import Directed, Force, Out, Rewritten, check_kind, label_of, rewritten
+
+if TYPE_CHECKING:  # torch takes seconds to load
+    from ipal.estimator.model import Model
 
 Taught = Annotated[
     Path,
@@ -20,7 +23,7 @@ Taught = Annotated[
 
 
 def rename(
-    model: Model,
+    name: ModelName,
     old: Annotated[str, typer.Argument(metavar="OLD", help="A class of the model.")],
     new: Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")],
     out: Out = None,
@@ -30,14 +33,16 @@ def rename(
 ) -> None:
     """Give a class of a model another name; nothing else changes. Works for every method."""
 
-    def change(learner: Any) -> None:
-        learner.rename_class(label_of(learner, old), label_of(learner, new))
+    from ipal.estimator.edits import rename_class
 
-    _show(rewritten(model, out, force, runs, change, loaded, f"renamed {old} to {new}"), "renamed", as_json)
+    def change(model: "Model") -> "Model":
+        return rename_class(model, label_of(model, old), label_of(model, new))
+
+    _show(rewritten(name, out, force, runs, change, f"renamed {old} to {new}"), "renamed", as_json)
 
 
 def merge_classes(
-    model: Model,
+    name: ModelName,
     classes: Annotated[list[str], typer.Argument(metavar="CLASS", help="At least two classes of the model.")],
     into: Annotated[str, typer.Option("--into", metavar="NAME", help="The class they become: one of them, or new.")],
     out: Out = None,
@@ -52,16 +57,18 @@ def merge_classes(
     trained classifier refuse.
     """
 
-    def change(learner: Any) -> None:
-        learner.merge_classes([label_of(learner, name) for name in classes], into=label_of(learner, into))
+    from ipal.estimator import edits
+
+    def change(model: "Model") -> "Model":
+        return edits.merge_classes(model, [label_of(model, one) for one in classes], label_of(model, into))
 
     what = f"merged {', '.join(classes)} into {into}"
-    _show(rewritten(model, out, force, runs, change, loaded, what), "merged", as_json)
+    _show(rewritten(name, out, force, runs, change, what), "merged", as_json)
 
 
 def split(
-    model: Model,
-    name: Annotated[str, typer.Argument(metavar="CLASS", help="A class of the model.")],
+    name: ModelName,
+    label: Annotated[str, typer.Argument(metavar="CLASS", help="A class of the model.")],
     graph: Taught,
     directed: Directed = False,
     out: Out = None,
@@ -76,17 +83,19 @@ def split(
     nodes of the class are needed); other methods refuse.
     """
     from ipal.data.datasets.forget_file import read_taught
+    from ipal.estimator.convert.pyg import task_of
+    from ipal.estimator.edits import split_class
 
-    def change(learner: Any) -> None:
+    def change(model: "Model") -> "Model":
         file: Any = read_taught(graph, undirected=not directed)
-        check_kind(learner, file.y, graph)
-        learner.split_class(label_of(learner, name), file)
+        check_kind(model, file.y, graph)
+        return split_class(model, label_of(model, label), task_of(file))
 
-    _show(rewritten(model, out, force, runs, change, loaded, f"split {name}"), "split", as_json)
+    _show(rewritten(name, out, force, runs, change, f"split {label}"), "split", as_json)
 
 
 def relabel(
-    model: Model,
+    name: ModelName,
     graph: Taught,
     directed: Directed = False,
     out: Out = None,
@@ -102,13 +111,15 @@ def relabel(
     methods refuse.
     """
     from ipal.data.datasets.forget_file import read_correction
+    from ipal.estimator import edits
+    from ipal.estimator.convert.pyg import correction_of
 
-    def change(learner: Any) -> None:
+    def change(model: "Model") -> "Model":
         file: Any = read_correction(graph, undirected=not directed)
-        check_kind(learner, file.y, graph)
-        learner.relabel(file)
+        check_kind(model, file.y, graph)
+        return edits.relabel(model, *correction_of(file))
 
-    _show(rewritten(model, out, force, runs, change, loaded, "relabelled"), "relabelled", as_json)
+    _show(rewritten(name, out, force, runs, change, "relabelled"), "relabelled", as_json)
 
 
 def _show(done: Rewritten, what: str, as_json: bool) -> None:

@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, AsJson, DataRoot, Model, Runs
+from ipal.cli.app import RUNS, AsJson, DataRoot, ModelName, Runs
 from ipal.cli.models import Force, new_file
 from ipal.cli.opened import Directed, GraphName, opened
 from ipal.system.files import written_whole
 
 
 def discover(
-    model: Model,
+    name: ModelName,
     graph: GraphName,
     out: Annotated[Path, typer.Option("--out", "-o", help="CSV file: node, group.")],
     reject_known: Annotated[
@@ -32,18 +32,18 @@ def discover(
 ) -> None:
     """Group the nodes of a graph that seem to be of no known class: candidates for new ones, to name and learn."""
     target = new_file(out, force)
-    path, learner, read, _ = opened(model, graph, runs, root, directed)
+    path, model, read, _ = opened(name, graph, runs, root, directed)
 
-    from ipal.learners.open_world.discover import discover as grouped
+    from ipal.estimator.open_world.discover import discover as grouped
 
-    groups = grouped(learner, learner.checked(read.graph), reject_known, classes)
+    groups = grouped(model, model.checked(read.graph), reject_known, classes)
     with written_whole(target) as file:
         text = io.TextIOWrapper(file, "utf-8", newline="")
         table = csv.writer(text, lineterminator="\n")
         table.writerow(["node", "group"])
         for number, group in enumerate(groups):
-            names = group.nodes if read.ids is None else read.ids[group.nodes]
-            table.writerows([name, number] for name in names.tolist())
+            ids = group.nodes if read.ids is None else read.ids[group.nodes]
+            table.writerows([one, number] for one in ids.tolist())
         text.detach()  # flushed; the file is closed by its owner
     if as_json:
         plain = [{"nodes": one.size, "cohesion": one.cohesion, "nearest": one.nearest} for one in groups]
@@ -51,7 +51,7 @@ def discover(
         return
     shown = render.table(("group", "nodes", "cohesion", "taken for"), numbers=["group", "nodes", "cohesion"])
     for number, one in enumerate(groups):
-        nearest = ", ".join(f"{name} ({100 * share:.0f} %)" for name, share in one.nearest)
+        nearest = ", ".join(f"{label} ({100 * share:.0f} %)" for label, share in one.nearest)
         shown.add_row(str(number), str(one.size), f"{one.cohesion:.2f}", nearest)
     render.out.print(shown)
     render.say(f"{render.many(len(groups), 'group')}\nfile  {target}")

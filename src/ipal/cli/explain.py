@@ -7,14 +7,14 @@ from typing import Annotated, Any
 import typer
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, AsJson, DataRoot, Model, Runs
+from ipal.cli.app import RUNS, AsJson, DataRoot, ModelName, Runs
 from ipal.cli.models import Force, new_file
 from ipal.cli.opened import Directed, GraphName, opened
 from ipal.errors import ConfigError
 
 
 def explain(
-    model: Model,
+    name: ModelName,
     graph: GraphName,
     node: Annotated[str, typer.Option("--node", metavar="NODE", help="The node to explain: its id or number.")],
     against: Annotated[
@@ -42,18 +42,18 @@ def explain(
     and, but for its normalisation, analytic; a first order for encoders.
     """
     target = None if figure is None else _drawing(figure, force)
-    _, learner, data, _ = opened(model, graph, runs, root, directed)
+    _, model, data, _ = opened(name, graph, runs, root, directed)
 
     from ipal.data.datasets.node_ids import node_numbers
-    from ipal.learners.explain import explained
+    from ipal.estimator.explain import explained
 
     asked = node_numbers(node, data.graph.num_nodes, "--node", data.ids)
     if len(asked) != 1:
         raise ConfigError("Give --node one node: each is explained on its own.")
-    by_name = {str(label): label for label in learner.labels_}
-    found = explained(learner, data.graph, asked[0], None if against is None else by_name.get(against, against))
+    by_name = {str(label): label for label in model.labels}
+    found = explained(model, data.graph, asked[0], None if against is None else by_name.get(against, against))
     ids = None if data.ids is None else data.ids.tolist()
-    plain = found.as_plain_data(top, ids, learner.columns_ or data.columns or None)
+    plain = found.as_plain_data(top, ids, model.schema.columns or data.columns or None)
     if target is not None:
         from ipal.report.explanation import write_explanation
 

@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, AsJson, Model, Runs
+from ipal.cli.app import RUNS, AsJson, ModelName, Runs
 from ipal.cli.models import Force, new_file
 from ipal.runs.run_folder import RunStore
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def export(
-    model: Model,
+    name: ModelName,
     out: Annotated[Path, typer.Option("--out", "-o", help="File for the ONNX model, as model.onnx.")],
     force: Force = False,
     graphs: Annotated[
@@ -35,23 +35,23 @@ def export(
     Needs the extra onnx.
     """
     target = new_file(out, force)
-    path = RunStore(runs).model_file(model)
+    path = RunStore(runs).model_file(name)
 
     from ipal.system.optional import need_extra
 
     need_extra("onnx", "onnx", "onnxruntime")
     from ipal.deploy.export import export_onnx
-    from ipal.learners import load_learner
+    from ipal.estimator.files import load
 
-    learner = load_learner(path)
-    made = export_onnx(learner, target, graphs=graphs, edge_weights=edge_weights)
+    model = load(path)
+    made = export_onnx(model, target, graphs=graphs, edge_weights=edge_weights)
     if as_json:
         render.as_json(
             {
                 "file": str(made.path),
                 "model": str(path),
-                "method": learner.name,
-                "classes": learner.labels_,
+                "method": model.name,
+                "classes": model.labels,
                 "bytes": made.bytes,
                 "opset": made.opset,
                 "inputs": made.inputs,
@@ -62,7 +62,7 @@ def export(
             }
         )
     else:
-        _show(made, learner.name, len(learner.labels_))
+        _show(made, model.name, len(model.labels))
 
 
 def _show(made: "Exported", method: str, classes: int) -> None:

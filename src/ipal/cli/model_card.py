@@ -1,5 +1,6 @@
 """`ipal show MODEL`: what a saved model is, what it keeps, and its history."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,35 +11,35 @@ from ipal.cli import render
 
 def show_model(path: Path, as_json: bool) -> None:
     """Print a model file as tables, or as JSON."""
-    from ipal.learners import load_learner
+    from ipal.estimator.files import load
 
-    learner = load_learner(path)
-    kept, counts = learner.memory_report(), learner.nodes_behind_class()
+    model = load(path)
+    kept, counts = model.memory_report(), model.nodes_behind_class()
     content = {
         "model": str(path),
         "bytes": path.stat().st_size,
-        "method": learner.name,
-        "features": learner.num_features_,
-        "classes": {name: counts.get(name) for name in map(str, learner.labels_)},
+        "method": model.name,
+        "features": model.num_features,
+        "classes": {name: counts.get(name) for name in map(str, model.labels)},
         "kept": kept["items"],
         "stores_exemplars": kept["stores_exemplars"],
-        "history": learner.history_,
+        "history": model.history,
     }
     if as_json:
         render.as_json(content)
         return
     rows = [(name, "" if nodes is None else str(nodes)) for name, nodes in content["classes"].items()]
     render.out.print(render.table(("class", "nodes learned"), rows, numbers=["nodes learned"]))
-    render.out.print(_history(learner.history_))
+    render.out.print(_history(model.history))
     facts = Table.grid(padding=(0, 2))
-    facts.add_row("method", f"{learner.name}, {render.many(learner.num_features_, 'feature')} a node")
+    facts.add_row("method", f"{model.name}, {render.many(model.num_features, 'feature')} a node")
     items = "; ".join(f"{item['what']} ({render.size(item['bytes'])})" for item in kept["items"])
     facts.add_row("kept", f"{items}; {'raw nodes ARE stored' if kept['stores_exemplars'] else 'no node is stored'}")
     facts.add_row("model", f"{path} ({render.size(content['bytes'])})")
     render.out.print(facts, soft_wrap=True)
 
 
-def _history(events: list[dict[str, Any]]) -> Table:
+def _history(events: Sequence[Mapping[str, Any]]) -> Table:
     table = render.table(("when", "what", "classes", "nodes"), numbers=["nodes"], title="History")
     for one in events:
         more = one["number"] - len(one["classes"])

@@ -1,17 +1,22 @@
-"""`ipal merge` and `ipal forget`: operations on saved models of the method analytic (the closed form)."""
+"""`ipal merge` and `ipal forget`: operations on saved models whose memory is a sum over nodes (the closed form)."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, AsJson, Model, Runs
+from ipal.cli.app import RUNS, AsJson, ModelName, Runs
 from ipal.errors import ConfigError, DataError, StoreError
 from ipal.runs.run_folder import RunFolder, RunStore
 from ipal.system.files import alone_with, check_target
+
+if TYPE_CHECKING:  # torch takes seconds to load
+    from ipal.data.labels import Label, Labels
+    from ipal.estimator.model import Model
 
 Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 Out = Annotated[
@@ -45,12 +50,14 @@ def merge(
         if file in files[:place]:
             raise ConfigError(f"{file} is named twice: its nodes would count twice.")
     parts = [_with_sums(file) for file in files]
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = whole.merged(part)
+
+    from ipal.estimator.edits import merge_models
+    from ipal.estimator.files import save
+
+    whole = reduce(merge_models, parts)
     with _only_writer(target):
         new_file(out, force)  # another process may have made it meanwhile
-        whole.save(target)
+        save(whole, target)
     counts = whole.nodes_behind_class()
     behind = [part.nodes_behind_class() for part in parts]
     if as_json:
@@ -59,7 +66,7 @@ def merge(
             {
                 "model": str(target),
                 "nodes_behind_class": counts,
-                "ridge": whole.solved.ridge,
+                **_solved(whole),
                 "merged": [{"model": str(file), "nodes_behind_class": own} for file, own in named],
             }
         )
@@ -73,8 +80,14 @@ def merge(
     render.say(f"{render.many(len(models), 'model')} merged: {total}\nmodel  {target}")
 
 
+def _solved(model: "Model") -> dict[str, float]:
+    """What is solved for besides the weights."""
+    solve: Any = getattr(model.method, "solved", None)
+    return {} if solve is None else {"ridge": solve(model.state.memory).ridge}
+
+
 def forget(
-    model: Model,
+    name: ModelName,
     classes: Annotated[
         list[str] | None,
         typer.Option(
@@ -134,13 +147,17 @@ def forget(
         raise ConfigError("--which and --directed are about a graph: they go with --rows or --nodes, not with --class.")
     sense = "class" if classes else "rows" if rows else "nodes"
 
-    def change(learner: Any) -> None:
-        for name in dict.fromkeys(classes or ()):
-            learner.forget_class(label_of(learner, name))
-        if rows or nodes:
-            _take_away(learner, rows or nodes or Path(), sense, which, directed)
+    def change(model: "Model") -> "Model":
+        if graph := rows or nodes:
+            return _without(model, graph, sense, which, directed)
 
-    source, target, before, after = rewritten(model, out, force, runs, change, _with_sums, f"forgot by {sense}")
+        from ipal.estimator.edits import forget_class
+
+        for label in dict.fromkeys(classes or ()):
+            model = forget_class(model, label_of(model, label))
+        return model
+
+    source, target, before, after = rewritten(name, out, force, runs, change, f"forgot by {sense}", _with_sums)
     if target != source:
         render.note(f"{source} still remembers: delete it once it is no longer needed.")
     if as_json:
@@ -150,7 +167,7 @@ def forget(
                 "read_from": str(source),
                 "by": sense,
                 "nodes_behind_class": {"before": before, "after": after},
-                "forgotten_classes": [name for name in before if name not in after],
+                "forgotten_classes": [label for label in before if label not in after],
             }
         )
     else:
@@ -166,23 +183,32 @@ class Rewritten(NamedTuple):
     after: Counts
 
 
+def loaded(path: Path) -> "Model":
+    """A model of any method."""
+    from ipal.estimator.files import load
+
+    return load(path)
+
+
 def rewritten(
-    model: str,
+    name: str,
     out: Path | None,
     force: bool,
     runs: Path,
-    change: Callable[[Any], object],
-    load: Callable[[Path], Any],
+    change: Callable[["Model"], "Model"],
     what: str,
+    load: Callable[[Path], "Model"] = loaded,
 ) -> Rewritten:
     """Change a saved model: its own file is replaced, or another is written; all of it or nothing."""
-    source = RunStore(runs).model_file(model)
+    source = RunStore(runs).model_file(name)
     target = source if out is None else new_file(out, force)
     read = _stamp(source)
-    learner = load(source)
-    before = learner.nodes_behind_class()
-    change(learner)
-    after = learner.nodes_behind_class()
+    model = load(source)
+    changed = change(model)
+    before, after = model.nodes_behind_class(), changed.nodes_behind_class()
+
+    from ipal.estimator.files import save
+
     with _only_writer(target):
         if out is not None:
             new_file(out, force)  # another process may have made it meanwhile
@@ -191,24 +217,17 @@ def rewritten(
             raise StoreError(
                 f"{source} was changed by another process meanwhile: nothing was written, repeat the command."
             )
-        learner.save(target)
+        save(changed, target)
     if target == source and (source.parent / "config.yaml").exists():
         RunFolder(source.parent).log(f"{what}: {sum(before.values())} nodes before, {sum(after.values())} after")
         render.note("The run's result.json was measured before, and stays as it is.")
     return Rewritten(source, target, before, after)
 
 
-def loaded(path: Path) -> Any:
-    """A model of any method."""
-    from ipal.learners import load_learner
-
-    return load_learner(path)
-
-
-def label_of(learner: Any, name: str) -> Any:
+def label_of(model: "Model", name: str) -> "Label":
     """The label that is written so: of a known class, or else of a new one, of the same kind."""
-    by_name = {str(label): label for label in learner.labels_}
-    if name in by_name or isinstance(learner.labels_[0], str):
+    by_name = {str(label): label for label in model.labels}
+    if name in by_name or isinstance(model.labels[0], str):
         return by_name.get(name, name)
     try:
         return int(name)
@@ -216,41 +235,44 @@ def label_of(learner: Any, name: str) -> Any:
         return name
 
 
-def check_kind(learner: Any, labels: Any, path: Path) -> None:
+def check_kind(model: "Model", labels: "Labels", path: Path) -> None:
     """Refuse labels in a file that are strings where the model has numbers, or the other way round."""
     strings = labels.dtype.kind == "U"
-    if strings != isinstance(learner.labels_[0], str):
+    if strings != isinstance(model.labels[0], str):
         kinds = ("strings", "numbers") if strings else ("numbers", "strings")
         raise DataError(f"The labels in {path} are {kinds[0]}, but the model knows its classes by {kinds[1]}.")
 
 
-def _take_away(learner: Any, path: Path, sense: str, which: str | None, directed: bool) -> None:
+def _without(model: "Model", path: Path, sense: str, which: str | None, directed: bool) -> "Model":
+    """Without nodes that a file names, or without what they taught."""
     from ipal.data.datasets.forget_file import read_departure
-    from ipal.learners.from_pyg import departure_of
+    from ipal.estimator.convert.pyg import departure_of
+    from ipal.estimator.edits import forget_nodes, forget_rows
 
     file: Any = read_departure(path, which, undirected=not directed)
-    check_kind(learner, departure_of(file).task.labels, path)
+    departure = departure_of(file)
+    check_kind(model, departure.task.labels, path)
     if sense == "nodes":
-        learner.forget_nodes(file)
-        return
+        return forget_nodes(model, departure)
     silent = (file.forget_mask & ~file.train_mask).nonzero()[0]
     if len(silent):
         raise DataError(f"Node {silent[0]} is to be forgotten, but the array train says that it never taught.")
-    learner.forget_rows(file)
+    return forget_rows(model, departure)
 
 
-def _with_sums(path: Path) -> Any:
+def _with_sums(path: Path) -> "Model":
     """A model that can be merged and made to forget."""
-    from ipal.learners import METHODS
+    from ipal.estimator.registry import METHODS
+    from ipal.methods.base import Forgets
 
-    learner = loaded(path)
-    if not learner.forgets:
-        able = ", ".join(name for name, method in METHODS.items() if method.forgets)
+    model = loaded(path)
+    if not model.forgets:
+        able = ", ".join(name for name, method in METHODS.items() if isinstance(method(), Forgets))
         raise StoreError(
-            f"{path} is a model of the method '{learner.name}': only models of {able} can be merged and made to forget "
+            f"{path} is a model of the method '{model.name}': only models of {able} can be merged and made to forget "
             "exactly."
         )
-    return learner
+    return model
 
 
 def new_file(path: Path, force: bool) -> Path:

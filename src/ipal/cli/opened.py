@@ -1,7 +1,7 @@
 """What commands about a model and a graph begin with: both are read."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -9,6 +9,7 @@ from ipal.runs.run_folder import RunFolder, RunStore
 
 if TYPE_CHECKING:
     from ipal.data.dataset import Dataset
+    from ipal.estimator.model import Model
 
 GraphName = Annotated[
     str,
@@ -26,23 +27,23 @@ class Opened(NamedTuple):
     """A saved model, and a graph to predict on."""
 
     path: Path
-    learner: Any
+    model: "Model"
     data: "Dataset"
     directed: bool
 
 
-def opened(model: str, graph: str, runs: Path, root: Path | None, directed: bool | None, device: str = "cpu") -> Opened:
+def opened(name: str, graph: str, runs: Path, root: Path | None, directed: bool | None, device: str = "cpu") -> Opened:
     """Read a model and a graph to predict on."""
-    path = RunStore(runs).model_file(model)
+    path = RunStore(runs).model_file(name)
     run = RunFolder.of_model(path)
 
     from ipal.data.datasets import load_to_predict
-    from ipal.learners import load_learner
+    from ipal.estimator.files import load
 
-    learner = load_learner(path, device=device)
+    model = load(path, device=device)
     one_way = is_directed(run, directed)
     data = load_to_predict(graph, root or (run.data_root() if run else None), undirected=not one_way)
-    return Opened(path, learner, data, one_way)
+    return Opened(path, model, data, one_way)
 
 
 def is_directed(run: RunFolder | None, given: bool | None) -> bool:

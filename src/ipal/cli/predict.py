@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, AsJson, DataRoot, Model, Runs
+from ipal.cli.app import RUNS, AsJson, DataRoot, ModelName, Runs
 from ipal.cli.models import Force, new_file
 from ipal.cli.opened import Directed, GraphName, opened
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def predict(
-    model: Model,
+    name: ModelName,
     graph: GraphName,
     out: Annotated[Path, typer.Option("--out", "-o", help="CSV file for the predictions.")],
     reject: Annotated[
@@ -63,20 +63,20 @@ def predict(
     node of another class, which --reject-known finds.
     """
     target = new_file(out, force)
-    path, learner, whole, one_way = opened(model, graph, runs, root, directed, device)
+    path, model, whole, one_way = opened(name, graph, runs, root, directed, device)
 
     from ipal.data.datasets.node_ids import node_numbers
     from ipal.deploy import predict as deployed
 
     asked = None if nodes is None else node_numbers(nodes, whole.graph.num_nodes, "--nodes", whole.ids)
-    found = deployed.predict(learner, whole.graph, asked, reject=reject, reject_known=reject_known, coverage=coverage)
+    found = deployed.predict(model, whole.graph, asked, reject=reject, reject_known=reject_known, coverage=coverage)
     deployed.write_csv(found, target, whole.ids)
     if as_json:
         render.as_json(
             {
                 "file": str(target),
                 "model": str(path),
-                "method": learner.name,
+                "method": model.name,
                 "nodes": len(found.nodes),
                 "predicted": found.counts(),
                 "rejected": int(found.rejected.sum()),

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, Model, Runs
+from ipal.cli.app import RUNS, ModelName, Runs
 from ipal.cli.opened import Directed, is_directed
 from ipal.errors import ConfigError
 from ipal.runs.run_folder import RunFolder, RunStore
@@ -17,7 +17,7 @@ TOKEN = "IPAL_TOKEN"
 
 
 def serve(
-    model: Model,
+    name: ModelName,
     host: Annotated[
         str, typer.Option(help="Address to listen on; all but loopback addresses need a token.")
     ] = "127.0.0.1",
@@ -48,7 +48,7 @@ def serve(
     POST /predict, /explain, GET /memory, /health, /metrics; /docs describes them. SIGHUP, or POST /reload where there
     is a token, takes a new model from the file, without losing a request. Needs pip install 'ipal[serve]'.
     """
-    path = RunStore(runs).model_file(model)
+    path = RunStore(runs).model_file(name)
     token = _token(token_file)
 
     from ipal.system.optional import need_extra

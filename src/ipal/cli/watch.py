@@ -8,15 +8,15 @@ from typing import Annotated, Any
 import typer
 
 from ipal.cli import render
-from ipal.cli.app import RUNS, AsJson, DataRoot, Model, Runs
-from ipal.cli.models import loaded, rewritten
+from ipal.cli.app import RUNS, AsJson, DataRoot, ModelName, Runs
+from ipal.cli.models import rewritten
 from ipal.cli.opened import Directed, GraphName, opened
 from ipal.errors import ConfigError, shortened
 from ipal.system.files import check_target, write_atomically
 
 
 def watch(
-    model: Model,
+    name: ModelName,
     graph: GraphName,
     remembers: Annotated[
         bool,
@@ -54,15 +54,15 @@ def watch(
         raise ConfigError("--prometheus - and --json both print: name a file for the metrics.")
     if prometheus is not None and not printed:
         check_target(prometheus)
-    path, learner, data, _ = opened(model, graph, runs, root, directed)
+    path, model, data, _ = opened(name, graph, runs, root, directed)
     whole = data.graph
 
     from ipal.deploy import watch as deployed
 
-    lines = deployed.watch(learner, whole, false_alarms=false_alarms, limits=own)
-    since = learner.reference_["time"] if learner.reference_ else None
+    lines = deployed.watch(model, whole, false_alarms=false_alarms, limits=own)
+    since = model.reference["time"] if model.reference else None
     if remembers:
-        rewritten(model, None, False, runs, lambda one: deployed.remember(one, whole), loaded, f"remembered {graph}")
+        rewritten(name, None, False, runs, lambda one: deployed.remember(one, whole), f"remembered {graph}")
     metrics = deployed.prometheus(lines, path.name)
     if prometheus is not None and not printed:
         write_atomically(prometheus, metrics)

@@ -13,18 +13,19 @@ import torch
 from numpy.typing import NDArray
 
 from ipal.data.graph import Graph, Nodes
+from ipal.data.labels import Labels
 from ipal.data.neighbourhood import Neighbourhood, checked_nodes, neighbourhood
-from ipal.data.streams import Labels
 from ipal.errors import ConfigError, DataError
-from ipal.learners import Learner
-from ipal.learners.open_world import unknown
-from ipal.learners.open_world.scores import SMOOTHED
+from ipal.estimator.convert.hetero import graph_of
+from ipal.estimator.model import Model
+from ipal.estimator.open_world import unknown
+from ipal.estimator.open_world.scores import SMOOTHED
 from ipal.system.files import written_whole
 
-if TYPE_CHECKING:  # for annotations only: importing it takes seconds
-    from torch_geometric.data import Data
+if TYPE_CHECKING:  # for annotations only: importing them takes seconds
+    from torch_geometric.data import Data, HeteroData
 
-__all__ = ["Neighbourhood", "Predictions", "neighbourhood", "predict", "write_csv"]
+__all__ = ["Neighbourhood", "Predictions", "neighbourhood", "predict", "read", "write_csv"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,9 +65,14 @@ class Predictions:
         return dict(zip(map(str, self.classes.tolist()), counts.tolist(), strict=True))
 
 
+def read(model: Model, graph: "Graph | Data | HeteroData") -> Graph:
+    """A graph as a model takes it, or a sentence."""
+    return model.checked(graph if isinstance(graph, Graph) else graph_of(graph, model.schema.types))
+
+
 def predict(
-    learner: Learner,
-    graph: "Graph | Data",
+    model: Model,
+    graph: "Graph | Data | HeteroData",
     nodes: Iterable[int] | None = None,
     *,
     reject: float = 0.0,
@@ -80,19 +86,19 @@ def predict(
     """
     if not 0 <= reject <= 1:
         raise ConfigError(f"A node is rejected below a probability of 0 to 1, not {reject}.")
-    graph = learner.checked(graph if isinstance(graph, Graph) else learner.read(graph))
+    graph = read(model, graph)
     targets = graph.targets
     asked = targets if nodes is None else targets[checked_nodes(nodes, len(targets))]
     at = asked
-    if nodes is not None and learner.reach is not None:
-        part = neighbourhood(graph, asked, learner.reach + (0 if reject_known is None else SMOOTHED))
+    if nodes is not None:
+        part = neighbourhood(graph, asked, model.reach + (0 if reject_known is None else SMOOTHED))
         graph, at = part.graph, part.nodes
     with torch.no_grad():
         everyone = nodes is None and graph.relations is None
-        chosen = None if everyone else torch.from_numpy(at).to(learner.generator_.device)
-        scores, probabilities = learner.scores_and_probabilities(graph, chosen)
+        chosen = None if everyone else torch.from_numpy(at).to(model.device)
+        scores, probabilities = model.scores_and_probabilities(graph, chosen)
         best, found = scores.argmax(dim=1).cpu().numpy(), probabilities.float().cpu().numpy()
-        novel = None if reject_known is None else unknown.rejected(learner, graph, reject_known)[at]
+        novel = None if reject_known is None else unknown.rejected(model, graph, reject_known)[at]
     lost = np.flatnonzero(~np.isfinite(found).all(axis=1))
     if len(lost):
         raise DataError(
@@ -102,8 +108,8 @@ def predict(
     rejected = found.max(axis=1) < reject
     if novel is not None:
         rejected |= novel
-    sets = None if coverage is None else unknown.sets(learner, found, coverage)
-    return Predictions(learner.classes_, asked, best, found, rejected, sets)
+    sets = None if coverage is None else unknown.sets(model, found, coverage)
+    return Predictions(model.classes_, asked, best, found, rejected, sets)
 
 
 # ---------------------------------------------------------------------- as a table

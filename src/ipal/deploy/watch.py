@@ -8,7 +8,7 @@ explains: a graph like the other exceeds any of them with a probability of at mo
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,11 +19,12 @@ from torch import Tensor
 
 from ipal.data.class_edges import edges_within_classes
 from ipal.data.graph import Graph
-from ipal.deploy.predict import neighbourhood, predict
+from ipal.deploy.predict import neighbourhood, predict, read
 from ipal.errors import ConfigError, did_you_mean, shortened
-from ipal.learners import Learner, history
-from ipal.learners.kept import class_statistics
-from ipal.nn.prototypes import PrototypeMemory
+from ipal.estimator import history
+from ipal.estimator.model import Model
+from ipal.estimator.open_world.unknown import rejected
+from ipal.methods.base import Trained
 
 if TYPE_CHECKING:  # for annotations only: importing them takes seconds
     from torch_geometric.data import Data, HeteroData
@@ -132,24 +133,24 @@ class Measured:
         return int(self.counts.sum())
 
 
-def measure(learner: Learner, graph: Graph) -> Measured:
+def measure(model: Model, graph: Graph) -> Measured:
     """What can be watched of a graph without any label."""
-    found = predict(learner, graph)
+    found = predict(model, graph)
     counts = np.bincount(found.best, minlength=len(found.classes))
     classes = np.full(graph.num_nodes, -1)
     classes[found.nodes] = found.best
     edges = edges_within_classes(graph.neighbours, classes)
     unknown = None
     with suppress(ConfigError):  # it was not calibrated
-        unknown = float(graph.at_targets(learner.rejected(graph, REJECTED)).mean())
+        unknown = float(graph.at_targets(rejected(model, graph, REJECTED)).mean())
     spread = float(found.confidence.std(dtype=np.float64))
-    return Measured(counts, edges, average_confidence(found.probabilities), spread, unknown, _features(learner, graph))
+    return Measured(counts, edges, average_confidence(found.probabilities), spread, unknown, _features(model, graph))
 
 
-def remember(learner: Learner, graph: "Graph | Data | HeteroData") -> None:
-    """Keep what a graph looks like now, to compare others with; until the model learns or its classes change."""
-    found = measure(learner, graph if isinstance(graph, Graph) else learner.read(graph))
-    learner.reference_ = {
+def remember(model: Model, graph: "Graph | Data | HeteroData") -> Model:
+    """With what a graph looks like now, to compare others with; until the model learns or its classes change."""
+    found = measure(model, read(model, graph))
+    reference = {
         "time": history.now(),
         "counts": found.counts.tolist(),
         "edges": list(found.edges),
@@ -158,10 +159,11 @@ def remember(learner: Learner, graph: "Graph | Data | HeteroData") -> None:
         "unknown": found.unknown,
         "features": found.features,
     }
+    return replace(model, reference=reference)
 
 
 def watch(
-    learner: Learner,
+    model: Model,
     graph: "Graph | Data | HeteroData",
     *,
     false_alarms: float = 0.01,
@@ -174,11 +176,10 @@ def watch(
     and homophily, most unknown, least expected accuracy.
     """
     limits = _checked(false_alarms, limits or {})
-    graph = graph if isinstance(graph, Graph) else learner.read(graph)
-    now, z = measure(learner, graph), math.sqrt(chi2.ppf(1 - false_alarms / len(LINES), 1))
-    then, errors = _remembered(learner), 0.0
+    now, z = measure(model, read(model, graph)), math.sqrt(chi2.ppf(1 - false_alarms / len(LINES), 1))
+    then, errors = _remembered(model), 0.0
     if then is None:
-        then, errors = _learned(learner, now), 1 - now.confidence
+        then, errors = _learned(model, now), 1 - now.confidence
     lines = list[Line]()
 
     def add(name: str, found: float, before: float | None, change: float, limit: float) -> None:
@@ -222,36 +223,36 @@ def _checked(false_alarms: float, limits: Mapping[str, float]) -> Mapping[str, f
     return limits
 
 
-def _remembered(learner: Learner) -> Measured | None:
-    kept = learner.reference_
+def _remembered(model: Model) -> Measured | None:
+    kept = model.reference
     if kept is None:
         return None
     rest = (kept[name] for name in ("confidence", "spread", "unknown", "features"))
     return Measured(np.array(kept["counts"], dtype=np.int64), (kept["edges"][0], kept["edges"][1]), *rest)
 
 
-def _learned(learner: Learner, now: Measured) -> Measured:
+def _learned(model: Model, now: Measured) -> Measured:
     """What is known of the training nodes: their numbers, and the edges among them."""
-    counts = learner.nodes_behind_class()
-    behind = np.array([counts.get(str(label), 0) for label in learner.labels_], dtype=np.int64)
+    counts = model.nodes_behind_class()
+    behind = np.array([counts.get(str(label), 0) for label in model.labels], dtype=np.int64)
+    edges = history.edges_learned(model.history)
     # Prototypes are weighted, and moved with the encoder: they differ from the mean of any graph's nodes.
-    plain = not isinstance(class_statistics(learner), PrototypeMemory)
-    edges = history.edges_learned(learner.history_)
-    return Measured(behind, edges, now.confidence, now.spread, None, 0.0 if plain else None)
+    features = None if isinstance(model.method, Trained) else 0.0
+    return Measured(behind, edges, now.confidence, now.spread, None, features)
 
 
-def _features(learner: Learner, graph: Graph) -> float | None:
+def _features(model: Model, graph: Graph) -> float | None:
     """How far the mean of the nodes' embeddings is from that of all training nodes."""
-    kept = class_statistics(learner)
+    kept = model.method.statistics(model.state.memory)
     if kept is None:
         return None
     nodes = graph.targets
-    if len(nodes) > MOST_NODES and learner.reach is not None:
+    if len(nodes) > MOST_NODES:
         drawn = np.sort(np.random.default_rng(0).choice(nodes, MOST_NODES, replace=False))
-        part = neighbourhood(graph, drawn, learner.reach)
+        part = neighbourhood(graph, drawn, model.reach)
         graph, nodes = part.graph, part.nodes
     with torch.no_grad():
-        rows = learner.represent(learner.checked(graph))[torch.from_numpy(nodes)]
+        rows = model.embed(model.checked(graph))[torch.from_numpy(nodes)]
         share = (kept.count / kept.count.sum()).to(kept.mean.dtype)
         return standardized_difference(rows.mean(dim=0), (share @ kept.mean).to(rows.dtype), rows.std(dim=0))
 

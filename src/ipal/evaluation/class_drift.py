@@ -1,6 +1,6 @@
 """Where classes lay among the embeddings when they were last learned, and how far they have moved since.
 
-Measured from outside, on test nodes, while a run goes on; the learner is not asked and not told. `ipal drift` measures
+Measured from outside, on test nodes, while a run goes on; the model is not asked and not told. `ipal drift` measures
 the same thing in more detail, in a run of its own.
 """
 
@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ipal.backend.finite import not_finite
 from ipal.evaluation.evaluate import Cloud
-from ipal.learners.state import laid_out
-from ipal.learners.values import Remembered
+from ipal.methods.base import Remembered
+from ipal.state.snapshot import laid_out
 
 UNIT = "the class's own spread when it was learned (root mean squared distance of its test nodes from their mean)"
 Movement = dict[str, dict[str, float | None]]
@@ -25,7 +25,7 @@ class ClassDrift:
 
     clouds: Mapping[str, Cloud]
 
-    def followed(
+    def updated(
         self, now: Mapping[str, Cloud], remembered: Mapping[str, Remembered], learned: Collection[str] = ()
     ) -> tuple["ClassDrift", Movement]:
         """With the places of new classes added, and of every class: how far it has moved, and its prototype's error.
@@ -60,12 +60,12 @@ class ClassDrift:
         if not self.clouds:
             return {}
         parts = zip(*self.clouds.values(), strict=True)
-        return {f"whereabouts.{name}": torch.stack(part) for name, part in zip(Cloud._fields, parts, strict=True)}
+        return {f"centroids.{name}": torch.stack(part) for name, part in zip(Cloud._fields, parts, strict=True)}
 
     @classmethod
     def of_tensors(cls, names: list[str], tensors: Mapping[str, Tensor], device: torch.device) -> "ClassDrift | None":
         """What `tensors` gave; None where they are not those of these classes."""
-        expected = {f"whereabouts.{field}": dim for field, dim in zip(Cloud._fields, (2, 1), strict=True)}
+        expected = {f"centroids.{field}": dim for field, dim in zip(Cloud._fields, (2, 1), strict=True)}
         if not names:
             return None if tensors else cls({})
         found = {name: tensor.dim() for name, tensor in tensors.items() if tensor.shape[:1] == (len(names),)}

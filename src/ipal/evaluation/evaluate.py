@@ -1,4 +1,4 @@
-"""Fills one row of the accuracy matrix. The only place where a learner meets labels it was not taught."""
+"""Fills one row of the accuracy matrix. The only place where a model meets labels it was not taught."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -11,21 +11,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ipal.data.graph import Graph
-from ipal.data.labels import Label
-from ipal.data.streams import Answers, Exam, Labels
+from ipal.data.labels import Label, Labels
+from ipal.data.task import LabelledNodes, TestSplit
+from ipal.estimator.model import Prediction
 from ipal.evaluation.metrics import ACCURACIES, Before
-from ipal.learners.values import Look
 
 Pair = tuple[Any, Any]
 """The true class of a node, and the predicted one."""
 
 
 class Predictor(Protocol):
-    """All that evaluation knows of a learner: a graph in, labels and scores of its classes out; no task identity."""
+    """All that evaluation knows of a model: a graph in, labels and scores of its classes out; no task identity."""
 
     @property
     def classes_(self) -> Labels: ...
-    def look(self, graph: Graph, nodes: Tensor | None = None) -> Look: ...
+    def predict_graph(self, graph: Graph, nodes: Tensor | None = None) -> Prediction: ...
 
 
 @dataclass(frozen=True)
@@ -59,50 +59,50 @@ class Cloud(NamedTuple):
 class Evaluation(NamedTuple):
     row: Row
     clouds: dict[str, Cloud]
-    """By class; none of a learner whose features stay where they are."""
+    """By class; none of a model whose features stay where they are."""
 
 
-Looking = Callable[[Graph, Tensor], Sequence[Look]]
-"""How several learners look at some nodes of a graph; one `Look` of each."""
+PredictsTogether = Callable[[Graph, Tensor], Sequence[Prediction]]
+"""How several models predict some nodes of a graph; one `Prediction` of each."""
 
 
-def evaluate(learner: Predictor, exams: list[Exam], accuracy: str) -> Evaluation:
-    """Score a learner on the exams of all tasks so far; exams on one graph share what it makes of it."""
-    (found,) = evaluate_all([learner], exams, accuracy, lambda graph, nodes: [learner.look(graph, nodes)])
+def evaluate(model: Predictor, test_splits: list[TestSplit], accuracy: str) -> Evaluation:
+    """Score a model on the tests of all tasks so far; a graph of several tests is predicted once."""
+    (found,) = evaluate_all([model], test_splits, accuracy, lambda graph, nodes: [model.predict_graph(graph, nodes)])
     return found
 
 
 def evaluate_all(
-    learners: Sequence[Predictor], exams: list[Exam], accuracy: str, look: Looking
+    models: Sequence[Predictor], test_splits: list[TestSplit], accuracy: str, predict: PredictsTogether
 ) -> Sequence[Evaluation]:
-    """Score several learners of the same classes, which look at a graph together."""
-    marks = [_Marks(learner, accuracy) for learner in learners]
-    looks: dict[int, Sequence[Look]] = {}
-    last = {id(exam.graph): number for number, exam in enumerate(exams)}
-    asked = {id(exam.graph): np.zeros(exam.graph.num_nodes, dtype=bool) for exam in exams}
-    for exam in exams:
-        for answers in (exam.validation, exam.test):
-            asked[id(exam.graph)][answers.nodes] = True
+    """Score several models of the same classes, which predict a graph together."""
+    marks = [_Marks(model, accuracy) for model in models]
+    predicted: dict[int, Sequence[Prediction]] = {}
+    last = {id(split.graph): number for number, split in enumerate(test_splits)}
+    asked = {id(split.graph): np.zeros(split.graph.num_nodes, dtype=bool) for split in test_splits}
+    for split in test_splits:
+        for some in (split.validation, split.test):
+            asked[id(split.graph)][some.nodes] = True
     places = {key: np.cumsum(marked) - 1 for key, marked in asked.items()}
-    for number, exam in enumerate(exams):
-        key = id(exam.graph)
-        if key not in looks:
-            looks[key] = look(exam.graph, torch.from_numpy(np.flatnonzero(asked[key])))
-        test, validation = (placed(answers, places[key]) for answers in (exam.test, exam.validation))
-        seen = [one.embeddings for one in looks[key] if one.embeddings is not None]
-        clouds = class_clouds(seen, test) if seen else [{} for _ in marks]
-        for one, looked, lie in zip(marks, looks[key], clouds, strict=True):
-            one.add(looked, test, validation, exam.classes, lie)
+    for number, split in enumerate(test_splits):
+        key = id(split.graph)
+        if key not in predicted:
+            predicted[key] = predict(split.graph, torch.from_numpy(np.flatnonzero(asked[key])))
+        test, validation = (placed(some, places[key]) for some in (split.test, split.validation))
+        embeddings = [one.embeddings for one in predicted[key] if one.embeddings is not None]
+        clouds = class_clouds(embeddings, test) if embeddings else [{} for _ in marks]
+        for one, found, lie in zip(marks, predicted[key], clouds, strict=True):
+            one.add(found, test, validation, split.classes, lie)
         if last[key] == number:  # embeddings of a large graph are large
-            del looks[key]
+            del predicted[key]
     return [one.evaluation() for one in marks]
 
 
 @dataclass
 class _Marks:
-    """What one learner gets in an evaluation, exam by exam."""
+    """What one model gets in an evaluation, test by test."""
 
-    learner: Predictor
+    model: Predictor
     accuracy: str
     validation: list[float] = field(default_factory=list)
     test: list[float] = field(default_factory=list)
@@ -110,11 +110,16 @@ class _Marks:
     clouds: dict[str, Cloud] = field(default_factory=dict)
 
     def add(
-        self, look: Look, test: Answers, validation: Answers, among: Sequence[Label] | None, lie: Mapping[str, Cloud]
+        self,
+        found: Prediction,
+        test: LabelledNodes,
+        validation: LabelledNodes,
+        among: Sequence[Label] | None,
+        lie: Mapping[str, Cloud],
     ) -> None:
         score = ACCURACIES.find(self.accuracy).function
-        predicted = predictions(self.learner, look, test, among)
-        self.validation.append(score(predictions(self.learner, look, validation, among), validation.labels))
+        predicted = predictions(self.model, found, test, among)
+        self.validation.append(score(predictions(self.model, found, validation, among), validation.labels))
         self.test.append(score(predicted, test.labels))
         here = counted(predicted, test.labels)
         again = self.clouds.keys() & lie.keys()
@@ -129,26 +134,26 @@ class _Marks:
         return Evaluation(row, self.clouds)
 
 
-def placed(answers: Answers, places: NDArray[np.int64]) -> Answers:
+def placed(some: LabelledNodes, places: NDArray[np.int64]) -> LabelledNodes:
     """With the places of its nodes among those that are asked for, in place of their numbers."""
-    return Answers(places[answers.nodes], answers.labels)
+    return LabelledNodes(places[some.nodes], some.labels)
 
 
-def predictions(learner: Predictor, look: Look, asked: Answers, among: Sequence[Label] | None) -> Labels:
+def predictions(model: Predictor, found: Prediction, asked: LabelledNodes, among: Sequence[Label] | None) -> Labels:
     """The likeliest class of some nodes: of all classes known, or of those in `among`."""
     if among is None:
-        return look.labels[asked.nodes]
-    place = {label: number for number, label in enumerate(learner.classes_.tolist())}
+        return found.labels[asked.nodes]
+    place = {label: number for number, label in enumerate(model.classes_.tolist())}
     columns = [place[label] for label in among]
-    scores = look.scores[torch.from_numpy(asked.nodes).to(look.scores.device)][:, columns]
+    scores = found.scores[torch.from_numpy(asked.nodes).to(found.scores.device)][:, columns]
     labels: Labels = np.asarray(among)[scores.argmax(dim=-1).cpu().numpy()]
     return labels
 
 
-def evaluate_before(learner: Predictor, exam: Exam, accuracy: str) -> Before:
+def evaluate_before(model: Predictor, split: TestSplit, accuracy: str) -> Before:
     """The test of a task that is not learned yet, all of whose classes are known."""
-    row = evaluate(learner, [exam], accuracy).row
-    return Before(row.test[0], 100.0 / len(learner.classes_ if exam.classes is None else exam.classes))
+    row = evaluate(model, [split], accuracy).row
+    return Before(row.test[0], 100.0 / len(model.classes_ if split.classes is None else split.classes))
 
 
 def counted(predicted: NDArray[np.generic], truth: NDArray[np.generic]) -> Counter[Pair]:
@@ -178,12 +183,12 @@ def confusion(pairs: Mapping[Pair, int]) -> dict[str, dict[str, int]]:
     return table
 
 
-def class_clouds(embeddings: Sequence[Tensor], answers: Answers) -> list[dict[str, Cloud]]:
-    """Centre and spread of every class among embeddings of a graph by several learners, of the nodes of `answers`."""
-    names, place = np.unique(answers.labels, return_inverse=True)
+def class_clouds(embeddings: Sequence[Tensor], some: LabelledNodes) -> list[dict[str, Cloud]]:
+    """Centre and spread of every class among embeddings of some nodes of a graph, by several models."""
+    names, place = np.unique(some.labels, return_inverse=True)
     first, *others = embeddings
     device = first.device
-    nodes, row = (torch.from_numpy(some).to(device) for some in (answers.nodes, place))
+    nodes, row = (torch.from_numpy(part).to(device) for part in (some.nodes, place))
     f = (torch.stack([first, *others]) if others else first)[..., nodes, :]
     members = (row == torch.arange(len(names), device=device)[:, None]).to(f.dtype)
     share = members / members.sum(dim=1, keepdim=True)
@@ -191,6 +196,6 @@ def class_clouds(embeddings: Sequence[Tensor], answers: Answers) -> list[dict[st
     spread = (share @ (f - mean[..., row, :]).square().sum(dim=-1, keepdim=True)).sqrt()[..., 0]
     found = zip(mean, spread, strict=True) if others else [(mean, spread)]
     return [
-        {str(name): Cloud(*one) for name, *one in zip(names.tolist(), *map(Tensor.unbind, some), strict=True)}
-        for some in found
+        {str(name): Cloud(*one) for name, *one in zip(names.tolist(), *map(Tensor.unbind, of_model), strict=True)}
+        for of_model in found
     ]

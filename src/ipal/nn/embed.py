@@ -16,7 +16,7 @@ from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix
 from ipal.data.csr import EDGES_AT_ONCE, MOST_ENTRIES, Norm, with_loops
 from ipal.data.graph import Graph
-from ipal.data.streams import Task
+from ipal.data.task import Task
 from ipal.nn.encoders import Encoder
 from ipal.system.memory_budget import Budget
 

@@ -30,4 +30,6 @@ class _InPieces(torch.autograd.Function):
 
 def in_pieces(function: Callable[[Tensor, Piece], Tensor], x: Tensor, pieces: Sequence[Piece]) -> Tensor:
     """`function(x, piece)` of all pieces, one number each; gradients are those with respect to x."""
+    if len(pieces) == 1:
+        return function(x, pieces[0])[None]
     return cast(Tensor, _InPieces.apply(x, function, pieces))  # type: ignore[no-untyped-call]

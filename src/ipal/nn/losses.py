@@ -87,6 +87,15 @@ def feature_distillation(f: Tensor, f_before: Tensor) -> Tensor:
 
 
 ALL = slice(None)
+AFFINITIES_AT_ONCE = 2**20
+"""Affinities of pairs of old classes that are computed together: with 100 nodes, those of 102 classes."""
+
+
+def class_pieces(lam: Tensor) -> list[slice]:
+    """Old classes in pieces whose affinities fit: all pairs at once would be quadratic in memory. `lam` as below."""
+    classes = lam.shape[1]
+    step = max(1, AFFINITIES_AT_ONCE // max(1, lam.numel()))
+    return [ALL] if step >= classes else [slice(first, first + step) for first in range(0, classes, step)]
 
 
 def mixed_affinity(f: Tensor, mu: Tensor, lam: Tensor, some: slice = ALL) -> Tensor:

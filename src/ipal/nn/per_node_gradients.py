@@ -21,7 +21,7 @@ from typing import cast
 import numpy as np
 import scipy.sparse as sp
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ipal.backend.batches import around
 from ipal.backend.neighbor_sampling import Fanout, compact
@@ -31,9 +31,9 @@ from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix, SparsePair, bags, row_starts
 from ipal.data.csr import check_entries
 from ipal.data.graph import Graph
-from ipal.data.streams import Task
+from ipal.data.task import Task
 from ipal.nn.encoders import APPNP, GCN, Encoder
-from ipal.nn.head import Head
+from ipal.nn.network import Network
 from ipal.nn.slope_patterns import Patterns, Size, non_negative_importance, weight_importance
 from ipal.nn.slopes import Slope, dense_importance
 
@@ -53,7 +53,7 @@ ENTRY = 8
 
 @torch.no_grad()
 def network_importance(
-    network: nn.ModuleDict, task: Task, output_gradient: Tensor, size: Size, runtime: Runtime
+    network: Network, task: Task, output_gradient: Tensor, size: Size, runtime: Runtime
 ) -> dict[str, Tensor]:
     r"""Mean over training nodes of the size of each node's own gradient, for every parameter of encoder and head.
 
@@ -63,8 +63,7 @@ def network_importance(
     outputs. With p = 2 and s the log-likelihood this is the empirical Fisher information of EWC; with p = 1 and s the
     squared length of the output the importance of MAS.
     """
-    head = cast(Head, network["head"])
-    encoder = cast(Encoder, network["encoder"])
+    head, encoder = network.classifier, network.encoder
     f = encoder(operators(task, runtime, encoder.needs))
     importance = {}
     ends = np.cumsum([len(block) for block in head.weights])

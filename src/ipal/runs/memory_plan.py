@@ -35,8 +35,8 @@ from ipal.data.csr import EDGES_AT_ONCE
 from ipal.data.graph import Graph
 from ipal.data.streams import Stream
 from ipal.errors import CapacityError, shortened
-from ipal.learners.trained import TrainedLearner
-from ipal.learners.values import Extents
+from ipal.estimator.settings import own_settings
+from ipal.methods.base import Extents, Trained
 from ipal.nn.embed import operators_bytes
 from ipal.nn.encoders import ENCODERS
 from ipal.nn.per_node_gradients import CHUNK
@@ -69,7 +69,7 @@ class Way:
 
 def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
     """The ways that a method has, the fastest first."""
-    config, method, graph = resolved.config, resolved.method, resolved.dataset.graph
+    config, method, graph = resolved.config, resolved.learner_config().method, resolved.dataset.graph
     if config.protocol.train_graph == "seen":  # all nodes so far pass messages: in the end the whole graph
         task = together = whole(graph)
     else:
@@ -80,7 +80,7 @@ def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
         tested = whole(graph)
         copies, operators = [together, tested], [tested]
     in_files = sum(one.dense for one in copies)
-    if method.stores_all_tasks:  # keeps all tasks as one, grows it, and copies it where it is saved or calibrated
+    if method.keeps == "everything":  # keeps all tasks as one, grows it, and copies it where it is saved or calibrated
         task = together
         copies += (4 if config.protocol.calibration else 3) * [together]
         operators.append(together)
@@ -92,7 +92,7 @@ def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
         needed -= in_files
         return Way("chunked", config, needed, Budget(None if limit is None else max(0, limit - needed)))
 
-    if not issubclass(method, TrainedLearner):
+    if not isinstance(method, Trained):
         at_once, in_pieces = method.working_memory(
             Extents(
                 features=graph.num_features,
@@ -106,7 +106,8 @@ def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
         return [Way("full", config, kept + at_once, Budget()), chunked(config, kept + in_pieces)]
     encoder, kind = config.encoder, ENCODERS.find(config.encoder.kind)
     columns = kind.widths(graph.num_features, encoder)[0]
-    if method.looks_at_whole_tasks and config.protocol.train_graph == "seen":
+    on_whole_graph = method.ends_on_whole_graph()
+    if on_whole_graph and config.protocol.train_graph == "seen":
         operators.append(together)
     layers = kind.all_shapes(graph.num_features, encoder)
     kept += WEIGHT * sum(math.prod(shape) for layer in layers for shape in layer.values())
@@ -117,7 +118,7 @@ def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
         ready = sum(4 * one.nodes * columns for one in operators)
         # What is propagated at a time, and the projection.
         kept += walking_bytes(max(task.nodes, tested.nodes), min(BLOCK, columns)) + 4 * graph.num_features * columns
-    gradients = 4 * CHUNK * method.looks_at_whole_tasks  # of some nodes at a time
+    gradients = 4 * CHUNK * on_whole_graph  # of some nodes at a time
     whole_step = task.readout + step_bytes(encoder, task.nodes, task.nodes) + gradients
     forward = 4 * tested.nodes * (2 * encoder.hidden + encoder.width)
     found = []
@@ -130,10 +131,10 @@ def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
     fanouts = batch.fanouts if kind.reads_neighbours else ()
     step = batch_bytes(batch.nodes, fanouts, task, columns, encoder)
     piece = 4 * min(VALUES_AT_ONCE, tested.nodes * graph.num_features) + min(tested.operators, 8 * EDGES_AT_ONCE)
-    if method.looks_at_whole_tasks:  # at the end of a task, whatever its batches are
+    if on_whole_graph:  # at the end of a task, whatever its batches are
         step = max(step, whole_step)
     found.append(Way("sampled", lean, kept + ready + max(step, forward), Budget()))
-    found.append(chunked(lean, kept + ready * method.looks_at_whole_tasks + max(step, forward + piece)))
+    found.append(chunked(lean, kept + ready * on_whole_graph + max(step, forward + piece)))
     return found
 
 
@@ -245,8 +246,8 @@ def explained(resolved: Resolved) -> CapacityError:
     if isinstance(config.protocol.batch, Sampling) and config.protocol.batch.nodes > 100:
         half = config.protocol.batch.nodes // 2
         fits.append(f"smaller batches less (--set protocol.batch.nodes={half})")
-    if config.method == "analytic":
-        fits.append("fewer columns less (--set analytic.width=2048)")
+    if "width" in own_settings(resolved.method):
+        fits.append(f"fewer columns less (--set {config.method}.width=2048)")
     advice = f"; {', '.join(fits)}" if fits else ": use a machine with more memory, or a smaller encoder.hidden"
     return CapacityError(
         f"Out of memory on {config.device}. This run takes about {first.bytes / GIB:.1f} GiB as it is{advice}. "

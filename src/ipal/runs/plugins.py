@@ -8,8 +8,8 @@ from ipal.config import RunConfig
 from ipal.data.datasets.catalog import CATALOG
 from ipal.data.names import split_names
 from ipal.data.streams import STREAMS
+from ipal.estimator.registry import METHODS
 from ipal.evaluation.metrics import ACCURACIES, METRICS
-from ipal.learners import METHODS
 from ipal.nn.encoders import ENCODERS
 from ipal.system import plugins
 

@@ -1,4 +1,4 @@
-"""How far a run has come: with the learner's state, all that a checkpoint needs."""
+"""How far a run has come: with the model, all that a checkpoint needs."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ from ipal.errors import StoreError
 from ipal.evaluation.class_drift import ClassDrift
 from ipal.evaluation.evaluate import Row
 from ipal.evaluation.metrics import Before
-from ipal.learners.state import State
 from ipal.runs import records
 from ipal.runs.run_folder import History
+from ipal.state.snapshot import Snapshot
 
 
 class Point(NamedTuple):
@@ -30,7 +30,7 @@ class Point(NamedTuple):
 
 @dataclasses.dataclass
 class Progress:
-    """How far a run has come; with the learner's state, all that a checkpoint needs."""
+    """How far a run has come; with the model, all that a checkpoint needs."""
 
     task: int = 0
     batch: int = 0
@@ -48,14 +48,14 @@ class Progress:
     """Tests of tasks before they were learned; None where that was not possible."""
     evaluation_seconds: float = 0.0
     peak_memory_bytes: int = 0
-    whereabouts: ClassDrift = dataclasses.field(default_factory=lambda: ClassDrift({}))
+    centroids: ClassDrift = dataclasses.field(default_factory=lambda: ClassDrift({}))
 
     def spent(self, task: int, seconds: float) -> None:
         """Time spent learning a batch of a task."""
         self.seconds[task] += seconds
         self.batch_seconds[-1] += seconds
 
-    def state(self) -> State:
+    def state(self) -> Snapshot:
         """All of it as a value."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         facts = {
@@ -63,24 +63,24 @@ class Progress:
             "rows": [vars(row) for row in self.rows],
             "points": [point._asdict() for point in self.points],
             "before": [one and one._asdict() for one in self.before],
-            "whereabouts": list(self.whereabouts.clouds),
+            "centroids": list(self.centroids.clouds),
         }
-        return State(self.whereabouts.tensors(), facts)
+        return Snapshot(self.centroids.tensors(), facts)
 
     @classmethod
-    def of_state(cls, state: State, device: torch.device, source: str) -> "Progress":
+    def of_state(cls, state: Snapshot, device: torch.device, source: str) -> "Progress":
         """What `state` gave; `source` names it in complaints."""
         try:
             facts = records.Progress.model_validate(state.facts)
-        except (ValidationError, RecursionError) as error:
+            rows = [Row(**row) for row in state.facts["rows"]]
+            points = [Point(**point) for point in state.facts["points"]]
+            before = [one and Before(**one) for one in state.facts["before"]]
+        except (ValidationError, RecursionError, KeyError) as error:
             raise StoreError(f"{source} is damaged: what it says about the progress of the run is wrong.") from error
-        whereabouts = ClassDrift.of_tensors(facts.whereabouts, state.tensors, device)
-        if whereabouts is None:
+        centroids = ClassDrift.of_tensors(facts.centroids, state.tensors, device)
+        if centroids is None:
             raise StoreError(f"{source} is damaged: what it says about the drift of classes is wrong.")
-        rows = [Row(**row) for row in state.facts["rows"]]
-        before = [one and Before(**one) for one in state.facts.get("before", [None] * len(facts.seconds))]
-        points = [Point(**point) for point in state.facts.get("points", [])]
-        read = {"rows": rows, "points": points, "before": before, "whereabouts": whereabouts}
+        read = {"rows": rows, "points": points, "before": before, "centroids": centroids}
         return cls(**{**state.facts, **read})
 
     def fits(self, batches: Sequence[int], epochs: int) -> bool:
@@ -90,6 +90,5 @@ class Progress:
             return False
         if self.batch >= (batches[self.task] if self.task < tasks else 1):
             return False
-        # Runs of early versions do not count batches, which are tasks there.
         done = sum(batches[: self.task]) + self.batch
-        return not self.batch_seconds or done <= len(self.batch_seconds) <= done + 1
+        return done <= len(self.batch_seconds) <= done + 1

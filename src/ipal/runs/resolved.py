@@ -25,8 +25,10 @@ from ipal.data import datasets
 from ipal.data.datasets import Dataset
 from ipal.data.streams import STREAMS, Stream
 from ipal.errors import ConfigError, StoreError, did_you_mean, shortened
+from ipal.estimator.registry import METHODS
+from ipal.estimator.settings import LearnerConfig, learner_config, own_settings, shared_settings
 from ipal.evaluation.metrics import ACCURACIES, METRICS, Metric
-from ipal.learners import METHODS, Learner
+from ipal.methods.base import Method
 from ipal.runs.environment import Machine
 from ipal.runs.plugins import plugins_of
 from ipal.system import plugins
@@ -45,7 +47,7 @@ class Resolved:
     """Complete: what only the data, the stream and the method know is filled in, so that its hash covers all of it."""
     dataset: Dataset
     stream: Stream
-    method: type[Learner]
+    method: type[Method]
     metrics: Mapping[str, Metric]
     machine: Machine
     data_root: Path | None = None
@@ -56,11 +58,9 @@ class Resolved:
         config = self.config
         return Runtime.of(config.device, threads=config.threads, team=team, budget=budget, tracer=tracer)
 
-    def learner(self, runtime: Runtime | None = None) -> Learner:
-        """One that has learned nothing yet."""
-        learner = self.method.from_settings(_settings(self.config, self.method))
-        learner.runtime_ = runtime or self.runtime()
-        return learner
+    def learner_config(self) -> LearnerConfig:
+        """The settings of its learner."""
+        return learner_config(self.method, _settings(self.config, self.method))
 
 
 def resolve(config: RunConfig, data_root: Path | None = None, *, dataset: Dataset | None = None) -> Resolved:
@@ -99,9 +99,9 @@ class Resolver:
             "plugins": config.plugins or plugins_of(config),
         }
         config, method = config.model_copy(update=found), METHODS.find(config.method)
-        labels = {label for task in stream.classes for label in task}
-        method.from_settings(_settings(config, method)).check_classes(len(labels))
-        return Resolved(config, dataset, stream, method, self._metrics, self._machine, self._root)
+        resolved = Resolved(config, dataset, stream, method, self._metrics, self._machine, self._root)
+        resolved.learner_config().method.check_classes(len({label for task in stream.classes for label in task}))
+        return resolved
 
     @cached_property
     def _metrics(self) -> Mapping[str, Metric]:
@@ -134,34 +134,34 @@ def check_settings(config: RunConfig) -> RunConfig:
         known = [f"protocol.stream.{name}" for name in known_settings(kind)]
         raise explain(error, known, prefix="protocol.stream.") from error
     method = METHODS.find(config.method)
-    learner = method.from_settings(_settings(config, method))
-    _check_needs(learner, STREAMS[protocol.stream.name])
-    settings = learner.settings()
+    learner = learner_config(method, _settings(config, method))
+    _check_needs(learner.method, STREAMS[protocol.stream.name])
+    settings = learner.plain()
     sections = {name: settings.get(name, dict(unused)) for name, unused in SECTIONS.items()}
     return config.model_copy(
         update={
             "protocol": protocol.model_copy(update={"stream": StreamConfig(name=protocol.stream.name, **own)}),
-            "settings": {name: settings[name] for name in method.own_settings() if name in settings},
+            "settings": {name: settings[name] for name in own_settings(method)},
             **{name: type(SECTIONS[name])(**section) for name, section in sections.items()},  # all of it given
         }
     )
 
 
-def _check_needs(learner: Learner, stream: type[Stream]) -> None:
-    """Refuse a stream that does not give what a learner needs."""
-    for need, instead in learner.needs().items():
+def _check_needs(method: Method, stream: type[Stream]) -> None:
+    """Refuse a stream that does not give what a method needs."""
+    for need, instead in method.needs().items():
         if need not in stream.gives:
             nearest = next(name for name, other in STREAMS.items() if need in other.gives)
             raise ConfigError(
-                f"The method '{learner.name}' needs {need}, which the stream '{stream.name}' does not give: set "
+                f"The method '{method.name}' needs {need}, which the stream '{stream.name}' does not give: set "
                 f"protocol.stream={nearest}, or {instead}.",
                 "protocol.stream",
             )
 
 
-def _settings(config: RunConfig, method: type[Learner]) -> Tree:
+def _settings(config: RunConfig, method: type[Method]) -> Tree:
     """What a configuration says about the learner."""
-    own = [f"{config.method}.{name}" for name in method.own_settings()]
+    own = [f"{config.method}.{name}" for name in own_settings(method)]
     for path in (f"{config.method}.{name}" for name in config.settings):
         if path not in own:
             raise ConfigError(f"Unknown setting '{path}'.{did_you_mean(path, own)}")
@@ -173,7 +173,7 @@ def _settings(config: RunConfig, method: type[Learner]) -> Tree:
         "device": config.device,
         **{name: getattr(config, name).model_dump(exclude_unset=True) for name in SECTIONS},
     }
-    return {**config.settings, **{name: known[name] for name in method.shared_settings()}}
+    return {**config.settings, **{name: known[name] for name in shared_settings(method)}}
 
 
 def _check_known(name: str, known: Iterable[str], setting: str) -> None:

@@ -14,8 +14,15 @@ import torch
 from ipal.backend.finite import check_tensors, check_terms, not_finite, read_terms
 from ipal.backend.runtime import Runtime
 from ipal.config import RunConfig
-from ipal.data.streams import Stream, Task
+from ipal.data.streams import Stream
+from ipal.data.task import Task
+from ipal.engine.executors.recorded import automatic
+from ipal.engine.executors.stacked import Stack
+from ipal.engine.trainer import finished
 from ipal.errors import ConfigError, NonFiniteError, StoreError
+from ipal.estimator import files
+from ipal.estimator.model import Model, begin_learning
+from ipal.estimator.settings import LearnerConfig
 from ipal.evaluation.class_drift import UNIT
 from ipal.evaluation.evaluate import Row, evaluate, evaluate_before
 from ipal.evaluation.metrics import (
@@ -26,18 +33,15 @@ from ipal.evaluation.metrics import (
     matrix_of_rows,
     measured,
 )
-from ipal.learners import Learner
-from ipal.learners.stacked import Stack
-from ipal.learners.state import State
-from ipal.learners.trained import TrainedLearner
-from ipal.learners.values import Terms
+from ipal.methods.base import Terms
 from ipal.runs.cadence import Cadence
 from ipal.runs.environment import PeakMemory, environment
-from ipal.runs.exams import company_of, tested
 from ipal.runs.memory_plan import explained, is_out_of_memory
 from ipal.runs.progress import Point, Progress
 from ipal.runs.resolved import Resolved, resolve
 from ipal.runs.run_folder import RunFolder
+from ipal.runs.stacked_tests import others_waiting, tested
+from ipal.state.snapshot import Snapshot
 
 __all__ = ["Observer", "Resolved", "Silent", "resolve", "run", "run_by_epochs"]
 
@@ -50,7 +54,7 @@ class Observer(Protocol):
 
     def started(self, tasks: int, epochs: int, done: int) -> None: ...
     def epoch(self, task: int, terms: dict[str, float]) -> None: ...
-    def learned(self, index: int, task: Task, learner: Learner) -> None:
+    def learned(self, index: int, task: Task, model: Model) -> None:
         """A task is learned, and not tested yet."""
 
     def task(self, index: int, row: Row) -> None: ...
@@ -61,7 +65,7 @@ class Silent:
 
     def started(self, *_: object) -> None: ...
     def epoch(self, *_: object) -> None: ...
-    def learned(self, index: int, task: Task, learner: Learner) -> None: ...
+    def learned(self, index: int, task: Task, model: Model) -> None: ...
     def task(self, *_: object) -> None: ...
 
 
@@ -70,13 +74,8 @@ def run(resolved: Resolved, folder: RunFolder, observer: Observer, **options: An
 
     The options are those of `run_by_epochs`.
     """
-    epochs = run_by_epochs(resolved, folder, observer, **options)
-    while True:
-        try:
-            next(epochs)
-        except StopIteration as end:
-            result: dict[str, Any] = end.value
-            return result
+    result: dict[str, Any] = finished(run_by_epochs(resolved, folder, observer, **options))
+    return result
 
 
 def run_by_epochs(
@@ -103,30 +102,62 @@ def run_by_epochs(
     stream, us = resolved.stream.within(runtime.budget), runtime.team
     torch.set_num_threads(runtime.threads or config.threads)
     memory = memory or PeakMemory()
-    learner = resolved.learner(runtime)
+    learner = resolved.learner_config()
     _check_team(config, runtime)
     # Of several processes only rank 0 reads and writes the folder.
     with folder.locked() if us.is_main else nullcontext():
         if us.broadcast(lambda: folder.is_finished):  # by another process, while this one was starting
             return us.broadcast(folder.result)
-        state = us.broadcast(lambda: State.load(folder.checkpoint) if folder.checkpoint.exists() else None)
-        progress = Progress() if state is None else _restore(learner, state, folder, stream)
-        if us.is_main and state is None:
+        saved = us.broadcast(lambda: Snapshot.load(folder.checkpoint) if folder.checkpoint.exists() else None)
+        progress, model = (Progress(), None) if saved is None else _restore(learner, saved, folder, stream, runtime)
+        if us.is_main and saved is None:
             facts = environment(resolved.machine, config, sys.argv, us.size)
             folder.start(config, {**facts, "data_root": str(resolved.data_root or "")})
             folder.log("started")
         elif us.is_main:
             folder.log(f"resumed at task {progress.task}, epoch {progress.epoch}")
-        if isinstance(learner, TrainedLearner):
-            learner.stack_ = stack
         batches, done = stream.batches, sum(stream.batches[: progress.task]) + progress.batch
         a_task = -(-learner.epochs * sum(batches) // len(stream))
         observer.started(len(stream), a_task, done * learner.epochs + progress.epoch)
-        learner.tracer.next_lap()
-        watch = _Watch(learner, progress, folder, observer, memory, Cadence(checkpoint_every, company))
+        runtime.tracer.next_lap()
+        cadence = Cadence(checkpoint_every, company)
+        watch = _Watch(runtime, learner.epochs, progress, folder, observer, memory, cadence, model)
         try:
-            for index in range(progress.task, len(stream)):
-                yield from _learn_task(stream, index, watch, config.protocol.accuracy)
+            # Until all batches of all tasks are learned; what is done is in `progress`.
+            while (index := progress.task) < len(stream):
+                clock, number = time.perf_counter(), progress.batch
+                watch.begin_batch(stream, index, number, config.protocol.accuracy)
+                with runtime.tracer.span("preparation"):
+                    task = stream.batch(index, number)
+                    task = task if stack is None else stack.shared(task)
+                learning = begin_learning(learner, watch.model, task, runtime, stack or automatic, progress.epoch)
+                epochs = learning.epochs()
+                while True:
+                    try:
+                        terms, state = next(epochs)
+                    except StopIteration as end:
+                        watch.model = learning.finish(end.value)
+                        break
+                    progress.spent(index, time.perf_counter() - clock)
+                    if terms:  # else others of its stack prepare the task
+                        watch.model = dataclasses.replace(learning.model, state=state)
+                        watch.epoch(terms)
+                    yield
+                    clock = time.perf_counter()
+                watch.look()
+                progress.spent(index, time.perf_counter() - clock)
+                if number + 1 < stream.batches[index]:
+                    watch.end_batch(stream, index, number, config.protocol.accuracy)
+                    yield
+                else:
+                    observer.learned(index, task, watch.model)
+                    with others_waiting(stack, watch.model, index) as others:
+                        if others:
+                            yield
+                        row, clouds = watch.test(
+                            lambda: tested(watch.fitted, others, partial(stream.test_splits, index), config.protocol.accuracy)
+                        )
+                    watch.end_task(stream, index, row, clouds)
         except NonFiniteError as error:
             raise error.within(f"task {progress.task + 1} of {len(stream)}") from error
         except (MemoryError, RuntimeError) as error:
@@ -134,12 +165,12 @@ def run_by_epochs(
                 raise explained(resolved) from error
             raise
         progress.peak_memory_bytes = max(progress.peak_memory_bytes, memory.bytes())
-        result = _result(resolved, learner, progress)
+        result = _result(resolved, watch.fitted, progress)
         result["timing"]["runs_taking_turns"] = company
         if stack and stack.largest > 1:
             result["timing"]["runs_stacked"] = stack.largest
         if us.is_main:
-            store = partial(_store, folder, stream, progress, learner.model().on_cpu(), result)
+            store = partial(_store, folder, stream, progress, files.snapshot(watch.fitted).on_cpu(), result)
             yield from storing(store) if storing else _at_once(store)
     return result
 
@@ -149,7 +180,7 @@ def _at_once(store: Callable[[], None]) -> Generator[None, None, None]:
     yield from ()
 
 
-def _store(folder: RunFolder, stream: Stream, progress: Progress, model: State, result: dict[str, Any]) -> None:
+def _store(folder: RunFolder, stream: Stream, progress: Progress, model: Snapshot, result: dict[str, Any]) -> None:
     """Write what a run ends in; whoever finds a result finds all of it."""
     folder.write_history(progress.history)
     folder.write_json("confusion.json", _confusion(stream, progress.rows), compact=True)
@@ -173,16 +204,36 @@ def _check_team(config: RunConfig, runtime: Runtime) -> None:
 
 @dataclasses.dataclass
 class _Watch:
-    """A run under way, with all who follow it."""
+    """A run under way: what it has learned, and all who follow it."""
 
-    learner: Learner
+    runtime: Runtime
+    epochs: int
     progress: Progress
     folder: RunFolder
     observer: Observer
     memory: PeakMemory
     cadence: Cadence
+    model: Model | None = None
+    """As it is between two epochs, too; None before anything was learned."""
     unread: list[Terms] = dataclasses.field(default_factory=list)
     """Loss terms of epochs that nobody looked at yet: looking makes a GPU wait."""
+
+    @property
+    def fitted(self) -> Model:
+        assert self.model is not None, "something was learned"
+        return self.model
+
+    def begin_batch(self, stream: Stream, index: int, number: int, accuracy: str) -> None:
+        """A batch is about to be learned."""
+        progress = self.progress
+        if len(progress.before) == index:
+            known = self.model is not None and stream.is_tested_before(index)
+            split = stream.test_splits(index)[-1] if known else None
+            progress.before.append(None if split is None else evaluate_before(self.fitted, split, accuracy))
+        if len(progress.seconds) == index:
+            progress.seconds.append(0.0)
+        done = sum(stream.batches[:index]) + number + 1
+        progress.batch_seconds += [0.0] * (done - len(progress.batch_seconds))
 
     def epoch(self, terms: Terms) -> None:
         """An epoch is done."""
@@ -198,133 +249,108 @@ class _Watch:
         if self.unread:
             first = self.progress.epoch - len(self.unread)
             values = read_terms(self.unread)
-            check_terms(values, first, self.learner.epochs)
+            check_terms(values, first, self.epochs)
             for number, named in enumerate(values, start=first):
-                epoch = self.progress.batch * self.learner.epochs + number
+                epoch = self.progress.batch * self.epochs + number
                 self.progress.history.append({"task": self.progress.task, "epoch": epoch, **named})
                 self.observer.epoch(self.progress.task, named)
             self.unread = []
         self.cadence.looked()
 
+    def test(self, evaluated: Callable[[], Any]) -> Any:
+        """The scores of an evaluation, which is timed."""
+        clock = time.perf_counter()
+        with self.runtime.tracer.span("evaluation"):
+            found = evaluated()
+        self.progress.evaluation_seconds += time.perf_counter() - clock
+        return found
+
+    def end_batch(self, stream: Stream, index: int, number: int, accuracy: str) -> None:
+        """A batch is learned that is not the last of its task."""
+        progress = self.progress
+        progress.batch, progress.epoch = number + 1, 0
+        if stream.is_tested_after(index, number):
+            row = self.test(lambda: evaluate(self.fitted, stream.test_splits(index), accuracy)).row
+            progress.points.append(_point(sum(stream.batches[:index]) + number + 1, row, self.fitted))
+        if self.cadence.is_due(0):
+            self.checkpoint()
+
+    def end_task(self, stream: Stream, index: int, row: Row, clouds: Any) -> None:
+        """A task is learned and tested."""
+        progress, model = self.progress, self.fitted
+        if max(stream.batches) > 1:
+            progress.points.append(_point(sum(stream.batches[: index + 1]), row, model))
+        if clouds:
+            learned = set(map(str, stream.classes[index]))
+            progress.centroids, moves = progress.centroids.updated(clouds, model.remembered(), learned)
+            row.drift.update(moves)
+            check_tensors(progress.centroids.tensors(), {"centroids": "embeddings of test nodes"})
+        progress.rows.append(row)
+        progress.task, progress.batch, progress.epoch = index + 1, 0, 0
+        if self.cadence.is_due(0):
+            self.checkpoint()
+        if self.runtime.team.is_main:
+            self.folder.log(f"learned task {index}: test accuracy {', '.join(f'{score:.2f}' for score in row.test)}")
+        self.observer.task(index, row)
+        self.runtime.tracer.next_lap()
+
     def checkpoint(self) -> None:
         self.look()
-        if not self.learner.runtime_.team.is_main:
+        if not self.runtime.team.is_main:
             return
-        with self.cadence.paid(), self.learner.tracer.span("checkpoint"):
+        with self.cadence.paid(), self.runtime.tracer.span("checkpoint"):
             self.progress.peak_memory_bytes = max(self.progress.peak_memory_bytes, self.memory.bytes())
-            learned, come = self.learner.state(), self.progress.state()
+            learned, come = files.checkpoint(self.fitted), self.progress.state()
             if not_finite(learned.tensors):
                 return  # the last good one is kept: the next loss, or the end of the task, says what is wrong
             facts = {"learner": learned.facts, "progress": come.facts}
-            State({**learned.tensors, **come.tensors}, facts).save(self.folder.checkpoint)
+            Snapshot({**learned.tensors, **come.tensors}, facts).save(self.folder.checkpoint)
 
 
-def _learn_task(stream: Stream, index: int, watch: _Watch, accuracy: str) -> Generator[None, None, None]:
-    progress, learner = watch.progress, watch.learner
-    if len(progress.before) == index:
-        known = stream.is_tested_before(index)
-        progress.before.append(evaluate_before(learner, stream.exams(index)[-1], accuracy) if known else None)
-    if len(progress.seconds) == index:
-        progress.seconds.append(0.0)
-    task = yield from _learn_batches(stream, index, watch, accuracy)
-    watch.observer.learned(index, task, learner)
-    with company_of(learner, index) as company:
-        if company:
-            yield
-        clock = time.perf_counter()
-        with learner.tracer.span("evaluation"):
-            row, clouds = tested(learner, company, partial(stream.exams, index), accuracy)
-            if max(stream.batches) > 1:
-                progress.points.append(_point(sum(stream.batches[: index + 1]), row, learner))
-            if clouds:
-                learned = set(map(str, stream.classes[index]))
-                progress.whereabouts, moves = progress.whereabouts.followed(clouds, learner.remembered(), learned)
-                row.drift.update(moves)
-                check_tensors(progress.whereabouts.tensors(), {"whereabouts": "embeddings of test nodes"})
-    progress.evaluation_seconds += time.perf_counter() - clock
-    progress.rows.append(row)
-    progress.task, progress.batch, progress.epoch = index + 1, 0, 0
-    if watch.cadence.is_due(0):
-        watch.checkpoint()
-    if learner.runtime_.team.is_main:
-        watch.folder.log(f"learned task {index}: test accuracy {', '.join(f'{score:.2f}' for score in row.test)}")
-    watch.observer.task(index, row)
-    learner.tracer.next_lap()
-
-
-def _learn_batches(stream: Stream, index: int, watch: _Watch, accuracy: str) -> Generator[None, None, Task]:
-    """Learn the batches of a task that are left, with tests along the way; returns the last one."""
-    progress, learner, first = watch.progress, watch.learner, sum(stream.batches[:index])
-    for number in range(progress.batch, stream.batches[index]):
-        done = first + number + 1
-        progress.batch_seconds += [0.0] * (done - len(progress.batch_seconds))
-        clock = time.perf_counter()
-        with learner.tracer.span("preparation"):
-            task = stream.batch(index, number)
-        for terms in learner.learn(task, first_epoch=progress.epoch):
-            progress.spent(index, time.perf_counter() - clock)
-            if terms:  # else others of its stack prepare the task
-                watch.epoch(terms)
-            yield
-            clock = time.perf_counter()
-        watch.look()
-        progress.spent(index, time.perf_counter() - clock)
-        if number + 1 == stream.batches[index]:
-            break
-        progress.batch, progress.epoch = number + 1, 0
-        if stream.is_tested_after(index, number):
-            clock = time.perf_counter()
-            with learner.tracer.span("evaluation"):
-                row = evaluate(learner, stream.exams(index), accuracy).row
-            progress.points.append(_point(done, row, learner))
-            progress.evaluation_seconds += time.perf_counter() - clock
-        if watch.cadence.is_due(0):
-            watch.checkpoint()
-        yield
-    return task
-
-
-def _point(batch: int, row: Row, learner: Learner) -> Point:
+def _point(batch: int, row: Row, model: Model) -> Point:
     """A test after so many batches."""
     test, validation = float(np.mean(row.test)), float(np.mean(row.validation))
-    return Point(batch, test, validation, learner.memory_report()["bytes"])
+    return Point(batch, test, validation, model.memory_report()["bytes"])
 
 
 def _columns(points: list[Point]) -> dict[str, list[Any]]:
     return {name: [getattr(point, name) for point in points] for name in Point._fields}
 
 
-def _restore(learner: Learner, state: State, folder: RunFolder, stream: Stream) -> Progress:
-    if not state.facts.keys() >= {"progress", "learner"}:
-        raise StoreError(f"{folder.checkpoint} is no checkpoint of a run.")
-    learned, source = state.facts["learner"], str(folder.checkpoint)
-    if not isinstance(learned, dict) or learned.get("settings") != learner.settings():
+def _restore(
+    learner: LearnerConfig, saved: Snapshot, folder: RunFolder, stream: Stream, runtime: Runtime
+) -> tuple[Progress, Model]:
+    source = str(folder.checkpoint)
+    if not saved.facts.keys() >= {"progress", "learner"}:
+        raise StoreError(f"{source} is no checkpoint of a run.")
+    learned = saved.facts["learner"]
+    if not isinstance(learned, dict) or learned.get("settings") != learner.plain():
         raise StoreError(f"{source} does not fit this run: it belongs to other settings.")
     apart, own = (
-        {name: tensor for name, tensor in state.tensors.items() if name.startswith("whereabouts.") is wanted}
+        {name: tensor for name, tensor in saved.tensors.items() if name.startswith("centroids.") is wanted}
         for wanted in (True, False)
     )
-    device = learner.runtime_.device
-    progress = Progress.of_state(State(apart, state.facts["progress"]), device, source)
-    learner.restore(State(own, learned), whole=progress.epoch == 0, source=source)
+    progress = Progress.of_state(Snapshot(apart, saved.facts["progress"]), runtime.device, source)
+    model = files.restored(learner, Snapshot(own, learned), runtime, whole=progress.epoch == 0, source=source)
     if not progress.fits(stream.batches, learner.epochs):
         raise StoreError(f"{source} does not fit this run: it is further than the run can be, or not as far.")
-    places = progress.whereabouts.clouds.values()
-    if isinstance(learner, TrainedLearner) and any(len(place.mean) != learner.encoder_.width for place in places):
-        raise StoreError(f"{source} does not fit this run: its embeddings are not as wide as the encoder's.")
-    return progress
+    if model.network is not None:
+        width = model.network.encoder.width
+        if any(len(place.mean) != width for place in progress.centroids.clouds.values()):
+            raise StoreError(f"{source} does not fit this run: its embeddings are not as wide as the encoder's.")
+    return progress, model
 
 
-def _result(resolved: Resolved, learner: Learner, progress: Progress) -> dict[str, Any]:
+def _result(resolved: Resolved, model: Model, progress: Progress) -> dict[str, Any]:
     config, dataset = resolved.config, resolved.dataset
     test = matrix_of_rows([row.test for row in progress.rows])
     validation = matrix_of_rows([row.validation for row in progress.rows])
     along = [point.test for point in progress.points]
     scores = Scores(test, validation, progress.rows[-1].confusion, progress.before, along)
-    epochs = max(1, learner.epochs)
+    epochs = max(1, model.config.epochs)
     return {
         "method": config.method,
-        "title": type(learner).written(),
+        "title": model.method.title,
         "dataset": config.dataset,
         "seed": config.seed,
         "average_performance": average_performance(scores),
@@ -344,7 +370,7 @@ def _result(resolved: Resolved, learner: Learner, progress: Progress) -> dict[st
             **resolved.stream.describe(),
             **config.protocol.model_dump(mode="json"),
             "split": list(config.split or ()),
-            "exemplar_free": not learner.stores_exemplars
+            "exemplar_free": not model.stores_exemplars
             and config.protocol.train_graph == "isolated"
             and not resolved.stream.revisits,
         },
@@ -362,7 +388,7 @@ def _result(resolved: Resolved, learner: Learner, progress: Progress) -> dict[st
             "total_seconds": sum(progress.seconds) + progress.evaluation_seconds,
         },
         "peak_memory_bytes": progress.peak_memory_bytes,
-        "retained": learner.memory_report(),
+        "retained": model.memory_report(),
         "plugins": config.plugins,
     }
 

@@ -68,7 +68,7 @@ def read(folder: RunFolder) -> Record:
         finished=folder.is_finished,
         began=began,
         ended=ended,
-        settings=dict(_flat(config.to_tree(full=True))),
+        settings=dict(_flat(config.to_tree())),
         facts={name: str(value) for name, value in _flat(environment)},
         series=_of_result(folder) if folder.is_finished else _of_progress(progress),
     )

@@ -18,9 +18,10 @@ from ipal.analysis.audit.search import Found, stored_rows
 from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph, Nodes
 from ipal.data.labels import Labels, labelled
-from ipal.learners import Learner
-from ipal.learners.trained import TrainedLearner
-from ipal.learners.values import Remembered
+from ipal.engine.trainer import fresh_network
+from ipal.estimator.files import checkpoint
+from ipal.estimator.model import Model
+from ipal.methods.base import Remembered, Trained
 from ipal.runs.resolved import Resolved
 
 __all__ = ["Evidence", "View", "as_taught", "audit", "whole"]
@@ -84,35 +85,33 @@ def as_taught(resolved: Resolved) -> Evidence:
     return Evidence(resolved.dataset, tuple(views))
 
 
-def audit(learner: Learner, evidence: Evidence | None = None) -> dict[str, Any]:
+def audit(model: Model, evidence: Evidence | None = None) -> dict[str, Any]:
     """Audit a model: what it keeps and, with evidence, which nodes can be found or reconstructed."""
-    retained, kept = learner.memory_report(), learner.remembered()
-    counts, passing = retained["nodes_behind_class"], retained["only_while_learning"]
+    retained, kept = model.memory_report(), model.remembered()
+    passing = retained["only_while_learning"]
     found: dict[str, Any] = {
-        "method": learner.name,
-        "classes": len(learner.classes_),
+        "method": model.name,
+        "classes": len(model.classes_),
         "retained": {
             "items": retained["items"] + passing,
             "bytes": retained["bytes"] + sum(item["bytes"] for item in passing),
             "stores_exemplars": retained["stores_exemplars"],
         },
-        "nodes_behind_class": counts,
-        "flagged": {name: words for name in kept if (words := _risks(counts.get(name), kept[name]))},
-        "remarks": _remarks(learner, kept),
+        "nodes_behind_class": retained["nodes_behind_class"],
+        "flagged": {name: words for name, one in kept.items() if (words := _risks(one))},
+        "remarks": _remarks(model, kept),
     }
     if evidence is not None:
-        found["data"] = _against(learner, kept, evidence)
+        found["data"] = _against(model, kept, evidence)
     return found
 
 
 # ---------------------------------------------------------------------- what follows from the numbers of nodes alone
 
 
-def _risks(count: int | None, kept: Remembered) -> dict[str, str]:
+def _risks(kept: Remembered) -> dict[str, str]:
     """What the number of nodes of a class reveals: a short name and a sentence each."""
-    width = kept.mean.shape[0]
-    if count is None:
-        return {}
+    count, width = kept.count, kept.mean.shape[0]
     if count == 1:
         return {"one-node": "one node: what is kept of the class is this node's own row, as it was when it was learned"}
     risks = {}
@@ -126,14 +125,14 @@ def _risks(count: int | None, kept: Remembered) -> dict[str, str]:
     return risks
 
 
-def _remarks(learner: Learner, kept: Mapping[str, Remembered]) -> list[str]:
+def _remarks(model: Model, kept: Mapping[str, Remembered]) -> list[str]:
     """Remarks on the result."""
     remarks = []
-    if learner.stores_exemplars:
+    if model.stores_exemplars:
         remarks.append("This method stores raw nodes of earlier tasks: whoever has the model has them.")
     shared = [one for one in kept.values() if one.shared is not None]
     if shared:
-        width, total = shared[0].mean.shape[0], sum(one.count or 0 for one in shared)
+        width, total = shared[0].mean.shape[0], sum(one.count for one in shared)
         remarks.append(
             "One matrix of products serves all classes: the classes' own are not kept apart in this model. Who also "
             "has the model from before a task can subtract the two, and has the matrix of that task's classes alone; "
@@ -146,18 +145,13 @@ def _remarks(learner: Learner, kept: Mapping[str, Remembered]) -> list[str]:
                 f"All {total} training nodes together are fewer than the {width} columns of that matrix: their rows "
                 "are determined up to a rotation, and who is among them can be tested."
             )
-    if not kept and not learner.stores_exemplars:
+    if not kept and not model.stores_exemplars:
         remarks.append("Nothing is kept by class: no sum or mean of nodes.")
-    report = learner.memory_report()
+    report = model.memory_report()
     if any(item["kind"] == "optimizer" for item in report["only_while_learning"]):
         remarks.append(
             "The optimiser's moments are in it: they tell which features occur in the nodes learned last. No "
             "prediction needs them; save without them before you pass the model on."
-        )
-    if any(item["kind"] == "waiting" for item in report["only_while_learning"]):
-        remarks.append(
-            "Rows of the nodes learned last wait in it, one by one, to judge the ridge. No prediction needs them; save "
-            "without moments before you pass the model on."
         )
     if any(item["kind"] == "encoder" for item in report["items"]):
         remarks.append(
@@ -170,13 +164,13 @@ def _remarks(learner: Learner, kept: Mapping[str, Remembered]) -> list[str]:
 # ---------------------------------------------------------------------- what a graph shows
 
 
-def _against(learner: Learner, kept: Mapping[str, Remembered], evidence: Evidence) -> dict[str, Any]:
+def _against(model: Model, kept: Mapping[str, Remembered], evidence: Evidence) -> dict[str, Any]:
     """Search the state for rows, and reconstruct rows from it."""
-    tensors = learner.state().tensors
+    tensors = checkpoint(model).tensors
     size = sum(tensor.numel() for tensor in tensors.values())
     sample = int(min(EVERYWHERE, max(4, MOST_VALUES // max(1, size))))
-    raw = stored_rows(tensors, learner.checked(evidence.dataset.graph).x, sample)
-    order = sorted((name for name in kept if kept[name].count), key=lambda name: kept[name].count or 0)
+    raw = stored_rows(tensors, model.checked(evidence.dataset.graph).x, sample)
+    order = sorted((name for name in kept if kept[name].count), key=lambda name: kept[name].count)
     smallest = order[:SMALLEST]
     # A column in which only one node has a value makes a matrix of products show that node's whole row.
     matrices = {f"products of class {name}": one() for name in smallest if (one := kept[name].second) is not None}
@@ -186,7 +180,7 @@ def _against(learner: Learner, kept: Mapping[str, Remembered], evidence: Evidenc
     by_view = []
     for view in evidence.views:
         with torch.no_grad():
-            represented = learner.represent(view.graph)[torch.from_numpy(view.nodes).to(learner.generator_.device)]
+            represented = model.embed(view.graph)[torch.from_numpy(view.nodes).to(model.device)]
         share = -(-sample // len(evidence.views))
         by_view.append(stored_rows(tensors, represented.cpu().numpy(), share, matrices))
         rows.take(view, represented)
@@ -197,14 +191,14 @@ def _against(learner: Learner, kept: Mapping[str, Remembered], evidence: Evidenc
             classes[name] = _reconstructed(kept[name], known)
     attempts: dict[str, Any] = {"classes": classes}
     if shared is not None:
-        total = sum(one.count or 0 for one in kept.values())
+        total = sum(one.count for one in kept.values())
         attempts["shared_matrix"] = from_shared_matrix(shared(), total, rows.known(None))
     return {
         "name": evidence.dataset.name,
         "nodes": evidence.dataset.graph.num_nodes,
         "as_taught": evidence.is_as_taught,
         "inputs": _inputs(tensors, evidence),
-        "inputs_of_all": _inputs_of_all(learner, evidence),
+        "inputs_of_all": _inputs_of_all(model, evidence),
         "stored_rows": {"raw features": _counted([raw]), "the model's own representation": _counted(by_view)},
         "attempts": attempts,
     }
@@ -218,15 +212,16 @@ def _inputs(tensors: Mapping[str, Tensor], evidence: Evidence) -> dict[str, Any]
     return features_revealed(tensors, occurring(last.graph.x[last.nodes]))
 
 
-def _inputs_of_all(learner: Learner, evidence: Evidence) -> dict[str, Any]:
+def _inputs_of_all(model: Model, evidence: Evidence) -> dict[str, Any]:
     """What the change of the first layer reveals about the features of all nodes learned, if the seed is known."""
     if not evidence.is_as_taught:
         return {"skipped": "it is not known which nodes were learned"}
     occurs = np.any([occurring(view.graph.x) for view in evidence.views], axis=0)
     change = {}
-    if isinstance(learner, TrainedLearner) and FIRST_LAYER in (now := learner.parameters()):
-        drawn = learner.drawn_encoder(torch.Generator(learner.generator_.device).manual_seed(learner.seed))
-        change[CHANGE] = now[FIRST_LAYER] - dict(drawn.named_parameters())[FIRST_LAYER.removeprefix("encoder.")]
+    now = {} if model.network is None else model.network.tensors()
+    if isinstance(model.method, Trained) and FIRST_LAYER in now:
+        generator = torch.Generator(model.device).manual_seed(model.config.seed)
+        change[CHANGE] = now[FIRST_LAYER] - fresh_network(model.method, model.setup, generator).tensors()[FIRST_LAYER]
     return features_revealed(change, occurs)
 
 

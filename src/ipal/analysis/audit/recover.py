@@ -11,7 +11,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
-from ipal.learners.values import Remembered
+from ipal.methods.base import Remembered
 
 TURNS = 200
 MOST_WORK = 2e11
@@ -42,7 +42,7 @@ def from_matrix(kept: Remembered, known: Known, seed: int = 0) -> dict[str, Any]
     """What the second-moment matrix of a class reveals: membership in its span, and the rows themselves."""
     assert kept.second is not None
     width, count = kept.mean.shape[0], kept.count
-    if (why := _not_tested(count, width)) or count is None:
+    if why := _not_tested(count, width):
         return {"skipped": why}
     directions, sizes = factored(kept.second(), count, seed)
     return {"span": span_test(directions, known), "rows": _rows(directions, sizes, count, known, seed)}
@@ -56,9 +56,9 @@ def from_shared_matrix(matrix: Tensor, count: int, known: Known, seed: int = 0) 
     return {"span": span_test(directions, known)}
 
 
-def _not_tested(count: int | None, width: int) -> str | None:
+def _not_tested(count: int, width: int) -> str | None:
     """Why membership in the span of so many nodes' matrix is not tested; None where it is."""
-    if count is None or count >= width:
+    if count >= width:
         return f"{count} nodes are not fewer than the width {width}: every row lies in the matrix's span"
     if 2 * count * width * width + 4 * count * count * width > MOST_WORK:
         return f"{count} nodes at width {width} would take too long"

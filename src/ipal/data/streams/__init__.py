@@ -1,9 +1,9 @@
-"""Streams: from one labelled graph to a sequence of tasks and their exams. One file each; `STREAMS` knows all."""
+"""Streams: from one labelled graph to a sequence of tasks and their test splits. One file each; `STREAMS` knows all."""
 
 from typing import Any
 
 from ipal.data.labels import Labels
-from ipal.data.streams.base import Answers, Exam, Stream, Task
+from ipal.data.streams.base import Stream
 from ipal.data.streams.blurry import Blurry
 from ipal.data.streams.class_incremental import TaskStream
 from ipal.data.streams.domain_incremental import DomainIncremental
@@ -13,6 +13,7 @@ from ipal.data.streams.returning import Returning
 from ipal.data.streams.splits import TEST, TRAIN, VALIDATION, assign_parts, cut_classes, default_split, order_classes
 from ipal.data.streams.task_incremental import TaskIncremental
 from ipal.data.streams.time_incremental import TimeIncremental
+from ipal.data.task import LabelledNodes, Task, TestSplit
 from ipal.system.plugins import Registry
 
 __all__ = [
@@ -20,8 +21,8 @@ __all__ = [
     "TEST",
     "TRAIN",
     "VALIDATION",
-    "Answers",
-    "Exam",
+    "LabelledNodes",
+    "TestSplit",
     "Labels",
     "Stream",
     "Task",

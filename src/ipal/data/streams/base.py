@@ -1,53 +1,15 @@
-"""What every stream gives: tasks for the learner, exams for the evaluator, and facts for the record.
-
-What a learner may see (`Task`: a graph and its *training* labels) and what only the evaluator sees (`Exam`)
-are two types: no validation or test label can reach a learner, because a task has no place to carry it.
-"""
+"""What every stream gives: tasks for the learner, test splits for the evaluator, and facts for the record."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from ipal.config import RunConfig, Section
 from ipal.data.dataset import Dataset
-from ipal.data.derived import Derives
-from ipal.data.graph import Graph, Nodes
-from ipal.data.labels import Label, Labels
+from ipal.data.labels import Label
+from ipal.data.task import Task, TestSplit
 from ipal.system.memory_budget import Budget
-
-
-@dataclass(frozen=True, eq=False)
-class Task(Derives):
-    """What a learner is handed: a graph, the nodes whose labels count, and those labels alone."""
-
-    graph: Graph
-    nodes: Nodes
-    """Training nodes, as numbered in `graph`."""
-    labels: Labels
-    """One label per training node, in the user's own terms."""
-    origin: Nodes | None = None
-    """Number of each node of `graph` in the dataset's graph; None where there is no dataset."""
-
-
-@dataclass(frozen=True, eq=False)
-class Answers:
-    """Nodes to be predicted, and the truth."""
-
-    nodes: Nodes
-    labels: Labels
-
-
-@dataclass(frozen=True, eq=False)
-class Exam:
-    """The test of one task: the evaluator's alone."""
-
-    graph: Graph
-    validation: Answers
-    test: Answers
-    classes: tuple[Label, ...] | None = None
-    """The classes to choose from; None for all that the learner knows."""
 
 
 class Stream(ABC):
@@ -76,7 +38,7 @@ class Stream(ABC):
         """What is learned as number `index`: all of it, if it comes in batches."""
 
     @abstractmethod
-    def exams(self, learned: int) -> list[Exam]:
+    def test_splits(self, learned: int) -> list[TestSplit]:
         """The tests of tasks 0 to `learned`, as they are after task `learned`. Exams may share a graph."""
 
     @property

@@ -12,7 +12,8 @@ from ipal.data.dataset import Dataset
 from ipal.data.graph import Graph, Nodes
 from ipal.data.labels import Label, Labels
 from ipal.data.node_facts import NodeFacts
-from ipal.data.streams.base import Answers, Exam, Stream, Task
+from ipal.data.streams.base import Stream
+from ipal.data.task import LabelledNodes, Task, TestSplit
 from ipal.data.streams.splits import TEST, TRAIN, VALIDATION, assign_parts, cut_classes, default_split, order_classes
 from ipal.errors import DataError
 from ipal.system.memory_budget import Budget
@@ -82,16 +83,16 @@ class TaskStream(Stream):
         mine = np.flatnonzero((self.task_of[nodes] == index) & (self.part[nodes] == TRAIN))
         return Task(graph=graph, nodes=mine, labels=self.y[nodes[mine]], origin=nodes)
 
-    def exams(self, learned: int) -> list[Exam]:
+    def test_splits(self, learned: int) -> list[TestSplit]:
         seen = self.protocol.test_graph == "seen"
-        exams = []
+        test_splits = []
         for index in range(learned + 1):
             graph, nodes = self._graph_on(learned if seen else index, seen, True)
             part = np.where(self.task_of[nodes] == index, self.part[nodes], -1)
             validation, test = np.flatnonzero(part == VALIDATION), np.flatnonzero(part == TEST)
             y = self.y[nodes]
-            exams.append(Exam(graph, Answers(validation, y[validation]), Answers(test, y[test])))
-        return exams
+            test_splits.append(TestSplit(graph, LabelledNodes(validation, y[validation]), LabelledNodes(test, y[test])))
+        return test_splits
 
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), "dropped_classes": self.dropped, "split_hash": self.split_hash}
@@ -110,7 +111,7 @@ class TaskStream(Stream):
         """The subgraph of a task, and which nodes of the whole graph its nodes are; kept while it may be needed."""
         key = (index, with_earlier, with_unlabelled)
         if key not in self._graphs:
-            # A task's own graph comes back at every later exam, a union of seen tasks only while it is the newest.
+            # A task's own graph comes back at every later test_split, a union of seen tasks only while it is the newest.
             self._graphs = {old: graph for old, graph in self._graphs.items() if not old[1] or old[0] == index}
             self._graphs[key] = self._induce(*key)
         return self._graphs[key]

@@ -6,7 +6,8 @@ from pydantic import Field
 
 from ipal.data.graph import Graph, Nodes
 from ipal.data.labels import Label
-from ipal.data.streams.base import Answers, Exam, Stream
+from ipal.data.streams.base import Stream
+from ipal.data.task import LabelledNodes, TestSplit
 from ipal.data.streams.class_incremental import TaskStream
 from ipal.data.streams.splits import TEST, VALIDATION, cut_evenly
 
@@ -41,15 +42,15 @@ class Returning(TaskStream):
             task_of[mine] = visits[which]
         return task_of
 
-    def exams(self, learned: int) -> list[Exam]:
+    def test_splits(self, learned: int) -> list[TestSplit]:
         graph, nodes = self._all_so_far(learned)
         y, part = self.y[nodes], self.part[nodes]
-        exams = []
+        test_splits = []
         for classes in self.classes[: learned + 1]:
             own = np.isin(y, classes)
             validation, test = (np.flatnonzero(own & (part == which)) for which in (VALIDATION, TEST))
-            exams.append(Exam(graph, Answers(validation, y[validation]), Answers(test, y[test])))
-        return exams
+            test_splits.append(TestSplit(graph, LabelledNodes(validation, y[validation]), LabelledNodes(test, y[test])))
+        return test_splits
 
     def _all_so_far(self, learned: int) -> tuple[Graph, Nodes]:
         """The graph of all tasks so far; with isolated test graphs without the edges between them."""

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ipal.data.streams.base import Exam
+from ipal.data.task import TestSplit
 from ipal.data.streams.class_incremental import TaskStream
 
 
@@ -11,6 +11,6 @@ class TaskIncremental(TaskStream):
 
     name = "task"
 
-    def exams(self, learned: int) -> list[Exam]:
-        exams = zip(super().exams(learned), self.classes, strict=False)
-        return [replace(exam, classes=tuple(classes)) for exam, classes in exams]
+    def test_splits(self, learned: int) -> list[TestSplit]:
+        test_splits = zip(super().test_splits(learned), self.classes, strict=False)
+        return [replace(test_split, classes=tuple(classes)) for test_split, classes in test_splits]

@@ -1,7 +1,7 @@
 """A learned model as one ONNX file, which runs without this library and without torch.
 
 program.py      operations that are added to an ONNX graph
-inference.py    a learner's inference in these operations
+inference.py    a model's inference in these operations
 check.py        comparison of the file with the model
 """
 
@@ -14,7 +14,7 @@ from ipal.deploy.export.check import GRAPHS, TOLERANCE, Parity, check
 from ipal.deploy.export.inference import answer
 from ipal.deploy.export.program import OPSET, Program
 from ipal.errors import CapacityError, ConfigError
-from ipal.learners import Learner
+from ipal.estimator.model import Model
 from ipal.system.files import written_whole
 from ipal.system.optional import need_extra
 
@@ -42,24 +42,24 @@ class Exported:
     tolerance: float
 
 
-def export_onnx(learner: Learner, path: str | Path, *, graphs: int = GRAPHS, edge_weights: bool = False) -> Exported:
-    """Write a learner to an ONNX file, after a comparison of both on so many random graphs.
+def export_onnx(model: Model, path: str | Path, *, graphs: int = GRAPHS, edge_weights: bool = False) -> Exported:
+    """Write a model to an ONNX file, after a comparison of both on so many random graphs.
 
     With `edge_weights`, weights of edges are a third input; without it, all edges weigh one.
     """
     target = Path(path)
-    content = onnx_model(learner, edge_weights=edge_weights)
+    content = onnx_model(model, edge_weights=edge_weights)
     with written_whole(target, ".onnx") as file:
         file.write(content)
         file.flush()
         # Checked as written to disk, before it gets its name.
-        parity = check(learner, Path(file.name), graphs, weighted=edge_weights)
-    classes = len(learner.labels_)
+        parity = check(model, Path(file.name), graphs, weighted=edge_weights)
+    classes = len(model.labels)
     return Exported(
         path=target,
         bytes=len(content),
         opset=OPSET,
-        inputs={"x": f"float32 (nodes, {learner.num_features_})", "edge_index": "int64 (2, edges)"}
+        inputs={"x": f"float32 (nodes, {model.num_features})", "edge_index": "int64 (2, edges)"}
         | ({"edge_weight": "float32 (edges)"} if edge_weights else {}),
         outputs={
             "scores": f"float32 (nodes, {classes})",
@@ -71,34 +71,34 @@ def export_onnx(learner: Learner, path: str | Path, *, graphs: int = GRAPHS, edg
     )
 
 
-def onnx_model(learner: Learner, *, edge_weights: bool = False) -> bytes:
-    """A learner as the content of an ONNX file; the same learner gives the same bytes."""
+def onnx_model(model: Model, *, edge_weights: bool = False) -> bytes:
+    """A model as the content of an ONNX file; the same model gives the same bytes."""
     need_extra("onnx", "onnx", "onnxruntime")
-    if not learner.is_fitted or not learner.labels_:
+    if not model.labels:
         raise ConfigError("This model knows no class: let it learn one before it is exported.")
-    if learner.types_ is not None:
+    if model.schema.types is not None:
         raise ConfigError(
             "This model knows types of nodes and edges, which an ONNX file cannot hold: predict with it in Python, or "
             "train one on data.to_homogeneous()."
         )
     from onnx.checker import check_model
 
-    program = Program(learner.num_features_, edge_weights)
-    scores, probabilities = answer(learner, program)
+    program = Program(model.num_features, edge_weights)
+    scores, probabilities = answer(model, program)
     if program.bytes > MOST_BYTES:
         raise CapacityError(
             f"This model takes {program.bytes / 2**30:.1f} GiB, and an ONNX file less than 2 GiB: "
             "train one with a smaller encoder, or a smaller analytic.width."
         )
     about = {
-        "method": learner.name,
-        "classes": json.dumps(learner.labels_),
-        "num_features": str(learner.num_features_),
+        "method": model.name,
+        "classes": json.dumps(model.labels),
+        "num_features": str(model.num_features),
         "edges": EDGES + WEIGHTS * edge_weights,
         "opset": str(OPSET),
         "tolerance": f"{TOLERANCE:g} of the largest score",
         "ipal_version": __version__,
     }
-    model = program.model(scores, probabilities, __version__, about)
-    check_model(model, full_check=True)
-    return bytes(model.SerializeToString(deterministic=True))
+    onnx = program.model(scores, probabilities, __version__, about)
+    check_model(onnx, full_check=True)
+    return bytes(onnx.SerializeToString(deterministic=True))

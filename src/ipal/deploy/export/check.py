@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ipal.data.graph import checked_graph
 from ipal.errors import StoreError
-from ipal.learners import Learner
+from ipal.estimator.model import Model
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -72,17 +72,17 @@ def random_weights(edges: int, seed: int) -> NDArray[np.float32]:
     return (drawn if seed % 3 else np.ones(edges)).astype(np.float32)
 
 
-def check(learner: Learner, file: Path, graphs: int, *, weighted: bool = False) -> Parity:
+def check(model: Model, file: Path, graphs: int, *, weighted: bool = False) -> Parity:
     """Run both on random graphs, with weights of edges or not; an error if they differ by more than `TOLERANCE`."""
     session, apart = session_of(file), []
-    for number, (x, edges) in enumerate(random_graphs(graphs, learner.num_features_)):
+    for number, (x, edges) in enumerate(random_graphs(graphs, model.num_features)):
         weights = random_weights(edges.shape[1], number) if weighted else None
-        apart.append(difference(learner, session, x, edges, weights))
+        apart.append(difference(model, session, x, edges, weights))
     return Parity(graphs, max(one.scores for one in apart), max(one.probabilities for one in apart))
 
 
 def difference(
-    learner: Learner,
+    model: Model,
     session: "InferenceSession",
     x: NDArray[Any],
     edges: NDArray[Any],
@@ -92,11 +92,11 @@ def difference(
     given = {"x": x, "edge_index": edges} | ({} if weights is None else {"edge_weight": weights})
     scores, probabilities, predicted = session.run(["scores", "probabilities", "predicted"], given)
     with torch.no_grad():
-        graph = learner.checked(checked_graph(x, edges, undirected=False, weights=weights))
-        own, calibrated = learner.scores_and_probabilities(graph)
+        graph = model.checked(checked_graph(x, edges, undirected=False, weights=weights))
+        own, calibrated = model.scores_and_probabilities(graph)
         own_probabilities = calibrated.cpu().numpy()
         # From the same scores: where scores are large, probabilities magnify their rounding.
-        same_scores = learner.calibrated(learner.probabilities(torch.from_numpy(scores).to(own), graph)).cpu().numpy()
+        same_scores = model.calibrated(model.probabilities(torch.from_numpy(scores).to(own), graph)).cpu().numpy()
     true = own.cpu().numpy()
     if not np.isfinite(true).all():
         raise StoreError(
@@ -115,7 +115,7 @@ def difference(
         if not size <= TOLERANCE:
             raise StoreError(
                 f"The exported file gives other {what} than the model (by {size:.1g}, allowed are {TOLERANCE:g}), and "
-                f"was not kept: the method '{learner.name}' predicts in a way that the export does not know."
+                f"was not kept: the method '{model.name}' predicts in a way that the export does not know."
             )
     return apart
 

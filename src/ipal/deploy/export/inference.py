@@ -1,14 +1,14 @@
 """From features to scores in an exported program: the encoder's layers, then the method's own `exported`.
 
-Every export checks that the result equals the learner's own `scores` and `probabilities`.
+Every export checks that the result equals the model's own `scores` and `probabilities`.
 """
 
 from ipal.deploy.export.program import Program, Rows
-from ipal.learners import Learner
+from ipal.estimator.model import Model
 
 
-def answer(learner: Learner, program: Program) -> tuple[Rows, Rows]:
+def answer(model: Model, program: Program) -> tuple[Rows, Rows]:
     """Scores and probabilities of nodes, from their features on: one number a class, in the order of `classes_`."""
-    scores, probabilities = learner.by_rows(program.features)
-    power = learner.calibrating_power
+    scores, probabilities = model.exported(program.features)
+    power = model.calibrating_power
     return scores, probabilities if power == 1 else probabilities.sharpened(power)

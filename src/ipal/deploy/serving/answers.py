@@ -17,8 +17,9 @@ from ipal.deploy.predict import Predictions, predict
 from ipal.deploy.serving.limits import Limits, OverloadError, UnexpectedError
 from ipal.deploy.serving.questions import Question, read_question
 from ipal.errors import DataError, IpalError
-from ipal.learners import Learner, load_learner
-from ipal.learners.open_world.scores import SMOOTHED
+from ipal.estimator.files import load
+from ipal.estimator.model import Model
+from ipal.estimator.open_world.scores import SMOOTHED
 
 DIGITS = 6
 """Decimals of a probability in a response."""
@@ -59,14 +60,14 @@ class Reply:
 
 Found = tuple[dict[str, Any], int, int]
 """What is answered, as JSON data, and how many nodes were predicted and rejected."""
-Answer = Callable[[Learner, Question], Found]
+Answer = Callable[[Model, Question], Found]
 """What is made of a question; sent to workers."""
 
 
-def predicted(learner: Learner, question: Question) -> Found:
+def predicted(model: Model, question: Question) -> Found:
     """The prediction that was asked for."""
     found = predict(
-        learner,
+        model,
         question.graph,
         question.nodes,
         reject=question.reject,
@@ -84,18 +85,18 @@ class Answers:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._model: tuple[Learner, str]
-        self._next: tuple[Learner, str]
+        self._model: tuple[Model, str]
+        self._next: tuple[Model, str]
 
     def load(self, file: ModelFile) -> Facts:
         """Load a model and try it, beside the one in use."""
         torch.set_num_threads(self._settings.threads)
-        learner = load_learner(file.path)
-        x = np.ones((2, learner.num_features_), dtype=np.float32)
+        model = load(file.path)
+        x = np.ones((2, model.num_features), dtype=np.float32)
         for features in (x, sp.csr_array(x)):  # all libraries are loaded then, too
-            predict(learner, Graph.of(features, Neighbours.none(2), symmetric=True))
-        self._next = learner, file.version
-        return {**facts(learner), "version": file.version, "directed": self._settings.directed}
+            predict(model, Graph.of(features, Neighbours.none(2), symmetric=True))
+        self._next = model, file.version
+        return {**facts(model), "version": file.version, "directed": self._settings.directed}
 
     def use(self) -> None:
         """Use the model that was loaded last."""
@@ -104,10 +105,10 @@ class Answers:
 
     def answer(self, body: Body, kind: str, reply: Answer | None = None) -> Reply | Exception:
         """Errors are returned, not raised: a traceback would keep the request's data alive."""
-        learner, version = self._model
+        model, version = self._model
         try:
             question = read_question(body, kind, self._settings.limits, self._settings.directed)
-            plain, nodes, rejected = (reply or predicted)(learner, question)
+            plain, nodes, rejected = (reply or predicted)(model, question)
             return Reply(msgspec.json.encode({"version": version, **plain}), nodes, rejected, version)
         except IpalError as error:
             return type(error)(str(error))
@@ -123,16 +124,15 @@ class Answers:
         """Nothing is left open."""
 
 
-def facts(learner: Learner) -> Facts:
+def facts(model: Model) -> Facts:
     """Method, classes, inputs and memory of a model."""
-    reach = learner.reach
     return {
-        "method": learner.name,
-        "classes": learner.classes_.tolist(),
-        "features": learner.num_features_,
-        "hops": reach,
-        "hops_to_reject_known": None if reach is None else reach + SMOOTHED,
-        **learner.memory_report(),
+        "method": model.name,
+        "classes": model.classes_.tolist(),
+        "features": model.num_features,
+        "hops": model.reach,
+        "hops_to_reject_known": model.reach + SMOOTHED,
+        **model.memory_report(),
     }
 
 

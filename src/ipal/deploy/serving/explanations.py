@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from ipal.deploy.serving.answers import Found
 from ipal.deploy.serving.questions import Question
 from ipal.errors import DataError, did_you_mean
-from ipal.learners import Learner
-from ipal.learners.explain import explained
+from ipal.estimator.explain import explained
+from ipal.estimator.model import Model
 
 MOST = 1000
 
@@ -31,10 +31,10 @@ class Explainer:
             raise DataError(f"top must be a whole number of 1 to {MOST}.")
         return cls(query.get("against"), int(top))
 
-    def __call__(self, learner: Learner, question: Question) -> Found:
+    def __call__(self, model: Model, question: Question) -> Found:
         if question.nodes is None or len(question.nodes) != 1:
             raise DataError("An explanation is of one node: name it, as nodes: [3].")
-        by_name = {str(label): label for label in learner.labels_}
+        by_name = {str(label): label for label in model.labels}
         against = None if self.against is None else by_name.get(self.against, self.against[:40])
-        found = explained(learner, question.graph, int(question.nodes[0]), against)
+        found = explained(model, question.graph, int(question.nodes[0]), against)
         return found.as_plain_data(self.top), 0, 0

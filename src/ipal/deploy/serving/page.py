@@ -42,10 +42,7 @@ def front_page(facts: Mapping[str, Any], host: str, *, guarded: bool) -> str:
     classes = list(map(str, facts["classes"]))
     more = len(classes) - MOST_CLASSES
     names = ", ".join(classes[:MOST_CLASSES]) + (f" and {more} more" if more > 0 else "")
-    hops = facts["hops"]
-    around = "the whole graph"
-    if hops is not None:
-        around = f"all nodes within {hops} hops of those in question, and their degrees in the whole graph"
+    around = f"all nodes within {facts['hops']} hops of those in question, and their degrees in the whole graph"
     rows = {
         "Method": facts["method"],
         "Version": facts["version"],

@@ -57,8 +57,8 @@ class Memory(BaseModel, extra="allow"):
     method: str
     classes: list[int | str]
     features: int = Field(description="Numbers that every node must come with.")
-    hops: int | None = Field(description="How far a prediction reaches; null where the whole graph must be sent.")
-    hops_to_reject_known: int | None = Field(description="The same with reject_known.")
+    hops: int = Field(description="How far a prediction reaches.")
+    hops_to_reject_known: int = Field(description="The same with reject_known.")
     directed: bool = Field(description="Whether edges lead one way where a request does not say.")
     bytes: int
     stores_exemplars: bool
@@ -81,9 +81,7 @@ def about(facts: dict[str, Any]) -> str:
     """A description of the model."""
     hops = facts["hops"]
     needed = (
-        "Send whole graphs."
-        if hops is None
-        else f"A prediction depends on all nodes within {hops} hops, and on their degrees: send a whole graph; or the "
+        f"A prediction depends on all nodes within {hops} hops, and on their degrees: send a whole graph; or the "
         f"nodes in question with all nodes within {hops + 1} hops and the edges among them; or those within {hops} "
         "hops, and in degree how many nodes point to each in the whole graph (see ipal.deploy.predict.neighbourhood)."
     )

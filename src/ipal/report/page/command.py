@@ -37,14 +37,14 @@ def command(config: RunConfig, own_defaults: Mapping[str, Any] | None = None) ->
 def changed_settings(config: RunConfig, own_defaults: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Dotted names and values of what differs from the defaults, beside the options."""
     defaults = default_tree(config, own_defaults)
-    for name, value in flat(config.to_tree(full=True)):
+    for name, value in flat(config.to_tree()):
         if name not in (*OPTIONS, *FOUND) and (name not in defaults or defaults[name] != value):
             yield name, value
 
 
 def default_tree(config: RunConfig, own_defaults: Mapping[str, Any]) -> dict[str, Any]:
     """The default of every setting that has one, by its dotted name; `own_defaults` are sections of the method."""
-    plain = RunConfig(dataset=config.dataset, method=config.method).to_tree(full=True)
+    plain = RunConfig(dataset=config.dataset, method=config.method).to_tree()
     anyones = {name: value for name, value in plain.items() if name not in BY_METHOD}
     return dict(flat({**anyones, **own_defaults}))
 

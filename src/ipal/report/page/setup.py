@@ -71,7 +71,7 @@ def _settings_table(config: RunConfig, own_defaults: Mapping[str, Any]) -> Table
     for name, section in (("encoder", EncoderConfig), ("train", TrainConfig)):
         meanings |= {f"{name}.{setting}": text for setting, text in _meanings(section).items()}
     rows = []
-    for name, value in flat(config.to_tree(full=True)):
+    for name, value in flat(config.to_tree()):
         if not name.startswith("protocol."):
             text, default = _shown(value), _shown(defaults.get(name))
             mark = "best" if default and default != text else ""

@@ -1,0 +1,186 @@
+"""The fixed map from a graph to the rows that the closed form adds up. Nothing here is learned or chosen.
+
+Half of the columns are linear (propagated features, projected where they are wide), half are random ReLU features of
+them. The same settings and seed give the same map, which is what makes sums of two models addable.
+"""
+
+import hashlib
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ipal.backend.propagated import Columns, propagated
+from ipal.backend.runtime import Runtime
+from ipal.data.graph import Graph
+
+ROWS_AT_ONCE = 4096
+
+
+def random_features(projected: Tensor, factor: float) -> Tensor:
+    r"""Random ReLU features, in place.
+
+    .. math:: \phi(x) = \sqrt{2 / D} \; \mathrm{ReLU}(x R), \quad R_{ij} \sim N(0, 1)
+
+    Source: Cho & Saul 2009, "Kernel Methods for Deep Learning", Eq. 1 with degree one: squared lengths stay the same in
+    the mean, as the factor sqrt(2 / D) is for rows x of their own length; for closed forms McDonnell et al. 2023,
+    "RanPAC", Sec. 4.
+    """
+    return torch.relu_(projected).mul_(factor)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The columns of one restart and one type of edges."""
+
+    columns: Columns
+    """What is propagated: narrow features, or the linear columns and those before the ReLU side by side."""
+    rectified: int
+    """Number of random ReLU features."""
+
+    @property
+    def width(self) -> int:
+        return self.columns.linear + self.rectified
+
+    @property
+    def factor(self) -> float:
+        """Of the ReLU features. Projected columns were divided by a length that grows with their number."""
+        return float((2 * (self.columns.linear if self.columns.is_projected else 1) / max(1, self.rectified)) ** 0.5)
+
+    def drawn(self, rows: int) -> Tensor:
+        """The first rows of the directions of narrow features."""
+        random = np.random.default_rng((*self.columns.seed, 1))
+        # Copied to where torch begins its own memory: the bits of later products may depend on it.
+        return torch.tensor(random.standard_normal((rows, self.rectified), dtype=np.float32))
+
+    @cached_property
+    def directions(self) -> Tensor:
+        """(features, rectified)"""
+        return self.drawn(self.columns.num_features)
+
+    def expanded(self, x: Tensor) -> Tensor:
+        """Rows of this part from propagated columns."""
+        linear = self.columns.linear
+        if self.columns.is_projected:
+            return torch.cat([x[:, :linear], random_features(x[:, linear:].clone(), self.factor)], dim=1)
+        directions = self.directions.to(device=x.device, dtype=x.dtype)
+        return torch.cat([x, random_features(x @ directions, self.factor)], dim=1)
+
+
+@dataclass(frozen=True)
+class FeatureMap:
+    """From a graph to rows of a fixed width; a function of its fields alone."""
+
+    num_features: int
+    width: int
+    steps: int
+    restarts: tuple[float, ...]
+    seed: int
+    runtime: Runtime
+    edge_types: int = 1
+    """How many types of edges there are; each is propagated over on its own."""
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """One for every restart and type of edges; they share the width equally."""
+        pairs = [(restart, kind) for restart in self.restarts for kind in range(self.edge_types)]
+        ends = [self.width * number // len(pairs) for number in range(len(pairs) + 1)]
+        return tuple(
+            self._part(end - begin, restart, kind, number)
+            for number, (begin, end, (restart, kind)) in enumerate(zip(ends, ends[1:], pairs, strict=False))
+        )
+
+    def _part(self, width: int, restart: float, kind: int, number: int) -> Part:
+        narrow = self.num_features <= width // 2
+        linear = self.num_features if narrow else width // 2
+        propagated_columns = linear if narrow else width
+        columns = Columns(
+            self.num_features,
+            propagated_columns,
+            not narrow,
+            linear,
+            self.steps,
+            restart,
+            (self.seed, number),
+            kind,
+        )
+        return Part(columns, width - linear)
+
+    @property
+    def inputs(self) -> int:
+        """Number of columns that are propagated."""
+        return sum(part.columns.number for part in self.parts)
+
+    def propagated(self, graph: Graph) -> Tensor:
+        """(nodes, inputs); made once for a graph, and kept as long as it and the map live."""
+        kept: Any = graph.derived("feature maps", None, weakref.WeakKeyDictionary)
+        found: Tensor | None = kept.get(self)
+        if found is None:
+            found = kept[self] = self.propagated_at(graph, None)
+        return found
+
+    def propagated_at(self, graph: Graph, nodes: Tensor | None) -> Tensor:
+        """The same of some nodes, not kept."""
+        return propagated(graph, [part.columns for part in self.parts], self.runtime, nodes)
+
+    def expanded(self, x: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+        """The rows themselves, from propagated ones: in double precision to be added up, in single to be scored."""
+        x = x.to(device=self.runtime.device, dtype=dtype)
+        split = torch.split(x, [part.columns.number for part in self.parts], dim=1)
+        with self.runtime.tracer.span("expansion"):
+            rows = [part.expanded(own) for part, own in zip(self.parts, split, strict=True)]
+            return rows[0] if len(rows) == 1 else torch.cat(rows, dim=1).mul_(len(rows) ** -0.5)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Nothing is saved of it: it follows from settings and seed."""
+        return {}
+
+    def of_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
+        return self
+
+    def exported(self, rows: Any) -> Any:
+        """The map in the words of an exported program."""
+        unit = rows.within_one().unit()
+        found = [each for part in self.parts for each in _exported(part, unit)]
+        scaled = [each * len(self.parts) ** -0.5 for each in found]
+        return scaled[0].beside(*scaled[1:])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Tells two maps apart, also where a library drew other random numbers from the same seed.
+
+        First rows are drawn for it, not all: who only reads a model makes no room for what it declares.
+        """
+        digest = hashlib.sha256(f"{self.width} {self.steps} {self.restarts} {self.edge_types}".encode())
+        for part in self.parts:
+            some = min(8, self.num_features)
+            drawn = part.columns.drawn(some) if part.columns.is_projected else part.drawn(some).numpy()
+            digest.update(drawn.tobytes())
+        return digest.hexdigest()[:16]
+
+
+def _exported(part: Part, unit: Any) -> Iterator[Any]:
+    """The linear columns and the ReLU features of a part."""
+    columns = part.columns
+    if not columns.is_projected:
+        linear = columns.walked(unit).unit()
+        yield from (linear, (linear @ part.directions).relu() * part.factor)
+        return
+    projection = torch.from_numpy(columns.projection)
+    linear, others = (columns.walked(unit @ some) for some in projection.tensor_split([columns.linear], dim=1))
+    yield from (linear / linear.lengths(), (others / linear.lengths()).relu() * part.factor)
+
+
+def pieces(x: Tensor) -> list[Tensor]:
+    """Rows, some at a time: expanded ones are wide."""
+    return [x[begin : begin + ROWS_AT_ONCE] for begin in range(0, max(1, len(x)), ROWS_AT_ONCE)]
+
+
+def take(rows: Tensor, at: Tensor) -> Tensor:
+    """Some rows, which may be kept on another device than `at`."""
+    return rows[at.to(rows.device)]

@@ -1,0 +1,152 @@
+"""Ridge and calibration by leave-one-out log-loss in closed form, summed over all that was learned.
+
+When rows are learned, some of them are left out in turn, for every ridge at once: one eigendecomposition of a narrower
+model, whose columns are some of the model's own. Their log-losses are kept as sums by class, ridge and scale. The ridge
+and the scale with the least sum over classes are used. No validation node is looked at.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from ipal.errors import NonFiniteError
+from ipal.closed_form.rows import Rows
+from ipal.closed_form.sums import Normal, Sums
+
+RIDGES = tuple(float(f"{10 ** (power / 2):.2g}") for power in range(-10, 1))
+"""With larger ones weights are little but class means."""
+FIRST_RIDGE = 0.01
+"""Until a row can be left out."""
+SCALES = tuple(2 ** (power / 2) for power in range(-2, 15))
+FIRST_SCALE = 8.0
+NEAR = 1.01
+"""A loss of so many times the least is as good."""
+COLUMNS = 1024
+"""Of the narrower model."""
+MOST_ROWS = 1024
+"""That are left out of one batch."""
+
+
+def left_out_scores(rows: Tensor, labels: Tensor, normal: Normal, ridges: Sequence[float]) -> Tensor:
+    r"""Scores of rows by the model that never saw the row, (ridges, rows, classes).
+
+    .. math:: s_i = x_i^\top \big( A - f x_i x_i^\top + k \, (\mu'_c \mu_c'^\top - \mu_c \mu_c^\top) + \lambda I
+        \big)^{-1} M', \quad \mu'_c = \frac{n \mu_c - x_i}{n - 1}
+
+    for a row of class c, where M' has the class mean without the row. The weights f and k stay as they are. The change
+    has rank two, so that one inverse of A serves all rows: A' = A + U B U^T with U = (x_i, mu_c).
+
+    Source: Woodbury 1950, "Inverting Modified Matrices"; for k = 0 this is Allen 1974 (PRESS).
+    """
+    values, vectors = torch.linalg.eigh(normal.gram, UPLO="L")
+    x, mean = rows @ vectors, vectors.T @ normal.mean
+    n, f, k = (part[labels].to(x) for part in (normal.count, normal.row_weight, normal.mean_weight))
+    a, b = n / (n - 1), -1 / (n - 1)  # mu' = a mu + b x
+    change = torch.stack([-f + k * b**2, k * a * b, k * a * b, k * (a**2 - 1)], dim=1).view(-1, 2, 2)
+    own = labels[:, None, None].expand(-1, 2, 1)
+    found = []
+    for ridge in ridges:
+        inverse = 1 / (values.clamp_min(0) + ridge)
+        x_mean, inner = (x * inverse) @ mean, (mean.T * inverse) @ mean
+        x_x, x_own, own_own = x.square() @ inverse, x_mean.gather(1, labels[:, None])[:, 0], inner.diagonal()[labels]
+        u_u = torch.stack([x_x, x_own, x_own, own_own], dim=1).view(-1, 2, 2)
+        u_mean = torch.stack([x_mean, inner[labels]], dim=1)
+        without = a[:, None, None] * u_mean.gather(2, own) + b[:, None, None] * u_u[:, :, :1]
+        u_mean = u_mean.scatter(2, own, without)
+        eye = torch.eye(2, dtype=x.dtype, device=x.device)
+        correction = torch.linalg.solve(eye + change @ u_u, change @ u_mean)
+        found.append(u_mean[:, 0] - (u_u[:, :1] @ correction)[:, 0])
+    return torch.stack(found)
+
+
+def log_losses(scores: Tensor, labels: Tensor, scales: Sequence[float]) -> Tensor:
+    r"""Cross-entropy of softmax(scale * scores) for every scale, (scales, rows).
+
+    .. math:: - \log \mathrm{softmax}(s \, z_i)_{y_i}
+
+    Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", Sec. 4.2 (temperature scaling, s = 1 / T).
+    """
+    scaled = torch.tensor(scales, dtype=scores.dtype, device=scores.device)[:, None, None] * scores
+    return -scaled.log_softmax(dim=-1).gather(2, labels.expand(len(scales), -1)[..., None])[..., 0]
+
+
+@dataclass(frozen=True, eq=False)
+class LeftOut:
+    """Sums of leave-one-out log-losses by class, in the learner's order."""
+
+    loss: Tensor
+    """(classes, ridges, scales)"""
+    count: Tensor
+    """(classes,): rows that were left out."""
+
+    @classmethod
+    def empty(cls, ridges: int, device: torch.device) -> Self:
+        loss = torch.zeros(0, ridges, len(SCALES), dtype=torch.float64, device=device)
+        return cls(loss, torch.zeros(0, dtype=torch.int64, device=device))
+
+    def plus(self, sums: Sums, rows: Rows, ridges: Sequence[float]) -> Self:
+        """With some of the rows that were just added to the sums."""
+        grown = self.grown(len(sums.count))
+        some = spaced(rows.labels, sums.count)
+        if not len(some):
+            return grown
+        step = max(1, sums.width // COLUMNS)
+        left = torch.cat([piece[:, ::step] for piece, _ in rows.pieces(some)]) * step**0.5
+        labels = rows.labels[some]
+        scores = left_out_scores(left, labels, sums.normal(step), ridges)
+        if not bool(torch.isfinite(scores).all()):
+            raise NonFiniteError("the leave-one-out scores of training nodes are NaN or infinite")
+        losses = torch.stack([log_losses(one, labels, SCALES).T for one in scores], dim=1)
+        count = torch.bincount(labels, minlength=len(grown.count))
+        return replace(grown, loss=grown.loss.index_add(0, labels, losses), count=grown.count + count)
+
+    def best(self, ridges: Sequence[float]) -> tuple[float, float]:
+        """The smallest ridge whose loss is about the least, and its best scale; every class counts the same.
+
+        Losses are flat in large ridges, which leave little but class means.
+        """
+        judged = self.count > 0
+        if not bool(judged.any()):
+            return ridges[0] if len(ridges) == 1 else FIRST_RIDGE, FIRST_SCALE
+        mean = (self.loss[judged] / self.count[judged, None, None]).mean(dim=0)
+        least = mean.amin(dim=1)
+        ridge = int((least <= NEAR * least.min()).double().argmax())
+        return ridges[ridge], interpolated(mean[ridge].tolist(), int(mean[ridge].argmin()))
+
+    def grown(self, classes: int) -> Self:
+        """With room for more classes."""
+        pad, more = torch.nn.functional.pad, classes - len(self.count)
+        return replace(self, loss=pad(self.loss, (0, 0, 0, 0, 0, more)), count=pad(self.count, (0, more)))
+
+    def merged(self, other: Self, places: Tensor, classes: int) -> Self:
+        """With those of another model, whose classes are to be at these places."""
+        grown = self.grown(classes)
+        loss, count = grown.loss.index_add(0, places, other.loss), grown.count.index_add(0, places, other.count)
+        return replace(grown, loss=loss, count=count)
+
+    def of_classes(self, classes: Iterable[int]) -> Self:
+        some = list(classes)
+        return replace(self, loss=self.loss[some], count=self.count[some])
+
+
+def spaced(labels: Tensor, count: Tensor) -> Tensor:
+    """Some of the rows of every class, evenly spaced. The only row of a class cannot be left out."""
+    classes = torch.unique(labels[count[labels] > 1]).tolist()
+    each = max(1, MOST_ROWS // max(1, len(classes)))
+    own = [torch.nonzero(labels == c).flatten() for c in classes]
+    chosen = [mine[:: math.ceil(len(mine) / each)] for mine in own]
+    return torch.cat(chosen)[:MOST_ROWS] if chosen else labels.new_zeros(0)
+
+
+def interpolated(losses: Sequence[float], least: int) -> float:
+    """The scale at the vertex of a parabola through the least loss and its neighbours, by the logarithm of scales."""
+    power = math.log2(SCALES[least])
+    if 0 < least < len(losses) - 1:
+        before, here, after = losses[least - 1 : least + 2]
+        bend = before - 2 * here + after
+        power += 0.25 * (before - after) / bend if bend > 0 else 0.0
+    return float(2**power)

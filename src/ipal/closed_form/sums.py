@@ -1,0 +1,263 @@
+"""Sums over rows: all that the closed form keeps of nodes. Immutable values; whatever is added can be taken away.
+
+Every class has a number of rows and their sum. Sums of products are kept by groups of classes:
+
+    pooled       one group for all classes: small, whatever their number
+    per-class    one group for every class: a class can be forgotten without its nodes
+
+Rows are rounded to a fixed grid before they are added up: all sums are whole numbers of a unit, the same bits in
+any order and any grouping.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Self
+
+import torch
+from torch import Tensor
+
+from ipal.backend.checks import check_shapes, require
+from ipal.backend.distributed import ONE_PROCESS, Team
+from ipal.errors import DataError
+from ipal.closed_form.lower_half import add_products, is_positive, mirrored, numbers, square
+from ipal.closed_form.rows import Rows, exact_parts, grid
+
+SLACK = 1e-8
+"""Of the mean diagonal: how negative rounding alone may make a sum of squares."""
+
+Kind = Literal["pooled", "per-class"]
+
+
+@dataclass(frozen=True, eq=False)
+class Normal:
+    """The normal equations of a class-balanced ridge regression, and what leaving a row out needs."""
+
+    gram: Tensor
+    """A, of which only the lower half is meant."""
+    mean: Tensor
+    """M: class means as columns, (width, classes)."""
+    count: Tensor
+    """n: rows of each class."""
+    row_weight: Tensor
+    """f, the weight of the products of a row of each class."""
+    mean_weight: Tensor
+    """k, the weight of the products of each class mean."""
+
+
+def balanced_weights(count: Tensor, group: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Weights of products of rows and of class means, in which every class counts the same.
+
+    .. math:: A = \sum_g \frac{C_g}{N_g} G_g + \sum_c k_c \, \mu_c \mu_c^\top, \quad
+        f_c = \frac{C_g}{N_g}, \quad k_c = 1 - \frac{C_g n_c}{N_g}
+
+    A group of C classes and N rows has one scatter within classes, which stands for each of them; the classes' means
+    count the same whatever their numbers of rows. With one class in a group A is the sum of all G_c / n_c: weighted
+    least squares with weights 1 / n_c, as King & Zeng 2001, "Logistic Regression in Rare Events Data", Sec. 4. With one
+    group the scatter is shared as in linear discriminant analysis (Fisher 1936).
+    """
+    there = (count > 0).double()
+    classes = torch.zeros_like(there).index_add_(0, group, there)
+    rows = torch.zeros_like(there).index_add_(0, group, count.double())
+    f = (classes / rows.clamp_min(1))[group]
+    return f, there - f * count
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Number and sum of the rows of every class, in the learner's order, and sums of products of rows by groups."""
+
+    kind: Kind
+    count: Tensor
+    """(classes,)"""
+    total: Tensor
+    """(classes, width)"""
+    gram: tuple[Tensor, ...]
+    """One for every group: the lower half, see `lower_half`."""
+
+    @classmethod
+    def empty(cls, kind: Kind, width: int, device: torch.device) -> Self:
+        count = torch.zeros(0, dtype=torch.int64, device=device)
+        gram = (_zeros(numbers(width), device=device),) if kind == "pooled" else ()
+        return cls(kind, count, _zeros(0, width, device=device), gram)
+
+    @staticmethod
+    def saved_shape(kind: Kind, width: int, classes: int) -> tuple[int, int]:
+        """Of the sums of products."""
+        return (1 if kind == "pooled" else classes), numbers(width)
+
+    @property
+    def width(self) -> int:
+        return self.total.shape[1]
+
+    @property
+    def group(self) -> Tensor:
+        """The group of each class."""
+        return torch.zeros_like(self.count) if self.kind == "pooled" else torch.arange(len(self.count)).to(self.count)
+
+    @property
+    def mean(self) -> Tensor:
+        """(classes, width)"""
+        return self.total / self.count.clamp_min(1)[:, None]
+
+    def normal(self, step: int = 1) -> Normal:
+        """The normal equations; with a step those of every so many-th column, of rows about as long."""
+        f, k = balanced_weights(self.count, self.group)
+        mean = self.mean[:, ::step] * step**0.5
+        gram = (mean.T * k) @ mean
+        for number, half in enumerate(self.gram):
+            weight = f[self.group == number]
+            if len(weight):
+                gram.add_(square(half, self.width, step), alpha=float(weight[0]) * step)
+        return Normal(gram, mean.T, self.count, f, k)
+
+    # ------------------------------------------------------------------ rows come and go
+
+    def grown(self, classes: int) -> Self:
+        """With room for more classes, empty ones."""
+        more, pad = classes - len(self.count), torch.nn.functional.pad
+        empty = [_zeros(numbers(self.width), device=self.total.device) for _ in range(more)]
+        gram = self.gram if self.kind == "pooled" else (*self.gram, *empty)
+        count, total = pad(self.count, (0, more)), pad(self.total, (0, 0, 0, more))
+        return replace(self, count=count, total=total, gram=gram)
+
+    def exchanged(self, old: Rows | None, new: Rows | None, names: Sequence[str], team: Team = ONE_PROCESS) -> Self:
+        """Without the old rows and with the new ones: learning, forgetting and correcting are this one operation."""
+        leaving = _counted(old, len(self.count), self.count)
+        for c in torch.nonzero(leaving > self.count).flatten().tolist():
+            raise DataError(
+                f"Class {names[c]} was learned from {int(self.count[c])} node(s), but {int(leaving[c])} are to be "
+                "forgotten: these were never learned."
+            )
+        remainder = self.changed(-1, old, team)
+        # Looked at before anything new could hide that too much was taken away.
+        remainder._check(self, torch.nonzero(leaving).flatten(), names)
+        return remainder.changed(1, new, team)
+
+    def changed(self, sign: Literal[-1, 1], rows: Rows | None, team: Team = ONE_PROCESS) -> Self:
+        """With rows, or without rows that are sure to have been learned. What does not change is shared.
+
+        Of several processes each takes its share of the rows.
+        """
+        if not rows:
+            return self
+        share, alone = team.share(len(rows)), team.size == 1
+        own = rows if alone else rows.chosen(torch.arange(share.begin, share.end, device=rows.labels.device))
+        touched = torch.unique(self.group[rows.labels]).tolist()
+        total = torch.zeros_like(self.total)
+        added = {number: torch.zeros_like(self.gram[number]) for number in touched}
+        for number, half in added.items():
+            mine = torch.nonzero(self.group[own.labels] == number).flatten()
+            for piece, labels in own.pieces(mine):
+                total.index_add_(0, labels, piece)
+                for part in exact_parts(piece):
+                    add_products(half, part)
+        team.all_reduce(total, *added.values())
+        gram = list(self.gram)
+        for number, half in added.items():
+            gram[number] = torch.add(gram[number], half, alpha=sign)
+        count = self.count + sign * _counted(rows, len(self.count), self.count)
+        return replace(self, count=count, total=torch.add(self.total, total, alpha=sign), gram=tuple(gram))
+
+    def _check(self, before: Self, classes: Tensor, names: Sequence[str]) -> None:
+        """Refuse a removal from these classes that leaves what no rows can add up to: others were learned."""
+        # Rows are about one long, so that their number is the size of their sum before anything cancels.
+        gone = (self.count[classes] == 0) & (self.total[classes].norm(dim=1) > SLACK * before.count[classes])
+        wrong = classes[gone].tolist()
+        for number in torch.unique(self.group[classes]).tolist():
+            mine = self.group == number
+            # What scatters around the class means cannot be negative in any direction.
+            mean = self.mean[mine] * self.count[mine].double().sqrt()[:, None]
+            scatter = square(self.gram[number], self.width) - mean.T @ mean
+            size = float(square(before.gram[number], self.width).diagonal().mean())
+            if not wrong and not is_positive(scatter, SLACK * size):
+                wrong = [c for c in classes.tolist() if mine[c]]
+        if wrong:
+            raise DataError(
+                f"What would remain of class {', '.join(names[c] for c in wrong)} is no sum over nodes: the nodes to be"
+                " forgotten are not those that were learned, or their graph has changed since."
+            )
+
+    # ------------------------------------------------------------------ classes come and go
+
+    def merged(self, other: Self, places: Tensor, classes: int) -> Self:
+        """With the sums of another model of the same kind, whose classes are to be at these places."""
+        grown = self.grown(classes)
+        count, total = grown.count.index_add(0, places, other.count), grown.total.index_add(0, places, other.total)
+        gram = list(grown.gram)
+        for place, theirs in zip([0] if self.kind == "pooled" else places.tolist(), other.gram, strict=True):
+            gram[place] = gram[place] + theirs
+        return replace(grown, count=count, total=total, gram=tuple(gram))
+
+    def united(self, places: Tensor, classes: int) -> Self:
+        """So many classes, drawn together: class i is a part of class `places[i]`."""
+        return self.empty(self.kind, self.width, self.total.device).merged(self, places, classes)
+
+    def without(self, c: int, names: Sequence[str]) -> Self:
+        """As if no row of class `c` had ever been learned."""
+        if self.kind == "pooled":
+            raise DataError(
+                f"Pooled sums do not say which part of them is class {names[c]}: forget all its nodes in the graph that"
+                " they were learned in (--rows), or learn with analytic.sums=per-class."
+            )
+        count = self.count.clone()
+        count[c] = 0
+        return replace(self, count=count)
+
+    def about_without(self, c: int) -> Self:
+        """The same of any kind, to try out: rows of pooled sums are taken to scatter as those of all classes do."""
+        count, gram = self.count.clone(), list(self.gram)
+        count[c] = 0
+        if self.kind == "pooled":
+            share = float(self.count[c] / self.count.sum())
+            gram[0] = gram[0] * (1 - share)
+            add_products(gram[0], self.mean * self.count.double().sqrt()[:, None], share)
+            add_products(gram[0], self.mean[c : c + 1], -float(self.count[c]))
+        return replace(self, count=count, gram=tuple(gram))
+
+    def of_classes(self, classes: Iterable[int]) -> Self:
+        """Some classes, in this order; with pooled sums the others must be empty."""
+        some = list(classes)
+        gram = self.gram if self.kind == "pooled" else tuple(self.gram[c] for c in some)
+        return replace(self, count=self.count[some], total=self.total[some], gram=gram)
+
+    def products(self, number: int) -> Tensor:
+        """The sums of products of a group, as a whole matrix."""
+        return mirrored(square(self.gram[number], self.width))
+
+    # ------------------------------------------------------------------ as tensors
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Sums of products in whole numbers of their unit, of 32 bits where that is enough."""
+        whole = [half / grid(self.width) ** 2 for half in self.gram]
+        most = max((float(half.abs().max()) for half in whole), default=0.0)
+        dtype = torch.int32 if most < 2**31 else torch.int64
+        none = self.count.new_zeros(0, numbers(self.width), dtype=dtype)
+        gram = torch.stack([half.to(dtype) for half in whole]) if whole else none
+        return {"count": self.count, "total": self.total, "gram": gram}
+
+    def of_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
+        """Sums of this kind and width from what `tensors` gave."""
+        for name in ("count", "total", "gram"):
+            require(name in tensors, f"'sums.{name}' is missing")
+        count, total, gram = (tensors[name] for name in ("count", "total", "gram"))
+        classes, kinds = count.numel(), (torch.int32, torch.int64)
+        shapes = {"count": (classes,), "total": (classes, self.width)}
+        shapes["gram"] = self.saved_shape(self.kind, self.width, classes)
+        check_shapes(tensors, shapes.items())
+        holds = total.dtype == torch.float64 and count.dtype == torch.int64 and gram.dtype in kinds
+        require(holds, "its sums hold numbers of another kind")
+        unit = grid(self.width) ** 2
+        return replace(self, count=count, total=total, gram=tuple(half.double() * unit for half in gram))
+
+    def to(self, device: torch.device) -> Self:
+        """The same on a device."""
+        gram = tuple(half.to(device) for half in self.gram)
+        return replace(self, count=self.count.to(device), total=self.total.to(device), gram=gram)
+
+
+def _counted(rows: Rows | None, classes: int, like: Tensor) -> Tensor:
+    return torch.zeros(classes).to(like) if rows is None else torch.bincount(rows.labels, minlength=classes)
+
+
+def _zeros(*shape: int, device: torch.device) -> Tensor:
+    return torch.zeros(*shape, dtype=torch.float64, device=device)

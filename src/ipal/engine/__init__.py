@@ -1,0 +1,1 @@
+"""The training loop, the state it passes on, and the ways to execute its steps."""

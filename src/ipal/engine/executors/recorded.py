@@ -1,0 +1,108 @@
+"""Steps recorded as CUDA graphs and repeated: on a GPU, small steps spend their time in starting kernels one by one."""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ipal.backend.batches import Batch
+from ipal.backend.cuda_graphs import Recorded, Recordings, can_record
+from ipal.backend.fixed_batches import FixedBatches
+from ipal.engine.trainer import Eager, Steps, Training, mean_terms
+from ipal.methods.base import Terms
+
+Places = Tensor | slice
+"""Which training nodes a batch has."""
+
+
+def automatic(training: Training) -> Steps:
+    """Steps as fast as the device can take them."""
+    return RecordedSteps(training) if training.setup.runtime.device.type == "cuda" else Eager(training)
+
+
+class RecordedSteps:
+    """Steps of a task on a GPU. Batches of one size share a recording."""
+
+    def __init__(self, training: Training) -> None:
+        self._training, self._recordings = training, Recordings()
+        setup = training.setup
+        self._fixed = None
+        if setup.batch != "full":
+            self._fixed = FixedBatches.of(
+                training.context.task, setup.batch, setup.runtime, training.network.encoder.needs
+            )
+        self._recorded: dict[int, tuple[Places, Recorded]] = {}
+        """By the size of a batch: where its nodes are read from, and the step."""
+        self._is_first = True
+        self._may_record = setup.runtime.team.size == 1 and not setup.runtime.tracer.listens and can_record()
+
+    def epoch(self, epoch: int) -> Terms:
+        """All steps of an epoch; terms are means over them."""
+        training = self._training
+        if training.setup.batch == "full":
+            (batch,) = training.batches(epoch)
+            return self._step(slice(None), lambda _: batch)
+        if self._fixed is None:
+            return mean_terms([training.step(batch) for batch in training.batches(epoch)])
+        places = self._fixed.places(training.sampling_seed(epoch))
+        return mean_terms([self._step(here, self._fixed.around) for here in places])
+
+    def _step(self, here: Places, batch: Callable[[Places], Batch]) -> Terms:
+        """A step from the nodes `here`, of which `batch` makes a batch."""
+        size = 0 if isinstance(here, slice) else len(here)
+        # Not the first step, which makes what later ones find, as the operators of a method's own nodes.
+        if size not in self._recorded and not self._is_first and self._can_repeat(here, batch):
+            kept = here if isinstance(here, slice) else here.clone()
+            more = [self._fixed.generator] if self._fixed else []
+            generator = self._training.state.generator
+            step = self._recordings.record(partial(self._taken, kept, batch), generator, *more)
+            self._recorded[size] = kept, step
+        self._is_first = False
+        if size not in self._recorded:
+            return self._taken(here, batch)
+        kept, recorded = self._recorded[size]
+        if isinstance(kept, Tensor) and isinstance(here, Tensor):
+            kept.copy_(here)
+        return recorded()
+
+    def _taken(self, here: Places, batch: Callable[[Places], Batch]) -> Terms:
+        return self._training.step(batch(here))
+
+    def _can_repeat(self, here: Places, batch: Callable[[Places], Batch]) -> bool:
+        """Whether a step is the same sequence of kernels on the same memory, and waits for none of them."""
+        training = self._training
+        if not self._may_record or not all(p in training.optimizer.state for p in training.network.parameters()):
+            return False
+        if not self._recorded:
+            self._may_record = never_waits(training, partial(batch, here))
+        return self._may_record
+
+    def close(self) -> None:
+        if self._recorded:
+            self._training.optimizer.zero_grad()  # gradients are in the recordings' memory
+            for _, recorded in self._recorded.values():
+                recorded.close()
+            self._recorded = {}
+
+
+def never_waits(training: Training, batch: Callable[[], Batch]) -> bool:
+    """Whether a step runs without the host waiting for the GPU, as `.item()` makes it; nothing is changed by trying."""
+    generator, before = training.state.generator, training.state.generator.get_state()
+    mode = torch.cuda.get_sync_debug_mode()
+    made = batch()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        terms = training.loss(made)
+        training.optimizer.zero_grad()
+        torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
+        training.method.adjust_gradients(training.network, training.state.memory, training.context)
+        return True
+    except RuntimeError as error:
+        if "synchroniz" not in str(error):
+            raise
+        return False
+    finally:
+        torch.cuda.set_sync_debug_mode(mode)
+        training.optimizer.zero_grad()
+        generator.set_state(before)

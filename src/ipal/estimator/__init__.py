@@ -1,0 +1,1 @@
+"""Fitted models, the scikit-learn style face of a method, and what is done with a fitted model."""

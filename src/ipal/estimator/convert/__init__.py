@@ -1,0 +1,1 @@
+"""From a user's graphs to the library's own values."""

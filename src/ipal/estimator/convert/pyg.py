@@ -1,0 +1,339 @@
+"""From PyTorch Geometric's `Data` to the library's own values. The only place that reads a user's `Data`.
+
+Read are `x`, the edges (`edge_index` with `edge_weight`, or `adj_t` with its values), `y`, `train_mask`, `test_mask`
+and `forget_mask`. What else is said about edges (`EDGE_PARTS_NOT_USED`) is not used, and that is said once.
+Floating-point numbers of any width become float32.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+
+from ipal.data.csr import Neighbours
+from ipal.data.graph import (
+    EDGE_PARTS_NOT_USED,
+    Features,
+    Given,
+    Graph,
+    Nodes,
+    checked_edges,
+    checked_graph,
+    checked_weights,
+)
+from ipal.data.graph_data import GraphData
+from ipal.data.labels import whole_numbers
+from ipal.data.labels import Labels
+from ipal.data.task import LabelledNodes, Task
+from ipal.errors import DataError, say_ignored
+from ipal.estimator.convert.kinds import not_a_graph
+
+if TYPE_CHECKING:  # for its name alone: importing it takes seconds
+    from torch_geometric.data import Data
+
+NO_EDGES = np.zeros((2, 0), dtype=np.int64)
+
+Weighted = tuple[NDArray[Any], Given]
+"""Edges, and the weight of each where there are any."""
+
+
+def graph_of(data: "Data") -> Graph:
+    """Features and edges of a `Data`; edges are taken as they are, directed where they are.
+
+    Edges are said by `edge_index`, or by `adj_t` (row: target, column: source), weights by `edge_weight` or the values
+    of `adj_t`: an edge of weight 0 is none. Where both are there, they must agree. With neither, no node has a
+    neighbour.
+    """
+    if isinstance(data, Graph) or getattr(data, "x", None) is None:
+        raise DataError(not_a_graph(data))
+    x = given_features(data.x)
+    edges, weights = given_edges(data, (int(x.shape[0]), int(x.shape[0])))
+    names = data.columns if isinstance(data, GraphData) else ()
+    return checked_graph(x, edges, undirected=False, weights=weights, columns=names)
+
+
+def task_of(data: "Data") -> Task:
+    """A training view: labels outside `train_mask` are not even looked at."""
+    graph = graph_of(data)
+    return Task(graph, *given_labels(data, graph.num_nodes))
+
+
+def given_labels(data: Any, n: int) -> tuple[Nodes, Labels]:
+    """The nodes whose labels count, and those labels."""
+    if getattr(data, "y", None) is None:
+        raise DataError("The graph has no labels: set data.y, one label per node.")
+    y = _one_a_node(data.y, n)
+    mask = getattr(data, "train_mask", None)
+    if mask is None:
+        labels = _plain_labels(y)
+        _check_signs(labels)
+        return np.arange(n), labels
+    nodes = np.flatnonzero(given_mask(mask, n))
+    return nodes, _plain_labels(y[nodes])
+
+
+def share_right(truth: LabelledNodes, predicted: Labels) -> float:
+    """The share of some nodes that got their label."""
+    if predicted.dtype.kind != truth.labels.dtype.kind:
+        raise DataError("The labels of this graph and of the model must be of one kind: numbers or strings.")
+    return float(np.mean(predicted[truth.nodes] == truth.labels))
+
+
+def labels_to_score(data: "Data", n: int, mask: Any = None) -> LabelledNodes:
+    """Labels of the nodes in a mask, in `test_mask`, or of all that have one: not NaN, None or below zero."""
+    if getattr(data, "y", None) is None:
+        raise DataError("The graph has no labels to score by: set data.y, one label per node.")
+    y = _one_a_node(data.y, n)
+    mask = getattr(data, "test_mask", None) if mask is None else mask
+    nodes = np.flatnonzero(_labelled(y) if mask is None else given_mask(mask, n, "test_mask"))
+    if len(nodes) == 0:
+        raise DataError("No node of this graph has a label to score by: mark some in mask or data.test_mask.")
+    return LabelledNodes(nodes, _plain_labels(y[nodes]))
+
+
+@dataclass(frozen=True, eq=False)
+class Departure:
+    """Nodes that are to leave, and the graph and labels that they were learned with."""
+
+    task: Task
+    leaving: Nodes
+    """As numbered in the task's graph."""
+
+
+def departure_of(data: "Data") -> Departure:
+    """A training view with a `forget_mask`: one True or False a node."""
+    task = task_of(data)
+    return Departure(task, given_leaving([data], [task.graph.num_nodes]))
+
+
+def given_leaving(stores: Sequence[Any], sizes: Sequence[int]) -> Nodes:
+    """The nodes that are to leave, numbered from one store to the next; a store without a `forget_mask` has none."""
+    masks = [getattr(store, "forget_mask", None) for store in stores]
+    if all(mask is None for mask in masks):
+        raise DataError("Say which nodes are to be forgotten: set data.forget_mask, one True or False per node.")
+    marked = [
+        np.zeros(n, dtype=bool) if mask is None else given_mask(mask, n, "forget_mask")
+        for mask, n in zip(masks, sizes, strict=True)
+    ]
+    leaving = np.flatnonzero(np.concatenate(marked))
+    if len(leaving) == 0:
+        raise DataError("forget_mask marks no node: nothing is to be forgotten.")
+    return leaving
+
+
+def correction_of(data: "Data") -> tuple[Task, Labels]:
+    """A training view, and the right labels of its nodes (`new_y`)."""
+    task = task_of(data)
+    new = getattr(data, "new_y", None)
+    if new is None:
+        raise DataError("Say what the labels should have been: set data.new_y, one label per node as in data.y.")
+    return task, _plain_labels(_one_a_node(new, task.graph.num_nodes, "data.new_y")[task.nodes])
+
+
+# ---------------------------------------------------------------------- edges
+
+
+def given_edges(data: Any, shape: tuple[int, int]) -> Weighted:
+    """Edges as they are given, not checked, between so many targets and sources (the shape of `adj_t`)."""
+    for name in EDGE_PARTS_NOT_USED:
+        if getattr(data, name, None) is not None:
+            say_ignored(f"data.{name}")
+    given, adj_t = getattr(data, "edge_index", None), getattr(data, "adj_t", None)
+    weights = getattr(data, "edge_weight", None)
+    weights = None if weights is None else _numpy(weights, "edge_weight")
+    if given is not None and _is_sparse(given):
+        raise DataError(
+            "edge_index is a sparse matrix, not a list of edges: set data.edge_index = to_edge_index(A)[0] of "
+            "torch_geometric.utils (from_scipy_sparse_matrix(A)[0] where it is SciPy's)."
+        )
+    if adj_t is None:
+        if given is None and getattr(data, "adj", None) is not None:
+            raise DataError(
+                "data.adj is not read: set data.edge_index = dense_to_sparse(data.adj)[0] of torch_geometric.utils."
+            )
+        return NO_EDGES if given is None else _numpy(given, "edge_index"), weights
+    transposed = _ends_of(adj_t, shape)
+    if given is None:
+        if weights is not None and not (weights == 1).all():
+            raise DataError(
+                "data.edge_weight has no edge_index to belong to: make the weights the values of adj_t, as "
+                "ToSparseTensor(attr='edge_weight') of torch_geometric.transforms does."
+            )
+        return transposed
+    edges = _numpy(given, "edge_index"), weights
+    one, other = _neighbours(edges, max(shape)), _neighbours(transposed, max(shape))
+    same = np.array_equal(one.indptr, other.indptr) and np.array_equal(one.indices, other.indices)
+    if same and one.weights is not None and other.weights is not None:
+        same = np.allclose(one.weights, other.weights)
+    if not same:
+        raise DataError(
+            "edge_index and adj_t hold different edges or weights (adj_t has the target as row): keep the right one, "
+            "and remove the other with del data.adj_t or del data.edge_index."
+        )
+    return edges if other.weights is None else transposed
+
+
+def _neighbours(given: Weighted, n: int) -> Neighbours:
+    edges = checked_edges(given[0], n)
+    return Neighbours.of_edges(edges, n, weights=checked_weights(given[1], edges.shape[1]))
+
+
+def _ends_of(adj_t: Any, expected: tuple[int, int]) -> Weighted:
+    """Edges from a transposed adjacency matrix: of PyTorch, of SciPy, or torch_sparse's SparseTensor."""
+    if not (isinstance(adj_t, torch.Tensor) or _is_sparse(adj_t)):
+        raise DataError(
+            f"adj_t is of the type {type(adj_t).__name__}: make it a sparse tensor, or set data.edge_index (2 x edges)."
+        )
+    is_foreign = callable(getattr(adj_t, "coo", None))
+    shape = tuple(adj_t.sparse_sizes() if is_foreign else adj_t.shape)
+    if shape != expected:
+        raise DataError(f"adj_t has the shape {shape}, but there are {expected[0]} nodes: {expected} is needed.")
+    if is_foreign:
+        row, column, values = adj_t.coo()
+    elif isinstance(adj_t, torch.Tensor):
+        entries = _on_host(adj_t, "adj_t").to_sparse(layout=torch.sparse_coo).coalesce()
+        (row, column), values = entries.indices(), entries.values()
+    else:
+        entries = adj_t.tocoo()
+        row, column, values = entries.row, entries.col, entries.data
+    ends = np.stack([_numpy(column, "adj_t"), _numpy(row, "adj_t")])
+    return ends, None if values is None else _numpy(values, "adj_t")
+
+
+def _is_sparse(values: Any) -> bool:
+    if isinstance(values, torch.Tensor):
+        return values.layout != torch.strided
+    return bool(sp.issparse(values)) or callable(getattr(values, "coo", None))
+
+
+# ---------------------------------------------------------------------- labels
+
+
+def _one_a_node(values: Any, n: int, name: str = "data.y") -> NDArray[Any]:
+    """Labels as they are given, one for each node."""
+    if isinstance(values, list | tuple) and len({isinstance(value, str) for value in values}) > 1:
+        values = np.array(values, dtype=object)  # NumPy would make strings of all of them
+    y: NDArray[Any] = _numpy(values, name)
+    if y.ndim == 2 and y.shape[0] == n and y.shape[1] > 1:
+        raise DataError(
+            f"{name} has {y.shape[1]} columns: one label per node is needed, for one-hot rows {name} = "
+            f"{name}.argmax(dim=1)."
+        )
+    if y.size != n:
+        raise DataError(f"There are {y.size} labels for {n} nodes: one per node is needed.")
+    return y.reshape(-1)
+
+
+def _plain_labels(labels: NDArray[Any]) -> Labels:
+    """Whole numbers (True and False are 1 and 0) or strings; anything else would not survive saving."""
+    numbers = whole_numbers(labels)
+    if numbers is not None:
+        return numbers
+    if labels.dtype.kind == "U" or (labels.dtype == object and all(isinstance(v, str) for v in labels)):
+        return labels.astype(np.str_)
+    wrong = "The labels must be whole numbers or strings"
+    if labels.dtype.kind == "f" and np.isnan(labels).any():
+        raise DataError(
+            f"{wrong}, and some are NaN: where that means unlabelled, set data.train_mask = ~data.y.isnan()."
+        )
+    if labels.dtype.kind in "fu":
+        raise DataError(f"{wrong}; these are fractions or too large: number the classes 0, 1, 2, …")
+    if labels.dtype == object and any(value is None for value in labels):
+        raise DataError(
+            f"{wrong}, and some are None: set data.train_mask = torch.tensor([label is not None for label in data.y])."
+        )
+    raise DataError(f"{wrong}, all of one kind: set data.y = [str(label) for label in data.y].")
+
+
+def _labelled(y: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which nodes have a label, where no mask says it."""
+    if y.dtype.kind in "if":
+        return np.asarray(y >= 0)  # NaN is not
+    return np.array([label is not None for label in y], dtype=np.bool_)
+
+
+def _check_signs(labels: Labels) -> None:
+    """Most who write -1 mean no class by it. A mask says what is meant, and any number may be a class then."""
+    if labels.dtype.kind == "i" and labels.size and labels.min() < 0:
+        raise DataError(
+            f"A label is {labels.min()}, which usually means unlabelled: set data.train_mask = data.y >= 0, or where "
+            "it is a class, data.train_mask = torch.ones(data.num_nodes, dtype=torch.bool)."
+        )
+
+
+def given_mask(mask: Any, n: int, name: str = "train_mask") -> NDArray[np.bool_]:
+    chosen = _numpy(mask, name)
+    if chosen.shape == (n,) and chosen.dtype == np.bool_:
+        return chosen
+    wrong = f"{name} must hold one True or False for each of the {n} nodes"
+    if chosen.ndim == 2 and len(chosen) == n:
+        raise DataError(
+            f"{wrong}; this one has {chosen.shape[1]} columns: choose one, data.{name} = data.{name}[:, 0]."
+        )
+    if chosen.shape == (n,) and np.isin(chosen, (0, 1)).all():
+        raise DataError(f"{wrong}; this one holds {chosen.dtype}: set data.{name} = data.{name}.bool().")
+    if chosen.dtype.kind in "iu":
+        raise DataError(
+            f"{wrong}; this one holds numbers: set data.{name} = index_to_mask(numbers, size={n}) of "
+            "torch_geometric.utils."
+        )
+    raise DataError(f"{wrong}.")
+
+
+# ---------------------------------------------------------------------- features
+
+
+def given_features(x: Any) -> Features:
+    if isinstance(x, torch.Tensor) and x.layout != torch.strided and x.ndim == 2:
+        x = _on_host(x, "data.x").to_sparse_csr()
+        x = sp.csr_array((x.values(), x.col_indices().numpy(), x.crow_indices().numpy()), shape=tuple(x.shape))
+    elif callable(getattr(x, "csr", None)) and callable(getattr(x, "sparse_sizes", None)):  # torch_sparse's
+        (starts, columns, values), shape = x.csr(), tuple(x.sparse_sizes())
+        values = torch.ones(len(columns)) if values is None else values
+        x = sp.csr_array(tuple(_numpy(part, "data.x") for part in (values, columns, starts)), shape=shape)
+    if sp.issparse(x):
+        _check_numbers(x.dtype)
+        return sp.csr_array(x).astype(np.float32)
+    values = _numpy(x, "data.x")
+    _check_numbers(values.dtype)
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+        return np.ascontiguousarray(values, dtype=np.float32)
+
+
+def _check_numbers(kind: np.dtype[Any]) -> None:
+    if kind.kind in "fiub":
+        return
+    wrong = f"The features must be a table of numbers, nodes by features; these are of the type {kind}"
+    if kind.kind == "c":
+        raise DataError(f"{wrong}: set data.x = torch.view_as_real(data.x).flatten(1), real and imaginary parts.")
+    if kind.kind == "O":
+        raise DataError(f"{wrong}: set data.x = torch.tensor(x.astype('float32')), or np.stack the rows first.")
+    raise DataError(f"{wrong}: encode them, as with sklearn.preprocessing.OneHotEncoder.")
+
+
+# ---------------------------------------------------------------------- arrays
+
+
+def _on_host(values: torch.Tensor, name: str) -> torch.Tensor:
+    """In memory, without a gradient, in a type that NumPy has too."""
+    if values.is_meta:
+        raise DataError(f"{name} is on the meta device, where tensors have no values: make it on the CPU.")
+    values = values.detach().cpu()
+    return (
+        values if values.dtype in (torch.float32, torch.float64) or not values.is_floating_point() else values.float()
+    )
+
+
+def _numpy(values: Any, name: str) -> NDArray[Any]:
+    if isinstance(values, torch.Tensor):
+        values = _on_host(values, name)
+        values = (values if values.layout == torch.strided else values.to_dense()).numpy()
+    try:
+        array: NDArray[Any] = np.asarray(values)
+    except (ValueError, TypeError) as error:  # rows of different lengths, or no array at all
+        raise DataError(f"{name} cannot be made an array: its rows must have the same length.") from error
+    return array

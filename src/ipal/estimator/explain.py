@@ -1,0 +1,190 @@
+"""Why a node is predicted as it is: what each feature of each node within reach contributed.
+
+What is divided among them is the margin, the score of the predicted class less that of another: it decides between the
+two.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+
+from ipal.data.graph import Graph, Nodes
+from ipal.data.neighbourhood import neighbourhood
+from ipal.data.labels import Labels
+from ipal.errors import ConfigError, DataError, NonFiniteError
+from ipal.estimator.predictor import Predictor
+from ipal.nn.evidence import FeatureRows
+
+
+ROUNDING = 1e-2
+"""Scores in single precision may differ by this share of the largest from those in double precision."""
+
+
+class Piece(NamedTuple):
+    """A feature of a node, and what it contributed."""
+
+    node: int
+    feature: int
+    contribution: float
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """What spoke for the predicted class of a node (above zero) and against it (below), rather than another class."""
+
+    node: int
+    classes: Labels
+    """All that the model knows."""
+    scores: NDArray[np.float64]
+    """Of each of them."""
+    predicted: Any
+    """The class of the highest score."""
+    against: Any
+    """The class that it is compared with; None where the model knows no other."""
+    nodes: Nodes
+    """The nodes within reach, as numbered in the graph; ascending."""
+    distance: NDArray[np.int64]
+    """How many edges lead from each of them to the node."""
+    evidence: sp.csr_array
+    """(nodes, features): what each feature of each of these nodes contributed to the margin."""
+
+    @property
+    def margin(self) -> float:
+        """The score of the predicted class less that of the other."""
+        of = dict(zip(self.classes.tolist(), self.scores.tolist(), strict=True))
+        return float(of[self.predicted] - (0.0 if self.against is None else of[self.against]))
+
+    @property
+    def rest(self) -> float:
+        """What of the margin no feature contributed: offsets of a method, and what is not linear in an encoder."""
+        return self.margin - float(self.evidence.sum())
+
+    @property
+    def by_hop(self) -> NDArray[np.float64]:
+        """Contributions of the node itself, of nodes one edge away, two edges, …"""
+        return np.bincount(self.distance.clip(min=0), weights=self.by_node).astype(np.float64)
+
+    @cached_property
+    def by_node(self) -> NDArray[np.float64]:
+        """Contribution of each of `nodes`."""
+        return np.asarray(self.evidence.sum(axis=1))
+
+    @cached_property
+    def by_feature(self) -> NDArray[np.float64]:
+        """Contribution of each feature, over all nodes."""
+        return np.asarray(self.evidence.sum(axis=0))
+
+    def strongest(self, count: int) -> list[Piece]:
+        """The pieces of evidence that contributed most, for or against."""
+        found = self.evidence.tocoo()
+        return [
+            Piece(int(self.nodes[found.row[place]]), int(found.col[place]), float(found.data[place]))
+            for place in strongest(found.data, count)
+        ]
+
+    def most_for(self, share: float) -> tuple[Nodes, Nodes]:
+        """Nodes and features of this share of all pieces of evidence, those that spoke most for the predicted class."""
+        found = self.evidence.tocoo()
+        chosen = np.argsort(-found.data, kind="stable")[: max(1, round(share * len(found.data)))]
+        return self.nodes[found.row[chosen]], found.col[chosen].astype(np.int64)
+
+    def summary(self, nodes: Sequence[Any] | None = None) -> str:
+        """What was predicted, rather than what, and how clearly; `nodes` are the names of all nodes, if any."""
+        rather = "" if self.against is None else f" rather than class {self.against}"
+        name = _named(nodes, self.node)
+        return f"Node {name}: class {self.predicted}{rather}, by a margin of {self.margin:.4g}"
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def as_plain_data(
+        self, top: int = 10, nodes: Sequence[Any] | None = None, features: Sequence[str] | None = None
+    ) -> dict[str, Any]:
+        """As JSON has it, with the `top` strongest nodes, features, and pieces of evidence.
+
+        `nodes` and `features` are the names of all nodes and features, where they have any.
+        """
+        node, feature = (partial(_named, names) for names in (nodes, features))
+        return {
+            "summary": self.summary(nodes),
+            "node": node(self.node),
+            "predicted": self.predicted,
+            "against": self.against,
+            "scores": dict(zip(map(str, self.classes.tolist()), self.scores.tolist(), strict=True)),
+            "margin": self.margin,
+            "rest": self.rest,
+            "by_hop": self.by_hop.tolist(),
+            "by_node": [
+                {"node": node(self.nodes[j]), "hops": int(self.distance[j]), "contribution": float(self.by_node[j])}
+                for j in strongest(self.by_node, top)
+            ],
+            "by_feature": [
+                {"feature": feature(f), "contribution": float(self.by_feature[f])}
+                for f in strongest(self.by_feature, top)
+            ],
+            "evidence": [
+                {"node": node(piece.node), "feature": feature(piece.feature), "contribution": piece.contribution}
+                for piece in self.strongest(top)
+            ],
+        }
+
+
+def _named(names: Sequence[Any] | None, number: int) -> Any:
+    return int(number) if names is None else names[number]
+
+
+def strongest(values: NDArray[np.float64], count: int) -> list[int]:
+    """Places of the values that are farthest from zero, without zeros."""
+    order = np.argsort(-abs(values), kind="stable")[:count]
+    return [place for place in order.tolist() if values[place]]
+
+
+def explained(model: Predictor, graph: Graph, node: int, against: Any = None) -> Explanation:
+    """Why a node of a graph is predicted as it is, and not as `against`: the next best class, unless said."""
+    graph = model.checked(graph)
+    if graph.types is not None:
+        raise ConfigError("A model of several types of nodes or edges cannot be explained yet: learn from one of each.")
+    part = neighbourhood(graph, [node], model.reach)
+    with torch.no_grad():
+        at = torch.from_numpy(part.nodes).to(model.runtime.device)
+        scores = model.scores_and_probabilities(part.graph, at)[0][0]
+    if not scores.isfinite().all():
+        raise NonFiniteError(f"the scores of node {node} cannot be computed")
+    order = scores.argsort(descending=True, stable=True).tolist()
+    best, other = order[0], _other(model, order, against)
+    rows = FeatureRows.of(part.graph)
+    found = model.exported(rows)[0].at(int(part.nodes[0]))
+    scores = scores.double().cpu()
+    if (found - scores).abs().max() > ROUNDING * scores.abs().max():
+        raise ConfigError(f"The method '{model.name}' cannot be explained: its `exported` gives other scores.")
+    evidence = rows.shares(found[best] if other is None else found[best] - found[other])
+    classes = model.classes_
+    names = classes.tolist()
+    return Explanation(
+        int(node),
+        classes,
+        scores.numpy(),
+        names[best],
+        None if other is None else names[other],
+        part.origin,
+        part.distance,
+        evidence,
+    )
+
+
+def _other(model: Predictor, order: list[int], against: Any) -> int | None:
+    """The class to compare with, as the model numbers it."""
+    if against is None:
+        return order[1] if len(order) > 1 else None
+    names: list[Any] = model.classes_.tolist()
+    if against not in names:
+        raise DataError(f"Class {against} was never learned; known are {', '.join(map(str, names))}.")
+    if names.index(against) == order[0]:
+        raise DataError(f"The node is predicted as class {against} itself: name another to compare with, or none.")
+    return names.index(against)

@@ -1,0 +1,120 @@
+"""Schemas of the plain data in a saved state, which may come from anywhere."""
+
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from ipal.config import LARGEST
+from ipal.backend.checks import MisfitError
+from ipal.estimator.history import LETTERS, MOST, NAMED
+
+MOST_LETTERS = 2**26
+"""Of all labels together, each as long as the longest: as an array of strings they take four bytes each."""
+
+
+def _refuse_long(value: Any) -> Any:
+    if isinstance(value, int) and value >= 2**63:  # torch multiplies by shorter ones alone
+        raise ValueError("a whole number is too large")
+    return value
+
+
+Number = Annotated[float, Field(ge=0, le=LARGEST), BeforeValidator(_refuse_long)]
+Name = Annotated[str, Field(max_length=2**16)]
+
+
+class KnownTypes(BaseModel):
+    """Types of nodes and edges of the graphs that a model was made from; see `data.relations.Types`."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    nodes: dict[Name, Annotated[int, Field(ge=1, lt=2**31)]] = Field(min_length=1)
+    edges: list[Annotated[list[Name], Field(min_length=3, max_length=3)]] = Field(max_length=2**16)
+
+    @model_validator(mode="after")
+    def _check_ends(self) -> Self:
+        if any(end not in self.nodes for one, _, other in self.edges for end in (one, other)):
+            raise ValueError("an edge type has an end that is no node type")
+        return self
+
+
+Names = Annotated[list[Annotated[str, Field(max_length=LETTERS)]], Field(max_length=NAMED)]
+Natural = Annotated[int, Field(ge=0, lt=2**63)]
+Edges = Annotated[list[Natural], Field(min_length=2, max_length=2)]
+Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
+
+
+class Event(BaseModel):
+    """One entry of a history (see history.py)."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    what: str = Field(max_length=LETTERS)
+    classes: Names
+    number: Natural
+    into: Names
+    nodes: Natural
+    edges: Edges
+    time: Time | None
+    events: Natural
+
+
+class Reference(BaseModel):
+    """What a graph looked like to the model when it was asked to remember it (see deploy/watch.py)."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+    time: Time
+    counts: list[Natural]
+    edges: Edges
+    confidence: Number
+    spread: Number
+    unknown: Number | None
+    features: Number | None
+
+
+class Facts(BaseModel):
+    """The plain data of a model."""
+
+    model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False, extra="forbid")
+
+    method: str
+    settings: dict[str, Any]
+    num_features: int = Field(ge=1, lt=2**31)
+    types: KnownTypes | None = None
+    """None where graphs have one type of nodes and edges."""
+    labels: Annotated[list[Annotated[int, Field(ge=-(2**63), lt=2**63)]] | list[str], Field(min_length=1)]
+    columns: list[str] = []
+    """Names of the features, where they have any."""
+    history: Annotated[list[Event], Field(max_length=MOST)] = []
+    reference: Reference | None = None
+    learning_rate: Annotated[Number, Field(gt=0)] | None = None
+    """Of the last task, where a network is trained."""
+    identity: str = Field("", max_length=64)
+    """Fingerprint of what the memory rests on, where it rests on more than the settings."""
+    plugins: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _check_labels(self) -> Self:
+        if self.types is not None and sum(self.types.nodes.values()) != self.num_features:
+            raise ValueError("the node types have another number of features")
+        if self.columns and len(self.columns) != self.num_features:
+            raise ValueError("the columns are not as many as the features")
+        if len(set(self.labels)) < len(self.labels):
+            raise ValueError("the labels name a class twice")
+        if len(self.labels) * max(len(label) if isinstance(label, str) else 1 for label in self.labels) > MOST_LETTERS:
+            raise ValueError("the labels are too long")
+        if self.reference is not None and len(self.reference.counts) != len(self.labels):
+            raise ValueError("the reference has not one number for every class")
+        return self
+
+
+def checked_facts(facts: Any) -> dict[str, Any]:
+    """Facts of a model; others are refused."""
+    try:
+        return Facts.model_validate(facts).model_dump()
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))[:80]
+        raise MisfitError(f"its facts are wrong{place and f' at {place!r}'} ({first['msg'].lower()})") from error
+    except RecursionError as error:
+        raise MisfitError("its facts are nested too deeply") from error

@@ -1,0 +1,228 @@
+"""Models as files: written whole or not at all, and read after everything in them was checked. Nothing is unpickled."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ipal.backend.checks import MisfitError, check_finite, check_same, check_shapes, require
+from ipal.backend.runtime import Runtime
+from ipal.config import attribute_docs
+from ipal.data.relations import Types
+from ipal.engine.trainer import Setup, fresh_network, space
+from ipal.errors import ConfigError, StoreError
+from ipal.estimator.facts import checked_facts
+from ipal.estimator.model import Model, Schema, setup
+from ipal.estimator.open_world.calibration import Calibration
+from ipal.estimator.registry import METHODS
+from ipal.estimator.settings import LearnerConfig, learner_config
+from ipal.methods.base import Method, Trained
+from ipal.nn.encoders import ENCODERS
+from ipal.state.snapshot import Snapshot, laid_out
+from ipal.state.value import (
+    Sizes,
+    State,
+    flatten,
+    load_generator,
+    load_network,
+    load_optimizer,
+    moment_tensors,
+    network_tensors,
+    unflatten,
+)
+from ipal.system import plugins
+
+WHOLE = "in the middle of a task"
+
+
+# ---------------------------------------------------------------------- from a model
+
+
+def snapshot(model: Model, *, moments: bool = False) -> Snapshot:
+    """What a model file holds.
+
+    Without the optimiser's moments, the next task starts with fresh ones.
+    """
+    complete = dataclasses.replace(model.state, memory=model.method.complete(model.state.memory))
+    more = moment_tensors(complete.network, complete.optimizer) if moments else {}
+    return Snapshot(_kept(complete, model.calibration) | more, facts(model))
+
+
+def checkpoint(model: Model) -> Snapshot:
+    """All that is needed to go on, in the middle of a task too."""
+    return Snapshot({name: laid_out(tensor) for name, tensor in _every(model).items()}, facts(model))
+
+
+def _every(model: Model) -> dict[str, Tensor]:
+    """All tensors, those that are kept only while learning included."""
+    state = model.state
+    moments, teacher = moment_tensors(state.network, state.optimizer), network_tensors(state.teacher, "teacher.")
+    return _kept(state, model.calibration) | moments | teacher
+
+
+def _kept(state: State, calibration: Calibration) -> dict[str, Tensor]:
+    """The tensors of a model by name."""
+    found = {"generator": state.generator.get_state(), **network_tensors(state.network)}
+    found |= flatten(state.memory, "memory")
+    return found | {f"calibration.{name}": tensor for name, tensor in calibration.tensors().items()}
+
+
+def facts(model: Model) -> dict[str, Any]:
+    """The plain data of a model."""
+    schema, state = model.schema, model.state
+    return {
+        "method": model.name,
+        "settings": model.config.plain(),
+        "num_features": schema.num_features,
+        "types": None if schema.types is None else schema.types.plain,
+        "columns": list(schema.columns),
+        "labels": list(model.labels),
+        "history": list(model.history),
+        "reference": model.reference,
+        "learning_rate": state.learning_rate,
+        "identity": model.method.identity(state.memory),
+        **model.plugins(),
+    }
+
+
+def save(model: Model, path: str | Path, *, moments: bool = False) -> None:
+    """Write a model to one file, whole or not at all."""
+    snapshot(model, moments=moments).save(Path(path))
+
+
+def kept_items(model: Model) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """What a saved model holds, in words and bytes; and what is kept only while learning goes on."""
+    state = model.state
+    memory = model.method.complete(state.memory)
+    docs = attribute_docs(type(memory))
+    groups: dict[tuple[str, str], dict[str, Tensor]] = {
+        ("encoder", "encoder weights"): {},
+        ("head", "classifier weights"): {},
+    }
+    for name, tensor in network_tensors(state.network).items():
+        kind = "encoder" if name.startswith("encoder.") else "head"
+        groups[kind, "encoder weights" if kind == "encoder" else "classifier weights"][name] = tensor
+    for name, tensor in flatten(memory, "memory").items():
+        field = name.split(".")[1]
+        groups.setdefault((field, docs.get(field, field)), {})[name] = tensor
+    groups["generator", "random state"] = {"generator": state.generator.get_state()}
+    groups["calibration", "quantiles of a few scores of training nodes, by class"] = model.calibration.tensors()
+    learning = {
+        ("optimizer", "optimiser moments"): moment_tensors(state.network, state.optimizer),
+        ("teacher", "network before the task"): network_tensors(state.teacher),
+    }
+    return _items(groups), _items(learning)
+
+
+def _items(groups: Mapping[tuple[str, str], Mapping[str, Tensor]]) -> list[dict[str, Any]]:
+    sizes = {key: sum(one.numel() * one.element_size() for one in tensors.values()) for key, tensors in groups.items()}
+    return [{"kind": kind, "what": what, "bytes": size} for (kind, what), size in sizes.items() if size]
+
+
+# ---------------------------------------------------------------------- to a model
+
+
+def load(path: str | Path, *, device: str = "cpu") -> Model:
+    """A saved model of whichever method."""
+    read = Snapshot.load(Path(path))
+    name = read.facts.get("method")
+    plugins.require(plugins.named_in(read.facts), str(path))
+    if not isinstance(name, str) or name not in METHODS:
+        raise StoreError(
+            f"{path} holds a model of the method '{str(name)[:60]}', which is not known here: name the plugin that "
+            "has it with --plugin, or install its package."
+        )
+    return of_snapshot(METHODS[name], read, path, device)
+
+
+def of_snapshot(method: type[Method], read: Snapshot, path: str | Path, device: str) -> Model:
+    """The model of a file that was read."""
+    given = read.facts.get("settings")
+    if not isinstance(given, dict):
+        raise StoreError(f"{path} is no model: it has no settings.")
+    try:
+        config = learner_config(method, {**given, "device": device})
+    except ConfigError as error:
+        raise StoreError(f"{path} is damaged or of another version: {str(error)[:300]}") from error
+    return restored(config, read, Runtime.of(device), whole=True, source=str(path))
+
+
+def restored(config: LearnerConfig, read: Snapshot, runtime: Runtime, *, whole: bool, source: str) -> Model:
+    """The model that a snapshot was taken from, or a sentence where it is not sound.
+
+    `whole`: no task is in progress. `source` names the snapshot in complaints.
+    """
+    tensors = {name: laid_out(tensor) for name, tensor in read.tensors.items()}
+    try:
+        found = checked_facts(read.facts)
+        check_finite(tensors)
+        types = None if found["types"] is None else Types.of_plain(found["types"])
+        schema = Schema(found["num_features"], types, tuple(found["columns"]))
+        model = _restored(config, tensors, found, schema, runtime, whole)
+    except KeyError as error:
+        raise StoreError(f"{source} does not fit this model: {error} is missing.") from error
+    except (MisfitError, RuntimeError, ConfigError) as error:
+        reason = (str(error).splitlines() or ["it cannot be restored"])[0][:200].rstrip(".")
+        raise StoreError(f"{source} does not fit this model: {reason}.") from error
+    if model.method.identity(model.state.memory) != found["identity"]:
+        raise StoreError(
+            "This installation draws other random directions than the one that made the model: "
+            "use the version of numpy that it was made with."
+        )
+    return model
+
+
+def _restored(
+    config: LearnerConfig,
+    tensors: Mapping[str, Tensor],
+    found: Mapping[str, Any],
+    schema: Schema,
+    runtime: Runtime,
+    whole: bool,
+) -> Model:
+    method, made_with, classes = config.method, setup(config, schema, runtime), tuple(found["labels"])
+    rate = found["learning_rate"]
+    network = optimizer = teacher = None
+    width = schema.num_features
+    if isinstance(method, Trained):
+        require(rate is not None, "its learning rate is missing")
+        network = _network(method, made_with, tensors, "")
+        width = network.encoder.width
+        require(network.head is None or network.head.num_classes == len(classes), "its head has not one row a class")
+        optimizer = load_optimizer(network, tensors, rate, config.train.weight_decay)
+        if any(name.startswith("teacher.") for name in tensors):
+            require(not whole, f"it stopped {WHOLE}")
+            teacher = _network(method, made_with, tensors, "teacher.").requires_grad_(False)
+    else:
+        require(rate is None, "it has a learning rate, and trains nothing")
+    # On the meta device a template takes no memory, whatever sizes a file claims.
+    template = method.init(space(made_with, width, torch.device("meta")))
+    here = {name: tensor.to(runtime.device) for name, tensor in tensors.items() if name.startswith("memory.")}
+    parameters = {} if network is None else dict(network.named_parameters())
+    sizes = Sizes(len(classes), schema.num_features, tuple(parameters))
+    memory = None if template is None else unflatten(template, type(template), "memory", here, sizes)
+    if hasattr(memory, "check"):
+        memory.check(len(classes), parameters, whole)
+    own = {name[12:]: tensor for name, tensor in tensors.items() if name.startswith("calibration.")}
+    calibration = Calibration.of_tensors(own)
+    calibration.check(len(classes))
+    generator = torch.Generator(runtime.device).manual_seed(config.seed)
+    load_generator(generator, tensors["generator"])
+    state = State(classes, memory, generator, network, optimizer, rate, teacher)
+    if network is not None:
+        network.encoder.generator = generator
+    model = Model(config, runtime, schema, state, calibration, tuple(found["history"]), found["reference"])
+    check_same(tensors, {**_every(model), "generator": tensors["generator"]})
+    return model
+
+
+def _network(method: Trained, made_with: Setup, tensors: Mapping[str, Tensor], prefix: str) -> Any:
+    """A network of saved parameters; their sizes are checked before memory is taken for them."""
+    layers = ENCODERS.find(made_with.encoder.kind).all_shapes(made_with.num_features, made_with.encoder)
+    for number, layer in enumerate(layers):
+        check_shapes(tensors, ((f"{prefix}encoder.{name}.{number}", shape) for name, shape in layer.items()))
+    drawn = torch.Generator(made_with.runtime.device)  # any numbers: others are put in their place
+    return load_network(fresh_network(method, made_with, drawn), tensors, prefix)

@@ -1,0 +1,343 @@
+"""The scikit-learn style face of a method: `partial_fit`, `predict`, `score`, `save`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ipal.backend.finite import check_scores
+from ipal.backend.runtime import Runtime
+from ipal.data.graph import Graph
+from ipal.data.labels import Labels
+from ipal.engine.trainer import finished
+from ipal.errors import ConfigError, NotFittedError, StoreError
+from ipal.estimator import display, files, history
+from ipal.estimator.convert.hetero import graph_of, task_of
+from ipal.estimator.convert.pyg import labels_to_score, share_right
+from ipal.estimator.documentation import class_doc, class_signature
+from ipal.estimator.model import Model, begin_learning
+from ipal.estimator.open_world import unknown
+from ipal.estimator.settings import LearnerConfig, learner_config
+from ipal.methods.base import Method
+
+if TYPE_CHECKING:  # for their names alone: importing them takes seconds
+    from torch_geometric.data import Data, HeteroData
+
+FREE = frozenset({"device", "train", "batch"})
+"""Settings that nothing learned rests on: `set_params` changes them at any time."""
+
+
+class Learner:
+    """A continual learner on graphs: `partial_fit` one task after the other, `predict` over all classes so far.
+
+    Every method has a class of its own, as `ipal.IPAL`; `ipal.learner_class` makes one for a method of yours. A graph
+    is a `torch_geometric.data.Data` or `HeteroData`, or what `ipal.graph_from` gives.
+    """
+
+    _method: ClassVar[type[Method]]
+
+    def __init_subclass__(cls, *, method: type[Method] | None = None, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if method is not None:
+            cls._method = method
+            cls.__doc__, cls.__signature__ = class_doc(method), class_signature(method)  # type: ignore[attr-defined]
+
+    def __init__(self, **settings: Any) -> None:
+        if not hasattr(type(self), "_method"):
+            raise ConfigError("Learner is no method: take one as ipal.IPAL, or ipal.learner_class(YourMethod).")
+        self._config: LearnerConfig = learner_config(self._method, settings)
+        self._model: Model | None = None
+
+    # ------------------------------------------------------------------ learning
+
+    def partial_fit(self, data: "Data | HeteroData") -> Self:
+        """Learn the classes of one more graph.
+
+        A task is learned in whole or not at all: interrupted, the learner is what it was before. Until it is learned,
+        other threads predict with the model before.
+
+        Parameters
+        ----------
+        data : Data or HeteroData
+            A graph with features `x`, edges `edge_index` and labels `y`. `train_mask` says which labels count; without
+            it, all do.
+
+        Returns
+        -------
+        self
+        """
+        self._model = self._learned(self._model, data)
+        return self
+
+    def fit(self, data: "Data | HeteroData") -> Self:
+        """Learn one graph from the beginning: what was learned before is lost, unlike with `partial_fit`.
+
+        Parameters
+        ----------
+        data : Data or HeteroData
+            As for `partial_fit`.
+
+        Returns
+        -------
+        self
+        """
+        self._model = self._learned(None, data)
+        return self
+
+    def _learned(self, model: Model | None, data: Any) -> Model:
+        time, types = history.now(), None if model is None else model.schema.types
+        runtime = Runtime.of(self._config.device) if model is None else model.runtime
+        # Restored where learning is interrupted inside torch.no_grad().
+        with torch.set_grad_enabled(torch.is_grad_enabled()):
+            learning = begin_learning(self._config, model, task_of(data, types), runtime)
+            model = learning.finish(finished(learning.epochs()))
+        return model.stamped(time)
+
+    # ------------------------------------------------------------------ prediction
+
+    def predict(self, data: "Data | HeteroData", *, reject: float | None = None) -> Labels:
+        """The likeliest of all classes learned so far, for every node.
+
+        Parameters
+        ----------
+        data : Data or HeteroData
+            A graph with `x` and `edge_index`.
+        reject : float, optional
+            Share of known nodes that may be lost. None is predicted for nodes that seem to be of no known class.
+
+        Returns
+        -------
+        ndarray of shape (n_nodes,)
+            Labels as they were learned.
+        """
+        graph, model = self._read(data), self.model_
+        labels = model.predict_graph(graph).labels
+        if reject is not None:
+            labels = unknown.masked(labels, unknown.rejected(model, graph, reject))
+        return graph.at_targets(labels)
+
+    def predict_proba(self, data: "Data | HeteroData") -> NDArray[np.float32]:
+        """Probability of every class for every node, calibrated where the model could be.
+
+        Parameters
+        ----------
+        data : Data or HeteroData
+            A graph with `x` and `edge_index`.
+
+        Returns
+        -------
+        ndarray of shape (n_nodes, n_classes)
+            Columns are in the order of `classes_`.
+        """
+        with torch.no_grad():
+            graph = self._read(data)
+            _, probabilities = self.model_.scores_and_probabilities(graph)
+            check_scores(probabilities)
+            return graph.at_targets(probabilities.cpu().numpy())
+
+    def decision_function(self, data: "Data | HeteroData") -> NDArray[np.float32]:
+        """Score of every class for every node: `predict` gives the class of the highest.
+
+        Parameters
+        ----------
+        data : Data or HeteroData
+            A graph with `x` and `edge_index`.
+
+        Returns
+        -------
+        ndarray of shape (n_nodes, n_classes)
+            Columns are in the order of `classes_`.
+        """
+        graph = self._read(data)
+        return graph.at_targets(self.model_.predict_graph(graph).scores.cpu().numpy())
+
+    def score(self, data: "Data | HeteroData", mask: Any = None) -> float:
+        """Share of nodes whose class is predicted rightly.
+
+        Parameters
+        ----------
+        data : Data or HeteroData
+            A graph with `x`, `edge_index` and `y`.
+        mask : array of bool of shape (n_nodes,), optional
+            Which nodes count. Default: `data.test_mask`, or all nodes with a label where there is none.
+
+        Returns
+        -------
+        float
+            Accuracy. A class that was never learned counts as missed.
+        """
+        predicted, types = self.predict(data), self.model_.schema.types
+        labelled: Any = data if types is None else data[types.target]
+        return share_right(labels_to_score(labelled, len(predicted), mask), predicted)
+
+    def embed(self, data: "Data | HeteroData") -> NDArray[np.float32]:
+        """Embedding of every node.
+
+        Parameters
+        ----------
+        data : Data or HeteroData
+            A graph with `x` and `edge_index`.
+
+        Returns
+        -------
+        ndarray of shape (n_nodes, width)
+        """
+        with torch.no_grad():
+            graph = self._read(data)
+            return graph.at_targets(self.model_.embed(graph).cpu().numpy())
+
+    def _read(self, data: Any) -> Graph:
+        """What is passed to be predicted, as this model reads it."""
+        return self.model_.checked(graph_of(data, self.model_.schema.types))
+
+    # ------------------------------------------------------------------ what was learned
+
+    @property
+    def model_(self) -> Model:
+        """What was learned, as an immutable value."""
+        if self._model is None:
+            raise NotFittedError("This model has learned nothing yet: call partial_fit first.")
+        return self._model
+
+    @property
+    def classes_(self) -> Labels:
+        """Labels of all classes learned so far, in the order in which they came; new ones are added at the end."""
+        return self.model_.classes_
+
+    @property
+    def n_features_in_(self) -> int:
+        """How many features a node has."""
+        return self.model_.num_features
+
+    @property
+    def history_(self) -> list[dict[str, Any]]:
+        """What was learned and changed, and when: one entry an event."""
+        return [dict(event) for event in self.model_.history]
+
+    def memory_report(self) -> dict[str, Any]:
+        """Everything that a saved model holds, in bytes and in words.
+
+        Returns
+        -------
+        dict
+            `items` (kind, what, bytes), `bytes` in all, `stores_exemplars`, `nodes_behind_class`, and what is kept
+            `only_while_learning`.
+        """
+        return self.model_.memory_report()
+
+    # ------------------------------------------------------------------ files
+
+    def save(self, path: str | Path, *, moments: bool = False) -> None:
+        """Write the model to one file, whole or not at all.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+        moments : bool, default=False
+            Also write the optimiser's moments: needed to continue exactly as if never saved. They tell much about the
+            last task's nodes.
+        """
+        files.save(self.model_, path, moments=moments)
+
+    @classmethod
+    def load(cls, path: str | Path, *, device: str = "cpu") -> Self:
+        """A learner from a file written by `save`. Nothing is unpickled.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+        device : str, default="cpu"
+            Where to compute.
+
+        Returns
+        -------
+        Learner
+        """
+        model = files.load(path, device=device)
+        if not hasattr(cls, "_method") or type(model.method) is not cls._method:
+            wanted = getattr(getattr(cls, "_method", None), "name", "Learner")
+            raise StoreError(f"{path} holds a '{model.name}' model, not '{wanted}': use ipal.load.")
+        return cls._of(model)
+
+    @classmethod
+    def _of(cls, model: Model) -> Self:
+        """A learner that has learned a model."""
+        learner = cls(**model.config.given)
+        learner._become(model)
+        return learner
+
+    def _become(self, model: Model) -> None:
+        """Replace what was learned, all at once."""
+        self._model = model
+
+    # ------------------------------------------------------------------ as scikit-learn asks for it
+
+    _estimator_type: ClassVar[str] = "classifier"
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The settings by name.
+
+        Parameters
+        ----------
+        deep : bool, default=True
+            Not used; settings hold no further estimators.
+
+        Returns
+        -------
+        dict
+        """
+        return dict(self._config.given)
+
+    def set_params(self, **settings: Any) -> Self:
+        """Change settings, checked as those of a new learner.
+
+        Parameters
+        ----------
+        **settings
+            Of a fitted learner only device, train and batch, on which nothing learned rests.
+
+        Returns
+        -------
+        self
+        """
+        config = learner_config(self._method, {**self._config.given, **settings})
+        changed = {name for name in settings if self._config.given[name] != config.given[name]}
+        model = self._model
+        if model is not None and (fixed := changed - FREE):
+            raise ConfigError(
+                f"What this model has learned rests on its {', '.join(sorted(fixed))}: change the settings of one that "
+                "has learned nothing, which clone(model) of sklearn.base makes."
+            )
+        if model is not None:
+            moments = files.snapshot(model, moments=True)
+            runtime = model.runtime if config.device == self._config.device else Runtime.of(config.device)
+            model = files.restored(config, moments, runtime, whole=True, source="The model")
+        self._config, self._model = config, model
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._model is not None
+
+    def __sklearn_clone__(self) -> Self:
+        return type(self)(**self._config.given)
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags  # it takes a second to import
+
+        return Tags(
+            estimator_type="classifier",
+            target_tags=TargetTags(required=True),
+            classifier_tags=ClassifierTags(),
+            input_tags=InputTags(two_d_array=False),
+        )
+
+    def __repr__(self) -> str:
+        return display.as_text(self._config)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return display.as_html(self._config, self._model)

@@ -1,0 +1,389 @@
+"""A model: what a learner has learned, as one immutable value, and what it predicts.
+
+Learning gives another model. Whoever holds the old one, as a thread that predicts, still has the old one.
+"""
+
+import dataclasses
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ipal.backend.finite import check_scores
+from ipal.backend.runtime import Runtime
+from ipal.data.feature_names import arranged
+from ipal.data.graph import Graph
+from ipal.data.labels import Label, Labels
+from ipal.data.relations import Types, num_edge_types
+from ipal.data.task import Task
+from ipal.engine.compute import Compute
+from ipal.engine.executors.recorded import automatic
+from ipal.engine.trainer import Epoch, Executor, Setup, begin_task, finished, fit_task, initial_state, numbered
+from ipal.errors import DataError
+from ipal.estimator import history
+from ipal.estimator.convert.hetero import check_types
+from ipal.estimator.open_world.calibration import Calibration, calibrated, sharpened
+from ipal.estimator.settings import LearnerConfig
+from ipal.methods.base import Distances, Forgets, Method, OnePass, Outputs, Remembered, Trained
+from ipal.methods.classifier import HeadClassifier
+from ipal.nn.by_rows import encoded
+from ipal.nn.encoders import ENCODERS
+from ipal.nn.network import Network
+from ipal.state.value import State, copied
+from ipal.system import plugins
+from ipal.system.tracing import Tracer
+
+
+@dataclass(frozen=True, eq=False)
+class Schema:
+    """What graphs must look like."""
+
+    num_features: int
+    types: Types | None = None
+    """Of nodes and edges; None where there is one of each."""
+    columns: tuple[str, ...] = ()
+    """Names of the features, where they have any."""
+
+
+class Prediction(NamedTuple):
+    """What a model predicts for the nodes of a graph, or for those that were asked for."""
+
+    labels: Labels
+    """The likeliest class of every node."""
+    embeddings: Tensor | None
+    """None for methods whose features never move."""
+    scores: Tensor
+    """(nodes, classes), higher is likelier."""
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """What was learned, and what it was learned with."""
+
+    config: LearnerConfig
+    runtime: Runtime
+    schema: Schema
+    state: State
+    calibration: Calibration
+    history: tuple[dict[str, Any], ...] = ()
+    reference: dict[str, Any] | None = None
+    """What a graph looked like when the model was asked to remember it (see deploy/watch.py)."""
+
+    # ------------------------------------------------------------------ what it is
+
+    @property
+    def method(self) -> Method:
+        return self.config.method
+
+    @property
+    def name(self) -> str:
+        return self.config.method.name
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """Labels of all classes, in the order in which they came."""
+        return self.state.classes
+
+    @property
+    def classes_(self) -> Labels:
+        """The same as an array."""
+        return np.asarray(self.state.classes)
+
+    @property
+    def num_features(self) -> int:
+        return self.schema.num_features
+
+    @property
+    def device(self) -> torch.device:
+        return self.runtime.device
+
+    @property
+    def tracer(self) -> Tracer:
+        return self.runtime.tracer
+
+    @property
+    def stores_exemplars(self) -> bool:
+        """Whether raw nodes are kept."""
+        return self.method.keeps != "statistics"
+
+    @cached_property
+    def compute(self) -> Compute:
+        return Compute(self.runtime)
+
+    @cached_property
+    def network(self) -> Network | None:
+        """The network that predicts; None where nothing is trained."""
+        if self.state.network is None or not isinstance(self.method, Trained):
+            return None
+        return self.method.predictor(self.state.network, self.state.memory)
+
+    @property
+    def setup(self) -> Setup:
+        return setup(self.config, self.schema, self.runtime)
+
+    @property
+    def reach(self) -> int:
+        """How many hops away a node can be and still count in another's scores."""
+        if isinstance(self.method, OnePass):
+            return self.method.reach(self.state.memory)
+        return ENCODERS.find(self.config.encoder.kind).reach(self.config.encoder)
+
+    # ------------------------------------------------------------------ prediction
+
+    def checked(self, graph: Graph) -> Graph:
+        """A graph that this model can predict on, or a sentence."""
+        graph = arranged(graph, self.schema.columns)
+        check_graph(graph, self.schema)
+        return graph
+
+    def forward(self, graph: Graph, nodes: Tensor | None = None) -> Outputs:
+        """Embeddings and scores of all nodes of a graph, or of some."""
+        memory = self.state.memory
+        if isinstance(self.method, OnePass):
+            return Outputs(None, self.method.forward(memory, graph, self.compute, nodes))
+        assert isinstance(self.method, Trained), "the other kind of method"
+        assert self.network is not None, "it has been trained"
+        f = self.compute.embeddings(self.network, graph)
+        scores = self.method.classify(self.network, memory, f)
+        at = slice(None) if nodes is None else nodes.to(f.device)
+        return Outputs(f[at], scores[at])
+
+    def predict_graph(self, graph: Graph, nodes: Tensor | None = None) -> Prediction:
+        """The one way from a graph to labels."""
+        with torch.no_grad():
+            f, scores = self.forward(self.checked(graph), nodes)
+            return Prediction(self.likeliest(scores), f, scores)
+
+    def likeliest(self, scores: Tensor) -> Labels:
+        """The label with the highest score, row by row."""
+        check_scores(scores)
+        labels: Labels = self.classes_[scores.argmax(dim=-1).cpu().numpy()]
+        return labels
+
+    def scores(self, graph: Graph) -> Tensor:
+        """(nodes, classes), higher is likelier."""
+        return self.forward(graph).scores
+
+    def probabilities(self, scores: Tensor, graph: Graph, nodes: Tensor | None = None) -> Tensor:
+        """The scores of a graph's nodes, or of some, as probabilities, before calibration."""
+        return self.method.probabilities(self.state.memory, scores, graph, self.compute, nodes)
+
+    def scores_and_probabilities(self, graph: Graph, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Scores and calibrated probabilities of all nodes of a graph, or of some."""
+        scores = self.forward(graph, nodes).scores
+        return scores, self.calibrated(self.probabilities(scores, graph, nodes))
+
+    def calibrated(self, probabilities: Tensor) -> Tensor:
+        """Probabilities that say how often they are right, as far as held-out nodes can show."""
+        power = self.calibrating_power
+        return probabilities if power == 1 else sharpened(probabilities, power)
+
+    @property
+    def calibrating_power(self) -> float:
+        """The power that probabilities are raised to."""
+        return 1.0 if self.forgets or not self.calibration else self.calibration.power / self.separation
+
+    @property
+    def forgets(self) -> bool:
+        """Whether its memory is a sum over nodes: calibrated by leaving out one node at a time, and able to forget."""
+        return isinstance(self.method, Forgets)
+
+    @property
+    def separation(self) -> float:
+        return self.method.separation(self.state.memory)
+
+    def mean_scores(self) -> Tensor | None:
+        """Scores of class means, (classes, classes); None where none are kept."""
+        return self.method.mean_scores(self.state.memory)
+
+    def distances(self, graph: Graph) -> Distances | None:
+        """Squared distances of nodes to class means; None where no means are kept."""
+        rows = self.embed(graph) if isinstance(self.method, Trained) else None
+        return self.method.distances(self.state.memory, graph, rows, self.compute)
+
+    def embed(self, graph: Graph) -> Tensor:
+        """Embedding of every node."""
+        if isinstance(self.method, OnePass):
+            return self.method.embed(self.state.memory, graph, self.compute)
+        assert self.network is not None, "it has been trained"
+        return self.compute.embeddings(self.network, graph)
+
+    def exported(self, rows: Any) -> tuple[Any, Any]:
+        """Scores and probabilities from rows of features, in the operations of an exported program."""
+        if isinstance(self.method, OnePass):
+            return self.method.exported(self.state.memory, rows)
+        assert isinstance(self.method, Trained), "the other kind of method"
+        assert self.network is not None, "it has been trained"
+        return self.method.exported(self.network, self.state.memory, encoded(self.network.encoder, rows))
+
+    def rows(self, labels: Labels) -> Tensor:
+        """The class number of each label."""
+        number = {label: index for index, label in enumerate(self.labels)}
+        names, place = np.unique(labels, return_inverse=True)
+        numbers = np.array([number[name] for name in names.tolist()], dtype=np.int64)
+        return torch.from_numpy(numbers[place]).to(self.device)
+
+    def numbered(self, task: Task) -> Task:
+        """A task with class numbers as labels."""
+        return numbered(task, self.labels)
+
+    # ------------------------------------------------------------------ copies to try out
+
+    def trial(self, task: Task, held_out: NDArray[np.bool_]) -> "Model":
+        """A copy that some training nodes of a task did not teach: the task begins, or was just learned by sums."""
+        if isinstance(self.method, Forgets):
+            memory = self.method.trial_without_rows(self.state.memory, self.numbered(task), held_out, self.compute)
+            return replace(self, state=self.with_memory(memory))
+        some = Task(task.graph, task.nodes[~held_out], task.labels[~held_out])
+        learning = fit_task(
+            self.method, copied(self.state), some, self.setup, automatic, ends=not isinstance(self.method, HeadClassifier)
+        )
+        return replace(self, state=finished(learning))
+
+    def trial_without_class(self, place: int) -> "Model | None":
+        """A copy that never learned a class; None where the method cannot forget one."""
+        if not isinstance(self.method, Forgets):
+            return None
+        others = [label for number, label in enumerate(self.labels) if number != place]
+        memory = self.method.trial_without_class(self.state.memory, place)
+        return replace(self, state=self.with_memory(memory, others))
+
+    # ------------------------------------------------------------------ what it keeps
+
+    def nodes_behind_class(self) -> dict[str, int]:
+        """How many training nodes stand behind what is kept of each class, where it is known."""
+        kept = self.method.statistics(self.state.memory)
+        return {} if kept is None else dict(zip(map(str, self.labels), kept.count.tolist(), strict=False))
+
+    def remembered(self) -> dict[str, Remembered]:
+        """What is kept of the rows of each class; nothing where only weights are, or the nodes themselves."""
+        return dict(zip(map(str, self.labels), self.method.remembered(self.state.memory), strict=False))
+
+    def memory_report(self) -> dict[str, Any]:
+        """Everything that a saved model holds, in bytes and in words; and what is kept only while learning goes on."""
+        from ipal.estimator.files import kept_items
+
+        always, learning = kept_items(self)
+        return {
+            "items": always,
+            "bytes": sum(item["bytes"] for item in always),
+            "only_while_learning": learning,
+            "stores_exemplars": self.stores_exemplars,
+            "stores_all_tasks": self.method.keeps == "everything",
+            "nodes_behind_class": self.nodes_behind_class(),
+        }
+
+    def plugins(self) -> dict[str, Any]:
+        """The plugin files that define the method or a part of its network; nothing where there are none."""
+        parts = [] if self.state.network is None else list(self.state.network.modules())
+        return dict(plugins.record(type(self.method), *map(type, parts)))
+
+    def changed(self, event: dict[str, Any] | None = None, **parts: Any) -> "Model":
+        """With other parts, and an event in its history; what it remembers of a graph goes."""
+        past = self.history if event is None else tuple(history.extended(self.history, event))
+        return replace(self, history=past, reference=None, **parts)
+
+    def stamped(self, time: str) -> "Model":
+        """With the time of the last event in its history."""
+        return replace(self, history=tuple(history.stamped(self.history, time)))
+
+    def with_memory(self, memory: Any, classes: Sequence[Label] | None = None) -> State:
+        """Its state with another memory, and other classes where these are given."""
+        return replace(self.state, memory=memory, classes=self.labels if classes is None else tuple(classes))
+
+
+# ---------------------------------------------------------------------- learning
+
+
+def setup(config: LearnerConfig, schema: Schema, runtime: Runtime) -> Setup:
+    """What tasks are learned with."""
+    return Setup(
+        runtime,
+        schema.num_features,
+        config.seed,
+        config.encoder,
+        config.train,
+        config.batch,
+        num_edge_types(schema.types),
+        config.test_graph,
+    )
+
+
+def empty_model(config: LearnerConfig, graph: Graph, runtime: Runtime) -> Model:
+    """A model that has learned nothing, for graphs like this one."""
+    schema = Schema(graph.num_features, graph.types, graph.columns)
+    state = initial_state(config.method, setup(config, schema, runtime))
+    return Model(config, runtime, schema, state, Calibration.empty())
+
+
+@dataclass(frozen=True, eq=False)
+class Learning:
+    """A task being learned: `epochs` pauses after every epoch and returns a state, of which `finish` makes a model."""
+
+    model: Model
+    """As the task begins: new classes are known."""
+    task: Task
+    executor: Executor = automatic
+    first_epoch: int = 0
+
+    def epochs(self) -> Generator[Epoch, None, State]:
+        """The epochs of the task that are left."""
+        return fit_task(
+            self.model.method, self.model.state, self.task, self.model.setup, self.executor, self.first_epoch
+        )
+
+    def finish(self, state: State) -> Model:
+        """The model after the task."""
+        model = self.model.changed(history.learned(self.task), state=state)
+        return replace(model, calibration=calibrated(model, self.task)) if model.forgets else model
+
+
+def begin_learning(
+    config: LearnerConfig,
+    model: Model | None,
+    task: Task,
+    runtime: Runtime,
+    executor: Executor = automatic,
+    first_epoch: int = 0,
+) -> Learning:
+    """Begin a task, or go on with one from an epoch on. The model stays as it is."""
+    if len(task.nodes) == 0:
+        raise DataError("No node of this graph has a label to learn from: set train_mask for some.")
+    model = model or empty_model(config, task.graph, runtime)
+    if (graph := arranged(task.graph, model.schema.columns)) is not task.graph:
+        task = dataclasses.replace(task, graph=graph)
+    check_graph(task.graph, model.schema)
+    _check_task(model, task)
+    if first_epoch:
+        if not set(np.unique(task.labels).tolist()) <= set(model.labels):
+            raise DataError("The state to go on from is not from the middle of this task: it lacks classes of it.")
+        return Learning(model, task, executor, first_epoch)
+    begun = replace(model, state=begin_task(model.method, model.state, task, model.setup))
+    model.method.check_classes(len(begun.labels))
+    if not begun.forgets:
+        begun = replace(begun, calibration=calibrated(begun, task))
+    return Learning(begun, task, executor)
+
+
+def _check_task(model: Model, task: Task) -> None:
+    if model.stores_exemplars and model.schema.types is not None:
+        raise DataError(
+            f"The method '{model.name}' keeps nodes, and cannot keep those of several types: take one that keeps "
+            "none, as analytic or ipal."
+        )
+    if model.labels and type(np.unique(task.labels).tolist()[0]) is not type(model.labels[0]):
+        raise DataError("The labels of all tasks must be of one kind: all numbers or all strings.")
+
+
+def check_graph(graph: Graph, schema: Schema) -> None:
+    """Refuse a graph that is not of a model's schema."""
+    check_types(graph.types, schema.types)
+    if graph.num_features != schema.num_features:
+        raise DataError(
+            f"This graph has {graph.num_features} features a node, the model was trained on {schema.num_features}."
+        )

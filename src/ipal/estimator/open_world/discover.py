@@ -1,0 +1,85 @@
+"""New classes among rejected nodes: groups of nodes that lie together, ready to be named and learned."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ipal.data.graph import Graph, Nodes
+from ipal.errors import ConfigError
+from ipal.estimator.open_world.unknown import rejected
+from ipal.estimator.predictor import Predictor
+
+MOST = 20
+"""Groups that are tried, where their number is not given."""
+FEWEST = 5
+"""Nodes of a group: smaller ones are no classes."""
+COMPONENTS = 32
+COMPARED = 2000
+"""Nodes by which numbers of groups are compared."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """Rejected nodes that may be of one class."""
+
+    nodes: Nodes
+    """By how near they are to the middle of the group."""
+    nearest: list[tuple[Any, float]]
+    """Known classes that its nodes are most often taken for, and the share of nodes."""
+    cohesion: float
+    """Mean silhouette of its nodes, -1 to 1: how clearly they lie apart from other groups."""
+
+    @property
+    def size(self) -> int:
+        return len(self.nodes)
+
+
+def discover(model: Predictor, graph: Graph, share: float, groups: int | None = None) -> list[Candidate]:
+    """Groups of the rejected nodes of a graph, the largest first; k-means on the main components of embeddings.
+
+    Their number is the one with the highest silhouette (Rousseeuw 1987), unless given. No group has fewer than FEWEST
+    nodes.
+    """
+    from sklearn.cluster import KMeans  # here, because it takes a second to load
+    from sklearn.decomposition import PCA
+    from sklearn.metrics import silhouette_samples
+
+    if groups is not None and groups < 1:
+        raise ConfigError(f"The number of classes to discover is at least 1, not {groups}.")
+    nodes = np.flatnonzero(rejected(model, graph, share))
+    if len(nodes) < FEWEST:
+        return []
+    with torch.no_grad():
+        rows = model.embed(graph)[torch.from_numpy(nodes)].float().cpu().numpy()
+        taken_for = model.predict_graph(graph).labels[nodes]
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True).clip(min=1e-12)
+    seed = model.config.seed % 2**32
+    rows = PCA(min(COMPONENTS, *rows.shape), random_state=seed).fit_transform(rows)
+    some = np.random.default_rng(seed).permutation(len(rows))[:COMPARED]
+
+    def grouped(number: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        found = KMeans(number, n_init=2, random_state=seed).fit(rows)
+        labels = found.labels_
+        apart = np.zeros(len(rows))
+        if 1 < len(np.unique(labels[some])) < len(some):
+            apart[some] = silhouette_samples(rows[some], labels[some])
+        return labels, apart, found.cluster_centers_
+
+    most = min(MOST, len(nodes) // FEWEST)
+    tried = [grouped(number) for number in ([min(groups, most)] if groups else range(1, most + 1))]
+    labels, apart, centres = max(tried, key=lambda one: float(one[1][some].mean()))
+    found = []
+    for group in np.unique(labels):
+        own = np.flatnonzero(labels == group)
+        if len(own) < FEWEST:
+            continue
+        own = own[np.argsort(((rows[own] - centres[group]) ** 2).sum(axis=1), kind="stable")]
+        names, counts = np.unique(taken_for[own], return_counts=True)
+        order = np.argsort(-counts, kind="stable")[:3]
+        nearest = [(names[place].item(), float(counts[place] / len(own))) for place in order]
+        inside = np.isin(own, some)
+        found.append(Candidate(nodes[own], nearest, float(apart[own[inside]].mean()) if inside.any() else 0.0))
+    return sorted(found, key=lambda one: -one.size)

@@ -1,0 +1,65 @@
+"""All methods by name. To add one to the package: a file beside this one, and its class in the tuple below."""
+
+import inspect
+from typing import Any
+
+from ipal.closed_form.method import Analytic
+from ipal.config import RunConfig
+from ipal.errors import ConfigError
+from ipal.methods.bare import Bare
+from ipal.methods.base import Method, OnePass, Trained
+from ipal.methods.efc import EFC
+from ipal.methods.ergnn import ERGNN
+from ipal.methods.ewc import EWC
+from ipal.methods.gem import GEM
+from ipal.methods.ipal import IPAL
+from ipal.methods.ipal_online import OnlineIPAL
+from ipal.methods.joint import Joint
+from ipal.methods.lwf import LwF
+from ipal.methods.mas import MAS
+from ipal.methods.ncm import NCM
+from ipal.methods.pcl import PCL
+from ipal.methods.polo import POLO
+from ipal.methods.pr import PR
+from ipal.methods.slda import SLDA
+from ipal.methods.twp import TWP
+from ipal.system import plugins
+
+
+def check_method(method: Any) -> None:
+    """Refuse a method of a plugin that breaks the protocol; the sentence names what is missing."""
+    if not issubclass(method, Trained | OnePass):
+        raise ConfigError("it must extend ipal.Trained (with a network) or ipal.OnePass (without)")
+    if not (params := getattr(method, "__dataclass_params__", None)) or not params.frozen:
+        raise ConfigError("it lacks @dataclass(frozen=True, kw_only=True) above the class")
+    if not isinstance(getattr(method, "title", None), str):
+        raise ConfigError("it lacks a title, the name in tables")
+    if method.name in RunConfig.model_fields:
+        raise ConfigError(f"the name '{method.name}' is that of a setting of every run")
+    method()  # every setting has a default
+
+
+METHODS: plugins.Registry[type[Method]] = plugins.Registry(
+    "method",
+    own=(
+        IPAL,
+        OnlineIPAL,
+        Joint,
+        Bare,
+        EWC,
+        MAS,
+        LwF,
+        GEM,
+        TWP,
+        ERGNN,
+        POLO,
+        EFC,
+        PR,
+        PCL,
+        NCM,
+        SLDA,
+        Analytic,
+    ),
+    is_one=lambda thing: inspect.isclass(thing) and issubclass(thing, Method),
+    check=check_method,
+)

@@ -1,0 +1,169 @@
+"""Settings of a learner: those of its method and those that all learners share, checked and described."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model, field_validator
+
+from ipal.backend.batches import check_fanouts
+from ipal.config import (
+    EncoderConfig,
+    Sampling,
+    Seed,
+    Share,
+    TestGraph,
+    TrainConfig,
+    attribute_docs,
+    explain,
+    usable_number,
+)
+from ipal.errors import ConfigError
+from ipal.methods.base import Method, Trained
+from ipal.nn.encoders import ENCODERS
+
+
+class SharedSettings(BaseModel):
+    """Settings that every learner has."""
+
+    seed: Seed = 0
+    """Decides the initial weights and every random draw."""
+    device: str = "cpu"
+    """cpu, cuda or cuda:N."""
+    test_graph: TestGraph = "both"
+    """Graphs it will predict on: of one task each (isolated), of all nodes so far (seen), or both."""
+    calibration: Share = 0.2
+    """Share of training nodes used for calibration: a copy learns without them. 0: none, in half the time."""
+
+
+class TrainedSettings(SharedSettings):
+    """Settings that every learner with a network has, too."""
+
+    encoder: EncoderConfig = EncoderConfig()
+    """The network that makes embeddings: an EncoderConfig, or its settings as a dict."""
+    train: TrainConfig = TrainConfig()
+    """The optimisation: a TrainConfig, or its settings as a dict."""
+    batch: Literal["full"] | Sampling = "full"
+    """full: the whole task is one batch. Or mini-batches, as {nodes: 2000, fanouts: [10, 25]}."""
+
+
+@dataclass(frozen=True, eq=False)
+class LearnerConfig:
+    """A method and all else that a learner is made with."""
+
+    method: Method
+    seed: int = 0
+    device: str = "cpu"
+    test_graph: TestGraph = "both"
+    calibration: float = 0.2
+    encoder: EncoderConfig = EncoderConfig()
+    """As it is computed: what the test graphs decide is filled in."""
+    train: TrainConfig = TrainConfig()
+    batch: Literal["full"] | Sampling = "full"
+    given: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """All settings by name, as they were given or are by default."""
+
+    @property
+    def name(self) -> str:
+        return self.method.name
+
+    @property
+    def epochs(self) -> int:
+        """How many epochs a task takes; none where nothing is trained."""
+        return self.train.epochs if isinstance(self.method, Trained) else 0
+
+    def plain(self) -> dict[str, Any]:
+        """All settings as plain data."""
+        found = settings_model(type(self.method))(**self.given).model_dump(mode="json")
+        return found | ({"encoder": self.encoder.model_dump(mode="json")} if "encoder" in found else {})
+
+
+@cache
+def settings_model(method: type[Method]) -> type[BaseModel]:
+    """What the settings of a method must be: its own fields, and the shared ones."""
+    hints, shared = get_type_hints(method, include_extras=True), _shared(method)
+    fields = {f.name: (hints[f.name], _default(f)) for f in dataclasses.fields(method)}
+    both = {name: (info.annotation, info) for name, info in shared.model_fields.items()}
+    if issubclass(method, Trained):
+        both["encoder"], both["train"] = (EncoderConfig, method.default_encoder), (TrainConfig, method.default_train)
+    sections = [name for name in ("encoder", "train") if name in both]
+    validators: dict[str, Any] = {"usable": field_validator("*")(usable_number)}
+    if sections:
+        validators["completed"] = field_validator(*sections, mode="before")(_completed(method))
+    made: Any = create_model(
+        method.__name__,
+        __config__=ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False),
+        __validators__=validators,
+        **fields,
+        **both,
+    )
+    return made  # type: ignore[no-any-return]
+
+
+def _completed(method: type[Method]) -> Any:
+    def completed(cls: Any, given: Any, info: Any) -> Any:
+        """A section that is given as a dict takes the method's own values for the rest."""
+        if not isinstance(given, Mapping):
+            return given
+        default = method.default_encoder if info.field_name == "encoder" else method.default_train  # type: ignore[attr-defined]
+        if given.get("kind") not in (None, getattr(default, "kind", None)):
+            default = EncoderConfig()  # the method's values are for its own kind of network
+        return {**dict(default), **given}
+
+    return completed
+
+
+def _shared(method: type[Method]) -> type[SharedSettings]:
+    return TrainedSettings if issubclass(method, Trained) else SharedSettings
+
+
+def _default(field: "dataclasses.Field[Any]") -> Any:
+    if field.default is dataclasses.MISSING:
+        raise ConfigError(f"The setting '{field.name}' has no default: give it one.")
+    return field.default
+
+
+def learner_config(method: type[Method], given: Mapping[str, Any]) -> LearnerConfig:
+    """The settings of a learner, checked; every complaint names the setting and the closest known one."""
+    try:
+        checked = settings_model(method)(**given)
+    except ValidationError as error:
+        known = [f"{method.name}.{name}" for name in settings_model(method).model_fields]
+        raise explain(error, known, prefix=f"{method.name}.") from error
+    values = {name: getattr(checked, name) for name in type(checked).model_fields}
+    own = {name: values[name] for name in own_settings(method)}
+    shared = {name: values[name] for name in shared_settings(method)}
+    made = method(**own)
+    made.check_setup(shared["test_graph"])
+    if "encoder" in shared:
+        kind = ENCODERS.find(shared["encoder"].kind)
+        shared["encoder"] = kind.settled(shared["encoder"], shared["test_graph"])
+        kind.check(shared["encoder"])
+        if shared["batch"] != "full" and kind.reads_neighbours:
+            check_fanouts(shared["batch"], shared["encoder"])
+    return LearnerConfig(made, given=values, **shared)
+
+
+def own_settings(method: type[Method]) -> list[str]:
+    """The settings that a method adds."""
+    return [field.name for field in dataclasses.fields(method)]
+
+
+def shared_settings(method: type[Method]) -> list[str]:
+    """Which of the shared settings a method uses."""
+    return list(_shared(method).model_fields)
+
+
+def setting_docs(method: type[Method]) -> dict[str, str]:
+    """What every setting of a learner means."""
+    return attribute_docs(_shared(method)) | attribute_docs(method)
+
+
+def describe(method: type[Method]) -> dict[str, Any]:
+    """A method as plain facts: name, what it is, its settings."""
+    docs = attribute_docs(method)
+    settings = [{"name": f.name, "default": f.default, "about": docs.get(f.name)} for f in dataclasses.fields(method)]
+    about = (method.__doc__ or "").strip().splitlines()[0]
+    return {"name": method.name, "about": about, "stores_exemplars": method.keeps != "statistics", "settings": settings}

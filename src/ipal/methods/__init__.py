@@ -1,0 +1,1 @@
+"""One file a paper: frozen settings and pure functions. `registry.py` knows them by name."""

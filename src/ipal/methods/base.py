@@ -1,0 +1,399 @@
+"""What a method is: frozen settings and pure functions. State is a value, passed in and returned.
+
+A method that trains a network (`Trained`) is called in the order of Algorithm 1 of the IPAL paper:
+
+    init(space)                              the memory before the first task
+    prepare(memory, context)                 what the steps of a task need, from memory and task alone
+    loss(network, memory, batch, context, rng)   named terms; the engine minimises their sum
+    end_task(network, memory, context, rng)  the memory after the task
+
+and `classify` scores embeddings. A method that trains nothing has `end_task` and `forward` alone.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ipal.config import EncoderConfig, TestGraph, TrainConfig
+from ipal.errors import ConfigError
+
+if TYPE_CHECKING:  # types alone: a method computes with what it is handed
+    from ipal.backend.batches import Batch
+    from ipal.data.graph import Graph
+    from ipal.data.task import Task
+    from ipal.backend.runtime import Runtime
+    from ipal.backend.sparse import SparseMatrix
+    from ipal.nn.head import Head
+    from ipal.nn.network import Network
+
+Terms = dict[str, Tensor]
+"""Parts of a loss by name."""
+Parameters = dict[str, Tensor]
+"""Tensors by the names of a network's parameters."""
+Distances = Callable[[Tensor | None], Tensor]
+"""Squared distances to the mean of every class and, last, to the centre of all: (nodes, classes + 1). As if only some
+classes were known, where these are given."""
+
+
+class Compute(Protocol):
+    """What a method is handed to compute on whole tasks and graphs: device, processes and memory are its business."""
+
+    @property
+    def runtime(self) -> "Runtime": ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def embeddings(self, network: "Network", of: "Graph | Task") -> Tensor:
+        """Of all nodes of a graph, or of a task's training nodes; without gradient."""
+
+    def outputs(self, network: "Network", task: "Task") -> Tensor:
+        """Outputs of the head for a task's training nodes, with gradient."""
+
+    def labels(self, task: "Task") -> Tensor:
+        """Class numbers of a task's training nodes."""
+
+    def importance(
+        self, network: "Network", task: "Task", output_gradient: Tensor, size: Callable[[Tensor], Tensor]
+    ) -> Parameters:
+        """Mean size of each training node's own gradient, for every parameter."""
+
+    def first_layer(self, network: "Network", graph: "Graph") -> Tensor:
+        """What the first layer gives for every node of a graph, before its activation; with gradient."""
+
+    def propagation(self, graph: "Graph") -> "SparseMatrix":
+        """The propagation matrix of a graph."""
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """What the memory of a method is made for."""
+
+    num_features: int
+    width: int
+    """Of the embeddings; of a method without a network, that of the features."""
+    compute: Compute
+    device: torch.device
+    seed: int = 0
+    edge_types: int = 1
+    test_graph: TestGraph = "both"
+
+
+@dataclass(frozen=True, eq=False)
+class TaskContext:
+    """What the steps of one task need. A method may extend it in `prepare`."""
+
+    task: "Task"
+    """With class numbers as labels: places in the order in which classes came."""
+    labels: Tensor
+    """Class number of each training node."""
+    current: Tensor
+    """Classes being learned."""
+    old: Tensor
+    """Known classes that are not being learned."""
+    teacher: "Network | None"
+    """The network before the task; None at the first task."""
+    compute: Compute
+    """Embeds, scores and differentiates whole tasks on the device of the run."""
+    before: Tensor | None = None
+    """Embeddings of all training nodes by the teacher, where a method asks for them (`with_before`)."""
+
+    @property
+    def classes(self) -> int:
+        """Number of classes known, those being learned included."""
+        return len(self.current) + len(self.old)
+
+    def with_before(self) -> Self:
+        """With the teacher's embeddings of the training nodes."""
+        if self.teacher is None:
+            return self
+        return replace(self, before=self.compute.embeddings(self.teacher, self.task))
+
+    def before_of(self, batch: "Batch") -> Tensor:
+        """The teacher's embeddings of a batch's nodes. In a mini-batch both networks see the same sample."""
+        assert self.before is not None, "the method has asked for them"
+        assert self.teacher is not None, "likewise"
+        if isinstance(batch.positions, slice):
+            return self.before
+        with torch.no_grad():
+            found: Tensor = self.teacher.encoder(batch.graph)
+        return found
+
+    def embeddings(self, network: "Network") -> Tensor:
+        """Embeddings of all training nodes, without gradient."""
+        return self.compute.embeddings(network, self.task)
+
+
+class Outputs(NamedTuple):
+    """What a method computes for the nodes of a graph."""
+
+    embeddings: Tensor | None
+    """None for methods whose features never move."""
+    scores: Tensor
+    """(nodes, classes), higher is likelier."""
+
+
+@runtime_checkable
+class ClassStatistics(Protocol):
+    """A value that holds the mean and the number of training nodes of every class."""
+
+    @property
+    def count(self) -> Tensor: ...
+
+    @property
+    def mean(self) -> Tensor: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Remembered:
+    """What is kept of the rows of one class, in the space of the embeddings: what an audit tries to invert."""
+
+    count: int
+    """Training nodes behind it."""
+    mean: Tensor
+    second: Callable[[], Tensor] | None = None
+    """Gives the sum of products of the class's rows, (width, width); None where it is not kept."""
+    shared: Callable[[], Tensor] | None = None
+    """Gives such a matrix of all classes together; None where it is not kept."""
+
+
+class HardExamples(NamedTuple):
+    """Which nodes of a class count as hard: those of largest `losses.hardness`."""
+
+    number: int
+    measure: str
+
+
+class Extents(NamedTuple):
+    """Sizes that the memory of a method without training depends on."""
+
+    features: int
+    classes: int
+    task_nodes: int
+    """Of the largest task."""
+    tested_nodes: int
+    """Of the largest graph that is predicted on."""
+    operators: int
+    """Bytes of that graph's propagation matrix."""
+    piece: int
+    """Bytes of the part of it that is held where memory is short."""
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """A continual learning method. A subclass is a frozen dataclass whose fields are its settings."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    """The name in tables and figures."""
+    keeps: ClassVar[Literal["statistics", "nodes", "everything"]] = "statistics"
+    """What survives a task: statistics and weights, some raw nodes (exemplars), or all tasks."""
+
+    @abstractmethod
+    def init(self, space: Space) -> Any:
+        """The memory before the first task: a frozen dataclass of tensors."""
+
+    def prepare(self, memory: Any, context: TaskContext) -> Any:
+        """What the steps of a task need: the context, or an extension of it."""
+        return context
+
+    @abstractmethod
+    def end_task(self, network: Any, memory: Any, context: Any, rng: torch.Generator) -> Any:
+        """The memory after a task."""
+
+    def probabilities(
+        self, memory: Any, scores: Tensor, graph: "Graph", compute: Compute, nodes: Tensor | None = None
+    ) -> Tensor:
+        """The scores of a graph's nodes, or of some, as probabilities, before calibration."""
+        return scores.softmax(dim=-1)
+
+    def complete(self, memory: Any) -> Any:
+        """The memory with all that follows from it computed: what a model file holds."""
+        return memory
+
+    def identity(self, memory: Any) -> str:
+        """Identifies what the memory rests on besides the settings; two memories can be added where it agrees."""
+        return ""
+
+    # ------------------------------------------------------------------ what is known of a method's memory
+
+    def statistics(self, memory: Any) -> ClassStatistics | None:
+        """Means and counts of the classes, where they are kept."""
+        return memory if isinstance(memory, ClassStatistics) else None
+
+    def remembered(self, memory: Any) -> list[Remembered]:
+        """What is kept of the rows of each class; nothing where only weights are, or the nodes themselves."""
+        kept = self.statistics(memory)
+        if kept is None:
+            return []
+        return [Remembered(int(count), mean) for count, mean in zip(kept.count.tolist(), kept.mean, strict=True)]
+
+    def distances(self, memory: Any, graph: "Graph", rows: Tensor | None, compute: Compute) -> Distances | None:
+        """Squared distances of nodes to class means, given their embeddings; None where no means are kept."""
+        return None
+
+    def mean_scores(self, memory: Any) -> Tensor | None:
+        """Scores of class means, (classes, classes); None where none are kept."""
+        return None
+
+    def separation(self, memory: Any) -> float:
+        """What margins between classes grow with, where that changes as more is learned."""
+        return 1.0
+
+    @property
+    def hard_examples(self) -> HardExamples | None:
+        """How the method selects hard examples of a class; None where it selects none."""
+        return None
+
+    # ------------------------------------------------------------------ what a stream or a machine must offer
+
+    def needs(self) -> Mapping[str, str]:
+        """What a stream must give (boundaries, whole tasks), and what else a user can do."""
+        return {}
+
+    def check_classes(self, classes: int) -> None:
+        """Refuse so many classes where the settings do not allow them."""
+
+    def check_setup(self, test_graph: TestGraph) -> None:
+        """Refuse settings that do not fit the graphs that are predicted."""
+
+    def working_memory(self, extents: Extents) -> tuple[int, int]:
+        """Bytes that learning and predicting take about, besides graphs and weights: at once, and in pieces."""
+        columns = 12 * extents.tested_nodes * extents.classes
+        return columns + extents.operators, columns + extents.piece
+
+
+@dataclass(frozen=True)
+class OnePass(Method):
+    """A method that trains nothing: what it keeps follows from one pass over a task's nodes."""
+
+    @abstractmethod
+    def forward(self, memory: Any, graph: "Graph", compute: Compute, nodes: Tensor | None = None) -> Tensor:
+        """Scores of all nodes of a graph, or of some: (nodes, classes), higher is likelier."""
+
+    @abstractmethod
+    def embed(self, memory: Any, graph: "Graph", compute: Compute) -> Tensor:
+        """Representation of every node."""
+
+    @abstractmethod
+    def reach(self, memory: Any) -> int:
+        """How many hops away a node can be and still count in another's scores."""
+
+    def exported(self, memory: Any, rows: Any) -> tuple[Any, Any]:
+        """Scores and probabilities from rows of features, in the operations of an exported program.
+
+        The same function serves ONNX files and explanations.
+        """
+        raise ConfigError(f"The method '{self.name}' cannot be exported or explained: define `exported`.")
+
+
+@dataclass(frozen=True)
+class Trained(Method):
+    """A method that trains a network by steps."""
+
+    default_encoder: ClassVar[EncoderConfig] = EncoderConfig()
+    default_train: ClassVar[TrainConfig] = TrainConfig()
+
+    def head(self, width: int) -> "Head | None":
+        """An empty head; None where classes are scored without one."""
+        return None
+
+    @abstractmethod
+    def loss(self, network: "Network", memory: Any, batch: "Batch", context: Any, rng: torch.Generator) -> Terms:
+        """Named terms whose sum is minimised."""
+
+    @abstractmethod
+    def classify(self, network: "Network", memory: Any, f: Tensor) -> Tensor:
+        """Scores of the classes from embeddings, (nodes, classes)."""
+
+    def adjust_gradients(self, network: "Network", memory: Any, context: Any) -> None:
+        """Change the gradients of the parameters, between the backward pass and the step."""
+
+    def exported(self, network: "Network", memory: Any, rows: Any) -> tuple[Any, Any]:
+        """Scores and probabilities from rows of embeddings, in the operations of an exported program.
+
+        The same function serves ONNX files and explanations.
+        """
+        raise ConfigError(f"The method '{self.name}' cannot be exported or explained: define `exported`.")
+
+    # ------------------------------------------------------------------ how a task begins, and what predicts
+
+    def training_task(self, memory: Any, task: "Task") -> "Task":
+        """What is learned when a task comes: the task itself, or more."""
+        return task
+
+    def starting_network(self, network: "Network", fresh: Callable[[], "Network"]) -> "Network":
+        """The network that a task begins with: the one so far, or a fresh one."""
+        return network
+
+    def learning_rate(self, train: TrainConfig, *, is_first: bool) -> float:
+        """The learning rate of a task."""
+        return train.lr_base if is_first else train.lr_next
+
+    def predictor(self, network: "Network", memory: Any) -> "Network":
+        """The network that predicts, and teaches the next task."""
+        return network
+
+    def ends_on_whole_graph(self) -> bool:
+        """Whether the end of a task is computed on its whole graph at once, whatever the batches are."""
+        return False
+
+
+# ---------------------------------------------------------------------- what some methods can do besides
+
+
+@runtime_checkable
+class MergesClasses(Protocol):
+    """A method that can unite classes in its memory."""
+
+    def merge_classes(self, memory: Any, places: Tensor, classes: int) -> Any:
+        """What is kept of class i belongs to class `places[i]` of so many."""
+
+
+@runtime_checkable
+class CorrectsLabels(Protocol):
+    """A method that can move training nodes from one class to another in its memory."""
+
+    def correct_labels(
+        self, memory: Any, task: "Task", labels: Tensor, names: Sequence[str], compute: Compute
+    ) -> tuple[Any, list[int]]:
+        """Training nodes that taught their labels in a task teach these instead; and which classes have nodes left."""
+
+
+@runtime_checkable
+class Forgets(Protocol):
+    """A method whose memory is a sum over nodes: nodes and classes can be taken away exactly, and models added.
+
+    `names` are the classes in words, for messages.
+    """
+
+    def without_class(self, memory: Any, place: int, names: Sequence[str]) -> Any:
+        """As if no row of a class had been learned; the class is left empty."""
+
+    def without_rows(
+        self, memory: Any, task: "Task", leaving: NDArray[np.bool_], names: Sequence[str], compute: Compute
+    ) -> Any:
+        """As if some training nodes had not taught, in a graph that stays."""
+
+    def without_nodes(
+        self, memory: Any, task: "Task", gone: NDArray[np.int64], names: Sequence[str], compute: Compute
+    ) -> Any:
+        """As if some nodes had never been in the graph."""
+
+    def of_classes(self, memory: Any, classes: Sequence[int]) -> Any:
+        """Some classes, in this order; the others are empty."""
+
+    def merged(self, memory: Any, other: Any, places: Tensor, classes: int) -> Any:
+        """With the memory of another model, whose classes are to be at these places."""
+
+    def trial_without_rows(
+        self, memory: Any, task: "Task", leaving: NDArray[np.bool_], compute: Compute
+    ) -> Any: ...
+
+    def trial_without_class(self, memory: Any, place: int) -> Any: ...

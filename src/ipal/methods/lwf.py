@@ -1,0 +1,85 @@
+"""LwF: learning without forgetting.
+
+Li & Hoiem 2017, "Learning without Forgetting", https://arxiv.org/abs/1606.09282. Differences from the paper: one
+head over all classes and no task identity; the whole network is trained from the first epoch, without a warm-up
+of the new rows; and the distillation is scaled by the squared temperature, as Hinton et al. 2015 ask for, so that its
+gradient does not fade with the temperature and `strength` means the same at each.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ipal.config import NonNegative, Positive
+from ipal.methods.base import Space, TaskContext, Terms
+from ipal.methods.classifier import Classifier, node_cross_entropy
+
+if TYPE_CHECKING:
+    from ipal.backend.batches import Batch
+    from ipal.nn.network import Network
+
+
+def output_distillation(logits: Tensor, before: Tensor, T: float) -> Tensor:
+    r"""Cross-entropy between softened old and new outputs over the old classes, times the squared temperature.
+
+    .. math:: T^2 \, E_x \Big[ -\sum_i y'_i \log \hat y'_i \Big], \quad
+        y' = \mathrm{softmax}(o_{t-1} / T), \; \hat y' = \mathrm{softmax}(o_t / T)
+
+    Source: Li & Hoiem 2017, "knowledge distillation loss"; the factor is of Hinton et al. 2015, "Distilling the
+    Knowledge in a Neural Network", Sec. 2. A probability to the power 1/T, divided by the sum, is the softmax of
+    outputs divided by T.
+    """
+    return -(T**2) * ((before / T).softmax(dim=1) * (logits / T).log_softmax(dim=1)).sum(dim=1).mean()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Context(TaskContext):
+    """What the steps of a task need."""
+
+    outputs: Tensor | None
+    """Of the teacher, for all training nodes; None at the first task."""
+
+    def outputs_of(self, batch: "Batch") -> Tensor:
+        """Of the teacher, for a batch's nodes."""
+        assert self.outputs is not None, "there is a teacher"
+        assert self.teacher is not None, "likewise"
+        if isinstance(batch.positions, slice):
+            return self.outputs
+        found: Tensor = self.teacher.classifier(self.before_of(batch))
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class LwF(Classifier):
+    """Distillation of the previous network's softened outputs on the current nodes."""
+
+    strength: NonNegative = 1.0
+    """Weight of the distillation, the paper's lambda_o."""
+    softening: Positive = 2.0
+    """Temperature of the softened outputs, the paper's T."""
+
+    name = "lwf"
+    title = "LwF"
+
+    def init(self, space: Space) -> None:
+        """Nothing is remembered but the network."""
+
+    def prepare(self, memory: None, context: TaskContext) -> Context:
+        seen = context.with_before()
+        with torch.no_grad():
+            outputs = None if seen.teacher is None else seen.teacher.classifier(seen.before)
+        return Context(**vars(seen), outputs=outputs)
+
+    def loss(self, network: "Network", memory: None, batch: "Batch", context: Context, rng: torch.Generator) -> Terms:
+        logits = network(batch.graph)
+        terms = {"cross_entropy": node_cross_entropy(logits, batch.positions, context, self.competing)}
+        if context.teacher is not None:
+            before = context.outputs_of(batch)
+            distilled = output_distillation(logits[:, : before.shape[1]], before, self.softening)
+            terms["distillation"] = self.strength * distilled
+        return terms
+
+    def end_task(self, network: Any, memory: None, context: Any, rng: torch.Generator) -> None:
+        """Nothing is added."""

@@ -1,0 +1,81 @@
+"""MAS: memory aware synapses.
+
+Aljundi et al. 2018, "Memory Aware Synapses: Learning what (not) to forget", https://arxiv.org/abs/1711.09601.
+Importance is the mean over nodes of the absolute gradient of the squared length of the output, node by node; over
+tasks a running mean weighted by their numbers of nodes. The anchor is the network after the newest task.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ipal.config import NonNegative
+from ipal.methods.base import Parameters, Space, TaskContext, Terms
+from ipal.methods.classifier import Classifier
+from ipal.methods.shared.anchored import Anchor
+
+if TYPE_CHECKING:
+    from ipal.backend.batches import Batch
+    from ipal.nn.network import Network
+
+
+def length_gradient(logits: Tensor) -> Tensor:
+    r"""Derivative of each node's squared output length with respect to its outputs.
+
+    .. math:: \frac{\partial \|o\|_2^2}{\partial o_k} = 2 o_k
+
+    Source: Aljundi et al. 2018, the squared length that their sensitivity is of. Its absolute values, carried on to the
+    parameters and averaged over nodes, are the importance Omega.
+    """
+    return 2 * logits
+
+
+def running_mean(mean: Parameters, count: int, new: Parameters, new_count: int) -> Parameters:
+    """Mean over the nodes of all tasks; a parameter that was not there before counts as zero for them."""
+    share = new_count / (count + new_count)
+    return {name: share * value + (1 - share) * mean.get(name, 0.0) for name, value in new.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """What holds parameters in place, and how many nodes that rests on."""
+
+    anchor: Anchor
+    """importance of every parameter to the tasks so far, and the values that parameters are pulled to"""
+    nodes: int
+    """number of training nodes behind the importance"""
+
+    def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
+        self.anchor.check(classes, parameters, whole)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MAS(Classifier):
+    """Memory aware synapses: parameters to which outputs are sensitive stay near their newest values."""
+
+    strength: NonNegative = 1e4
+    """Weight of the penalty, the paper's lambda."""
+
+    name = "mas"
+    title = "MAS"
+
+    def init(self, space: Space) -> Memory:
+        return Memory(Anchor({}, {}), 0)
+
+    def loss(self, network: "Network", memory: Memory, batch: "Batch", context: Any, rng: torch.Generator) -> Terms:
+        terms = super().loss(network, memory, batch, context, rng)
+        if memory.anchor.importance:
+            terms["pull"] = self.strength * memory.anchor.pull(dict(network.named_parameters()))
+        return terms
+
+    def end_task(self, network: "Network", memory: Memory, context: TaskContext, rng: torch.Generator) -> Memory:
+        compute, task = context.compute, context.task
+        new = compute.importance(network, task, length_gradient(compute.outputs(network, task)), torch.abs)
+        importance = running_mean(memory.anchor.importance, memory.nodes, new, len(task.nodes))
+        return Memory(Anchor(importance, network.tensors()), memory.nodes + len(task.nodes))
+
+    def ends_on_whole_graph(self) -> bool:
+        return True

@@ -1,0 +1,81 @@
+"""NCM: nearest class mean on propagated features. No training: the reference that every table should have.
+
+Mensink et al. 2013, "Distance-Based Image Classification", with a fixed representation: features propagated over the
+graph. Differences from the paper: nearness is a cosine, or a distance on request; no metric is learned. Features are
+scaled to unit length, and propagated with restarts (Gasteiger et al. 2019).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ipal.config import Positive
+from ipal.data.graph import Graph
+from ipal.data.task import Task
+from ipal.methods.base import Compute, Distances, Space, TaskContext
+from ipal.methods.shared.propagated_features import FeatureSums, PropagatedFeatures, picked
+from ipal.nn import losses
+
+
+@dataclass(frozen=True, kw_only=True)
+class NCM(PropagatedFeatures):
+    """Nearest class mean on propagated features; nothing is trained."""
+
+    nearness: Literal["cosine", "distance"] = "cosine"
+    """How near a node is to a class mean."""
+    tau: Positive = 0.07
+    """Temperature of `predict_proba`."""
+
+    name = "ncm"
+    title = "NCM"
+
+    def init(self, space: Space) -> FeatureSums:
+        return FeatureSums.empty(space.num_features, space.device)
+
+    def end_task(self, network: None, memory: FeatureSums, context: TaskContext, rng: torch.Generator) -> FeatureSums:
+        return memory.plus(*self.sums_of(context.task, context.classes, context.compute))
+
+    def forward(
+        self, memory: FeatureSums, graph: Graph, compute: Compute, nodes: Tensor | None = None
+    ) -> Tensor:
+        """Cosines times the node's own length, or distances less it: the same order of classes, without that length."""
+        if self.nearness == "distance":
+            squares = memory.mean.square().sum(dim=1)
+            return picked(2 * self.products(graph, memory.mean, compute) - squares, nodes)
+        return picked(self.products(graph, losses.unit(memory.mean), compute), nodes)
+
+    def probabilities(
+        self, memory: FeatureSums, scores: Tensor, graph: Graph, compute: Compute, nodes: Tensor | None = None
+    ) -> Tensor:
+        if self.nearness == "cosine":
+            scores = scores / picked(scores.new_tensor(self.lengths(graph, compute)), nodes)[:, None]
+        return (scores / self.tau).softmax(dim=-1)
+
+    def distances(self, memory: FeatureSums, graph: Graph, rows: Tensor | None, compute: Compute) -> Distances:
+        def measured(classes: Tensor | None) -> Tensor:
+            products = self.products(graph, losses.with_middle(memory.mean, classes), compute)
+            return 2 - 2 * products / products.new_tensor(self.lengths(graph, compute))[:, None]
+
+        return measured
+
+    def exported(self, memory: FeatureSums, rows: Any) -> tuple[Any, Any]:
+        mean, rows = memory.mean, rows.within_one().unit()
+        if self.nearness == "distance":
+            scores = self.spread(rows @ mean.T) * 2 - mean.square().sum(dim=1)
+            return scores, (scores / self.tau).softmax()
+        scores = self.spread(rows @ losses.unit(mean).T)
+        cosines = scores / self.spread(rows).lengths()
+        return scores, (cosines / self.tau).softmax()
+
+    def merge_classes(self, memory: FeatureSums, places: Tensor, classes: int) -> FeatureSums:
+        return memory.merged(places, classes)
+
+    def correct_labels(
+        self, memory: FeatureSums, task: Task, labels: Tensor, names: Sequence[str], compute: Compute
+    ) -> tuple[FeatureSums, list[int]]:
+        sums = self.corrected(memory, task, labels, names, compute)
+        left = torch.nonzero(sums.count).flatten().tolist()
+        return sums.of_classes(left), left

@@ -1,0 +1,50 @@
+"""PCL: prototype contrastive learning, the paradigm that IPAL builds on.
+
+Song, Li, Guan & Kong 2025 (the IPAL paper), Eq. 2; after the prototypical networks of Snell et al. 2017.
+Differences from the paper: products are cosines, as everywhere here. Old prototypes are negatives and never move.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from ipal.methods.base import TaskContext, Terms
+from ipal.methods.shared.prototypes import PrototypeClassifier, PrototypeContext, PrototypeMemory
+from ipal.nn import losses
+
+if TYPE_CHECKING:
+    from ipal.backend.batches import Batch
+    from ipal.nn.network import Network
+
+
+@dataclass(frozen=True, kw_only=True)
+class PCL(PrototypeClassifier):
+    """Prototype contrast alone: nodes against their own, the other current and the stored prototypes."""
+
+    name = "pcl"
+    title = "PCL"
+
+    def prepare(self, memory: PrototypeMemory, context: TaskContext) -> PrototypeContext:
+        return PrototypeContext.of(context, np.ones(len(context.task.nodes)))
+
+    def loss(
+        self,
+        network: "Network",
+        memory: PrototypeMemory,
+        batch: "Batch",
+        context: PrototypeContext,
+        rng: torch.Generator,
+    ) -> Terms:
+        """Eq. 2."""
+        f = network.encoder(batch.graph)
+        online, absent = context.prototypes(f, batch.positions)
+        mu = losses.unit(torch.cat([online, memory.mean[context.old]]))
+        y = context.places[batch.positions]
+        return {"contrast": losses.prototype_contrast(losses.unit(f), y, mu, self.tau, absent=absent)}
+
+    def end_task(
+        self, network: "Network", memory: PrototypeMemory, context: PrototypeContext, rng: torch.Generator
+    ) -> PrototypeMemory:
+        return context.learned(memory, context.embeddings(network))

@@ -1,0 +1,1 @@
+"""What several methods share: prototypes, anchors, exemplars, propagated features."""

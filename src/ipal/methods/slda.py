@@ -1,0 +1,112 @@
+"""SLDA: streaming linear discriminant analysis on propagated features. No training.
+
+Hayes & Kanan 2020, "Lifelong Machine Learning with Deep Streaming Linear Discriminant Analysis",
+https://arxiv.org/abs/1909.01520: running class means and one shared covariance. Differences from the paper: features
+propagated over the graph instead of a network's, unit rows with restarts (Gasteiger et al. 2019); the covariance is
+exact, from sums, not updated node by node.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from ipal.data.graph import Graph
+from ipal.data.task import Task
+from ipal.errors import DataError
+from ipal.methods.base import Compute, Extents, Remembered, Space, TaskContext
+from ipal.methods.shared.propagated_features import FeatureSums, PropagatedFeatures, picked
+from ipal.methods.shared.scatter import ScatterMemory, centred
+from ipal.nn.cholesky import mean_diagonal, shifted_cholesky
+from ipal.system import free_memory
+
+
+def discriminant(mean: Tensor, covariance: Tensor, shrinkage: float) -> tuple[Tensor, Tensor]:
+    r"""Weights and offsets of the linear discriminant of each class.
+
+    .. math:: w_k = \Lambda \mu_k, \quad b_k = -\tfrac12 \mu_k \cdot \Lambda \mu_k, \quad
+        \Lambda = \big[ (1 - \epsilon) \Sigma + \epsilon I \big]^{-1}
+
+    Source: Hayes & Kanan 2020, Eq. 2 and 3. The identity is scaled by the mean variance, so that epsilon does
+    not depend on the scale of features.
+    """
+    scale = mean_diagonal(covariance)  # without any variance one: the nearest mean
+    root, failed = shifted_cholesky((1 - shrinkage) * covariance, shrinkage * scale)
+    if failed:
+        raise DataError(f"The covariance has no inverse with slda.shrinkage={shrinkage:g}: set a larger one.")
+    weights = torch.cholesky_solve(mean.T, root).T.clone(memory_format=torch.contiguous_format)
+    return weights, -0.5 * (mean * weights).sum(dim=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SLDA(PropagatedFeatures):
+    """Streaming linear discriminant analysis on propagated features; nothing is trained."""
+
+    shrinkage: Annotated[float, Field(gt=0, le=1)] = 1e-2
+    """Share of the identity in the covariance, the paper's epsilon."""
+
+    name = "slda"
+    title = "SLDA"
+
+    def init(self, space: Space) -> ScatterMemory:
+        n, device = space.num_features, space.device
+        if device.type == "cpu":
+            free_memory.need(8 * n**2, f"The covariance of {n} features", "use fewer features")
+        return ScatterMemory(FeatureSums.empty(n, device), torch.zeros(n, n, device=device), None, None)
+
+    def end_task(self, network: None, memory: Any, context: TaskContext, rng: torch.Generator) -> ScatterMemory:
+        sums = memory.sums.plus(*self.sums_of(context.task, context.classes, context.compute))
+        rows = self.propagated(context.task.graph, context.compute)
+        return memory.learned(sums, centred(rows, context.task, sums, context.compute.runtime.budget))
+
+    def solved(self, memory: ScatterMemory) -> tuple[Tensor, Tensor]:
+        """Weights and offsets of the classes; solved when they are first asked for."""
+        return memory.solved(lambda: discriminant(memory.sums.mean, memory.covariance, self.shrinkage))
+
+    def complete(self, memory: ScatterMemory) -> ScatterMemory:
+        return ScatterMemory(memory.sums, memory.scatter, *self.solved(memory))
+
+    def forward(self, memory: Any, graph: Graph, compute: Compute, nodes: Tensor | None = None) -> Tensor:
+        weights, offsets = self.solved(memory)
+        return picked(self.products(graph, weights, compute) + offsets, nodes)
+
+    def separation(self, memory: ScatterMemory) -> float:
+        """Squared Mahalanobis distance of a class mean from the nearest other, the median of all classes.
+
+        The fewer nodes, the larger, where features are many; a small class far from all others changes little.
+        """
+        products = self.solved(memory)[0] @ memory.sums.mean.T
+        own = products.diagonal()
+        apart = own[:, None] + own - products - products.T
+        nearest = apart.fill_diagonal_(torch.inf).amin(dim=1)
+        return max(float(nearest.median()), 1e-12) if len(own) > 1 else 1e-12
+
+    def exported(self, memory: ScatterMemory, rows: Any) -> tuple[Any, Any]:
+        weights, offsets = self.solved(memory)
+        scores = self.spread(rows.within_one().unit() @ weights.T) + offsets
+        return scores, scores.softmax()
+
+    def working_memory(self, extents: Extents) -> tuple[int, int]:
+        at_once, in_pieces = super().working_memory(extents)
+        covariance = 24 * extents.features**2  # and its factor
+        rows = 4 * extents.features * (extents.tested_nodes + 2 * extents.task_nodes)  # propagated
+        return at_once + rows + covariance, in_pieces + covariance
+
+    def statistics(self, memory: ScatterMemory) -> FeatureSums:
+        return memory.sums
+
+    def remembered(self, memory: ScatterMemory) -> list[Remembered]:
+        return [replace(one, shared=memory.products) for one in super().remembered(memory)]
+
+    def merge_classes(self, memory: ScatterMemory, places: Tensor, classes: int) -> ScatterMemory:
+        return memory.regrouped(memory.sums.merged(places, classes))
+
+    def correct_labels(
+        self, memory: ScatterMemory, task: Task, labels: Tensor, names: Sequence[str], compute: Compute
+    ) -> tuple[ScatterMemory, list[int]]:
+        sums = self.corrected(memory.sums, task, labels, names, compute)
+        left = torch.nonzero(sums.count).flatten().tolist()
+        return memory.regrouped(sums.of_classes(left)), left

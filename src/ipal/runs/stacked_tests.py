@@ -1,0 +1,61 @@
+"""The tests of runs whose steps are stacked: their models predict together."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from ipal.data.graph import Graph
+from ipal.data.task import TestSplit
+from ipal.engine.executors.stacked import Mapped, Stack, Waiting, are_alike
+from ipal.estimator.model import Model, Prediction
+from ipal.evaluation.evaluate import Evaluation, evaluate, evaluate_all
+from ipal.methods.base import Trained
+from ipal.nn.embed import fits
+
+
+def others_waiting(
+    stack: Stack | None, model: Model, index: int
+) -> AbstractContextManager[Waiting[Evaluation] | None]:
+    """Those who are tested after a task with this model, which pauses inside until they have come; None if alone."""
+    return nullcontext() if stack is None else stack.waiting(("tests", index), model)
+
+
+def tested(
+    model: Model, others: Waiting[Evaluation] | None, splits: Callable[[], list[TestSplit]], accuracy: str
+) -> Evaluation:
+    """The scores of a model: with those of others, or by itself."""
+    if others is None:
+        return evaluate(model, splits(), accuracy)
+    return others.together(
+        lambda models: evaluate_all(models, splits(), accuracy, predict_together(cast(Sequence[Model], models)))
+    )
+
+
+def predict_together(models: Sequence[Model]) -> Callable[[Graph, Tensor], Sequence[Prediction]]:
+    """How models predict some nodes of a graph: as one where they are alike, else one by one."""
+    first, methods = models[0], [model.method for model in models]
+    mapped = None
+    if all(isinstance(method, Trained) for method in methods):
+        trained = cast(list[Trained], methods)
+        networks = [model.network for model in models if model.network is not None]
+        if are_alike(trained, [model.state for model in models]) and "attention" not in networks[0].encoder.needs:
+            mapped = Mapped(trained, networks, [model.state.memory for model in models])
+
+    @torch.no_grad()
+    def predictions(graph: Graph, nodes: Tensor) -> Sequence[Prediction]:
+        if mapped is None or not fits(graph, first.runtime.budget):
+            return [model.predict_graph(graph, nodes) for model in models]
+        checked, at = first.checked(graph), nodes.to(first.device)
+
+        def one(method: Trained, network: object, memory: object) -> tuple[Tensor, Tensor]:
+            f = first.compute.embeddings(network, checked)  # type: ignore[arg-type]
+            return f[at], method.classify(network, memory, f)[at]  # type: ignore[arg-type]
+
+        f, scores = mapped(one)
+        labels = first.likeliest(scores.flatten(0, 1)).reshape(len(models), -1)
+        return [Prediction(*some) for some in zip(labels, f, scores, strict=True)]
+
+    return predictions

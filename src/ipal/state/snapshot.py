@@ -1,0 +1,145 @@
+"""Tensors and plain data in one file that appears whole or not at all: safetensors with JSON in its header.
+
+Nothing is ever unpickled. The header carries a format version and a checksum, so that a file of another
+version, or one that was damaged, is refused with a sentence.
+"""
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from ipal.errors import StoreError
+from ipal.system.files import written_whole
+
+FORMAT = "ipal-state-1"
+MOST_HEADER = 100_000_000
+"""Bytes: safetensors itself reads no longer one."""
+KINDS = {"F64", "F32", "I64", "I32", "U8"}
+"""What tensors are stored as."""
+
+
+def laid_out(tensor: Tensor) -> Tensor:
+    """A copy in the one memory layout of all that is kept: row by row, beginning where torch begins its own memory.
+
+    BLAS may round the same product differently for another layout, or another alignment, of the same numbers.
+    """
+    return tensor.detach().clone(memory_format=torch.contiguous_format)
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """A model, or a run in the middle, as tensors and plain data."""
+
+    tensors: Mapping[str, Tensor]
+    facts: Mapping[str, Any]
+
+    def on_cpu(self) -> "Snapshot":
+        """The same, in main memory."""
+        return Snapshot({name: tensor.detach().cpu() for name, tensor in self.tensors.items()}, self.facts)
+
+    def save(self, path: Path) -> None:
+        """Equal snapshots give equal bytes."""
+        tensors: dict[str, Tensor] = {}
+        for name, tensor in self.tensors.items():
+            tensors[name] = tensor.detach().contiguous().cpu()
+            if any(one.data_ptr() == tensors[name].data_ptr() for one in list(tensors.values())[:-1]):
+                tensors[name] = tensors[name].clone()  # the library saves no memory under two names
+        facts = json.dumps(self.facts)
+        metadata = {"format": FORMAT, "facts": facts, "checksum": _checksum(tensors, facts)}
+        content = safetensors.torch.save(tensors)
+        own = 8 + int.from_bytes(content[:8], "little")
+        # The library would write the metadata in a random order: they are put into its header here.
+        header = json.dumps({"__metadata__": metadata, **json.loads(content[8:own])}, separators=(",", ":")).encode()
+        header += b" " * (-len(header) % 8)
+        with written_whole(path) as file:
+            file.write(len(header).to_bytes(8, "little") + header)
+            file.write(memoryview(content)[own:])
+
+    @classmethod
+    def load(cls, path: Path) -> "Snapshot":
+        damaged = StoreError(f"{path} is damaged or no saved state: it cannot be read.")
+        try:
+            content, header = _read(path)
+            tensors = safetensors.torch.load(content)
+            version = header.get("format", "unknown")
+            if version != FORMAT:
+                raise StoreError(
+                    f"{path} has the format '{version[:40]}', this version of ipal reads '{FORMAT}': "
+                    "open it with the version that wrote it."
+                )
+            if "facts" not in header or header.get("checksum") != _checksum(tensors, header["facts"]):
+                raise damaged
+            return cls(tensors, _parsed(header["facts"]))
+        except FileNotFoundError as error:
+            raise StoreError(f"{path} does not exist.") from error
+        except MemoryError as error:
+            raise StoreError(f"{path} is larger than this machine's memory: it cannot be read here.") from error
+        except (OSError, safetensors.SafetensorError, ValueError, RecursionError) as error:
+            raise damaged from error
+
+
+def _read(path: Path) -> tuple[bytes, dict[str, str]]:
+    """All of a file, and what its header says beside the tensors; sizes and kinds are checked before they are read.
+
+    At once: read in pieces, a file replaced meanwhile would give parts of two.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError("no file, but a folder, a device or a pipe, which would be waited for")
+    with path.open("rb") as file:
+        about = os.fstat(file.fileno())
+        if 2 * about.st_size > _memory():
+            raise MemoryError
+        length = file.read(8)
+        size = int.from_bytes(length, "little")
+        if size > min(MOST_HEADER, about.st_size - 8):
+            raise ValueError("a header longer than its file, or than any that was written")
+        text = file.read(size)
+        header = _parsed(text)
+        about_all = header.pop("__metadata__", {})
+        if not isinstance(about_all, dict) or not all(isinstance(value, str) for value in about_all.values()):
+            raise ValueError("what the header says beside the tensors is no text")
+        if not all(isinstance(entry, dict) and entry.get("dtype") in KINDS for entry in header.values()):
+            raise ValueError("tensors of a kind that is never written")
+        return length + text + file.read(), about_all
+
+
+def _parsed(text: str | bytes) -> dict[str, Any]:
+    """A JSON object in which no name comes twice."""
+    found = json.loads(text, object_pairs_hook=_unique)
+    if not isinstance(found, dict):
+        raise ValueError("no JSON object")
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = dict(pairs)
+    if len(names) < len(pairs):
+        raise ValueError("a name comes twice")
+    return names
+
+
+def _memory() -> float:
+    """Bytes of main memory that this machine has; unknown on some, where nothing is too large."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows
+        return float("inf")
+
+
+def _checksum(tensors: Mapping[str, Tensor], facts: str) -> str:
+    digest = hashlib.sha256(facts.encode())
+    for name in sorted(tensors):
+        digest.update(f"{name}{tuple(tensors[name].shape)}{tensors[name].dtype}".encode())
+        if tensors[name].numel():  # an empty one may have no strides to view as bytes
+            digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -1,0 +1,296 @@
+"""The closed form learns in any order and any pieces, and is merged: always the model of all rows at once."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch_geometric.data import Data
+
+from ipal.config import ProtocolConfig
+from ipal.data.streams import TaskStream
+from ipal.errors import CapacityError, ConfigError
+from ipal.learners import NCM, Analytic
+from ipal.learners.analytic.learner import GIB
+from ipal.learners.analytic.lower_half import numbers
+from ipal.learners.analytic.rows import rounded
+from tests.closed_form.analytic_support import (
+    POOLED_AND_PER_CLASS,
+    Refused,
+    assert_same_model,
+    assert_same_sums,
+    assert_unchanged,
+    by_label,
+    case,
+    cases,
+    few,
+    graph_of,
+)
+from tests.learning import accuracy, learn
+
+# ------------------------------------------------------------------ learning, in any order and any pieces
+
+
+@POOLED_AND_PER_CLASS
+@few
+@given(case=cases)
+def test_the_order_and_grouping_of_classes_do_not_matter(case, sums):
+    whole = case.model(sums, case.nodes)
+    order = case.random.permutation(case.classes)
+    cuts = np.sort(case.random.choice(np.arange(1, len(order)), 2, replace=False))
+    parts = [case.of(*labels) for labels in np.split(order, cuts)]
+    assert_same_model(case.model(sums, *parts), whole, case)
+
+
+@POOLED_AND_PER_CLASS
+@few
+@given(case=cases, pieces=st.integers(2, 12))
+def test_rows_in_any_pieces_are_the_rows_at_once(case, sums, pieces):
+    parts = np.array_split(case.random.permutation(case.nodes), pieces)
+    assert_same_model(case.model(sums, *parts), case.model(sums, case.nodes), case)
+
+
+@POOLED_AND_PER_CLASS
+def test_one_row_at_a_time_is_all_rows_at_once(sums):
+    few_rows = case(3)
+    one_by_one = few_rows.model(sums, *few_rows.random.permutation(few_rows.nodes).reshape(-1, 1))
+    assert_same_model(one_by_one, few_rows.model(sums, few_rows.nodes), few_rows)
+
+
+@POOLED_AND_PER_CLASS
+@few
+@given(case=cases, pieces=st.integers(2, 8))
+def test_sums_are_the_same_to_the_bit_whatever_came_went_and_came_again(case, sums, pieces):
+    whole = case.model(sums, case.nodes)
+    parts = np.array_split(case.random.permutation(case.nodes), pieces)
+    half = len(parts) // 2
+    shared = case.model(sums, *parts[:half]).merged(case.model(sums, *parts[half:]))
+    taken = case.model(sums, case.nodes).forget_rows(case.data(case.nodes, parts[0])).partial_fit(case.data(parts[0]))
+    gone = case.of(int(case.random.choice(case.classes)))
+    forgotten = case.model(sums, case.nodes)
+    if sums == "per-class":
+        forgotten.forget_class(case.y[gone[0]])
+    else:
+        forgotten.forget_rows(case.data(gone, gone))
+    assert len(forgotten.labels_) == len(case.classes) - 1
+    for other in (shared, taken, forgotten.partial_fit(case.data(gone))):
+        assert_same_model(other, whole, case)
+
+
+def test_with_classes_of_one_size_both_kinds_of_sums_give_the_same_model():
+    one = case(5, width=64)
+    even = np.concatenate([one.of(label)[:3] for label in one.classes])
+    pooled, per_class = (one.model(sums, even) for sums in ("pooled", "per-class"))
+    np.testing.assert_allclose(by_label(pooled), by_label(per_class), rtol=1e-6, atol=1e-9)
+    # With classes of any sizes they differ: one scatter within classes is shared, or each class has its own.
+    pooled, per_class = (one.model(sums, one.nodes) for sums in ("pooled", "per-class"))
+    assert np.abs(by_label(pooled) - by_label(per_class)).max() > 1e-3
+
+
+def rows_of(learner, one) -> np.ndarray:
+    return rounded(torch.from_numpy(learner.embed(one.data(one.nodes))).double()).numpy()
+
+
+def test_weights_of_pooled_sums_are_those_of_the_ridge_written_out():
+    one = case(8, steps=1, ridge=0.3)
+    learner = one.model("pooled", one.nodes)
+    phi, number = rows_of(learner, one), len(one.classes)
+    means = np.stack([phi[one.y == label].mean(axis=0) for label in one.classes])
+    # Every class has its own mean and the scatter of all: that of their rows, of which a class has N / C in the mean.
+    around = phi - means[one.y]
+    gram = number / len(phi) * around.T @ around + means.T @ means
+    expected = np.linalg.solve(gram + 0.3 * np.eye(len(gram)), means.T)
+    np.testing.assert_allclose(by_label(learner), expected, rtol=1e-6, atol=1e-9)
+
+
+def test_weights_of_sums_by_class_are_those_of_the_balanced_ridge_written_out():
+    one = case(8, steps=1, ridge=0.3)
+    learner = one.model("per-class", one.nodes)
+    phi = rows_of(learner, one)
+    targets = np.eye(len(one.classes))[one.y]
+    weight = 1 / np.bincount(one.y)[one.y]
+    gram = (phi * weight[:, None]).T @ phi + 0.3 * np.eye(phi.shape[1])
+    expected = np.linalg.solve(gram, (phi * weight[:, None]).T @ targets)
+    np.testing.assert_allclose(by_label(learner), expected, rtol=1e-6, atol=1e-9)
+
+
+@POOLED_AND_PER_CLASS
+def test_nodes_without_any_feature_are_learned_and_predicted(sums):
+    learner = Analytic(width=8, ridge=0.1, sums=sums)
+    learner.partial_fit(Data(x=torch.zeros(4, 3), y=torch.tensor([0, 0, 1, 1])))
+    assert learner.predict_proba(Data(x=torch.zeros(1, 3))).tolist() == [[0.5, 0.5]]
+
+
+@pytest.mark.parametrize(
+    ("where", "steps", "restarts"), [("isolated", 16, (0.02, 0.3)), ("seen", 10, (0.2,)), ("both", 10, (0.2,))]
+)
+def test_steps_and_restarts_follow_from_the_graphs_that_are_predicted(where, steps, restarts):
+    one = case(12, steps=None, restart=None, test_graph=where)
+    learner = one.model("pooled", one.nodes)
+    assert (learner.map.steps, learner.map.restarts, learner.reach) == (steps, restarts, steps)
+    learner = replace(one, options={**one.options, "steps": 3, "restart": 0}).model("pooled", one.nodes)
+    assert (learner.map.steps, learner.map.restarts, learner.reach) == (3, (0,), 3)
+
+
+# ------------------------------------------------------------------ room
+
+
+def test_the_memory_that_sums_may_take_by_hand():
+    # 32 columns are one panel of 32 * 32 numbers, of 4 bytes each in a file; for each class, or once.
+    assert numbers(32) == 1024
+    one = case(50, memory=3 * 4096 / GIB)
+    learner = one.model("per-class", one.of(0, 1, 2))
+    with Refused(learner, "4 classes take 1.5e-05 GiB", "analytic.sums=pooled", error=CapacityError):
+        learner.partial_fit(one.data(one.of(3)))
+    with Refused(learner, "analytic.memory", error=CapacityError):
+        learner.merged(one.model("per-class", one.of(3)))
+    with Refused(learner, "analytic.memory", error=CapacityError):
+        learner.split_class(0, replace(one, y=np.where(one.nodes == one.of(0)[0], 9, one.y)).data(one.of(0)))
+    small = replace(one, options={**one.options, "memory": 4096 / GIB})
+    assert len(small.model("pooled", small.nodes).labels_) == len(one.classes)
+    fresh = Analytic(**{**one.options, "memory": 4095 / GIB})
+    with pytest.raises(
+        CapacityError, match=r"for . classes take .* GiB.*analytic\.memory=.*raise it, or set a width of"
+    ):
+        fresh.partial_fit(one.data(one.nodes))
+    assert not fresh.is_fitted
+
+
+@POOLED_AND_PER_CLASS
+def test_more_classes_than_columns_are_refused_and_change_nothing(sums):
+    one = case(51, width=4)
+    learner = one.model(sums, one.of(0, 1, 2, 3))
+    new = replace(one, y=one.y + 4).data(one.of(0))
+    with Refused(learner, "4 is too few columns for 5 classes", "set at least 5", error=ConfigError):
+        learner.partial_fit(new)
+    with Refused(learner, "analytic.width", error=ConfigError):
+        learner.merged(Analytic(**one.options, sums=sums).partial_fit(new))
+
+
+def test_every_restart_needs_some_columns():
+    one = case(52, width=7, restart=(0.1, 0.2))
+    with pytest.raises(ConfigError, match=r"width=7 is too few columns for 2 restarts.*at least 8"):
+        one.model("pooled", one.of(0))
+    replace(one, options={**one.options, "width": 8}).model("pooled", one.of(0))
+
+
+# ------------------------------------------------------------------ merging
+
+
+@POOLED_AND_PER_CLASS
+@few
+@given(case=cases)
+def test_merged_models_of_different_classes_are_the_model_of_all(case, sums):
+    order = case.random.permutation(case.classes)
+    one, two, three = (case.model(sums, case.of(*labels)) for labels in (order[:1], order[1:3], order[3:]))
+    whole = case.model(sums, case.nodes)
+    for merged in (one.merged(two).merged(three), three.merged(one.merged(two)), two.merged(three).merged(one)):
+        assert_same_model(merged, whole, case)
+
+
+@POOLED_AND_PER_CLASS
+@few
+@given(case=cases)
+def test_merged_models_that_share_classes_are_the_model_of_all_rows(case, sums):
+    parts = np.array_split(case.random.permutation(case.nodes), 3)
+    one, two, three = (case.model(sums, part) for part in parts)
+    states = [(each.state(), each, list(each.labels_)) for each in (one, two, three)]
+    whole = case.model(sums, case.nodes)
+    for merged in (one.merged(two).merged(three), three.merged(two.merged(one))):
+        assert_same_model(merged, whole, case)
+    for before, each, labels in states:
+        assert_unchanged(before, each, labels)
+
+
+@POOLED_AND_PER_CLASS
+def test_a_merged_model_goes_on_learning_and_is_saved(sums, tmp_path):
+    one = case(11)
+    merged = one.model(sums, one.of(0)).merged(one.model(sums, one.of(1)))
+    merged.save(tmp_path / "m")
+    later = Analytic.load(tmp_path / "m").partial_fit(one.data(one.of(*one.classes[2:])))
+    assert_same_model(later, one.model(sums, one.nodes), one)
+
+
+def test_merged_models_that_share_classes_have_the_losses_of_both():
+    one = case(14, ridge=None)
+    a, b = one.model("pooled", one.nodes[::2]), one.model("pooled", one.nodes[1::2])
+    merged = a.merged(b)
+    at = [merged.labels_.index(label) for label in b.labels_]
+    back = merged.left_out_.of_classes(at)
+    torch.testing.assert_close(back.loss - b.left_out_.loss, a.left_out_.of_classes(at).loss)
+    assert (back.count - b.left_out_.count).tolist() == a.left_out_.of_classes(at).count.tolist()
+    assert merged.solved.ridge in merged.ridges
+    other_way = b.merged(a)
+    assert (other_way.solved.ridge, other_way.solved.scale) == pytest.approx((merged.solved.ridge, merged.solved.scale))
+
+
+def test_models_that_map_nodes_differently_are_not_merged():
+    one = case(4)
+    learner = one.model("pooled", one.of(0))
+    others = {
+        "analytic.width is 32 in one and 16": {"width": 16},
+        "analytic.steps": {"steps": 3},
+        "analytic.restart": {"restart": (0.2, 0.4)},
+        "seed": {"seed": 1},
+        "ridge": {"ridge": 0.5},
+        "analytic.sums": {"sums": "per-class"},
+    }
+    for word, changes in others.items():
+        other = Analytic(**{"sums": "pooled", **one.options, **changes}).partial_fit(one.data(one.of(1)))
+        with Refused(learner, "cannot be merged", word):
+            learner.merged(other)
+    named = one.data(one.of(1))
+    named.y = one.y.astype(str)
+    with Refused(learner, "numbers", "strings"):
+        learner.merged(Analytic(sums="pooled", **one.options).partial_fit(named))
+    narrow = replace(one, x=one.x[:, :-1])
+    with Refused(learner, "number of features"):
+        learner.merged(narrow.model("pooled", one.of(1)))
+    with Refused(learner, "learned nothing", error=ConfigError):
+        learner.merged(Analytic())
+    with Refused(learner, "Only models of the closed form", "not one of 'ncm'"):
+        learner.merged(NCM().partial_fit(one.data(one.of(1))))
+
+
+def test_defaults_said_and_unsaid_are_merged():
+    one = case(15)
+    unsaid = replace(one, options={**one.options, "steps": None, "restart": None})
+    said = replace(one, options={**one.options, "steps": 10, "restart": 0.2})
+    both = unsaid.model("pooled", one.of(0, 1)).merged(said.model("pooled", one.of(1, 2)))
+    assert both.sums_.count.tolist() == [len(one.of(0)), 2 * len(one.of(1)), len(one.of(2))]
+    assert_same_sums(both, said.model("pooled", one.of(0, 1), one.of(1, 2)))
+
+
+# ------------------------------------------------------------------ protocols
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        {"test_graph": "seen"},
+        {"train_graph": "seen", "test_graph": "seen"},
+        {"visibility": "inductive"},
+        {"visibility": "inductive", "test_graph": "seen", "accuracy": "micro"},
+        {"edges": "directed"},
+    ],
+    ids=str,
+)
+@POOLED_AND_PER_CLASS
+def test_every_protocol_is_learned(protocol, sums, tiny):
+    stream = TaskStream(*graph_of(tiny), ProtocolConfig(**protocol), 0)
+    learner = Analytic(width=64, sums=sums)
+    for index in range(3):
+        learn(learner, stream.task(index))
+    assert np.mean([accuracy(learner, stream, index) for index in range(3)]) > 0.7
+
+
+def test_scores_of_some_nodes_are_rows_of_those_of_all(tiny):
+    labels = torch.from_numpy(tiny.y)
+    edges = torch.from_numpy(tiny.graph.edges)
+    model = Analytic(width=64, steps=1).partial_fit(Data(torch.from_numpy(tiny.graph.x), edges, y=labels))
+    some = torch.tensor([5, 2, 11])
+    whole, part = model.look(tiny.graph), model.look(tiny.graph, some)
+    torch.testing.assert_close(part.scores, whole.scores[some])
+    assert part.labels.tolist() == whole.labels[some.numpy()].tolist()

@@ -1,0 +1,436 @@
+"""Sums of the closed form against numbers worked by hand: what they are, what can be taken away, what is refused."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ipal.backend.distributed import Team
+from ipal.errors import DataError
+from ipal.learners.analytic.lower_half import add_products, mirrored, numbers, square
+from ipal.learners.analytic.rows import Rows, exact_parts, grid, rounded
+from ipal.learners.analytic.sums import Kind, Sums, balanced_weights
+from tests.closed_form.analytic_support import few
+
+CPU = torch.device("cpu")
+NAMES = ["ant", "bee"]
+BOTH = pytest.mark.parametrize("kind", ["pooled", "per-class"])
+
+
+def doubles(*rows: object) -> Tensor:
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def rows(inputs: Tensor, *labels: int) -> Rows:
+    return Rows(inputs, torch.tensor(labels), lambda x: x.double())
+
+
+# Class 0 is (1, 0) and (0, 1), class 1 is (1, 1) alone.
+ANTS, BEE = doubles([1, 0], [0, 1]), doubles([1, 1])
+THREE = rows(torch.cat([ANTS, BEE]), 0, 0, 1)
+
+
+def none(kind: Kind, width: int = 2, classes: int = 2) -> Sums:
+    return Sums.empty(kind, width, CPU).grown(classes)
+
+
+def learned(kind: Kind) -> Sums:
+    return none(kind).exchanged(None, THREE, NAMES)
+
+
+def assert_same(a: Sums, b: Sums) -> None:
+    """To the bit: sums are whole numbers of a unit."""
+    assert a.kind == b.kind
+    for name, tensor in a.tensors().items():
+        assert torch.equal(tensor, b.tensors()[name]), name
+
+
+def write_out(weights: tuple[Tensor, Tensor], x: Tensor, labels: Tensor) -> Tensor:
+    """A, row by row and mean by mean."""
+    f, k = weights
+    means = torch.stack([x[labels == c].mean(dim=0) for c in range(len(f))])
+    return (x.T * f[labels]) @ x + (means.T * k) @ means
+
+
+# ------------------------------------------------------------------ what they are
+
+
+def test_balanced_weights_by_hand() -> None:
+    # One group of two classes of 1 and 3 rows: f = 2 / 4, k = 1 - 1 / 2 and 1 - 3 / 2.
+    f, k = balanced_weights(torch.tensor([1, 3]), torch.tensor([0, 0]))
+    assert (f.tolist(), k.tolist()) == ([0.5, 0.5], [0.5, -0.5])
+    # One class in every group: all that counts are rows, by 1 / n.
+    f, k = balanced_weights(torch.tensor([1, 4]), torch.tensor([0, 1]))
+    assert (f.tolist(), k.tolist()) == ([1, 0.25], [0, 0])
+    # A class without a row, in any group, counts nothing and is not counted.
+    f, k = balanced_weights(torch.tensor([1, 0, 3]), torch.tensor([0, 0, 0]))
+    assert (f.tolist(), k.tolist()) == ([0.5, 0.5, 0.5], [0.5, 0, -0.5])
+    f, k = balanced_weights(torch.tensor([0, 2]), torch.tensor([0, 1]))
+    assert (f.tolist(), k.tolist()) == ([0, 0.5], [0, 0])
+
+
+def test_balanced_weights_of_one_class_a_group_are_those_of_every_class_alone() -> None:
+    x, labels = torch.rand(12, 3, dtype=torch.float64), torch.tensor([0] * 2 + [1] * 7 + [2] * 3)
+    found = write_out(balanced_weights(torch.bincount(labels), torch.arange(3)), x, labels)
+    own = [x[labels == c] for c in range(3)]
+    torch.testing.assert_close(found, sum((some.T @ some / len(some) for some in own), torch.zeros(3, 3).double()))
+
+
+def test_balanced_weights_of_one_group_share_the_scatter_within_classes() -> None:
+    x, labels = torch.rand(12, 3, dtype=torch.float64), torch.tensor([0] * 2 + [1] * 7 + [2] * 3)
+    found = write_out(balanced_weights(torch.bincount(labels), torch.zeros(3, dtype=torch.int64)), x, labels)
+    means = torch.stack([x[labels == c].mean(dim=0) for c in range(3)])
+    within = x - means[labels]
+    torch.testing.assert_close(found, 3 / 12 * within.T @ within + means.T @ means)
+
+
+def test_balanced_weights_of_classes_of_one_size_are_the_same_in_any_groups() -> None:
+    for group in ([0, 0, 0], [0, 1, 2], [0, 0, 1]):
+        f, k = balanced_weights(torch.tensor([4, 4, 4]), torch.tensor(group))
+        assert (f.tolist(), k.tolist()) == ([0.25] * 3, [0] * 3)
+
+
+def test_normal_equations_by_hand() -> None:
+    # By class: (1 0; 0 1) / 2 of the ants, (1 1; 1 1) of the bee. Means (1/2, 1/2) and (1, 1).
+    normal = learned("per-class").normal()
+    torch.testing.assert_close(mirrored(normal.gram), doubles([1.5, 1], [1, 1.5]))
+    assert (normal.row_weight.tolist(), normal.mean_weight.tolist()) == ([0.5, 1], [0, 0])
+    # Together: 2/3 of (2 1; 1 2), less 1/3 of the ants' mean, and 1/3 of the bee's: 4/3 - 1/12 + 1/3 and 2/3 + 1/4.
+    normal = learned("pooled").normal()
+    torch.testing.assert_close(mirrored(normal.gram), doubles([19 / 12, 11 / 12], [11 / 12, 19 / 12]))
+    torch.testing.assert_close(normal.row_weight, doubles(2 / 3, 2 / 3).flatten())
+    torch.testing.assert_close(normal.mean_weight, doubles(-1 / 3, 1 / 3).flatten())
+    torch.testing.assert_close(normal.mean, doubles([0.5, 1], [0.5, 1]))
+    assert normal.count.tolist() == [2, 1]
+
+
+@BOTH
+def test_normal_equations_of_every_second_column_by_hand(kind) -> None:
+    x = on_grid(9, 5, 100)
+    sums = none(kind, 5).exchanged(None, Rows(x, torch.arange(9) % 2, torch.Tensor.double), NAMES)
+    whole, some = sums.normal(), sums.normal(2)
+    # Columns 0, 2 and 4, each made longer by the root of 2.
+    torch.testing.assert_close(mirrored(some.gram), 2 * mirrored(whole.gram)[::2, ::2])
+    torch.testing.assert_close(some.mean, math.sqrt(2) * whole.mean[::2])
+
+
+@BOTH
+def test_empty_classes_do_not_count_in_the_normal_equations(kind) -> None:
+    padded, plain = learned(kind).grown(4).normal(), learned(kind).normal()
+    torch.testing.assert_close(mirrored(padded.gram), mirrored(plain.gram))
+    assert not padded.mean[:, 2:].any()
+
+
+def test_what_is_kept_by_hand() -> None:
+    # Two columns are one panel, whole: (2 1; 1 2) of all three rows; (1 0; 0 1) and (1 1; 1 1) by class.
+    assert [half.tolist() for half in learned("pooled").gram] == [[2, 1, 1, 2]]
+    assert [half.tolist() for half in learned("per-class").gram] == [[1, 0, 0, 1], [1, 1, 1, 1]]
+    assert learned("per-class").products(0).tolist() == [[1, 0], [0, 1]]
+    for kind in ("pooled", "per-class"):
+        assert learned(kind).count.tolist() == [2, 1]
+        assert learned(kind).total.tolist() == [[1, 1], [1, 1]]
+        assert learned(kind).mean.tolist() == [[0.5, 0.5], [1, 1]]
+
+
+def test_saved_shape_by_hand() -> None:
+    assert Sums.saved_shape("pooled", 10, 7) == (1, 100)
+    assert Sums.saved_shape("per-class", 10, 7) == (7, 100)
+    # 300 columns: 256 of 300 rows, and 44 of 44.
+    assert Sums.saved_shape("pooled", 300, 7) == (1, 256 * 300 + 44 * 44)
+    for kind in ("pooled", "per-class"):
+        assert learned(kind).tensors()["gram"].shape == Sums.saved_shape(kind, 2, 2)
+
+
+def test_pieces_are_the_chosen_rows_and_their_labels() -> None:
+    ((found, labels),) = THREE.pieces(torch.tensor([2, 0]))
+    torch.testing.assert_close(found, doubles([1, 1], [1, 0]))
+    assert labels.tolist() == [1, 0]
+
+
+# ------------------------------------------------------------------ rows come and go
+
+
+class Member(Team):
+    """One of two processes, with what the other has for the sums."""
+
+    def __init__(self, rank: int, others: Sequence[Tensor] = ()) -> None:
+        super().__init__(rank, size=2)
+        self.others, self.own = others, list[Tensor]()
+
+    def all_reduce(self, *tables: Tensor) -> None:
+        self.own = [table.clone() for table in tables]
+        for table, other in zip(tables, self.others, strict=False):
+            table.add_(other)
+
+
+@BOTH
+def test_two_processes_take_in_their_shares_by_hand(kind) -> None:
+    start = none(kind).exchanged(None, rows(doubles([0, 2]), 1), NAMES)
+    whole = start.changed(1, THREE)
+    second = Member(1)
+    start.changed(1, THREE, second)
+    assert second.own[0].tolist() == [[0, 0], [1, 1]]  # three rows: two for the first, and one
+    first = Member(0, second.own)
+    together = start.changed(1, THREE, first)
+    assert first.own[0].tolist() == [[1, 1], [0, 0]]
+    assert together.total.tolist() == [[1, 1], [1, 3]]
+    assert_same(together, whole)
+    assert start.total.tolist() == [[0, 0], [0, 2]]
+    # Taken away again, each its share with the other sign.
+    second = Member(1)
+    together.changed(-1, THREE, second)
+    first = Member(0, second.own)
+    assert_same(together.changed(-1, THREE, first), start)
+
+
+@BOTH
+def test_adding_changes_no_sums_that_were_there(kind) -> None:
+    before = learned(kind)
+    kept = {name: tensor.clone() for name, tensor in before.tensors().items()}
+    before.grown(3).exchanged(rows(BEE, 1), None, NAMES)
+    before.of_classes([1])
+    before.merged(before, torch.tensor([0, 1]), 2)
+    before.merged(before, torch.tensor([2, 3]), 4)
+    before.united(torch.tensor([0, 0]), 1)
+    assert all(torch.equal(kept[name], tensor) for name, tensor in before.tensors().items())
+
+
+@BOTH
+def test_a_class_that_is_taken_away_leaves_nothing(kind) -> None:
+    left = learned(kind).exchanged(rows(ANTS, 0, 0), None, NAMES)
+    assert left.count.tolist() == [0, 1]
+    assert_same(left.of_classes([1]), none(kind, 2, 1).exchanged(None, rows(BEE, 0), ["bee"]))
+
+
+@BOTH
+def test_part_of_a_class_is_taken_away(kind) -> None:
+    left = learned(kind).exchanged(rows(ANTS[:1], 0), None, NAMES)
+    assert_same(left, none(kind).exchanged(None, rows(torch.cat([ANTS[1:], BEE]), 0, 1), NAMES))
+
+
+@BOTH
+def test_rows_may_be_exchanged_for_others_of_their_class_or_of_another(kind) -> None:
+    corrected = learned(kind).exchanged(rows(ANTS[:1], 0), rows(doubles([0.6, 0.8]), 0), NAMES)
+    inputs = torch.cat([doubles([0.6, 0.8]), ANTS[1:], BEE])
+    assert_same(corrected, none(kind).exchanged(None, rows(inputs, 0, 0, 1), NAMES))
+    moved = learned(kind).exchanged(rows(ANTS[:1], 0), rows(ANTS[:1], 1), NAMES)
+    assert_same(moved, none(kind).exchanged(None, rows(torch.cat([ANTS, BEE]), 1, 0, 1), NAMES))
+
+
+@BOTH
+def test_nothing_exchanged_for_nothing_changes_nothing(kind) -> None:
+    nobody = Rows(torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64), torch.Tensor.double)
+    for old, new in ((nobody, nobody), (None, nobody), (nobody, None), (None, None)):
+        assert_same(learned(kind).exchanged(old, new, NAMES), learned(kind))
+
+
+@BOTH
+@few
+@given(seed=st.integers(0, 10**6), width=st.sampled_from([3, 8, 30]))
+def test_rows_in_any_order_and_parts_have_the_same_bits(kind, seed: int, width: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.nn.functional.normalize(torch.randn(40, width, generator=generator)).double()
+    labels = torch.randint(0, 3, (40,), generator=generator)
+    names = ["ant", "bee", "cat"]
+    everything = Rows(x, labels, torch.Tensor.double)
+    whole = none(kind, width, 3).exchanged(None, everything, names)
+    order = torch.randperm(40, generator=generator)
+    parts, sums = order.split([1, 14, 25]), none(kind, width, 3)
+    for part in parts:
+        sums = sums.exchanged(None, everything.chosen(part), names)
+    assert_same(sums, whole)
+    first, rest = (none(kind, width, 3).changed(1, everything.chosen(part)) for part in order.split([15, 25]))
+    assert_same(first.merged(rest, torch.arange(3), 3), whole)
+    assert_same(whole.exchanged(everything.chosen(parts[2]), None, names), first)
+
+
+# ------------------------------------------------------------------ what is refused
+
+
+@BOTH
+def test_more_rows_than_were_learned_are_refused(kind) -> None:
+    with pytest.raises(DataError, match=r"Class bee was learned from 1 node\(s\), but 2 are"):
+        learned(kind).exchanged(rows(ANTS, 1, 1), None, NAMES)
+
+
+@BOTH
+@pytest.mark.parametrize("foreign", [doubles([0.6, 0.8], [0.8, 0.6]), -ANTS, 1.01 * ANTS])
+def test_rows_other_than_those_learned_are_refused(kind, foreign) -> None:
+    with pytest.raises(DataError, match="class ant is no sum over nodes"):
+        learned(kind).exchanged(rows(foreign, 0, 0), None, NAMES)
+    # Also where as many others take their place: they must not hide it.
+    with pytest.raises(DataError, match="class ant is no sum over nodes"):
+        learned(kind).exchanged(rows(foreign, 0, 0), rows(foreign, 0, 0), NAMES)
+
+
+@BOTH
+def test_foreign_rows_of_the_same_sum_are_refused_by_their_products(kind) -> None:
+    # (2, -1) and (-1, 2) add up to what both ants do, but would leave 2 - 5 on the diagonal.
+    with pytest.raises(DataError, match="class ant is no sum over nodes"):
+        learned(kind).exchanged(rows(doubles([2, -1], [-1, 2]), 0, 0), None, NAMES)
+
+
+@BOTH
+def test_a_single_foreign_row_is_refused_where_rows_are_fewer_than_columns(kind) -> None:
+    wide = torch.eye(8, dtype=torch.float64)[:4]
+    kept = none(kind, 8, 1).exchanged(None, rows(wide, 0, 0, 0, 0), NAMES)
+    kept.exchanged(rows(wide[2:3], 0), None, NAMES)
+    foreign = torch.eye(8, dtype=torch.float64)[5:6]
+    with pytest.raises(DataError, match="no sum over nodes"):
+        kept.exchanged(rows(foreign, 0), None, NAMES)
+    # A mixture of learned rows is inside their span, but not one of them.
+    with pytest.raises(DataError, match="no sum over nodes"):
+        kept.exchanged(rows(wide[:2].sum(dim=0, keepdim=True), 0), None, NAMES)
+
+
+def test_a_row_of_another_class_is_refused_by_its_own_classes_sum() -> None:
+    # All rows stay in pooled sums of products; the class would have one node, at (0, 0), and the scatter tells.
+    with pytest.raises(DataError, match="class ant is no sum over nodes"):
+        learned("pooled").exchanged(rows(BEE, 0), None, NAMES)
+
+
+@BOTH
+def test_rows_that_cancel_each_other_can_be_forgotten(kind) -> None:
+    opposite = doubles([0.6, 0.8, 0], [-0.6, -0.8, 0], [0, 0, 1])  # of sum zero, but for the last
+    kept = none(kind, 3).exchanged(None, rows(opposite, 0, 0, 1), NAMES)
+    left = kept.exchanged(rows(opposite[[1, 0]] * (1 + 1e-13), 0, 0), None, NAMES)
+    assert left.count.tolist() == [0, 1]
+
+
+# ------------------------------------------------------------------ classes come and go
+
+
+@BOTH
+def test_merged_by_hand(kind) -> None:
+    # One has an ant (1, 0) and a bee (0, 1), the other a bee (1, 1).
+    one, other = none(kind).exchanged(None, rows(ANTS, 0, 1), NAMES), none(kind, 2, 1).changed(1, rows(BEE, 0))
+    both = one.merged(other, torch.tensor([1]), 2)
+    assert both.count.tolist() == [1, 2]
+    assert both.total.tolist() == [[1, 0], [1, 2]]
+    expected = [[2, 1, 1, 2]] if kind == "pooled" else [[1, 0, 0, 0], [1, 1, 1, 2]]
+    assert [half.tolist() for half in both.gram] == expected
+    # Or a third class.
+    ants = none(kind, 2, 1).changed(1, rows(ANTS, 0, 0))
+    assert_same(ants.merged(other, torch.tensor([1]), 2), learned(kind))
+
+
+@BOTH
+def test_united_by_hand(kind) -> None:
+    # Both are insects: three rows of sum (2, 2), and of products (2 1; 1 2).
+    found = learned(kind).united(torch.tensor([0, 0]), 1)
+    assert (found.count.tolist(), found.total.tolist()) == ([3], [[2, 2]])
+    assert [half.tolist() for half in found.gram] == [[2, 1, 1, 2]]
+    turned = learned(kind).united(torch.tensor([1, 0]), 2)
+    assert_same(turned.of_classes([1, 0]), learned(kind))
+
+
+def test_a_class_without_its_nodes_is_forgotten_by_per_class_sums_only() -> None:
+    assert_same(
+        learned("per-class").without(0, NAMES).of_classes([1]), none("per-class", 2, 1).changed(1, rows(BEE, 0))
+    )
+    with pytest.raises(DataError, match=r"class ant: forget all its nodes.*\(--rows\), or.*analytic\.sums=per-class"):
+        learned("pooled").without(0, NAMES)
+
+
+def test_about_without_a_class_by_hand() -> None:
+    # Of the ants, two thirds of all, the scatter is (1/2 -1/2; -1/2 1/2), which is that of all: the bee has none.
+    # Without the bee a third of it is gone, and its own product: (2 1; 1 2) - (1 1; 1 1) - 1/3 (1/2 -1/2; -1/2 1/2).
+    found = learned("pooled").about_without(1)
+    torch.testing.assert_close(found.products(0), doubles([5 / 6, 1 / 6], [1 / 6, 5 / 6]))
+    assert found.count.tolist() == [2, 0]
+    assert_same(learned("per-class").about_without(1).of_classes([0]), learned("per-class").of_classes([0]))
+
+
+def test_about_without_a_class_that_scatters_as_the_others_is_exact() -> None:
+    x = on_grid(4, 3, 60)
+    moved = torch.cat([x, x + 20 * grid(3), x - 7 * grid(3)])
+    labels = torch.arange(3).repeat_interleave(4)
+    whole = none("pooled", 3, 3).changed(1, Rows(moved, labels, torch.Tensor.double))
+    never = none("pooled", 3, 2).changed(1, Rows(moved[:8], labels[:8], torch.Tensor.double))
+    torch.testing.assert_close(whole.about_without(2).of_classes([0, 1]).products(0), never.products(0))
+    assert whole.products(0).equal(
+        none("pooled", 3, 3).changed(1, Rows(moved, labels, torch.Tensor.double)).products(0)
+    )
+
+
+# ------------------------------------------------------------------ as tensors
+
+
+@BOTH
+def test_sums_go_through_tensors_and_back(kind) -> None:
+    kept = none(kind).exchanged(None, rows(doubles([0.6, 0.8], [1, 1]), 0, 1), NAMES)
+    again = Sums.empty(kind, 2, CPU).of_tensors(kept.tensors(), CPU)
+    assert_same(again, kept)
+    for half, other in zip(again.gram, kept.gram, strict=True):
+        assert half.dtype == torch.float64
+        assert torch.equal(half, other)
+
+
+def test_sums_of_products_are_saved_as_whole_numbers_of_32_bits_where_these_are_enough() -> None:
+    kept = none("per-class").exchanged(None, rows(doubles([0.6, 0.8], [1, 1]), 0, 1), NAMES)
+    saved = kept.tensors()["gram"]
+    # Steps of 2^-7: 77 and 102.
+    assert saved.dtype == torch.int32
+    assert saved.tolist() == [[77 * 77, 77 * 102, 77 * 102, 102 * 102], [128 * 128] * 4]
+    for factor in (2.0**20, -(2.0**20)):  # too large, on either side
+        other = dataclasses.replace(kept, gram=(kept.gram[0], kept.gram[1] * factor))
+        assert other.tensors()["gram"].dtype == torch.int64
+        again = kept.of_tensors(other.tensors(), CPU)
+        assert all(torch.equal(a, b) for a, b in zip(again.gram, other.gram, strict=True))
+
+
+def test_sums_of_no_class_are_tensors_too() -> None:
+    for kind, halves in (("pooled", 1), ("per-class", 0)):
+        assert none(kind, 2, 0).tensors()["gram"].shape == (halves, 4)
+
+
+# ------------------------------------------------------------------ rows on a grid
+
+
+def test_rows_are_rounded_to_a_grid_of_a_power_of_two() -> None:
+    # Width 4: entries are about 1/2, of which six bits are kept: steps of 2^-7.
+    assert grid(4) == 2.0**-7
+    assert grid(1024) == 2.0**-11
+    found = rounded(doubles([0.3, -0.3, 1, 0]))
+    torch.testing.assert_close(found * 128, doubles([38, -38, 128, 0]), rtol=0, atol=0)
+
+
+def on_grid(rows: int, width: int, most: int, seed: int = 0) -> torch.Tensor:
+    """Whole numbers of up to `most` steps of the grid."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(-most, most + 1, (rows, width), generator=generator).double() * grid(width)
+
+
+@pytest.mark.parametrize(("rows", "most"), [(1, 4096), (700, 100), (700, 300), (700, 4096), (70, 2**20), (0, 1)])
+def test_products_in_single_precision_are_those_in_double_to_the_bit(rows: int, most: int) -> None:
+    x = on_grid(rows, 9, most)
+    parts = list(exact_parts(x))
+    assert torch.equal(torch.cat([part.double() for part in parts]), x)
+    assert all(part.dtype == torch.float32 for part in parts) == (most <= 2048 or rows < 2)
+    half = torch.zeros(numbers(9), dtype=torch.float64)
+    for part in parts:
+        add_products(half, part)
+    # Whole numbers below 2^53 are exact in double precision, so this is the sum itself.
+    assert torch.equal(mirrored(square(half, 9)), x.T @ x)
+
+
+def test_exact_parts_by_hand() -> None:
+    # 2^24 = 4096 * 4096: two rows of 2896 steps are just within it, of 2897 just beyond.
+    for steps, dtype in ((2890, torch.float32), (2900, torch.float64)):
+        (part,) = exact_parts(torch.full((2, 4), float(steps), dtype=torch.float64) * grid(4))
+        assert part.dtype == dtype
+    # Beyond it sums are wrong in single precision: 4097^2 is odd, and more than 2^24.
+    odd = torch.tensor([[4097.0]])
+    assert float(odd.T @ odd) != 4097.0**2
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_rows_that_are_no_numbers_stay_so(wrong: float) -> None:
+    x = on_grid(130, 3, 5)
+    x[100, 1] = wrong
+    assert not torch.isfinite(torch.cat([part.double() for part in exact_parts(x)])).all()

@@ -1,0 +1,192 @@
+"""What is kept has one memory layout and one form on disk: the bits of later products depend on nothing else.
+
+BLAS may round the same product differently for another layout of the same numbers, or for memory that begins elsewhere.
+Which kernels do is a matter of the processor: here the layout itself is looked at.
+"""
+
+import os
+import subprocess
+import sys
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from ipal.backend.operators import operators
+from ipal.backend.propagated import _starts
+from ipal.backend.runtime import Runtime
+from ipal.data.graph import Graph
+from ipal.data.streams import TaskStream
+from ipal.evaluation.class_drift import ClassDrift
+from ipal.evaluation.evaluate import Cloud
+from ipal.learners import EWC, METHODS, SLDA, Analytic, Learner
+from ipal.learners.analytic.feature_map import FeatureMap
+from ipal.learners.state import State, _checksum
+from ipal.system import memory_budget
+from tests.estimator.test_estimator import EVERY_METHOD, data_of, fitted, make
+
+SUMS = pytest.mark.parametrize("sums", ["pooled", "per-class"])
+HERE = Runtime.of()
+# Exemplars are NumPy's: what is saved of them is a copy.
+NUMPYS = {"data", "memory", "buffer"}
+
+
+def row_major(shape: torch.Size) -> tuple[int, ...]:
+    return tuple(prod(shape[place + 1 :]) for place in range(len(shape)))
+
+
+def assert_laid_out(tensors: dict[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
+        if tensor.numel() and name.split(".")[0] not in NUMPYS:
+            assert tensor.stride() == row_major(tensor.shape), name
+            assert tensor.data_ptr() % 64 == 0, name
+
+
+def assert_same_bits(a: Learner, b: Learner) -> None:
+    left, right = a.state(), b.state()
+    assert left.facts == right.facts
+    assert left.tensors.keys() == right.tensors.keys()
+    for name, tensor in left.tensors.items():
+        assert torch.equal(tensor, right.tensors[name]), name
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [(method, {}) for method in METHODS.values()]
+    + [(Analytic, {"sums": "per-class"}), (Analytic, {"width": 16}), (EWC, {"fisher": "batch"})],
+    ids=lambda value: value.name if isinstance(value, type) else "-".join(map(str, value.values())) or "default",
+)
+def test_all_that_is_kept_lies_in_memory_as_it_does_after_loading(method, options, tiny_stream: TaskStream, tmp_path):
+    learner = make(method, **options)
+    for index in range(3):
+        learner.partial_fit(data_of(tiny_stream, index))
+        assert_laid_out(learner.tensors())
+    learner.save(tmp_path / "m")
+    assert_laid_out(method.load(tmp_path / "m").tensors())
+
+
+def test_one_class_alone_is_laid_out_too(tiny_stream: TaskStream):
+    # A matrix of one column counts as laid out by rows and by columns: the strides tell.
+    one = Data(x=torch.from_numpy(tiny_stream.graph.x[:9]), y=torch.zeros(9, dtype=torch.long))
+    for method in (Analytic, SLDA):
+        assert_laid_out(make(method).partial_fit(one).tensors())
+
+
+@EVERY_METHOD
+def test_a_state_is_a_value_that_going_on_does_not_change(method, tiny_stream: TaskStream):
+    state = fitted(method, tiny_stream, tasks=1).state()
+    before = {name: tensor.clone() for name, tensor in state.tensors.items()}
+    restored = make(method, seed=1)
+    restored.restore(state)
+    restored.partial_fit(data_of(tiny_stream, 1))
+    for name, tensor in state.tensors.items():
+        assert torch.equal(tensor, before[name]), name
+
+
+@SUMS
+def test_loaded_models_merge_and_forget_to_the_bits_of_those_in_memory(sums, tiny_stream: TaskStream, tmp_path):
+    left, right = (make(Analytic, sums=sums, steps=1).partial_fit(data_of(tiny_stream, index)) for index in range(2))
+    loaded = []
+    for name, learner in (("left", left), ("right", right)):
+        learner.save(tmp_path / name)
+        loaded.append(Analytic.load(tmp_path / name))
+    both, again = left.merged(right), loaded[0].merged(loaded[1])
+    assert_same_bits(both, again)
+    task = data_of(tiny_stream, 0)
+    task.forget_mask = task.train_mask & (task.y == 0)
+    for learner in (both, again):
+        learner.forget_rows(task)
+        assert_laid_out(learner.tensors())
+    assert_same_bits(both, again)
+    for learner in (both, again):
+        learner.partial_fit(data_of(tiny_stream, 2))
+    assert_same_bits(both, again)
+
+
+def test_where_classes_were_is_laid_out_as_before_it_was_saved(tmp_path):
+    places = ClassDrift({str(i): Cloud(torch.rand(7), torch.rand(())) for i in range(3)})
+    State(places.tensors(), {}).save(tmp_path / "s")
+    loaded = ClassDrift.of_tensors(["0", "1", "2"], State.load(tmp_path / "s").tensors, torch.device("cpu"))
+    for name, cloud in loaded.clouds.items():
+        assert torch.equal(cloud.mean, places.clouds[name].mean)
+        assert cloud.mean.data_ptr() % 64 == 0
+
+
+def test_features_begin_where_torch_begins_its_own_memory():
+    # Of NumPy's arrays one in four does by chance.
+    random = np.random.default_rng(0)
+    graphs = [Graph(random.normal(size=(n, 3)).astype(np.float32), np.zeros((2, 0), np.int64)) for n in range(4, 20)]
+    rooms = [memory_budget.Budget().room((n, 3), np.float32) for n in range(4, 20)]
+    assert {room.ctypes.data % 64 for room in rooms} == {0}
+    for graph in graphs:
+        features = operators(graph, HERE).features.aggregated["symmetric"]
+        assert isinstance(features, Tensor)
+        assert features.data_ptr() % 64 == 0
+        np.testing.assert_allclose(features.numpy(), graph.x)  # no edge: each node is its own mean
+        for width in (4, 2 * graph.num_nodes):  # projected, and as they are
+            (part,) = FeatureMap(3, width, 1, (0.2,), 0, HERE).parts
+            assert part.directions.data_ptr() % 64 == 0
+            assert [some.data_ptr() % 64 for _, some in _starts(graph, part.columns, HERE)] == [0]
+
+
+def test_features_made_in_pieces_are_those_made_at_once(tiny_stream: TaskStream, monkeypatch):
+    graph = tiny_stream.task(0).graph
+    monkeypatch.setattr("ipal.backend.operators.VALUES_AT_ONCE", 160)
+    in_pieces = operators(graph, HERE).features.aggregated["symmetric"]
+    assert np.array_equal(in_pieces.numpy(), graph.normalised @ graph.x)
+
+
+# ---------------------------------------------------------------------- files
+
+
+def test_a_saved_state_is_a_plain_safetensors_file(tmp_path):
+    tensors = {"b": torch.arange(3.0), "a": torch.eye(2, dtype=torch.float64), "none": torch.zeros(0, 4)}
+    State(tensors, {"name": "é", "numbers": [1, 2]}).save(tmp_path / "s")
+    with safetensors.safe_open(tmp_path / "s", "pt") as file:
+        assert file.metadata().keys() == {"format", "facts", "checksum"}
+        for name, tensor in tensors.items():
+            assert torch.equal(file.get_tensor(name), tensor)
+    loaded = State.load(tmp_path / "s")
+    assert loaded.facts == {"name": "é", "numbers": [1, 2]}
+    assert all(torch.equal(loaded.tensors[name], tensor) for name, tensor in tensors.items())
+
+
+def test_a_file_with_the_header_of_the_library_itself_is_read(tmp_path):
+    tensors, facts = {"a": torch.arange(3.0)}, '{"x": 1}'
+    metadata = {"checksum": _checksum(tensors, facts), "facts": facts, "format": "ipal-state-1"}
+    (tmp_path / "s").write_bytes(safetensors.torch.save(tensors, metadata=metadata))
+    assert State.load(tmp_path / "s").facts == {"x": 1}
+
+
+RUNS = """
+import sys
+from contextlib import suppress
+from ipal.cli import main
+runs, data = sys.argv[1], "synthetic:nodes=120,classes=4,features=8"
+for method, setting in (("ipal", "train.epochs=3"), ("ewc", "train.epochs=3"), ("analytic", "analytic.width=64")):
+    sys.argv = ["ipal", "run", "--dataset", data, "--method", method, "--set", setting, "--runs", runs]
+    with suppress(SystemExit):
+        main()
+assert "torch._dynamo" not in sys.modules, "learning loads no compiler: it takes seconds"
+"""
+
+
+def test_equal_runs_have_equal_files_of_models_in_any_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    here, there = tmp_path / "here", tmp_path / "there"
+    other = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+    environment = {**os.environ, "PYTHONHASHSEED": other, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", RUNS, str(there)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    assert "Error" not in done.stderr, done.stderr
+    monkeypatch.setattr(sys, "argv", ["-c", str(here)])
+    exec(RUNS.partition("assert")[0], {})
+    models = sorted(path.relative_to(here) for path in here.glob("*/model.safetensors"))
+    assert len(models) == 3
+    for model in models:
+        assert (here / model).read_bytes() == (there / model).read_bytes(), model

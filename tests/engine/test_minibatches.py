@@ -1,0 +1,346 @@
+"""Mini-batches: what is sampled, that it is right in the mean, and that every method learns from it."""
+
+import json
+import threading
+from collections import Counter
+from itertools import chain, combinations
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ipal.backend.batches import Batch, sampled, whole_task
+from ipal.backend.neighbor_sampling import Sampler, compact, distinct_places, prefetched
+from ipal.backend.runtime import Runtime
+from ipal.config import EncoderConfig, ProtocolConfig, Sampling
+from ipal.data.datasets import Dataset, load
+from ipal.data.graph import Graph
+from ipal.data.streams import Task, TaskStream
+from ipal.errors import ConfigError
+from ipal.learners import IPAL, METHODS, PCL
+from ipal.learners.state import State
+from ipal.learners.trained import TrainedLearner
+from ipal.nn import embed, losses
+from ipal.nn.encoders import GCN
+from ipal.system.memory_budget import Budget
+from tests.learning import gradients, learn, make
+
+HERE = Runtime.of()
+
+CPU = torch.device("cpu")
+EVERYTHING = Sampling(nodes=10**6, fanouts=("all", "all"))
+SMALL = Sampling(nodes=7, fanouts=(3, 2))
+TRAINED = [method for method in METHODS.values() if issubclass(method, TrainedLearner)]
+CHOOSING = {"ipal", "polo", "twp"}
+"""Methods that choose nodes or signs: the last digit of a number may decide otherwise."""
+
+
+def random(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+# ------------------------------------------------------------------ what is drawn
+
+
+@given(data=st.data(), k=st.integers(1, 6), seed=st.integers(0, 100))
+def test_places_are_different_and_within_bounds(data: st.DataObject, k: int, seed: int) -> None:
+    degree = torch.tensor(data.draw(st.lists(st.integers(k, 40), min_size=1, max_size=5)))
+    places = distinct_places(degree, k, random(seed))
+    assert places.shape == (len(degree), k)
+    for bound, row in zip(degree.tolist(), places.tolist(), strict=True):
+        assert len(set(row)) == k
+        assert min(row) >= 0
+        assert max(row) < bound
+
+
+def test_every_set_of_places_is_equally_likely() -> None:
+    draws = 20_000
+    places = distinct_places(torch.full((draws,), 5), 3, random())
+    seen = Counter(tuple(sorted(row)) for row in places.tolist())
+    assert seen.keys() == set(combinations(range(5), 3))
+    expected = draws / 10
+    chi_square = sum((count - expected) ** 2 / expected for count in seen.values())
+    assert chi_square < 27.9  # 9 degrees of freedom: exceeded once in a thousand seeds
+
+
+def dense(matrix: Any) -> np.ndarray:
+    found = np.zeros(matrix.shape, dtype=np.float64)
+    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr.numpy()))
+    np.add.at(found, (rows, matrix.indices.numpy()), matrix.values.numpy())
+    return found
+
+
+def test_all_neighbours_give_the_rows_of_the_propagation(tiny: Dataset) -> None:
+    nodes = torch.tensor([5, 0, 17])
+    rows = Sampler.of(tiny.graph, CPU).rows(nodes, "all", random())
+    np.testing.assert_array_equal(dense(rows), tiny.graph.normalised[nodes.numpy()].toarray())
+
+
+def test_sampled_rows_are_right_in_the_mean(tiny: Dataset) -> None:
+    neighbours, nodes = Sampler.of(tiny.graph, CPU), torch.arange(tiny.graph.num_nodes)
+    whole = tiny.graph.normalised.toarray()
+    assert (np.diff(tiny.graph.indptr) > 2).mean() > 0.5  # or nothing was left out
+    generator, draws = random(), 600
+    samples = [neighbours.rows(nodes, 2, generator) for _ in range(draws)]
+    assert max(int(sample.indptr.diff().max()) for sample in samples) == 3  # two neighbours, and the node
+    mean = sum(map(dense, samples)) / draws
+    # An entry is 0 or d/k times its value: its standard error is at most value * sqrt(d/k / draws).
+    error = whole * np.sqrt(np.diff(tiny.graph.indptr).clip(2)[:, None] / 2 / draws)
+    assert (np.abs(mean - whole) <= 5 * error + 1e-6).all()
+    assert np.abs(mean - whole).max() > 0  # they are samples
+
+
+def test_a_compact_matrix_holds_the_columns_that_are_used(tiny: Dataset) -> None:
+    matrix = Sampler.of(tiny.graph, CPU).rows(torch.tensor([3, 9]), 2, random())
+    columns, small = compact(matrix)
+    assert columns.tolist() == sorted(set(matrix.indices.tolist()))
+    np.testing.assert_array_equal(dense(small), dense(matrix)[:, columns.numpy()])
+    np.testing.assert_array_equal(dense(small.transposed()), dense(small).T)
+
+
+# ------------------------------------------------------------------ an epoch of batches
+
+
+def positions(batches: list[Batch]) -> list[list[int]]:
+    return [batch.positions.tolist() for batch in batches]
+
+
+def test_an_epoch_goes_through_every_training_node_once(tiny_stream: TaskStream) -> None:
+    task = tiny_stream.task(0)
+    first, again, other = (positions(list(sampled(task, SMALL, seed, HERE))) for seed in (1, 1, 2))
+    assert sorted(chain(*first)) == list(range(len(task.nodes)))
+    assert {len(batch) for batch in first[:-1]} == {7}
+    assert first == again
+    assert first != other
+
+
+def test_a_batch_of_everything_gives_the_embeddings_of_the_whole_task(tiny_stream: TaskStream) -> None:
+    task = tiny_stream.task(0)
+    (everything,) = sampled(task, EVERYTHING, 0, HERE)
+    learner = make(IPAL)
+    learner.start(task)
+    expected = learner.encoder_(whole_task(task, HERE).graph)
+    torch.testing.assert_close(learner.encoder_(everything.graph), expected, rtol=1e-5, atol=1e-6)
+    some = list(sampled(task, Sampling(nodes=7, fanouts=("all", "all")), 0, HERE))
+    for batch in some:
+        found = learner.encoder_(batch.graph)
+        torch.testing.assert_close(found, expected[batch.positions], rtol=1e-5, atol=1e-6)
+
+
+def test_batches_are_made_ahead_in_order_and_mistakes_are_heard_of() -> None:
+    made: list[int] = []
+    ready = threading.Event()
+
+    def maker(index: int) -> int:
+        made.append(index)
+        if index == 1:
+            ready.set()
+        if index == 3:
+            raise ValueError("three")
+        return index
+
+    batches = prefetched([lambda index=index: maker(index) for index in range(4)])
+    assert next(batches) == 0
+    assert ready.wait(5), "the second was not made while the first was in use"
+    assert [next(batches), next(batches)] == [1, 2]
+    with pytest.raises(ValueError, match="three"):
+        next(batches)
+    assert made == [0, 1, 2, 3]
+
+
+def test_a_batch_may_be_left_before_the_next_is_taken() -> None:
+    batches = prefetched([lambda: 1] * 5)
+    assert next(batches) == 1
+    batches.close()
+
+
+# ------------------------------------------------------------------ learning from them
+
+
+def moved_step(learner: TrainedLearner[Any], task: Task) -> dict[str, torch.Tensor]:
+    """Loss terms of a step after some others: where nothing has moved yet, a distance has no direction."""
+    learner.start(task)
+    prepared = learner.prepare(task)
+    noise = random(3)
+    for parameter in learner.network_.parameters():
+        parameter.data += 0.03 * torch.randn(parameter.shape, generator=noise)
+    (batch,) = learner.batches(task, 0)
+    return learner.loss(batch, prepared)
+
+
+@pytest.mark.parametrize("method", TRAINED, ids=lambda method: method.name)
+def test_a_batch_of_everything_is_full_graph_training(method: type[TrainedLearner[Any]], tiny_stream: TaskStream):
+    whole, everything = (make(method, epochs=3, batch=batch) for batch in ("full", EVERYTHING))
+    learn(whole, tiny_stream.task(0))
+    everything.restore(State(whole.state().tensors, {**whole.state().facts}))
+    # One step on a later task, from the same state: every term and every gradient.
+    terms, others = (moved_step(learner, tiny_stream.task(1)) for learner in (whole, everything))
+    assert terms.keys() == others.keys()
+    for name in terms:
+        torch.testing.assert_close(terms[name], others[name], rtol=1e-5, atol=1e-6)
+        for a, b in zip(
+            gradients(whole, terms[name]).values(), gradients(everything, others[name]).values(), strict=True
+        ):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5 * max(1.0, float(a.abs().max())))
+    # And a whole stream.
+    whole, everything = (make(method, epochs=3, batch=batch) for batch in ("full", EVERYTHING))
+    for learner in (whole, everything):
+        learn(learner, *(tiny_stream.task(index) for index in range(3)))
+    if method.name not in CHOOSING:
+        for name, tensor in whole.tensors().items():
+            torch.testing.assert_close(tensor, everything.tensors()[name], rtol=1e-3, atol=1e-5)
+    graph = tiny_stream.test_splits(2)[0].graph
+    assert (whole.predict_graph(graph) == everything.predict_graph(graph)).mean() > 0.97
+
+
+@pytest.mark.parametrize("method", TRAINED, ids=lambda method: method.name)
+def test_every_method_learns_from_small_batches(method: type[TrainedLearner[Any]], tiny_stream: TaskStream) -> None:
+    learner = make(method, epochs=8, batch=SMALL)
+    for index in range(2):
+        for terms in learner.learn(tiny_stream.task(index)):
+            assert all(torch.isfinite(term) for term in terms.values()), terms
+    test_split = tiny_stream.test_splits(1)[1]
+    right = (learner.predict_graph(test_split.graph)[test_split.test.nodes] == test_split.test.labels).mean()
+    assert right > 0.6, "it is one of two new classes"
+
+
+@pytest.mark.parametrize("method", [IPAL, PCL], ids=lambda method: method.name)
+def test_a_class_without_a_node_in_the_batch_has_no_prototype(method: type, tiny_stream: TaskStream) -> None:
+    # So warm that a prototype of zeros, at a cosine of 0 to every node, would be noticed among the negatives.
+    learner = learn(make(method, epochs=2, tau=1.0), tiny_stream.task(0))
+    task = tiny_stream.task(1)
+    learner.start(task)
+    prepared = learner.prepare(task)
+    here = torch.nonzero(prepared.places == 1).flatten()
+    batch = Batch(whole_task(Task(task.graph, task.nodes[here.numpy()], task.labels[here.numpy()]), HERE).graph, here)
+    terms = learner.loss(batch, prepared)
+    # As if the task had that one class: its prototype is the mean of its nodes by their own weights, and no other is
+    # there but the old ones.
+    f = learner.encoder_(batch.graph)
+    weights = prepared.weights[1, here] / prepared.weights[1, here].sum()
+    mu = losses.unit(torch.cat([(weights @ f)[None], learner.memory_.mean[prepared.old]]))
+    directions = losses.unit(f)
+    labels = torch.zeros(len(here), dtype=torch.int64)
+    rest: dict[str, Any] = {}
+    if method is IPAL:
+        learner.generator_ = random(5)
+        terms = learner.loss(batch, prepared)
+        learner.generator_ = random(5)
+        hardest = losses.hardness(mu @ directions.T, "entropy").topk(min(10, len(here))).indices
+        rest = {
+            "hard": directions[hardest],
+            "hard_labels": torch.zeros(len(hardest), dtype=torch.int64),
+            "replayed": losses.unit(learner.memory_.sample(prepared.old, 10, learner.generator_)),
+        }
+    expected = losses.prototype_contrast(directions, labels, mu, learner.tau, **rest)
+    torch.testing.assert_close(terms["contrast"], expected)
+
+
+def test_ipal_does_not_ask_a_class_without_a_node_what_is_hard(tiny: Dataset) -> None:
+    task = TaskStream(tiny.graph, tiny.y, (3, 3), ProtocolConfig(), seed=0).task(0)
+    learner = learn(make(IPAL, epochs=2, k=1))
+    learner.start(task)
+    prepared = learner.prepare(task)
+    here = torch.nonzero(prepared.labels < 2).flatten()  # of the third class there is no node
+    batch = Batch(whole_task(Task(task.graph, task.nodes[here.numpy()], task.labels[here.numpy()]), HERE).graph, here)
+    f, labels = learner.encoder_(batch.graph).detach(), prepared.labels[here]
+    weights = prepared.weights[:2, here]
+    mu = losses.unit((weights / weights.sum(dim=1, keepdim=True)) @ f)
+    directions = losses.unit(f)
+    # Eq. 9 over the two classes that are there; the hardest node of each is a negative of the other's nodes.
+    p = (directions @ mu.T).softmax(dim=1)
+    uncertain = -(p * p.log()).sum(dim=1)
+    hard = [int(torch.where(labels == c, uncertain, -1).argmax()) for c in (0, 1)]
+    logits = torch.cat([directions @ mu.T, (directions * directions[hard].flip(0)[labels]).sum(dim=1)[:, None]], dim=1)
+    expected = torch.nn.functional.cross_entropy(logits / 0.07, labels)
+    torch.testing.assert_close(learner.loss(batch, prepared)["contrast"].detach(), expected)
+
+
+@pytest.mark.parametrize("method", ["ipal", "polo", "efc"])
+def test_both_networks_look_at_the_same_sample(method: str, tiny_stream: TaskStream) -> None:
+    learner = learn(make(METHODS[method], epochs=2, batch=SMALL), tiny_stream.task(0))
+    task = tiny_stream.task(1)
+    learner.start(task)
+    prepared = learner.prepare(task)
+    for batch in learner.batches(task, 0):
+        terms = learner.loss(batch, prepared)
+        # Before the first step both are one network: nothing is there to be distilled, whatever was drawn.
+        assert terms["consolidation" if method == "efc" else "distillation"].item() == pytest.approx(0, abs=1e-5)
+
+
+def test_batches_follow_from_the_state_between_epochs(tiny_stream: TaskStream) -> None:
+    whole = make(IPAL, epochs=4, batch=SMALL)
+    for index in range(2):
+        learn(whole, tiny_stream.task(index))
+    stopped = learn(make(IPAL, epochs=4, batch=SMALL), tiny_stream.task(0))
+    steps = stopped.learn(tiny_stream.task(1))
+    next(steps), next(steps)
+    again = make(IPAL, epochs=4, batch=SMALL)
+    again.restore(stopped.state())
+    for _ in again.learn(tiny_stream.task(1), first_epoch=2):
+        pass
+    for name, tensor in whole.tensors().items():
+        assert torch.equal(tensor, again.tensors()[name]), name
+
+
+# ------------------------------------------------------------------ settings
+
+
+def test_there_is_a_fanout_for_every_layer() -> None:
+    with pytest.raises(ConfigError, match=r"1 fan-out\(s\) for 2 layers"):
+        IPAL(encoder=EncoderConfig(), batch=Sampling(fanouts=(5,)))
+    with pytest.raises(ConfigError, match=r"2 fan-out\(s\) for 3 layers: give one for each, as \[10, 25, 25\]"):
+        IPAL(encoder=EncoderConfig(layers=3), batch=Sampling())
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("protocol.batch.nodes=0", "protocol.batch.nodes"),
+        ("protocol.batch.fanouts=[10,0]", "protocol.batch.fanouts"),
+        ("protocol.batch.fanouts=[10]", "give one for each"),
+        ("protocol.batch.node=10", "protocol.batch.nodes"),
+        ("protocol.batch=half", "protocol.batch"),
+    ],
+)
+def test_wrong_settings_are_explained(setting: str, said: str, command: Any) -> None:
+    outcome = command("run", "--dataset", "digits", "--set", "encoder.kind=gcn", "--set", setting)
+    assert outcome.code == 2
+    assert said in outcome.err
+
+
+def test_a_run_with_batches_says_so(command: Any) -> None:
+    settings = ("train.epochs=1", "encoder.kind=gcn", "protocol.batch.nodes=100", "protocol.batch.fanouts=[5,5]")
+    options = [word for setting in settings for word in ("--set", setting)]
+    outcome = command("run", "--dataset", "digits", *options, "--json")
+    assert outcome.code == 0, outcome.err
+    assert json.loads(outcome.out)["protocol"]["batch"] == {"nodes": 100, "fanouts": [5, 5]}
+
+
+# ------------------------------------------------------------------ embeddings of whole graphs
+
+
+@pytest.mark.parametrize("layers", [2, 3])
+@pytest.mark.parametrize("name", ["digits", "synthetic:nodes=300,classes=4,features=20"])
+@pytest.mark.parametrize("undirected", [True, False])
+def test_embeddings_in_pieces_are_those_of_the_whole(
+    name: str, undirected: bool, layers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embed, "VALUES_AT_ONCE", 1000)
+    monkeypatch.setattr(embed, "EDGES_AT_ONCE", 500)
+    graph = load(name, undirected=undirected).graph
+    if name != "digits":
+        graph = Graph.of(sp.csr_array(graph.x * (graph.x > 0.2)), graph.neighbours)
+    config = EncoderConfig(layers=layers, hidden=16, width=8, last_activation="relu" if layers == 3 else "none")
+    encoder = GCN(graph.num_features, config, random()).eval()
+    whole = embed.embeddings(encoder, graph, HERE)
+    short = Runtime.of(budget=Budget(1000))
+    pieces = embed.embeddings(encoder, graph, short)
+    task = Task(graph, np.array([7, 3, 200]), np.array([0, 1, 0]))
+    some = embed.embeddings(encoder, task, short)
+    torch.testing.assert_close(pieces, whole, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(some, whole[[7, 3, 200]], rtol=1e-4, atol=1e-5)

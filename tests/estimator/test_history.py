@@ -1,0 +1,107 @@
+"""The history of a model: bounded, checked when read, and without a time in runs."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ipal
+from ipal import TaskStream
+from ipal.data import class_edges
+from ipal.data.class_edges import edges_within_classes
+from ipal.data.csr import Neighbours
+from ipal.errors import ConfigError, StoreError
+from ipal.learners import NCM, history
+from ipal.learners.saved import of_state
+from ipal.learners.state import State
+from tests.closed_form.analytic_support import case
+from tests.learning import learned
+
+
+def test_edges_within_classes_by_hand() -> None:
+    #  0 - 1 - 2 - 3, both ways; 3 has no class
+    edges = np.array([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
+    assert edges_within_classes(Neighbours.of_edges(edges, 4), np.array([5, 5, 6, -1])) == (2, 4)
+
+
+def test_of_a_large_graph_edges_to_some_nodes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Of six nodes in a ring those at 0, 2 and 4; the class of 0 to 3 is 0, of 4 and 5 it is 1.
+    ring = np.arange(6)
+    edges = np.concatenate([[ring, (ring + 1) % 6], [(ring + 1) % 6, ring]], axis=1)
+    monkeypatch.setattr(class_edges, "EDGES_AT_ONCE", 12)
+    counted = edges_within_classes(Neighbours.of_edges(edges, 6), np.array([0, 0, 0, 0, 1, 1]))
+    assert counted == (1 + 2 + 1, 6)
+
+
+def test_old_events_become_one_and_nothing_learned_is_lost() -> None:
+    events: history.History = []
+    for number in range(250):
+        kind, time = ("learned", None) if number % 2 else ("forgot", "2024-01-01T00:00:00Z")
+        events = history.extended(events, history.event(kind, [number], nodes=3, edges=(1, 2), time=time))
+    assert len(events) == history.MOST
+    assert events[0]["what"] == "earlier"
+    assert events[0]["events"] == 250 - history.MOST + 1
+    assert events[0]["time"] == "2024-01-01T00:00:00Z"
+    assert sum(one["nodes"] for one in events if one["what"] in ("learned", "earlier")) == 3 * 125
+    assert history.edges_learned(events) == (250, 500)
+    assert [one["classes"] for one in events[1:]] == [[str(n)] for n in range(151, 250)]
+
+
+def test_names_are_few_and_short() -> None:
+    one = history.event("learned", ["x" * 1000, *range(500)])
+    assert one["number"] == 501
+    assert len(one["classes"]) == history.NAMED
+    assert len(one["classes"][0]) <= history.LETTERS
+
+
+def test_runs_record_no_time_and_users_do(tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [one["time"] for one in learned(NCM, tiny_stream, 2).history_] == [None, None]
+    graph = case(1)
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
+    learner = NCM().partial_fit(graph.data(graph.nodes))
+    (one,) = learner.history_
+    assert one["time"] == "1970-01-01T00:00:00Z"
+    assert one["nodes"] == len(graph.y)
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "soon")
+    with pytest.raises(ConfigError, match="SOURCE_DATE_EPOCH is 'soon'"):
+        learner.rename_class(0, 9)
+    monkeypatch.delenv("SOURCE_DATE_EPOCH")
+    assert learner.rename_class(0, 9).history_[-1]["time"] > "2024"
+
+
+def test_merged_models_have_both_histories(tmp_path: Path) -> None:
+    graph = case(2)
+    both = graph.model("per-class", graph.of(0)).merged(graph.model("per-class", graph.of(1)))
+    assert [(one["what"], one["classes"]) for one in both.history_] == [
+        ("learned", ["0"]),
+        ("learned", ["1"]),
+        ("merged models", ["1"]),
+    ]
+    both.save(tmp_path / "m")
+    assert ipal.load(tmp_path / "m").history_ == both.history_
+
+
+def test_a_file_without_a_history_is_read_and_a_wrong_one_refused(tiny_stream: TaskStream, tmp_path: Path) -> None:
+    learner = learned(NCM, tiny_stream, 2)
+    state, facts = learner.state(), learner.facts()
+
+    def read(**changes: Any) -> NCM:
+        changed = {name: fact for name, fact in {**facts, **changes}.items() if fact is not None}
+        return of_state(NCM, State(state.tensors, changed), tmp_path / "m", "cpu")
+
+    assert read(history=None).history_ == []
+    good = facts["history"][0]
+    for wrong in (
+        [{**good, "nodes": -1}],
+        [{**good, "more": 1}],
+        [{**good, "time": "yesterday"}],
+        [{**good, "classes": ["x" * 81]}],
+        [good] * (history.MOST + 1),
+        "long ago",
+    ):
+        with pytest.raises(StoreError, match="history"):
+            read(history=wrong)
+    other = read(history=None)
+    other.history_.append(good)
+    assert read(history=None).history_ == [], "a default is shared"

@@ -1,0 +1,209 @@
+"""What scikit-learn, a notebook and their users expect of an estimator."""
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone, is_classifier
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import accuracy_score
+from sklearn.utils.validation import check_is_fitted
+from torch_geometric.data import Data, HeteroData
+
+import ipal
+from ipal.data.streams import TaskStream
+from ipal.errors import ConfigError, DataError
+from ipal.learners import METHODS
+from ipal.learners.shown import MOST_CLASSES
+from tests.estimator.test_estimator import EVERY_METHOD, FEW, data_of, fitted, make
+
+
+def ncm(data: Data) -> ipal.NCM:
+    return ipal.NCM().partial_fit(data)
+
+
+# ---------------------------------------------------------------------- settings
+
+
+@EVERY_METHOD
+def test_settings_are_set_as_the_constructor_sets_them(method) -> None:
+    learner = make(method)
+    assert learner.set_params(seed=5) is learner
+    assert learner.get_params() == make(method, seed=5).get_params()
+
+
+@pytest.mark.parametrize("wrong", [{"gama": 0.5}, {"gamma": "high"}, {"seed": -1}, {"train": {"epochs": -2}}])
+def test_wrong_settings_get_the_sentence_of_the_constructor_and_change_nothing(wrong) -> None:
+    learner = ipal.IPAL(gamma=0.7)
+    with pytest.raises(ConfigError) as said:
+        learner.set_params(**{"seed": 3, **wrong})
+    with pytest.raises(ConfigError) as expected:
+        ipal.IPAL(**{"gamma": 0.7, **wrong})
+    assert str(said.value) == str(expected.value)
+    assert learner.get_params() == ipal.IPAL(gamma=0.7).get_params()
+
+
+@EVERY_METHOD
+def test_what_was_learned_holds_its_settings(method, tiny_stream: TaskStream) -> None:
+    learner = fitted(method, tiny_stream, tasks=1)
+    before = learner.state()
+    with pytest.raises(ConfigError, match=r"rests on its seed: .* clone"):
+        learner.set_params(seed=7)
+    learner.set_params(seed=1, device="cpu")  # as they are
+    assert learner.state().facts == before.facts
+    assert all(torch.equal(tensor, before.tensors[name]) for name, tensor in learner.state().tensors.items())
+    assert clone(learner).set_params(seed=7).seed == 7
+
+
+def test_the_training_of_later_tasks_can_be_changed_as_if_saved_between(tiny_stream: TaskStream, tmp_path) -> None:
+    learner, longer = fitted(ipal.EWC, tiny_stream, tasks=1), FEW.model_copy(update={"epochs": 4, "weight_decay": 0.1})
+    learner.set_params(train=longer)
+    learner.save(tmp_path / "model.safetensors", moments=True)
+    other = ipal.load(tmp_path / "model.safetensors")
+    for one in (learner, other):
+        one.partial_fit(data_of(tiny_stream, 1))
+        assert one.epochs == 4
+    assert all(torch.equal(tensor, other.state().tensors[name]) for name, tensor in learner.state().tensors.items())
+
+
+def test_nothing_is_set_in_the_middle_of_a_task(tiny_stream: TaskStream) -> None:
+    learner = make(ipal.EWC)
+    learning = learner.learn(tiny_stream.task(0))
+    next(learning)
+    with pytest.raises(ConfigError, match="being learned"):
+        learner.set_params(seed=2)
+
+
+def test_a_learner_is_written_as_the_call_that_makes_it() -> None:
+    assert repr(ipal.Analytic()) == "Analytic()"
+    learner = ipal.IPAL(gamma=0.7, train={"epochs": 3}, seed=2)
+    assert eval(repr(learner), {"IPAL": ipal.IPAL}).get_params() == learner.get_params()
+    assert repr(learner) == "IPAL(seed=2, train={'epochs': 3}, gamma=0.7)"
+    whole = ipal.IPAL(encoder=ipal.EncoderConfig(), train=ipal.TrainConfig())
+    assert eval(repr(whole), {"IPAL": ipal.IPAL}).get_params() == whole.get_params()
+    assert "encoder={'kind': 'gcn', 'layers': 2, 'hidden': 128, 'width': 128}" in repr(whole)
+
+
+@EVERY_METHOD
+def test_what_is_not_set_is_not_written(method) -> None:
+    assert repr(method()) == f"{method.__name__}()"
+
+
+# ---------------------------------------------------------------------- scikit-learn's questions
+
+
+@EVERY_METHOD
+def test_every_method_is_a_classifier(method) -> None:
+    learner = make(method)
+    assert is_classifier(learner)
+    assert learner._estimator_type == "classifier"
+    assert not hasattr(learner, "classes_")
+    assert not hasattr(learner, "n_features_in_")
+    with pytest.raises(NotFittedError):
+        check_is_fitted(learner)
+
+
+def test_a_fitted_one_says_so(tiny_stream: TaskStream) -> None:
+    data = data_of(tiny_stream, 0)
+    learner = ncm(data)
+    check_is_fitted(learner)
+    assert learner.n_features_in_ == data.num_features
+
+
+def test_fit_begins_anew_and_partial_fit_goes_on(tiny_stream: TaskStream) -> None:
+    learner = ncm(data_of(tiny_stream, 0)).partial_fit(data_of(tiny_stream, 1))
+    assert learner.fit(data_of(tiny_stream, 2)) is learner
+    assert learner.classes_.tolist() == tiny_stream.classes[2]
+    with pytest.raises(DataError):
+        learner.fit(Data(x=torch.zeros(3, 2)))
+    assert learner.classes_.tolist() == tiny_stream.classes[2]
+
+
+@EVERY_METHOD
+def test_the_decision_is_for_the_highest_score(method, tiny_stream: TaskStream) -> None:
+    data, learner = data_of(tiny_stream, 0), fitted(method, tiny_stream, tasks=1)
+    scores = learner.decision_function(data)
+    assert scores.shape == (data.num_nodes, len(learner.classes_))
+    assert np.array_equal(learner.classes_[scores.argmax(axis=1)], learner.predict(data))
+
+
+def test_importing_the_library_does_not_import_scikit_learns_base() -> None:
+    program = "import sys, ipal; ipal.NCM(); print('sklearn.base' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "False", done.stderr
+
+
+# ---------------------------------------------------------------------- accuracy
+
+
+def test_the_score_is_scikit_learns_accuracy(tiny_stream: TaskStream) -> None:
+    data = data_of(tiny_stream, 0)
+    learner, y = ncm(data), data.y.numpy()
+    guesses = learner.predict(data)
+    assert learner.score(data) == accuracy_score(y, guesses)
+    data.test_mask = ~data.train_mask
+    held_out = data.test_mask.numpy()
+    assert learner.score(data) == accuracy_score(y[held_out], guesses[held_out])
+    chosen = y == y[0]
+    assert learner.score(data, mask=chosen) == accuracy_score(y[chosen], guesses[chosen])
+
+
+def test_nodes_without_a_label_do_not_count_and_unknown_classes_are_missed(tiny_stream: TaskStream) -> None:
+    data = data_of(tiny_stream, 0)
+    learner = ncm(data)
+    right = learner.predict(data)
+    half = np.arange(len(right)) % 2 == 0
+    data.y = torch.from_numpy(np.where(half, right, -1))
+    assert learner.score(data) == 1.0
+    data.y = torch.from_numpy(np.where(half, right, np.nan))
+    assert learner.score(data) == 1.0
+    data.y = torch.from_numpy(np.where(half, right, 99))
+    assert learner.score(data) == pytest.approx(half.mean())
+    data.y = [str(label) for label in right]
+    with pytest.raises(DataError, match="one kind"):
+        learner.score(data)
+    data.y = torch.full((len(right),), -1)
+    with pytest.raises(DataError, match="No node"):
+        learner.score(data)
+    with pytest.raises(DataError, match="True or False"):
+        learner.score(data, mask=[True])
+    data.y = None
+    with pytest.raises(DataError, match="labels"):
+        learner.score(data)
+
+
+def test_nodes_of_the_type_with_labels_are_scored(tiny_stream: TaskStream) -> None:
+    one, data = data_of(tiny_stream, 0), HeteroData()
+    data["person"].x, data["person"].y = one.x, one.y
+    data["person", "knows", "person"].edge_index = one.edge_index
+    data["thing"].x = torch.ones(3, 2)
+    data["person", "has", "thing"].edge_index = torch.tensor([[0, 1, 2], [0, 1, 2]])
+    learner = ipal.NCM().partial_fit(data)
+    assert learner.score(data) == accuracy_score(one.y.numpy(), learner.predict(data))
+    assert learner.decision_function(data).shape == (one.num_nodes, len(learner.classes_))
+
+
+# ---------------------------------------------------------------------- notebooks
+
+
+def test_a_notebook_shows_method_classes_and_what_is_kept(tiny_stream: TaskStream) -> None:
+    data = data_of(tiny_stream, 0)
+    data.y = [f"<b>{label}&" for label in data.y.tolist()]
+    learner = ncm(data)
+    text = learner._repr_html_()
+    assert "NCM: Nearest class mean" in text
+    assert "&lt;b&gt;0&amp;" in text
+    assert "<b>0" not in text
+    assert "no node is stored" in text
+    assert re.search(r"size</b></dt><dd[^>]*>[\d.]+ k?B<", text)
+    assert not re.search("script|color|background|http", text), "it takes the colours of the page"
+    assert "nothing has been learned" in ipal.NCM()._repr_html_()
+
+
+def test_raw_nodes_and_many_classes_are_told(tiny_stream: TaskStream) -> None:
+    assert "raw nodes are stored" in fitted(METHODS["gem"], tiny_stream, tasks=1)._repr_html_()
+    many = Data(x=torch.eye(2 * MOST_CLASSES), y=torch.arange(2 * MOST_CLASSES))
+    assert f"and {MOST_CLASSES} more" in ncm(many)._repr_html_()

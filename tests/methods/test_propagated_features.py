@@ -1,0 +1,256 @@
+"""NCM and SLDA: the order of tasks does not matter, and neither does cutting them."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.neighbors import NearestCentroid
+
+from ipal.backend.runtime import Runtime
+from ipal.data.csr import Neighbours
+from ipal.data.graph import Graph
+from ipal.data.streams import Task, TaskStream
+from ipal.errors import CapacityError
+from ipal.learners import NCM, SLDA, slda, training_free
+from ipal.learners.exemplars import disjoint_union
+from ipal.learners.training_free import COLUMNS_AT_ONCE, lengths, propagated
+from ipal.system import free_memory
+from ipal.system.memory_budget import Budget
+from tests.learning import learn
+
+HERE = Runtime.of()
+USUAL = (10, 0.15)
+"""Steps and restart, where nothing is set."""
+
+BOTH = pytest.mark.parametrize("method", [NCM, SLDA], ids=lambda m: m.name)
+
+
+def by_label(learner: NCM | SLDA, graph: Graph) -> np.ndarray:
+    """Scores with the classes in the order of their labels."""
+    return learner.scores(graph).numpy()[:, np.argsort(learner.labels_)]
+
+
+@BOTH
+def test_the_order_of_tasks_does_not_matter_and_all_at_once_gives_the_same(method, tiny_stream: TaskStream):
+    tasks = [tiny_stream.task(index) for index in range(3)]
+    forth, back = learn(method(), *tasks), learn(method(), *reversed(tasks))
+    together = learn(method(), disjoint_union(disjoint_union(*tasks[:2]), tasks[2]))
+    for task in tasks:
+        expected = by_label(forth, task.graph)
+        for other in (back, together):
+            np.testing.assert_allclose(by_label(other, task.graph), expected, rtol=1e-3, atol=1e-3)
+            assert np.array_equal(other.predict_graph(task.graph), forth.predict_graph(task.graph))
+
+
+@BOTH
+def test_a_class_that_comes_in_parts_is_the_class_that_comes_whole(method, tiny_stream: TaskStream):
+    task = tiny_stream.task(0)
+    order = np.argsort(propagated(task.graph, *USUAL, HERE)[task.nodes, 0], kind="stable")  # parts that differ
+    first, second = (Task(task.graph, task.nodes[half], task.labels[half]) for half in np.array_split(order, 2))
+    parts, whole = learn(method(), first, second), learn(method(), task)
+    np.testing.assert_allclose(by_label(parts, task.graph), by_label(whole, task.graph), rtol=1e-3, atol=1e-3)
+    assert parts.nodes_behind_class() == whole.nodes_behind_class()
+
+
+@BOTH
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_sparse_features_are_learned_as_dense_ones_are(method, steps, tiny_stream: TaskStream):
+    task = tiny_stream.task(0)
+    thin = Task(Graph(sp.csr_array(task.graph.x), task.graph.edges), task.nodes, task.labels)
+    dense, sparse = learn(method(steps=steps), task), learn(method(steps=steps), thin)
+    np.testing.assert_allclose(
+        sparse.scores(thin.graph).numpy(), dense.scores(task.graph).numpy(), rtol=1e-3, atol=1e-3
+    )
+
+
+@BOTH
+def test_nothing_is_trained(method, tiny_stream: TaskStream):
+    learner = method()
+    assert learner.epochs == 0
+    assert list(learner.learn(tiny_stream.task(0))) == []
+    assert method.shared_settings() == {"seed", "device", "test_graph", "calibration"}
+
+
+def test_ncm_by_distance_is_scikit_learns_nearest_centroid(tiny_stream: TaskStream):
+    learner = learn(NCM(nearness="distance"), *(tiny_stream.task(index) for index in range(3)))
+    x, y = training_rows(tiny_stream)
+    centroids = NearestCentroid().fit(x, y)
+    for index in range(3):
+        graph = tiny_stream.task(index).graph
+        assert np.array_equal(learner.predict_graph(graph), centroids.predict(propagated(graph, *USUAL, HERE)))
+
+
+def test_ncm_by_cosine_does_not_ask_for_the_length_of_features(tiny_stream: TaskStream):
+    task = tiny_stream.task(0)
+    learner = learn(NCM(), task)
+    longer = Graph(7 * task.graph.x, task.graph.edges)
+    first, second = (learner.probabilities(learner.scores(graph), graph).numpy() for graph in (task.graph, longer))
+    np.testing.assert_allclose(second, first, rtol=1e-4, atol=1e-6)
+    # A probability ratio is the exponential of a difference of cosines, divided by tau.
+    assert np.abs(np.log(first[:, 0] / first[:, 1])).max() <= 2 / learner.tau + 1e-4
+    nothing = Graph(np.zeros((1, 16), dtype=np.float32), np.zeros((2, 0), dtype=np.int64))
+    assert learner.scores(nothing).tolist() == [[0.0, 0.0]]
+    assert learner.probabilities(learner.scores(nothing), nothing).tolist() == [[0.5, 0.5]]
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_sums_and_products_are_those_of_propagated_features(steps, tiny_stream: TaskStream):
+    task = tiny_stream.task(0)
+    learner = learn(NCM(steps=steps), task)
+    x = propagated(task.graph, steps, 0.15, HERE)
+    for row, label in enumerate(learner.classes_):
+        own = x[task.nodes[task.labels == label]]
+        np.testing.assert_allclose(learner.sums_.sum[row].numpy(), own.sum(axis=0), rtol=1e-4, atol=1e-5)
+    weights = learner.sums_.mean
+    np.testing.assert_allclose(learner.products(task.graph, weights), x @ weights.numpy().T, rtol=1e-4, atol=1e-5)
+
+
+def test_slda_takes_in_a_class_in_pieces_as_at_once(tiny_stream: TaskStream, monkeypatch):
+    tasks = tiny_stream.task(0), tiny_stream.task(1), tiny_stream.task(0)  # whose classes come again
+    whole = learn(SLDA(), *tasks)
+    monkeypatch.setattr(slda, "ROWS_AT_ONCE", 7)
+    torch.testing.assert_close(learn(SLDA(), *tasks).scatter_, whole.scatter_, rtol=1e-4, atol=1e-4)
+
+
+def test_slda_predicts_as_scikit_learns_discriminant_analysis(tiny_stream: TaskStream):
+    learner = learn(SLDA(shrinkage=1e-5), *(tiny_stream.task(index) for index in range(3)))
+    x, y = training_rows(tiny_stream)
+    counts = np.bincount(y)
+    # There a class's share in the covariance is its prior; afterwards all are equally likely, as here.
+    reference = LinearDiscriminantAnalysis(solver="lsqr", priors=counts / counts.sum()).fit(x, y)
+    reference.intercept_ -= np.log(reference.priors_)
+    agree = []
+    for index in range(3):
+        graph = tiny_stream.task(index).graph
+        agree.append(learner.predict_graph(graph) == reference.predict(propagated(graph, *USUAL, HERE)))
+    assert np.mean(np.concatenate(agree)) > 0.99
+
+
+def test_slda_separation_by_hand():
+    learner = SLDA()
+    # Means at 0, 1, 3 and 100 on a line, variance 1/4: squared distances to the nearest 1, 1, 2^2, 97^2, times 4.
+    means = torch.tensor([[0.0], [1.0], [3.0], [100.0]])
+    learner.sums_ = SimpleNamespace(mean=means)  # type: ignore[assignment]
+    learner.solved_ = slda.Discriminant(4 * means, torch.zeros(4))
+    assert learner.separation == pytest.approx(4)
+    learner.sums_ = SimpleNamespace(mean=means[:1])  # type: ignore[assignment]
+    learner.solved_ = slda.Discriminant(4 * means[:1], torch.zeros(1))
+    assert 0 < learner.separation < 1e-6, "one class is apart from none"
+
+
+def test_slda_covariance_is_the_one_within_classes(tiny_stream: TaskStream):
+    learner = learn(SLDA(), *(tiny_stream.task(index) for index in range(3)))
+    x, y = training_rows(tiny_stream)
+    means = np.stack([x[y == label].mean(axis=0) for label in range(6)])
+    centred = x.astype(np.float64) - means[y]
+    np.testing.assert_allclose(learner.scatter_.numpy(), centred.T @ centred, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(learner.sums_.mean, torch.from_numpy(means), rtol=1e-4, atol=1e-5)
+
+
+def training_rows(stream: TaskStream) -> tuple[np.ndarray, np.ndarray]:
+    """Propagated features and labels of all training nodes."""
+    tasks = [stream.task(index) for index in range(len(stream))]
+    return (
+        np.concatenate([propagated(task.graph, *USUAL, HERE)[task.nodes] for task in tasks]),
+        np.concatenate([task.labels for task in tasks]),
+    )
+
+
+@BOTH
+@pytest.mark.parametrize("size", [1e-36, 1e37])
+def test_the_scale_of_features_does_not_matter(method, size: float, tiny_stream: TaskStream):
+    task = tiny_stream.task(0)
+    usual = learn(method(), task).scores(task.graph)
+    for x in (task.graph.x * np.float32(size), sp.csr_array(task.graph.x * np.float32(size))):
+        other = Task(Graph(x, task.graph.edges), task.nodes, task.labels)
+        torch.testing.assert_close(learn(method(), other).scores(other.graph), usual, rtol=1e-3, atol=1e-3)
+
+
+@BOTH
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_where_memory_is_short_the_propagation_is_never_there_as_a_whole(
+    method, directed: bool, sparse: bool, tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch
+):
+    def copied(task: Task) -> Task:
+        x = np.maximum(task.graph.x, 0)
+        edges = task.graph.edges[:, :-40] if directed else task.graph.edges
+        return Task(Graph(sp.csr_array(x) if sparse else x, edges), task.nodes, task.labels)
+
+    tasks = [copied(tiny_stream.task(index)) for index in range(3)]
+    expected = learn(method(), *tasks)
+    again = [copied(tiny_stream.task(index)) for index in range(3)]
+    chunks = Neighbours.chunks
+    monkeypatch.setattr(Neighbours, "chunks", lambda self, most=50: chunks(self, min(most, 50)))
+    short = method()
+    short.runtime_ = Runtime.of(budget=Budget(0))
+    found = learn(short, *again)
+    scores = [found.scores(task.graph) for task in again]
+    rows = found.propagated(again[0].graph)
+    assert all("normalised" not in vars(task.graph) for task in again)
+    assert isinstance(rows, np.memmap)
+    exact = not directed and not sparse
+    for name in ("sum", "count") if exact else ():
+        assert torch.equal(getattr(found.sums_, name), getattr(expected.sums_, name))
+    for task, score in zip(tasks, scores, strict=True):
+        torch.testing.assert_close(score, expected.scores(task.graph), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_columns_are_propagated_some_at_a_time(sparse: bool, monkeypatch: pytest.MonkeyPatch):
+    random = np.random.default_rng(1001)
+    x = random.standard_normal((9, 2 * COLUMNS_AT_ONCE + 1), dtype=np.float32)
+    edges = np.array([[0, 1, 2, 5], [3, 4, 5, 6]])
+    graph = Graph(sp.csr_array(x) if sparse else x, np.concatenate([edges, edges[::-1]], axis=1))
+    widths, walked = [], training_free.walked
+
+    def watched(graph: Graph, start: np.ndarray, steps: int, restart: float, runtime: Runtime) -> np.ndarray:
+        widths.append(start.shape[1])
+        return walked(graph, start, steps, restart, runtime)
+
+    monkeypatch.setattr(training_free, "walked", watched)
+    monkeypatch.setattr(training_free, "VALUES_AT_ONCE", 300)
+    found = propagated(graph, 2, 0.25, Runtime.of(budget=Budget(0)))
+    assert widths == [COLUMNS_AT_ONCE, COLUMNS_AT_ONCE, 1]
+    assert found.dtype == np.float32
+    a, unit = graph.normalised, x / np.linalg.norm(x, axis=1, keepdims=True)
+    expected = 0.75 * (a @ (0.75 * (a @ unit) + 0.25 * unit)) + 0.25 * unit
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(lengths(graph, 2, 0.25, HERE), np.linalg.norm(expected, axis=1), rtol=1e-5)
+
+
+def test_features_propagated_otherwise_take_the_place_of_those_before(tiny_stream: TaskStream):
+    graph = tiny_stream.task(0).graph
+    first = propagated(graph, 2, 0.1, HERE)
+    assert propagated(graph, 2, 0.1, HERE) is first
+    assert propagated(graph, 2, 0.2, HERE) is not first
+    assert list(graph._derived["propagated"]) == [(2, 0.2)]  # type: ignore[attr-defined]
+
+
+@BOTH
+def test_a_restored_learner_draws_on_where_it_was(method, tiny_stream: TaskStream):
+    learner = learn(method(), tiny_stream.task(0))
+    torch.rand(3, generator=learner.generator_)
+    other = method()
+    other.restore(learner.state())
+    assert torch.equal(torch.rand(3, generator=other.generator_), torch.rand(3, generator=learner.generator_))
+
+
+def test_slda_asks_for_room_for_its_covariance_first(monkeypatch):
+    monkeypatch.setattr(free_memory, "available", lambda: 8 * 5 * 5)
+    learner = SLDA()
+    learner.initialise(5)
+    shapes = {name: tuple(tensor.shape) for name, tensor in learner.tensors().items() if name != "generator"}
+    assert shapes == {
+        "sums.sum": (0, 5),
+        "sums.count": (0,),
+        "scatter": (5, 5),
+        "discriminant.weights": (0, 5),
+        "discriminant.offsets": (0,),
+    }
+    monkeypatch.setattr(free_memory, "available", lambda: 8 * 5 * 5 - 1)
+    with pytest.raises(CapacityError, match="The covariance of 5 features"):
+        SLDA().initialise(5)
