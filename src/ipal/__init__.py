@@ -19,6 +19,7 @@ if _TYPE_CHECKING:
     from ipal.data.streams import Stream, TaskStream
     from ipal.data.task import LabelledNodes, Task, TestSplit
     from ipal.errors import ConfigError, DataError, IpalError, StoreError
+    from ipal.estimator.conformance import check_method
     from ipal.estimator.functions import (
         discover,
         explain,
@@ -71,6 +72,7 @@ _WHERE = {
     "ipal.data.streams": ("Stream", "TaskStream"),
     "ipal.data.task": ("LabelledNodes", "Task", "TestSplit"),
     "ipal.errors": ("ConfigError", "DataError", "IpalError", "StoreError"),
+    "ipal.estimator.conformance": ("check_method",),
     "ipal.estimator.functions": (
         "discover",
         "explain",

@@ -1,5 +1,6 @@
 """Fused kernels compute what the lines they stand for say, forward and backward, for one learner and for several."""
 
+from collections.abc import Generator
 from functools import partial
 from typing import Any
 
@@ -12,13 +13,17 @@ from ipal.backend.fused_source import SOURCES
 from ipal.backend.neighbor_sampling import distinct_places
 from ipal.backend.runtime import Runtime
 from ipal.data.streams import TaskStream
-from ipal.learners import IPAL, PCL
-from ipal.learners.stacked import Stack
-from ipal.learners.truncated_beta import TruncatedBeta
+from ipal.engine.executors import recorded, stacked
+from ipal.engine.trainer import Epoch
+from ipal.estimator.model import Learning, Model, begin_learning
+from ipal.methods.ipal import IPAL
+from ipal.methods.pcl import PCL
+from ipal.methods.shared.prototypes import PrototypeMemory
 from ipal.nn import losses
-from ipal.nn.prototypes import PrototypeMemory
+from ipal.nn.truncated_beta import TruncatedBeta
+from ipal.state.value import network_tensors
 from tests.backend.cuda_on_cpu import Kernels, kernels
-from tests.learning import make
+from tests.learning import config
 
 __all__ = ["kernels"]
 LEARNERS, NODES, WIDTH, CLASSES, OLD = 3, 7, 37, 5, 3
@@ -151,7 +156,7 @@ def test_directions_drawn(emulated: Kernels, monkeypatch: pytest.MonkeyPatch) ->
 
     def drawn(mean: Tensor) -> Tensor:
         some = PrototypeMemory(mean, memory.variance, memory.count)
-        return some.directions_drawn(4, torch.Generator().manual_seed(0))
+        return some.draw_directions(4, torch.Generator().manual_seed(0))
 
     found = drawn(memory.mean)
     mapped = torch.func.vmap(drawn, randomness="same")(torch.stack([memory.mean, -memory.mean]))
@@ -209,17 +214,29 @@ def test_places_are_the_same_with_the_kernel(k: int, emulated: Kernels, monkeypa
 
 def learned_together(
     method: Any, stream: TaskStream, options: list[dict[str, Any]], device: str = "cpu"
-) -> tuple[list[Any], list[float]]:
-    """Learners after two tasks, having taken turns; and the loss terms of all their steps."""
-    learners, stack, terms = [make(method, epochs=2, **some) for some in options], Stack(), list[float]()
-    for learner in learners:
-        learner.stack_ = stack if len(learners) > 1 else None
-        learner.runtime_ = Runtime.of(device)
+) -> tuple[list[Model], list[float]]:
+    """Models after two tasks, having taken turns; and the loss terms of all their steps."""
+    stack, terms, is_stacked = stacked.Stack(), list[float](), len(options) > 1
+    settings = [config(method, epochs=2, **some) for some in options]
+    models: list[Any] = [None for _ in options]
+
+    def epochs(place: int, learning: Learning) -> Generator[Epoch, None, None]:
+        models[place] = learning.finish((yield from learning.epochs()))
+
     for index in range(2):
-        for found in zip(*(learner.learn(stream.task(index)) for learner in learners), strict=True):
-            terms += [float(term) for one in found for term in one.values()]
-    assert stack.largest == (len(learners) if len(learners) > 1 else 0)
-    return learners, terms
+        task, executor = stack.shared(stream.task(index)), stack if is_stacked else recorded.automatic
+        learnings = [
+            begin_learning(one, model, task, Runtime.of(device), executor)
+            for one, model in zip(settings, models, strict=True)
+        ]
+        for found in zip(*(epochs(*one) for one in enumerate(learnings)), strict=True):
+            terms += [float(term) for one in found for term in one.terms.values()]
+    assert stack.largest == (len(options) if is_stacked else 0)
+    return models, terms
+
+
+def parameters(model: Model) -> dict[str, Tensor]:
+    return network_tensors(model.network)
 
 
 @pytest.mark.parametrize(
@@ -239,8 +256,7 @@ def test_tasks_are_learned_the_same_but_for_rounding(
     started = set(emulated.started)
     monkeypatch.setattr(fused, "has_kernels", lambda device: False)
     for one, other in zip(found, learned_together(method, tiny_stream, options)[0], strict=True):
-        for name, parameter in other.parameters().items():
-            torch.testing.assert_close(one.parameters()[name], parameter, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(parameters(one), parameters(other), rtol=1e-3, atol=1e-4)
     apart = {"distinct_places"} if options[0].get("batch") is None else set()
     of_pcl = {name for name in SOURCES if "unit" in name or "contrast" in name}
     assert started == (set(SOURCES) - apart if method is IPAL else of_pcl)
@@ -256,7 +272,8 @@ def test_a_gpu_has_the_kernels() -> None:
 def test_a_gpu_computes_the_same_loss_with_kernels_but_for_rounding(
     options: list[dict[str, Any]], tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(IPAL, "recordable", False)
+    monkeypatch.setattr(recorded, "can_record", lambda: False)
+    monkeypatch.setattr(stacked, "never_waits", lambda training, batch: False)
     found, terms = learned_together(IPAL, tiny_stream, options, "cuda")
     again, _ = learned_together(IPAL, tiny_stream, options, "cuda")
     monkeypatch.setattr(fused, "has_kernels", lambda device: False)
@@ -265,5 +282,4 @@ def test_a_gpu_computes_the_same_loss_with_kernels_but_for_rounding(
     first = slice(len(options))
     assert terms[first] == pytest.approx(plain[first], rel=1e-2)
     for one, same in zip(found, again, strict=True):
-        for name, parameter in one.parameters().items():
-            assert torch.equal(parameter, same.parameters()[name])
+        torch.testing.assert_close(parameters(one), parameters(same), rtol=0, atol=0)

@@ -12,13 +12,20 @@ import torch
 from ipal.backend.distributed import Team
 from ipal.backend.operators import operators
 from ipal.backend.runtime import Runtime
+from ipal.closed_form.method import Analytic
 from ipal.config import ProtocolConfig
 from ipal.data.graph import Graph
 from ipal.data.streams import TaskStream
-from ipal.learners import METHODS, NCM, Analytic, Learner
+from ipal.estimator import files
+from ipal.estimator.edits import merge_models
+from ipal.estimator.learners import learner_class
+from ipal.estimator.registry import METHODS
+from ipal.methods.base import Method
 from ipal.nn import embed
+from ipal.nn.propagated_features import propagated
 from ipal.system.memory_budget import Budget
-from tests.estimator.test_estimator import data_of, make
+from tests.estimator.test_estimator import data_of
+from tests.learning import config, learn
 
 
 def here(work: Callable[[], object]) -> object:
@@ -38,9 +45,7 @@ def test_a_budget_holds_in_every_thread(call: Callable[..., object], tiny_stream
     part = call(lambda: stream.within(short.budget).task(0).graph.x)
     assert isinstance(part, np.memmap)
     assert call(lambda: embed.fits(graph, short.budget)) is False
-    learner = NCM()
-    learner.runtime_ = short
-    assert isinstance(call(lambda: learner.propagated(stream.graph)), np.memmap)
+    assert isinstance(call(lambda: propagated(stream.graph, 2, 0.1, short)), np.memmap)
     assert short.budget.taken <= 500
 
 
@@ -64,20 +69,17 @@ def test_runtimes_on_one_device_share_what_is_derived_of_a_graph(tiny_stream: Ta
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
 def test_a_learner_makes_its_runtime_itself_and_keeps_the_one_it_is_given(
-    method: type[Learner], tiny_stream: TaskStream
+    method: type[Method], tiny_stream: TaskStream
 ) -> None:
-    plain = make(method).partial_fit(data_of(tiny_stream, 0))
-    assert plain.runtime_ == Runtime.of("cpu")
-    given = make(method)
-    given.runtime_ = runtime = Runtime.of(threads=1, budget=Budget(10**12))
-    given.partial_fit(data_of(tiny_stream, 0))
-    assert given.runtime_ is runtime
-    assert copy.copy(given).runtime_ is copy.deepcopy(given).runtime_ is runtime
-    state = given.state()
-    assert state.facts == plain.state().facts
-    assert all(torch.equal(tensor, plain.state().tensors[name]) for name, tensor in state.tensors.items())
-    given.restore(state)
-    assert given.runtime_ is runtime, "it is no part of the state"
+    settings, runtime = config(method, epochs=2), Runtime.of(threads=1, budget=Budget(10**12))
+    learner = learner_class(method)(**settings.given).partial_fit(data_of(tiny_stream, 0))
+    assert learner.model_.runtime == Runtime.of("cpu")
+    plain, given = (learn(settings, tiny_stream.task(0), runtime=one) for one in (Runtime.of(), runtime))
+    assert given.runtime is runtime
+    assert learner_class(method)._of(given).partial_fit(data_of(tiny_stream, 1)).model_.runtime is runtime
+    state, same = files.checkpoint(given), files.checkpoint(plain)
+    assert state.facts == same.facts, "it is no part of the state"
+    assert all(torch.equal(tensor, same.tensors[name]) for name, tensor in state.tensors.items())
 
 
 def test_a_runtime_elsewhere_is_another_one() -> None:
@@ -87,7 +89,6 @@ def test_a_runtime_elsewhere_is_another_one() -> None:
 
 
 def test_a_merged_model_computes_with_the_first_ones_runtime(tiny_stream: TaskStream) -> None:
-    one, two = (make(Analytic, width=32, steps=1, sums="per-class") for _ in range(2))
-    one.partial_fit(data_of(tiny_stream, 0))
-    two.partial_fit(data_of(tiny_stream, 1))
-    assert one.merged(two).runtime_ is one.runtime_
+    settings = config(Analytic, width=32, steps=1, sums="per-class")
+    one, two = (learn(settings, tiny_stream.task(index), runtime=Runtime.of()) for index in range(2))
+    assert merge_models(one, two).runtime is one.runtime

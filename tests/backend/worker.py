@@ -22,18 +22,24 @@ from ipal.backend.runtime import Runtime
 from ipal.config import EncoderConfig, ProtocolConfig, Sampling, TrainConfig, run_config
 from ipal.data.datasets import load
 from ipal.data.graph import Graph
-from ipal.data.streams import Task, TaskStream, default_split
-from ipal.learners import METHODS
+from ipal.data.streams import TaskStream, default_split
+from ipal.data.task import Task
+from ipal.estimator import files
+from ipal.estimator.model import Model
+from ipal.estimator.registry import METHODS
+from ipal.estimator.settings import LearnerConfig, learner_config, shared_settings
 from ipal.nn.encoders import ENCODERS
 from ipal.runs import runner
 from ipal.runs.run_folder import RunStore
 from ipal.runs.runner import Silent
+from tests.learning import learn
 
 EVERYTHING = Sampling(nodes=1000, fanouts=("all", "all"))
+WEIGHTS = "memory.weights"
 SOME = Sampling(nodes=31, fanouts=(3, 2))
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "ipal": ("ipal", {}),
-    "ipal without boundaries": ("ipal", {"task_free": True}),
+    "ipal without boundaries": ("ipal-online", {}),
     "ipal over propagated features": ("ipal", {"encoder": EncoderConfig(kind="appnp", layers=1, restart=(0.1, 0.3))}),
     "ipal with dropout": ("ipal", {"encoder": EncoderConfig(dropout=0.3, last_activation="relu")}),
     # Not IPAL: its distillation is a norm, which has no direction where nothing has changed yet but by rounding.
@@ -80,15 +86,14 @@ def learned(name: str, settings: dict[str, Any], runtime: Runtime) -> tuple[dict
     dataset = load("synthetic:nodes=239,classes=6,features=50,signal=3,seed=1")
     stream = TaskStream(dataset.graph, dataset.y, default_split(6), ProtocolConfig(), seed=0)
     method = METHODS.find(name)
-    trained = {"train": TrainConfig(epochs=2)} if "train" in method.shared_settings() else {}
-    learner = method(seed=3, **{**trained, **settings})
-    learner.runtime_ = runtime
+    trained = {"train": TrainConfig(epochs=2)} if "train" in shared_settings(method) else {}
+    model: LearnerConfig | Model = learner_config(method, {"seed": 3, **trained, **settings})
     said = []
     for index in range(len(stream)):
-        for _ in learner.learn(stream.task(index)):
-            pass
-        said.append(learner.predict_graph(dataset.graph).tolist())
-    return learner.state().tensors, said
+        model = learn(model, stream.task(index), runtime=runtime)
+        said.append(model.predict_graph(dataset.graph).labels.tolist())
+    assert isinstance(model, Model)
+    return dict(files.snapshot(model, moments=True).tensors), said
 
 
 def apart(together: Tensor, reference: Tensor) -> float:
@@ -121,7 +126,7 @@ def compare(found: dict[str, Any], team: Team) -> None:
         found["methods"][title] = {
             "same tensors": state.keys() == reference_state.keys(),
             "apart": max(apart(state[key], reference_state[key]) for key in reference_state),
-            "weights apart": apart(state["weights"], reference_state["weights"]) if "weights" in state else None,
+            "weights apart": apart(state[WEIGHTS], reference_state[WEIGHTS]) if WEIGHTS in state else None,
             "said": float(np.mean(np.array(said) == np.array(reference_said))),
             "alike": is_alike(state, team),
         }

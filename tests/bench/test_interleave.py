@@ -10,9 +10,10 @@ from ipal.bench import interleave
 from ipal.bench.interleave import Run, run_interleaved
 from ipal.config import RunConfig, run_config
 from ipal.data.datasets import Dataset, load
+from ipal.engine.executors import recorded
 from ipal.errors import DataError
-from ipal.learners import METHODS
-from ipal.learners.trained import TrainedLearner
+from ipal.estimator.registry import METHODS
+from ipal.methods.base import Trained
 from ipal.runs import runner
 from ipal.runs.environment import PeakMemory
 from ipal.runs.resolved import Resolver
@@ -24,7 +25,7 @@ DEVICES = [
     "cpu",
     pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")),
 ]
-TRAINED = [method.name for method in METHODS.values() if issubclass(method, TrainedLearner)]
+TRAINED = [method.name for method in METHODS.values() if issubclass(method, Trained)]
 NAME = "synthetic:nodes=240,classes=6,features=12"
 
 
@@ -98,7 +99,7 @@ def test_recorded_steps_are_the_steps_themselves(
     method: str, data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = [alone(data, tmp_path / f"{turn}", method=method, device="cuda") for turn in range(2)]
-    monkeypatch.setattr(METHODS[method], "recordable", False)
+    monkeypatch.setattr(recorded, "can_record", lambda: False)
     found.append(alone(data, tmp_path / "step by step", method=method, device="cuda"))
     assert found[0] == found[1] == found[2]
 

@@ -12,10 +12,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from torch_geometric.data import Data
 
-from ipal.data.streams import default_split
+from ipal import Analytic
+from ipal.closed_form.method import Memory, Solved
 from ipal.errors import DataError
-from ipal.learners import Analytic
-from ipal.learners.state import State
+from ipal.estimator import files
+from ipal.state.snapshot import Snapshot
 
 few = settings(deadline=None, max_examples=15)
 POOLED_AND_PER_CLASS = pytest.mark.parametrize("sums", ["pooled", "per-class"])
@@ -95,20 +96,31 @@ cases = st.builds(
 )
 
 
+def memory(learner: Analytic) -> Memory:
+    """What a model keeps."""
+    return learner.model_.state.memory
+
+
+def solved(learner: Analytic) -> Solved:
+    """What follows from it."""
+    return learner.model_.method.solved(memory(learner))
+
+
 def by_label(learner: Analytic) -> np.ndarray:
-    return learner.weights_.numpy()[:, np.argsort(learner.labels_)]
+    """Weights of the classes, in the order of labels."""
+    return solved(learner).weights.numpy()[:, np.argsort(learner.classes_)]
 
 
 def sums_by_label(learner: Analytic) -> tuple[torch.Tensor, ...]:
     """Number of rows and their sum, and products: of every class, in the order of labels, or of all classes."""
-    order, sums = np.argsort(learner.labels_), learner.sums_
+    order, sums = np.argsort(learner.classes_), memory(learner).sums
     gram = sums.gram if sums.kind == "pooled" else [sums.gram[c] for c in order]
     return sums.count[order], sums.total[order], torch.stack(list(gram))
 
 
 def assert_same_sums(a: Analytic, b: Analytic) -> None:
     """To the bit."""
-    assert sorted(a.labels_) == sorted(b.labels_)
+    assert sorted(a.classes_) == sorted(b.classes_)
     for one, other in zip(sums_by_label(a), sums_by_label(b), strict=True):
         assert torch.equal(one, other)
 
@@ -124,12 +136,10 @@ def assert_same_model(a: Analytic, b: Analytic, case: Case) -> None:
     assert np.array_equal(a.predict(data)[clear], b.predict(data)[clear])
 
 
-def assert_unchanged(before: State, learner: Analytic, labels: list[Any]) -> None:
-    after = learner.state()
-    assert learner.labels_ == labels
-    assert after.facts == before.facts
-    assert after.tensors.keys() == before.tensors.keys()
-    assert all(torch.equal(before.tensors[name], after.tensors[name]) for name in before.tensors)
+def equal(one: Snapshot, other: Snapshot) -> bool:
+    """To the bit."""
+    same = one.facts == other.facts and one.tensors.keys() == other.tensors.keys()
+    return same and all(torch.equal(tensor, other.tensors[name]) for name, tensor in one.tensors.items())
 
 
 class Refused:
@@ -139,7 +149,7 @@ class Refused:
         self.learner, self.words, self.error = learner, words, error
 
     def __enter__(self) -> None:
-        self.before, self.labels = self.learner.state(), list(self.learner.labels_)
+        self.before = files.checkpoint(self.learner.model_)
 
     def __exit__(self, kind: Any, value: Any, trace: Any) -> bool:
         assert kind is not None, "it was not refused"
@@ -147,9 +157,5 @@ class Refused:
             return False
         for word in self.words:
             assert word in str(value), str(value)
-        assert_unchanged(self.before, self.learner, self.labels)
+        assert equal(files.checkpoint(self.learner.model_), self.before)
         return True
-
-
-def graph_of(data: Any) -> tuple[Any, np.ndarray, tuple[int, ...]]:
-    return data.graph, data.y, default_split(data.num_classes)

@@ -9,26 +9,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.data import Data
 
+from ipal import NCM, Analytic, forget_class, forget_rows, merge_models, split_class
+from ipal.closed_form import method
+from ipal.closed_form.left_out import RIDGES
+from ipal.closed_form.lower_half import numbers
+from ipal.closed_form.method import GIB
+from ipal.closed_form.rows import rounded
 from ipal.config import ProtocolConfig
-from ipal.data.streams import TaskStream
+from ipal.data.streams import TaskStream, default_split
 from ipal.errors import CapacityError, ConfigError
-from ipal.learners import NCM, Analytic
-from ipal.learners.analytic.learner import GIB
-from ipal.learners.analytic.lower_half import numbers
-from ipal.learners.analytic.rows import rounded
+from ipal.estimator import files
 from tests.closed_form.analytic_support import (
     POOLED_AND_PER_CLASS,
     Refused,
     assert_same_model,
     assert_same_sums,
-    assert_unchanged,
     by_label,
     case,
     cases,
+    equal,
     few,
-    graph_of,
+    memory,
+    solved,
 )
-from tests.learning import accuracy, learn
+from tests.learning import accuracy, learned
 
 # ------------------------------------------------------------------ learning, in any order and any pieces
 
@@ -66,15 +70,15 @@ def test_sums_are_the_same_to_the_bit_whatever_came_went_and_came_again(case, su
     whole = case.model(sums, case.nodes)
     parts = np.array_split(case.random.permutation(case.nodes), pieces)
     half = len(parts) // 2
-    shared = case.model(sums, *parts[:half]).merged(case.model(sums, *parts[half:]))
-    taken = case.model(sums, case.nodes).forget_rows(case.data(case.nodes, parts[0])).partial_fit(case.data(parts[0]))
+    shared = merge_models(case.model(sums, *parts[:half]), case.model(sums, *parts[half:]))
+    taken = forget_rows(case.model(sums, case.nodes), case.data(case.nodes, parts[0])).partial_fit(case.data(parts[0]))
     gone = case.of(int(case.random.choice(case.classes)))
     forgotten = case.model(sums, case.nodes)
     if sums == "per-class":
-        forgotten.forget_class(case.y[gone[0]])
+        forget_class(forgotten, case.y[gone[0]])
     else:
-        forgotten.forget_rows(case.data(gone, gone))
-    assert len(forgotten.labels_) == len(case.classes) - 1
+        forget_rows(forgotten, case.data(gone, gone))
+    assert len(forgotten.classes_) == len(case.classes) - 1
     for other in (shared, taken, forgotten.partial_fit(case.data(gone))):
         assert_same_model(other, whole, case)
 
@@ -128,10 +132,11 @@ def test_nodes_without_any_feature_are_learned_and_predicted(sums):
 )
 def test_steps_and_restarts_follow_from_the_graphs_that_are_predicted(where, steps, restarts):
     one = case(12, steps=None, restart=None, test_graph=where)
-    learner = one.model("pooled", one.nodes)
-    assert (learner.map.steps, learner.map.restarts, learner.reach) == (steps, restarts, steps)
-    learner = replace(one, options={**one.options, "steps": 3, "restart": 0}).model("pooled", one.nodes)
-    assert (learner.map.steps, learner.map.restarts, learner.reach) == (3, (0,), 3)
+    said = replace(one, options={**one.options, "steps": 3, "restart": 0})
+    for options, expected in ((one, (steps, restarts, steps)), (said, (3, (0,), 3))):
+        learner = options.model("pooled", one.nodes)
+        made = memory(learner).map
+        assert (made.steps, made.restarts, learner.model_.reach) == expected
 
 
 # ------------------------------------------------------------------ room
@@ -145,17 +150,17 @@ def test_the_memory_that_sums_may_take_by_hand():
     with Refused(learner, "4 classes take 1.5e-05 GiB", "analytic.sums=pooled", error=CapacityError):
         learner.partial_fit(one.data(one.of(3)))
     with Refused(learner, "analytic.memory", error=CapacityError):
-        learner.merged(one.model("per-class", one.of(3)))
+        merge_models(learner, one.model("per-class", one.of(3)))
     with Refused(learner, "analytic.memory", error=CapacityError):
-        learner.split_class(0, replace(one, y=np.where(one.nodes == one.of(0)[0], 9, one.y)).data(one.of(0)))
+        split_class(learner, 0, replace(one, y=np.where(one.nodes == one.of(0)[0], 9, one.y)).data(one.of(0)))
     small = replace(one, options={**one.options, "memory": 4096 / GIB})
-    assert len(small.model("pooled", small.nodes).labels_) == len(one.classes)
+    assert len(small.model("pooled", small.nodes).classes_) == len(one.classes)
     fresh = Analytic(**{**one.options, "memory": 4095 / GIB})
     with pytest.raises(
         CapacityError, match=r"for . classes take .* GiB.*analytic\.memory=.*raise it, or set a width of"
     ):
         fresh.partial_fit(one.data(one.nodes))
-    assert not fresh.is_fitted
+    assert not fresh.__sklearn_is_fitted__()
 
 
 @POOLED_AND_PER_CLASS
@@ -166,7 +171,7 @@ def test_more_classes_than_columns_are_refused_and_change_nothing(sums):
     with Refused(learner, "4 is too few columns for 5 classes", "set at least 5", error=ConfigError):
         learner.partial_fit(new)
     with Refused(learner, "analytic.width", error=ConfigError):
-        learner.merged(Analytic(**one.options, sums=sums).partial_fit(new))
+        merge_models(learner, Analytic(**one.options, sums=sums).partial_fit(new))
 
 
 def test_every_restart_needs_some_columns():
@@ -186,8 +191,9 @@ def test_merged_models_of_different_classes_are_the_model_of_all(case, sums):
     order = case.random.permutation(case.classes)
     one, two, three = (case.model(sums, case.of(*labels)) for labels in (order[:1], order[1:3], order[3:]))
     whole = case.model(sums, case.nodes)
-    for merged in (one.merged(two).merged(three), three.merged(one.merged(two)), two.merged(three).merged(one)):
-        assert_same_model(merged, whole, case)
+    for a, b, c in ((one, two, three), (two, three, one)):
+        assert_same_model(merge_models(merge_models(a, b), c), whole, case)
+        assert_same_model(merge_models(c, merge_models(a, b)), whole, case)
 
 
 @POOLED_AND_PER_CLASS
@@ -196,18 +202,18 @@ def test_merged_models_of_different_classes_are_the_model_of_all(case, sums):
 def test_merged_models_that_share_classes_are_the_model_of_all_rows(case, sums):
     parts = np.array_split(case.random.permutation(case.nodes), 3)
     one, two, three = (case.model(sums, part) for part in parts)
-    states = [(each.state(), each, list(each.labels_)) for each in (one, two, three)]
+    states = [(files.checkpoint(each.model_), each) for each in (one, two, three)]
     whole = case.model(sums, case.nodes)
-    for merged in (one.merged(two).merged(three), three.merged(two.merged(one))):
+    for merged in (merge_models(merge_models(one, two), three), merge_models(three, merge_models(two, one))):
         assert_same_model(merged, whole, case)
-    for before, each, labels in states:
-        assert_unchanged(before, each, labels)
+    for before, each in states:
+        assert equal(files.checkpoint(each.model_), before)
 
 
 @POOLED_AND_PER_CLASS
 def test_a_merged_model_goes_on_learning_and_is_saved(sums, tmp_path):
     one = case(11)
-    merged = one.model(sums, one.of(0)).merged(one.model(sums, one.of(1)))
+    merged = merge_models(one.model(sums, one.of(0)), one.model(sums, one.of(1)))
     merged.save(tmp_path / "m")
     later = Analytic.load(tmp_path / "m").partial_fit(one.data(one.of(*one.classes[2:])))
     assert_same_model(later, one.model(sums, one.nodes), one)
@@ -216,14 +222,15 @@ def test_a_merged_model_goes_on_learning_and_is_saved(sums, tmp_path):
 def test_merged_models_that_share_classes_have_the_losses_of_both():
     one = case(14, ridge=None)
     a, b = one.model("pooled", one.nodes[::2]), one.model("pooled", one.nodes[1::2])
-    merged = a.merged(b)
-    at = [merged.labels_.index(label) for label in b.labels_]
-    back = merged.left_out_.of_classes(at)
-    torch.testing.assert_close(back.loss - b.left_out_.loss, a.left_out_.of_classes(at).loss)
-    assert (back.count - b.left_out_.count).tolist() == a.left_out_.of_classes(at).count.tolist()
-    assert merged.solved.ridge in merged.ridges
-    other_way = b.merged(a)
-    assert (other_way.solved.ridge, other_way.solved.scale) == pytest.approx((merged.solved.ridge, merged.solved.scale))
+    merged = merge_models(a, b)
+    at = [merged.classes_.tolist().index(label) for label in b.classes_]
+    mine, theirs, both = (memory(each).left_out for each in (a, b, merged))
+    back = both.of_classes(at)
+    torch.testing.assert_close(back.loss - theirs.loss, mine.of_classes(at).loss)
+    assert (back.count - theirs.count).tolist() == mine.of_classes(at).count.tolist()
+    found, other_way = solved(merged), solved(merge_models(b, a))
+    assert found.ridge in RIDGES
+    assert (other_way.ridge, other_way.scale) == pytest.approx((found.ridge, found.scale))
 
 
 def test_models_that_map_nodes_differently_are_not_merged():
@@ -240,26 +247,26 @@ def test_models_that_map_nodes_differently_are_not_merged():
     for word, changes in others.items():
         other = Analytic(**{"sums": "pooled", **one.options, **changes}).partial_fit(one.data(one.of(1)))
         with Refused(learner, "cannot be merged", word):
-            learner.merged(other)
+            merge_models(learner, other)
     named = one.data(one.of(1))
     named.y = one.y.astype(str)
     with Refused(learner, "numbers", "strings"):
-        learner.merged(Analytic(sums="pooled", **one.options).partial_fit(named))
+        merge_models(learner, Analytic(sums="pooled", **one.options).partial_fit(named))
     narrow = replace(one, x=one.x[:, :-1])
     with Refused(learner, "number of features"):
-        learner.merged(narrow.model("pooled", one.of(1)))
+        merge_models(learner, narrow.model("pooled", one.of(1)))
     with Refused(learner, "learned nothing", error=ConfigError):
-        learner.merged(Analytic())
-    with Refused(learner, "Only models of the closed form", "not one of 'ncm'"):
-        learner.merged(NCM().partial_fit(one.data(one.of(1))))
+        merge_models(learner, Analytic())
+    with Refused(learner, "A model of 'analytic' cannot be merged with one of 'ncm'"):
+        merge_models(learner, NCM().partial_fit(one.data(one.of(1))))
 
 
 def test_defaults_said_and_unsaid_are_merged():
     one = case(15)
     unsaid = replace(one, options={**one.options, "steps": None, "restart": None})
     said = replace(one, options={**one.options, "steps": 10, "restart": 0.2})
-    both = unsaid.model("pooled", one.of(0, 1)).merged(said.model("pooled", one.of(1, 2)))
-    assert both.sums_.count.tolist() == [len(one.of(0)), 2 * len(one.of(1)), len(one.of(2))]
+    both = merge_models(unsaid.model("pooled", one.of(0, 1)), said.model("pooled", one.of(1, 2)))
+    assert memory(both).sums.count.tolist() == [len(one.of(0)), 2 * len(one.of(1)), len(one.of(2))]
     assert_same_sums(both, said.model("pooled", one.of(0, 1), one.of(1, 2)))
 
 
@@ -279,18 +286,15 @@ def test_defaults_said_and_unsaid_are_merged():
 )
 @POOLED_AND_PER_CLASS
 def test_every_protocol_is_learned(protocol, sums, tiny):
-    stream = TaskStream(*graph_of(tiny), ProtocolConfig(**protocol), 0)
-    learner = Analytic(width=64, sums=sums)
-    for index in range(3):
-        learn(learner, stream.task(index))
-    assert np.mean([accuracy(learner, stream, index) for index in range(3)]) > 0.7
+    stream = TaskStream(tiny.graph, tiny.y, default_split(tiny.num_classes), ProtocolConfig(**protocol), 0)
+    model = learned(method.Analytic, stream, 3, sums=sums, calibration=0.2)
+    assert np.mean([accuracy(model, stream, index) for index in range(3)]) > 0.7
 
 
 def test_scores_of_some_nodes_are_rows_of_those_of_all(tiny):
-    labels = torch.from_numpy(tiny.y)
-    edges = torch.from_numpy(tiny.graph.edges)
-    model = Analytic(width=64, steps=1).partial_fit(Data(torch.from_numpy(tiny.graph.x), edges, y=labels))
+    x, edges, y = map(torch.from_numpy, (tiny.graph.x, tiny.graph.edges, tiny.y))
+    model = Analytic(width=64, steps=1).partial_fit(Data(x, edges, y=y)).model_
     some = torch.tensor([5, 2, 11])
-    whole, part = model.look(tiny.graph), model.look(tiny.graph, some)
+    whole, part = model.predict_graph(tiny.graph), model.predict_graph(tiny.graph, some)
     torch.testing.assert_close(part.scores, whole.scores[some])
     assert part.labels.tolist() == whole.labels[some.numpy()].tolist()

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ipal.backend.propagated import propagated
 from ipal.backend.runtime import Runtime
+from ipal.closed_form.feature_map import ROWS_AT_ONCE, FeatureMap, pieces, random_features
 from ipal.data.graph import Graph, checked_graph
-from ipal.learners.analytic.feature_map import ROWS_AT_ONCE, FeatureMap, pieces, random_features
 from ipal.nn.evidence import FeatureRows
 
 HERE = Runtime.of()

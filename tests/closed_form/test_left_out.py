@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ipal.errors import NonFiniteError
-from ipal.learners import Analytic
-from ipal.learners.analytic import left_out
-from ipal.learners.analytic.left_out import (
+from ipal import Analytic
+from ipal.closed_form import left_out
+from ipal.closed_form.left_out import (
     FIRST_RIDGE,
     FIRST_SCALE,
     MOST_ROWS,
@@ -25,10 +24,11 @@ from ipal.learners.analytic.left_out import (
     log_losses,
     spaced,
 )
-from ipal.learners.analytic.lower_half import mirrored
-from ipal.learners.analytic.rows import Rows
-from ipal.learners.analytic.sums import Kind, Normal, Sums
-from tests.closed_form.analytic_support import POOLED_AND_PER_CLASS, case
+from ipal.closed_form.lower_half import mirrored
+from ipal.closed_form.rows import Rows
+from ipal.closed_form.sums import Kind, Normal, Sums
+from ipal.errors import NonFiniteError
+from tests.closed_form.analytic_support import POOLED_AND_PER_CLASS, case, memory, solved
 
 quick = settings(deadline=None, max_examples=25)
 CPU = torch.device("cpu")
@@ -231,20 +231,21 @@ def test_scores_that_are_no_numbers_are_refused() -> None:
 @POOLED_AND_PER_CLASS
 def test_a_model_uses_the_ridge_and_the_scale_of_the_least_loss(sums) -> None:
     one = case(60, ridge=None)
-    learner = one.model(sums, one.nodes)
+    found = one.model(sums, one.nodes)
     losses = []
     for ridge in RIDGES:
         fixed = Analytic(sums=sums, **{**one.options, "ridge": ridge}).partial_fit(one.data(one.nodes))
-        losses.append(float((fixed.left_out_.loss / fixed.left_out_.count[:, None, None]).mean(dim=0).min()))
-    assert learner.solved.ridge == RIDGES[int(np.argmin(losses))]
-    fixed = Analytic(sums=sums, **{**one.options, "ridge": learner.solved.ridge}).partial_fit(one.data(one.nodes))
-    assert torch.equal(fixed.weights_, learner.weights_)
-    assert fixed.solved.scale == learner.solved.scale
+        kept = memory(fixed).left_out
+        losses.append(float((kept.loss / kept.count[:, None, None]).mean(dim=0).min()))
+    assert solved(found).ridge == RIDGES[int(np.argmin(losses))]
+    fixed = Analytic(sums=sums, **{**one.options, "ridge": solved(found).ridge}).partial_fit(one.data(one.nodes))
+    assert torch.equal(solved(fixed).weights, solved(found).weights)
+    assert solved(fixed).scale == solved(found).scale
 
 
 def test_labels_without_any_meaning_ask_for_a_large_ridge_and_a_small_scale() -> None:
     one = case(61, ridge=None, width=64)
-    clear = one.model("pooled", one.nodes).solved
-    random = replace(one, y=one.random.permutation(one.y)).model("pooled", one.nodes).solved
+    clear = solved(one.model("pooled", one.nodes))
+    random = solved(replace(one, y=one.random.permutation(one.y)).model("pooled", one.nodes))
     assert random.ridge >= clear.ridge
     assert random.scale < clear.scale / 10

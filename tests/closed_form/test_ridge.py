@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from ipal.closed_form import ridge
 from ipal.errors import DataError, NonFiniteError
-from ipal.learners.analytic import ridge
+from ipal.nn.cholesky import mean_diagonal
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -154,4 +155,4 @@ def test_a_ridge_asked_for_may_be_as_large_as_one_likes() -> None:
 def test_a_ridge_is_measured_in_ones_up_to_the_smallest_numbers_by_hand(dtype) -> None:
     smallest = torch.finfo(dtype).tiny / torch.finfo(dtype).eps
     for diagonal, size in ((0.0, 1.0), (smallest, 1.0), (2 * smallest, 2 * smallest), (3.0, 3.0)):
-        assert float(ridge.mean_diagonal(diagonal * torch.eye(2, dtype=dtype))) == size
+        assert float(mean_diagonal(diagonal * torch.eye(2, dtype=dtype))) == size

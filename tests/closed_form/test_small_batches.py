@@ -1,6 +1,5 @@
 """Streams of small batches, whose classes return: cheap, solved when asked, the same whatever came in which batch."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,51 +7,57 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from torch_geometric.data import Data
 
 from ipal.backend.runtime import Runtime
-from ipal.learners import NCM, SLDA, Analytic, Learner
-from ipal.learners.analytic.left_out import FIRST_RIDGE, FIRST_SCALE
-from ipal.learners.draft import drafted
-from ipal.learners.from_pyg import task_of
-from ipal.learners.state import State
+from ipal.closed_form.left_out import FIRST_RIDGE, FIRST_SCALE
+from ipal.closed_form.method import Analytic, Solved
+from ipal.data.graph import checked_graph
+from ipal.data.task import Task
+from ipal.estimator import files
+from ipal.estimator.model import Model
+from ipal.estimator.settings import LearnerConfig
+from ipal.methods.base import Method
+from ipal.methods.ncm import NCM
+from ipal.methods.slda import SLDA
+from ipal.state.snapshot import Snapshot
 from ipal.system.tracing import Recorder
-from tests.closed_form.analytic_support import POOLED_AND_PER_CLASS, Case, assert_same_model, case, cases, few
-from tests.learning import NARROW, learn
-from tests.learners.test_interrupted import interrupted_everywhere
+from tests import learning
+from tests.closed_form.analytic_support import POOLED_AND_PER_CLASS, case, equal, memory
+from tests.engine.test_interrupted import interrupted_everywhere
+from tests.learning import CPU, learn
 
 
-def small_batches(classes: int = 4, nodes: int = 400, features: int = 12, size: int = 20, seed: int = 0) -> list[Data]:
-    """Nodes without edges, around a centre for each class, in random order."""
-    random = np.random.default_rng(seed)
+def task_of(x: np.ndarray, y: np.ndarray) -> Task:
+    """Nodes without edges, all of which teach."""
+    graph = checked_graph(x, np.zeros((2, 0), dtype=np.int64), undirected=True)
+    return Task(graph, np.arange(len(y)), y)
+
+
+def all_nodes(classes: int = 4, nodes: int = 400, features: int = 12) -> Task:
+    """Nodes around a centre for each class, in random order."""
+    random = np.random.default_rng(0)
     y = random.integers(0, classes, nodes)
     x = np.float32(2 * random.normal(size=(classes, features))[y] + random.normal(size=(nodes, features)))
-    parts = np.array_split(np.arange(nodes), nodes // size)
-    return [Data(x=torch.from_numpy(x[part]), y=torch.from_numpy(y[part])) for part in parts]
+    return task_of(x, y)
 
 
-def narrow(method: type[Learner] = Analytic, **options: Any) -> Learner:
-    """With few columns, where a method has columns, and else its defaults."""
-    return method(**({"width": NARROW} if method is Analytic else {}), **options)
+def batches_of(task: Task, size: int = 20) -> list[Task]:
+    """The nodes of a task, some at a time."""
+    x, y = np.asarray(task.graph.x), task.labels
+    return [task_of(x[part], y[part]) for part in np.array_split(task.nodes, len(y) // size)]
 
 
-def learned(learner: Learner, batches: Sequence[Data]) -> Any:
-    for batch in batches:
-        learner.partial_fit(batch)
-    return learner
+def config(method: type[Method] = Analytic, **options: Any) -> LearnerConfig:
+    return learning.config(method, **{"calibration": 0.2, **options})
 
 
-def equal(one: State, other: State) -> bool:
-    same = one.facts == other.facts and one.tensors.keys() == other.tensors.keys()
-    return same and all(torch.equal(tensor, other.tensors[name]) for name, tensor in one.tensors.items())
+def solved(model: Model) -> Solved:
+    assert isinstance(model.method, Analytic)
+    return model.method.solved(model.state.memory)
 
 
-def listened(learner: Learner) -> Recorder:
-    recorder = Recorder()
-    learner.runtime_ = replace(Runtime.of(), tracer=recorder)
-    return recorder
+def predicted(model: Model, task: Task) -> np.ndarray:
+    return model.predict_graph(task.graph).labels
 
 
 def times(recorder: Recorder, name: str) -> int:
@@ -63,110 +68,93 @@ def times(recorder: Recorder, name: str) -> int:
 # ------------------------------------------------------------------ the same, whatever came in which batch
 
 
-@POOLED_AND_PER_CLASS
-@few
-@given(case=cases, size=st.integers(1, 20))
-def test_any_partition_in_any_order_ends_in_the_same_sums_and_weights(case: Case, sums: str, size: int):
-    case = replace(case, edges=case.edges[:, :0])
-    whole = case.model(sums, *(case.of(*group) for group in np.array_split(case.classes, 2)))
-    order = case.random.permutation(case.nodes)
-    parts = [order[begin : begin + size] for begin in range(0, len(order), size)]
-    assert_same_model(case.model(sums, *parts), whole, case)
-
-
 @pytest.mark.parametrize("method", [NCM, SLDA])
-def test_small_batches_and_one_large_one_make_the_same_statistics(method: type[Learner]):
-    batches = small_batches()
-    x, y = (torch.cat([getattr(batch, name) for batch in batches]) for name in ("x", "y"))
-    whole, parts = method().partial_fit(Data(x=x, y=y)), learned(method(), batches)
-    order = [parts.labels_.index(label) for label in whole.labels_]
-    torch.testing.assert_close(parts.sums_.sum[order], whole.sums_.sum, rtol=1e-4, atol=1e-3)
+def test_small_batches_and_one_large_one_make_the_same_statistics(method: type[Method]):
+    task = all_nodes()
+    whole, parts = learn(config(method), task), learn(config(method), *batches_of(task))
+    order = [parts.labels.index(label) for label in whole.labels]
+    one, other = (model.method.statistics(model.state.memory) for model in (whole, parts))
+    torch.testing.assert_close(other.sum[order], one.sum, rtol=1e-4, atol=1e-3)
     if method is SLDA:
-        torch.testing.assert_close(parts.scatter_, whole.scatter_, rtol=1e-4, atol=1e-2)
-    assert (parts.predict(Data(x=x)) == whole.predict(Data(x=x))).mean() > 0.99
+        torch.testing.assert_close(parts.state.memory.scatter, whole.state.memory.scatter, rtol=1e-4, atol=1e-2)
+    assert (predicted(parts, task) == predicted(whole, task)).mean() > 0.99
 
 
 # ------------------------------------------------------------------ solved when asked
 
 
 def test_batches_are_not_solved_before_something_is_asked_and_then_once():
-    batches = small_batches()
-    learner = learned(narrow(), batches[:1])
-    recorder = listened(learner)
+    batches, recorder = batches_of(all_nodes()), Recorder()
+    first = learn(config(), batches[0], runtime=replace(Runtime.of(), tracer=recorder))
     with recorder.listening():
-        learned(learner, batches[1:])
+        model = learn(first, *batches[1:])
         assert times(recorder, "solve") == 0
         assert times(recorder, "ridge") == len(batches) - 1  # some of its rows are left out of every batch
-        learner.predict(batches[0])
-        learner.predict_proba(batches[1])
-        assert learner.solved.ridge > 0
+        predicted(model, batches[0])
+        model.scores_and_probabilities(batches[1].graph)
+        assert solved(model).ridge > 0
         assert times(recorder, "solve") == 1
-        learner.partial_fit(batches[0]).predict(batches[0])
+        predicted(learn(model, batches[0]), batches[0])
         assert times(recorder, "solve") == 2
 
 
 def test_what_is_asked_in_between_changes_nothing(tmp_path: Path):
-    batches = small_batches()
-    asked, left_alone = narrow(), learned(narrow(), batches)
-    for number, batch in enumerate(batches):
-        asked.partial_fit(batch)
-        asked.predict(batch)
+    batches = batches_of(all_nodes())
+    asked, left_alone = learn(config(), batches[0]), learn(config(), *batches)
+    for number, batch in enumerate(batches[1:]):
+        predicted(asked, batch)
         asked.memory_report()
-        asked.save(tmp_path / str(number))
-    assert equal(asked.state(), left_alone.state())
-    assert torch.equal(asked.weights_, left_alone.weights_)
-    assert asked.solved.scale == left_alone.solved.scale
+        files.save(asked, tmp_path / str(number))
+        asked = learn(asked, batch)
+    assert equal(files.snapshot(asked), files.snapshot(left_alone))
+    assert solved(asked).scale == solved(left_alone).scale
 
 
 @pytest.mark.parametrize("method", [Analytic, NCM, SLDA])
 @pytest.mark.parametrize("after", [1, 2, 11])
-def test_a_state_between_two_batches_goes_on_to_the_same_bits(method: type[Learner], after: int, tmp_path: Path):
-    batches = small_batches()
-    straight = learned(narrow(method), batches)
-    learned(narrow(method), batches[:after]).state().save(tmp_path / "checkpoint")
-    resumed = narrow(method)
-    resumed.restore(State.load(tmp_path / "checkpoint"))
-    learned(resumed, batches[after:])
-    for one in (straight, resumed):
-        one.predict(batches[0])
-    assert equal(straight.state(), resumed.state())
-    straight.save(tmp_path / "straight")
-    resumed.save(tmp_path / "resumed")
+def test_a_state_between_two_batches_goes_on_to_the_same_bits(method: type[Method], after: int, tmp_path: Path):
+    batches = batches_of(all_nodes())
+    straight = learn(config(method), *batches)
+    files.checkpoint(learn(config(method), *batches[:after])).save(tmp_path / "checkpoint")
+    read = Snapshot.load(tmp_path / "checkpoint")
+    resumed = learn(files.restored(config(method), read, CPU, whole=True, source="it"), *batches[after:])
+    files.save(straight, tmp_path / "straight")
+    files.save(resumed, tmp_path / "resumed")
     assert (tmp_path / "straight").read_bytes() == (tmp_path / "resumed").read_bytes()
 
 
 @pytest.mark.parametrize("method", [Analytic, NCM, SLDA])
-def test_a_batch_interrupted_at_any_line_was_never_begun(method: type[Learner]):
-    batches = small_batches()
-    before = learned(narrow(method), batches[:3]).state()
-    task = task_of(batches[3])
-    for learner in interrupted_everywhere(
-        lambda: learned(narrow(method), batches[:3]), lambda learner: learn(learner, task), points=20
-    ):
-        assert equal(learner.state(), before)
-    assert equal(learned(learner, batches[4:]).state(), learned(narrow(method), batches[:3] + batches[4:]).state())
+def test_a_batch_interrupted_at_any_line_was_never_begun(method: type[Method]):
+    batches = batches_of(all_nodes())
+
+    def known() -> Model:
+        return learn(config(method), *batches[:3])
+
+    before = files.checkpoint(known())
+    for model in interrupted_everywhere(known, lambda model: learn(model, batches[3]), points=20):
+        assert equal(files.checkpoint(model), before)
+    assert equal(files.checkpoint(learn(model, *batches[4:])), files.checkpoint(learn(known(), *batches[4:])))
 
 
 # ------------------------------------------------------------------ ridge and scale
 
 
 def test_a_ridge_and_a_scale_of_many_small_batches_are_about_those_of_one():
-    batches = small_batches(nodes=1200, size=40, features=4)  # classes overlap
-    x, y = (torch.cat([getattr(batch, name) for batch in batches]) for name in ("x", "y"))
-    whole, parts = narrow().partial_fit(Data(x=x, y=y)), learned(narrow(), batches)
-    assert parts.left_out_.count.sum() > 1000
-    assert 0.09 < parts.solved.ridge / whole.solved.ridge < 11  # a decade, which is two steps
-    assert 0.5 < parts.solved.scale / whole.solved.scale < 2
-    assert (parts.predict(Data(x=x)) == whole.predict(Data(x=x))).mean() > 0.97
+    task = all_nodes(nodes=1200, features=4)  # classes overlap
+    whole, parts = learn(config(), task), learn(config(), *batches_of(task, size=40))
+    assert parts.state.memory.left_out.count.sum() > 1000
+    assert 0.09 < solved(parts).ridge / solved(whole).ridge < 11  # a decade, which is two steps
+    assert 0.5 < solved(parts).scale / solved(whole).scale < 2
+    assert (predicted(parts, task) == predicted(whole, task)).mean() > 0.97
 
 
 def test_the_only_node_of_a_class_judges_when_others_have_come():
-    x = torch.eye(4)
-    learner = narrow().partial_fit(Data(x=x[:2], y=torch.tensor([0, 1])))
-    assert learner.left_out_.count.tolist() == [0, 0]
-    assert (learner.solved.ridge, learner.solved.scale) == (FIRST_RIDGE, FIRST_SCALE)
-    learner.partial_fit(Data(x=x[2:], y=torch.tensor([1, 2])))
-    assert learner.left_out_.count.tolist() == [0, 1, 0]
+    x = np.eye(4, dtype=np.float32)
+    model = learn(config(), task_of(x[:2], np.array([0, 1])))
+    assert model.state.memory.left_out.count.tolist() == [0, 0]
+    assert (solved(model).ridge, solved(model).scale) == (FIRST_RIDGE, FIRST_SCALE)
+    model = learn(model, task_of(x[2:], np.array([1, 2])))
+    assert model.state.memory.left_out.count.tolist() == [0, 1, 0]
 
 
 # ------------------------------------------------------------------ cheap
@@ -174,17 +162,18 @@ def test_the_only_node_of_a_class_judges_when_others_have_come():
 
 @POOLED_AND_PER_CLASS
 def test_what_is_kept_does_not_grow_with_the_number_of_batches(sums: str, tmp_path: Path):
-    batches = small_batches()
+    batches = batches_of(all_nodes())
     sizes = []
     for number in (5, 20):
-        learner = learned(narrow(sums=sums), batches[:number])
-        learner.save(tmp_path / "model")
-        saved = State.load(tmp_path / "model").tensors
+        model = learn(config(sums=sums), *batches[:number])
+        files.save(model, tmp_path / "model")
+        saved = Snapshot.load(tmp_path / "model").tensors
         kept = {name for name in saved if not name.startswith(("calibration", "generator"))}
-        assert kept == {"sums.count", "sums.total", "sums.gram", "left_out.loss", "left_out.count", "weights"}
-        assert learner.memory_report()["bytes"] == sum(one.numel() * one.element_size() for one in saved.values())
-        assert learner.memory_report()["only_while_learning"] == []
-        assert equal(Analytic.load(tmp_path / "model").state(), learner.state())
+        parts = ("sums.count", "sums.total", "sums.gram", "left_out.loss", "left_out.count", "weights")
+        assert kept == {f"memory.{name}" for name in parts}
+        assert model.memory_report()["bytes"] == sum(one.numel() * one.element_size() for one in saved.values())
+        assert model.memory_report()["only_while_learning"] == []
+        assert equal(files.snapshot(files.load(tmp_path / "model")), files.snapshot(model))
         sizes.append({name: saved[name].shape for name in kept})
     assert sizes[0] == sizes[1]
 
@@ -192,35 +181,20 @@ def test_what_is_kept_does_not_grow_with_the_number_of_batches(sums: str, tmp_pa
 def test_sums_of_other_classes_are_shared_and_not_copied():
     one = case(3)
     learner = one.model("per-class", one.nodes)
-    before = learner.sums_
+    before = memory(learner).sums
     learner.partial_fit(one.data(one.of(0)[:1]))
-    place = learner.labels_.index(0)
-    for c, gram in enumerate(learner.sums_.gram):
+    place = learner.classes_.tolist().index(0)
+    for c, gram in enumerate(memory(learner).sums.gram):
         assert (gram is before.gram[c]) == (c != place)
 
 
-@pytest.mark.parametrize(
-    ("method", "large"), [(Analytic, {"sums_", "left_out_", "solved_", "features_"}), (SLDA, {"within_"})]
-)
-def test_nothing_large_is_copied_before_a_batch(method: type[Learner], large: set[str]):
-    learner = learned(narrow(method), small_batches()[:3])
-    learner.predict(small_batches()[0])
-    copied, held = drafted(vars(learner)), vars(learner)
-    for name in large:
-        assert copied[name] is held[name]
-    for name in held.keys() - large - {"sums_", "generator_"}:  # in what is copied there is no tensor
-        assert not isinstance(held[name], torch.Tensor)
-
-
-@POOLED_AND_PER_CLASS
-def test_any_stream_will_do(sums: str):
-    assert not Analytic(sums=sums).needs()
+def test_any_stream_will_do():
+    assert not Analytic().needs()
 
 
 def test_a_first_node_alone_is_learned_and_a_thousandth():
-    batches = small_batches(size=1)
-    learner = learned(narrow(), batches[:1])
-    assert learner.predict(batches[1]).tolist() == batches[0].y.tolist()
-    learned(learner, batches[1:])
-    x, y = (torch.cat([getattr(batch, name) for batch in batches]) for name in ("x", "y"))
-    assert (learner.predict(Data(x=x)) == y.numpy()).mean() > 0.9
+    task = all_nodes()
+    batches = batches_of(task, size=1)
+    model = learn(config(), batches[0])
+    assert predicted(model, batches[1]).tolist() == batches[0].labels.tolist()
+    assert (predicted(learn(model, *batches[1:]), task) == task.labels).mean() > 0.9

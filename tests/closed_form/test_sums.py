@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ipal.backend.distributed import Team
+from ipal.closed_form.lower_half import add_products, mirrored, numbers, square
+from ipal.closed_form.rows import Rows, exact_parts, grid, rounded
+from ipal.closed_form.sums import Kind, Sums, balanced_weights
 from ipal.errors import DataError
-from ipal.learners.analytic.lower_half import add_products, mirrored, numbers, square
-from ipal.learners.analytic.rows import Rows, exact_parts, grid, rounded
-from ipal.learners.analytic.sums import Kind, Sums, balanced_weights
 from tests.closed_form.analytic_support import few
 
 CPU = torch.device("cpu")
@@ -364,7 +364,7 @@ def test_about_without_a_class_that_scatters_as_the_others_is_exact() -> None:
 @BOTH
 def test_sums_go_through_tensors_and_back(kind) -> None:
     kept = none(kind).exchanged(None, rows(doubles([0.6, 0.8], [1, 1]), 0, 1), NAMES)
-    again = Sums.empty(kind, 2, CPU).of_tensors(kept.tensors(), CPU)
+    again = Sums.empty(kind, 2, CPU).of_tensors(kept.tensors())
     assert_same(again, kept)
     for half, other in zip(again.gram, kept.gram, strict=True):
         assert half.dtype == torch.float64
@@ -380,7 +380,7 @@ def test_sums_of_products_are_saved_as_whole_numbers_of_32_bits_where_these_are_
     for factor in (2.0**20, -(2.0**20)):  # too large, on either side
         other = dataclasses.replace(kept, gram=(kept.gram[0], kept.gram[1] * factor))
         assert other.tensors()["gram"].dtype == torch.int64
-        again = kept.of_tensors(other.tensors(), CPU)
+        again = kept.of_tensors(other.tensors())
         assert all(torch.equal(a, b) for a, b in zip(again.gram, other.gram, strict=True))
 
 

@@ -1,7 +1,6 @@
 """Streams of batches: which node comes when, what it is attached to, and what is tested along the way."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,9 @@ from ipal.data.streams import TEST, TRAIN, VALIDATION, Stream
 from ipal.data.streams.blurry import Blurry, blurred_shares
 from ipal.data.streams.online import at_most, neighbours_of, spread_evenly
 from ipal.errors import ConfigError, DataError, IpalError
-from ipal.learners import METHODS
+from ipal.estimator.registry import METHODS
 from ipal.runs.resolved import Resolver
+from tests.learning import learn
 from tests.support import Command, complaint
 
 ONLINE = {"name": "online", "batch": 12}
@@ -178,13 +178,6 @@ def test_tests_along_the_way(tiny: Dataset, command: Command) -> None:
     assert len(run["timing"]["seconds_per_batch"]) == sum(batches) == len(run["protocol"]["mixture"])
 
 
-def test_streams_of_early_versions_have_todays_names(tiny: Dataset, command: Command, tmp_path: Path) -> None:
-    run = command("run", "--dataset", tiny.name, "--method", "ncm", "--json").json
-    (path,) = (tmp_path / "runs").glob("*/result.json")
-    path.write_text(json.dumps({**run, "protocol": {**run["protocol"], "stream": "class-incremental"}}))
-    assert command("show", "ncm", "--json").json["protocol"]["stream"] == "class"
-
-
 @pytest.mark.parametrize("stream", [ONLINE, BLURRY], ids=["online", "blurry"])
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_learns_batches_or_says_why_not(tiny: Dataset, method: str, stream: dict[str, Any]) -> None:
@@ -194,11 +187,8 @@ def test_every_method_learns_batches_or_says_why_not(tiny: Dataset, method: str,
             Resolver().resolve(run_config(tree), tiny)
         return
     run = Resolver().resolve(run_config(tree), tiny)
-    learner = run.learner()
-    for batch in all_batches(run.stream):
-        for _ in learner.learn(batch):
-            pass
-    assert sorted(learner.classes_.tolist()) == list(range(6))
+    model = learn(run.learner_config(), *all_batches(run.stream))
+    assert sorted(model.classes_.tolist()) == list(range(6))
 
 
 @pytest.mark.parametrize(

@@ -278,7 +278,7 @@ def test_the_command_says_that_edges_have_weights(tmp_path: Path, command: Comma
     ],
     ids=str,
 )
-def test_tasks_and_exams_of_streams_keep_the_weights(protocol: dict[str, Any], tmp_path: Path) -> None:
+def test_tasks_and_tests_of_streams_keep_the_weights(protocol: dict[str, Any], tmp_path: Path) -> None:
     path = weighted(tmp_path / "a.npz")
     stream = Resolver().resolve(run_config({"dataset": str(path), "protocol": protocol})).stream
     whole = load(str(path)).graph.aggregation("sum").toarray()
@@ -289,7 +289,7 @@ def test_tasks_and_exams_of_streams_keep_the_weights(protocol: dict[str, Any], t
             found = task.graph.aggregation("sum").toarray()
             assert np.array_equal(found, np.where(found > 0, whole[np.ix_(task.origin, task.origin)], 0))
         assert any(task.graph.is_weighted and task.graph.num_edges for task in tasks)
-        assert all(test_split.graph.is_weighted for test_split in stream.test_splits(index))
+        assert all(split.graph.is_weighted for split in stream.test_splits(index))
 
 
 def test_a_graph_with_weights_is_learned_from_predicted_and_planned_for(tmp_path: Path, command: Command) -> None:

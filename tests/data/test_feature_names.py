@@ -51,7 +51,7 @@ def test_a_model_reads_next_months_table(method: type[ipal.Learner], tmp_path: P
     model = method().partial_fit(graph_from(nodes, edges))
     model.save(tmp_path / "model.safetensors")
     model = ipal.load(tmp_path / "model.safetensors")
-    assert model.columns_ == ("size", "country=DE", "country=FR", "country=US")
+    assert model.model_.schema.columns == ("size", "country=DE", "country=FR", "country=US")
 
     here = country != "US"
     some = {"country": country[here], "size": size[here], "id": np.arange(60)[here]}
@@ -72,7 +72,7 @@ def test_features_without_names_are_taken_in_their_order(tmp_path: Path) -> None
     data = graph_from({"x": X, "edge_index": EDGES, "y": ["a", "b", "a"]})
     ipal.NCM().partial_fit(data).save(tmp_path / "model.safetensors")
     model = ipal.load(tmp_path / "model.safetensors")
-    assert model.columns_ == ()
+    assert model.model_.schema.columns == ()
     assert np.array_equal(
         model.predict(data), model.predict(graph_from({"x": X, "edge_index": EDGES, "ids": [7, 8, 9]}))
     )

@@ -11,9 +11,10 @@ from ipal.config import ProtocolConfig, run_config
 from ipal.data.datasets import Dataset
 from ipal.data.streams import STREAMS, TEST, TRAIN, Stream, TaskStream
 from ipal.errors import ConfigError, DataError, IpalError
+from ipal.estimator.registry import METHODS
 from ipal.evaluation.evaluate import evaluate
-from ipal.learners import METHODS
 from ipal.runs.resolved import Resolver
+from tests.learning import learn
 from tests.support import Command, complaint
 
 FURTHER = ("time", "domain", "returning")
@@ -132,13 +133,12 @@ def test_only_the_seen_graph_has_edges_between_visits(tiny: Dataset, test_graph:
 def test_every_method_learns_every_stream(timed: Dataset, method: str, name: str) -> None:
     settings = {"dataset": timed.name, "method": method, "protocol": {"stream": name}, "train": {"epochs": 1}}
     run = Resolver().resolve(run_config(settings), timed)
-    learner = run.learner()
+    model: Any = run.learner_config()
     for index in range(len(run.stream)):
-        for _ in learner.learn(run.stream.task(index)):
-            pass
-        row = evaluate(learner, run.stream.test_splits(index), "balanced").row
+        model = learn(model, run.stream.task(index))
+        row = evaluate(model, run.stream.test_splits(index), "balanced").row
         assert len(row.test) == index + 1
-    assert sorted(learner.classes_.tolist()) == list(range(6))
+    assert sorted(model.classes_.tolist()) == list(range(6))
 
 
 def test_a_split_that_the_stream_does_not_make_is_refused(tiny: Dataset) -> None:

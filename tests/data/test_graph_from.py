@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 import ipal
 from ipal import DataError, GraphData, graph_from
-from ipal.learners.from_pyg import graph_of, task_of
+from ipal.estimator.convert.pyg import graph_of, task_of
 from tests.data.test_tables import EDGES, NODES, put
 
 X = np.array([[20.0, 1], [31.5, 0], [40, 0], [20, 1]], dtype=np.float32)

@@ -301,7 +301,7 @@ def test_every_task_is_a_graph_and_the_order_goes_round(first: int) -> None:
         task = stream.task(index)
         np.testing.assert_array_equal(task.origin, np.flatnonzero(union.domain == (index + first) % 3))
         assert len(task.nodes) == ((stream.task_of == index) & (stream.part == TRAIN)).sum()
-    assert [test_split.classes for test_split in stream.test_splits(2)] == [None] * 3, "nobody says which graph a node is of"
+    assert [split.classes for split in stream.test_splits(2)] == [None] * 3, "nobody says which graph a node is of"
 
 
 @pytest.mark.parametrize("method", ["ncm", "analytic"])

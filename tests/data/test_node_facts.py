@@ -1,6 +1,5 @@
 """Times, domains and parts that a dataset brings: read, checked, hashed, kept, and what streams make of them."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -212,14 +211,6 @@ def test_given_parts_change_only_for_classes_that_lack_one(nodes: list[tuple[int
     assert set(dropped) == set(y.tolist()) - whole
     for label in np.unique(y):
         np.testing.assert_array_equal(found[y == label], parts[y == label] if label in whole else -1)
-
-
-def test_a_configuration_without_the_setting_keeps_its_digest() -> None:
-    plain, drawn, given = (
-        run_config({"dataset": "digits", "protocol": one}) for one in ({}, {"parts": "drawn"}, GIVEN)
-    )
-    assert plain.digest == drawn.digest != given.digest
-    assert "parts" not in json.dumps(plain.to_tree())
 
 
 # ---------------------------------------------------------------------- the stream by domain

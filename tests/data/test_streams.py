@@ -8,14 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipal.config import ProtocolConfig, TrainConfig
+from ipal.config import ProtocolConfig
 from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph
 from ipal.data.streams import (
     TEST,
     TRAIN,
     VALIDATION,
-    Task,
     TaskStream,
     assign_parts,
     cut_classes,
@@ -23,10 +22,13 @@ from ipal.data.streams import (
     order_classes,
 )
 from ipal.data.streams.splits import shorten
+from ipal.data.task import Task
 from ipal.errors import DataError
-from ipal.learners import IPAL
+from ipal.estimator import files
+from ipal.methods.ipal import IPAL
+from tests.learning import config, learn
 
-FEW = TrainConfig(epochs=3)
+FEW = config(IPAL, epochs=3, seed=3, calibration=0.2)
 
 
 def make_stream(y: np.ndarray, split: tuple[int, ...] | None, protocol: ProtocolConfig, seed: int) -> TaskStream:
@@ -91,12 +93,8 @@ def test_the_training_view_has_no_place_for_other_labels():
     assert [field.name for field in dataclasses.fields(Task)] == ["graph", "nodes", "labels", "origin"]
 
 
-def learned_state(stream: TaskStream, tasks: int) -> dict[str, torch.Tensor]:
-    learner = IPAL(train=FEW, seed=3)
-    for index in range(tasks):
-        for _ in learner.learn(stream.task(index)):
-            pass
-    return dict(learner.state().tensors)
+def learned_state(*tasks: Task) -> dict[str, torch.Tensor]:
+    return dict(files.checkpoint(learn(FEW, *tasks)).tensors)
 
 
 def assert_same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
@@ -107,14 +105,14 @@ def assert_same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
 
 def test_garbage_in_place_of_validation_and_test_labels_changes_nothing(tiny: Dataset):
     streams = [TaskStream(tiny.graph, tiny.y.copy(), (2, 2, 2), ProtocolConfig(), 0) for _ in range(2)]
-    clean = learned_state(streams[0], 3)
+    clean = learned_state(*map(streams[0].task, range(3)))
     held_out = streams[1].part != TRAIN
     streams[1].y[held_out] = 777
-    assert_same(clean, learned_state(streams[1], 3))
+    assert_same(clean, learned_state(*map(streams[1].task, range(3))))
     # The check itself can fail: garbage among the training labels is noticed.
     streams[1].y[~held_out] = streams[1].y[~held_out][::-1]
     with pytest.raises((AssertionError, KeyError)):
-        assert_same(clean, learned_state(streams[1], 3))
+        assert_same(clean, learned_state(*map(streams[1].task, range(3))))
 
 
 def poison(stream: TaskStream, tasks: list[int]) -> TaskStream:
@@ -126,12 +124,7 @@ def poison(stream: TaskStream, tasks: list[int]) -> TaskStream:
 
 def test_no_node_of_an_earlier_or_later_task_reaches_the_learner(tiny_stream: TaskStream):
     def second_task(stream: TaskStream) -> dict[str, torch.Tensor]:
-        learner = IPAL(train=FEW, seed=3)
-        for _ in learner.learn(tiny_stream.task(0)):
-            pass
-        for _ in learner.learn(stream.task(1)):
-            pass
-        return dict(learner.state().tensors)
+        return learned_state(tiny_stream.task(0), stream.task(1))
 
     clean = second_task(tiny_stream)
     assert_same(clean, second_task(poison(tiny_stream, [0, 2])))
@@ -256,7 +249,7 @@ def test_with_the_seen_graph_inductive_training_has_old_training_nodes_alone(tin
     assert np.array_equal(task.labels, tiny.y[here & (stream.task_of == 1)])
 
 
-def test_the_answers_of_an_exam_are_the_labels_of_its_nodes(tiny: Dataset):
+def test_the_answers_of_a_test_are_the_labels_of_its_nodes(tiny: Dataset):
     for test_graph in ("isolated", "seen"):
         stream = TaskStream(tiny.graph, tiny.y, (2, 2, 2), ProtocolConfig(test_graph=test_graph), 0)
         test_splits = stream.test_splits(2)

@@ -7,12 +7,14 @@ import torch
 
 from ipal.config import EncoderConfig
 from ipal.data.streams import TaskStream
-from ipal.learners import METHODS
-from ipal.learners.state import State
-from ipal.learners.trained import TrainedLearner
-from tests.learning import SMALL, learned, make
+from ipal.engine.trainer import finished
+from ipal.estimator import files
+from ipal.estimator.model import Model, begin_learning
+from ipal.estimator.registry import METHODS
+from ipal.methods.base import Trained
+from tests.learning import CPU, SMALL, begun, config, learned
 
-TRAINED = [name for name, method in METHODS.items() if issubclass(method, TrainedLearner)]
+TRAINED = [name for name, method in METHODS.items() if issubclass(method, Trained)]
 two_methods = pytest.mark.parametrize("method", ["joint", "ipal"])
 
 
@@ -20,10 +22,11 @@ def dropping(share: float = 0.5) -> EncoderConfig:
     return SMALL.model_copy(update={"dropout": share})
 
 
-def assert_same(a: State, b: State) -> None:
-    assert a.tensors.keys() == b.tensors.keys()
-    for name, tensor in a.tensors.items():
-        assert torch.equal(tensor, b.tensors[name]), name
+def assert_same(a: Model, b: Model) -> None:
+    ours, theirs = files.checkpoint(a).tensors, files.checkpoint(b).tensors
+    assert ours.keys() == theirs.keys()
+    for name, tensor in ours.items():
+        assert torch.equal(tensor, theirs[name]), name
 
 
 @two_methods
@@ -31,70 +34,78 @@ def test_the_seed_and_the_share_decide_what_is_dropped(method: str, tiny_stream:
     first, again, other, none = (
         learned(METHODS[method], tiny_stream, 2, encoder=dropping(share)) for share in (0.5, 0.5, 0.2, 0.0)
     )
-    assert_same(first.state(), again.state())
-    for learner in (other, none):
-        assert not torch.equal(first.encoder_.weights[0], learner.encoder_.weights[0])
+    assert_same(first, again)
+    for model in (other, none):
+        assert not torch.equal(first.network.encoder.weights[0], model.network.encoder.weights[0])
 
 
 @pytest.mark.parametrize("method", TRAINED)
 def test_interrupted_within_a_task_it_goes_on_to_the_same_bits(method: str, tiny_stream: TaskStream) -> None:
     whole = learned(METHODS[method], tiny_stream, 2, encoder=dropping())
-    stopped = learned(METHODS[method], tiny_stream, 1, encoder=dropping())
-    epochs = stopped.learn(tiny_stream.task(1))
-    for _ in range(2):
+    settings, task = config(METHODS[method], encoder=dropping()), tiny_stream.task(1)
+    stopped = begin_learning(settings, learned(METHODS[method], tiny_stream, 1, encoder=dropping()), task, CPU)
+    epochs = stopped.epochs()
+    for _ in range(3):  # before the first epoch, and after two
         next(epochs)
-    resumed = make(METHODS[method], encoder=dropping())
-    resumed.restore(stopped.state())
-    for _ in resumed.learn(tiny_stream.task(1), first_epoch=2):
-        pass
-    assert_same(whole.state(), resumed.state())
+    saved = files.checkpoint(stopped.model)
+    restored = files.restored(settings, saved, CPU, whole=False, source="it")
+    resumed = begin_learning(settings, restored, task, CPU, first_epoch=2)
+    assert_same(whole, resumed.finish(finished(resumed.epochs())))
 
 
 @two_methods
 def test_predictions_drop_nothing(method: str, tiny_stream: TaskStream) -> None:
-    learner = learned(METHODS[method], tiny_stream, 1, encoder=dropping())
-    before = learner.state()
-    graph = tiny_stream.test_splits(0)[0].graph
-    assert torch.equal(learner.scores(graph), learner.scores(graph))
-    assert_same(learner.state(), before)
+    model = learned(METHODS[method], tiny_stream, 1, encoder=dropping())
+    drawn, graph = model.state.generator.get_state(), tiny_stream.test_splits(0)[0].graph
+    assert torch.equal(model.scores(graph), model.scores(graph))
+    assert torch.equal(model.state.generator.get_state(), drawn)
 
 
 @pytest.mark.parametrize("method", TRAINED)
 def test_the_network_is_in_training_mode_in_the_loss_of_a_step_and_nowhere_else(
     method: str, tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learner = make(METHODS[method], encoder=dropping(), epochs=2)
-    seen: dict[str, set[bool]] = {}
+    kind, seen = METHODS[method], dict[str, set[bool]]()
 
     def watched(name: str) -> Any:
-        hook = getattr(learner, name)
+        hook = getattr(kind, name)
 
-        def call(*arguments: Any) -> Any:
-            seen.setdefault(name, set()).update(module.training for module in learner.network_.modules())
-            if learner.previous_ is not None:
-                assert not learner.previous_["encoder"].training
-            return hook(*arguments)
+        def call(self: Any, network: Any, memory: Any, *arguments: Any) -> Any:
+            seen.setdefault(name, set()).update(module.training for module in network.modules())
+            context = arguments[1] if name == "loss" else arguments[0]
+            if context.teacher is not None:
+                assert not context.teacher.encoder.training
+            return hook(self, network, memory, *arguments)
 
         return call
 
-    hooks = ("begin_task", "prepare", "loss", "adjust_gradients", "end_task")
+    hooks = ("loss", "adjust_gradients", "end_task")
     for name in hooks:
-        monkeypatch.setattr(learner, name, watched(name))
+        monkeypatch.setattr(kind, name, watched(name))
+    model = None
     for index in range(2):
-        for _ in learner.learn(tiny_stream.task(index)):
-            assert not any(module.training for module in learner.network_.modules())
+        learning = begin_learning(config(kind, encoder=dropping(), epochs=2), model, tiny_stream.task(index), CPU)
+        epochs = learning.epochs()
+        while True:
+            try:
+                _, state = next(epochs)
+            except StopIteration as end:
+                model = learning.finish(end.value)
+                break
+            assert not any(module.training for module in state.network.modules())
     assert seen == {name: {name == "loss"} for name in hooks}
 
 
 def test_training_mode_does_not_outlive_a_loss_that_is_interrupted(
     tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learner = learned(METHODS["joint"], tiny_stream, 1, encoder=dropping())
+    training = begun(learned(METHODS["joint"], tiny_stream, 1, encoder=dropping()), tiny_stream.task(1))
 
     def interrupted(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(learner, "loss", interrupted)
+    monkeypatch.setattr(METHODS["joint"], "loss", interrupted)
+    (batch,) = training.batches(0)
     with pytest.raises(KeyboardInterrupt):
-        list(learner.learn(tiny_stream.task(1)))
-    assert not learner.encoder_.training
+        training.step(batch)
+    assert not training.network.encoder.training

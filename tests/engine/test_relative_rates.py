@@ -6,78 +6,84 @@ import pytest
 
 from ipal.config import EncoderConfig, TrainConfig
 from ipal.data.streams import TaskStream
-from ipal.learners import EWC, IPAL, Joint
-from ipal.learners.trained import TrainedLearner
+from ipal.engine.trainer import finished
+from ipal.estimator import files
+from ipal.estimator.model import Model, begin_learning, empty_model
+from ipal.estimator.settings import LearnerConfig
+from ipal.methods.base import Trained
+from ipal.methods.ewc import EWC
+from ipal.methods.ipal import IPAL
+from ipal.methods.ipal_online import OnlineIPAL
+from ipal.methods.joint import Joint
 from ipal.nn.weight_size import root_mean_square
-from tests.learning import SMALL, learn
+from tests.learning import CPU, config, learn
 
 
-def relative(method: type[TrainedLearner[Any]], **options: Any) -> Any:
-    train = TrainConfig(epochs=2, lr_base=0.5, lr_next=0.25, relative=True)
-    return method(**{"encoder": SMALL, "train": train, "calibration": 0.0, **options})
+def relative(method: type[Trained], *, epochs: int = 2, **options: Any) -> LearnerConfig:
+    train = TrainConfig(epochs=epochs, lr_base=0.5, lr_next=0.25, relative=True)
+    return config(method, train=train, **options)
 
 
-def size(learner: Any) -> float:
-    return root_mean_square(learner.encoder_.parameters())
+def size(model: Model) -> float:
+    assert model.state.network is not None
+    return root_mean_square(model.state.network.encoder.parameters())
+
+
+def rates(model: Model) -> set[float]:
+    assert model.state.optimizer is not None
+    return {group["lr"] for group in model.state.optimizer.param_groups}
 
 
 @pytest.mark.parametrize("method", [IPAL, EWC])
-def test_each_task_begins_with_a_rate_for_the_weights_of_then(
-    method: type[TrainedLearner[Any]], tiny_stream: TaskStream
-) -> None:
-    learner = relative(method)
-    learner.initialise(tiny_stream.task(0).graph.num_features)
-    first = size(learner)
-    learn(learner, tiny_stream.task(0))
-    assert learner.learning_rate_ == 0.5 * first
-    second = size(learner)
-    assert second != first
-    learn(learner, tiny_stream.task(1))
-    assert learner.learning_rate_ == 0.25 * second
-    assert {group["lr"] for group in learner.optimizer_.param_groups} == {0.25 * second}, "of the head, too"
+def test_each_task_begins_with_a_rate_for_the_weights_of_then(method: type[Trained], tiny_stream: TaskStream) -> None:
+    first = empty_model(relative(method), tiny_stream.task(0).graph, CPU)
+    second = learn(relative(method), tiny_stream.task(0))
+    assert second.state.learning_rate == 0.5 * size(first)
+    assert size(second) != size(first)
+    third = learn(second, tiny_stream.task(1))
+    assert third.state.learning_rate == 0.25 * size(second)
+    assert rates(third) == {0.25 * size(second)}, "of the head, too"
 
 
 def test_a_network_that_is_drawn_anew_has_the_rate_of_its_first_weights(tiny_stream: TaskStream) -> None:
-    learner = relative(Joint)
-    learner.train = learner.train.model_copy(update={"epochs": 0})
-    for index in range(2):
-        learn(learner, tiny_stream.task(index))
-        assert learner.learning_rate_ == 0.5 * size(learner)
+    model = learn(relative(Joint, epochs=0), tiny_stream.task(0))
+    assert model.state.learning_rate == 0.5 * size(model)
+    model = learn(model, tiny_stream.task(1))
+    assert model.state.learning_rate == 0.5 * size(model)
 
 
 def test_without_boundaries_all_batches_have_the_later_rate(tiny_stream: TaskStream) -> None:
-    learner = relative(IPAL, task_free=True)
-    learner.initialise(tiny_stream.task(0).graph.num_features)
-    first = size(learner)
-    assert learn(learner, tiny_stream.task(0)).learning_rate_ == 0.25 * first
+    first = empty_model(relative(OnlineIPAL), tiny_stream.task(0).graph, CPU)
+    assert learn(relative(OnlineIPAL), tiny_stream.task(0)).state.learning_rate == 0.25 * size(first)
 
 
 def test_wider_networks_take_smaller_steps(tiny_stream: TaskStream) -> None:
-    rates = []
-    for width in (16, 64):
-        learner = relative(IPAL, encoder=EncoderConfig(kind="linear", layers=2, hidden=width, width=width))
-        rates.append(learn(learner, tiny_stream.task(0)).learning_rate_)
-    assert rates[0] > rates[1]
+    def rate(width: int) -> float | None:
+        encoder = EncoderConfig(kind="linear", layers=2, hidden=width, width=width)
+        return learn(relative(IPAL, encoder=encoder), tiny_stream.task(0)).state.learning_rate
+
+    narrow, wide = rate(16), rate(64)
+    assert narrow > wide
     # The identity of n features has n of n times n weights that are one.
     features = tiny_stream.task(0).graph.num_features
-    square = EncoderConfig(kind="linear", layers=2, hidden=features, width=features)
-    found = learn(relative(IPAL, encoder=square), tiny_stream.task(0)).learning_rate_
-    assert found == pytest.approx(0.5 / features**0.5)
+    assert rate(features) == pytest.approx(0.5 / features**0.5)
 
 
 def test_rates_are_as_they_are_set_unless_they_are_relative(tiny_stream: TaskStream) -> None:
-    plain = IPAL(encoder=SMALL, train=TrainConfig(epochs=1), calibration=0.0)
-    assert learn(plain, tiny_stream.task(0)).learning_rate_ == 1e-3
-    assert learn(plain, tiny_stream.task(1)).learning_rate_ == 1e-4
+    plain = learn(config(IPAL, train=TrainConfig(epochs=1)), tiny_stream.task(0))
+    assert plain.state.learning_rate == 1e-3
+    assert learn(plain, tiny_stream.task(1)).state.learning_rate == 1e-4
 
 
 def test_a_task_goes_on_with_the_rate_it_began_with(tiny_stream: TaskStream) -> None:
-    tasks = [tiny_stream.task(index) for index in range(2)]
-    learner = learn(relative(IPAL), tasks[0])
-    begun = learner.learn(tasks[1])
-    next(begun)
-    rate, again = learner.learning_rate_, relative(IPAL)
-    again.restore(learner.state())
-    for _ in again.learn(tasks[1], first_epoch=1):
-        assert {group["lr"] for group in again.optimizer_.param_groups} == {rate}
-    assert again.learning_rate_ == rate != 0.25 * size(again)
+    tasks, settings = [tiny_stream.task(index) for index in range(2)], relative(IPAL)
+    learning = begin_learning(settings, learn(settings, tasks[0]), tasks[1], CPU)
+    epochs = learning.epochs()
+    next(epochs), next(epochs)
+    rate = learning.model.state.learning_rate
+    saved = files.checkpoint(learning.model)
+    again = begin_learning(settings, files.restored(settings, saved, CPU, whole=False, source="it"), tasks[1], CPU, first_epoch=1)
+    assert rates(again.model) == {rate}
+    model = again.finish(finished(again.epochs()))
+    assert model.state.learning_rate == rate != 0.25 * size(model)
+    assert rates(model) == {rate}

@@ -1,20 +1,29 @@
 """A class that comes again, in one task with a new one: it is learned from its nodes, and is no old class meanwhile."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 from ipal.data.centrality import node_weights
-from ipal.data.streams import Task, TaskStream
-from ipal.learners import EFC, IPAL, METHODS, PCL, POLO, PR
-from ipal.learners.ergnn import replay_weights
-from ipal.learners.trained import TrainedLearner, balanced_cross_entropy
+from ipal.data.streams import TaskStream
+from ipal.data.task import Task
+from ipal.estimator.registry import METHODS
+from ipal.methods.base import Trained
+from ipal.methods.classifier import Classifier, balanced_cross_entropy
+from ipal.methods.efc import EFC
+from ipal.methods.ergnn import replay_weights
+from ipal.methods.ipal import IPAL
+from ipal.methods.pcl import PCL
+from ipal.methods.polo import POLO
+from ipal.methods.pr import PR
+from ipal.methods.shared.prototypes import PrototypeMemory, weighted_mean
 from ipal.nn import losses
-from ipal.nn.prototypes import PrototypeMemory, weighted_mean
 from tests.learning import first_step, learn, learned
 
-TRAINED = [method for method in METHODS.values() if issubclass(method, TrainedLearner) and method.name != "joint"]
+TRAINED = [method for method in METHODS.values() if issubclass(method, Trained) and method.name != "joint"]
 REMEMBERING = [PR, PCL, IPAL, EFC, POLO]
 AGAIN, NEW, OLD = 1, 4, [0, 2, 3]
 
@@ -28,54 +37,57 @@ def task(tiny_stream: TaskStream) -> Task:
 
 @pytest.mark.parametrize("method", TRAINED, ids=lambda method: method.name)
 def test_a_class_that_comes_again_is_current_and_not_old(method, tiny_stream: TaskStream, task: Task):
-    learner = learned(method, tiny_stream, 2, epochs=2)
-    terms, prepared = first_step(learner, task)
-    assert prepared.current.tolist() == [AGAIN, NEW]
-    assert prepared.old.tolist() == OLD
+    terms, training = first_step(learned(method, tiny_stream, 2, epochs=2), task)
+    assert training.context.current.tolist() == [AGAIN, NEW]
+    assert training.context.old.tolist() == OLD
     assert all(torch.isfinite(term) for term in terms.values())
 
 
 @pytest.mark.parametrize("method", [PCL, IPAL], ids=lambda method: method.name)
 def test_a_node_has_one_prototype_of_its_class_to_go_to(method, tiny_stream: TaskStream, task: Task):
     options = {"boundary": False, "replay": False, "distillation": "none"} if method is IPAL else {}
-    learner = learned(method, tiny_stream, 2, epochs=2, **options)
-    terms, prepared = first_step(learner, task)
-    f = learner.training_embeddings(task)
-    mu = torch.cat([weighted_mean(f, prepared.weights), learner.memory_.mean[OLD]])
+    model = learned(method, tiny_stream, 2, epochs=2, **options)
+    terms, training = first_step(model, task)
+    f = model.compute.embeddings(model.network, task)
+    mu = torch.cat([weighted_mean(f, training.context.weights), model.state.memory.mean[OLD]])
     assert len(mu) == 5, "what was known of class 1 is no negative for its own nodes"
-    expected = F.cross_entropy(losses.cosine(f, mu) / learner.tau, torch.from_numpy((task.labels == NEW).astype(int)))
+    expected = F.cross_entropy(losses.cosine(f, mu) / model.method.tau, torch.from_numpy((task.labels == NEW).astype(int)))
     assert terms["contrast"].item() == pytest.approx(expected.item(), rel=1e-4)
 
 
 @pytest.mark.parametrize("method", [PR, IPAL], ids=lambda method: method.name)
 def test_no_sample_is_drawn_of_a_class_that_is_there(method, tiny_stream: TaskStream, task: Task, monkeypatch):
-    learner, asked, draw = learned(method, tiny_stream, 2, epochs=2), [], PrototypeMemory.drawn
+    model, asked, draw = learned(method, tiny_stream, 2, epochs=2), [], PrototypeMemory.draw
 
     def watched(memory: PrototypeMemory, *rest: object) -> torch.Tensor:
         asked.append(memory.mean)
         return draw(memory, *rest)
 
-    monkeypatch.setattr(PrototypeMemory, "drawn", watched)
-    first_step(learner, task)
+    monkeypatch.setattr(PrototypeMemory, "draw", watched)
+    first_step(model, task)
     (mean,) = asked
-    assert torch.equal(mean, learner.memory_.mean[OLD])
+    assert torch.equal(mean, model.state.memory.mean[OLD])
 
 
 def test_efc_draws_of_old_classes_alone(tiny_stream: TaskStream, task: Task):
-    learner = learned(EFC, tiny_stream, 2, epochs=2, ridge=1e-12)
-    learner.covariance_ = torch.zeros_like(learner.covariance_)
-    _, prepared = first_step(learner, task)
-    drawn = learner._draw(prepared).reshape(len(OLD), learner.samples, -1)
-    torch.testing.assert_close(drawn[:, 0], learner.memory_.mean[OLD], rtol=1e-3, atol=1e-4)
+    model = learned(EFC, tiny_stream, 2, epochs=2, ridge=1e-12)
+    memory = model.state.memory
+    still = dataclasses.replace(memory, covariance=torch.zeros_like(memory.covariance))  # every draw is the mean
+    model = dataclasses.replace(model, state=model.with_memory(still))
+    terms, training = first_step(model, task)
+    logits = model.compute.outputs(training.network, task)
+    drawn = training.network.classifier(memory.prototypes.mean[OLD].repeat_interleave(model.method.samples, dim=0))
+    labels = torch.tensor(OLD).repeat_interleave(model.method.samples)
+    expected = balanced_cross_entropy(torch.cat([logits, drawn]), torch.cat([training.context.labels, labels]))
+    assert terms["replay"].item() == pytest.approx(expected.item(), rel=1e-3)
 
 
 @pytest.mark.parametrize("method", REMEMBERING, ids=lambda method: method.name)
 def test_its_memory_is_pooled_with_what_was_known_and_not_moved_before(method, tiny_stream: TaskStream, task: Task):
     settings = {"node_weights": "pagerank"} if method is IPAL else {}
-    learner = learned(method, tiny_stream, 2, epochs=2, **settings)
-    before = learner.memory_
-    learn(learner, task)
-    after = learner.memory_
+    known = learned(method, tiny_stream, 2, epochs=2, **settings)
+    model = learn(known, task)
+    before, after = (one.method.statistics(one.state.memory) for one in (known, model))
     assert len(after) == 5
     count = int(np.sum(task.labels == AGAIN))
     assert after.count[AGAIN] == before.count[AGAIN] + count
@@ -84,7 +96,7 @@ def test_its_memory_is_pooled_with_what_was_known_and_not_moved_before(method, t
     share = count / int(after.count[AGAIN])
     new_mean = torch.lerp(before.mean[AGAIN], after.mean[AGAIN], 1 / share)
     rows = torch.from_numpy(task.labels == AGAIN)
-    f = learner.training_embeddings(task)[rows]
+    f = model.compute.embeddings(model.network, task)[rows]
     if method is not POLO:  # whose mean weighs nodes by the density around them
         weights = torch.full((1, len(f)), 1 / len(f))
         if method is IPAL:
@@ -99,25 +111,25 @@ def test_its_memory_is_pooled_with_what_was_known_and_not_moved_before(method, t
         assert not torch.equal(after.mean[OLD], before.mean[OLD]), "old classes follow the drift"
 
 
-CLASSIFIERS = [method for method in TRAINED if method.has_head and method is not EFC]
+CLASSIFIERS = [method for method in TRAINED if issubclass(method, Classifier)]
 
 
 @pytest.mark.parametrize("method", CLASSIFIERS, ids=lambda method: method.name)
 def test_a_class_that_comes_again_competes_with_the_others_that_are_there(method, tiny_stream: TaskStream, task: Task):
-    learner = learned(method, tiny_stream, 2, epochs=2, competing="current")
-    terms, _ = first_step(learner, task)
-    logits = learner.training_outputs(task)[:, [AGAIN, NEW]]
+    terms, training = first_step(learned(method, tiny_stream, 2, epochs=2, competing="current"), task)
+    logits = training.context.compute.outputs(training.network, task)[:, [AGAIN, NEW]]
     expected = balanced_cross_entropy(logits, torch.from_numpy((task.labels == NEW).astype(int)))
     found = terms["cross_entropy"].item()
     if method.name == "er-gnn":  # which weighs current and kept nodes
-        found /= replay_weights(len(task.nodes), len(learner.buffer_.nodes))[0]
+        found /= replay_weights(len(task.nodes), len(training.state.memory.buffer.nodes))[0]
     assert found == pytest.approx(expected.item(), rel=1e-3)
 
 
 @pytest.mark.parametrize("method", TRAINED, ids=lambda method: method.name)
 def test_every_class_is_predicted_afterwards(method, tiny_stream: TaskStream, task: Task):
-    learner = learn(learned(method, tiny_stream, 2, epochs=2), task)
-    assert learner.labels_ == [0, 1, 2, 3, 4]
-    assert learner.look(task.graph).labels.shape == task.labels.shape
-    assert torch.isfinite(learner.scores(task.graph)).all()
-    assert learner.scores(task.graph).shape[1] == 5
+    model = learn(learned(method, tiny_stream, 2, epochs=2), task)
+    assert model.labels == (0, 1, 2, 3, 4)
+    found = model.predict_graph(task.graph)
+    assert found.labels.shape == task.labels.shape
+    assert torch.isfinite(found.scores).all()
+    assert found.scores.shape[1] == 5

@@ -1,24 +1,27 @@
-"""Learners of one shape are computed as one: each gets what it gets alone, but for rounding."""
+"""Runs of one shape are computed as one: each gets what it gets alone, but for rounding."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 import torch
 
-from ipal.backend.runtime import Runtime
-from ipal.config import EncoderConfig, ProtocolConfig, Sampling, TrainConfig
+from ipal.config import EncoderConfig, ProtocolConfig, Sampling
 from ipal.data.datasets import load
 from ipal.data.streams import TaskStream
+from ipal.engine.executors.stacked import Mapped, Stack, are_alike
 from ipal.errors import NonFiniteError
+from ipal.estimator.model import Model, begin_learning
+from ipal.estimator.settings import LearnerConfig
 from ipal.evaluation.evaluate import evaluate, evaluate_all
-from ipal.learners import LwF
-from ipal.learners.ipal import IPAL
-from ipal.learners.mapped import Mapped, are_alike, are_same, changes, looking
-from ipal.learners.stacked import Stack
-from ipal.learners.trained import TrainedLearner
+from ipal.methods.bare import Bare
+from ipal.methods.ipal import IPAL
+from ipal.methods.lwf import LwF
+from ipal.runs.stacked_tests import predict_together
+from ipal.state.value import are_same, network_tensors, outline
+from tests.learning import CPU, config, learn
 
-SMALL: dict[str, Any] = {"train": TrainConfig(epochs=3), "calibration": 0.0}
 ENCODER = EncoderConfig(hidden=8, width=8)
 
 
@@ -28,66 +31,76 @@ def stream() -> TaskStream:
     return TaskStream(data.graph, data.y, (2, 2, 2), ProtocolConfig(), seed=0)
 
 
-def learned(stream: TaskStream, learners: Sequence[TrainedLearner[Any]], tasks: int = 2) -> Any:
+def learned(stream: TaskStream, configs: Sequence[LearnerConfig], tasks: int = 2) -> list[Model]:
     """Each by itself."""
-    for index in range(tasks):
-        for learner in learners:
-            for _ in learner.learn(stream.task(index)):
-                pass
-    return learners
+    return [learn(one, *map(stream.task, range(tasks))) for one in configs]
 
 
-def ipals(**settings: Any) -> list[IPAL]:
-    return [IPAL(gamma=gamma, encoder=ENCODER, **{**SMALL, **settings}) for gamma in (0.1, 0.4, 30.0)]
+def ipals(**settings: Any) -> list[LearnerConfig]:
+    common: Any = {"encoder": ENCODER, "epochs": 3, **settings}
+    return [config(IPAL, gamma=gamma, **common) for gamma in (0.1, 0.4, 30.0)]
 
 
-def lwfs() -> list[LwF]:
-    return [LwF(strength=strength, encoder=ENCODER, **SMALL) for strength in (0.1, 1.0)]
+def lwfs() -> list[LearnerConfig]:
+    return [config(LwF, strength=strength, encoder=ENCODER, epochs=3) for strength in (0.1, 1.0)]
+
+
+def alike(models: Sequence[Model]) -> bool:
+    return are_alike([model.method for model in models], [model.state for model in models])  # type: ignore[misc]
+
+
+# ---------------------------------------------------------------------- tests
 
 
 @pytest.mark.parametrize("made", [ipals, lwfs])
-def test_exams_taken_together_are_those_of_each_alone(made: Any, stream: TaskStream) -> None:
-    learners = learned(stream, made())
-    assert are_alike(learners)
-    found = evaluate_all(learners, stream.test_splits(1), "micro", looking(learners))
-    for learner, together in zip(learners, found, strict=True):
-        alone = evaluate(learner, stream.test_splits(1), "micro")
+def test_models_tested_together_score_as_each_alone(made: Any, stream: TaskStream) -> None:
+    models = learned(stream, made())
+    assert alike(models)
+    found = evaluate_all(models, stream.test_splits(1), "micro", predict_together(models))
+    for model, together in zip(models, found, strict=True):
+        alone = evaluate(model, stream.test_splits(1), "micro")
         assert together.row == alone.row
         assert together.clouds.keys() == alone.clouds.keys()
         for name, cloud in alone.clouds.items():
             torch.testing.assert_close(tuple(together.clouds[name]), tuple(cloud), rtol=1e-4, atol=1e-5)
 
 
-def test_those_that_are_not_alike_look_one_by_one(stream: TaskStream) -> None:
-    one, other = learned(stream, [*ipals()[:1], *ipals(k=3)[:1]])
-    assert not are_alike([one, other])
-    assert not are_alike([one])
+def test_those_that_are_not_alike_predict_one_by_one(stream: TaskStream) -> None:
+    models = learned(stream, [*ipals()[:1], *ipals(k=3)[:1]])
+    assert not alike(models)
+    assert not alike(models[:1])
     graph, nodes = stream.test_splits(1)[0].graph, torch.arange(5)
-    for learner, look in zip([one, other], looking([one, other])(graph, nodes), strict=True):
-        alone = learner.look(graph, nodes)
-        assert look.labels.tolist() == alone.labels.tolist()
-        assert torch.equal(look.scores, alone.scores)
+    for model, found in zip(models, predict_together(models)(graph, nodes), strict=True):
+        alone = model.predict_graph(graph, nodes)
+        assert found.labels.tolist() == alone.labels.tolist()
+        assert torch.equal(found.scores, alone.scores)
 
 
-def test_those_with_attention_are_not_mapped(stream: TaskStream) -> None:
+def test_those_with_attention_predict_one_by_one(stream: TaskStream) -> None:
     gat = EncoderConfig(kind="gat", hidden=8, width=8)
-    learners = [IPAL(gamma=gamma, encoder=gat, **SMALL) for gamma in (0.1, 0.4)]
-    assert not are_alike(learned(stream, learners, tasks=1))
+    models = learned(stream, ipals(encoder=gat), tasks=1)
+    graph, nodes = stream.test_splits(0)[0].graph, torch.arange(5)
+    for model, found in zip(models, predict_together(models)(graph, nodes), strict=True):
+        assert torch.equal(found.scores, model.predict_graph(graph, nodes).scores)
 
 
-def test_mini_batches_are_no_obstacle_to_exams(stream: TaskStream) -> None:
-    learners = learned(stream, ipals(batch=Sampling(nodes=20)), tasks=1)
-    assert are_alike(learners)
+def test_mini_batches_are_no_obstacle_to_tests(stream: TaskStream) -> None:
+    assert alike(learned(stream, ipals(batch=Sampling(nodes=20)), tasks=1))
+
+
+# ---------------------------------------------------------------------- values of several runs as one
 
 
 def test_what_is_mapped_has_the_tensors_and_numbers_of_each(stream: TaskStream) -> None:
-    learners = learned(stream, ipals())
-    beside = [torch.full((2,), float(place)) for place in range(3)]
-    found = Mapped(learners, beside)(lambda one, own: (one.gamma + own, one.memory_.mean, one.memory_.count))
-    for place, (numbers, mean, count) in enumerate(zip(*found, strict=True)):
-        assert numbers.tolist() == pytest.approx([learners[place].gamma + place] * 2)
-        assert torch.equal(mean, learners[place].memory_.mean)
-        assert torch.equal(count, learners[place].memory_.count)
+    models = learned(stream, ipals())
+    values = [(torch.full((2,), float(place)), model.state.memory) for place, model in enumerate(models)]
+    mapped = Mapped([model.method for model in models], [model.network for model in models], values)  # type: ignore[misc]
+    found = mapped(lambda method, network, own: (method.gamma + own[0], own[1].mean, own[1].count))
+    for model, (numbers, mean, count) in zip(models, zip(*found, strict=True), strict=True):
+        place = models.index(model)
+        assert numbers.tolist() == pytest.approx([model.method.gamma + place] * 2)  # type: ignore[attr-defined]
+        assert torch.equal(mean, model.state.memory.mean)
+        assert torch.equal(count, model.state.memory.count)
 
 
 def test_tensors_are_the_same_if_all_are_equal() -> None:
@@ -97,48 +110,107 @@ def test_tensors_are_the_same_if_all_are_equal() -> None:
     assert are_same([]) == []
 
 
-@pytest.mark.parametrize("common", [{}, {"products": "raw", "compensation": "printed"}], ids=str)
-def test_the_end_of_a_task_is_that_of_each_alone(common: dict[str, Any], stream: TaskStream) -> None:
-    learners = learned(stream, ipals(**common), tasks=1)
-    for learner in learners:
-        learner.start(stream.task(1))
-        learner.encoder_.weights[0].data *= 1 + learner.gamma / 100
-    task, lessons = stream.task(1), [learner.prepare(stream.task(1)) for learner in learners]
-    known = [learner.memory_ for learner in learners]
-    found = changes(learners, lessons, lambda one, lesson: one.end_task(task, lesson))
-    assert [learner.memory_ for learner in learners] == known  # they are as they were
-    for learner, lesson, changed in zip(learners, lessons, found, strict=True):
-        assert changed.keys() == {"memory_"}
-        with torch.no_grad():
-            learner.end_task(task, lesson)
-        for name in ("mean", "variance", "count"):
-            together, alone = (getattr(memory, name) for memory in (changed["memory_"], learner.memory_))
-            torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
-            assert together.is_contiguous()
+def test_values_with_one_outline_differ_in_numbers_of_tensors_alone(stream: TaskStream) -> None:
+    one, other, task = torch.ones(2), torch.zeros(2), stream.task(0)
+    same = {"a": [one, 3.0], "task": task}
+    assert outline(same) == outline({"a": [other, 3.0], "task": task})
+    for differs in ({"a": [one[:1], 3.0]}, {"a": [one, 4.0]}, {"a": (one, 3.0)}, {"task": replace(task)}):
+        assert outline(same) != outline({**same, **differs})
 
 
-def test_changes_of_those_that_are_not_alike_are_found_one_by_one(stream: TaskStream) -> None:
-    learners = [*ipals()[:1], *ipals(k=3)[:1]]
-    task, lessons = stream.task(0), []
-    for learner in learners:
-        learner.runtime_ = Runtime.of()
-        learner.start(task)
-        lessons.append(learner.prepare(task))
-    found = changes(learners, lessons, lambda one, lesson: one.end_task(task, lesson))
-    for learner, lesson, changed in zip(learners, lessons, found, strict=True):
-        assert len(learner.memory_) == 0
-        with torch.no_grad():
-            learner.end_task(task, lesson)
-        assert torch.equal(changed["memory_"].mean, learner.memory_.mean)
+# ---------------------------------------------------------------------- steps
+
+
+def stacked(stack: Stack, stream: TaskStream, configs: Sequence[LearnerConfig], tasks: int = 2) -> list[Model]:
+    """All take one epoch in turn."""
+    models: list[Model | None] = [None] * len(configs)
+    for task in (stack.shared(stream.task(index)) for index in range(tasks)):
+        begun = [begin_learning(one, model, task, CPU, stack) for one, model in zip(configs, models, strict=True)]
+        under_way = {place: learning.epochs() for place, learning in enumerate(begun)}
+        while under_way:
+            for place, epochs in tuple(under_way.items()):
+                try:
+                    next(epochs)
+                except StopIteration as end:
+                    models[place] = begun[place].finish(end.value)
+                    del under_way[place]
+    return models  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choosing(Bare):
+    """A method with a number that decides in the open, where nothing can be mapped."""
+
+    number: float = 0.0
+
+    name = "choosing"
+    title = "Choosing"
+
+    def loss(self, *arguments: Any) -> Any:
+        terms = super().loss(*arguments)
+        return {name: (2 if float(self.number) > 0.5 else 1) * term.square() for name, term in terms.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adjusting(Bare):
+    """A method with a number that is no part of the loss, and still makes a difference."""
+
+    number: float = 0.0
+
+    name = "adjusting"
+    title = "Adjusting"
+
+    def adjust_gradients(self, network: Any, *_: Any) -> None:
+        for parameter in network.parameters():
+            parameter.grad += self.number
+
+
+@pytest.mark.parametrize("method", [Choosing, Adjusting])
+def test_a_method_that_cannot_be_mapped_takes_the_steps_of_each_alone(method: Any, stream: TaskStream) -> None:
+    configs, stack = [config(method, number=number, epochs=3) for number in (0.0, 0.7)], Stack()
+    together, alone = stacked(stack, stream, configs), learned(stream, configs)
+    assert stack.largest == 0
+    for one, other in zip(together, alone, strict=True):
+        assert torch.equal(one.state.network.encoder.weights[0], other.state.network.encoder.weights[0])
+    assert not torch.equal(alone[0].state.network.encoder.weights[0], alone[1].state.network.encoder.weights[0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taught(Bare):
+    """A method whose loss asks the network before the task itself."""
+
+    number: float = 0.0
+
+    name = "taught"
+    title = "Taught"
+
+    def loss(self, network: Any, memory: Any, batch: Any, context: Any, rng: Any) -> Any:
+        terms = super().loss(network, memory, batch, context, rng)
+        if context.teacher is None:
+            return {name: (1 + self.number) * term for name, term in terms.items()}
+        moved = network.encoder(batch.graph) - context.teacher.encoder(batch.graph)
+        return {**terms, "held": moved.square().mean()}
+
+
+def test_each_has_its_own_network_before_the_task(stream: TaskStream) -> None:
+    configs, stack = [config(Taught, number=number, epochs=4) for number in (0.0, 5.0)], Stack()
+    together, alone = stacked(stack, stream, configs), learned(stream, configs)
+    assert stack.largest == 2
+    for one, other in zip(together, alone, strict=True):
+        for name, tensor in network_tensors(one.state.network).items():
+            torch.testing.assert_close(tensor, network_tensors(other.state.network)[name], rtol=1e-4, atol=1e-5)
+
+
+# ---------------------------------------------------------------------- those who wait
 
 
 def test_those_who_wait_for_the_same_have_it_done_at_once() -> None:
     stack, asked = Stack(), list[list[int]]()
-    one, other, third = (stack.waiting(None, what, own) for own, what in ((1, "a"), (2, "a"), (3, "b")))  # type: ignore[arg-type]
+    one, other, third = (stack.waiting(what, own) for own, what in ((1, "a"), (2, "a"), (3, "b")))
 
     def work(some: Any) -> list[int]:
-        asked.append([one.beside for one in some])
-        return [10 * one.beside for one in some]
+        asked.append(list(some))
+        return [10 * one for one in some]
 
     with one as first, third as last:
         with other as second:
@@ -146,7 +218,7 @@ def test_those_who_wait_for_the_same_have_it_done_at_once() -> None:
         assert first.together(work) == 10
         assert last.together(work) == 30
         assert asked == [[1, 2], [3]]
-    with stack.waiting(None, "a", 4) as late:  # type: ignore[arg-type]
+    with stack.waiting("a", 4) as late:
         assert late.together(work) == 40
 
 
@@ -154,11 +226,11 @@ def test_one_whose_numbers_are_lost_fails_alone() -> None:
     stack = Stack()
 
     def work(some: Any) -> list[int]:
-        if any(one.beside == 2 for one in some):
+        if 2 in some:
             raise NonFiniteError("lost")
-        return [one.beside for one in some]
+        return list(some)
 
-    first, second, third = (stack.waiting(None, "a", own) for own in (1, 2, 3))  # type: ignore[arg-type]
+    first, second, third = (stack.waiting("a", own) for own in (1, 2, 3))
     with first as one, second as two, third as three:
         assert one.together(work) == 1
         with pytest.raises(NonFiniteError):

@@ -6,8 +6,10 @@ import numpy as np
 import torch
 from torch_geometric.data import Data, HeteroData
 
-from ipal.learners import Learner
-from tests.learning import make
+from ipal.estimator.learner import Learner
+from ipal.estimator.learners import learner_class
+from ipal.methods.base import Method
+from tests.learning import config
 
 FEW: dict[str, dict[str, Any]] = {"analytic": {"width": 32, "steps": 2}}
 CITES, WRITES, BACK = ("paper", "cites", "paper"), ("author", "writes", "paper"), ("paper", "rev_writes", "author")
@@ -29,8 +31,10 @@ def library(seed: int = 0, *, classes: Any = range(CLASSES), authors: bool = Tru
     return data
 
 
-def small(method: type[Learner], **options: Any) -> Any:
-    return make(method, epochs=2, **{**FEW.get(method.name, {}), **options})
+def small(method: type[Learner] | type[Method], **options: Any) -> Any:
+    """A learner of a method that learns quickly."""
+    own = method._method if issubclass(method, Learner) else method
+    return learner_class(own)(**config(own, epochs=2, **{**FEW.get(own.name, {}), **options}).given)
 
 
 def _features(random: np.random.Generator, labels: Any, width: int) -> torch.Tensor:

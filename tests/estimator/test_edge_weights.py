@@ -8,27 +8,33 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-import ipal
+from ipal.backend.checks import MisfitError
 from ipal.backend.runtime import Runtime
 from ipal.config import EncoderConfig, ProtocolConfig, Sampling
 from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph
-from ipal.data.streams import Task, TaskStream, default_split
-from ipal.learners import EWC, METHODS, Learner
-from ipal.learners.checks import MisfitError
-from ipal.learners.exemplars import disjoint_union, excerpt, task_of_tensors, task_tensors
-from ipal.learners.from_pyg import graph_of
-from ipal.learners.state import State
-from ipal.learners.trained import TrainedLearner
+from ipal.data.streams import TaskStream, default_split
+from ipal.data.task import Task
+from ipal.estimator import files
+from ipal.estimator.convert.pyg import task_of
+from ipal.estimator.model import Model
+from ipal.estimator.registry import METHODS
+from ipal.estimator.settings import LearnerConfig
+from ipal.methods.base import Method, Trained
+from ipal.methods.ewc import EWC
+from ipal.methods.shared.exemplars import disjoint_union, excerpt
 from ipal.nn.encoders import ENCODERS
+from ipal.state.snapshot import Snapshot
+from ipal.state.stored_tasks import task_of_tensors, task_tensors
 from ipal.system.memory_budget import Budget
 from tests.data.test_edge_weights import weighed_graph
-from tests.learning import learn, make
-from tests.engine.test_bits import assert_same_bits
-from tests.estimator.test_estimator import EVERY_METHOD, data_of
-from tests.engine.test_minibatches import CHOOSING
+from tests.estimator.test_estimator import data_of
+from tests.learning import CPU, config, learn
 
-TRAINED = [method for method in METHODS.values() if issubclass(method, TrainedLearner)]
+EVERY_METHOD = pytest.mark.parametrize("method", list(METHODS.values()), ids=list(METHODS))
+TRAINED = [method for method in METHODS.values() if issubclass(method, Trained)]
+CHOOSING = {"ipal", "ipal-online", "polo", "twp"}
+"""Methods that choose nodes or signs: the last digit of a number may decide otherwise."""
 FEW: dict[str, dict[str, Any]] = {"analytic": {"width": 16, "steps": 1}}
 
 
@@ -43,8 +49,8 @@ def weighted(tiny: Dataset) -> TaskStream:
     return TaskStream(heavy, tiny.y, default_split(tiny.num_classes), ProtocolConfig(), seed=0)
 
 
-def small(method: type[Learner], **options: Any) -> Any:
-    return make(method, epochs=2, **FEW.get(method.name, {}), **options)
+def small(method: type[Method], **options: Any) -> LearnerConfig:
+    return config(method, epochs=2, **FEW.get(method.name, {}), **options)
 
 
 def with_weights(data: Data, weights: Any) -> Data:
@@ -55,18 +61,21 @@ def heavier(data: Data) -> Data:
     return with_weights(data, torch.linspace(0.2, 3, data.edge_index.shape[1]))
 
 
+def assert_same_tensors(a: Model, b: Model) -> None:
+    left, right = files.checkpoint(a).tensors, files.checkpoint(b).tensors
+    assert left.keys() == right.keys()
+    assert all(torch.equal(tensor, right[name]) for name, tensor in left.items())
+
+
 @EVERY_METHOD
 def test_weights_of_one_give_the_bits_of_no_weights_and_others_do_not(
-    method: type[Learner], tiny_stream: TaskStream
+    method: type[Method], tiny_stream: TaskStream
 ) -> None:
-    tasks = [data_of(tiny_stream, index) for index in range(2)]
-    none, ones, heavy = small(method), small(method), small(method)
-    for data in tasks:
-        none.partial_fit(data)
-        ones.partial_fit(with_weights(data, torch.ones(data.edge_index.shape[1])))
-        heavy.partial_fit(heavier(data))
-    assert_same_bits(none, ones)
-    graph, weighed = graph_of(tasks[0]), graph_of(heavier(tasks[0]))
+    given = [data_of(tiny_stream, index) for index in range(2)]
+    weighing = (lambda data: data, lambda data: with_weights(data, torch.ones(data.edge_index.shape[1])), heavier)
+    none, ones, heavy = (learn(small(method), *(task_of(weigh(data)) for data in given)) for weigh in weighing)
+    assert_same_tensors(none, ones)
+    graph, weighed = task_of(given[0]).graph, task_of(heavier(given[0])).graph
     expected = none.scores(graph)
     assert torch.equal(ones.scores(graph), expected)
     for other in (heavy.scores(graph), none.scores(weighed)):
@@ -77,7 +86,7 @@ def test_weights_of_one_give_the_bits_of_no_weights_and_others_do_not(
     ("method", "kind"), [*((method, "gcn") for method in TRAINED), *((EWC, kind) for kind in ENCODERS if kind != "gcn")]
 )
 def test_batches_of_everything_learn_what_whole_tasks_learn(
-    method: type[Learner], kind: str, weighted: TaskStream
+    method: type[Method], kind: str, weighted: TaskStream
 ) -> None:
     encoder = EncoderConfig(kind=kind, hidden=16, width=8, heads=2)
     everything = Sampling(nodes=10_000, fanouts=("all", "all"))
@@ -85,9 +94,7 @@ def test_batches_of_everything_learn_what_whole_tasks_learn(
     assert all(task.graph.is_weighted for task in tasks)
     whole = learn(small(method, encoder=encoder), *tasks)
     sampled = learn(small(method, encoder=encoder, batch=everything), *tasks)
-    limited = small(method, encoder=encoder)
-    limited.runtime_ = Runtime.of(budget=Budget(0))
-    learn(limited, *tasks)
+    limited = learn(small(method, encoder=encoder), *tasks, runtime=Runtime.of(budget=Budget(0)))
     graph = tasks[0].graph
     expected = whole.scores(graph).detach()
     for other in (sampled, limited):
@@ -97,9 +104,8 @@ def test_batches_of_everything_learn_what_whole_tasks_learn(
 @pytest.mark.parametrize("method", ["ncm", "slda", "analytic"])
 def test_without_training_rows_in_pieces_are_those_at_once(method: str, weighted: TaskStream) -> None:
     tasks = [weighted.task(index) for index in range(2)]
-    whole, limited = small(METHODS[method]), small(METHODS[method])
-    limited.runtime_ = Runtime.of(budget=Budget(0))
-    a, b = (learn(learner, *tasks).scores(tasks[0].graph) for learner in (whole, limited))
+    runtimes = CPU, Runtime.of(budget=Budget(0))
+    a, b = (learn(small(METHODS[method]), *tasks, runtime=runtime).scores(tasks[0].graph) for runtime in runtimes)
     torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
@@ -112,17 +118,16 @@ def test_every_encoder_counts_the_weights_at_once_and_in_pieces(kind: str, tiny_
     heavy, unweighted, barely = (
         Graph.of(x, replace(graph.neighbours, weights=weights)) for weights in (graph.neighbours.weights, None, faint)
     )
-    learner = learn(make(METHODS["bare"], epochs=1, encoder=EncoderConfig(kind=kind, hidden=8, width=8)), plain)
-    whole = learner.represent(heavy)
-    assert not torch.allclose(whole, learner.represent(unweighted), atol=1e-3)
-    limited = make(METHODS["bare"], epochs=1, encoder=EncoderConfig(kind=kind, hidden=8, width=8))
-    limited.runtime_ = replace(limited.runtime_, budget=Budget(1))
-    limited.restore(learner.state())
-    torch.testing.assert_close(limited.represent(heavy), whole, atol=1e-5, rtol=1e-4)
+    encoder = EncoderConfig(kind=kind, hidden=8, width=8)
+    model = learn(config(METHODS["bare"], epochs=1, encoder=encoder), plain)
+    whole = model.embed(heavy)
+    assert not torch.allclose(whole, model.embed(unweighted), atol=1e-3)
+    limited = replace(model, runtime=Runtime.of(budget=Budget(1)))
+    torch.testing.assert_close(limited.embed(heavy), whole, atol=1e-5, rtol=1e-4)
     # A mean does not depend on the scale of weights; other sums over neighbours fade with them.
     alone = Graph.of(x, type(graph.neighbours).none(40))
-    faded = learner.represent(unweighted if kind == "sage" else alone)
-    torch.testing.assert_close(learner.represent(barely), faded, atol=1e-4, rtol=1e-3)
+    faded = model.embed(unweighted if kind == "sage" else alone)
+    torch.testing.assert_close(model.embed(barely), faded, atol=1e-4, rtol=1e-3)
 
 
 # ---------------------------------------------------------------------- kept nodes
@@ -138,12 +143,10 @@ def test_kept_tasks_keep_the_weights(weighted: TaskStream, tiny_stream: TaskStre
     near = excerpt(one, np.arange(3), hops=1)
     assert near.graph.is_weighted
     for task in (both, near):
-        rows = torch.from_numpy(np.searchsorted(np.unique(task.labels), task.labels))
-        tensors = task_tensors(task, rows, "kept")
-        back = task_of_tensors(tensors, "kept", np.unique(task.labels), task.graph.num_features)
+        back = task_of_tensors(task_tensors(task, "kept"), "kept", 6, task.graph.num_features)
         assert np.array_equal(back.graph.indices, task.graph.indices)
         assert np.array_equal(back.graph.neighbours.weights, task.graph.neighbours.weights)  # type: ignore[arg-type]
-    assert "kept.edge_weight" not in task_tensors(plain, torch.from_numpy(plain.labels), "kept")
+    assert "kept.edge_weight" not in task_tensors(plain, "kept")
 
 
 @pytest.mark.parametrize(
@@ -153,23 +156,21 @@ def test_kept_tasks_keep_the_weights(weighted: TaskStream, tiny_stream: TaskStre
 )
 def test_kept_weights_that_are_none_are_refused(wrong: np.ndarray) -> None:
     graph = Graph(np.ones((2, 1), np.float32), np.array([[0], [1]]), np.full(1, 2, np.float32))
-    tensors = task_tensors(Task(graph, np.array([0]), np.array([5])), torch.tensor([0]), "kept")
-    assert task_of_tensors(tensors, "kept", np.array([5]), 1).graph.is_weighted
+    tensors = task_tensors(Task(graph, np.array([0]), np.array([0])), "kept")
+    assert task_of_tensors(tensors, "kept", 1, 1).graph.is_weighted
     with pytest.raises(MisfitError, match="no part of a graph"):
-        task_of_tensors(tensors | {"kept.edge_weight": torch.from_numpy(wrong)}, "kept", np.array([5]), 1)
+        task_of_tensors(tensors | {"kept.edge_weight": torch.from_numpy(wrong)}, "kept", 1, 1)
 
 
 @pytest.mark.parametrize("method", ["gem", "joint", "er-gnn", "analytic", "ipal"])
 def test_saved_and_loaded_a_learner_goes_on_to_the_same_bits(method: str, weighted: TaskStream, tmp_path: Any) -> None:
-    kind = METHODS[method]
-    straight = learn(small(kind), *(weighted.task(index) for index in range(3)))
-    first = learn(small(kind), *(weighted.task(index) for index in range(2)))
-    graph = weighted.task(0).graph
-    first.save(tmp_path / "model.safetensors")
-    assert torch.equal(ipal.load(tmp_path / "model.safetensors").scores(graph), first.scores(graph))
-    first.state().save(tmp_path / "checkpoint.safetensors")
-    again = small(kind)
-    again.restore(State.load(tmp_path / "checkpoint.safetensors"))
-    assert_same_bits(learn(again, weighted.task(2)), straight)
-    kept = [name for name in straight.state().tensors if name.endswith("edge_weight")]
+    first = learn(small(METHODS[method]), weighted.task(0), weighted.task(1))
+    straight, graph = learn(first, weighted.task(2)), weighted.task(0).graph
+    files.save(first, tmp_path / "model.safetensors")
+    assert torch.equal(files.load(tmp_path / "model.safetensors").scores(graph), first.scores(graph))
+    files.checkpoint(first).save(tmp_path / "checkpoint.safetensors")
+    read = Snapshot.load(tmp_path / "checkpoint.safetensors")
+    again = files.restored(first.config, read, CPU, whole=True, source="The checkpoint")
+    assert_same_tensors(learn(again, weighted.task(2)), straight)
+    kept = [name for name in files.checkpoint(straight).tensors if name.endswith("edge_weight")]
     assert bool(kept) == (method in ("gem", "joint"))

@@ -1,6 +1,7 @@
 """The estimator's face, for every registered method."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -14,11 +15,18 @@ from ipal.config import EncoderConfig, ProtocolConfig, TrainConfig
 from ipal.data.datasets import Dataset
 from ipal.data.streams import TaskStream, default_split
 from ipal.errors import ConfigError, DataError, StoreError
-from ipal.learners import METHODS, Learner
-from ipal.learners.state import State
-from ipal.learners.trained import TrainedLearner
+from ipal.estimator import files
+from ipal.estimator.learner import Learner
+from ipal.estimator.learners import learner_class
+from ipal.estimator.registry import METHODS
+from ipal.estimator.settings import shared_settings
+from ipal.methods.base import Method, Trained
+from ipal.state.snapshot import Snapshot
+from ipal.state.value import load_optimizer
 
-EVERY_METHOD = pytest.mark.parametrize("method", list(METHODS.values()), ids=list(METHODS))
+LEARNERS = {name: learner_class(method) for name, method in METHODS.items()}
+EVERY_METHOD = pytest.mark.parametrize("method", list(LEARNERS.values()), ids=list(LEARNERS))
+"""As users make them: `ipal.IPAL`, ..."""
 
 # A head starts from nothing with every class: in so few epochs it learns at this rate, not at the default one.
 FEW = TrainConfig(epochs=15, lr_base=1e-2, lr_next=1e-2)
@@ -35,11 +43,20 @@ GENTLE = {
 NARROW = {"analytic": {"width": 64}}
 
 
-def make(method: type[Learner], **options: object) -> Learner:
+def method_of(learner: type[Learner]) -> type[Method]:
+    return learner._method
+
+
+def make(method: type[Learner] | type[Method], **options: object) -> Learner:
     """A learner that trains quickly, where it trains."""
+    learner = method if issubclass(method, Learner) else learner_class(method)
     shared = {"train": FEW, "encoder": SMALL}
-    used = {name: shared[name] for name in shared.keys() & method.shared_settings()}
-    return method(**{**used, **NARROW.get(method.name, {}), **options})
+    used = {name: shared[name] for name in shared.keys() & shared_settings(method_of(learner))}
+    return learner(**{**used, **NARROW.get(method_of(learner).name, {}), **options})
+
+
+def gentle(method: type[Learner]) -> Learner:
+    return make(method, **GENTLE.get(method_of(method).name, {}))
 
 
 def data_of(stream: TaskStream, index: int) -> Data:
@@ -56,11 +73,22 @@ def data_of(stream: TaskStream, index: int) -> Data:
     )
 
 
-def fitted(method: type[Learner], stream: TaskStream, tasks: int = 3, **options: object) -> Learner:
+def fitted(
+    method: type[Learner] | type[Method], stream: TaskStream, tasks: int = 3, **options: object
+) -> Learner:
     learner = make(method, **{"seed": 1, **options})
     for index in range(tasks):
         learner.partial_fit(data_of(stream, index))
     return learner
+
+
+def assert_same_bits(a: Learner, b: Learner) -> None:
+    """All that is kept, also only while learning goes on."""
+    left, right = files.checkpoint(a.model_), files.checkpoint(b.model_)
+    assert left.facts == right.facts
+    assert left.tensors.keys() == right.tensors.keys()
+    for name, tensor in left.tensors.items():
+        assert torch.equal(tensor, right.tensors[name]), name
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +100,7 @@ def known(tiny: Dataset) -> Callable[..., Learner]:
 
 @EVERY_METHOD
 def test_new_classes_need_not_be_announced_and_are_learned(method, tiny_stream: TaskStream):
-    learner = make(method, **GENTLE.get(method.name, {}))
+    learner = gentle(method)
     for index in range(3):
         assert learner.partial_fit(data_of(tiny_stream, index)) is learner
         assert learner.classes_.tolist() == [label for classes in tiny_stream.classes[: index + 1] for label in classes]
@@ -99,11 +127,11 @@ def test_probabilities_sum_to_one_and_agree_with_predictions(method, known, tiny
 @EVERY_METHOD
 def test_predict_changes_nothing(method, known, tiny_stream: TaskStream):
     learner = known(method)
-    before = learner.state()
+    before = files.checkpoint(learner.model_)
     first = learner.predict(data_of(tiny_stream, 0))
     assert np.array_equal(first, learner.predict(data_of(tiny_stream, 0)))
-    after = learner.state()
-    assert all(torch.equal(before.tensors[name], after.tensors[name]) for name in before.tensors)
+    after = files.checkpoint(learner.model_)
+    assert all(torch.equal(tensor, after.tensors[name]) for name, tensor in before.tensors.items())
 
 
 @EVERY_METHOD
@@ -118,35 +146,32 @@ def test_a_saved_model_predicts_and_goes_on_learning_as_if_never_saved(method, t
     assert type(ipal.load(tmp_path / "model.safetensors")) is method
     for one in (learner, loaded):
         one.partial_fit(data_of(tiny_stream, 2))
-    assert loaded.state().facts == learner.state().facts
-    assert loaded.state().tensors.keys() == learner.state().tensors.keys()
-    for name, tensor in learner.state().tensors.items():
-        assert torch.equal(tensor, loaded.state().tensors[name]), name
+    assert_same_bits(loaded, learner)
 
 
 @EVERY_METHOD
 def test_a_saved_model_has_no_moments_and_goes_on_learning_with_fresh_ones(method, tiny_stream: TaskStream, tmp_path):
     learner = fitted(method, tiny_stream, tasks=2)
     learner.save(tmp_path / "model.safetensors")
-    assert not [name for name in State.load(tmp_path / "model.safetensors").tensors if name.startswith("optimizer")]
+    assert not [name for name in Snapshot.load(tmp_path / "model.safetensors").tensors if name.startswith("optimizer")]
     loaded = method.load(tmp_path / "model.safetensors")
-    report = learner.memory_report()
-    assert loaded.memory_report() == {**report, "only_while_learning": []}
-    state = learner.state()
-    if issubclass(method, TrainedLearner):
-        learner.renew_optimizer()
-    assert state.tensors.keys() >= loaded.state().tensors.keys() == learner.state().tensors.keys()
+    assert loaded.memory_report() == {**learner.memory_report(), "only_while_learning": []}
+    model, state = learner.model_, learner.model_.state
+    assert files.snapshot(model, moments=True).tensors.keys() >= files.checkpoint(loaded.model_).tensors.keys()
+    if state.network is not None:
+        assert state.learning_rate is not None
+        fresh = load_optimizer(state.network, {}, state.learning_rate, model.config.train.weight_decay)
+        learner._become(replace(model, state=replace(state, optimizer=fresh)))
     for one in (learner, loaded):
         one.partial_fit(data_of(tiny_stream, 2))
-    for name, tensor in learner.state().tensors.items():
-        assert torch.equal(tensor, loaded.state().tensors[name]), name
+    assert_same_bits(loaded, learner)
 
 
 def test_a_model_made_on_a_gpu_can_be_loaded_and_draws_from_its_seed(tiny_stream: TaskStream, tmp_path):
     """A GPU's random state has 16 bytes, which no processor's generator takes."""
     learner = fitted(ipal.IPAL, tiny_stream, tasks=1)
-    state = learner.state()
-    State({**state.tensors, "generator": torch.zeros(16, dtype=torch.uint8)}, state.facts).save(tmp_path / "m")
+    state = files.snapshot(learner.model_)
+    Snapshot({**state.tensors, "generator": torch.zeros(16, dtype=torch.uint8)}, state.facts).save(tmp_path / "m")
     loaded = ipal.load(tmp_path / "m")
     assert np.array_equal(loaded.predict(data_of(tiny_stream, 0)), learner.predict(data_of(tiny_stream, 0)))
     assert loaded.partial_fit(data_of(tiny_stream, 1)).classes_.tolist() == [0, 1, 2, 3]
@@ -157,9 +182,9 @@ def test_the_memory_report_counts_the_bytes_really_kept(method, known, tiny_stre
     learner = known(method)
     report = learner.memory_report()
     passing = sum(item["bytes"] for item in report["only_while_learning"])
-    kept = sum(t.numel() * t.element_size() for t in learner.state().tensors.values())
+    kept = sum(t.numel() * t.element_size() for t in files.snapshot(learner.model_, moments=True).tensors.values())
     assert report["bytes"] == kept - passing == sum(item["bytes"] for item in report["items"])
-    assert bool(passing) == issubclass(method, TrainedLearner)
+    assert bool(passing) == issubclass(method_of(method), Trained)
     if report["nodes_behind_class"]:
         labels = np.concatenate([tiny_stream.task(index).labels for index in range(3)])
         assert report["nodes_behind_class"] == {str(label): int(np.sum(labels == label)) for label in range(6)}
@@ -167,7 +192,7 @@ def test_the_memory_report_counts_the_bytes_really_kept(method, known, tiny_stre
 
 def rows_kept(learner: Learner, rows: np.ndarray) -> int:
     """How many of these rows of features stand anywhere in what the learner keeps."""
-    floats = [t.reshape(-1) for t in learner.state().tensors.values() if t.dtype.is_floating_point]
+    floats = [t.reshape(-1) for t in files.checkpoint(learner.model_).tensors.values() if t.dtype.is_floating_point]
     windows = np.lib.stride_tricks.sliding_window_view(torch.cat(floats).numpy(), rows.shape[1])
     begins = [windows[np.isclose(windows[:, 0], row[0], rtol=1e-5)] for row in rows]
     return sum(bool(np.isclose(some, row, rtol=1e-5).all(axis=1).any()) for row, some in zip(rows, begins, strict=True))
@@ -176,11 +201,11 @@ def rows_kept(learner: Learner, rows: np.ndarray) -> int:
 @EVERY_METHOD
 def test_only_a_method_that_says_so_keeps_rows_of_the_data(method, known, tiny_stream: TaskStream):
     kept = rows_kept(known(method), tiny_stream.graph.x)
-    if method.stores_exemplars:
-        assert kept >= 6 * 10  # some of every class, so the check can fail
-    else:
+    if method_of(method).keeps == "statistics":
         assert kept == 0
-    assert {name for name, learner in METHODS.items() if learner.stores_exemplars} == {"joint", "gem", "er-gnn"}
+    else:
+        assert kept >= 6 * 10  # some of every class, so the check can fail
+    assert {name for name, one in METHODS.items() if one.keeps != "statistics"} == {"joint", "gem", "er-gnn"}
 
 
 @EVERY_METHOD
@@ -254,8 +279,9 @@ def test_classes_may_come_one_at_a_time_and_with_a_single_node(method, tiny_stre
 
 @EVERY_METHOD
 def test_a_class_that_comes_again_is_learned_further(method, tiny_stream: TaskStream):
-    learner = fitted(method, tiny_stream, tasks=2, **GENTLE.get(method.name, {}))
-    learner.partial_fit(data_of(tiny_stream, 0))
+    learner = gentle(method)
+    for index in (0, 1, 0):
+        learner.partial_fit(data_of(tiny_stream, index))
     assert learner.classes_.tolist() == [0, 1, 2, 3]
     assert learner.predict_proba(data_of(tiny_stream, 0)).shape[1] == 4
     behind = learner.memory_report()["nodes_behind_class"]
@@ -270,14 +296,33 @@ def test_labels_outside_the_mask_are_not_even_looked_at(method, tiny_stream: Tas
     garbage = task.clone()
     garbage.y = task.y.float()
     garbage.y[~task.train_mask] = float("nan")
-    a, b = (make(method).partial_fit(t).state().tensors for t in (task, garbage))
-    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert_same_bits(*(make(method).partial_fit(some) for some in (task, garbage)))
 
 
 @EVERY_METHOD
-def test_scikit_learn_can_clone_it(method):
+def test_scikit_learn_can_clone_it(method, known):
     learner = method(seed=7)
     assert clone(learner).get_params() == learner.get_params()
+    assert not hasattr(clone(known(method)), "classes_"), "a clone has learned nothing"
+
+
+def public(thing: object) -> list[str]:
+    return [name for name in dir(thing) if not name.startswith("_")]
+
+
+@EVERY_METHOD
+def test_the_public_face_is_small(method, known):
+    assert len(public(known(method))) <= 30
+    assert set(public(method)) == set(public(Learner)), "a method adds settings, no names"
+    assert set(vars(known(method))) == {"_config", "_model"}
+
+
+def test_the_package_offers_what_it_says_and_nothing_else():
+    assert dir(ipal) == sorted(ipal.__all__)
+    assert all(getattr(ipal, name) is not None for name in ipal.__all__)
+    assert {learner.__name__ for learner in LEARNERS.values()} <= set(ipal.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'learners'"):
+        ipal.learners  # noqa: B018
 
 
 @EVERY_METHOD

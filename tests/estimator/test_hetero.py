@@ -19,18 +19,19 @@ from ipal.data.graph import Graph
 from ipal.data.relations import Relations, Types
 from ipal.deploy.predict import predict
 from ipal.errors import DataError
-from ipal.learners import METHODS
-from ipal.learners.from_hetero import task_of
+from ipal.estimator import files
+from ipal.estimator.convert.hetero import task_of
+from ipal.estimator.registry import METHODS
 from ipal.nn.embed import embeddings
 from ipal.system.memory_budget import Budget
 from tests.closed_form.analytic_support import POOLED_AND_PER_CLASS as SUMS
-from tests.closed_form.analytic_support import assert_same_sums
+from tests.closed_form.analytic_support import assert_same_sums, memory, solved
 from tests.estimator.hetero_support import BACK, CITES, PAPERS, WRITES, library, small, stacked, with_weights
-from tests.engine.test_bits import assert_same_bits
+from tests.estimator.test_estimator import assert_same_bits
 from tests.nn.encoders_support import KINDS, embedded, encoder
 from tests.nn.support import HERE
 
-FORGETFUL = [method for method in METHODS.values() if not method.stores_exemplars]
+FORGETFUL = [method for method in METHODS.values() if method.keeps == "statistics"]
 EVERY_FORGETFUL_METHOD = pytest.mark.parametrize("method", FORGETFUL, ids=lambda method: method.name)
 
 
@@ -64,7 +65,7 @@ def test_closed_form_has_each_type_of_edges_side_by_side_by_hand(restart):
                 found = (1 - share) * (a @ found) + share * unit
             blocks.append(found / np.linalg.norm(found, axis=1, keepdims=True))
     rows = np.concatenate(blocks, axis=1)
-    found = model.map.propagated(graph_of(data)).numpy()
+    found = memory(model).map.propagated(graph_of(data)).numpy()
     np.testing.assert_allclose(found, rows, rtol=1e-4, atol=1e-6)
     assert found.shape[1] == 10 * len(blocks)
     # In the rows that are learned each has its own columns, ten of which are these.
@@ -176,10 +177,10 @@ def test_one_type_of_edges_gives_the_bits_of_a_graph_without_types(method, autho
         del data[CITES]
     one = stacked(data)
     typed, plain = (small(method).partial_fit(some) for some in (data, one))
-    left, right = typed.state(), plain.state()
-    assert left.facts.pop("types") is not None
-    assert right.facts.pop("types") is None
-    assert left.facts == right.facts
+    left, right = (files.checkpoint(one.model_) for one in (typed, plain))
+    assert left.facts["types"] is not None
+    assert right.facts["types"] is None
+    assert {**left.facts, "types": None} == right.facts
     assert all(torch.equal(tensor, right.tensors[name]) for name, tensor in left.tensors.items())
     for ask in ("predict", "predict_proba", "embed"):
         assert np.array_equal(getattr(typed, ask)(data), getattr(plain, ask)(one)[:PAPERS])
@@ -188,7 +189,7 @@ def test_one_type_of_edges_gives_the_bits_of_a_graph_without_types(method, autho
 def test_ridge_and_scale_are_the_same_with_one_type_of_edges():
     data = library(authors=False)
     typed, plain = (ipal.Analytic(width=64).partial_fit(some) for some in (data, stacked(data)))
-    assert (typed.solved.ridge, typed.solved.scale) == (plain.solved.ridge, plain.solved.scale)
+    assert (solved(typed).ridge, solved(typed).scale) == (solved(plain).ridge, solved(plain).scale)
     assert np.array_equal(typed.predict_proba(data), plain.predict_proba(stacked(data)))
 
 
@@ -252,7 +253,7 @@ def test_it_goes_on_and_is_saved(method, tmp_path):
     model = small(method).partial_fit(first)
     model.save(tmp_path / "model.safetensors")
     again = ipal.load(tmp_path / "model.safetensors")
-    assert again.types_ == model.types_ == Types((("paper", 6), ("author", 4)), (WRITES, CITES))
+    assert again.model_.schema.types == model.model_.schema.types == Types((("paper", 6), ("author", 4)), (WRITES, CITES))
     assert np.array_equal(again.predict_proba(first), model.predict_proba(first))
     model.partial_fit(second)
     assert model.predict(second).shape == (PAPERS,)
@@ -271,15 +272,15 @@ def test_closed_form_forgets_and_merges_exactly(sums):
         return model
 
     one, two, both = taught(first), taught(second), taught(first, second)
-    assert_same_sums(one.merged(two), both)
-    assert np.array_equal(one.merged(two).predict(second), both.predict(second))
-    assert_same_sums(both.merged(taught(third)), taught(first, second, third))
+    assert_same_sums(ipal.merge_models(one, two), both)
+    assert np.array_equal(ipal.merge_models(one, two).predict(second), both.predict(second))
+    assert_same_sums(ipal.merge_models(both, taught(third)), taught(first, second, third))
     second["paper"].forget_mask = second["paper"].train_mask
-    assert_same_sums(both.forget_rows(second), one)
+    assert_same_sums(ipal.forget_rows(both, second), one)
     if sums == "per-class":
-        assert_same_sums(taught(first, second).forget_class(2).forget_class(3), one)
+        assert_same_sums(ipal.forget_class(ipal.forget_class(taught(first, second), 2), 3), one)
     with pytest.raises(DataError, match="types of nodes and edges"):
-        one.merged(taught(stacked(second)))
+        ipal.merge_models(one, taught(stacked(second)))
 
 
 @SUMS
@@ -291,7 +292,7 @@ def test_closed_form_forgets_nodes_of_every_type_exactly(gone, sums):
     model = ipal.Analytic(**options).partial_fit(data)
     marked = data.clone()
     marked[gone].forget_mask = ~keep
-    model.forget_nodes(marked)
+    ipal.forget_nodes(model, marked)
     fresh = ipal.Analytic(**options).partial_fit(data.subgraph({gone: keep}))
     assert_same_sums(model, fresh)
 
@@ -302,20 +303,20 @@ def test_closed_form_forgets_what_nodes_taught_exactly():
     fewer["paper"].train_mask = data["paper"].train_mask & ~data["paper"].forget_mask
     options: dict[str, Any] = {"width": 32, "steps": 2, "ridge": 0.1}
     model, fresh = ipal.Analytic(**options).partial_fit(data), ipal.Analytic(**options).partial_fit(fewer)
-    assert_same_sums(model.forget_rows(data), fresh)
+    assert_same_sums(ipal.forget_rows(model, data), fresh)
 
 
 @pytest.mark.parametrize("method", [ipal.Analytic, ipal.NCM, ipal.IPAL])
 def test_some_nodes_are_predicted_as_with_the_whole_graph(method):
     data = library()
     model = small(method).partial_fit(data)
-    whole, some = predict(model, data), predict(model, data, [40, 3])
+    whole, some = predict(model.model_, data), predict(model.model_, data, [40, 3])
     assert whole.probabilities.shape == (PAPERS, 3)
     assert np.array_equal(whole.nodes, np.arange(PAPERS))
     np.testing.assert_allclose(whole.probabilities, model.predict_proba(data), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(some.probabilities, whole.probabilities[[40, 3]], rtol=1e-3, atol=1e-5)
     with pytest.raises(DataError, match="nodes are 0 to 71"):
-        predict(model, data, [PAPERS])
+        predict(model.model_, data, [PAPERS])
 
 
 def test_a_missing_type_is_one_without_nodes_or_edges():

@@ -1,6 +1,5 @@
 """Unknown classes, calibration and prediction sets: equations by hand, and what a model says on a graph of blocks."""
 
-import copy
 import math
 from dataclasses import replace
 
@@ -11,16 +10,17 @@ from torch_geometric.data import Data
 
 import ipal
 from ipal import ConfigError
+from ipal.closed_form.method import LEAST_RIDGE, Analytic
+from ipal.closed_form.metric import Metric, overall, with_more_ridge
+from ipal.closed_form.ridge import factorise, ridge_weights
+from ipal.closed_form.sums import Normal
 from ipal.data.graph import Graph
-from ipal.deploy.predict import predict, write_csv
-from ipal.learners.analytic.learner import LEAST_RIDGE
-from ipal.learners.analytic.metric import Metric, overall, with_more_ridge
-from ipal.learners.analytic.ridge import factorise, ridge_weights
-from ipal.learners.analytic.sums import Normal
-from ipal.learners.open_world import held_out, scores, unknown
-from ipal.learners.open_world.calibration import LEVELS, Calibration, moved_along, quantiles, sharpened
-from ipal.learners.open_world.held_out import best_power, margins, mean_margins, set_aside
-from ipal.learners.open_world.scores import KINDS, NAMES
+from ipal.deploy.predict import predict, read, write_csv
+from ipal.estimator import files
+from ipal.estimator.open_world import held_out, scores, unknown
+from ipal.estimator.open_world.calibration import LEVELS, Calibration, moved_along, quantiles, sharpened
+from ipal.estimator.open_world.held_out import best_power, margins, mean_margins, set_aside
+from ipal.estimator.open_world.scores import KINDS, NAMES
 
 METHODS = [ipal.Analytic, ipal.NCM, ipal.SLDA, ipal.IPAL]
 
@@ -52,7 +52,7 @@ def graph() -> Data:
 def known(graph):
     """Models of each method that learned all classes but the last."""
     part = graph.subgraph(graph.y < 4)
-    return {method.name: narrow(method).partial_fit(part) for method in METHODS}
+    return {method: narrow(method).partial_fit(part) for method in METHODS}
 
 
 # ---------------------------------------------------------------------- by hand
@@ -159,8 +159,8 @@ def test_of_many_nodes_fewer_are_set_aside_by_hand():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_unknown_nodes_score_higher_and_few_known_ones_are_lost(method, known, graph):
-    model, is_new = known[method.name], (graph.y == 4).numpy()
-    score = torch.from_numpy(model.score_unknown(graph))[:, None]
+    model, is_new = known[method], (graph.y == 4).numpy()
+    score = torch.from_numpy(ipal.score_unknown(model, graph))[:, None]
     assert float(scores.auroc(score[is_new], score[~is_new])) > 0.8
     labels = model.predict(graph, reject=0.05)
     lost = np.equal(labels[~is_new & ~graph.train_mask.numpy()], None).mean()
@@ -186,7 +186,7 @@ def test_probabilities_are_about_right_whatever_the_temperature(method, graph):
 def test_sets_hold_the_own_class_about_as_often_as_asked(method, known, graph):
     rows = ((graph.y < 4) & ~graph.train_mask).numpy()
     truth = graph.y.numpy()[rows]
-    found = {coverage: known[method.name].predict_sets(graph, coverage)[rows] for coverage in (0.6, 0.95)}
+    found = {coverage: ipal.predict_sets(known[method], graph, coverage)[rows] for coverage in (0.6, 0.95)}
     shares = {coverage: sets[np.arange(len(truth)), truth].mean() for coverage, sets in found.items()}
     assert shares[0.6] == pytest.approx(0.6, abs=0.2)
     assert shares[0.95] > 0.85
@@ -198,31 +198,32 @@ def test_a_class_taken_away_is_a_class_never_learned(graph, sums):
     """Rehearsed unknown nodes are really unknown: exactly with sums by class, and nearly with pooled ones."""
     part = graph.subgraph(graph.y < 4)
     model, never = (ipal.Analytic(width=32, steps=2, ridge=0.1, sums=sums, calibration=0) for _ in range(2))
-    model.partial_fit(part)
-    before = model.state()
+    model = model.partial_fit(part).model_
+    before = files.checkpoint(model)
     others = part.clone()
     others.train_mask = part.train_mask & (part.y != 3)  # in the same graph
-    never.partial_fit(others)
-    read = model.read(part)
-    found = held_out.without_class(scores.Views.of(model, read), 3, anew=True)
+    never = never.partial_fit(others).model_
+    found = held_out.without_class(scores.Views.of(model, read(model, part)), 3, anew=True)
     assert found.logs.shape[1] == 3
-    assert found.learner.labels_ == never.labels_
-    expected = scores.Views.of(never, read)
+    assert found.model.labels == never.labels
+    expected = scores.Views.of(never, read(never, part))
     if sums == "per-class":
         assert torch.equal(found.scores, expected.scores)
     off = (found.scores - expected.scores).square().mean().sqrt()
     assert off < 0.1 * expected.scores.std()
-    assert all(torch.equal(before.tensors[name], tensor) for name, tensor in model.state().tensors.items())
+    after = files.checkpoint(model)
+    assert all(torch.equal(before.tensors[name], tensor) for name, tensor in after.tensors.items())
 
 
 def test_a_class_is_taken_from_pooled_sums_without_solving_anew(graph):
-    model = ipal.Analytic(width=32, steps=2, ridge=0.1, calibration=0).partial_fit(graph)
-    made = model.without_class(2)
-    by_hand = factorise(made.sums_.normal().gram, 0.1 * 4 / 5)
-    torch.testing.assert_close(made.weights_, ridge_weights(by_hand, made.sums_.normal().mean), rtol=1e-6, atol=1e-8)
-    assert made.solved.ridge == pytest.approx(0.08)
-    assert made.labels_ == [0, 1, 3, 4]
-    assert model.labels_ == [0, 1, 2, 3, 4]
+    model = ipal.Analytic(width=32, steps=2, ridge=0.1, calibration=0).partial_fit(graph).model_
+    made = model.trial_without_class(2)
+    normal, solved = made.state.memory.sums.normal(), made.method.solved(made.state.memory)
+    by_hand = ridge_weights(factorise(normal.gram, 0.1 * 4 / 5), normal.mean)
+    torch.testing.assert_close(solved.weights, by_hand, rtol=1e-6, atol=1e-8)
+    assert solved.ridge == pytest.approx(0.08)
+    assert made.labels == (0, 1, 3, 4)
+    assert model.labels == (0, 1, 2, 3, 4)
 
 
 def test_pooled_sums_find_unknown_nodes_as_well_as_sums_by_class():
@@ -232,7 +233,7 @@ def test_pooled_sums_find_unknown_nodes_as_well_as_sums_by_class():
     data = replace(ipal.graph_from(dataset), train_mask=~is_new)
     for sums in ("pooled", "per-class"):
         model = ipal.Analytic(width=256, sums=sums).partial_fit(data)
-        score = torch.from_numpy(model.score_unknown(data))[:, None]
+        score = torch.from_numpy(ipal.score_unknown(model, data))[:, None]
         assert float(scores.auroc(score[is_new], score[~is_new])) > 0.95
 
 
@@ -244,41 +245,39 @@ def test_what_is_kept_is_saved_merged_and_forgotten(tmp_path, graph):
     model, other = learned(0, 1, 2), learned(3, 4)
     model.save(tmp_path / "m")
     again = ipal.load(tmp_path / "m")
-    assert (again.score_unknown(graph) == model.score_unknown(graph)).all()
-    both = model.merged(other)
-    assert both.calibration_.count.tolist() == [*model.calibration_.count.tolist(), *other.calibration_.count.tolist()]
-    assert (
-        both.forget_class(1).calibration_.count.tolist()
-        == np.delete([*model.calibration_.count.tolist(), *other.calibration_.count.tolist()], 1).tolist()
-    )
-    assert len(both.score_unknown(graph)) == graph.num_nodes
+    assert (ipal.score_unknown(again, graph) == ipal.score_unknown(model, graph)).all()
+    both = ipal.merge_models(model, other)
+    counts = [count for one in (model, other) for count in one.model_.calibration.count.tolist()]
+    assert both.model_.calibration.count.tolist() == counts
+    assert ipal.forget_class(both, 1).model_.calibration.count.tolist() == [counts[0], *counts[2:]]
+    assert len(ipal.score_unknown(both, graph)) == graph.num_nodes
 
 
 def test_earlier_classes_move_as_more_come(graph):
     model = ipal.NCM()
     model.partial_fit(graph.subgraph(graph.y < 2))
-    before = model.calibration_
-    model.partial_fit(graph.subgraph((graph.y == 2) | (graph.y == 3)))
+    before = model.model_.calibration
+    after = model.partial_fit(graph.subgraph((graph.y == 2) | (graph.y == 3))).model_.calibration
     kind = KINDS.index("entropy") + len(KINDS)
-    assert (model.calibration_.count > 0).all()
+    assert (after.count > 0).all()
     # With two more classes there is more to be unsure about.
-    assert float(model.calibration_.novelty[:2, kind].mean()) > float(before.novelty[:, kind].mean())
+    assert float(after.novelty[:2, kind].mean()) > float(before.novelty[:, kind].mean())
 
 
 def test_groups_of_rejected_nodes_are_found():
     data = blocks(classes=6, noise=0.6)
     model = ipal.Analytic(width=128).partial_fit(data.subgraph(data.y < 4))
-    truth, groups = data.y.numpy(), model.discover(data)[:2]
+    truth, groups = data.y.numpy(), ipal.discover(model, data)[:2]
     for group in groups:
         _, counts = np.unique(truth[group.nodes], return_counts=True)
         assert counts.max() > 0.8 * group.size
         assert sum(share for _, share in group.nearest) <= 1.0001
     assert {int(np.bincount(truth[group.nodes]).argmax()) for group in groups} == {4, 5}
-    assert sum(group.size for group in model.discover(data, classes=3)) <= len(truth)
+    assert sum(group.size for group in ipal.discover(model, data, classes=3)) <= len(truth)
 
 
 def test_some_nodes_are_predicted_as_all_are(known, graph, tmp_path):
-    model, nodes = known["analytic"], [3, 250, 299]
+    model, nodes = known[ipal.Analytic].model_, [3, 250, 299]
     everyone = predict(model, graph, reject_known=0.05, coverage=0.9)
     some = predict(model, graph, nodes, reject_known=0.05, coverage=0.9)
     assert (some.rejected == everyone.rejected[nodes]).all()
@@ -295,20 +294,22 @@ def test_some_nodes_are_predicted_as_all_are(known, graph, tmp_path):
 def test_what_was_not_calibrated_says_so(graph):
     part = graph.subgraph(graph.y < 2)
     model = ipal.NCM(calibration=0).partial_fit(part)
-    for ask in (model.score_unknown, lambda data: model.predict(data, reject=0.05), model.predict_sets, model.discover):
+    for ask in (ipal.score_unknown, ipal.predict_sets, ipal.discover):
         with pytest.raises(ConfigError, match=r"learn it anew with calibration=0\.2"):
-            ask(part)
+            ask(model, part)
+    with pytest.raises(ConfigError, match=r"learn it anew with calibration=0\.2"):
+        model.predict(part, reject=0.05)
 
 
 def test_shares_are_shares(known, graph):
-    model = known["ncm"]
+    model = known[ipal.NCM]
     for share in (0, 1, -0.5, 2):
         with pytest.raises(ConfigError, match="between 0 and 1"):
             model.predict(graph, reject=share)
         with pytest.raises(ConfigError, match="between 0 and 1"):
-            model.predict_sets(graph, share)
+            ipal.predict_sets(model, graph, share)
     with pytest.raises(ConfigError, match="at least 1"):
-        model.discover(graph, classes=0)
+        ipal.discover(model, graph, classes=0)
     with pytest.raises(ConfigError, match="calibration"):
         ipal.NCM(calibration=0.9)
 
@@ -316,7 +317,7 @@ def test_shares_are_shares(known, graph):
 def test_a_small_task_does_not_calibrate(graph):
     few = blocks(classes=2, each=20)
     model = ipal.NCM().partial_fit(few)
-    assert not model.calibration_
+    assert not model.model_.calibration
     assert len(unknown.masked(np.array([1, 2]), np.array([True, False]))) == 2
 
 
@@ -382,24 +383,23 @@ def test_distances_are_those_by_both_covariances():
 
 
 def test_wide_models_measure_distances_as_the_narrower_one_that_is_in_them(graph, monkeypatch):
-    wide = ipal.Analytic(width=64, steps=1, ridge=0.1, calibration=0).partial_fit(graph)
-    whole = wide.distances(wide.read(graph))(None)
-    monkeypatch.setattr("ipal.learners.analytic.learner.MEASURED", 16)
-    narrow = wide.distances(wide.read(graph))(None)
+    wide = ipal.Analytic(width=64, steps=1, ridge=0.1, calibration=0).partial_fit(graph).model_
+    whole = wide.distances(read(wide, graph))(None)
+    monkeypatch.setattr("ipal.closed_form.method.MEASURED", 16)
+    narrow = wide.distances(read(wide, graph))(None)
     assert narrow.shape == whole.shape
     assert not torch.equal(narrow, whole)
     # Written out: every fourth column alone, twice as long, with covariances of their own.
-    rows = 2 * wide.map.expanded(wide.map.propagated(wide.read(graph)))[:, ::4]
-    normal = wide.sums_.normal()
+    memory = wide.state.memory
+    rows, normal = 2 * memory.map.expanded(memory.map.propagated(read(wide, graph)))[:, ::4], memory.sums.normal()
     metric = Metric.of(normal_of(4 * normal.gram[::4, ::4], 2 * normal.mean[::4]), LEAST_RIDGE, 0.1)
     torch.testing.assert_close(narrow, metric.distances(metric.products(rows.float())), rtol=1e-3, atol=1e-3)
 
 
 def test_distances_that_take_long_are_measured_once(graph, monkeypatch):
-    model = ipal.Analytic(width=16, steps=1, calibration=0, sums="per-class").partial_fit(graph)
-    view, calls = scores.Views.of(model, model.read(graph)), []
-    measured = type(model).distances
-    monkeypatch.setattr(type(model), "distances", lambda *given: calls.append(given) or measured(*given))
+    model = ipal.Analytic(width=16, steps=1, calibration=0, sums="per-class").partial_fit(graph).model_
+    view, calls, measured = scores.Views.of(model, read(model, graph)), [], Analytic.distances
+    monkeypatch.setattr(Analytic, "distances", lambda *given: calls.append(given) or measured(*given))
     some = view.among(torch.tensor([0, 2]))
     assert torch.equal(some.distances[:, :2], view.distances[:, [0, 2]])
     assert not torch.equal(some.distances[:, 2], view.distances[:, -1])  # another middle
@@ -413,39 +413,41 @@ def test_distances_that_take_long_are_measured_once(graph, monkeypatch):
 
 def test_sets_by_hand(known):
     # A margin of zero is asked for, at least: the class of probability 0.51 is ahead of 0.48, which is behind.
-    model = copy.copy(known["ncm"])
-    even = torch.zeros(4, LEVELS)
-    model.calibration_ = replace(model.calibration_, own=even)
+    model, even = known[ipal.NCM].model_, torch.zeros(4, LEVELS)
+    model = replace(model, calibration=replace(model.calibration, own=even))
     found = unknown.sets(model, np.array([[0.51, 0.48, 0.01, 0.0]], dtype=np.float32), 0.9)
     assert found.tolist() == [[True, False, False, False]]
     # Half as much is enough: margins grow with the power that probabilities were raised to.
-    model.calibration_ = replace(model.calibration_, own=even + math.log(0.48 / 0.51) / model.calibration_.power)
+    less = replace(model.calibration, own=even + math.log(0.48 / 0.51) / model.calibration.power)
+    model = replace(model, calibration=less)
     found = unknown.sets(model, np.array([[0.51, 0.48001, 0.01, 0.0]], dtype=np.float32), 0.9)
     assert found.tolist() == [[True, True, False, False]]
 
 
 def test_margins_of_earlier_classes_move_with_those_of_their_means(graph):
     """The closed form solves all classes anew: with ten of them the margins of the first two are others."""
-    model = ipal.Analytic(width=32, steps=1, ridge=0.1).partial_fit(graph.subgraph(graph.y < 2))
+    learner = ipal.Analytic(width=32, steps=1, ridge=0.1).partial_fit(graph.subgraph(graph.y < 2))
+    model, memory = learner.model_, learner.model_.state.memory
     before = mean_margins(model)
     # Written out: scores of the means, own less the best other.
-    scored = model.sums_.mean @ model.weights_
+    scored = memory.sums.mean @ model.method.solved(memory).weights
     assert before.tolist() == pytest.approx([float(scored[0, 0] - scored[0, 1]), float(scored[1, 1] - scored[1, 0])])
-    model.partial_fit(graph.subgraph(graph.y >= 2))
+    model = learner.partial_fit(graph.subgraph(graph.y >= 2)).model_
     after = mean_margins(model)[:2]
     assert (after < before).all()
     assert mean_margins(model, torch.tensor([1, 3])).shape == (2,)
-    assert (mean_margins(ipal.NCM().partial_fit(graph)) == 0).all()
-    low = model.calibration_.least_margin(0.9, mean_margins(model))
-    assert low < model.calibration_.least_margin(0.9, mean_margins(model) + 0.5)
+    assert (mean_margins(ipal.NCM().partial_fit(graph).model_) == 0).all()
+    low = model.calibration.least_margin(0.9, mean_margins(model))
+    assert low < model.calibration.least_margin(0.9, mean_margins(model) + 0.5)
 
 
 def test_scores_are_compared_as_calibrated_probabilities_have_them(known, graph):
-    model, part = known["ncm"], graph.subgraph(graph.y < 4)
-    view = scores.Views.of(model, model.read(part))
+    learner, part = known[ipal.NCM], graph.subgraph(graph.y < 4)
+    model = learner.model_
+    view = scores.Views.of(model, read(model, part))
     raised = replace(view, power=model.calibrating_power)
-    p = torch.from_numpy(model.predict_proba(part)).double()
+    p = torch.from_numpy(learner.predict_proba(part)).double()
     kind = len(KINDS) + KINDS.index("entropy")
     torch.testing.assert_close(raised.novelty(kind)[:, 0], scores.entropy(p.log()), rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(raised.novelty(kind + 1), view.novelty(kind + 1) * model.calibrating_power)
-    assert model.score_unknown(part) == pytest.approx(raised.novelty(model.calibration_.kind)[:, 0].numpy())
+    assert ipal.score_unknown(learner, part) == pytest.approx(raised.novelty(model.calibration.kind)[:, 0].numpy())

@@ -5,12 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 
 from ipal.config import run_config
 from ipal.data.streams import TaskStream
-from ipal.errors import IpalError
-from ipal.learners import METHODS
+from ipal.errors import ConfigError
+from ipal.estimator import files
+from ipal.estimator.registry import METHODS
+from ipal.estimator.settings import describe, learner_config, own_settings
 from ipal.report import paper
 from ipal.runs.resolved import resolve
 from tests.learning import learned
@@ -55,16 +56,16 @@ OTHER_OF = {
 # What another setting must be, so that this one can matter.
 TOGETHER = {"distance": {"budget": 3}, "choice": {"budget": 3, "distance": 1.5}}
 # What limits the sums of the closed form changes nothing else: tests/closed_form/test_analytic_sums.py.
-# IPAL's own settings are tried in tests/methods/test_ipal.py.
+# IPAL's own settings are tried in tests/methods/test_ipal.py and tests/methods/test_ipal_online.py.
 ELSEWHERE = {("analytic", "memory")}
-SETTINGS = [(name, setting) for name, method in METHODS.items() if name != "ipal" for setting in method.own_settings()]
-SETTINGS = [each for each in SETTINGS if each not in ELSEWHERE]
+SETTINGS = [(name, setting) for name, method in METHODS.items() for setting in own_settings(method)]
+SETTINGS = [each for each in SETTINGS if not each[0].startswith("ipal") and each not in ELSEWHERE]
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=list(METHODS))
 def test_every_setting_is_described(method):
-    described = method.describe()["settings"]
-    assert [setting["name"] for setting in described] == list(method.own_settings())
+    described = describe(method)["settings"]
+    assert [setting["name"] for setting in described] == own_settings(method)
     assert all(setting["about"] for setting in described)
 
 
@@ -75,10 +76,10 @@ def test_every_setting_of_every_method_changes_what_is_learned_or_said(method, s
     test_split = tiny_stream.test_splits(1)[0].graph
     told = []
     for more in ({}, {setting: other}):
-        learner = learned(METHODS[method], tiny_stream, 2, **{**options, **more})
+        model = learned(METHODS[method], tiny_stream, 2, **{**options, **more})
         with torch.no_grad():
-            said = learner.probabilities(learner.scores(test_split), test_split).numpy()
-        kept = {name: t.numpy() for name, t in learner.tensors().items() if name != "generator"}
+            said = model.probabilities(model.scores(test_split), test_split).numpy()
+        kept = {name: t.numpy() for name, t in files.checkpoint(model).tensors.items() if name != "generator"}
         told.append([said, *(kept[name] for name in sorted(kept))])
     same = len(told[0]) == len(told[1]) and all(np.array_equal(a, b) for a, b in zip(*told, strict=True))
     assert not same
@@ -103,10 +104,8 @@ RANGES = {
         ("node_weights", "uniform", "degree", "other"),
         ("hardness", "entropy", "margin", "other"),
         ("compensation", "softmax", "printed", "other"),
-        ("task_free", False, True, "perhaps"),
-        ("momentum", None, 0.0, -0.01),
-        ("momentum", None, 0.99, 1.0),
     ],
+    "ipal-online": [("momentum", None, 0.0, -0.01), ("momentum", None, 0.99, 1.0)],
     "bare": [("competing", "seen", "current", "other")],
     "ewc": [("strength", 1e4, 0.0, -0.01), ("fisher", "per-node", "batch", "other")],
     "mas": [("strength", 1e4, 0.0, -0.01)],
@@ -154,48 +153,29 @@ RANGES = {
 def test_a_setting_has_its_default_and_its_range(
     method: str, setting: str, default: Any, allowed: Any, refused: Any
 ) -> None:
-    learner = METHODS[method]
-    assert getattr(learner(), setting) == default
-    assert getattr(learner(**{setting: allowed}), setting) == allowed
-    with pytest.raises((ValidationError, IpalError), match=setting):
-        learner(**{setting: refused})
+    known = METHODS[method]
+    assert getattr(learner_config(known, {}).method, setting) == default
+    assert getattr(learner_config(known, {setting: allowed}).method, setting) == allowed
+    with pytest.raises(ConfigError, match=setting):
+        learner_config(known, {setting: refused})
 
 
 def test_every_setting_has_a_default_and_a_range_here() -> None:
-    shared = {"competing"}  # inherited by all with a head, tried with one of them
     for name, method in METHODS.items():
         listed = {setting for setting, *_ in RANGES.get(name, [])}
-        assert set(method.own_settings()) - listed <= shared, name
+        # Inherited by all with a head and tried with one of them; those of the method that this one extends.
+        inherited = {"competing"} | {setting for base in method.__bases__ for setting in own_settings(base)}
+        assert set(own_settings(method)) - listed <= inherited, name
 
 
 @pytest.mark.parametrize("where", ["isolated", "seen"])
 def test_a_run_says_on_which_graphs_it_is_tested(where: str) -> None:
     tree = {"dataset": "digits", "method": "ncm", "protocol": {"test_graph": where}}
-    assert resolve(run_config(tree)).learner().test_graph == where
-    assert METHODS["ncm"]().test_graph == "both"
+    assert resolve(run_config(tree)).learner_config().test_graph == where
+    assert learner_config(METHODS["ncm"], {}).test_graph == "both"
 
 
-# Which methods keep nodes, keep their network before a task, and may have their steps recorded by a GPU.
-STORES, LOOKS_BACK = {"joint", "gem", "er-gnn"}, {"ipal", "lwf", "polo", "efc"}
-RECORDED = METHODS.keys() - {"gem", "ncm", "slda", "analytic"}
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_what_a_method_says_of_itself(method: str) -> None:
-    learner = METHODS[method]
-    assert learner.name == method
-    assert learner.stores_exemplars == (method in STORES)
-    assert getattr(learner, "looks_back", False) == (method in LOOKS_BACK)
-    assert getattr(learner, "recordable", False) == (method in RECORDED)
-    assert getattr(learner, "temperature", None) == (0.1 if method == "polo" else None)
-
-
-def test_titles_are_those_of_the_paper_and_not_inherited() -> None:
-    titles = {paper.plain_name(name): method.written() for name, method in METHODS.items()}
-    assert titles == {**paper.METHODS, "analytic": "analytic"}
-    assert {name for name, method in METHODS.items() if method.stores_all_tasks} == {paper.UPPER_REFERENCE}
-
-    class Mine(METHODS["ipal"]):  # type: ignore[name-defined, misc]
-        name = "mine"
-
-    assert Mine.written() == "mine"
+def test_titles_are_those_of_the_paper() -> None:
+    titles = {paper.plain_name(name): method.title for name, method in METHODS.items()}
+    assert titles == {**paper.METHODS, "analytic": "analytic", "ipalonline": "IPAL (online)"}
+    assert {name for name, method in METHODS.items() if method.keeps == "everything"} == {paper.UPPER_REFERENCE}

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch.autograd import gradcheck
 
 from ipal.errors import DataError, NonFiniteError
-from ipal.learners.efc import drifted_means, feature_consolidation, feature_matrix
-from ipal.learners.polo import corrected_prototypes, density_prototype, pseudo_features
-from ipal.learners.slda import discriminant
-from ipal.learners.training_free import lengths, propagated, walked
+from ipal.methods.efc import drifted_means, feature_consolidation, feature_matrix
+from ipal.methods.polo import corrected_prototypes, density_prototype, pseudo_features
+from ipal.methods.slda import discriminant
+from ipal.nn.propagated_features import lengths, propagated, walked
 from tests.methods.equations_support import HERE, close, graph
 from tests.numbers import normal
 

@@ -10,22 +10,25 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd import gradcheck
 
 from ipal.backend.operators import Operators
 from ipal.config import EncoderConfig
 from ipal.data.graph import Graph
-from ipal.learners import twp
-from ipal.learners.anchored import merged_pulls, quadratic_pull
-from ipal.learners.ewc import elastic_penalty, likelihood_gradient
-from ipal.learners.lwf import output_distillation
-from ipal.learners.mas import length_gradient, running_mean
-from ipal.learners.pr import replay_cross_entropy
-from ipal.learners.trained import balanced_cross_entropy
-from ipal.learners.twp import attention, attention_length_gradient, gradient_length
+from ipal.methods.classifier import balanced_cross_entropy
+from ipal.methods.ewc import elastic_penalty, likelihood_gradient
+from ipal.methods.lwf import output_distillation
+from ipal.methods.mas import length_gradient, running_mean
+from ipal.methods.pr import replay_cross_entropy
+from ipal.methods.shared import attention as attention_module
+from ipal.methods.shared.anchored import merged_pulls, quadratic_pull
+from ipal.methods.shared.attention import attention, attention_gradient, attention_length_gradient
+from ipal.methods.twp import gradient_length
 from ipal.nn.encoders import GCN
 from ipal.nn.head import Head
+from ipal.nn.network import Network
+from ipal.nn.per_node_gradients import whole_propagation
 from tests.methods.equations_support import HERE, close, graph
 from tests.nn.support import double_operators
 from tests.numbers import normal, quick
@@ -213,7 +216,7 @@ def test_attention_length_gradient_by_hand() -> None:
 def test_the_gradient_of_the_attention_length_over_chunks_of_edges_is_autograds(
     chunk: int, weighted: bool, monkeypatch
 ) -> None:
-    monkeypatch.setattr(twp, "CHUNK", chunk)
+    monkeypatch.setattr(attention_module, "CHUNK", chunk)
     # Directed, a node without edges among them. By full matrices: softmax over the places of neighbours and oneself.
     random = np.random.default_rng(0)
     some = graph(np.ones((9, 1), dtype=np.float32), random.integers(0, 8, (2, 14)).tolist(), undirected=False)
@@ -224,14 +227,15 @@ def test_the_gradient_of_the_attention_length_over_chunks_of_edges_is_autograds(
     # Of places without an edge the logarithm is minus infinity.
     attention = (h @ h.tanh().T + torch.from_numpy(some.with_loops.toarray()).double().log()).softmax(dim=1)
     expected = torch.autograd.grad(attention.square().sum(dim=1).mean(), h)[0]
-    torch.testing.assert_close(twp._attention_gradient(h.detach(), some, HERE), expected)
+    got = attention_gradient(h.detach(), some, whole_propagation(some, HERE))
+    torch.testing.assert_close(got, expected)
 
 
 def test_gradient_length_by_hand() -> None:
     close(gradient_length([torch.tensor([[1.0, -2.0]]), torch.tensor([3.0, 0.0])]), 6.0)
 
 
-def small_network(some: Graph, layers: int) -> tuple[nn.ModuleDict, Operators]:
+def small_network(some: Graph, layers: int) -> tuple[Network, Operators]:
     """A network and a graph in float64, two blocks in the head."""
     generator = torch.Generator().manual_seed(0)
     encoder = GCN(some.num_features, EncoderConfig(layers=layers, hidden=4, width=3), generator)
@@ -239,7 +243,7 @@ def small_network(some: Graph, layers: int) -> tuple[nn.ModuleDict, Operators]:
     for _ in range(2):
         head.grow(2, generator)
     made = double_operators(some, [4, 1, 2, 0], keep_sparse=isinstance(some.x, sp.csr_array))
-    return nn.ModuleDict({"encoder": encoder, "head": head}).double(), made
+    return Network(encoder, head).double(), made
 
 
 @pytest.mark.parametrize("layers", [2, 3])
@@ -252,7 +256,7 @@ def test_gradient_length_has_the_right_second_derivative_through_the_network(lay
     parameters, labels = list(network.parameters()), torch.tensor([0, 1, 2, 0])
 
     def length() -> Tensor:
-        loss = balanced_cross_entropy(network["head"](network["encoder"](made)), labels)
+        loss = balanced_cross_entropy(network(made), labels)
         return gradient_length(list(torch.autograd.grad(loss, parameters, create_graph=True)))
 
     # Finite differences change the parameters in place, so the network sees them without being handed them.

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipal.learners.ergnn import replay_weights, strangers_nearby
-from ipal.learners.gem import dual_solution, projected_gradient
+from ipal.methods.ergnn import replay_weights, strangers_nearby
+from ipal.methods.gem import dual_solution, projected_gradient
 from tests.methods.equations_support import close
 from tests.numbers import quick
 

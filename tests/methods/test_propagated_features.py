@@ -1,6 +1,6 @@
 """NCM and SLDA: the order of tasks does not matter, and neither does cutting them."""
 
-from types import SimpleNamespace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,45 +12,54 @@ from sklearn.neighbors import NearestCentroid
 from ipal.backend.runtime import Runtime
 from ipal.data.csr import Neighbours
 from ipal.data.graph import Graph
-from ipal.data.streams import Task, TaskStream
+from ipal.data.streams import TaskStream
+from ipal.data.task import Task
 from ipal.errors import CapacityError
-from ipal.learners import NCM, SLDA, slda, training_free
-from ipal.learners.exemplars import disjoint_union
-from ipal.learners.training_free import COLUMNS_AT_ONCE, lengths, propagated
+from ipal.estimator import files
+from ipal.estimator.model import Model, begin_learning, empty_model
+from ipal.estimator.settings import shared_settings
+from ipal.methods.ncm import NCM
+from ipal.methods.shared import scatter
+from ipal.methods.shared.exemplars import disjoint_union
+from ipal.methods.shared.propagated_features import FeatureSums
+from ipal.methods.shared.scatter import ScatterMemory
+from ipal.methods.slda import SLDA
+from ipal.nn import propagated_features
+from ipal.nn.propagated_features import COLUMNS_AT_ONCE, lengths, propagated
+from ipal.state.value import flatten
 from ipal.system import free_memory
 from ipal.system.memory_budget import Budget
-from tests.learning import learn
+from tests.learning import CPU, config, learn, learned
 
-HERE = Runtime.of()
 USUAL = (10, 0.15)
 """Steps and restart, where nothing is set."""
 
 BOTH = pytest.mark.parametrize("method", [NCM, SLDA], ids=lambda m: m.name)
 
 
-def by_label(learner: NCM | SLDA, graph: Graph) -> np.ndarray:
+def by_label(model: Model, graph: Graph) -> np.ndarray:
     """Scores with the classes in the order of their labels."""
-    return learner.scores(graph).numpy()[:, np.argsort(learner.labels_)]
+    return model.scores(graph).numpy()[:, np.argsort(model.labels)]
 
 
 @BOTH
 def test_the_order_of_tasks_does_not_matter_and_all_at_once_gives_the_same(method, tiny_stream: TaskStream):
     tasks = [tiny_stream.task(index) for index in range(3)]
-    forth, back = learn(method(), *tasks), learn(method(), *reversed(tasks))
-    together = learn(method(), disjoint_union(disjoint_union(*tasks[:2]), tasks[2]))
+    forth, back = learn(config(method), *tasks), learn(config(method), *reversed(tasks))
+    together = learn(config(method), disjoint_union(disjoint_union(*tasks[:2]), tasks[2]))
     for task in tasks:
         expected = by_label(forth, task.graph)
         for other in (back, together):
             np.testing.assert_allclose(by_label(other, task.graph), expected, rtol=1e-3, atol=1e-3)
-            assert np.array_equal(other.predict_graph(task.graph), forth.predict_graph(task.graph))
+            assert np.array_equal(other.predict_graph(task.graph).labels, forth.predict_graph(task.graph).labels)
 
 
 @BOTH
 def test_a_class_that_comes_in_parts_is_the_class_that_comes_whole(method, tiny_stream: TaskStream):
     task = tiny_stream.task(0)
-    order = np.argsort(propagated(task.graph, *USUAL, HERE)[task.nodes, 0], kind="stable")  # parts that differ
+    order = np.argsort(propagated(task.graph, *USUAL, CPU)[task.nodes, 0], kind="stable")  # parts that differ
     first, second = (Task(task.graph, task.nodes[half], task.labels[half]) for half in np.array_split(order, 2))
-    parts, whole = learn(method(), first, second), learn(method(), task)
+    parts, whole = learn(config(method), first, second), learn(config(method), task)
     np.testing.assert_allclose(by_label(parts, task.graph), by_label(whole, task.graph), rtol=1e-3, atol=1e-3)
     assert parts.nodes_behind_class() == whole.nodes_behind_class()
 
@@ -60,7 +69,7 @@ def test_a_class_that_comes_in_parts_is_the_class_that_comes_whole(method, tiny_
 def test_sparse_features_are_learned_as_dense_ones_are(method, steps, tiny_stream: TaskStream):
     task = tiny_stream.task(0)
     thin = Task(Graph(sp.csr_array(task.graph.x), task.graph.edges), task.nodes, task.labels)
-    dense, sparse = learn(method(steps=steps), task), learn(method(steps=steps), thin)
+    dense, sparse = (learn(config(method, steps=steps), one) for one in (task, thin))
     np.testing.assert_allclose(
         sparse.scores(thin.graph).numpy(), dense.scores(task.graph).numpy(), rtol=1e-3, atol=1e-3
     )
@@ -68,55 +77,54 @@ def test_sparse_features_are_learned_as_dense_ones_are(method, steps, tiny_strea
 
 @BOTH
 def test_nothing_is_trained(method, tiny_stream: TaskStream):
-    learner = method()
-    assert learner.epochs == 0
-    assert list(learner.learn(tiny_stream.task(0))) == []
-    assert method.shared_settings() == {"seed", "device", "test_graph", "calibration"}
+    assert config(method).epochs == 0
+    assert list(begin_learning(config(method), None, tiny_stream.task(0), CPU).epochs()) == []
+    assert set(shared_settings(method)) == {"seed", "device", "test_graph", "calibration"}
 
 
 def test_ncm_by_distance_is_scikit_learns_nearest_centroid(tiny_stream: TaskStream):
-    learner = learn(NCM(nearness="distance"), *(tiny_stream.task(index) for index in range(3)))
+    model = learned(NCM, tiny_stream, 3, nearness="distance")
     x, y = training_rows(tiny_stream)
     centroids = NearestCentroid().fit(x, y)
     for index in range(3):
         graph = tiny_stream.task(index).graph
-        assert np.array_equal(learner.predict_graph(graph), centroids.predict(propagated(graph, *USUAL, HERE)))
+        assert np.array_equal(model.predict_graph(graph).labels, centroids.predict(propagated(graph, *USUAL, CPU)))
 
 
 def test_ncm_by_cosine_does_not_ask_for_the_length_of_features(tiny_stream: TaskStream):
     task = tiny_stream.task(0)
-    learner = learn(NCM(), task)
+    model = learned(NCM, tiny_stream, 1)
     longer = Graph(7 * task.graph.x, task.graph.edges)
-    first, second = (learner.probabilities(learner.scores(graph), graph).numpy() for graph in (task.graph, longer))
+    first, second = (model.probabilities(model.scores(graph), graph).numpy() for graph in (task.graph, longer))
     np.testing.assert_allclose(second, first, rtol=1e-4, atol=1e-6)
     # A probability ratio is the exponential of a difference of cosines, divided by tau.
-    assert np.abs(np.log(first[:, 0] / first[:, 1])).max() <= 2 / learner.tau + 1e-4
+    assert np.abs(np.log(first[:, 0] / first[:, 1])).max() <= 2 / model.method.tau + 1e-4
     nothing = Graph(np.zeros((1, 16), dtype=np.float32), np.zeros((2, 0), dtype=np.int64))
-    assert learner.scores(nothing).tolist() == [[0.0, 0.0]]
-    assert learner.probabilities(learner.scores(nothing), nothing).tolist() == [[0.5, 0.5]]
+    assert model.scores(nothing).tolist() == [[0.0, 0.0]]
+    assert model.probabilities(model.scores(nothing), nothing).tolist() == [[0.5, 0.5]]
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])
 def test_sums_and_products_are_those_of_propagated_features(steps, tiny_stream: TaskStream):
     task = tiny_stream.task(0)
-    learner = learn(NCM(steps=steps), task)
-    x = propagated(task.graph, steps, 0.15, HERE)
-    for row, label in enumerate(learner.classes_):
+    model = learned(NCM, tiny_stream, 1, steps=steps)
+    x, sums = propagated(task.graph, steps, 0.15, CPU), model.state.memory
+    for row, label in enumerate(model.labels):
         own = x[task.nodes[task.labels == label]]
-        np.testing.assert_allclose(learner.sums_.sum[row].numpy(), own.sum(axis=0), rtol=1e-4, atol=1e-5)
-    weights = learner.sums_.mean
-    np.testing.assert_allclose(learner.products(task.graph, weights), x @ weights.numpy().T, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(sums.sum[row].numpy(), own.sum(axis=0), rtol=1e-4, atol=1e-5)
+    products = model.method.products(task.graph, sums.mean, model.compute)
+    np.testing.assert_allclose(products, x @ sums.mean.numpy().T, rtol=1e-4, atol=1e-5)
 
 
 def test_slda_takes_in_a_class_in_pieces_as_at_once(tiny_stream: TaskStream, monkeypatch):
     tasks = tiny_stream.task(0), tiny_stream.task(1), tiny_stream.task(0)  # whose classes come again
-    whole = learn(SLDA(), *tasks)
-    monkeypatch.setattr(slda, "ROWS_AT_ONCE", 7)
-    torch.testing.assert_close(learn(SLDA(), *tasks).scatter_, whole.scatter_, rtol=1e-4, atol=1e-4)
+    whole = learn(config(SLDA), *tasks).state.memory.scatter
+    monkeypatch.setattr(scatter, "ROWS_AT_ONCE", 7)
+    torch.testing.assert_close(learn(config(SLDA), *tasks).state.memory.scatter, whole, rtol=1e-4, atol=1e-4)
 
 
 def test_slda_predicts_as_scikit_learns_discriminant_analysis(tiny_stream: TaskStream):
-    learner = learn(SLDA(shrinkage=1e-5), *(tiny_stream.task(index) for index in range(3)))
+    model = learned(SLDA, tiny_stream, 3, shrinkage=1e-5)
     x, y = training_rows(tiny_stream)
     counts = np.bincount(y)
     # There a class's share in the covariance is its prior; afterwards all are equally likely, as here.
@@ -125,36 +133,36 @@ def test_slda_predicts_as_scikit_learns_discriminant_analysis(tiny_stream: TaskS
     agree = []
     for index in range(3):
         graph = tiny_stream.task(index).graph
-        agree.append(learner.predict_graph(graph) == reference.predict(propagated(graph, *USUAL, HERE)))
+        agree.append(model.predict_graph(graph).labels == reference.predict(propagated(graph, *USUAL, CPU)))
     assert np.mean(np.concatenate(agree)) > 0.99
 
 
 def test_slda_separation_by_hand():
-    learner = SLDA()
     # Means at 0, 1, 3 and 100 on a line, variance 1/4: squared distances to the nearest 1, 1, 2^2, 97^2, times 4.
     means = torch.tensor([[0.0], [1.0], [3.0], [100.0]])
-    learner.sums_ = SimpleNamespace(mean=means)  # type: ignore[assignment]
-    learner.solved_ = slda.Discriminant(4 * means, torch.zeros(4))
-    assert learner.separation == pytest.approx(4)
-    learner.sums_ = SimpleNamespace(mean=means[:1])  # type: ignore[assignment]
-    learner.solved_ = slda.Discriminant(4 * means[:1], torch.zeros(1))
-    assert 0 < learner.separation < 1e-6, "one class is apart from none"
+
+    def separation(classes: int) -> float:
+        sums = FeatureSums(means[:classes], torch.ones(classes, dtype=torch.int64))
+        return SLDA().separation(ScatterMemory(sums, torch.eye(1), 4 * means[:classes], torch.zeros(classes)))
+
+    assert separation(4) == pytest.approx(4)
+    assert 0 < separation(1) < 1e-6, "one class is apart from none"
 
 
 def test_slda_covariance_is_the_one_within_classes(tiny_stream: TaskStream):
-    learner = learn(SLDA(), *(tiny_stream.task(index) for index in range(3)))
+    memory = learned(SLDA, tiny_stream, 3).state.memory
     x, y = training_rows(tiny_stream)
     means = np.stack([x[y == label].mean(axis=0) for label in range(6)])
     centred = x.astype(np.float64) - means[y]
-    np.testing.assert_allclose(learner.scatter_.numpy(), centred.T @ centred, rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(learner.sums_.mean, torch.from_numpy(means), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(memory.scatter.numpy(), centred.T @ centred, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(memory.sums.mean, torch.from_numpy(means), rtol=1e-4, atol=1e-5)
 
 
 def training_rows(stream: TaskStream) -> tuple[np.ndarray, np.ndarray]:
     """Propagated features and labels of all training nodes."""
     tasks = [stream.task(index) for index in range(len(stream))]
     return (
-        np.concatenate([propagated(task.graph, *USUAL, HERE)[task.nodes] for task in tasks]),
+        np.concatenate([propagated(task.graph, *USUAL, CPU)[task.nodes] for task in tasks]),
         np.concatenate([task.labels for task in tasks]),
     )
 
@@ -163,10 +171,10 @@ def training_rows(stream: TaskStream) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("size", [1e-36, 1e37])
 def test_the_scale_of_features_does_not_matter(method, size: float, tiny_stream: TaskStream):
     task = tiny_stream.task(0)
-    usual = learn(method(), task).scores(task.graph)
+    usual = learn(config(method), task).scores(task.graph)
     for x in (task.graph.x * np.float32(size), sp.csr_array(task.graph.x * np.float32(size))):
         other = Task(Graph(x, task.graph.edges), task.nodes, task.labels)
-        torch.testing.assert_close(learn(method(), other).scores(other.graph), usual, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(learn(config(method), other).scores(other.graph), usual, rtol=1e-3, atol=1e-3)
 
 
 @BOTH
@@ -181,20 +189,18 @@ def test_where_memory_is_short_the_propagation_is_never_there_as_a_whole(
         return Task(Graph(sp.csr_array(x) if sparse else x, edges), task.nodes, task.labels)
 
     tasks = [copied(tiny_stream.task(index)) for index in range(3)]
-    expected = learn(method(), *tasks)
+    expected = learn(config(method), *tasks)
     again = [copied(tiny_stream.task(index)) for index in range(3)]
     chunks = Neighbours.chunks
     monkeypatch.setattr(Neighbours, "chunks", lambda self, most=50: chunks(self, min(most, 50)))
-    short = method()
-    short.runtime_ = Runtime.of(budget=Budget(0))
-    found = learn(short, *again)
+    found = learn(config(method), *again, runtime=Runtime.of(budget=Budget(0)))
     scores = [found.scores(task.graph) for task in again]
-    rows = found.propagated(again[0].graph)
+    rows = found.method.propagated(again[0].graph, found.compute)
     assert all("normalised" not in vars(task.graph) for task in again)
     assert isinstance(rows, np.memmap)
     exact = not directed and not sparse
     for name in ("sum", "count") if exact else ():
-        assert torch.equal(getattr(found.sums_, name), getattr(expected.sums_, name))
+        assert torch.equal(*(getattr(model.method.statistics(model.state.memory), name) for model in (found, expected)))
     for task, score in zip(tasks, scores, strict=True):
         torch.testing.assert_close(score, expected.scores(task.graph), rtol=1e-3, atol=1e-3)
 
@@ -205,52 +211,45 @@ def test_columns_are_propagated_some_at_a_time(sparse: bool, monkeypatch: pytest
     x = random.standard_normal((9, 2 * COLUMNS_AT_ONCE + 1), dtype=np.float32)
     edges = np.array([[0, 1, 2, 5], [3, 4, 5, 6]])
     graph = Graph(sp.csr_array(x) if sparse else x, np.concatenate([edges, edges[::-1]], axis=1))
-    widths, walked = [], training_free.walked
+    widths, walked = [], propagated_features.walked
 
     def watched(graph: Graph, start: np.ndarray, steps: int, restart: float, runtime: Runtime) -> np.ndarray:
         widths.append(start.shape[1])
         return walked(graph, start, steps, restart, runtime)
 
-    monkeypatch.setattr(training_free, "walked", watched)
-    monkeypatch.setattr(training_free, "VALUES_AT_ONCE", 300)
+    monkeypatch.setattr(propagated_features, "walked", watched)
+    monkeypatch.setattr(propagated_features, "VALUES_AT_ONCE", 300)
     found = propagated(graph, 2, 0.25, Runtime.of(budget=Budget(0)))
     assert widths == [COLUMNS_AT_ONCE, COLUMNS_AT_ONCE, 1]
     assert found.dtype == np.float32
     a, unit = graph.normalised, x / np.linalg.norm(x, axis=1, keepdims=True)
     expected = 0.75 * (a @ (0.75 * (a @ unit) + 0.25 * unit)) + 0.25 * unit
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(lengths(graph, 2, 0.25, HERE), np.linalg.norm(expected, axis=1), rtol=1e-5)
+    np.testing.assert_allclose(lengths(graph, 2, 0.25, CPU), np.linalg.norm(expected, axis=1), rtol=1e-5)
 
 
 def test_features_propagated_otherwise_take_the_place_of_those_before(tiny_stream: TaskStream):
     graph = tiny_stream.task(0).graph
-    first = propagated(graph, 2, 0.1, HERE)
-    assert propagated(graph, 2, 0.1, HERE) is first
-    assert propagated(graph, 2, 0.2, HERE) is not first
+    first = propagated(graph, 2, 0.1, CPU)
+    assert propagated(graph, 2, 0.1, CPU) is first
+    assert propagated(graph, 2, 0.2, CPU) is not first
     assert list(graph._derived["propagated"]) == [(2, 0.2)]  # type: ignore[attr-defined]
 
 
 @BOTH
-def test_a_restored_learner_draws_on_where_it_was(method, tiny_stream: TaskStream):
-    learner = learn(method(), tiny_stream.task(0))
-    torch.rand(3, generator=learner.generator_)
-    other = method()
-    other.restore(learner.state())
-    assert torch.equal(torch.rand(3, generator=other.generator_), torch.rand(3, generator=learner.generator_))
+def test_a_restored_model_draws_on_where_it_was(method, tiny_stream: TaskStream):
+    model = learned(method, tiny_stream, 1)
+    torch.rand(3, generator=model.state.generator)
+    other = files.restored(model.config, files.checkpoint(model), CPU, whole=True, source="it")
+    assert torch.equal(*(torch.rand(3, generator=one.state.generator) for one in (model, other)))
 
 
 def test_slda_asks_for_room_for_its_covariance_first(monkeypatch):
+    graph = Graph(np.zeros((1, 5), dtype=np.float32), np.zeros((2, 0), dtype=np.int64))
+    start = partial(empty_model, config(SLDA), graph, CPU)
     monkeypatch.setattr(free_memory, "available", lambda: 8 * 5 * 5)
-    learner = SLDA()
-    learner.initialise(5)
-    shapes = {name: tuple(tensor.shape) for name, tensor in learner.tensors().items() if name != "generator"}
-    assert shapes == {
-        "sums.sum": (0, 5),
-        "sums.count": (0,),
-        "scatter": (5, 5),
-        "discriminant.weights": (0, 5),
-        "discriminant.offsets": (0,),
-    }
+    shapes = {name: tuple(tensor.shape) for name, tensor in flatten(start().state.memory, "memory").items()}
+    assert shapes == {"memory.sums.sum": (0, 5), "memory.sums.count": (0,), "memory.scatter": (5, 5)}
     monkeypatch.setattr(free_memory, "available", lambda: 8 * 5 * 5 - 1)
     with pytest.raises(CapacityError, match="The covariance of 5 features"):
-        SLDA().initialise(5)
+        start()

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.stats import beta
 
-from ipal.learners.truncated_beta import TruncatedBeta
+from ipal.nn.truncated_beta import TruncatedBeta
 
 CPU = torch.device("cpu")
 A, B, UPPER = 9.0, 21.0, 0.4

@@ -11,6 +11,7 @@ import torch
 from torch.nn.functional import normalize
 from torch_geometric.data import Data
 
+import ipal
 from ipal.backend.batches import sampled, whole_task
 from ipal.backend.fixed_batches import FixedBatches
 from ipal.backend.propagate import Spreading
@@ -19,15 +20,19 @@ from ipal.backend.runtime import Runtime
 from ipal.config import EncoderConfig, Sampling, TestGraph
 from ipal.data.datasets import load
 from ipal.data.graph import Graph
-from ipal.data.streams import Task, TaskStream
+from ipal.data.streams import TaskStream
+from ipal.data.task import Task
 from ipal.errors import ConfigError
-from ipal.learners import IPAL, METHODS, load_learner
-from ipal.learners.from_hetero import task_of
+from ipal.estimator import files
+from ipal.estimator.convert.hetero import task_of
+from ipal.estimator.registry import METHODS
+from ipal.estimator.settings import learner_config
+from ipal.methods.ipal import IPAL
 from ipal.nn import embed
 from ipal.nn.encoders import APPNP, ENCODERS
 from ipal.system.memory_budget import Budget
 from tests.estimator.hetero_support import library
-from tests.learning import learn, make
+from tests.learning import config, learn
 from tests.nn.encoders_support import GRAPHS, embedded, graph
 from tests.nn.support import HERE
 
@@ -35,10 +40,10 @@ SPARSE = GRAPHS["sparse features"]
 TWO = {"restart": (0.1, 0.6), "steps": 3}
 
 
-def network(num_features: int, **config: Any) -> APPNP:
+def network(num_features: int, **options: Any) -> APPNP:
     """As it starts."""
-    config = {"layers": 1, "hidden": 8, "width": 8, **config}
-    return APPNP(num_features, EncoderConfig(kind="appnp", **config), torch.Generator().manual_seed(0))
+    options = {"layers": 1, "hidden": 8, "width": 8, **options}
+    return APPNP(num_features, EncoderConfig(kind="appnp", **options), torch.Generator().manual_seed(0))
 
 
 # ------------------------------------------------------------------ what it computes
@@ -111,7 +116,7 @@ def test_all_types_of_edges_count_as_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("features", "config", "widths"),
+    ("features", "options", "widths"),
     [
         (7, {}, [7, 7]),
         (200, {}, [8, 8]),
@@ -124,9 +129,9 @@ def test_all_types_of_edges_count_as_one() -> None:
     ],
 )
 def test_a_single_layer_is_square_where_the_width_allows_it(
-    features: int, config: dict[str, Any], widths: list[int]
+    features: int, options: dict[str, Any], widths: list[int]
 ) -> None:
-    made = network(features, **config)
+    made = network(features, **options)
     assert [tuple(weight.shape) for weight in made.weights] == list(pairwise(widths))
     assert made.width == widths[-1]
     for weight in made.weights:
@@ -139,11 +144,11 @@ def test_a_single_layer_is_square_where_the_width_allows_it(
 @pytest.mark.parametrize("method", ["ipal", "pcl", "pr", "polo", "efc", "lwf", "ewc", "twp", "gem", "er-gnn", "joint"])
 def test_methods_ask_the_encoder_how_wide_embeddings_are(method: str, tiny_stream: TaskStream, tmp_path: Path) -> None:
     encoder = EncoderConfig(kind="appnp", layers=1, hidden=32, width=32)  # of 16 features
-    learner = learn(make(METHODS[method], epochs=2, encoder=encoder), tiny_stream.task(0), tiny_stream.task(1))
+    model = learn(config(METHODS[method], epochs=2, encoder=encoder), tiny_stream.task(0), tiny_stream.task(1))
     some = tiny_stream.task(1).graph
-    assert learner.represent(some).shape == (some.num_nodes, 16)
-    learner.save(tmp_path / "model.safetensors")
-    assert torch.equal(load_learner(tmp_path / "model.safetensors").scores(some), learner.scores(some))
+    assert model.embed(some).shape == (some.num_nodes, 16)
+    files.save(model, tmp_path / "model.safetensors")
+    assert torch.equal(files.load(tmp_path / "model.safetensors").scores(some), model.scores(some))
 
 
 # ------------------------------------------------------------------ made once, read in any way
@@ -185,8 +190,8 @@ def test_pieces_from_a_file_are_rows_of_the_whole(some: Graph, monkeypatch: pyte
 
 def test_no_fan_outs_are_asked_for(tiny_stream: TaskStream) -> None:
     encoder = EncoderConfig(kind="appnp", layers=3, hidden=16, width=8)
-    learner = make(IPAL, encoder=encoder, batch=Sampling(nodes=20, fanouts=(2,)))
-    assert learn(learner, tiny_stream.task(0)).reach == DEFAULTS["both"][0]
+    settings = config(IPAL, encoder=encoder, batch=Sampling(nodes=20, fanouts=(2,)))
+    assert learn(settings, tiny_stream.task(0)).reach == DEFAULTS["both"][0]
 
 
 # ------------------------------------------------------------------ in learners
@@ -197,29 +202,31 @@ def test_what_is_open_is_decided_by_the_test_graphs_and_saved_as_numbers(
     test_graph: TestGraph, tiny_stream: TaskStream, tmp_path: Path
 ) -> None:
     steps, restarts = DEFAULTS[test_graph]
-    learner = IPAL(test_graph=test_graph, calibration=0.0)
-    assert (learner.encoder.steps, learner.encoder.restart) == (None, None)
-    learn(learner, tiny_stream.task(0), tiny_stream.task(1)).save(tmp_path / "model.safetensors")
-    assert (learner.settled.steps, learner.settled.restart, learner.reach) == (steps, restarts, steps)
-    assert [part.restart for part in learner.encoder_.rows.parts] == list(restarts)  # type: ignore[attr-defined]
-    again: Any = load_learner(tmp_path / "model.safetensors")
-    assert again.encoder == learner.settled
+    settings = learner_config(IPAL, {"test_graph": test_graph, "calibration": 0})
+    given = settings.given["encoder"]
+    assert (given.steps, given.restart) == (None, None)
+    model = learn(settings, tiny_stream.task(0), tiny_stream.task(1))
+    assert (settings.encoder.steps, settings.encoder.restart, model.reach) == (steps, restarts, steps)
+    assert [part.restart for part in model.state.network.encoder.rows.parts] == list(restarts)  # type: ignore
+    files.save(model, tmp_path / "model.safetensors")
+    again = files.load(tmp_path / "model.safetensors")
+    assert again.config.given["encoder"] == settings.encoder
     graph = tiny_stream.task(1).graph
-    assert torch.equal(again.scores(Graph.of(graph.x, graph.neighbours)), learner.scores(graph))
-    other = learner.anew(test_graph="seen")
-    assert other.settled.restart == (0.2,), "what was open stays open"
+    assert torch.equal(again.scores(Graph.of(graph.x, graph.neighbours)), model.scores(graph))
+    other = learner_config(IPAL, {**settings.given, "test_graph": "seen"})
+    assert other.encoder.restart == (0.2,), "what was open stays open"
 
 
 def test_one_restart_is_as_a_list_of_it() -> None:
-    one, same = (IPAL(encoder=EncoderConfig(kind="appnp", restart=restart)) for restart in (0.1, (0.1,)))
-    assert one.settings() == same.settings()
-    assert one.settled.restart == (0.1,)
+    one, same = (config(IPAL, encoder=EncoderConfig(kind="appnp", restart=restart)) for restart in (0.1, (0.1,)))
+    assert one.plain() == same.plain()
+    assert one.encoder.restart == (0.1,)
 
 
 def test_by_itself_ipal_learns_digits() -> None:
     dataset = load("digits")
     data = Data(torch.from_numpy(dataset.graph.x), torch.from_numpy(dataset.graph.edges), y=torch.from_numpy(dataset.y))
-    learner = IPAL()
+    learner = ipal.IPAL()
     for classes in ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9)):
         data.train_mask = torch.isin(data.y, torch.tensor(classes)) & (torch.arange(len(data.y)) % 2 == 0)
         learner.partial_fit(data)
@@ -228,9 +235,9 @@ def test_by_itself_ipal_learns_digits() -> None:
 
 def test_restarts_and_layers_that_do_not_fit_get_a_sentence() -> None:
     with pytest.raises(ConfigError, match=r"encoder\.hidden is 1, which 2 restarts cannot share"):
-        IPAL(encoder=EncoderConfig(kind="appnp", hidden=1, restart=(0.1, 0.2)))
+        config(IPAL, encoder=EncoderConfig(kind="appnp", hidden=1, restart=(0.1, 0.2)))
     with pytest.raises(ConfigError, match=r"encoder\.layers is 1: 'gcn' takes 2 or more"):
-        IPAL(encoder=EncoderConfig(layers=1))
+        config(IPAL, encoder=EncoderConfig(layers=1))
     for wrong in (1.0, -0.1, (), (0.1, 1.0), (0.1,) * 9):
         with pytest.raises(ConfigError, match=r"restart"):
             EncoderConfig(restart=wrong)

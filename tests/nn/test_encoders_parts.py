@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ipal.backend import attention
 from ipal.backend.batches import around, sampled
@@ -19,6 +19,7 @@ from ipal.data.graph import Graph
 from ipal.data.streams import Task, TaskStream
 from ipal.nn import embed
 from ipal.nn.head import Head
+from ipal.nn.network import Network
 from ipal.nn.per_node_gradients import network_importance
 from ipal.system.memory_budget import Budget
 from tests.nn.encoders_support import GRAPHS, KINDS, READING_NEIGHBOURS, WEIGHTED, embedded, encoder
@@ -137,16 +138,12 @@ def test_importances_are_those_of_one_backward_pass_a_node(
     kind: str, form: str, size: Callable[[Tensor], Tensor]
 ) -> None:
     task = some_task(ALL[form])
-    network = nn.ModuleDict(
-        {
-            "encoder": encoder(kind, task.graph.num_features, layers=3, activation="elu", last_activation="tanh"),
-            "head": Head(4),
-        }
-    )
-    network["head"].grow(3, torch.Generator().manual_seed(0))
+    head = Head(4)
+    network = Network(encoder(kind, task.graph.num_features, layers=3, activation="elu", last_activation="tanh"), head)
+    head.grow(3, torch.Generator().manual_seed(0))
     g = torch.randn(len(task.nodes), 3, generator=torch.Generator().manual_seed(3))
     parameters = dict(network.named_parameters())
-    outputs = network["head"](embedded(network["encoder"], task))
+    outputs = head(embedded(network.encoder, task))
     expected = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
     for row, gradient in zip(outputs, g, strict=True):
         parts = torch.autograd.grad(row @ gradient, [*parameters.values()], retain_graph=True)

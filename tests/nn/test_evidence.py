@@ -5,11 +5,14 @@ import pytest
 import scipy.sparse as sp
 import torch
 
+from ipal.closed_form.method import Analytic
 from ipal.config import EncoderConfig
 from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph
 from ipal.data.streams import TaskStream
-from ipal.learners import METHODS, Analytic, Bare, Learner
+from ipal.estimator.model import Model
+from ipal.estimator.registry import METHODS
+from ipal.methods.bare import Bare
 from ipal.nn.encoders import ENCODERS
 from ipal.nn.evidence import FeatureRows, contribution
 from tests.learning import learned
@@ -23,19 +26,19 @@ def one_way(tiny: Dataset) -> Graph:
     return Graph(tiny.graph.x, edges, weights)
 
 
-def check(learner: Learner, graph: Graph) -> None:
-    """Scores of some nodes from rows, against those of the learner."""
-    scores = learner.scores(graph).detach().double().numpy()
+def check(model: Model, graph: Graph) -> None:
+    """Scores of some nodes from rows, against those of the model."""
+    scores = model.scores(graph).detach().double().numpy()
     for node in (0, 57, 113):
-        rows = learner.by_rows(FeatureRows.of(graph))[0]
+        rows = model.exported(FeatureRows.of(graph))[0]
         np.testing.assert_allclose(rows.at(node).detach().numpy(), scores[node], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_rows_give_the_scores_of_every_method(method: str, tiny: Dataset, tiny_stream: TaskStream) -> None:
-    learner = learned(METHODS[method], tiny_stream, 2, epochs=2)
-    check(learner, tiny.graph)
-    check(learner, one_way(tiny))
+    model = learned(METHODS[method], tiny_stream, 2, epochs=2)
+    check(model, tiny.graph)
+    check(model, one_way(tiny))
 
 
 @pytest.mark.parametrize("kind", sorted(ENCODERS))
@@ -47,23 +50,25 @@ def test_rows_give_the_scores_of_every_encoder(kind: str, tiny: Dataset, tiny_st
 @pytest.mark.parametrize("restart", [0.2, (0.05, 0.4)])
 @pytest.mark.parametrize("width", [16, 80])  # of 16 features: projected, or as they are
 def test_rows_give_the_scores_of_every_feature_map(width, restart, tiny: Dataset, tiny_stream: TaskStream) -> None:
-    learner = learned(Analytic, tiny_stream, 2, width=width, restart=restart)
-    check(learner, tiny.graph)
-    check(learner, Graph(sp.csr_array(tiny.graph.x), tiny.graph.edges))
+    model = learned(Analytic, tiny_stream, 2, width=width, restart=restart)
+    check(model, tiny.graph)
+    check(model, Graph(sp.csr_array(tiny.graph.x), tiny.graph.edges))
 
 
 @pytest.mark.parametrize("kind", ["gcn", "gin", "sage"])
 def test_shares_are_values_times_gradients(kind: str, tiny: Dataset, tiny_stream: TaskStream) -> None:
     encoder = EncoderConfig(kind=kind, hidden=16, width=8)
-    learner = learned(Bare, tiny_stream, 2, epochs=2, encoder=encoder)
-    graph, network = one_way(tiny), learner.network_.double()
-    made = double_operators(graph, needs=learner.encoder_.needs, keep_sparse=True)
+    model = learned(Bare, tiny_stream, 2, epochs=2, encoder=encoder)
+    graph, network = one_way(tiny), model.network
+    assert network is not None
+    network.double()
+    made = double_operators(graph, needs=network.encoder.needs, keep_sparse=True)
     x = torch.tensor(graph.x, dtype=torch.float64, requires_grad=True)
     object.__setattr__(made.features, "x", x)
-    score = network["head"](network["encoder"](made))[57, 1]
+    score = network(made)[57, 1]
     expected = (x * torch.autograd.grad(score, x)[0]).detach().numpy()
     rows = FeatureRows.of(graph)
-    found = rows.shares(learner.by_rows(rows)[0].at(57)[1])
+    found = rows.shares(model.exported(rows)[0].at(57)[1])
     np.testing.assert_allclose(found.toarray(), expected, atol=1e-9)
 
 

@@ -1,6 +1,8 @@
 """The losses against numbers worked by hand, against naive loops, and against finite differences."""
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +15,13 @@ from torch.autograd import gradcheck
 
 from ipal.backend.operators import operators
 from ipal.backend.runtime import Runtime
-from ipal.config import EncoderConfig, TrainConfig
+from ipal.config import EncoderConfig
 from ipal.data.streams import TaskStream
-from ipal.learners.ipal import IPAL
+from ipal.engine.trainer import Training
+from ipal.estimator.settings import LearnerConfig
+from ipal.methods.ipal import IPAL
 from ipal.nn import losses
+from tests.learning import begun, config, first_step, learn
 from tests.numbers import normal, quick
 
 HERE = Runtime.of()
@@ -292,29 +297,33 @@ def test_cosine_of_a_row_of_zeros_is_zero() -> None:
     close(losses.cosine(torch.cat([zero, some]), some), [[0.0], [1.0]])
 
 
-# ------------------------------------------------------------------ Eq. 13: the whole, in the learner
+# ------------------------------------------------------------------ Eq. 13: the whole, in the method
 
 
-def small_ipal(**changes: object) -> IPAL:
-    settings = {"distillation": "fd", "replay": False, "k": 2, "gamma": 0.7, **changes}
-    encoder, train = EncoderConfig(hidden=8, width=4), TrainConfig(epochs=3, lr_next=0.01)
-    return IPAL(encoder=encoder, train=train, **{"node_weights": "pagerank", **settings})
+def small_ipal(**changes: object) -> LearnerConfig:
+    settings = {"distillation": "fd", "replay": False, "k": 2, "gamma": 0.7, "node_weights": "pagerank", **changes}
+    return config(IPAL, epochs=3, encoder=EncoderConfig(hidden=8, width=4), **settings)
+
+
+def step(training: Training) -> dict[str, float]:
+    """Loss terms of a step that is taken."""
+    (batch,) = training.batches(0)
+    return {name: term.item() for name, term in training.step(batch).items()}
 
 
 def test_ipal_loss_by_hand(tiny_stream: TaskStream) -> None:
     """All terms of a step on a second task, by loops over nodes and classes, straight from the equations."""
-    learner = small_ipal()
-    for _ in learner.learn(tiny_stream.task(0)):
-        pass
     task = tiny_stream.task(1)
-    steps = learner.learn(task)
-    next(steps)  # so that the encoder differs from the previous one
-    prepared, (batch,) = learner.prepare(task), learner.batches(task, 0)
-    terms = {name: term.item() for name, term in learner.loss(batch, prepared).items()}
-
+    training = begun(learn(small_ipal(), tiny_stream.task(0)), task)
+    step(training)  # so that the encoder differs from the teacher
+    state = training.state
     with torch.no_grad():
-        f = learner.encoder_(operators(task, HERE)).numpy().astype(np.float64)
-        before = learner.previous_["encoder"](operators(task, HERE)).numpy().astype(np.float64)
+        assert state.teacher is not None
+        f, before = (
+            network.encoder(operators(task, HERE)).numpy().astype(np.float64)
+            for network in (training.network, state.teacher)
+        )
+    terms = step(training)
     # Eq. 3, solved instead of iterated: (I - alpha A D^-1) r = 1 - alpha.
     a = task.graph.adjacency.toarray().astype(np.float64)
     n = len(a)
@@ -323,7 +332,7 @@ def test_ipal_loss_by_hand(tiny_stream: TaskStream) -> None:
     labels = task.labels
     current = np.unique(labels).tolist()
     online = [np.average(f[labels == label], axis=0, weights=r[labels == label]) for label in current]
-    mu = np.array([*online, *learner.memory_.mean.numpy()])
+    mu = np.array([*online, *state.memory.mean.numpy()])
     unit = f / np.linalg.norm(f, axis=1, keepdims=True)
     mu /= np.linalg.norm(mu, axis=1, keepdims=True)
     # Eq. 9: the two most uncertain nodes of each class.
@@ -345,19 +354,25 @@ def test_ipal_loss_by_hand(tiny_stream: TaskStream) -> None:
 
 
 def test_ipal_loss_on_the_base_task_is_the_contrast_alone(tiny_stream: TaskStream) -> None:
-    steps = small_ipal(distillation="ipad").learn(tiny_stream.task(0))
-    assert set(next(steps)) == {"contrast"}
+    terms, _ = first_step(small_ipal(distillation="ipad"), tiny_stream.task(0))
+    assert set(terms) == {"contrast"}
 
 
 @pytest.mark.parametrize("distillation", ["ipad", "ipad-printed", "fd"])
 def test_ipal_loss_distils_nothing_before_the_encoder_has_moved(distillation: str, tiny_stream: TaskStream) -> None:
-    learner = small_ipal(distillation=distillation, replay=True)
-    for _ in learner.learn(tiny_stream.task(0)):
-        pass
-    steps = learner.learn(tiny_stream.task(1))
-    first, second = next(steps), next(steps)
-    assert first["distillation"].item() == pytest.approx(0, abs=1e-6)
-    assert second["distillation"].item() > 1e-4
+    model = learn(small_ipal(distillation=distillation, replay=True), tiny_stream.task(0))
+    training = begun(model, tiny_stream.task(1))
+    first, second = step(training), step(training)
+    assert first["distillation"] == pytest.approx(0, abs=1e-6)
+    assert second["distillation"] > 1e-4
+
+
+def distilled(training: Training, f: Tensor, before: Tensor, mu: Tensor) -> Tensor:
+    """The distillation of IPAL where `mu` are the old prototypes."""
+    context = replace(training.context, held=losses.OldPrototypes.of(mu))
+    method: Any = training.method
+    found: Tensor = method._distil(f, before, context, torch.Generator().manual_seed(1))
+    return found
 
 
 @pytest.mark.parametrize(
@@ -365,15 +380,13 @@ def test_ipal_loss_distils_nothing_before_the_encoder_has_moved(distillation: st
     [("ipad", losses.affinity_distillation), ("ipad-printed", losses.affinity_distillation_printed)],
 )
 def test_ipal_distils_by_the_equation_that_is_asked_for(distillation: str, equation, tiny_stream: TaskStream) -> None:
-    learner = small_ipal(distillation=distillation, subset=4)
-    learner.start(tiny_stream.task(0))
+    training = begun(small_ipal(distillation=distillation, subset=4), tiny_stream.task(0))
     f, before, mu = (normal(*shape, seed=seed).detach().float() for seed, shape in enumerate([(9, 4), (9, 4), (3, 4)]))
-    learner.generator_.manual_seed(1)
-    got = learner._distill(f, before, losses.OldPrototypes.of(mu))
+    got = distilled(training, f, before, mu)
     # The same draws: four of the nine nodes, and for each a share of every old prototype.
     draws = torch.Generator().manual_seed(1)
     chosen = torch.randperm(9, generator=draws)[:4]
-    lam = learner._mixing.draw((4, 3), draws)
+    lam = training.context.mixing.draw((4, 3), draws)
     then, now = (losses.mixed_affinity(each[chosen], mu, lam) for each in (before, f))
     close(got, equation(now, then, losses.keep_consistent(then)))
 
@@ -383,18 +396,16 @@ def test_ipal_distils_by_the_equation_that_is_asked_for(distillation: str, equat
 def test_many_old_classes_are_distilled_in_pieces(
     distillation: str, products: str, tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learner = small_ipal(distillation=distillation, products=products, subset=4)
-    learner.start(tiny_stream.task(0))
+    training = begun(small_ipal(distillation=distillation, products=products, subset=4), tiny_stream.task(0))
     shapes = [(9, 4), (9, 4), (7, 4)]
     f, before, mu = (normal(*shape, seed=seed).detach().float() for seed, shape in enumerate(shapes))
     f.requires_grad_()
 
-    def distilled() -> tuple[Tensor, Tensor]:
-        learner.generator_.manual_seed(1)
-        loss = learner._distill(f, before, losses.OldPrototypes.of(mu))
+    def with_gradient() -> tuple[Tensor, Tensor]:
+        loss = distilled(training, f, before, mu)
         return loss.detach(), torch.autograd.grad(loss, f)[0]
 
-    whole = distilled()
+    whole = with_gradient()
     for values in (1, 2 * 4 * 7):  # one old class at a time, and two
-        monkeypatch.setattr("ipal.learners.ipal.AFFINITIES_AT_ONCE", values)
-        torch.testing.assert_close(distilled(), whole)
+        monkeypatch.setattr("ipal.nn.losses.AFFINITIES_AT_ONCE", values)
+        torch.testing.assert_close(with_gradient(), whole)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ipal.backend.operators import LayerInput, operators
@@ -15,11 +15,12 @@ from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix
 from ipal.config import EncoderConfig
 from ipal.data.graph import Features, Graph, checked_graph
-from ipal.data.streams import Task
+from ipal.data.task import Task
 from ipal.nn import per_node_gradients
 from ipal.nn.encoders import GCN, Encoder, Linear
 from ipal.nn.encoders.base import Parameters
 from ipal.nn.head import Head
+from ipal.nn.network import Network
 from ipal.nn.per_node_gradients import network_importance
 
 HERE = Runtime.of()
@@ -51,7 +52,7 @@ FEATURES = {"dense": dense_features(), "sparse": sparse_features(), "nearly dens
 
 def network_of(
     task: Task, layers: int = 2, last: str = "none", blocks: tuple[int, ...] = (2, 1, 2), kind: type[Encoder] = GCN
-) -> nn.ModuleDict:
+) -> Network:
     generator = torch.Generator().manual_seed(0)
     config = EncoderConfig(layers=layers, hidden=6, width=5, last_activation=last)
     encoder, head = kind(task.graph.num_features, config, generator), Head(5)
@@ -60,14 +61,14 @@ def network_of(
     with torch.no_grad():
         for bias in encoder.biases:
             bias.uniform_(-0.3, 0.3, generator=generator)
-    return nn.ModuleDict({"encoder": encoder, "head": head})
+    return Network(encoder, head)
 
 
 def node_by_node(
-    network: nn.ModuleDict, task: Task, output_gradient: Tensor, size: Callable[[Tensor], Tensor]
+    network: Network, task: Task, output_gradient: Tensor, size: Callable[[Tensor], Tensor]
 ) -> dict[str, Tensor]:
     """One backward pass for every training node, over the whole graph."""
-    outputs = network["head"](network["encoder"](operators(task, HERE, network["encoder"].needs)))
+    outputs = network(operators(task, HERE, network.encoder.needs))
     parameters = dict(network.named_parameters())
     total = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
     for row, gradient in zip(outputs, output_gradient, strict=True):
@@ -111,7 +112,7 @@ def test_network_importance_by_hand() -> None:
     task = Task(Graph(x, np.array([[0, 1], [1, 0]])), np.array([0, 2]), np.array([0, 0]))
     encoder, head = GCN(1, EncoderConfig(hidden=1, width=1), torch.Generator()), Head(1)
     head.grow(1, torch.Generator())
-    network = nn.ModuleDict({"encoder": encoder, "head": head})
+    network = Network(encoder, head)
     with torch.no_grad():
         for name, parameter in network.named_parameters():
             parameter.fill_(1.0 if "weights" in name else 0.0)
@@ -221,7 +222,7 @@ def test_network_importance_holds_no_more_than_a_chunk_of_gradients_at_a_time(fo
         largest = max(largest, values.numel())
         return values.square()
 
-    encoder, g = network["encoder"], gradient @ network["head"].weight
+    encoder, g = network.encoder, gradient @ network.classifier.weight
     per_node_gradients.encoder_importance(encoder, task, g.detach(), watched, HERE)
     together = largest
     monkeypatch.setattr(per_node_gradients, "CHUNK", 20_000)

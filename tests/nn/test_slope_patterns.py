@@ -99,7 +99,7 @@ def test_rows_of_single_anchors_are_taken_where_slopes_do_not_agree(agree: bool,
     task = some_task(dense_features(), edges=200)
     network, gradient = network_of(task), some_gradient(task)
     with torch.no_grad():
-        network["encoder"].biases[0].add_(100.0 if agree else 0.0)
+        network.encoder.biases[0].add_(100.0 if agree else 0.0)
     used = []
     by_rows = per_node_gradients._by_rows
     monkeypatch.setattr(per_node_gradients, "_by_rows", lambda *all_of: used.append(1) or by_rows(*all_of))

@@ -11,8 +11,9 @@ import pytest
 from ipal.backend.neighbor_sampling import prefetched
 from ipal.backend.runtime import Runtime
 from ipal.data.graph import Graph
-from ipal.learners import Bare
-from ipal.learners.training_free import propagated
+from ipal.engine.trainer import Setup, initial_state
+from ipal.methods.bare import Bare
+from ipal.nn.propagated_features import propagated
 from ipal.system import tracing
 from ipal.system.tracing import SILENT, Recorder, Tracer, spanned
 
@@ -211,12 +212,12 @@ def test_an_exception_in_another_thread_leaves_it_sane() -> None:
 
 def test_propagation_and_the_making_of_an_optimiser_are_parts() -> None:
     graph = Graph(np.eye(3, dtype=np.float32), np.array([[0, 1], [1, 2]]))
-    recorder, learner = Recorder(), Bare()
-    learner.runtime_ = runtime = Runtime.of(tracer=recorder)
+    recorder = Recorder()
+    runtime = Runtime.of(tracer=recorder)
     with recorder.listening():
         propagated(graph, 1, 0.1, runtime)
         propagated(graph, 1, 0.1, runtime)  # looked up
-        learner.initialise(3)
+        initial_state(Bare(), Setup(runtime, 3))
     parts = recorder.laps[0].parts
     assert parts["propagation",].times == 1
     assert parts["optimiser",].times == 1

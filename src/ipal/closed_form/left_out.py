@@ -13,9 +13,9 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from ipal.errors import NonFiniteError
 from ipal.closed_form.rows import Rows
 from ipal.closed_form.sums import Normal, Sums
+from ipal.errors import NonFiniteError
 
 RIDGES = tuple(float(f"{10 ** (power / 2):.2g}") for power in range(-10, 1))
 """With larger ones weights are little but class means."""

@@ -251,6 +251,11 @@ class Analytic(OnePass):
 
     # ------------------------------------------------------------------ what sums allow, all exact
 
+    def addressed(self, memory: Memory) -> dict[str, Any]:
+        """Settings that must agree for sums to be added; defaults as they came out."""
+        walk = {"steps": memory.map.steps, "restart": memory.map.restarts}
+        return {"sums": self.sums, "width": self.width, **walk, "ridge": self.ridge}
+
     def merged(self, memory: Memory, other: Memory, places: Tensor, classes: int) -> Memory:
         """With the sums of another model, whose classes are to be at these places."""
         self.check_classes(classes)

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from ipal.backend.checks import check_shapes, require
 from ipal.backend.distributed import ONE_PROCESS, Team
-from ipal.errors import DataError
 from ipal.closed_form.lower_half import add_products, is_positive, mirrored, numbers, square
 from ipal.closed_form.rows import Rows, exact_parts, grid
+from ipal.errors import DataError
 
 SLACK = 1e-8
 """Of the mean diagonal: how negative rounding alone may make a sum of squares."""

@@ -1,15 +1,19 @@
 """What methods compute on whole tasks and graphs, on the device of a run."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ipal.backend.operators import operators
 from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix
-from ipal.data.graph import Graph
+from ipal.data.graph import Features, Graph
 from ipal.data.task import Task
+from ipal.nn import propagated_features
 from ipal.nn.embed import embeddings
 from ipal.nn.network import Network
 from ipal.nn.per_node_gradients import network_importance, whole_propagation
@@ -47,6 +51,24 @@ class Compute:
     def importance(self, network: Network, task: Task, output_gradient: Tensor, size: Size) -> dict[str, Tensor]:
         """Mean size of each training node's own gradient, for every parameter (see `network_importance`)."""
         return network_importance(network, task, output_gradient, size, self.runtime)
+
+    def propagated(self, graph: Graph, steps: int, restart: float) -> NDArray[np.float32]:
+        """Unit rows of features after so many steps over the graph."""
+        return propagated_features.propagated(graph, steps, restart, self.runtime)
+
+    def lengths(self, graph: Graph, steps: int, restart: float) -> NDArray[np.float32]:
+        """Of the rows that `propagated` gives, without making all of them."""
+        return propagated_features.lengths(graph, steps, restart, self.runtime)
+
+    def walked(
+        self, graph: Graph, start: NDArray[np.float32], steps: int, restart: float, *, turned: bool = False
+    ) -> NDArray[np.float32]:
+        """Columns propagated over the graph, or (`turned`) over its transpose."""
+        return propagated_features.walked(graph, start, steps, restart, self.runtime, turned=turned)
+
+    def unit_rows(self, graph: Graph) -> Iterator[tuple[slice, Features]]:
+        """Features scaled to unit length, some rows at a time."""
+        return propagated_features.unit_pieces(graph.x)
 
     def first_layer(self, network: Network, graph: Graph) -> Tensor:
         """What the first layer gives for every node of a graph, before its activation; with gradient."""

@@ -23,11 +23,11 @@ from ipal.config import EncoderConfig, Sampling, TestGraph, TrainConfig
 from ipal.data.labels import Label, Labels
 from ipal.data.task import Task
 from ipal.engine.compute import Compute
-from ipal.state.value import State, copied, flatten, moment_tensors, network_tensors
 from ipal.methods.base import Method, Space, TaskContext, Terms, Trained
 from ipal.nn.encoders import ENCODERS
 from ipal.nn.network import Network
 from ipal.nn.weight_size import root_mean_square
+from ipal.state.value import State, copied, flatten, moment_tensors, network_tensors
 
 MEANINGS = {"encoder": "encoder weights", "head": "classifier weights", "optimizer": "optimiser moments"}
 
@@ -38,9 +38,9 @@ class Setup:
 
     runtime: Runtime
     num_features: int
-    seed: int = 0
-    encoder: EncoderConfig = EncoderConfig()
-    train: TrainConfig = TrainConfig()
+    seed: int
+    encoder: EncoderConfig
+    train: TrainConfig
     batch: Literal["full"] | Sampling = "full"
     edge_types: int = 1
     test_graph: TestGraph = "both"
@@ -64,8 +64,9 @@ def initial_state(method: Method, setup: Setup) -> State:
         return State((), method.init(space(setup, setup.num_features)), generator)
     network = fresh_network(method, setup, generator)
     rate = method.learning_rate(setup.train, is_first=True)
-    optimizer = Adam(network.parameters(), rate, setup.train.weight_decay)
-    return State((), method.init(space(setup, network.encoder.width)), generator, network, optimizer)
+    return State(
+        (), method.init(space(setup, network.encoder.width)), generator, network, _fresh_optimizer(network, rate, setup)
+    )
 
 
 def space(setup: Setup, width: int, device: torch.device | None = None) -> Space:
@@ -85,6 +86,11 @@ def fresh_network(method: Trained, setup: Setup, generator: torch.Generator) -> 
     """A network with weights drawn anew."""
     encoder = ENCODERS.find(setup.encoder.kind)(setup.num_features, setup.encoder, generator)
     return Network(encoder, method.head(encoder.width)).eval()
+
+
+def _fresh_optimizer(network: Network, rate: float, setup: Setup) -> Adam:
+    with setup.runtime.tracer.span("optimiser"):
+        return Adam(network.parameters(), rate, setup.train.weight_decay)
 
 
 # ---------------------------------------------------------------------- a task begins
@@ -119,7 +125,7 @@ def begin_task(method: Method, state: State, task: Task, setup: Setup) -> State:
     rate = method.learning_rate(train, is_first=is_first)
     optimizer = new.optimizer
     if optimizer is None or network is not new.network or train.moments == "reset":
-        optimizer = Adam(network.parameters(), rate, train.weight_decay)
+        optimizer = _fresh_optimizer(network, rate, setup)
     if train.relative:
         rate *= root_mean_square(network.encoder.parameters())
     head = network.head
@@ -276,7 +282,7 @@ class Eager:
     def epoch(self, epoch: int) -> Terms:
         steps = []
         for batch in self._training.batches(epoch):
-            steps.append(self._training.step(batch))  # noqa: PERF401
+            steps.append(self._training.step(batch))
         return mean_terms(steps)
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ in the first place. What a method keeps decides whether that is possible; where 
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -137,21 +138,20 @@ def merge_models(one: Model, other: Model) -> Model:
     event = history.event("merged models", other.labels, time=history.now())
     past = tuple(history.extended(history.extended(one.history, *other.history), event))
     calibration = one.calibration.merged(other.calibration, places, len(labels))
-    return one.changed(None, state=one.with_memory(memory, labels), calibration=calibration, history=past)
+    return replace(one.changed(state=one.with_memory(memory, labels), calibration=calibration), history=past)
 
 
 def _addressed(model: Model) -> dict[str, Any]:
     """What must agree for two models' sums to be sums of the same rows."""
-    types = model.schema.types
-    settings = {f"{model.name}.{name}": value for name, value in vars(model.method).items()}
+    types, memory = model.schema.types, model.state.memory
+    settings = _forgetting(model).addressed(memory)
     return {
         "the number of features": model.num_features,
         "the types of nodes and edges": types and types.plain,
         "the names of features": model.schema.columns,
-        **{name: value for name, value in settings.items() if not name.endswith(".memory")},
+        **{f"{model.name}.{name}": value for name, value in settings.items()},
         "the seed of the feature map": model.config.seed,
-        "the kind of test graphs": model.config.test_graph,
-        "the random projection": model.method.identity(model.state.memory),
+        "the random projection": model.method.identity(memory),
     }
 
 

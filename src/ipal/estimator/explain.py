@@ -15,12 +15,11 @@ import torch
 from numpy.typing import NDArray
 
 from ipal.data.graph import Graph, Nodes
-from ipal.data.neighbourhood import neighbourhood
 from ipal.data.labels import Labels
+from ipal.data.neighbourhood import neighbourhood
 from ipal.errors import ConfigError, DataError, NonFiniteError
 from ipal.estimator.predictor import Predictor
 from ipal.nn.evidence import FeatureRows
-
 
 ROUNDING = 1e-2
 """Scores in single precision may differ by this share of the largest from those in double precision."""

@@ -4,8 +4,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from ipal.config import LARGEST
 from ipal.backend.checks import MisfitError
+from ipal.config import LARGEST
 from ipal.estimator.history import LETTERS, MOST, NAMED
 
 MOST_LETTERS = 2**26

@@ -204,7 +204,7 @@ def _restored(
     parameters = {} if network is None else dict(network.named_parameters())
     sizes = Sizes(len(classes), schema.num_features, tuple(parameters))
     memory = None if template is None else unflatten(template, type(template), "memory", here, sizes)
-    if hasattr(memory, "check"):
+    if memory is not None and hasattr(memory, "check"):
         memory.check(len(classes), parameters, whole)
     own = {name[12:]: tensor for name, tensor in tensors.items() if name.startswith("calibration.")}
     calibration = Calibration.of_tensors(own)

@@ -21,6 +21,7 @@ from ipal.estimator.model import Model, begin_learning
 from ipal.estimator.open_world import unknown
 from ipal.estimator.settings import LearnerConfig, learner_config
 from ipal.methods.base import Method
+from ipal.state.snapshot import Snapshot
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
     from torch_geometric.data import Data, HeteroData
@@ -257,11 +258,13 @@ class Learner:
         -------
         Learner
         """
-        model = files.load(path, device=device)
-        if not hasattr(cls, "_method") or type(model.method) is not cls._method:
-            wanted = getattr(getattr(cls, "_method", None), "name", "Learner")
-            raise StoreError(f"{path} holds a '{model.name}' model, not '{wanted}': use ipal.load.")
-        return cls._of(model)
+        if not hasattr(cls, "_method"):
+            raise ConfigError("Learner is no method: use ipal.load.")
+        read = Snapshot.load(Path(path))
+        if read.facts.get("method") != cls._method.name:
+            held = str(read.facts.get("method"))[:60]
+            raise StoreError(f"{path} holds a '{held}' model, not '{cls._method.name}': use ipal.load.")
+        return cls._of(files.of_snapshot(cls._method, read, path, device))
 
     @classmethod
     def _of(cls, model: Model) -> Self:

@@ -2,6 +2,8 @@
 
 from functools import cache
 from pathlib import Path
+from types import new_class
+from typing import cast
 
 from ipal.closed_form import method as closed_form
 from ipal.estimator import files
@@ -116,8 +118,10 @@ def learner_class(method: type[Method]) -> type[Learner]:
     for known in OWN:
         if known._method is method:
             return known
-    made: type[Learner] = type(Learner)(method.__name__, (Learner,), {"__module__": method.__module__}, method=method)
-    return made
+    made = new_class(
+        method.__name__, (Learner,), {"method": method}, lambda body: body.update(__module__=method.__module__)
+    )
+    return cast(type[Learner], made)
 
 
 def load(path: str | Path, *, device: str = "cpu") -> Learner:

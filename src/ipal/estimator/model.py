@@ -241,7 +241,12 @@ class Model:
             return replace(self, state=self.with_memory(memory))
         some = Task(task.graph, task.nodes[~held_out], task.labels[~held_out])
         learning = fit_task(
-            self.method, copied(self.state), some, self.setup, automatic, ends=not isinstance(self.method, HeadClassifier)
+            self.method,
+            copied(self.state),
+            some,
+            self.setup,
+            automatic,
+            ends=not isinstance(self.method, HeadClassifier),
         )
         return replace(self, state=finished(learning))
 

@@ -24,6 +24,8 @@ from ipal.errors import ConfigError
 from ipal.methods.base import Method, Trained
 from ipal.nn.encoders import ENCODERS
 
+DEFAULT_ENCODER, DEFAULT_TRAIN = EncoderConfig(), TrainConfig()
+
 
 class SharedSettings(BaseModel):
     """Settings that every learner has."""
@@ -58,9 +60,9 @@ class LearnerConfig:
     device: str = "cpu"
     test_graph: TestGraph = "both"
     calibration: float = 0.2
-    encoder: EncoderConfig = EncoderConfig()
+    encoder: EncoderConfig = DEFAULT_ENCODER
     """As it is computed: what the test graphs decide is filled in."""
-    train: TrainConfig = TrainConfig()
+    train: TrainConfig = DEFAULT_TRAIN
     batch: Literal["full"] | Sampling = "full"
     given: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """All settings by name, as they were given or are by default."""
@@ -84,22 +86,22 @@ class LearnerConfig:
 def settings_model(method: type[Method]) -> type[BaseModel]:
     """What the settings of a method must be: its own fields, and the shared ones."""
     hints, shared = get_type_hints(method, include_extras=True), _shared(method)
-    fields = {f.name: (hints[f.name], _default(f)) for f in dataclasses.fields(method)}
-    both = {name: (info.annotation, info) for name, info in shared.model_fields.items()}
+    fields: dict[str, Any] = {f.name: (hints[f.name], _default(f)) for f in dataclasses.fields(method)}
+    both: dict[str, Any] = {name: (info.annotation, info) for name, info in shared.model_fields.items()}
     if issubclass(method, Trained):
         both["encoder"], both["train"] = (EncoderConfig, method.default_encoder), (TrainConfig, method.default_train)
     sections = [name for name in ("encoder", "train") if name in both]
     validators: dict[str, Any] = {"usable": field_validator("*")(usable_number)}
     if sections:
         validators["completed"] = field_validator(*sections, mode="before")(_completed(method))
-    made: Any = create_model(
+    made: type[BaseModel] = create_model(
         method.__name__,
         __config__=ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False),
         __validators__=validators,
         **fields,
         **both,
     )
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 def _completed(method: type[Method]) -> Any:

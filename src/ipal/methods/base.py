@@ -11,7 +11,7 @@ and `classify` scores embeddings. A method that trains nothing has `end_task` an
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
@@ -25,10 +25,10 @@ from ipal.errors import ConfigError
 
 if TYPE_CHECKING:  # types alone: a method computes with what it is handed
     from ipal.backend.batches import Batch
-    from ipal.data.graph import Graph
-    from ipal.data.task import Task
     from ipal.backend.runtime import Runtime
     from ipal.backend.sparse import SparseMatrix
+    from ipal.data.graph import Graph
+    from ipal.data.task import Task
     from ipal.nn.head import Head
     from ipal.nn.network import Network
 
@@ -63,6 +63,20 @@ class Compute(Protocol):
         self, network: "Network", task: "Task", output_gradient: Tensor, size: Callable[[Tensor], Tensor]
     ) -> Parameters:
         """Mean size of each training node's own gradient, for every parameter."""
+
+    def propagated(self, graph: "Graph", steps: int, restart: float) -> NDArray[np.float32]:
+        """Unit rows of features after so many steps over the graph."""
+
+    def lengths(self, graph: "Graph", steps: int, restart: float) -> NDArray[np.float32]:
+        """Of the rows that `propagated` gives."""
+
+    def walked(
+        self, graph: "Graph", start: NDArray[np.float32], steps: int, restart: float, *, turned: bool = False
+    ) -> NDArray[np.float32]:
+        """Columns propagated over the graph, or (`turned`) over its transpose."""
+
+    def unit_rows(self, graph: "Graph") -> Iterator[tuple[slice, Any]]:
+        """Features scaled to unit length, some rows at a time."""
 
     def first_layer(self, network: "Network", graph: "Graph") -> Tensor:
         """What the first layer gives for every node of a graph, before its activation; with gradient."""
@@ -257,10 +271,10 @@ class Method(ABC):
         """What a stream must give (boundaries, whole tasks), and what else a user can do."""
         return {}
 
-    def check_classes(self, classes: int) -> None:
+    def check_classes(self, classes: int) -> None:  # noqa: B027
         """Refuse so many classes where the settings do not allow them."""
 
-    def check_setup(self, test_graph: TestGraph) -> None:
+    def check_setup(self, test_graph: TestGraph) -> None:  # noqa: B027
         """Refuse settings that do not fit the graphs that are predicted."""
 
     def working_memory(self, extents: Extents) -> tuple[int, int]:
@@ -389,11 +403,12 @@ class Forgets(Protocol):
     def of_classes(self, memory: Any, classes: Sequence[int]) -> Any:
         """Some classes, in this order; the others are empty."""
 
+    def addressed(self, memory: Any) -> Mapping[str, Any]:
+        """Settings, by name, that must agree for two memories to be added."""
+
     def merged(self, memory: Any, other: Any, places: Tensor, classes: int) -> Any:
         """With the memory of another model, whose classes are to be at these places."""
 
-    def trial_without_rows(
-        self, memory: Any, task: "Task", leaving: NDArray[np.bool_], compute: Compute
-    ) -> Any: ...
+    def trial_without_rows(self, memory: Any, task: "Task", leaving: NDArray[np.bool_], compute: Compute) -> Any: ...
 
     def trial_without_class(self, memory: Any, place: int) -> Any: ...

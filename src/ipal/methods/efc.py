@@ -1,14 +1,11 @@
 """EFC: elastic feature consolidation.
 
 Magistri et al. 2024 (ICLR), "Elastic Feature Consolidation for Cold Start Exemplar-Free Incremental Learning",
-https://arxiv.org/abs/2402.03917. Features may drift where the head does not see it: a matrix of the feature space says
-in which directions they may not. Old classes are replayed from full Gaussians, asymmetrically. Differences from
-the paper: the mix of replayed and current features is not drawn in proportion to the numbers of classes but
-weighted so, every class counting the same; the covariances' ridge is 0.1, which is stable on graphs.
+https://arxiv.org/abs/2402.03917. Differences from the paper: the mix of replayed and current features is weighted by
+class, not drawn in proportion to the numbers of classes; the covariances' ridge is 0.1, which is stable on graphs.
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +16,6 @@ from ipal.errors import DataError
 from ipal.methods.base import Remembered, Space, TaskContext, Terms
 from ipal.methods.classifier import HeadClassifier, balanced_cross_entropy, node_cross_entropy
 from ipal.methods.shared.gaussians import GaussianMemory
-from ipal.methods.shared.prototypes import PrototypeMemory
 from ipal.nn.cholesky import shifted_cholesky
 
 if TYPE_CHECKING:
@@ -64,10 +60,9 @@ def drifted_means(mu: Tensor, f: Tensor, f_before: Tensor, E: Tensor, sigma: flo
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Context(TaskContext):
-    """What the steps of a task need."""
+    """What the steps of a task need, and Cholesky factors of the old classes' covariances."""
 
     roots: Tensor
-    """(old classes, width, width), Cholesky factors of their covariances."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,49 +84,37 @@ class EFC(HeadClassifier):
     title = "EFC"
 
     def init(self, space: Space) -> GaussianMemory:
-        width, device = space.width, space.device
-        empty = PrototypeMemory.empty(width, device)
-        return GaussianMemory(empty, torch.zeros(0, width, width, device=device), torch.zeros(width, width, device=device))
+        return GaussianMemory.empty(space.width, space.device)
 
     def prepare(self, memory: GaussianMemory, context: TaskContext) -> Context:
-        old = memory.covariance[context.old]
-        roots, failed = shifted_cholesky(old, self.ridge, "the covariances of old classes")
+        roots, failed = shifted_cholesky(memory.covariance[context.old], self.ridge, "the covariances of old classes")
         if failed:
             raise DataError(f"A covariance has no square root with efc.ridge={self.ridge:g}: set a larger one.")
         return Context(**vars(context.with_before()), roots=roots)
 
-    def loss(self, network: "Network", memory: GaussianMemory, batch: "Batch", context: Context, rng: torch.Generator) -> Terms:
-        f, labels = network.encoder(batch.graph), context.labels[batch.positions]
-        logits = network.classifier(f)
+    def loss(self, network: "Network", memory: Any, batch: "Batch", context: Context, rng: torch.Generator) -> Terms:
+        f, labels, head = network.encoder(batch.graph), context.labels[batch.positions], network.classifier
+        logits = head(f)
         if context.before is None or not len(context.old):
             return {"cross_entropy": balanced_cross_entropy(logits, labels)}
-        mean = memory.prototypes.mean[context.old]
-        noise = torch.randn(len(mean), self.samples, mean.shape[1], generator=rng, device=mean.device)
-        drawn = (mean[:, None] + noise @ context.roots.mT).flatten(0, 1)
-        mixed = torch.cat([logits, network.classifier(drawn)])
-        mixed_labels = torch.cat([labels, context.old.repeat_interleave(self.samples)])
+        mixed = torch.cat([logits, head(memory.draw(context.old, context.roots, self.samples, rng))])
+        every = torch.cat([labels, context.old.repeat_interleave(self.samples)])
         metric = self.strength * memory.feature_matrix + self.damping * torch.eye(f.shape[1], device=f.device)
         return {
             "cross_entropy": node_cross_entropy(logits, batch.positions, context, "current"),
-            "replay": balanced_cross_entropy(mixed, mixed_labels),
+            "replay": balanced_cross_entropy(mixed, every),
             "consolidation": feature_consolidation(f, context.before_of(batch), metric),
         }
 
-    def end_task(self, network: "Network", memory: GaussianMemory, context: Context, rng: torch.Generator) -> GaussianMemory:
-        f, old = context.embeddings(network), context.old
+    def end_task(self, network: "Network", memory: Any, context: Context, rng: torch.Generator) -> Any:
+        f, old, head = context.embeddings(network), context.old, network.classifier
         if context.before is not None and len(old):
-            mu = memory.prototypes.mean[old]
-            moved = drifted_means(mu, f, context.before, memory.feature_matrix, self.sigma)
+            moved = drifted_means(memory.mean[old], f, context.before, memory.feature_matrix, self.sigma)
             memory = replace(memory, prototypes=memory.prototypes.moved(old, moved))
-        head = network.classifier
         memory = replace(memory, feature_matrix=feature_matrix(head.weight, head(f).softmax(dim=1)))
         for label in context.current:
             memory = memory.learned(label[None], f[context.labels == label])
         return memory
 
-    def statistics(self, memory: GaussianMemory) -> PrototypeMemory:
-        return memory.prototypes
-
     def remembered(self, memory: GaussianMemory) -> list[Remembered]:
-        kept = enumerate(super().remembered(memory))
-        return [replace(one, second=partial(memory.products, row)) for row, one in kept]
+        return memory.with_products(super().remembered(memory))

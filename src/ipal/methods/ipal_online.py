@@ -57,6 +57,11 @@ class Memory:
         if self.slow:
             check_same(self.slow, parameters)
 
+    def finite_parts(self) -> dict[str, Tensor]:
+        """Means must be short enough to be squared, as in `PrototypeMemory`."""
+        prototypes = {f"prototypes.{name}": part for name, part in self.prototypes.finite_parts().items()}
+        return {**prototypes, **{f"slow.{name}": part for name, part in self.slow.items()}}
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OnlineContext(Context):

@@ -18,7 +18,7 @@ from ipal.config import TrainConfig
 from ipal.data.task import Task
 from ipal.methods.base import Space, TaskContext, Terms
 from ipal.methods.classifier import HeadClassifier, balanced_cross_entropy, class_weights
-from ipal.methods.shared.exemplars import disjoint_union, grown
+from ipal.methods.shared.exemplars import disjoint_union, grown, owned
 
 if TYPE_CHECKING:
     from ipal.backend.batches import Batch
@@ -82,4 +82,4 @@ class Joint(HeadClassifier):
         }
 
     def end_task(self, network: "Network", memory: Memory, context: TaskContext, rng: torch.Generator) -> Memory:
-        return Memory(context.task)
+        return Memory(owned(context.task))

@@ -38,9 +38,7 @@ class NCM(PropagatedFeatures):
     def end_task(self, network: None, memory: FeatureSums, context: TaskContext, rng: torch.Generator) -> FeatureSums:
         return memory.plus(*self.sums_of(context.task, context.classes, context.compute))
 
-    def forward(
-        self, memory: FeatureSums, graph: Graph, compute: Compute, nodes: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, memory: FeatureSums, graph: Graph, compute: Compute, nodes: Tensor | None = None) -> Tensor:
         """Cosines times the node's own length, or distances less it: the same order of classes, without that length."""
         if self.nearness == "distance":
             squares = memory.mean.square().sum(dim=1)

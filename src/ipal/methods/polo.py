@@ -1,9 +1,8 @@
 """POLO: non-exemplar class-incremental learning via prototype reinforcement, correction and augmentation.
 
 Wang et al. 2023 (ACM Multimedia), "Non-Exemplar Class-Incremental Learning via Adaptive Old Class Reconstruction".
-A cosine classifier; prototypes that low-density nodes weigh on; prototypes corrected along the drift of nearby
-nodes and of neighbouring prototypes; pseudo features of old classes placed away from the current ones. Differences
-from the paper: an encoder of graphs, the cross-entropy of nodes balanced over classes as everywhere here.
+Prototypes weigh low-density nodes and follow the drift of nearby nodes and prototypes; pseudo features replay classes.
+Differences from the paper: an encoder of graphs; balanced cross-entropy.
 """
 
 from dataclasses import dataclass
@@ -31,8 +30,7 @@ def density_prototype(f: Tensor) -> tuple[Tensor, Tensor]:
     .. math:: w_i \propto e^{10 d_i}, \quad \mu = \sum_i w_i f_i, \quad
         r = \Big( \tfrac1D \sum_k \sum_i w_i (f_{ik} - \mu_k)^2 \Big)^{1/2}
 
-    Source: Wang et al. 2023, density-based prototype reinforcement; d_i is the mean distance of node i to the
-    others, between features of unit length.
+    Source: Wang et al. 2023, density-based prototype reinforcement; d_i is the mean distance of node i (unit rows).
     """
     unit = losses.unit(f)
     d = torch.cat([torch.cdist(chunk, unit).sum(dim=1) for chunk in torch.split(unit, 4096)]) / max(1, len(f) - 1)
@@ -74,8 +72,7 @@ def pseudo_features(mu: Tensor, radius: Tensor, f: Tensor, noise: Tensor) -> Ten
     confirmed = similarity.argmax(dim=0)[nearest] == torch.arange(len(mu), device=mu.device)
     e = 2 * radius[:, None] * noise
     towards = F.cosine_similarity(f[nearest] - mu, e, dim=1)
-    shrink = torch.where(confirmed & (towards > 0), 1 - towards, 1.0)
-    return mu + shrink[:, None] * e
+    return mu + torch.where(confirmed & (towards > 0), 1 - towards, 1.0)[:, None] * e
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,5 +116,5 @@ class POLO(Classifier):
             memory = memory.moved(context.old, moved)
         own = [f[context.labels == label] for label in context.current]
         mean, radius = (torch.stack(parts) for parts in zip(*map(density_prototype, own), strict=True))
-        count = torch.tensor([len(nodes) for nodes in own], device=f.device)
+        count = torch.tensor([*map(len, own)], device=f.device)
         return memory.learned(context.current, mean, radius.square()[:, None].expand_as(mean), count)

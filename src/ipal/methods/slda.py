@@ -57,7 +57,7 @@ class SLDA(PropagatedFeatures):
             free_memory.need(8 * n**2, f"The covariance of {n} features", "use fewer features")
         return ScatterMemory(FeatureSums.empty(n, device), torch.zeros(n, n, device=device), None, None)
 
-    def end_task(self, network: None, memory: Any, context: TaskContext, rng: torch.Generator) -> ScatterMemory:
+    def end_task(self, network: None, memory: Any, context: TaskContext, rng: torch.Generator) -> Any:
         sums = memory.sums.plus(*self.sums_of(context.task, context.classes, context.compute))
         rows = self.propagated(context.task.graph, context.compute)
         return memory.learned(sums, centred(rows, context.task, sums, context.compute.runtime.budget))

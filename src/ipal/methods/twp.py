@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ipal.backend.batches import Batch
     from ipal.nn.network import Network
 
+
 def gradient_length(gradients: list[Tensor]) -> Tensor:
     r"""L1 norm of the importance of all parameters for the loss.
 

@@ -1,5 +1,8 @@
 """Random draws that torch does not offer with a generator of one's own."""
 
+from dataclasses import dataclass
+from functools import cached_property
+
 import numpy as np
 import torch
 from scipy.special import betainc
@@ -8,6 +11,7 @@ from torch import Tensor
 from ipal.backend import fused
 
 
+@dataclass(frozen=True)
 class TruncatedBeta:
     """A Beta distribution cut off at `upper`, drawn by inverting a table of its distribution function.
 
@@ -15,11 +19,26 @@ class TruncatedBeta:
     value, and interpolated between its points, so that no draw is off by more than one step: upper / points.
     """
 
-    def __init__(self, a: float, b: float, upper: float, device: torch.device, points: int = 8192) -> None:
-        mass = betainc(a, b, np.linspace(0.0, upper, points))
-        self.mass = torch.from_numpy(mass / mass[-1]).to(device)
-        self.step = upper / (points - 1)
-        self.step_there = torch.tensor([self.step], dtype=self.mass.dtype, device=device)
+    a: float
+    b: float
+    upper: float
+    device: torch.device
+    points: int = 8192
+
+    @property
+    def step(self) -> float:
+        """Between two points of the table."""
+        return self.upper / (self.points - 1)
+
+    @cached_property
+    def mass(self) -> Tensor:
+        """The table: of every point, the probability of a value below."""
+        mass = betainc(self.a, self.b, np.linspace(0.0, self.upper, self.points))
+        return torch.from_numpy(mass / mass[-1]).to(self.device)
+
+    @cached_property
+    def step_there(self) -> Tensor:
+        return torch.tensor([self.step], dtype=self.mass.dtype, device=self.device)
 
     def draw(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         u = torch.rand(shape, generator=generator, device=self.mass.device, dtype=self.mass.dtype)

@@ -260,7 +260,7 @@ class Progress(Record):
     batch_seconds: list[Seconds] = Field(default_factory=list)
     points: list[Point] = Field(default_factory=list)
     before: list[Before | None] = Field(default_factory=list)
-    whereabouts: list[str] = Field(default_factory=list)
+    centroids: list[str] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _is_a_triangle(self) -> Self:

@@ -155,7 +155,9 @@ def run_by_epochs(
                         if others:
                             yield
                         row, clouds = watch.test(
-                            lambda: tested(watch.fitted, others, partial(stream.test_splits, index), config.protocol.accuracy)
+                            lambda: tested(
+                                watch.fitted, others, partial(stream.test_splits, index), config.protocol.accuracy
+                            )
                         )
                     watch.end_task(stream, index, row, clouds)
         except NonFiniteError as error:

@@ -16,9 +16,7 @@ from ipal.methods.base import Trained
 from ipal.nn.embed import fits
 
 
-def others_waiting(
-    stack: Stack | None, model: Model, index: int
-) -> AbstractContextManager[Waiting[Evaluation] | None]:
+def others_waiting(stack: Stack | None, model: Model, index: int) -> AbstractContextManager[Waiting[Evaluation] | None]:
     """Those who are tested after a task with this model, which pauses inside until they have come; None if alone."""
     return nullcontext() if stack is None else stack.waiting(("tests", index), model)
 

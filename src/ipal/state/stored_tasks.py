@@ -34,7 +34,7 @@ def task_of_tensors(tensors: Mapping[str, Tensor], group: str, classes: int, num
     parts = {name[len(group) + 1 :]: t.cpu().numpy() for name, t in tensors.items() if name.startswith(f"{group}.")}
     wrong = f"the nodes kept in '{group}' are no part of a graph"
     missing = {"x_shape", "nodes", "edges", "labels", "origin"} - parts.keys()
-    require(not missing, f"'{group}.{min(missing, default=str())}' is missing")
+    require(not missing, f"'{group}.{min(missing, default='')}' is missing")
     shape, nodes, edges, rows, origin = (parts[name] for name in ("x_shape", "nodes", "edges", "labels", "origin"))
     require(all(part.dtype == np.int64 for part in (shape, nodes, edges, rows, origin)) and shape.shape == (2,), wrong)
     x = parts["x"] if "x" in parts else _csr(parts, wrong, *shape.tolist())

@@ -11,17 +11,19 @@ from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ipal.backend.adam import Adam
 from ipal.backend.checks import check_shapes, require
+from ipal.data.derived import Derives
 from ipal.data.labels import Label
 from ipal.data.task import Task
-from ipal.state.stored_tasks import task_of_tensors, task_tensors
 from ipal.methods.base import Parameters
 from ipal.nn.head import Head
 from ipal.nn.network import Network
+from ipal.state.stored_tasks import task_of_tensors, task_tensors
 
 GPU_GENERATOR = 16
 """Bytes of a GPU's random state."""
@@ -248,6 +250,25 @@ def rebuilt(value: Any, tensors: Iterator[Tensor]) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(found.values())
     return dataclasses.replace(value, **found)
+
+
+def outline(value: Any) -> Any:
+    """All of a value but the numbers in its tensors: equal where two values differ in these alone.
+
+    Of a module only its kind counts. What cannot be compared must be the very same object.
+    """
+    if isinstance(value, Tensor):
+        return value.shape, value.dtype
+    if isinstance(value, nn.Module):
+        return type(value)
+    if isinstance(value, np.ndarray | Derives):
+        return id(value)
+    parts = _parts(value)
+    if parts is None:
+        return value
+    if dataclasses.is_dataclass(value):
+        parts = {field.name: parts[field.name] for field in dataclasses.fields(value) if field.compare}
+    return type(value), {name: outline(part) for name, part in parts.items()}
 
 
 def _parts(value: Any) -> dict[Any, Any] | None:

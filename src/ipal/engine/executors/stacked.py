@@ -29,7 +29,7 @@ from ipal.errors import NonFiniteError
 from ipal.methods.base import Terms, Trained
 from ipal.nn.network import Network
 from ipal.state.snapshot import laid_out
-from ipal.state.value import State, are_same, leaves, rebuilt
+from ipal.state.value import State, are_same, leaves, outline, rebuilt
 
 T = TypeVar("T")
 
@@ -65,6 +65,11 @@ def differing(methods: Sequence[Trained]) -> dict[str, list[float]]:
     return {name: values for name, values in found.items() if len(set(values)) > 1}
 
 
+def without_numbers(method: Trained) -> Trained:
+    """The same for all methods that differ in numbers alone."""
+    return replace(method, **dict.fromkeys(float_settings(method), 0.0))  # type: ignore[arg-type]
+
+
 class Mapped:
     """Several networks of one method as one, each with further values beside it."""
 
@@ -82,7 +87,7 @@ class Mapped:
         same = zip(first.values(), once, are_same(once), strict=True)
         self._different = {place: torch.stack(some) for place, some, equal in same if not equal}
         device = next(iter(self.parameters.values())).device
-        self._numbers = {name: torch.tensor(some, device=device) for name, some in differing(methods).items()}
+        self.numbers = {name: torch.tensor(some, device=device) for name, some in differing(methods).items()}
 
     def __call__(self, work: Callable[[Trained, Network, Any], Any]) -> Any:
         """What `work` gives, from a method, a network and the value beside it, stacked."""
@@ -94,7 +99,7 @@ class Mapped:
             return called(self._network, parameters, lambda network: work(method, network, value))
 
         mapped = torch.func.vmap(one, in_dims=(self.dims, 0, 0), randomness="same")
-        return mapped(self.parameters, self._different, self._numbers)
+        return mapped(self.parameters, self._different, self.numbers)
 
 
 def side_by_side(values: Sequence[Mapping[str, Tensor]], name: str, dim: int) -> Tensor:
@@ -120,16 +125,15 @@ class Seat:
     def kind(self) -> tuple[Any, ...]:
         """The same for all that can take their steps as one."""
         training, state = self.training, self.training.state
-        free = dict.fromkeys(float_settings(training.method), 0.0)
         return (
             id(self.batch.graph),
-            replace(training.method, **free),  # type: ignore[arg-type]
+            without_numbers(training.method),
             training.setup,
             state.classes,
             state.learning_rate,
             state.generator.get_state().numpy().tobytes(),
             _steps(training),
-            [(tensor.shape, tensor.dtype) for tensor in leaves([state.memory, training.context])],
+            outline([state.memory, training.context]),
         )
 
     def epoch(self, epoch: int) -> Terms:
@@ -196,9 +200,13 @@ class Stack:
         return task
 
     def __call__(self, training: Training) -> Steps:
-        """A run begins a task. Mini-batches differ in shape, and attention is written for one run."""
-        encoder = training.network.encoder
-        if training.setup.batch != "full" or "attention" in encoder.needs or training.setup.runtime.team.size > 1:
+        """A run begins a task.
+
+        Mini-batches differ in shape; attention, and what a method does to gradients, are written for one run.
+        """
+        setup, needs = training.setup, training.network.encoder.needs
+        adjusts = type(training.method).adjust_gradients is not Trained.adjust_gradients
+        if setup.batch != "full" or "attention" in needs or adjusts or setup.runtime.team.size > 1:
             return automatic(training)
         (batch,) = training.batches(0)
         self._seats.append(Seat(self, training, batch))
@@ -241,43 +249,25 @@ class Stack:
 
 def _made(seats: Sequence[Seat], recordings: Recordings) -> "_Group | None":
     """Runs that take their steps as one; None where the method cannot be mapped."""
-    if _compute_the_same(seats):
-        return _Same(seats, recordings)
-    state, drawn = seats[0].training.state, seats[0].training.state.generator.get_state()
+    generator = seats[0].training.state.generator
+    drawn = generator.get_state()
     try:
-        group = _Together(seats, recordings)
-        group.loss()  # a trial
-    except RuntimeError as error:
-        if "vmap" not in str(error):
-            raise
+        together = _Together(seats, recordings)
+        reads_numbers = together.tried()
+    except Exception:  # a loss that is wrong, and not only for one run, says so in a step alone
         return None
     finally:
-        state.generator.set_state(drawn)
-    return group.taken()
+        generator.set_state(drawn)
+    return together.taken() if reads_numbers or not _are_same(seats) else _Same(seats, recordings)
 
 
-def _compute_the_same(seats: Sequence[Seat]) -> bool:
-    """Whether all that runs compute with is the same, and no number in which they differ is a part of the loss."""
-    first, trainings = seats[0], [seat.training for seat in seats]
+def _are_same(seats: Sequence[Seat]) -> bool:
+    """Whether all tensors that runs compute with are the same."""
+    trainings = [seat.training for seat in seats]
     members = [
         [one.state.memory, one.context, dict(one.network.named_parameters()), _moments(one)] for one in trainings
     ]
-    sizes = [len(list(leaves(member))) for member in members]
-    if len(set(sizes)) > 1 or not all(are_same(list(zip(*map(leaves, members), strict=True)))):
-        return False
-    methods = [one.method for one in trainings]
-    device = first.training.setup.runtime.device
-    asked = {name: torch.tensor(some[0], device=device) for name, some in differing(methods).items()}
-    if not asked:
-        return True
-    tracked = {name: number.requires_grad_() for name, number in asked.items()}
-    method = replace(methods[0], **tracked)  # type: ignore[arg-type]
-    generator = first.training.state.generator
-    drawn = generator.get_state()
-    total = torch.stack(list(replace(first.training, method=method).loss(first.batch).values())).sum()
-    generator.set_state(drawn)
-    found = torch.autograd.grad(total, list(tracked.values()), allow_unused=True)
-    return all(gradient is None for gradient in found)
+    return all(are_same(list(zip(*map(leaves, members), strict=True))))
 
 
 class _Group:
@@ -353,8 +343,8 @@ class _Together(_Group):
     def __init__(self, seats: Sequence[Seat], recordings: Recordings) -> None:
         super().__init__(seats, recordings)
         trainings = [seat.training for seat in seats]
-        contexts = self._recalled(trainings)
-        values = [[one.state.memory, context] for one, context in zip(trainings, contexts, strict=True)]
+        contexts = zip(trainings, self._recalled(trainings), strict=True)
+        values = [[one.state.memory, context, _parameters(context.teacher)] for one, context in contexts]
         self._mapped = Mapped([one.method for one in trainings], [one.network for one in trainings], values)
         stacked = {name: nn.Parameter(parameter) for name, parameter in self._mapped.parameters.items()}
         self._mapped.parameters = {**stacked}
@@ -365,6 +355,18 @@ class _Together(_Group):
     @property
     def _optimizer(self) -> Adam:
         return self._adam
+
+    def tried(self) -> bool:
+        """Compute the loss and its gradients once; says whether a number in which the runs differ is a part of it."""
+        numbers = list(self._mapped.numbers.values())
+        for number in numbers:
+            number.requires_grad_()
+        total = torch.stack(list(self.loss().values())).sum()
+        weights = list(self._stacked.values())
+        found = torch.autograd.grad(total, [*weights, *numbers], allow_unused=True)
+        for number in numbers:
+            number.requires_grad_(False)
+        return any(gradient is not None for gradient in found[len(weights) :])
 
     def taken(self) -> "_Together":
         """Make the parameters and moments of the runs parts of the stacked ones."""
@@ -402,8 +404,12 @@ class _Together(_Group):
         batch, generator, network = self.seats[0].batch, self._leader.state.generator, self._leader.network
 
         def terms(method: Trained, network: Network, value: Any) -> Terms:
-            memory, context = value
-            return method.loss(network, memory, batch, context, generator)
+            memory, context, taught = value
+
+            def loss(_: object) -> Terms:
+                return method.loss(network, memory, batch, context, generator)
+
+            return called(context.teacher, taught, loss) if taught else loss(None)
 
         network.train()
         try:
@@ -435,6 +441,10 @@ class _Together(_Group):
             generator.set_state(drawn)
 
 
+def _parameters(network: Network | None) -> dict[str, Tensor]:
+    return {} if network is None else dict(network.named_parameters())
+
+
 def _moments(training: Training) -> list[dict[str, Tensor]]:
     """Of every parameter, in the order of their names; nothing of one that has taken no step."""
     states = [training.optimizer.state.get(parameter, {}) for parameter in training.network.parameters()]
@@ -456,11 +466,7 @@ def are_alike(methods: Sequence[Trained], states: Sequence[State]) -> bool:
     """Whether there are several runs of one method, and they differ in numbers alone."""
     if len(states) < 2 or any(state.network is None for state in states):
         return False
-    free = dict.fromkeys(float_settings(methods[0]), 0.0)
-    kinds = [replace(method, **{name: value for name, value in free.items()}) for method in methods]  # type: ignore[arg-type]
-    shapes = [
-        [(tensor.shape, tensor.dtype) for tensor in leaves([state.memory, dict(state.network.named_parameters())])]  # type: ignore[union-attr]
-        for state in states
-    ]
-    same = all(kind == kinds[0] for kind in kinds) and all(shape == shapes[0] for shape in shapes)
+    kinds = [without_numbers(method) for method in methods]
+    outlines = [outline([state.memory, _parameters(state.network)]) for state in states]
+    same = all(kind == kinds[0] for kind in kinds) and all(one == outlines[0] for one in outlines)
     return same and all(state.classes == states[0].classes for state in states)

@@ -26,8 +26,7 @@ from ipal.data.graph import (
     checked_weights,
 )
 from ipal.data.graph_data import GraphData
-from ipal.data.labels import whole_numbers
-from ipal.data.labels import Labels
+from ipal.data.labels import Labels, whole_numbers
 from ipal.data.task import LabelledNodes, Task
 from ipal.errors import DataError, say_ignored
 from ipal.estimator.convert.kinds import not_a_graph

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ipal.backend.checks import check_shapes, require
 from ipal.data.task import Task
 from ipal.errors import CapacityError, DataError, NonFiniteError
-from ipal.backend.checks import check_shapes, require
 from ipal.estimator.open_world.held_out import AWAY, SHARPEST, Aside, hidden_sets, shown
 from ipal.estimator.open_world.scores import NAMES, auroc
 from ipal.estimator.predictor import Predictor
@@ -201,7 +201,7 @@ def quantiles(values: Tensor) -> Tensor:
 
 def calibrated(model: Predictor, task: Task) -> Calibration:
     """What is known after one more task, which a model that forgets has learned, and others are about to."""
-    known = model.calibration
+    known: Calibration = model.calibration
     if model.config.calibration == 0 or len(task.nodes) < FEWEST or len(model.labels) < 2:
         return known.padded(len(model.labels)) if known else known
     random = np.random.default_rng([model.config.seed, len(task.nodes), 4])
@@ -212,7 +212,7 @@ def calibrated(model: Predictor, task: Task) -> Calibration:
         except (NonFiniteError, CapacityError, DataError):
             return known.padded(len(model.labels)) if known else known
 
-    with model.tracer.span("calibration"):
+    with model.runtime.tracer.span("calibration"):
         mine = found()  # the copy is learned by all processes, as the model is
         return model.runtime.team.broadcast(lambda: mine)
 

@@ -108,9 +108,7 @@ class Aside:
     def raised(self, power: float) -> "Aside":
         """With the power that calibrates probabilities."""
         model = self.found.model
-        return replace(
-            self, found=replace(self.found, power=1.0 if model.forgets else power / model.separation)
-        )
+        return replace(self, found=replace(self.found, power=1.0 if model.forgets else power / model.separation))
 
     def measured(self, among: Tensor | None = None) -> Tensor:
         """Margin of the own class less that of its mean, and all scores of the held-out nodes: (nodes, 1 + NAMES)."""

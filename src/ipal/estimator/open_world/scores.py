@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from ipal.data.graph import Graph
-from ipal.methods.base import Distances
 from ipal.estimator.predictor import Predictor
+from ipal.methods.base import Distances
 
 SMOOTHED = 2
 """How often scores are averaged over neighbours."""

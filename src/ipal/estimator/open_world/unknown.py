@@ -19,12 +19,15 @@ from ipal.estimator.predictor import Predictor
 def required(model: Predictor) -> Calibration:
     """What the model knows of held-out nodes; a sentence where it knows nothing."""
     if not model.calibration:
-        why = "its setting calibration is 0" if model.config.calibration == 0 else f"no task had {FEWEST} training nodes"
+        why = (
+            "its setting calibration is 0" if model.config.calibration == 0 else f"no task had {FEWEST} training nodes"
+        )
         raise ConfigError(
             f"This model cannot reject nodes, because it was not calibrated ({why}): "
             "learn it anew with calibration=0.2."
         )
-    return model.calibration
+    found: Calibration = model.calibration
+    return found
 
 
 def scored(model: Predictor, graph: Graph) -> NDArray[np.float64]:
@@ -32,9 +35,7 @@ def scored(model: Predictor, graph: Graph) -> NDArray[np.float64]:
     kind = required(model).kind
     with torch.no_grad():
         graph = model.checked(graph)
-        return np.asarray(
-            replace(Views.of(model, graph), power=model.calibrating_power).novelty(kind)[:, 0].numpy()
-        )
+        return np.asarray(replace(Views.of(model, graph), power=model.calibrating_power).novelty(kind)[:, 0].numpy())
 
 
 def rejected(model: Predictor, graph: Graph, share: float) -> NDArray[np.bool_]:

@@ -40,7 +40,7 @@ class Anchor:
     """the values that parameters are pulled to"""
 
     def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
-        """Refuse what is not of the network's parameters; in the middle of a task, those of new classes are not held."""
+        """Refuse what is not of the network's parameters; in the middle of a task, those of new classes are free."""
         known = parameters if whole else {name: parameters[name] for name in self.importance if name in parameters}
         for part in (self.importance, self.values):
             check_same(part, known)

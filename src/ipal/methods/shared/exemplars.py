@@ -43,6 +43,13 @@ def excerpt(task: Task, chosen: NDArray[np.int64], hops: int, budget: Budget | N
     return Task(task.graph.induced(inside, budget), place, task.labels[chosen])
 
 
+def owned(task: Task) -> Task:
+    """The same task in memory of its own: what a caller passed may be overwritten."""
+    graph = Graph.of(task.graph.x.copy(), task.graph.neighbours, symmetric=task.graph.symmetric)
+    origin = None if task.origin is None else task.origin.copy()
+    return Task(graph, task.nodes.copy(), task.labels.copy(), origin)
+
+
 def without_edges(task: Task) -> Task:
     """The same nodes, each alone with its self-loop."""
     alone = Graph.of(task.graph.x, Neighbours.none(task.graph.num_nodes), symmetric=True)

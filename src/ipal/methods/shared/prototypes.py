@@ -56,8 +56,6 @@ def pooled_mean(mu: Tensor, n: Tensor, m: Tensor, n_new: Tensor) -> Tensor:
     return torch.lerp(mu, m, share)
 
 
-
-
 @dataclass(frozen=True, eq=False)
 class PrototypeMemory:
     """One Gaussian per class, in the order in which classes were learned. Every change gives a new memory."""

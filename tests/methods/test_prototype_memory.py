@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from ipal.nn.prototypes import PrototypeMemory, followed, pooled_mean, weighted_mean, weighted_variance
+from ipal.methods.ipal_online import followed
+from ipal.methods.shared.prototypes import PrototypeMemory, pooled_mean, weighted_mean, weighted_variance
 
 CPU = torch.device("cpu")
 

@@ -1,0 +1,182 @@
+"""What every method must do, as checks that can be run over any of them: `ipal.check_method(YourMethod)`."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ipal.data.datasets import load as load_dataset
+from ipal.data.graph_data import GraphData
+from ipal.estimator import files
+from ipal.estimator.convert.pyg import task_of
+from ipal.estimator.learner import Learner
+from ipal.estimator.learners import learner_class
+from ipal.estimator.model import begin_learning
+from ipal.estimator.settings import shared_settings
+from ipal.methods.base import Method
+
+Make = Callable[[], Learner]
+"""Gives a learner that has learned nothing."""
+GRAPH = "synthetic:nodes=240,classes=6,features=16,signal=3,seed=1"
+SMALL = {"encoder": {"kind": "gcn", "layers": 2, "hidden": 16, "width": 8}, "train": {"epochs": 3}}
+
+
+def check_method(method: type[Method], **settings: Any) -> None:
+    """Check that a method does what every method must do; raises an AssertionError that says what it does not.
+
+    Parameters
+    ----------
+    method : type
+        A frozen dataclass that extends `ipal.Trained` or `ipal.OnePass`.
+    **settings
+        Settings of the learners that are made; small networks by default.
+    """
+    small = {name: value for name, value in SMALL.items() if name in shared_settings(method)}
+    for check in CHECKS:
+        check(lambda: learner_class(method)(**{"calibration": 0, **small, **settings}))
+
+
+def task(*classes: int, nodes: int | None = None, graph: str = GRAPH) -> GraphData:
+    """A graph of which only some classes are learned, from all their nodes or from the first few."""
+    data = GraphData.of(load_dataset(graph))
+    assert data.y is not None, "it has labels"
+    mask = np.isin(data.y, classes)
+    if nodes is not None:
+        mask &= np.cumsum(mask) <= nodes
+    return replace(data, train_mask=mask)
+
+
+def kept(learner: Learner) -> dict[str, NDArray[Any]]:
+    """All tensors of a model."""
+    return {
+        name: tensor.clone().numpy() for name, tensor in files.snapshot(learner.model_, moments=True).tensors.items()
+    }
+
+
+def same(one: dict[str, NDArray[Any]], other: dict[str, NDArray[Any]]) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def check_predict_changes_nothing(make: Make) -> None:
+    """Predicting, scoring and embedding leave the model as it is."""
+    data = task(0, 1)
+    learner = make().partial_fit(data)
+    before = kept(learner)
+    for ask in (learner.predict, learner.predict_proba, learner.decision_function, learner.embed, learner.score):
+        ask(data)
+        assert same(kept(learner), before), f"{ask.__name__} changes the model"
+
+
+def check_nothing_is_shared_with_the_caller(make: Make) -> None:
+    """Arrays that were passed or returned may be overwritten."""
+    data = task(0, 1)
+    x, edges, y = np.array(data.x), data.edge_index.copy(), None if data.y is None else data.y.copy()
+    mine = replace(data, x=x, edge_index=edges, y=y)
+    learner = make().partial_fit(mine)
+    before = kept(learner)
+    proba = learner.predict_proba(data)
+    x[:], edges[:] = 0, 0
+    if y is not None:
+        y[:] = 0
+    again = learner.predict_proba(data)
+    assert same(kept(learner), before), "the model holds the caller's arrays"
+    assert np.array_equal(proba, again), "predictions rest on the caller's arrays"
+    again[:] = 0
+    assert np.array_equal(learner.predict_proba(data), proba), "what is returned is part of the model"
+
+
+def check_columns_follow_classes(make: Make) -> None:
+    """Columns of predict_proba are in the order of classes_, which only grows at its end."""
+    learner = make().partial_fit(task(2, 3))
+    first = learner.classes_.tolist()
+    data = task(0, 1)
+    learner.partial_fit(data)
+    assert learner.classes_.tolist()[: len(first)] == first, "classes_ changes its beginning"
+    proba = learner.predict_proba(data)
+    assert proba.shape[1] == len(learner.classes_) == 4
+    assert np.allclose(proba.sum(axis=1), 1, atol=1e-4), "probabilities do not add up to one"
+    assert np.array_equal(learner.classes_[learner.decision_function(data).argmax(axis=1)], learner.predict(data))
+
+
+def check_saved_and_loaded(make: Make) -> None:
+    """A loaded model predicts the same, and learns the next task to the same numbers."""
+    data = task(0, 1)
+    learner = make().partial_fit(data)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "model.safetensors"
+        learner.save(path, moments=True)
+        other = type(learner).load(path)
+    assert np.array_equal(other.predict_proba(data), learner.predict_proba(data)), "loaded, it predicts otherwise"
+    more = task(2, 3)
+    learner.partial_fit(more)
+    assert same(kept(other.partial_fit(more)), kept(learner)), "loaded, it learns otherwise"
+
+
+def check_memory_is_bounded_by_classes(make: Make) -> None:
+    """A method that stores no nodes keeps no more of a graph with more nodes."""
+    small, large = (make().partial_fit(task(0, 1, graph=GRAPH.replace("240", str(nodes)))) for nodes in (240, 480))
+    if not small.memory_report()["stores_exemplars"]:
+        assert small.memory_report()["bytes"] == large.memory_report()["bytes"], "memory grows with the nodes"
+
+
+def check_interrupted_learning_changes_nothing(make: Make) -> None:
+    """A task that is not learned to its end leaves the model as it was."""
+    data = task(0, 1)
+    learner = make().partial_fit(data)
+    before, model = kept(learner), learner.model_
+    epochs = begin_learning(model.config, model, task_of(task(2, 3)), model.runtime).epochs()  # type: ignore[arg-type]
+    for _ in zip(epochs, range(2), strict=False):
+        pass
+    epochs.close()
+    assert same(kept(learner), before), "an interrupted task changes the model"
+    assert learner.classes_.tolist() == [0, 1]
+
+
+def check_permuted_nodes(make: Make) -> None:
+    """Numbering the nodes otherwise permutes the predictions."""
+    data = task(0, 1)
+    learner = make().partial_fit(data)
+    order = np.random.default_rng(0).permutation(data.num_nodes)
+    place = np.argsort(order)
+    permuted = replace(data, x=np.asarray(data.x)[order], edge_index=place[data.edge_index], y=None, train_mask=None)
+    scores, again = learner.decision_function(data)[order], learner.decision_function(permuted)
+    assert np.allclose(scores, again, rtol=1e-3, atol=1e-4 * np.abs(scores).max()), "scores depend on the numbering"
+
+
+def check_small_tasks(make: Make) -> None:
+    """A task of one class, of known classes only, of one node."""
+    data = task(0, 1, 2)
+    learner = make().partial_fit(task(0, 1))
+    for one in (task(2), task(0, 2), task(3, nodes=1), task(1, nodes=1)):
+        learner.partial_fit(one)
+        assert np.isfinite(learner.decision_function(data)).all()
+    assert learner.classes_.tolist() == [0, 1, 2, 3]
+    alone = make().partial_fit(task(4))
+    assert set(alone.predict(data).tolist()) == {4}
+
+
+def check_same_seed_same_numbers(make: Make) -> None:
+    """Learning again gives the same bits, whatever torch's global generator has drawn meanwhile."""
+    first = kept(make().partial_fit(task(0, 1)).partial_fit(task(2, 3)))
+    torch.rand(7)
+    assert same(kept(make().partial_fit(task(0, 1)).partial_fit(task(2, 3))), first), (
+        "the same seed gives other numbers"
+    )
+
+
+CHECKS = (
+    check_predict_changes_nothing,
+    check_nothing_is_shared_with_the_caller,
+    check_columns_follow_classes,
+    check_saved_and_loaded,
+    check_memory_is_bounded_by_classes,
+    check_interrupted_learning_changes_nothing,
+    check_permuted_nodes,
+    check_small_tasks,
+    check_same_seed_same_numbers,
+)
