@@ -173,10 +173,17 @@ def short_tsne(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def hurry(short_tsne: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of whether commands can be typed, not of what is learned: few epochs."""
-    from ipal.learners.trained import TrainedLearner
+    """For tests of whether commands can be typed, not of what is learned: few epochs, whatever the settings say."""
+    from ipal.config import TrainConfig
+    from ipal.estimator.settings import LearnerConfig
 
-    monkeypatch.setattr(TrainedLearner, "epochs", property(lambda learner: min(3, learner.train.epochs)))
+    made = LearnerConfig.__init__
+
+    def few_epochs(config: LearnerConfig, *values: Any, **named: Any) -> None:
+        train = named.get("train", TrainConfig())
+        made(config, *values, **named | {"train": train.model_copy(update={"epochs": min(3, train.epochs)})})
+
+    monkeypatch.setattr(LearnerConfig, "__init__", few_epochs)
 
 
 @pytest.fixture(scope="session")

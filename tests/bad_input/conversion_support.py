@@ -9,7 +9,7 @@ import torch
 
 from ipal.data.graph import Graph
 from ipal.errors import DataError
-from ipal.learners.from_pyg import graph_of
+from ipal.estimator.convert.pyg import graph_of
 from tests.bad_input.support import X, some_data
 
 N = len(X)

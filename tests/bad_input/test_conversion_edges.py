@@ -17,7 +17,7 @@ from torch_geometric.utils import dense_to_sparse, from_scipy_sparse_matrix, to_
 
 from ipal import IPAL, NCM, Analytic, DataError, TrainConfig, load_dataset
 from ipal.errors import IgnoredInput
-from ipal.learners.from_pyg import graph_of
+from ipal.estimator.convert.pyg import graph_of
 from tests.bad_input.conversion_support import N, SparseTensor, converted, expected
 from tests.bad_input.support import E, X, Y, one, some_data
 from tests.processes import loaded_context
@@ -52,7 +52,7 @@ def test_a_transposed_adjacency_is_read_as_edges(form: str) -> None:
     assert len(found.edges[0])
 
 
-@pytest.mark.parametrize("method", [IPAL, NCM, Analytic], ids=lambda method: method.name)
+@pytest.mark.parametrize("method", [IPAL, NCM, Analytic], ids=lambda method: method.__name__)
 def test_learning_from_adj_t_is_learning_from_edge_index(method: Any) -> None:
     options = {"train": TrainConfig(epochs=2)} if method is IPAL else {"width": 16} if method is Analytic else {}
     data = some_data()

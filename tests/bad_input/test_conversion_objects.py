@@ -17,7 +17,7 @@ import ipal
 from ipal import IPAL, NCM, DataError
 from ipal.deploy import predict
 from ipal.errors import IgnoredInput
-from ipal.learners.from_pyg import graph_of, task_of
+from ipal.estimator.convert.pyg import graph_of, task_of
 from tests.bad_input.conversion_support import N, expected
 from tests.bad_input.support import E, X, Y, some_data
 
@@ -74,14 +74,21 @@ def test_a_batch_is_one_graph_of_several() -> None:
 
 
 def test_predictions_for_some_nodes_take_a_data_too(fitted: IPAL) -> None:
-    whole = predict.predict(fitted, some_data())
-    assert np.array_equal(whole.probabilities, predict.predict(fitted, graph_of(some_data())).probabilities)
+    whole = predict.predict(fitted.model_, some_data())
+    assert np.array_equal(whole.probabilities, predict.predict(fitted.model_, graph_of(some_data())).probabilities)
 
 
 def test_types_that_are_not_known_are_refused_with_the_line_that_makes_one_of_them(fitted: IPAL) -> None:
     data = HeteroData({"paper": {"x": torch.from_numpy(X).float(), "y": torch.from_numpy(Y)}})
     data["paper", "cites", "paper"].edge_index = torch.from_numpy(E)
-    for use in (task_of, graph_of, fitted.predict, fitted.embed, fitted.partial_fit, partial(predict.predict, fitted)):
+    for use in (
+        task_of,
+        graph_of,
+        fitted.predict,
+        fitted.embed,
+        fitted.partial_fit,
+        partial(predict.predict, fitted.model_),
+    ):
         with pytest.raises(DataError, match=r"data = data.to_homogeneous\(\)"):
             use(data)
     with warnings.catch_warnings():

@@ -13,7 +13,7 @@ from torch_geometric.utils import index_to_mask
 
 import ipal
 from ipal import NCM, DataError
-from ipal.learners.from_pyg import graph_of, task_of
+from ipal.estimator.convert.pyg import graph_of, task_of
 from tests.bad_input.conversion_support import N, SparseTensor, converted
 from tests.bad_input.support import E, X, Y, one, some_data
 
@@ -124,7 +124,7 @@ def test_labels_in_another_form_are_refused_with_the_line_that_converts_them(kin
     with pytest.raises(DataError) as refusal:
         learner.partial_fit(data)
     assert line in str(refusal.value)
-    assert not learner.is_fitted
+    assert not learner.__sklearn_is_fitted__()
     if convert is not None:
         convert(data)
         assert len(learner.partial_fit(data).classes_)

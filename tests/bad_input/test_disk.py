@@ -18,9 +18,9 @@ import pytest
 
 from ipal import IPAL, StoreError
 from ipal.data.datasets import convert
-from ipal.learners.state import State
 from ipal.runs import runner
 from ipal.runs.run_folder import RunFolder, RunStore
+from ipal.state.snapshot import Snapshot
 from ipal.system.files import TEMPORARY, aside, explain_write_failure, write_atomically
 from tests.bad_input.support import SMALL, contents, learn, wanted
 from tests.support import Command, Watcher, complaint, write_graph
@@ -98,7 +98,7 @@ def test_a_full_disk_loses_nothing(
     assert not list(folder.path.glob(".*.*")), "a half-written file was left behind"
     assert folder.checkpoint.exists() == (after > 2)
     if folder.checkpoint.exists():
-        State.load(folder.checkpoint)
+        Snapshot.load(folder.checkpoint)
     result = runner.run(resolved, folder, Watcher(), checkpoint_every=2)
     expected = json.loads((finished_once / "result.json").read_text())
     for part in ("accuracy_matrix", "average_performance", "per_class", "validation", "protocol", "retained"):

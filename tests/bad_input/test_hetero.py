@@ -15,8 +15,10 @@ from ipal.deploy.serving.answerer import Answerer
 from ipal.deploy.serving.answers import Settings
 from ipal.deploy.serving.limits import Limits
 from ipal.errors import ConfigError, DataError, StoreError
-from ipal.learners import METHODS
-from ipal.learners.state import State
+from ipal.estimator import files
+from ipal.estimator.learners import learner_class
+from ipal.estimator.registry import METHODS
+from ipal.state.snapshot import Snapshot
 from tests.estimator.hetero_support import CITES, WRITES, library, small, stacked
 
 
@@ -60,7 +62,7 @@ def test_what_cannot_be_learned_is_refused(case):
     with pytest.raises(DataError, match=sentence) as refusal:
         model.partial_fit(data)
     assert str(refusal.value).count(". ") == 0, "one sentence"
-    assert not model.is_fitted
+    assert not model.__sklearn_is_fitted__()
 
 
 NOT_PREDICTED: dict[str, tuple[Callable[[HeteroData], Any], str]] = {
@@ -95,19 +97,19 @@ def test_labels_stay_at_the_type_that_they_were_at_first():
 def test_a_model_with_types_takes_no_graph_without_and_the_other_way_round():
     data = library()
     typed, plain = small(ipal.NCM).partial_fit(data), small(ipal.NCM).partial_fit(stacked(data))
-    for use in (typed.predict, typed.partial_fit, lambda some: predict(typed, some)):
+    for use in (typed.predict, typed.partial_fit, lambda some: predict(typed.model_, some)):
         with pytest.raises(DataError, match="trained on a HeteroData with labels at 'paper'"):
             use(stacked(data))
-    for use in (plain.predict, plain.partial_fit, lambda some: predict(plain, some)):
+    for use in (plain.predict, plain.partial_fit, lambda some: predict(plain.model_, some)):
         with pytest.raises(DataError, match="to_homogeneous"):
             use(data)
 
 
 def test_methods_that_keep_nodes_and_minibatches_are_refused():
     for method in METHODS.values():
-        if method.stores_exemplars:
+        if method.keeps != "statistics":
             with pytest.raises(DataError, match="cannot keep those of several types"):
-                small(method).partial_fit(library())
+                small(learner_class(method)).partial_fit(library())
     with pytest.raises(DataError, match="set batch='full'"):
         small(ipal.IPAL, batch=Sampling(nodes=8, fanouts=(2, 2))).partial_fit(library())
 
@@ -115,7 +117,7 @@ def test_methods_that_keep_nodes_and_minibatches_are_refused():
 def test_no_onnx_file_is_made_and_no_request_answered(tmp_path):
     model = small(ipal.Analytic).partial_fit(library())
     with pytest.raises(ConfigError, match="an ONNX file cannot hold"):
-        onnx_model(model)
+        onnx_model(model.model_)
     model.save(tmp_path / "model")
     with pytest.raises(DataError, match="files and requests have no types"):
         Answerer(tmp_path / "model", Settings(Limits()))  # before a server says that it is there
@@ -134,8 +136,8 @@ def test_no_onnx_file_is_made_and_no_request_answered(tmp_path):
 )
 def test_a_file_with_other_types_is_refused(types, tmp_path):
     model = ipal.Analytic(width=40, steps=1).partial_fit(library())
-    state = model.state()
-    State(state.tensors, {**state.facts, "types": types}).save(tmp_path / "model.safetensors")
+    state = files.snapshot(model.model_)
+    Snapshot(state.tensors, {**state.facts, "types": types}).save(tmp_path / "model.safetensors")
     # With fewer types of edges sums are as wide, and the fingerprint of the map tells.
     with pytest.raises(StoreError, match=r"does not fit|other random directions"):
         ipal.load(tmp_path / "model.safetensors")

@@ -12,9 +12,9 @@ import yaml
 
 from ipal.config import run_config
 from ipal.errors import StoreError
-from ipal.learners.state import State
 from ipal.runs import runner
 from ipal.runs.run_folder import RunFolder, RunStore
+from ipal.state.snapshot import Snapshot
 from tests.bad_input.support import GRAPH, SMALL, X, contents, wanted
 from tests.support import Command, Watcher, complaint, write_graph
 
@@ -123,25 +123,25 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
         lambda path: path.write_bytes(path.read_bytes().replace(b'"facts"', b'"fects"')),
         ["damaged"],
     ),
-    "a model": (lambda path: State(State.load(path).tensors, {"method": "ipal"}).save(path), ["checkpoint"]),
+    "a model": (lambda path: Snapshot(Snapshot.load(path).tensors, {"method": "ipal"}).save(path), ["checkpoint"]),
 }
 
 
 def forged(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:
     """A checkpoint with other content, and a checksum that fits it."""
-    state = State.load(path)
+    state = Snapshot.load(path)
     tensors, facts = dict(state.tensors), json.loads(json.dumps(state.facts))
     change(tensors, facts)
-    State(tensors, facts).save(path)
+    Snapshot(tensors, facts).save(path)
 
 
 FORGED: dict[str, Callable[[dict[str, Any], dict[str, Any]], object]] = {
-    "a place that is no number": lambda tensors, _: tensors["whereabouts.mean"].fill_(float("inf")),
+    "a place that is no number": lambda tensors, _: tensors["centroids.mean"].fill_(float("inf")),
     "places of another width": lambda tensors, _: tensors.update(
-        {"whereabouts.mean": tensors["whereabouts.mean"][:, 1:].clone()}
+        {"centroids.mean": tensors["centroids.mean"][:, 1:].clone()}
     ),
     "places of another type": lambda tensors, _: tensors.update(
-        {"whereabouts.mean": tensors["whereabouts.mean"].to(torch.int64)}
+        {"centroids.mean": tensors["centroids.mean"].to(torch.int64)}
     ),
     "a row with another name": lambda _, facts: facts["progress"]["rows"][0].update(driftx={}),
     "a row too many": lambda _, facts: facts["progress"]["rows"].append(facts["progress"]["rows"][0]),

@@ -5,22 +5,23 @@ import sys
 import time
 from pathlib import Path
 
-from ipal import Analytic
 from ipal.cli import main
+from ipal.estimator import files
+from ipal.estimator.model import Model
 
 
 def perform(folder: Path, arguments: list[str]) -> None:
     """Run the command in this folder; its model is saved once there is a file `go on`."""
     os.chdir(folder)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    save = Analytic.save
+    save = files.save
 
-    def paused(learner: Analytic, path: Path) -> None:
+    def paused(model: Model, path: Path) -> None:
         Path("writing").touch()
         while not Path("go on").exists():
             time.sleep(0.01)
-        save(learner, path)
+        save(model, path)
 
-    Analytic.save = paused  # type: ignore[method-assign,assignment]
+    files.save = paused  # type: ignore[assignment]
     sys.argv = ["ipal", *arguments]
     main()

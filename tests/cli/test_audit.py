@@ -74,7 +74,7 @@ def test_stored_nodes_are_named(command):
     command("run", "--dataset", GRAPH, "--method", "er-gnn", "--set", "train.epochs=1")
     words = " ".join(command("audit", "er-gnn", "--data", GRAPH).out.split())
     assert "Raw nodes ARE stored" in words
-    assert "nodes FOUND, in buffer.x" in words
+    assert "nodes FOUND, in memory.buffer.x" in words
 
 
 def test_which_words_occur_in_the_last_task_is_measured(command, tmp_path):

@@ -9,22 +9,22 @@ import pytest
 import ipal
 from ipal import Analytic
 from ipal.data.datasets import Dataset
-from tests.cli.merge_and_forget_support import BOTH, assert_same, loaded, model, saved, view, write
+from tests.cli.merge_and_forget_support import BOTH, assert_same, counts, loaded, model, saved, view, write
 from tests.support import Command, complaint
 
 
 def test_a_renamed_class_in_a_file(
     command: Command, taught: Callable[..., Analytic], tiny: Dataset, tmp_path: Path
 ) -> None:
-    before = taught().nodes_behind_class()
+    before = counts(taught())
     done = command("rename", "m.safetensors", 1, 40, "--json").json
     assert done["model"] == done["read_from"] == str(tmp_path / "m.safetensors")
     assert done["nodes_behind_class"]["before"] == before
     assert_same(loaded("m.safetensors"), model().partial_fit(view(tiny, y=np.where(tiny.y == 1, 40, tiny.y))), tiny)
     shown = command("rename", "m.safetensors", 40, 41, "-o", "other.safetensors")
     assert "41" in shown.out
-    assert 40 in loaded("m.safetensors").labels_
-    assert 41 in loaded("other.safetensors").labels_
+    assert 40 in loaded("m.safetensors").classes_.tolist()
+    assert 41 in loaded("other.safetensors").classes_.tolist()
 
 
 @BOTH
@@ -49,7 +49,7 @@ def test_names_that_are_strings_and_other_methods(command: Command, tiny: Datase
     names = np.array([f"class {label}" for label in tiny.y])
     saved(ipal.NCM().partial_fit(view(tiny, y=names)), "m.safetensors")
     command("rename", "m.safetensors", "class 1", "7")
-    assert "7" in ipal.load("m.safetensors").labels_
+    assert "7" in ipal.load("m.safetensors").classes_.tolist()
     saved(ipal.PCL(train={"epochs": 1}).partial_fit(view(tiny)), "p.safetensors")
     before = Path("p.safetensors").read_bytes()
     write("right.npz", view(tiny), new_y=tiny.y + 1)
@@ -89,7 +89,7 @@ def test_misuse_is_one_sentence_and_changes_nothing(
 
 def test_a_run_keeps_its_log_and_its_result(command: Command, finished: Path) -> None:
     result = (finished / "result.json").read_bytes()
-    name = ipal.load(finished / "model.safetensors").labels_[0]
+    name = ipal.load(finished / "model.safetensors").classes_.tolist()[0]
     assert "result.json" in command("rename", finished.name, name, 70).err
     assert "renamed" in (finished / "log.txt").read_text()
     assert (finished / "result.json").read_bytes() == result
@@ -102,17 +102,17 @@ def test_a_model_file_is_shown_with_its_history(
     command: Command, taught: Callable[..., Analytic], tiny: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
-    counts = taught().nodes_behind_class()
+    known = counts(taught())
     command("rename", "m.safetensors", 1, 40)
     command("forget", "m.safetensors", "--class", 40)
     found = command("show", "m.safetensors", "--json").json
     assert found["method"] == "analytic"
-    assert found["classes"] == {name: nodes for name, nodes in counts.items() if name != "1"}
+    assert found["classes"] == {name: nodes for name, nodes in known.items() if name != "1"}
     assert found["bytes"] == Path("m.safetensors").stat().st_size
     assert [(one["what"], one["classes"], one["into"], one["nodes"]) for one in found["history"]] == [
-        ("learned", list(counts), [], len(tiny.y)),
+        ("learned", list(known), [], len(tiny.y)),
         ("renamed", ["1"], ["40"], 0),
-        ("forgot", ["40"], [], counts["1"]),
+        ("forgot", ["40"], [], known["1"]),
     ]
     assert {one["time"] for one in found["history"]} == {"2023-11-14T22:13:20Z"}
     shown = command("show", "m.safetensors").out

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from ipal.data.datasets import load
-from ipal.learners import load_learner
-from ipal.learners.explain import explained
+from ipal.estimator import files
+from ipal.estimator.explain import explained
 from tests.cli.support import GRAPH
 from tests.support import Command, complaint
 
 
 def test_it_prints_what_the_library_finds(command: Command, finished: Path) -> None:
-    learner = load_learner(finished / "model.safetensors")
+    learner = files.load(finished / "model.safetensors")
     expected = explained(learner, load(GRAPH).graph, 7).as_plain_data(3)
     assert command("explain", finished.name, "--graph", GRAPH, "--node", 7, "--top", 3, "--json").json == expected
     text = command("explain", finished.name, "--graph", GRAPH, "--node", 7, "--top", 3).out

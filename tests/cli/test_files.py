@@ -115,10 +115,10 @@ def test_the_saved_model_predicts_what_the_run_measured(finished: Path) -> None:
     dataset = load(GRAPH)
     stream = package.TaskStream(dataset.graph, dataset.y, (2, 2, 2), package.ProtocolConfig(), seed=0)
     assert model.classes_.tolist() == list(range(6))
-    for index, exam in enumerate(stream.exams(2)):
-        data = Data(x=torch.from_numpy(exam.graph.x), edge_index=torch.from_numpy(exam.graph.edges))
+    for index, split in enumerate(stream.test_splits(2)):
+        data = Data(x=torch.from_numpy(split.graph.x), edge_index=torch.from_numpy(split.graph.edges))
         predicted = model.predict(data)
-        assert np.array_equal(predicted, model.predict_graph(exam.graph))
-        hits = predicted[exam.test.nodes] == exam.test.labels
-        recall = [100 * hits[exam.test.labels == label].mean() for label in np.unique(exam.test.labels)]
+        assert np.array_equal(predicted, model.model_.predict_graph(split.graph).labels)
+        hits = predicted[split.test.nodes] == split.test.labels
+        recall = [100 * hits[split.test.labels == label].mean() for label in np.unique(split.test.labels)]
         assert np.mean(recall) == pytest.approx(result["accuracy_matrix"][-1][index])

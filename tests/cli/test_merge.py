@@ -11,7 +11,20 @@ import pytest
 from ipal import IPAL, ProtocolConfig, TrainConfig
 from ipal.data.datasets import Dataset, load
 from ipal.data.streams import TaskStream
-from tests.cli.merge_and_forget_support import BOTH, POOLED, RUN, assert_same, loaded, model, saved, those, view, write
+from tests.cli.merge_and_forget_support import (
+    BOTH,
+    POOLED,
+    RUN,
+    assert_same,
+    counts,
+    data_of,
+    loaded,
+    model,
+    saved,
+    those,
+    view,
+    write,
+)
 from tests.support import Command, complaint
 
 # ---------------------------------------------------------------------- merge
@@ -32,15 +45,14 @@ def test_two_runs_on_different_classes_are_merged_to_the_model_that_learned_both
     both = loaded(folders[0] / "model.safetensors")
     other = load("high.npz")
     for index in range(2):
-        for _ in both.learn(TaskStream(other.graph, other.y, (2, 1), ProtocolConfig(), 0).task(index)):
-            pass
+        both.partial_fit(data_of(TaskStream(other.graph, other.y, (2, 1), ProtocolConfig(), 0).task(index)))
     merged = loaded("c.safetensors")
     assert_same(merged, both, tiny)
-    assert merged.labels_ == both.labels_ == [0, 1, 2, 3, 4, 5]
+    assert merged.classes_.tolist() == both.classes_.tolist() == [0, 1, 2, 3, 4, 5]
 
     by_file = command("merge", folders[0] / "model.safetensors", "high", "-o", "d.safetensors", "--json").json
     assert by_file["model"] == str(tmp_path / "d.safetensors")
-    assert by_file["nodes_behind_class"] == both.nodes_behind_class()
+    assert by_file["nodes_behind_class"] == counts(both)
     assert [list(part["nodes_behind_class"]) for part in by_file["merged"]] == [["0", "1", "2"], ["3", "4", "5"]]
     assert by_file["merged"][1]["model"] == str(folders[1].resolve() / "model.safetensors")
     assert_same(loaded("d.safetensors"), both, tiny)
@@ -66,10 +78,10 @@ def test_three_models_that_share_all_classes_are_merged_to_the_one_that_learned_
     done = command("merge", *(f"{index}.safetensors" for index in range(3)), "-o", "c.safetensors")
     whole = model(sums).partial_fit(view(tiny))
     assert_same(loaded("c.safetensors"), whole, tiny)
-    counts = [loaded(f"{index}.safetensors").nodes_behind_class()["0"] for index in range(3)]
-    for share in counts:
+    shares = [counts(loaded(f"{index}.safetensors"))["0"] for index in range(3)]
+    for share in shares:
         assert f"safetensors ({share})" in done.out
-    assert str(sum(counts)) in done.out
+    assert str(sum(shares)) in done.out
 
 
 @pytest.mark.parametrize(
@@ -122,7 +134,7 @@ def test_what_is_in_the_way_of_the_merged_model_stays_unless_forced(
     complaint(command("merge", "a.safetensors", "b.safetensors", "-o", "c.safetensors"), "exists already", "--force")
     assert Path("c.safetensors").read_text() == "my notes"
     assert command("merge", "a.safetensors", "b.safetensors", "-o", "c.safetensors", "--force").code == 0
-    assert len(loaded("c.safetensors").labels_) == 6
+    assert len(loaded("c.safetensors").classes_.tolist()) == 6
     Path("folder").mkdir()
     complaint(command("merge", "a.safetensors", "b.safetensors", "-o", "folder", "--force"), "is a folder")
     complaint(command("merge", "a.safetensors", "b.safetensors", "-o", "none/c"), "none does not exist")

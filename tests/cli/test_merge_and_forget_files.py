@@ -11,7 +11,10 @@ import pytest
 
 from ipal import Analytic
 from ipal.data.datasets import Dataset
+from ipal.data.labels import Label
 from ipal.errors import StoreError
+from ipal.estimator import edits, files
+from ipal.estimator.model import Model
 from ipal.runs.run_folder import RunFolder
 from tests.cli import paused
 from tests.cli.merge_and_forget_support import RUN, loaded, those, view, write
@@ -31,11 +34,11 @@ def test_another_file_may_take_what_is_left_but_replaces_none_unless_forced(
     assert done.json["read_from"] == str(tmp_path / "m.safetensors")
     assert "still remembers" in done.err
     assert Path("m.safetensors").read_bytes() == before
-    assert loaded("less.safetensors").labels_ == [0, 2, 3, 4, 5]
+    assert loaded("less.safetensors").classes_.tolist() == [0, 2, 3, 4, 5]
     complaint(command("forget", "m.safetensors", "--class", 2, "-o", "less.safetensors"), "exists already", "--force")
-    assert loaded("less.safetensors").labels_ == [0, 2, 3, 4, 5]
+    assert loaded("less.safetensors").classes_.tolist() == [0, 2, 3, 4, 5]
     assert command("forget", "m.safetensors", "--class", 2, "-o", "less.safetensors", "--force").code == 0
-    assert loaded("less.safetensors").labels_ == [0, 1, 3, 4, 5]
+    assert loaded("less.safetensors").classes_.tolist() == [0, 1, 3, 4, 5]
 
 
 @pytest.mark.parametrize("place", ["os.fsync", "os.replace", "ipal.system.files.create"])
@@ -43,7 +46,7 @@ def test_the_model_is_whole_where_a_write_fails(
     command: Command, taught: Callable[..., Analytic], monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     taught()
-    before, files = Path("m.safetensors").read_bytes(), {*Path().iterdir(), Path(".m.safetensors.lock")}
+    before, names = Path("m.safetensors").read_bytes(), {*Path().iterdir(), Path(".m.safetensors.lock")}
 
     def full(*_: object, **__: object) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -52,25 +55,24 @@ def test_the_model_is_whole_where_a_write_fails(
         patch.setattr(place, full)
         complaint(command("forget", "m.safetensors", "--class", 1), "No room", "m.safetensors")
     assert Path("m.safetensors").read_bytes() == before
-    assert set(Path().iterdir()) == files
+    assert set(Path().iterdir()) == names
     assert command("forget", "m.safetensors", "--class", 1).code == 0
-    assert loaded("m.safetensors").labels_ == [0, 2, 3, 4, 5]
+    assert loaded("m.safetensors").classes_.tolist() == [0, 2, 3, 4, 5]
 
 
 def test_what_another_process_forgot_meanwhile_is_not_brought_back(
     command: Command, taught: Callable[..., Analytic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taught()
-    forget_class = Analytic.forget_class
+    forget_class = edits.forget_class
 
-    def slow(learner: Analytic, label: object) -> Analytic:
-        loaded_again = loaded("m.safetensors")
-        forget_class(loaded_again, 5).save("m.safetensors")
-        return forget_class(learner, label)
+    def slow(model: Model, label: Label) -> Model:
+        files.save(forget_class(files.load("m.safetensors"), 5), "m.safetensors")
+        return forget_class(model, label)
 
-    monkeypatch.setattr(Analytic, "forget_class", slow)
+    monkeypatch.setattr(edits, "forget_class", slow)
     complaint(command("forget", "m.safetensors", "--class", 1), "changed by another process", "repeat")
-    assert loaded("m.safetensors").labels_ == [0, 1, 2, 3, 4]
+    assert loaded("m.safetensors").classes_.tolist() == [0, 1, 2, 3, 4]
 
 
 @contextmanager
@@ -95,9 +97,9 @@ def test_two_processes_that_forget_at_once_lose_neither_wish(command: Command, t
     taught()
     with about_to_write("forget", "m.safetensors", "--class", 1):
         complaint(command("forget", "m.safetensors", "--class", 5), "m.safetensors is being worked on", "wait")
-    assert loaded("m.safetensors").labels_ == [0, 2, 3, 4, 5]
+    assert loaded("m.safetensors").classes_.tolist() == [0, 2, 3, 4, 5]
     assert command("forget", "m.safetensors", "--class", 5).code == 0
-    assert loaded("m.safetensors").labels_ == [0, 2, 3, 4]
+    assert loaded("m.safetensors").classes_.tolist() == [0, 2, 3, 4]
 
 
 def test_the_model_of_a_run_is_changed_under_the_lock_of_the_run(command: Command, tiny: Dataset) -> None:
@@ -107,7 +109,7 @@ def test_the_model_of_a_run_is_changed_under_the_lock_of_the_run(command: Comman
         complaint(command("forget", run, "--class", 2), "being worked on by another process")
         with pytest.raises(StoreError, match="being worked on"), RunFolder(Path(run)).locked():
             pass
-    assert loaded(Path(run) / "model.safetensors").labels_ == [0, 2]
+    assert loaded(Path(run) / "model.safetensors").classes_.tolist() == [0, 2]
 
 
 def test_two_merges_into_one_new_file_do_not_replace_each_other(command: Command, pair: Callable[..., None]) -> None:

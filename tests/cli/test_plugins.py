@@ -17,6 +17,7 @@ from ipal.bench.suite import prepare
 from ipal.cli import app
 from ipal.config import run_config
 from ipal.errors import ConfigError
+from ipal.estimator import files
 from ipal.runs import runner
 from ipal.runs.run_folder import RunStore
 from tests.cli.support import SMALL, assert_same_model
@@ -25,26 +26,26 @@ from tests.snippets import in_this_process
 from tests.support import Command, Watcher, complaint, forget_plugins, install_package
 
 TOYS = """
-from typing import ClassVar
-
+from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 
 import ipal
 from ipal.nn.encoders import GCN
 
 
-@dataclass(kw_only=True, eq=False)
-class Toy(ipal.Bare):
+@dataclass(frozen=True, kw_only=True)
+class Toy(ipal.Classifier):
     \"\"\"Fine-tuning under another name.\"\"\"
 
-    strength: float = Field(1.0, ge=0)
+    strength: Annotated[float, Field(ge=0)] = 1.0
     \"\"\"Of nothing.\"\"\"
 
-    name: ClassVar[str] = "toy-method"
+    name = "toy-method"
+    title = "Toy"
 
 
 class ToyEncoder(GCN):
@@ -79,8 +80,8 @@ class Halves(ipal.TaskStream):
     def task(self, index):
         return super().task(index % 2)
 
-    def exams(self, learned):
-        first = super().exams(min(learned, 1))
+    def test_splits(self, learned):
+        first = super().test_splits(min(learned, 1))
         return [first[index % 2] for index in range(learned + 1)]
 
 
@@ -182,7 +183,7 @@ def test_a_toy_goes_through_every_command(
     assert_same_model(other, folder)
 
     model = library.load_plugin(with_toys[1]) and library.load(folder / "model.safetensors") if with_toys else None
-    assert model is None or model.name == "toy-method"
+    assert model is None or model.model_.name == "toy-method"
     made = command("predict", folder, "--graph", "toy-graph", "-o", "p.csv", *with_toys, "--json").json
     assert made["method"] == "toy-method"
     assert made["nodes"] == 120
@@ -205,7 +206,7 @@ def test_a_toy_goes_through_every_command(
     complaint(command("forget", folder, "--class", "1", *with_toys), "'toy-method': only models of analytic")
     complaint(command("merge", folder, other, "-o", "m.safetensors", *with_toys), "'toy-method'")
     served = list[str]()
-    monkeypatch.setattr("ipal.deploy.serving.server.serve", lambda path, **_: served.append(library.load(path).name))
+    monkeypatch.setattr("ipal.deploy.serving.server.serve", lambda path, **_: served.append(files.load(path).name))
     assert command("serve", folder, *with_toys).code == 0
     assert served == ["toy-method"]
 
@@ -316,15 +317,15 @@ def test_a_saved_model_asks_for_its_plugin(command: Command, tmp_path: Path) -> 
         library.load("copy.safetensors")
     complaint(command("predict", "copy.safetensors", "--graph", "digits", "-o", "p.csv"), "--plugin toys.py")
     library.load_plugin(path)
-    assert library.load("copy.safetensors").name == "toy-method"
+    assert library.load("copy.safetensors").model_.name == "toy-method"
 
 
 # ---------------------------------------------------------------------- what is refused
 
-HEAD = (
-    "from typing import ClassVar\nimport ipal\nfrom pydantic.dataclasses import dataclass\nfrom pydantic import Field\n"
-)
-TAKEN = "class Mine(ipal.Bare):\n    'One.'\n    name = 'ewc'\n"
+HEAD = "from dataclasses import dataclass\nfrom typing import Annotated\nimport ipal\nfrom pydantic import Field\n"
+SETTINGS = "@dataclass(frozen=True, kw_only=True)\n"
+TAKEN = f"{SETTINGS}class Mine(ipal.Classifier):\n    'One.'\n    name = 'ewc'\n    title = 'M'\n"
+MINE = TAKEN.replace("ewc", "mine")
 BAD = {
     "a syntax error": ("class Mine(:\n", "line 5, cannot be loaded: SyntaxError"),
     "an exception": ("int('x')\n", "line 5, cannot be loaded: ValueError"),
@@ -332,23 +333,28 @@ BAD = {
         "import no_such\n",
         "line 5, cannot be loaded: ModuleNotFoundError: No module named 'no_such'",
     ),
-    "a taken method": (TAKEN, "line 5) has the name of another method, 'ewc'"),
+    "a taken method": (TAKEN, "line 6) has the name of another method, 'ewc'"),
     "a taken dataset": ("x = ipal.DatasetEntry('cs', '', make=int)\n", "line 5) has the name of another dataset, 'cs'"),
-    "a setting's name": (TAKEN.replace("ewc", "train"), "line 5) cannot be used as a method: the name 'train' is"),
-    "two of a name": ((TAKEN + TAKEN.replace("Mine", "Too")).replace("ewc", "a"), "Too (PATH, line 8) has the name of"),
+    "a setting's name": (TAKEN.replace("ewc", "train"), "line 6) cannot be used as a method: the name 'train' is"),
+    "two of a name": (
+        (TAKEN + TAKEN.replace("Mine", "Too")).replace("ewc", "a"),
+        "Too (PATH, line 11) has the name of",
+    ),
     "no method": (
-        "class Mine(ipal.Learner):\n    'One.'\n    name = 'mine'\n",
-        "line 5) is no complete method: it lacks",
+        MINE.replace("Classifier", "Trained"),
+        "line 6) is no complete method: it lacks",
+    ),
+    "no dataclass": (
+        MINE.replace(SETTINGS, ""),
+        "line 5) cannot be used as a method: it lacks @dataclass",
     ),
     "a bad default": (
-        "@dataclass(kw_only=True, eq=False)\nclass Mine(ipal.Bare):\n    'One.'\n    a: float = Field(-1.0, ge=0, "
-        "validate_default=True)\n    name: ClassVar[str] = 'mine'\n",
+        MINE + "    a: Annotated[float, Field(ge=0)] = -1.0\n",
         "line 6) cannot be used as a method: The setting 'mine.a' cannot be -1.0",
     ),
     "no default": (
-        "@dataclass(kw_only=True, eq=False)\nclass Mine(ipal.Bare):\n    'One.'\n    a: float\n    name: "
-        "ClassVar[str] = 'mine'\n",
-        "line 6) cannot be used as a method: The setting 'mine.a' is missing",
+        MINE + "    a: float\n",
+        "line 6) cannot be used as a method: The setting 'a' has no default",
     ),
     "a bad metric": (
         "def mine(scores):\n    return scores.tset\nx = ipal.Metric('mine', mine)\n",
@@ -356,7 +362,7 @@ BAD = {
     ),
     "no stream": (
         "class Mine(ipal.Stream):\n    name = 'm'\n",
-        "line 5) is no complete stream: it lacks exams, of, task",
+        "line 5) is no complete stream: it lacks of, task, test_splits",
     ),
     "a dataset of nothing": ("x = ipal.DatasetEntry('mine', '')\n", "line 5) cannot be used as a dataset: it says"),
     "nothing": ("", "defines nothing of its own that has a name"),

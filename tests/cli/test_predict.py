@@ -11,7 +11,7 @@ import pytest
 import ipal
 from ipal.data.datasets import convert, load
 from ipal.deploy.predict import predict
-from ipal.learners import load_learner
+from ipal.estimator import files
 from tests.cli.support import GRAPH
 from tests.support import Command, complaint, write_graph
 
@@ -31,7 +31,7 @@ def table(path: Path) -> list[dict[str, str]]:
 
 def test_every_node_has_a_row(command: Command, finished: Path, tmp_path: Path) -> None:
     done = command("predict", finished.name, "--graph", GRAPH, "-o", "out.csv", "--reject", 0.5, "--json").json
-    expected = predict(load_learner(finished / "model.safetensors"), load(GRAPH).graph, reject=0.5)
+    expected = predict(files.load(finished / "model.safetensors"), load(GRAPH).graph, reject=0.5)
     rows = table(tmp_path / "out.csv")
     assert list(rows[0]) == ["node", "predicted", "confidence", "rejected", *(f"p({c})" for c in expected.classes)]
     assert [int(row["node"]) for row in rows] == list(range(240))

@@ -86,16 +86,6 @@ def test_leaving_a_row_out_is_building_the_matrices_without_it(
         torch.testing.assert_close(found[i], expected, rtol=1e-7, atol=1e-9)
 
 
-def test_what_the_matrices_are_with_all_rows_is_what_sums_give() -> None:
-    """The same written out without a row left out: the test above speaks of the equations that are solved."""
-    x, labels = torch.rand(9, 4, dtype=torch.float64), torch.arange(9) % 2
-    sums, given_rows = sums_of("pooled", x, labels)
-    x = torch.cat([piece for piece, _ in given_rows.pieces(torch.arange(9))])
-    means = torch.stack([x[labels == c].mean(dim=0) for c in range(2)])
-    k = 1 - 2 / 9 * doubles(5, 4)
-    torch.testing.assert_close(mirrored(sums.normal().gram), 2 / 9 * x.T @ x + (means.T * k) @ means)
-
-
 def test_log_losses_by_hand() -> None:
     # Scores differ by ln 3, doubled by ln 9: right with 3/4 and 9/10, wrong with 1/4 and 1/10.
     scores = doubles([math.log(3), 0], [math.log(3), 0])

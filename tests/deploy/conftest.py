@@ -13,7 +13,9 @@ from ipal.data.streams import TaskStream
 from ipal.deploy.serving.app import make_app
 from ipal.deploy.serving.limits import Limits
 from ipal.deploy.serving.server import http_server, listen
-from ipal.learners import IPAL, Learner
+from ipal.estimator import files
+from ipal.estimator.model import Model
+from ipal.methods.ipal import IPAL
 from tests.deploy.support import LocalClient, Start
 from tests.learning import learned
 
@@ -23,21 +25,20 @@ Client = Callable[..., LocalClient]
 
 
 @pytest.fixture(scope="session")
-def known(tiny: Dataset) -> Learner:
+def known(tiny: Dataset) -> Model:
     """Knows four of the six classes of the tiny graph; reaches two hops."""
     stream = TaskStream(tiny.graph, tiny.y, (2, 2, 2), ProtocolConfig(), seed=0)
-    learner: Learner = learned(IPAL, stream, 2, epochs=5)
-    return learner
+    return learned(IPAL, stream, 2, epochs=5)
 
 
 @pytest.fixture
-def client(known: Learner, tmp_path: Path) -> Iterator[Client]:
+def client(known: Model, tmp_path: Path) -> Iterator[Client]:
     """Clients of applications that are closed in the end."""
     made: list[LocalClient] = []
 
-    def start(learner: Learner = known, limits: Limits = LIMITS, **options: Any) -> LocalClient:
+    def start(model: Model = known, limits: Limits = LIMITS, **options: Any) -> LocalClient:
         path = tmp_path / f"served-{len(made)}.safetensors"
-        learner.save(path)
+        files.save(model, path)
         made.append(LocalClient(make_app(path, limits, **options)))
         return made[-1]
 
@@ -47,8 +48,8 @@ def client(known: Learner, tmp_path: Path) -> Iterator[Client]:
 
 
 @pytest.fixture
-def model(known: Learner, tmp_path: Path) -> Path:
-    known.save(tmp_path / "model.safetensors")
+def model(known: Model, tmp_path: Path) -> Path:
+    files.save(known, tmp_path / "model.safetensors")
     return tmp_path / "model.safetensors"
 
 

@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from onnxruntime import InferenceSession, SessionOptions
-from torch_geometric.data import Data
 
-from ipal.learners import Learner
+from ipal.data.graph import checked_graph
+from ipal.deploy.predict import predict
+from ipal.estimator.model import Model
 
 
 def session(file: Path | bytes) -> InferenceSession:
@@ -30,12 +30,11 @@ def clear(probabilities: NDArray[Any]) -> NDArray[np.bool_]:
     return best[:, -1] - best[:, -2] > 1e-4 if best.shape[1] > 1 else np.ones(len(best), dtype=bool)
 
 
-def assert_the_same(learner: Learner, file: InferenceSession, x: NDArray[Any], edges: NDArray[Any]) -> None:
+def assert_the_same(model: Model, file: InferenceSession, x: NDArray[Any], edges: NDArray[Any]) -> None:
     """The file answers as the library's own face does."""
-    data = Data(x=torch.from_numpy(x), edge_index=torch.from_numpy(edges))
-    found, expected = outputs(file, x, edges), learner.predict_proba(data)
+    found, expected = outputs(file, x, edges), predict(model, checked_graph(x, edges, undirected=False)).probabilities
     np.testing.assert_allclose(found["probabilities"], expected, atol=2e-5)
     assert found["scores"].dtype == found["probabilities"].dtype == np.float32
     sure = clear(expected)
-    likeliest = learner.classes_[expected.argmax(axis=1)]
-    np.testing.assert_array_equal(learner.classes_[found["predicted"]][sure], likeliest[sure])
+    likeliest = model.classes_[expected.argmax(axis=1)]
+    np.testing.assert_array_equal(model.classes_[found["predicted"]][sure], likeliest[sure])

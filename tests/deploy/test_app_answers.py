@@ -10,16 +10,21 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from ipal.closed_form.method import Analytic
 from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph, checked_graph
-from ipal.data.streams import Task, TaskStream
+from ipal.data.streams import TaskStream
+from ipal.data.task import Task
 from ipal.deploy.predict import neighbourhood, predict
 from ipal.deploy.serving.bodies import JSON, NPZ, npz_body
 from ipal.deploy.serving.limits import Limits
-from ipal.learners import IPAL, NCM, Analytic, Learner
+from ipal.estimator.model import Model
+from ipal.methods.base import Method
+from ipal.methods.ipal import IPAL
+from ipal.methods.ncm import NCM
 from tests.deploy.conftest import LIMITS, Client
 from tests.deploy.support import BODIES, post, refused
-from tests.learning import learn, learned
+from tests.learning import config, learn, learned
 
 # ---------------------------------------------------------------------- answers
 
@@ -27,7 +32,7 @@ from tests.learning import learn, learned
 @pytest.mark.parametrize("kind", BODIES)
 @pytest.mark.parametrize("features", ["dense", "sparse"])
 def test_a_whole_graph_is_predicted_as_in_this_process(
-    client: Client, known: Learner, tiny: Dataset, kind: str, features: str
+    client: Client, known: Model, tiny: Dataset, kind: str, features: str
 ) -> None:
     graph = tiny.graph
     if features == "sparse":
@@ -46,7 +51,7 @@ def test_a_whole_graph_is_predicted_as_in_this_process(
 
 @pytest.mark.parametrize("kind", BODIES)
 def test_nodes_with_their_neighbourhood_are_predicted_as_in_the_whole_graph(
-    client: Client, known: Learner, tiny: Dataset, kind: str
+    client: Client, known: Model, tiny: Dataset, kind: str
 ) -> None:
     hops = client().get("/memory").json()["hops"]
     part = neighbourhood(tiny.graph, [200, 3], hops)
@@ -59,7 +64,7 @@ def test_nodes_with_their_neighbourhood_are_predicted_as_in_the_whole_graph(
     assert "probabilities" not in answer
 
 
-def test_edges_count_both_ways_unless_it_is_said_otherwise(client: Client, known: Learner, tiny: Dataset) -> None:
+def test_edges_count_both_ways_unless_it_is_said_otherwise(client: Client, known: Model, tiny: Dataset) -> None:
     x, edges = tiny.graph.x, tiny.graph.edges[:, ::3]
     for directed in (False, True):
         expected = predict(known, checked_graph(x, edges, undirected=not directed)).confidence
@@ -83,7 +88,7 @@ def test_a_graph_without_edges_is_a_graph(client: Client, count: int) -> None:
     assert len(answer["predicted"]) == count
 
 
-def test_the_model_says_what_it_is_takes_and_keeps(client: Client, known: Learner) -> None:
+def test_the_model_says_what_it_is_takes_and_keeps(client: Client, known: Model) -> None:
     response = client().get("/memory")
     assert response.json() == {
         "method": "ipal",
@@ -99,14 +104,14 @@ def test_the_model_says_what_it_is_takes_and_keeps(client: Client, known: Learne
 
 
 def test_nodes_of_unknown_classes_and_sets_are_answered(client: Client, tiny: Dataset) -> None:
-    learner = learn(NCM(), Task(tiny.graph, np.arange(120) * 2, tiny.y[::2]))
+    model = learn(config(NCM, calibration=0.2), Task(tiny.graph, np.arange(120) * 2, tiny.y[::2]))
     body = npz_body(tiny.graph, reject_known=0.05, coverage=0.9)
-    answer = post(client(learner), body, NPZ).json()
-    own = predict(learner, tiny.graph, reject_known=0.05, coverage=0.9)
+    answer = post(client(model), body, NPZ).json()
+    own = predict(model, tiny.graph, reject_known=0.05, coverage=0.9)
     assert answer["predicted"] == own.labels
     assert answer["sets"] == [own.classes[row].tolist() for row in own.sets]
     for wrong in ({"reject_known": 2.0}, {"coverage": -1.0}):
-        assert post(client(learner), npz_body(tiny.graph, **wrong), NPZ).status_code == 422
+        assert post(client(model), npz_body(tiny.graph, **wrong), NPZ).status_code == 422
 
 
 def test_what_was_not_calibrated_rejects_nothing_by_novelty(client: Client, tiny: Dataset) -> None:
@@ -117,7 +122,7 @@ def test_what_was_not_calibrated_rejects_nothing_by_novelty(client: Client, tiny
 
 @pytest.mark.parametrize("method", [IPAL, NCM, Analytic])
 def test_nothing_of_a_graph_is_kept(
-    client: Client, tiny: Dataset, tiny_stream: TaskStream, method: type[Learner]
+    client: Client, tiny: Dataset, tiny_stream: TaskStream, method: type[Method]
 ) -> None:
     """The library keeps what it made of a graph as long as the graph lives: here that is until the answer."""
     options = {"steps": 1, "width": 32} if method is Analytic else {}

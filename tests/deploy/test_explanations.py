@@ -7,8 +7,8 @@ import pytest
 from ipal.data.datasets import Dataset
 from ipal.deploy.predict import neighbourhood
 from ipal.deploy.serving.bodies import JSON, json_body
-from ipal.learners import Learner
-from ipal.learners.explain import explained
+from ipal.estimator.explain import explained
+from ipal.estimator.model import Model
 from tests.deploy.conftest import Client
 from tests.deploy.support import BODIES, refused
 
@@ -18,17 +18,17 @@ def ask(client: Any, body: bytes, kind: str = JSON, query: str = "") -> Any:
 
 
 @pytest.mark.parametrize("kind", BODIES)
-def test_a_node_is_explained_as_in_this_process(client: Client, known: Learner, tiny: Dataset, kind: str) -> None:
+def test_a_node_is_explained_as_in_this_process(client: Client, known: Model, tiny: Dataset, kind: str) -> None:
     expected = explained(known, tiny.graph, 3)
     local = client()
     version = {"version": local.get("/memory").json()["version"]}
     assert ask(local, BODIES[kind](tiny.graph, [3]), kind).json() == version | expected.as_plain_data()
-    other = next(label for label in known.labels_ if label not in (expected.predicted, expected.against))
+    other = next(label for label in known.labels if label not in (expected.predicted, expected.against))
     found = ask(local, BODIES[kind](tiny.graph, [3]), kind, f"?against={other}&top=2").json()
     assert found == version | explained(known, tiny.graph, 3, other).as_plain_data(2)
 
 
-def test_the_neighbourhood_is_enough(client: Client, known: Learner, tiny: Dataset) -> None:
+def test_the_neighbourhood_is_enough(client: Client, known: Model, tiny: Dataset) -> None:
     part = neighbourhood(tiny.graph, [200], client().get("/memory").json()["hops"])
     found = ask(client(), json_body(part.graph, part.nodes)).json()
     whole = explained(known, tiny.graph, 200)

@@ -7,17 +7,20 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from ipal.closed_form.method import Analytic
 from ipal.config import EncoderConfig, ProtocolConfig
 from ipal.data.datasets import Dataset, load
 from ipal.data.graph import Graph, checked_graph
-from ipal.data.streams import Task, TaskStream
+from ipal.data.streams import TaskStream
+from ipal.data.task import Task
 from ipal.deploy.predict import neighbourhood, predict, write_csv
 from ipal.errors import ConfigError, DataError
-from ipal.learners import METHODS, Learner, load_learner
-from ipal.learners.analytic.learner import Analytic
-from ipal.learners.ipal import IPAL
-from ipal.learners.ncm import NCM
-from tests.learning import learn, learned, make
+from ipal.estimator import files
+from ipal.estimator.model import Model
+from ipal.estimator.registry import METHODS
+from ipal.methods.ipal import IPAL
+from ipal.methods.ncm import NCM
+from tests.learning import config, learn, learned
 
 # One of each family: how nodes become rows differs, and so does what a prediction reaches.
 FAMILIES = {
@@ -50,8 +53,8 @@ def test_a_neighbourhood_is_enough_to_predict_as_in_the_whole_graph(
     family: str, kind: str, sparse_graph: Dataset
 ) -> None:
     method, options, reach = FAMILIES[family]
-    learner = learned(method, stream_of(sparse_graph), 2, epochs=2, **options)
-    assert learner.reach == reach
+    model = learned(method, stream_of(sparse_graph), 2, epochs=2, **options)
+    assert model.reach == reach
     graph = sparse_graph.graph
     if kind == "sparse":
         words = np.where(graph.x > 2, graph.x, 0).astype(np.float32)
@@ -65,29 +68,29 @@ def test_a_neighbourhood_is_enough_to_predict_as_in_the_whole_graph(
     part = neighbourhood(graph, nodes, reach)
     assert part.graph.num_nodes < graph.num_nodes * (0.5 if reach < 3 else 0.9)
     assert np.array_equal(part.origin[part.nodes], nodes)
-    whole = predict(learner, graph)
-    for found in (predict(learner, part.graph, part.nodes), predict(learner, graph, nodes)):
+    whole = predict(model, graph)
+    for found in (predict(model, part.graph, part.nodes), predict(model, graph, nodes)):
         assert found.labels == [whole.labels[node] for node in nodes]
         assert found.probabilities == pytest.approx(whole.probabilities[nodes], abs=2e-6)
 
 
 def test_without_the_true_degrees_or_a_hop_less_predictions_differ(sparse_graph: Dataset) -> None:
-    learner = learned(IPAL, stream_of(sparse_graph), 2, epochs=2)
+    model = learned(IPAL, stream_of(sparse_graph), 2, epochs=2)
     graph, nodes = sparse_graph.graph, np.arange(0, 240, 12)
-    whole = predict(learner, graph).probabilities[nodes]
+    whole = predict(model, graph).probabilities[nodes]
     part = neighbourhood(graph, nodes, 2)
-    forgotten = predict(learner, graph.induced(part.origin), part.nodes).probabilities
+    forgotten = predict(model, graph.induced(part.origin), part.nodes).probabilities
     assert np.abs(forgotten - whole).max() > 1e-3, "the test graph has no border: it shows nothing"
     shorter = neighbourhood(graph, nodes, 1)
-    assert np.abs(predict(learner, shorter.graph, shorter.nodes).probabilities - whole).max() > 1e-3
+    assert np.abs(predict(model, shorter.graph, shorter.nodes).probabilities - whole).max() > 1e-3
 
 
 def test_one_more_hop_is_as_good_as_the_true_degrees(sparse_graph: Dataset) -> None:
-    learner = learned(IPAL, stream_of(sparse_graph), 2, epochs=2)
+    model = learned(IPAL, stream_of(sparse_graph), 2, epochs=2)
     graph, nodes = sparse_graph.graph, np.array([11, 12])
     wider = neighbourhood(graph, nodes, 3)
-    found = predict(learner, graph.induced(wider.origin), wider.nodes).probabilities
-    assert found == pytest.approx(predict(learner, graph).probabilities[nodes], abs=2e-6)
+    found = predict(model, graph.induced(wider.origin), wider.nodes).probabilities
+    assert found == pytest.approx(predict(model, graph).probabilities[nodes], abs=2e-6)
 
 
 def test_a_neighbourhood_that_is_everything_is_the_graph_itself(tiny: Dataset) -> None:
@@ -95,29 +98,28 @@ def test_a_neighbourhood_that_is_everything_is_the_graph_itself(tiny: Dataset) -
 
 
 @pytest.fixture
-def learner(tiny_stream: TaskStream) -> Learner:
-    known: Learner = learned(Analytic, tiny_stream, 2, steps=1, width=64)
-    return known
+def model(tiny_stream: TaskStream) -> Model:
+    return learned(Analytic, tiny_stream, 2, steps=1, width=64)
 
 
-def test_predictions_are_those_of_the_estimator(learner: Learner, tiny: Dataset, tmp_path: Path) -> None:
-    learner.save(tmp_path / "model.safetensors")
-    found = predict(load_learner(tmp_path / "model.safetensors"), tiny.graph)
-    assert found.labels == learner.predict_graph(tiny.graph).tolist()
+def test_predictions_are_those_of_the_estimator(model: Model, tiny: Dataset, tmp_path: Path) -> None:
+    files.save(model, tmp_path / "model.safetensors")
+    found = predict(files.load(tmp_path / "model.safetensors"), tiny.graph)
+    assert found.labels == model.predict_graph(tiny.graph).labels.tolist()
     assert found.probabilities.sum(axis=1) == pytest.approx(np.ones(240), abs=1e-5)
     assert found.classes.tolist() == [0, 1, 2, 3]
     assert not found.rejected.any()
 
 
-def test_nodes_of_unknown_classes_are_rejected_more_often(learner: Learner, tiny: Dataset) -> None:
+def test_nodes_of_unknown_classes_are_rejected_more_often(model: Model, tiny: Dataset) -> None:
     # It is calibrated on classes that are easily told apart, and so is sure of most.
-    found = predict(learner, tiny.graph, reject=0.99)
+    found = predict(model, tiny.graph, reject=0.99)
     assert np.array_equal(found.rejected, found.confidence < 0.99)
     assert [label is None for label in found.labels] == found.rejected.tolist()
     unknown = tiny.y >= 4
     assert found.rejected[unknown].mean() > found.rejected[~unknown].mean() + 0.1
     assert sum(found.counts().values()) == (~found.rejected).sum()
-    assert predict(learner, tiny.graph, reject=1.0).rejected.sum() == (found.confidence < 1).sum()
+    assert predict(model, tiny.graph, reject=1.0).rejected.sum() == (found.confidence < 1).sum()
 
 
 @pytest.mark.parametrize(
@@ -131,27 +133,27 @@ def test_nodes_of_unknown_classes_are_rejected_more_often(learner: Learner, tiny
         (np.zeros((2, 2), dtype=int), "a list"),
     ],
 )
-def test_nodes_that_cannot_be_meant_are_refused(learner: Learner, tiny: Dataset, nodes: object, words: str) -> None:
+def test_nodes_that_cannot_be_meant_are_refused(model: Model, tiny: Dataset, nodes: object, words: str) -> None:
     with pytest.raises(DataError, match=words):
-        predict(learner, tiny.graph, nodes)  # type: ignore[arg-type]
+        predict(model, tiny.graph, nodes)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("reject", [-0.1, 1.1, float("nan")])
-def test_a_threshold_is_a_probability(learner: Learner, tiny: Dataset, reject: float) -> None:
+def test_a_threshold_is_a_probability(model: Model, tiny: Dataset, reject: float) -> None:
     with pytest.raises(ConfigError, match="0 to 1"):
-        predict(learner, tiny.graph, reject=reject)
+        predict(model, tiny.graph, reject=reject)
 
 
 def test_features_that_overflow_are_refused_and_not_answered_with_nonsense(tiny_stream: TaskStream) -> None:
-    learner = learned(METHODS["bare"], tiny_stream, 1, epochs=1)
+    model = learned(METHODS["bare"], tiny_stream, 1, epochs=1)
     x = np.full_like(tiny_stream.graph.x, 3e38)
     with pytest.raises(DataError, match="so large"):
-        predict(learner, Graph.of(x, tiny_stream.graph.neighbours))
+        predict(model, Graph.of(x, tiny_stream.graph.neighbours))
 
 
 def test_a_table_of_names_with_commas_can_be_read_back(tiny: Dataset, tmp_path: Path) -> None:
     names = np.array(['soups, "hot"', "bread"])
-    known = learn(make(NCM), Task(tiny.graph, np.arange(80), names[np.arange(80) % 2]))
+    known = learn(config(NCM), Task(tiny.graph, np.arange(80), names[np.arange(80) % 2]))
     found = predict(known, tiny.graph, [5, 200], reject=0.6)
     write_csv(found, tmp_path / "table.csv")
     with (tmp_path / "table.csv").open(newline="") as file:
@@ -167,8 +169,8 @@ def test_a_table_of_names_with_commas_can_be_read_back(tiny: Dataset, tmp_path: 
 
 def test_learning_again_is_not_needed(tiny_stream: TaskStream) -> None:
     """Prediction leaves a model as it was."""
-    learner = learned(IPAL, tiny_stream, 1, epochs=1)
-    before = {name: tensor.clone() for name, tensor in learner.state().tensors.items()}
-    predict(learner, tiny_stream.graph, [0])
-    assert all((before[name] == tensor).all() for name, tensor in learner.state().tensors.items())
-    learn(learner, tiny_stream.task(1))
+    model = learned(IPAL, tiny_stream, 1, epochs=1)
+    before = {name: tensor.clone() for name, tensor in files.checkpoint(model).tensors.items()}
+    predict(model, tiny_stream.graph, [0])
+    assert all((before[name] == tensor).all() for name, tensor in files.checkpoint(model).tensors.items())
+    learn(model, tiny_stream.task(1))

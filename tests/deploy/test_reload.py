@@ -23,7 +23,9 @@ from ipal.deploy.serving.answers import Reply, Settings
 from ipal.deploy.serving.app import make_app
 from ipal.deploy.serving.bodies import NPZ, npz_body
 from ipal.errors import StoreError
-from ipal.learners import NCM, Learner
+from ipal.estimator import files
+from ipal.estimator.model import Model
+from ipal.methods.ncm import NCM
 from tests.deploy.conftest import LIMITS
 from tests.deploy.support import LocalClient, post, refused
 from tests.learning import learned
@@ -33,11 +35,10 @@ BEARER = {"authorization": f"Bearer {TOKEN}"}
 
 
 @pytest.fixture(scope="session")
-def other(tiny: Dataset) -> Learner:
+def other(tiny: Dataset) -> Model:
     """Knows all six classes."""
     stream = TaskStream(tiny.graph, tiny.y, (2, 2, 2), ProtocolConfig(), seed=0)
-    found: Learner = learned(NCM, stream, 3)
-    return found
+    return learned(NCM, stream, 3)
 
 
 def version_of(path: Path) -> str:
@@ -55,13 +56,13 @@ def ask(local: LocalClient, tiny: Dataset) -> Any:
     return post(local, npz_body(tiny.graph), NPZ, **BEARER)
 
 
-def test_another_model_takes_the_place(local: LocalClient, model: Path, other: Learner, tiny: Dataset) -> None:
+def test_another_model_takes_the_place(local: LocalClient, model: Path, other: Model, tiny: Dataset) -> None:
     first = version_of(model)
     answer = ask(local, tiny)
     assert answer.json()["version"] == answer.headers["x-model-version"] == first
     assert local.get("/health").json() == {"status": "ok", "version": first}
     assert local.post("/reload", headers=BEARER).json() == {"version": first, "before": first}
-    other.save(model)
+    files.save(other, model)
     assert ask(local, tiny).json()["version"] == first, "nobody has asked for it"
     second = version_of(model)
     assert local.post("/reload", headers=BEARER).json() == {"version": second, "before": first}
@@ -102,25 +103,25 @@ def test_without_a_token_there_is_no_such_route(model: Path) -> None:
 
 
 def test_who_has_begun_with_a_model_ends_with_it(
-    model: Path, other: Learner, tiny: Dataset, monkeypatch: pytest.MonkeyPatch
+    model: Path, other: Model, tiny: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
     answerer = Answerer(model, Settings(LIMITS))
     first, seen = answerer.version, []
 
-    def slow(learner: Learner, *words: Any, **options: Any) -> Any:
-        seen.append(learner.name)
+    def slow(used: Model, *words: Any, **options: Any) -> Any:
+        seen.append(used.name)
         if len(seen) == 1:
             begun.set()
             assert go_on.wait(10)
-        return predict(learner, *words, **options)
+        return predict(used, *words, **options)
 
     asked = answerer.ask(npz_body(tiny.graph), NPZ)
     asked.result(10)
     monkeypatch.setattr("ipal.deploy.serving.answers.predict", slow)
     asked = answerer.ask(npz_body(tiny.graph), NPZ)
     assert begun.wait(10)
-    other.save(model)
+    files.save(other, model)
     assert answerer.reload().result(30)["method"] == "ncm"
     later = answerer.ask(npz_body(tiny.graph), NPZ)
     go_on.set()
@@ -148,7 +149,7 @@ def answered(answerer: Answerer, body: bytes) -> Reply:
     return reply
 
 
-def test_processes_answer_are_replaced_and_follow_the_model(model: Path, other: Learner, tiny: Dataset) -> None:
+def test_processes_answer_are_replaced_and_follow_the_model(model: Path, other: Model, tiny: Dataset) -> None:
     """One test: each process takes seconds to start."""
     body, restarts = npz_body(tiny.graph), []
     answerer = Answerer(model, Settings(LIMITS), workers=2, restarted=lambda: restarts.append(1))
@@ -164,7 +165,7 @@ def test_processes_answer_are_replaced_and_follow_the_model(model: Path, other: 
         with pytest.raises(StoreError, match=f"{first} goes on"):
             answerer.reload().result(60)
         assert answered(answerer, body).version == first
-        other.save(model)
+        files.save(other, model)
         assert answerer.reload().result(60)["method"] == "ncm"
         second = version_of(model)
         assert {answered(answerer, body).version for _ in range(6)} == {second}
@@ -186,7 +187,7 @@ def test_processes_answer_are_replaced_and_follow_the_model(model: Path, other: 
 # ---------------------------------------------------------------------- the command
 
 
-def test_the_command_follows_a_signal_and_a_watched_file(model: Path, other: Learner, known: Learner) -> None:
+def test_the_command_follows_a_signal_and_a_watched_file(model: Path, other: Model, known: Model) -> None:
     command = [sys.executable, "-m", "ipal", "serve", str(model), "--port", "0", "--watch"]
     environment = {**os.environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
@@ -202,8 +203,8 @@ def test_the_command_follows_a_signal_and_a_watched_file(model: Path, other: Lea
                 time.sleep(0.05)
 
         try:
-            for learner in (other, known):
-                learner.save(model)
+            for one in (other, known):
+                files.save(one, model)
                 in_use(version_of(model))
             model.write_bytes(b"nonsense")
             time.sleep(0.1)
@@ -211,7 +212,7 @@ def test_the_command_follows_a_signal_and_a_watched_file(model: Path, other: Lea
             assert server.stderr is not None
             while "goes on" not in (line := server.stderr.readline()):
                 assert line
-            other.save(model)
+            files.save(other, model)
             server.send_signal(signal.SIGHUP)
             in_use(version_of(model))
         finally:

@@ -18,7 +18,7 @@ from ipal.data.datasets import Dataset
 from ipal.deploy.predict import predict
 from ipal.deploy.serving.bodies import NPZ, npz_body
 from ipal.deploy.serving.server import serve
-from ipal.learners import Learner
+from ipal.estimator.model import Model
 from tests.deploy.support import BODY, POST, Start, told, whole_request
 from tests.support import Command, complaint
 
@@ -144,7 +144,7 @@ def test_no_answer_waits_for_an_acknowledgement(start: Start, monkeypatch: pytes
 # ---------------------------------------------------------------------- the command
 
 
-def test_the_command_serves_and_stops_gracefully(model: Path, known: Learner, tiny: Dataset, tmp_path: Path) -> None:
+def test_the_command_serves_and_stops_gracefully(model: Path, known: Model, tiny: Dataset, tmp_path: Path) -> None:
     token = "0123456789abcdef-token"
     (tmp_path / "token").write_text(token + "\n")
     command = [sys.executable, "-m", "ipal", "serve", str(model), "--port", "0", "--token-file", "token"]

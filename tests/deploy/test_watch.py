@@ -26,7 +26,11 @@ from ipal.deploy.watch import (
     watch,
 )
 from ipal.errors import ConfigError, StoreError
-from ipal.learners import Learner, history
+from ipal.estimator import edits, history
+from ipal.estimator import files as model_files
+from ipal.estimator.learner import Learner
+from ipal.estimator.model import Model
+from ipal.state.snapshot import Snapshot
 from tests.cli.merge_and_forget_support import view
 from tests.support import Command, complaint
 
@@ -67,9 +71,9 @@ def halves(graph: Dataset) -> tuple[NDArray[Any], NDArray[Any]]:
     return order[: len(order) // 2], order[len(order) // 2 :]
 
 
-def taught(method: type[Learner], graph: Dataset, **options: Any) -> Learner:
+def taught(method: type[Learner], graph: Dataset, **options: Any) -> Model:
     """Has learned half of the nodes, in the graph of that half."""
-    return method(**options).partial_fit(view(graph, np.sort(halves(graph)[0])))
+    return method(**options).partial_fit(view(graph, np.sort(halves(graph)[0]))).model_
 
 
 def alarms(lines: list[Line]) -> set[str]:
@@ -84,32 +88,32 @@ METHODS: list[tuple[type[Learner], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("method", "options"), METHODS, ids=[method.name for method, _ in METHODS])
+@pytest.mark.parametrize(("method", "options"), METHODS, ids=[method.__name__ for method, _ in METHODS])
 def test_a_graph_as_before_gives_no_alarm_and_a_drifted_one_does(
     method: type[Learner], options: dict[str, Any], grown: Dataset
 ) -> None:
-    learner = taught(method, grown, **options)
+    model = taught(method, grown, **options)
     first, second = halves(grown)
-    assert not alarms(watch(learner, part(grown, second)))
-    remember(learner, part(grown, first))
-    assert not alarms(watch(learner, part(grown, second)))
+    assert not alarms(watch(model, part(grown, second)))
+    model = remember(model, part(grown, first))
+    assert not alarms(watch(model, part(grown, second)))
     fewer = second[~np.isin(grown.y[second], [0, 1])]
-    assert "class_shares" in alarms(watch(learner, part(grown, fewer)))
+    assert "class_shares" in alarms(watch(model, part(grown, fewer)))
     other = part(grown, second)
     wired = np.stack([other.edges[0], np.random.default_rng(1).permutation(other.edges[1])])
-    assert "homophily" in alarms(watch(learner, Graph(other.x, wired)))
+    assert "homophily" in alarms(watch(model, Graph(other.x, wired)))
     moved = Graph(np.ascontiguousarray(other.x[:, ::-1]), other.edges)
-    found = alarms(watch(learner, moved))
+    found = alarms(watch(model, moved))
     assert "expected_accuracy" in found
     assert ("features" in found) == (method is not ipal.Bare)
 
 
 def test_without_a_reference_training_nodes_are_compared(grown: Dataset) -> None:
-    learner = taught(ipal.NCM, grown)
-    lines = watch(learner, part(grown, halves(grown)[1]))
+    model = taught(ipal.NCM, grown)
+    lines = watch(model, part(grown, halves(grown)[1]))
     assert [line.name for line in lines] == list(LINES)
     shares, _, homophily, unknown, accuracy = lines
-    same, edges = history.edges_learned(learner.history_)
+    same, edges = history.edges_learned(model.history)
     assert homophily.learned == same / edges
     assert unknown.learned == REJECTED
     assert unknown.limit is not None
@@ -118,33 +122,29 @@ def test_without_a_reference_training_nodes_are_compared(grown: Dataset) -> None
     assert accuracy.limit is None
     assert shares.limit is not None
     assert shares.limit > 1 - accuracy.now, "wrong predictions alone explain so much"
-    (*_, low) = watch(learner, part(grown, halves(grown)[1]), limits={"expected_accuracy": 1.0})
+    (*_, low) = watch(model, part(grown, halves(grown)[1]), limits={"expected_accuracy": 1.0})
     assert low.alarm
 
 
 def test_a_reference_is_kept_in_the_file_until_the_model_changes(grown: Dataset, tmp_path: Path) -> None:
-    learner = taught(ipal.NCM, grown)
-    remember(learner, view(grown))
-    learner.save(tmp_path / "m")
-    again = ipal.load(tmp_path / "m")
-    assert again.reference_ == learner.reference_ is not None
-    assert sum(again.reference_["counts"]) == len(grown.y)
-    again.rename_class(0, 50)
-    assert again.reference_ == learner.reference_
-    again.merge_classes([50, 1], into=1)
-    assert again.reference_ is None
-    learner.partial_fit(view(grown))
-    assert learner.reference_ is None
+    model = remember(taught(ipal.NCM, grown), view(grown))
+    model_files.save(model, tmp_path / "m")
+    again = model_files.load(tmp_path / "m")
+    assert again.reference == model.reference is not None
+    assert sum(again.reference["counts"]) == len(grown.y)
+    renamed = edits.rename_class(again, 0, 50)
+    assert renamed.reference == model.reference
+    assert edits.merge_classes(renamed, [50, 1], into=1).reference is None
+    assert ipal.load(tmp_path / "m").partial_fit(view(grown)).model_.reference is None
 
 
 def test_a_reference_that_does_not_fit_is_refused(grown: Dataset) -> None:
-    learner = taught(ipal.NCM, grown)
-    remember(learner, view(grown))
-    state = learner.state()
+    model = remember(taught(ipal.NCM, grown), view(grown))
+    kept = model_files.snapshot(model)
     for wrong in ({"counts": [1]}, {"confidence": math.nan}, {"time": "now"}, {"edges": [1]}):
-        facts = {**state.facts, "reference": {**state.facts["reference"], **wrong}}
+        facts = {**kept.facts, "reference": {**kept.facts["reference"], **wrong}}
         with pytest.raises(StoreError, match="reference"):
-            learner.restore(type(state)(state.tensors, facts))
+            model_files.restored(model.config, Snapshot(kept.tensors, facts), model.runtime, whole=True, source="It")
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_prometheus_text() -> None:
 @pytest.fixture
 def files(command: Command, grown: Dataset) -> Callable[..., None]:
     def write() -> None:
-        taught(ipal.NCM, grown).save("m.safetensors")
+        model_files.save(taught(ipal.NCM, grown), "m.safetensors")
         for name, nodes in zip(("then", "now"), halves(grown), strict=True):
             graph = part(grown, nodes)
             np.savez(f"{name}.npz", x=graph.x, edge_index=graph.edges)
@@ -194,7 +194,7 @@ def test_the_command_prints_remembers_and_ends_with_1_on_alarm(command: Command,
     )
     command("watch", "m.safetensors", "--graph", "then.npz", "--remember")
     done = command("watch", "m.safetensors", "--graph", "now.npz", "--json", "--prometheus", "ipal.prom").json
-    assert done["since"] == ipal.load("m.safetensors").reference_["time"]
+    assert done["since"] == ipal.load("m.safetensors").model_.reference["time"]
     assert done["alarms"] == []
     assert [line["name"] for line in done["lines"]] == list(LINES)
     assert Path("ipal.prom").read_text().count("\n") == 6 + 3 * 5

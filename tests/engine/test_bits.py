@@ -18,42 +18,45 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+import ipal
 from ipal.backend.operators import operators
 from ipal.backend.propagated import _starts
 from ipal.backend.runtime import Runtime
+from ipal.closed_form.feature_map import FeatureMap
+from ipal.closed_form.method import Analytic
 from ipal.data.graph import Graph
 from ipal.data.streams import TaskStream
+from ipal.estimator import files
+from ipal.estimator.model import Model
+from ipal.estimator.registry import METHODS
 from ipal.evaluation.class_drift import ClassDrift
 from ipal.evaluation.evaluate import Cloud
-from ipal.learners import EWC, METHODS, SLDA, Analytic, Learner
-from ipal.learners.analytic.feature_map import FeatureMap
-from ipal.learners.state import State, _checksum
+from ipal.methods.ewc import EWC
+from ipal.state.snapshot import Snapshot, _checksum
+from ipal.state.value import flatten, moment_tensors, network_tensors
 from ipal.system import memory_budget
-from tests.estimator.test_estimator import EVERY_METHOD, data_of, fitted, make
+from tests.estimator.test_estimator import assert_same_bits, data_of, make
+from tests.learning import learn, learned
 
 SUMS = pytest.mark.parametrize("sums", ["pooled", "per-class"])
 HERE = Runtime.of()
-# Exemplars are NumPy's: what is saved of them is a copy.
-NUMPYS = {"data", "memory", "buffer"}
+# Stored nodes are NumPy's: what is saved of them is a copy.
+NUMPYS = ("memory.data.", "memory.tasks.", "memory.buffer.")
 
 
 def row_major(shape: torch.Size) -> tuple[int, ...]:
     return tuple(prod(shape[place + 1 :]) for place in range(len(shape)))
 
 
-def assert_laid_out(tensors: dict[str, Tensor]) -> None:
+def assert_laid_out(model: Model) -> None:
+    """All tensors that a model keeps, as they lie in memory."""
+    state = model.state
+    tensors = network_tensors(state.network) | moment_tensors(state.network, state.optimizer)
+    tensors |= flatten(state.memory, "memory") | model.calibration.tensors()
     for name, tensor in tensors.items():
-        if tensor.numel() and name.split(".")[0] not in NUMPYS:
+        if tensor.numel() and not name.startswith(NUMPYS):
             assert tensor.stride() == row_major(tensor.shape), name
             assert tensor.data_ptr() % 64 == 0, name
-
-
-def assert_same_bits(a: Learner, b: Learner) -> None:
-    left, right = a.state(), b.state()
-    assert left.facts == right.facts
-    assert left.tensors.keys() == right.tensors.keys()
-    for name, tensor in left.tensors.items():
-        assert torch.equal(tensor, right.tensors[name]), name
 
 
 @pytest.mark.parametrize(
@@ -65,27 +68,25 @@ def assert_same_bits(a: Learner, b: Learner) -> None:
 def test_all_that_is_kept_lies_in_memory_as_it_does_after_loading(method, options, tiny_stream: TaskStream, tmp_path):
     learner = make(method, **options)
     for index in range(3):
-        learner.partial_fit(data_of(tiny_stream, index))
-        assert_laid_out(learner.tensors())
+        assert_laid_out(learner.partial_fit(data_of(tiny_stream, index)).model_)
     learner.save(tmp_path / "m")
-    assert_laid_out(method.load(tmp_path / "m").tensors())
+    assert_laid_out(files.load(tmp_path / "m"))
 
 
 def test_one_class_alone_is_laid_out_too(tiny_stream: TaskStream):
     # A matrix of one column counts as laid out by rows and by columns: the strides tell.
     one = Data(x=torch.from_numpy(tiny_stream.graph.x[:9]), y=torch.zeros(9, dtype=torch.long))
-    for method in (Analytic, SLDA):
-        assert_laid_out(make(method).partial_fit(one).tensors())
+    for method in (Analytic, METHODS["slda"]):
+        assert_laid_out(make(method).partial_fit(one).model_)
 
 
-@EVERY_METHOD
-def test_a_state_is_a_value_that_going_on_does_not_change(method, tiny_stream: TaskStream):
-    state = fitted(method, tiny_stream, tasks=1).state()
-    before = {name: tensor.clone() for name, tensor in state.tensors.items()}
-    restored = make(method, seed=1)
-    restored.restore(state)
-    restored.partial_fit(data_of(tiny_stream, 1))
-    for name, tensor in state.tensors.items():
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+def test_a_checkpoint_is_a_value_that_going_on_does_not_change(method, tiny_stream: TaskStream):
+    model = learned(method, tiny_stream, 1)
+    saved = files.checkpoint(model)
+    before = {name: tensor.clone() for name, tensor in saved.tensors.items()}
+    learn(files.restored(model.config, saved, HERE, whole=True, source="it"), tiny_stream.task(1))
+    for name, tensor in saved.tensors.items():
         assert torch.equal(tensor, before[name]), name
 
 
@@ -95,14 +96,14 @@ def test_loaded_models_merge_and_forget_to_the_bits_of_those_in_memory(sums, tin
     loaded = []
     for name, learner in (("left", left), ("right", right)):
         learner.save(tmp_path / name)
-        loaded.append(Analytic.load(tmp_path / name))
-    both, again = left.merged(right), loaded[0].merged(loaded[1])
+        loaded.append(ipal.load(tmp_path / name))
+    both, again = ipal.merge_models(left, right), ipal.merge_models(*loaded)
     assert_same_bits(both, again)
     task = data_of(tiny_stream, 0)
     task.forget_mask = task.train_mask & (task.y == 0)
     for learner in (both, again):
-        learner.forget_rows(task)
-        assert_laid_out(learner.tensors())
+        ipal.forget_rows(learner, task)
+        assert_laid_out(learner.model_)
     assert_same_bits(both, again)
     for learner in (both, again):
         learner.partial_fit(data_of(tiny_stream, 2))
@@ -111,8 +112,8 @@ def test_loaded_models_merge_and_forget_to_the_bits_of_those_in_memory(sums, tin
 
 def test_where_classes_were_is_laid_out_as_before_it_was_saved(tmp_path):
     places = ClassDrift({str(i): Cloud(torch.rand(7), torch.rand(())) for i in range(3)})
-    State(places.tensors(), {}).save(tmp_path / "s")
-    loaded = ClassDrift.of_tensors(["0", "1", "2"], State.load(tmp_path / "s").tensors, torch.device("cpu"))
+    Snapshot(places.tensors(), {}).save(tmp_path / "s")
+    loaded = ClassDrift.of_tensors(["0", "1", "2"], Snapshot.load(tmp_path / "s").tensors, torch.device("cpu"))
     for name, cloud in loaded.clouds.items():
         assert torch.equal(cloud.mean, places.clouds[name].mean)
         assert cloud.mean.data_ptr() % 64 == 0
@@ -147,12 +148,12 @@ def test_features_made_in_pieces_are_those_made_at_once(tiny_stream: TaskStream,
 
 def test_a_saved_state_is_a_plain_safetensors_file(tmp_path):
     tensors = {"b": torch.arange(3.0), "a": torch.eye(2, dtype=torch.float64), "none": torch.zeros(0, 4)}
-    State(tensors, {"name": "é", "numbers": [1, 2]}).save(tmp_path / "s")
+    Snapshot(tensors, {"name": "é", "numbers": [1, 2]}).save(tmp_path / "s")
     with safetensors.safe_open(tmp_path / "s", "pt") as file:
         assert file.metadata().keys() == {"format", "facts", "checksum"}
         for name, tensor in tensors.items():
             assert torch.equal(file.get_tensor(name), tensor)
-    loaded = State.load(tmp_path / "s")
+    loaded = Snapshot.load(tmp_path / "s")
     assert loaded.facts == {"name": "é", "numbers": [1, 2]}
     assert all(torch.equal(loaded.tensors[name], tensor) for name, tensor in tensors.items())
 
@@ -161,7 +162,7 @@ def test_a_file_with_the_header_of_the_library_itself_is_read(tmp_path):
     tensors, facts = {"a": torch.arange(3.0)}, '{"x": 1}'
     metadata = {"checksum": _checksum(tensors, facts), "facts": facts, "format": "ipal-state-1"}
     (tmp_path / "s").write_bytes(safetensors.torch.save(tensors, metadata=metadata))
-    assert State.load(tmp_path / "s").facts == {"x": 1}
+    assert Snapshot.load(tmp_path / "s").facts == {"x": 1}
 
 
 RUNS = """

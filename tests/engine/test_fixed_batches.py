@@ -19,11 +19,17 @@ from ipal.config import EncoderConfig, Sampling
 from ipal.data.csr import Neighbours
 from ipal.data.datasets import Dataset, load
 from ipal.data.graph import Graph
-from ipal.data.streams import Task, TaskStream
-from ipal.learners import IPAL, Joint
-from ipal.learners.trained import TrainedLearner
+from ipal.data.streams import TaskStream
+from ipal.data.task import Task
+from ipal.engine.executors import recorded as executor
+from ipal.engine.trainer import finished
+from ipal.estimator.model import Model, begin_learning
+from ipal.estimator.settings import LearnerConfig
+from ipal.methods.ipal import IPAL
+from ipal.methods.joint import Joint
 from ipal.nn.encoders import ENCODERS
-from tests.learning import learn, make
+from ipal.state.value import network_tensors
+from tests.learning import config as settings_of
 
 CPU, HERE = torch.device("cpu"), Runtime.of()
 SMALL = Sampling(nodes=7, fanouts=(3, 2))
@@ -117,6 +123,17 @@ def test_what_has_no_fixed_shape_is_left_to_other_batches(tiny_stream: TaskStrea
     assert of(graph, Sampling(nodes=7, fanouts=(MOST_ROWS, 2))) is None
 
 
+def learned_recorded(settings: LearnerConfig, tasks: list[Task], runtime: Runtime) -> Model:
+    """What is learned as on a GPU: by batches of fixed shapes, and recorded steps where they can be."""
+    model, recordings, known = None, Recordings(), dict[type, bool]()
+    for task in tasks:
+        steps = lambda training: executor.RecordedSteps(training, recordings, known)  # noqa: E731
+        learning = begin_learning(settings, model, task, runtime, steps)
+        model = learning.finish(finished(learning.epochs()))
+    assert model is not None
+    return model
+
+
 @pytest.mark.parametrize("kind", ["gcn", "appnp"])
 @pytest.mark.parametrize("method", [IPAL, Joint])
 def test_batches_of_one_size_share_a_recording(
@@ -140,35 +157,32 @@ def test_batches_of_one_size_share_a_recording(
 
     encoder = EncoderConfig(kind=kind, hidden=16, width=8)
     options: Any = {"batch": SMALL, "epochs": 3, "encoder": encoder, **({"gamma": 0.4} if method is IPAL else {})}
-    fixed = lambda self, task: FixedBatches.of(task, self.batch, self.runtime_, self.encoder_.needs)  # noqa: E731
-    monkeypatch.setattr(TrainedLearner, "fixed_batches", fixed)
-    step_by_step = learn(make(method, **options), tiny_stream.task(0), tiny_stream.task(1))
+    settings, tasks = settings_of(method, **options), [tiny_stream.task(0), tiny_stream.task(1)]
+    step_by_step = learned_recorded(settings, tasks, HERE)
     monkeypatch.setattr(Recordings, "record", lambda self, step, *generators: Repeated(step, generators))
-    monkeypatch.setattr(TrainedLearner, "is_repetitive", property(lambda self: self.recordable))
-    learner = learn(make(method, **options), tiny_stream.task(0), tiny_stream.task(1))
-    first, second = (len(tiny_stream.task(index).nodes) for index in range(2))
+    monkeypatch.setattr(executor, "can_record", lambda: True)
+    monkeypatch.setattr(executor, "never_waits", lambda *_: True)
+    model = learned_recorded(settings, tasks, HERE)
+    first, second = (len(task.nodes) for task in tasks)
     numbers = (first, second if method is IPAL else first + second)
     assert len(recorded) == sum(2 if number % 7 else 1 for number in numbers), "full batches, and the last one"
     assert sum(one.times for one in recorded) == sum(3 * -(-number // 7) - 1 for number in numbers)
     assert all(one.step is None for one in recorded)
     assert all(len(one.generators) == 2 for one in recorded)
-    for name, parameter in step_by_step.parameters().items():
-        assert torch.equal(parameter, learner.parameters()[name])
+    for name, parameter in network_tensors(step_by_step.state.network).items():
+        assert torch.equal(parameter, network_tensors(model.state.network)[name])
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 @pytest.mark.parametrize("kind", ["gcn", "appnp"])
 def test_a_gpu_learns_the_same_recorded_and_step_by_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = load("synthetic:nodes=600,classes=6,features=16,signal=3")
-    found = []
+    data, found = load("synthetic:nodes=600,classes=6,features=16,signal=3"), []
+    nodes, encoder = np.arange(data.graph.num_nodes), EncoderConfig(kind=kind, hidden=16, width=8)
+    tasks = [Task(data.graph, nodes[some], data.y[some]) for some in (data.y < 3, data.y >= 3)]
+    settings = settings_of(IPAL, gamma=0.4, batch={"nodes": 50, "fanouts": [3, 5]}, epochs=4, encoder=encoder)
     for recordable in (True, True, False):
-        monkeypatch.setattr(IPAL, "recordable", recordable)
-        encoder = EncoderConfig(kind=kind, hidden=16, width=8)
-        learner = make(IPAL, gamma=0.4, batch={"nodes": 50, "fanouts": [3, 5]}, epochs=4, encoder=encoder)
-        learner.runtime_ = Runtime.of("cuda")
-        nodes = np.arange(data.graph.num_nodes)
-        learn(learner, Task(data.graph, nodes[data.y < 3], data.y[data.y < 3]))
-        learn(learner, Task(data.graph, nodes[data.y >= 3], data.y[data.y >= 3]))
-        found.append({name: value.cpu() for name, value in learner.parameters().items()})
+        monkeypatch.setattr(executor, "can_record", lambda recordable=recordable: recordable)
+        model = learned_recorded(settings, tasks, Runtime.of("cuda"))
+        found.append({name: value.cpu() for name, value in network_tensors(model.state.network).items()})
     for other in found[1:]:
         assert all(torch.equal(value, other[name]) for name, value in found[0].items())

@@ -11,32 +11,45 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import Data
 
 import ipal
+from ipal.closed_form.method import Analytic
 from ipal.data.streams import TaskStream
-from ipal.errors import ConfigError, DataError, StoreError
-from ipal.learners import EFC, IPAL, METHODS, NCM, PR, Analytic, Learner
-from ipal.learners.state import State
-from ipal.learners.trained import TrainedLearner
-from tests.learning import learn, learned, make
+from ipal.errors import DataError
+from ipal.estimator import files
+from ipal.estimator.learner import Learner
+from ipal.estimator.model import Model, begin_learning
+from ipal.estimator.registry import METHODS
+from ipal.methods.base import Method, Trained
+from ipal.methods.efc import EFC
+from ipal.methods.ipal import IPAL
+from ipal.methods.ncm import NCM
+from ipal.methods.pr import PR
+from tests.estimator.test_estimator import data_of, make
+from tests.learning import CPU, SMALL, config, learn, learned
 
 EVERY_METHOD = pytest.mark.parametrize("method", list(METHODS.values()), ids=list(METHODS))
 SOURCE = str(Path(ipal.__file__).parent)
 POINTS = 12
 
 
-def small(method: type[Learner]) -> Any:
-    return make(method, epochs=2, **({"width": 16} if method is Analytic else {}))
+def small(method: type[Method], **options: Any) -> Learner:
+    more: Any = {"train": {"epochs": 2}, "encoder": SMALL} if issubclass(method, Trained) else {}
+    more |= {"width": 16} if method is Analytic else {}
+    return make(method, calibration=0.0, **more, **options)
 
 
-def equal(a: State, b: State) -> bool:
-    same = a.facts == b.facts and a.tensors.keys() == b.tensors.keys()
-    return same and all(torch.equal(tensor, b.tensors[name]) for name, tensor in a.tensors.items())
+def taught(learner: Learner, stream: TaskStream, *tasks: int) -> Learner:
+    for index in tasks:
+        learner.partial_fit(data_of(stream, index))
+    return learner
 
 
-def unfitted(learner: Learner) -> bool:
-    return not learner.is_fitted and vars(learner) == learner.get_params()
+def equal(a: Model | Learner, b: Model | Learner) -> bool:
+    """All that is kept, and needed to go on, is the same to the bit."""
+    left, right = (files.checkpoint(one.model_ if isinstance(one, Learner) else one) for one in (a, b))
+    same = left.facts == right.facts and left.tensors.keys() == right.tensors.keys()
+    return same and all(torch.equal(tensor, right.tensors[name]) for name, tensor in left.tensors.items())
 
 
 class Interruption:
@@ -86,35 +99,35 @@ def interrupted_everywhere(
 
 
 @EVERY_METHOD
-def test_a_task_interrupted_at_any_line_was_never_begun(method: type[Learner], tiny_stream: TaskStream) -> None:
+def test_a_task_interrupted_at_any_line_was_never_begun(method: type[Method], tiny_stream: TaskStream) -> None:
     def known(*more: int) -> Learner:
-        return learn(small(method), *(tiny_stream.task(index) for index in (0, *more)))
+        return taught(small(method), tiny_stream, 0, *more)
 
-    before = known().state()
-    for learner in interrupted_everywhere(known, lambda learner: learn(learner, tiny_stream.task(1))):
-        assert equal(learner.state(), before)
-        assert learner.settings() == small(method).settings()
-        assert not learner.is_learning
-    assert equal(learn(learner, tiny_stream.task(2)).state(), known(2).state())
+    before, task = known(), data_of(tiny_stream, 1)
+    for learner in interrupted_everywhere(known, lambda learner: learner.partial_fit(task)):
+        assert equal(learner, before)
+        assert learner.get_params() == small(method).get_params()
+    assert equal(taught(learner, tiny_stream, 2), known(2))
 
 
 @EVERY_METHOD
 def test_a_first_task_interrupted_at_any_line_leaves_the_learner_unfitted(
-    method: type[Learner], tiny_stream: TaskStream
+    method: type[Method], tiny_stream: TaskStream
 ) -> None:
-    first = interrupted_everywhere(lambda: small(method), lambda learner: learn(learner, tiny_stream.task(0)), points=6)
+    task = data_of(tiny_stream, 0)
+    first = interrupted_everywhere(lambda: small(method), lambda learner: learner.partial_fit(task), points=6)
     for learner in first:
-        assert unfitted(learner)
-    assert equal(learn(learner, tiny_stream.task(1)).state(), learn(small(method), tiny_stream.task(1)).state())
+        assert not learner.__sklearn_is_fitted__()
+    assert equal(taught(learner, tiny_stream, 1), taught(small(method), tiny_stream, 1))
 
 
 @pytest.mark.parametrize("method", [IPAL, EFC, PR], ids=lambda method: method.name)
-@pytest.mark.parametrize("hook", ["start", "begin_task", "prepare", "loss", "adjust_gradients", "end_task"])
-def test_a_hook_that_fails_leaves_the_learner_as_it_was(
-    method: type[Learner], hook: str, tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("hook", ["prepare", "loss", "adjust_gradients", "end_task"])
+def test_a_hook_that_fails_leaves_the_model_as_it_was(
+    method: type[Method], hook: str, tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learner = learn(small(method), tiny_stream.task(0))
-    before, probabilities = learner.state(), learner.scores(tiny_stream.task(0).graph)
+    model, graph = learned(method, tiny_stream, 1, epochs=2), tiny_stream.task(0).graph
+    before, scores = learned(method, tiny_stream, 1, epochs=2), model.scores(graph)
 
     def failing(self: Any, *arguments: Any) -> Any:
         original(self, *arguments)
@@ -124,43 +137,32 @@ def test_a_hook_that_fails_leaves_the_learner_as_it_was(
     with monkeypatch.context() as patched:
         patched.setattr(method, hook, failing)
         with pytest.raises(DataError, match="in the middle"):
-            learn(learner, tiny_stream.task(1))
-    assert equal(learner.state(), before)
-    assert torch.equal(learner.scores(tiny_stream.task(0).graph), probabilities)
-    never = learn(small(method), tiny_stream.task(0), tiny_stream.task(2))
-    assert equal(learn(learner, tiny_stream.task(2)).state(), never.state())
+            learn(model, tiny_stream.task(1))
+    assert equal(model, before)
+    assert torch.equal(model.scores(graph), scores)
+    assert equal(learn(model, tiny_stream.task(2)), learn(before, tiny_stream.task(2)))
 
 
-TRAINED = [method for method in METHODS.values() if issubclass(method, TrainedLearner)]
+TRAINED = [method for method in METHODS.values() if issubclass(method, Trained)]
 
 
 @pytest.mark.parametrize("method", TRAINED, ids=lambda method: method.name)
-def test_a_generator_that_is_closed_or_left_behind_was_never_started(
-    method: type[Learner], tiny_stream: TaskStream, tmp_path: Path
-) -> None:
-    learner = learn(small(method), tiny_stream.task(0))
-    before = learner.state()
-    epochs = learner.learn(tiny_stream.task(1))
-    next(epochs)
-    assert learner.is_learning
-    assert not equal(learner.state(), before)
-    with pytest.raises(ConfigError, match="being learned"):
-        learner.save(tmp_path / "m")
+def test_a_task_half_learned_and_left_behind_was_never_begun(method: type[Method], tiny_stream: TaskStream) -> None:
+    model, before = (learned(method, tiny_stream, 1, epochs=2) for _ in range(2))
+    learning = begin_learning(model.config, model, tiny_stream.task(1), CPU)
+    epochs = learning.epochs()
+    next(epochs), next(epochs)
+    assert not equal(learning.model, before)
+    assert equal(model, before)
+    # Somebody who holds on to it, and begins another.
+    assert equal(learn(model, tiny_stream.task(2)), learn(before, tiny_stream.task(2)))
     epochs.close()
-    assert equal(learner.state(), before)
-    # Somebody who holds on to a task half learned, and begins another.
-    left = learner.learn(tiny_stream.task(1))
-    next(left)
-    never = learn(small(method), tiny_stream.task(0), tiny_stream.task(2)).state()
-    assert equal(learn(learner, tiny_stream.task(2)).state(), never)
-    left.close()
-    assert equal(learner.state(), never)
+    assert equal(model, before)
 
 
 @pytest.mark.parametrize("method", [IPAL, EFC, Analytic], ids=lambda method: method.name)
-def test_a_signal_at_any_time_leaves_a_task_whole_or_out(method: type[Learner], tiny_stream: TaskStream) -> None:
-    learner = learn(small(method), tiny_stream.task(0))
-    before, after = learner.state(), learn(small(method), tiny_stream.task(0), tiny_stream.task(1)).state()
+def test_a_signal_at_any_time_leaves_a_task_whole_or_out(method: type[Method], tiny_stream: TaskStream) -> None:
+    learner, before, after = (taught(small(method), tiny_stream, *tasks) for tasks in ((0,), (0,), (0, 1)))
 
     armed = False  # an alarm that comes late must not end the test
 
@@ -174,81 +176,64 @@ def test_a_signal_at_any_time_leaves_a_task_whole_or_out(method: type[Learner], 
             try:
                 armed = True
                 signal.setitimer(signal.ITIMER_REAL, delay)
-                learn(learner, tiny_stream.task(1))
+                taught(learner, tiny_stream, 1)
                 armed = False
             except KeyboardInterrupt:
                 armed = False
             signal.setitimer(signal.ITIMER_REAL, 0)
-            found = learner.state()
-            assert equal(found, before) or equal(found, after)
-            if equal(found, after):
-                learner = learn(small(method), tiny_stream.task(0))
+            assert equal(learner, before) or equal(learner, after)
+            if equal(learner, after):
+                learner = taught(small(method), tiny_stream, 0)
     finally:
         signal.signal(signal.SIGALRM, handler)
 
 
 @EVERY_METHOD
-def test_a_refused_first_task_leaves_the_learner_unfitted(method: type[Learner], tiny_stream: TaskStream) -> None:
-    task = tiny_stream.task(0)
-    learner = small(method)
+def test_a_refused_task_leaves_the_learner_as_it_was(method: type[Method], tiny_stream: TaskStream) -> None:
+    learner, task = small(method), data_of(tiny_stream, 0)
+    nothing = task.clone()
+    nothing.train_mask = torch.zeros_like(task.train_mask)
     with pytest.raises(DataError, match="No node"):
-        learn(learner, type(task)(task.graph, task.nodes[:0], task.labels[:0]))
-    assert unfitted(learner)
-    learn(learner, task)
-    before = learner.state()
-    words = np.array(["a", "b"])[np.arange(len(task.nodes)) % 2]
+        learner.partial_fit(nothing)
+    assert not learner.__sklearn_is_fitted__()
+    before = learner.partial_fit(task).model_
+    words = task.clone()
+    words.y = np.array(["a", "b"])[task.y.numpy() % 2]
     with pytest.raises(DataError, match="of one kind"):
-        learn(learner, type(task)(task.graph, task.nodes, words))
-    assert equal(learner.state(), before)
+        learner.partial_fit(words)
+    assert learner.model_ is before
 
 
 def test_forgetting_and_merging_interrupted_at_any_line_change_nothing(tiny_stream: TaskStream) -> None:
-    def model(*tasks: int) -> Analytic:
-        known = make(Analytic, width=16, steps=1, sums="per-class")
-        return learn(known, *(tiny_stream.task(index) for index in tasks))
+    def known(*tasks: int) -> Learner:
+        return taught(small(Analytic, steps=1, sums="per-class"), tiny_stream, *tasks)
 
-    other = model(2)
-    before, others = model(0, 1).state(), other.state()
-    task = tiny_stream.task(0)
-    data = Data(x=torch.from_numpy(task.graph.x), edge_index=torch.from_numpy(task.graph.edges))
-    data.y = torch.from_numpy(tiny_stream.y[tiny_stream.task_of == 0])
-    data.train_mask, data.forget_mask = torch.zeros(2, task.graph.num_nodes, dtype=torch.bool)
-    data.train_mask[task.nodes] = True
-    data.forget_mask[task.nodes[:3]] = True
+    other, before, others = known(2), known(0, 1), known(2)
+    data = data_of(tiny_stream, 0)
+    data.forget_mask = torch.zeros_like(data.train_mask)
+    data.forget_mask[tiny_stream.task(0).nodes[:3]] = True
     for action in (
-        lambda one: one.forget_class(0),
-        lambda one: one.forget_rows(data),
-        lambda one: one.forget_nodes(data),
-        lambda one: one.merged(other),
+        lambda one: ipal.forget_class(one, 0),
+        lambda one: ipal.forget_rows(one, data),
+        lambda one: ipal.forget_nodes(one, data),
+        lambda one: ipal.merge_models(one, other),
     ):
-        for learner in interrupted_everywhere(lambda: model(0, 1), action, points=20):
-            assert equal(learner.state(), before)
-            assert equal(other.state(), others)
-    assert equal(learner.forget_class(0).state(), model(0, 1).forget_class(0).state())
-
-
-@EVERY_METHOD
-def test_a_state_that_does_not_fit_leaves_the_learner_as_it_was(method: type[Learner], tiny_stream: TaskStream) -> None:
-    learner = learn(small(method), tiny_stream.task(0))
-    before = learner.state()
-    other = learn(small(method), tiny_stream.task(0), tiny_stream.task(1)).state()
-    with pytest.raises(StoreError, match="does not fit"):
-        learner.restore(State({**other.tensors, "more": torch.zeros(1)}, other.facts))
-    assert equal(learner.state(), before)
-    learner.restore(other)
-    assert equal(learner.state(), other)
+        for learner in interrupted_everywhere(lambda: known(0, 1), action, points=20):
+            assert equal(learner, before)
+            assert equal(other, others)
+    assert equal(ipal.forget_class(learner, 0), ipal.forget_class(before, 0))
 
 
 def test_learned_alike_after_an_interruption_also_with_dropout(tiny_stream: TaskStream) -> None:
-    """The network draws from the learner's own generator, also after both were copied."""
-    dropping = ipal.EncoderConfig(hidden=16, width=8, dropout=0.5)
-    learner = learned(IPAL, tiny_stream, 1, encoder=dropping)
-    epochs = learner.learn(tiny_stream.task(1))
-    next(epochs)
-    del epochs
-    assert learner.encoder_.generator is learner.generator_
-    again = learned(IPAL, tiny_stream, 2, encoder=dropping)
-    assert equal(learn(learner, tiny_stream.task(1)).state(), again.state())
+    """The network draws from the state's own generator, also after both were copied."""
+    settings = config(IPAL, encoder=ipal.EncoderConfig(hidden=16, width=8, dropout=0.5))
+    model = learn(settings, tiny_stream.task(0))
+    learning = begin_learning(settings, model, tiny_stream.task(1), CPU)
+    epochs = learning.epochs()
+    next(epochs), next(epochs)
+    for state in (model.state, learning.model.state):
+        assert state.network.encoder.generator is state.generator
+    assert equal(learn(model, tiny_stream.task(1)), learn(settings, tiny_stream.task(0), tiny_stream.task(1)))
 
 
 def test_gradients_are_on_again_after_an_interruption_that_left_them_off(
@@ -258,10 +243,10 @@ def test_gradients_are_on_again_after_an_interruption_that_left_them_off(
         torch.set_grad_enabled(False)  # as torch.no_grad() does, before a signal comes
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(NCM, "absorb", interrupted)
+    monkeypatch.setattr(NCM, "end_task", interrupted)
     try:
         with pytest.raises(KeyboardInterrupt):
-            learn(NCM(), tiny_stream.task(0))
+            ipal.NCM().partial_fit(data_of(tiny_stream, 0))
         assert torch.is_grad_enabled()
     finally:
         torch.set_grad_enabled(True)

@@ -1,5 +1,6 @@
 """Mini-batches: what is sampled, that it is right in the mean, and that every method learns from it."""
 
+import dataclasses
 import json
 import threading
 from collections import Counter
@@ -19,23 +20,28 @@ from ipal.backend.runtime import Runtime
 from ipal.config import EncoderConfig, ProtocolConfig, Sampling
 from ipal.data.datasets import Dataset, load
 from ipal.data.graph import Graph
-from ipal.data.streams import Task, TaskStream
+from ipal.data.streams import TaskStream
+from ipal.data.task import Task
+from ipal.engine.trainer import Training, finished
 from ipal.errors import ConfigError
-from ipal.learners import IPAL, METHODS, PCL
-from ipal.learners.state import State
-from ipal.learners.trained import TrainedLearner
+from ipal.estimator import files
+from ipal.estimator.model import Model, begin_learning
+from ipal.estimator.registry import METHODS
+from ipal.estimator.settings import learner_config
+from ipal.methods.base import Terms, Trained
+from ipal.methods.ipal import IPAL
+from ipal.methods.pcl import PCL
 from ipal.nn import embed, losses
 from ipal.nn.encoders import GCN
 from ipal.system.memory_budget import Budget
-from tests.learning import gradients, learn, make
+from tests.learning import accuracy, begun, config, gradients, learn
 
 HERE = Runtime.of()
-
 CPU = torch.device("cpu")
 EVERYTHING = Sampling(nodes=10**6, fanouts=("all", "all"))
 SMALL = Sampling(nodes=7, fanouts=(3, 2))
-TRAINED = [method for method in METHODS.values() if issubclass(method, TrainedLearner)]
-CHOOSING = {"ipal", "polo", "twp"}
+TRAINED = [method for method in METHODS.values() if issubclass(method, Trained)]
+CHOOSING = {"ipal", "ipal-online", "polo", "twp"}
 """Methods that choose nodes or signs: the last digit of a number may decide otherwise."""
 
 
@@ -121,13 +127,12 @@ def test_an_epoch_goes_through_every_training_node_once(tiny_stream: TaskStream)
 def test_a_batch_of_everything_gives_the_embeddings_of_the_whole_task(tiny_stream: TaskStream) -> None:
     task = tiny_stream.task(0)
     (everything,) = sampled(task, EVERYTHING, 0, HERE)
-    learner = make(IPAL)
-    learner.start(task)
-    expected = learner.encoder_(whole_task(task, HERE).graph)
-    torch.testing.assert_close(learner.encoder_(everything.graph), expected, rtol=1e-5, atol=1e-6)
+    encoder = begun(config(IPAL), task).network.encoder
+    expected = encoder(whole_task(task, HERE).graph)
+    torch.testing.assert_close(encoder(everything.graph), expected, rtol=1e-5, atol=1e-6)
     some = list(sampled(task, Sampling(nodes=7, fanouts=("all", "all")), 0, HERE))
     for batch in some:
-        found = learner.encoder_(batch.graph)
+        found = encoder(batch.graph)
         torch.testing.assert_close(found, expected[batch.positions], rtol=1e-5, atol=1e-6)
 
 
@@ -161,94 +166,86 @@ def test_a_batch_may_be_left_before_the_next_is_taken() -> None:
 # ------------------------------------------------------------------ learning from them
 
 
-def moved_step(learner: TrainedLearner[Any], task: Task) -> dict[str, torch.Tensor]:
+def moved_step(model: Model, task: Task) -> tuple[Terms, Training]:
     """Loss terms of a step after some others: where nothing has moved yet, a distance has no direction."""
-    learner.start(task)
-    prepared = learner.prepare(task)
-    noise = random(3)
-    for parameter in learner.network_.parameters():
+    training, noise = begun(model, task), random(3)
+    for parameter in training.network.parameters():
         parameter.data += 0.03 * torch.randn(parameter.shape, generator=noise)
-    (batch,) = learner.batches(task, 0)
-    return learner.loss(batch, prepared)
+    (batch,) = training.batches(0)
+    return training.loss(batch), training
 
 
 @pytest.mark.parametrize("method", TRAINED, ids=lambda method: method.name)
-def test_a_batch_of_everything_is_full_graph_training(method: type[TrainedLearner[Any]], tiny_stream: TaskStream):
-    whole, everything = (make(method, epochs=3, batch=batch) for batch in ("full", EVERYTHING))
-    learn(whole, tiny_stream.task(0))
-    everything.restore(State(whole.state().tensors, {**whole.state().facts}))
+def test_a_batch_of_everything_is_full_graph_training(method: type[Trained], tiny_stream: TaskStream):
+    settings = [config(method, epochs=3, batch=batch) for batch in ("full", EVERYTHING)]
+    whole = learn(settings[0], tiny_stream.task(0))
     # One step on a later task, from the same state: every term and every gradient.
-    terms, others = (moved_step(learner, tiny_stream.task(1)) for learner in (whole, everything))
+    (terms, one), (others, other) = (
+        moved_step(dataclasses.replace(whole, config=some), tiny_stream.task(1)) for some in settings
+    )
     assert terms.keys() == others.keys()
     for name in terms:
         torch.testing.assert_close(terms[name], others[name], rtol=1e-5, atol=1e-6)
-        for a, b in zip(
-            gradients(whole, terms[name]).values(), gradients(everything, others[name]).values(), strict=True
-        ):
+        pairs = zip(gradients(one, terms[name]).values(), gradients(other, others[name]).values(), strict=True)
+        for a, b in pairs:
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5 * max(1.0, float(a.abs().max())))
     # And a whole stream.
-    whole, everything = (make(method, epochs=3, batch=batch) for batch in ("full", EVERYTHING))
-    for learner in (whole, everything):
-        learn(learner, *(tiny_stream.task(index) for index in range(3)))
+    whole, everything = (learn(some, *map(tiny_stream.task, range(3))) for some in settings)
     if method.name not in CHOOSING:
-        for name, tensor in whole.tensors().items():
-            torch.testing.assert_close(tensor, everything.tensors()[name], rtol=1e-3, atol=1e-5)
+        expected = files.checkpoint(everything).tensors
+        for name, tensor in files.checkpoint(whole).tensors.items():
+            torch.testing.assert_close(tensor, expected[name], rtol=1e-3, atol=1e-5)
     graph = tiny_stream.test_splits(2)[0].graph
-    assert (whole.predict_graph(graph) == everything.predict_graph(graph)).mean() > 0.97
+    assert (whole.predict_graph(graph).labels == everything.predict_graph(graph).labels).mean() > 0.97
 
 
 @pytest.mark.parametrize("method", TRAINED, ids=lambda method: method.name)
-def test_every_method_learns_from_small_batches(method: type[TrainedLearner[Any]], tiny_stream: TaskStream) -> None:
-    learner = make(method, epochs=8, batch=SMALL)
-    for index in range(2):
-        for terms in learner.learn(tiny_stream.task(index)):
-            assert all(torch.isfinite(term) for term in terms.values()), terms
-    test_split = tiny_stream.test_splits(1)[1]
-    right = (learner.predict_graph(test_split.graph)[test_split.test.nodes] == test_split.test.labels).mean()
-    assert right > 0.6, "it is one of two new classes"
+def test_every_method_learns_from_small_batches(method: type[Trained], tiny_stream: TaskStream) -> None:
+    model = learn(config(method, epochs=8, batch=SMALL), tiny_stream.task(0), tiny_stream.task(1))
+    assert accuracy(model, tiny_stream, 1) > 0.6, "it is one of two new classes"
+
+
+def part_of(training: Training, here: torch.Tensor) -> Batch:
+    """A batch of some training nodes, with all their neighbours."""
+    task, some = training.context.task, here.numpy()
+    return Batch(whole_task(Task(task.graph, task.nodes[some], task.labels[some]), HERE).graph, here)
 
 
 @pytest.mark.parametrize("method", [IPAL, PCL], ids=lambda method: method.name)
 def test_a_class_without_a_node_in_the_batch_has_no_prototype(method: type, tiny_stream: TaskStream) -> None:
     # So warm that a prototype of zeros, at a cosine of 0 to every node, would be noticed among the negatives.
-    learner = learn(make(method, epochs=2, tau=1.0), tiny_stream.task(0))
-    task = tiny_stream.task(1)
-    learner.start(task)
-    prepared = learner.prepare(task)
-    here = torch.nonzero(prepared.places == 1).flatten()
-    batch = Batch(whole_task(Task(task.graph, task.nodes[here.numpy()], task.labels[here.numpy()]), HERE).graph, here)
-    terms = learner.loss(batch, prepared)
+    training = begun(learn(config(method, epochs=2, tau=1.0), tiny_stream.task(0)), tiny_stream.task(1))
+    context, memory = training.context, training.state.memory
+    here = torch.nonzero(context.places == 1).flatten()
+    batch = part_of(training, here)
+    training.state.generator.manual_seed(5)
+    terms = training.loss(batch)
     # As if the task had that one class: its prototype is the mean of its nodes by their own weights, and no other is
     # there but the old ones.
-    f = learner.encoder_(batch.graph)
-    weights = prepared.weights[1, here] / prepared.weights[1, here].sum()
-    mu = losses.unit(torch.cat([(weights @ f)[None], learner.memory_.mean[prepared.old]]))
+    f = training.network.encoder(batch.graph)
+    weights = context.weights[1, here] / context.weights[1, here].sum()
+    mu = losses.unit(torch.cat([(weights @ f)[None], memory.mean[context.old]]))
     directions = losses.unit(f)
     labels = torch.zeros(len(here), dtype=torch.int64)
     rest: dict[str, Any] = {}
     if method is IPAL:
-        learner.generator_ = random(5)
-        terms = learner.loss(batch, prepared)
-        learner.generator_ = random(5)
         hardest = losses.hardness(mu @ directions.T, "entropy").topk(min(10, len(here))).indices
         rest = {
             "hard": directions[hardest],
             "hard_labels": torch.zeros(len(hardest), dtype=torch.int64),
-            "replayed": losses.unit(learner.memory_.sample(prepared.old, 10, learner.generator_)),
+            "replayed": losses.unit(memory.sample(context.old, 10, random(5))),
         }
-    expected = losses.prototype_contrast(directions, labels, mu, learner.tau, **rest)
+    expected = losses.prototype_contrast(directions, labels, mu, 1.0, **rest)
     torch.testing.assert_close(terms["contrast"], expected)
 
 
 def test_ipal_does_not_ask_a_class_without_a_node_what_is_hard(tiny: Dataset) -> None:
     task = TaskStream(tiny.graph, tiny.y, (3, 3), ProtocolConfig(), seed=0).task(0)
-    learner = learn(make(IPAL, epochs=2, k=1))
-    learner.start(task)
-    prepared = learner.prepare(task)
-    here = torch.nonzero(prepared.labels < 2).flatten()  # of the third class there is no node
-    batch = Batch(whole_task(Task(task.graph, task.nodes[here.numpy()], task.labels[here.numpy()]), HERE).graph, here)
-    f, labels = learner.encoder_(batch.graph).detach(), prepared.labels[here]
-    weights = prepared.weights[:2, here]
+    training = begun(config(IPAL, epochs=2, k=1), task)
+    here = torch.nonzero(training.context.labels < 2).flatten()  # of the third class there is no node
+    batch = part_of(training, here)
+    f, labels = training.network.encoder(batch.graph).detach(), training.context.labels[here]
+    weights = training.context.weights[:2, here]
     mu = losses.unit((weights / weights.sum(dim=1, keepdim=True)) @ f)
     directions = losses.unit(f)
     # Eq. 9 over the two classes that are there; the hardest node of each is a negative of the other's nodes.
@@ -257,34 +254,31 @@ def test_ipal_does_not_ask_a_class_without_a_node_what_is_hard(tiny: Dataset) ->
     hard = [int(torch.where(labels == c, uncertain, -1).argmax()) for c in (0, 1)]
     logits = torch.cat([directions @ mu.T, (directions * directions[hard].flip(0)[labels]).sum(dim=1)[:, None]], dim=1)
     expected = torch.nn.functional.cross_entropy(logits / 0.07, labels)
-    torch.testing.assert_close(learner.loss(batch, prepared)["contrast"].detach(), expected)
+    torch.testing.assert_close(training.loss(batch)["contrast"].detach(), expected)
 
 
 @pytest.mark.parametrize("method", ["ipal", "polo", "efc"])
 def test_both_networks_look_at_the_same_sample(method: str, tiny_stream: TaskStream) -> None:
-    learner = learn(make(METHODS[method], epochs=2, batch=SMALL), tiny_stream.task(0))
-    task = tiny_stream.task(1)
-    learner.start(task)
-    prepared = learner.prepare(task)
-    for batch in learner.batches(task, 0):
-        terms = learner.loss(batch, prepared)
+    training = begun(learn(config(METHODS[method], epochs=2, batch=SMALL), tiny_stream.task(0)), tiny_stream.task(1))
+    for batch in training.batches(0):
+        terms = training.loss(batch)
         # Before the first step both are one network: nothing is there to be distilled, whatever was drawn.
         assert terms["consolidation" if method == "efc" else "distillation"].item() == pytest.approx(0, abs=1e-5)
 
 
 def test_batches_follow_from_the_state_between_epochs(tiny_stream: TaskStream) -> None:
-    whole = make(IPAL, epochs=4, batch=SMALL)
-    for index in range(2):
-        learn(whole, tiny_stream.task(index))
-    stopped = learn(make(IPAL, epochs=4, batch=SMALL), tiny_stream.task(0))
-    steps = stopped.learn(tiny_stream.task(1))
-    next(steps), next(steps)
-    again = make(IPAL, epochs=4, batch=SMALL)
-    again.restore(stopped.state())
-    for _ in again.learn(tiny_stream.task(1), first_epoch=2):
-        pass
-    for name, tensor in whole.tensors().items():
-        assert torch.equal(tensor, again.tensors()[name]), name
+    settings = config(IPAL, epochs=4, batch=SMALL)
+    first = learn(settings, tiny_stream.task(0))
+    whole = files.checkpoint(learn(first, tiny_stream.task(1))).tensors
+    stopped = begin_learning(settings, first, tiny_stream.task(1), HERE)
+    steps = stopped.epochs()
+    for _ in range(3):  # before the first epoch, and after two
+        next(steps)
+    restored = files.restored(settings, files.checkpoint(stopped.model), HERE, whole=False, source="it")
+    again = begin_learning(settings, restored, tiny_stream.task(1), HERE, first_epoch=2)
+    found = files.checkpoint(again.finish(finished(again.epochs()))).tensors
+    for name, tensor in whole.items():
+        assert torch.equal(tensor, found[name]), name
 
 
 # ------------------------------------------------------------------ settings
@@ -292,9 +286,9 @@ def test_batches_follow_from_the_state_between_epochs(tiny_stream: TaskStream) -
 
 def test_there_is_a_fanout_for_every_layer() -> None:
     with pytest.raises(ConfigError, match=r"1 fan-out\(s\) for 2 layers"):
-        IPAL(encoder=EncoderConfig(), batch=Sampling(fanouts=(5,)))
+        learner_config(IPAL, {"encoder": EncoderConfig(), "batch": Sampling(fanouts=(5,))})
     with pytest.raises(ConfigError, match=r"2 fan-out\(s\) for 3 layers: give one for each, as \[10, 25, 25\]"):
-        IPAL(encoder=EncoderConfig(layers=3), batch=Sampling())
+        learner_config(IPAL, {"encoder": EncoderConfig(layers=3), "batch": Sampling()})
 
 
 @pytest.mark.parametrize(

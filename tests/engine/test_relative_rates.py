@@ -82,7 +82,9 @@ def test_a_task_goes_on_with_the_rate_it_began_with(tiny_stream: TaskStream) -> 
     next(epochs), next(epochs)
     rate = learning.model.state.learning_rate
     saved = files.checkpoint(learning.model)
-    again = begin_learning(settings, files.restored(settings, saved, CPU, whole=False, source="it"), tasks[1], CPU, first_epoch=1)
+    again = begin_learning(
+        settings, files.restored(settings, saved, CPU, whole=False, source="it"), tasks[1], CPU, first_epoch=1
+    )
     assert rates(again.model) == {rate}
     model = again.finish(finished(again.epochs()))
     assert model.state.learning_rate == rate != 0.25 * size(model)

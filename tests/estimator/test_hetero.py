@@ -253,7 +253,9 @@ def test_it_goes_on_and_is_saved(method, tmp_path):
     model = small(method).partial_fit(first)
     model.save(tmp_path / "model.safetensors")
     again = ipal.load(tmp_path / "model.safetensors")
-    assert again.model_.schema.types == model.model_.schema.types == Types((("paper", 6), ("author", 4)), (WRITES, CITES))
+    assert (
+        again.model_.schema.types == model.model_.schema.types == Types((("paper", 6), ("author", 4)), (WRITES, CITES))
+    )
     assert np.array_equal(again.predict_proba(first), model.predict_proba(first))
     model.partial_fit(second)
     assert model.predict(second).shape == (PAPERS,)

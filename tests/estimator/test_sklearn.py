@@ -116,14 +116,6 @@ def test_fit_begins_anew_and_partial_fit_goes_on(tiny_stream: TaskStream) -> Non
     assert learner.classes_.tolist() == tiny_stream.classes[2]
 
 
-@EVERY_METHOD
-def test_the_decision_is_for_the_highest_score(method, tiny_stream: TaskStream) -> None:
-    data, learner = data_of(tiny_stream, 0), fitted(method, tiny_stream, tasks=1)
-    scores = learner.decision_function(data)
-    assert scores.shape == (data.num_nodes, len(learner.classes_))
-    assert np.array_equal(learner.classes_[scores.argmax(axis=1)], learner.predict(data))
-
-
 def test_importing_the_library_does_not_import_scikit_learns_base() -> None:
     program = "import sys, ipal; ipal.NCM(); print('sklearn.base' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)

@@ -6,10 +6,12 @@ import torch
 
 from ipal.config import run_config
 from ipal.data.graph import Graph
-from ipal.data.streams import LabelledNodes, TestSplit, TaskStream
+from ipal.data.streams import TaskStream
+from ipal.data.task import LabelledNodes, TestSplit
+from ipal.estimator.model import Prediction
 from ipal.evaluation.class_drift import ClassDrift
 from ipal.evaluation.evaluate import Cloud, Row, class_clouds, confusion, counted, evaluate, recalls
-from ipal.learners.values import Look, Remembered
+from ipal.methods.base import Remembered
 from ipal.runs import runner
 from ipal.runs.run_folder import RunStore
 from tests.support import Watcher
@@ -28,24 +30,26 @@ def test_confusion_counts_by_hand():
 
 
 class Shown:
-    """A learner that gives what is written on the nodes: the class it takes them for, and where they lie."""
+    """A model that gives what is written on the nodes: the class it takes them for, and where they lie."""
 
-    def look(self, graph: Graph, nodes: torch.Tensor | None = None) -> Look:
+    classes_ = np.arange(10)
+
+    def predict_graph(self, graph: Graph, nodes: torch.Tensor | None = None) -> Prediction:
         x = graph.x if nodes is None else graph.x[nodes.numpy()]
-        return Look(x[:, 0].astype(np.int64), torch.from_numpy(x[:, 1:]), torch.zeros(len(x), 0))
+        return Prediction(x[:, 0].astype(np.int64), torch.from_numpy(x[:, 1:]), torch.zeros(len(x), 0))
 
 
-def test_split(labels: list[int], taken_for: list[int], places: list[float]) -> TestSplit:
+def split_of(labels: list[int], taken_for: list[int], places: list[float]) -> TestSplit:
     x = np.stack([taken_for, places, np.zeros(len(labels))], axis=1).astype(np.float32)
     answers = LabelledNodes(np.arange(len(labels)), np.array(labels))
     return TestSplit(Graph(x, np.zeros((2, 0), dtype=np.int64)), answers, answers)
 
 
 def test_a_class_that_comes_again_is_scored_over_all_its_test_nodes():
-    first = test_split([7, 7, 8, 8], [7, 7, 8, 7], [0.0, 2.0, 5.0, 5.0])
-    again = test_split([7, 9, 7, 7, 7], [9, 9, 8, 7, 9], [4.0, 1.0, 4.0, 4.0, 6.0])
+    first = split_of([7, 7, 8, 8], [7, 7, 8, 7], [0.0, 2.0, 5.0, 5.0])
+    again = split_of([7, 9, 7, 7, 7], [9, 9, 8, 7, 9], [4.0, 1.0, 4.0, 4.0, 6.0])
     row, clouds = evaluate(Shown(), [first, again], "balanced")
-    assert row.test == [75.0, 62.5], "each test_split is scored as before"
+    assert row.test == [75.0, 62.5], "each split is scored as before"
     assert row.per_class == {"7": 50.0, "8": 50.0, "9": 100.0}
     assert row.confusion == {"7": {"7": 3, "8": 1, "9": 2}, "8": {"7": 1, "8": 1}, "9": {"9": 1}}
     places = np.array([0.0, 2.0, 4.0, 4.0, 4.0, 6.0])
@@ -58,9 +62,9 @@ def test_a_class_that_comes_again_is_scored_over_all_its_test_nodes():
 def test_a_class_that_comes_again_moves_from_where_it_was_learned_last():
     before = ClassDrift({"a": cloud(0, 0), "b": cloud(0, 0)})
     now = {"a": cloud(9, 0, spread=1), "b": cloud(2, 0), "c": cloud(1, 1)}
-    places, moves = before.followed(now, {}, learned={"a", "c"})
+    places, moves = before.updated(now, {}, learned={"a", "c"})
     assert {name: move["shift"] for name, move in moves.items()} == {"a": 0.0, "b": 1.0, "c": 0.0}
-    _, moves = places.followed({"a": cloud(9, 3)}, {})
+    _, moves = places.updated({"a": cloud(9, 3)}, {})
     assert moves["a"]["shift"] == 3.0
 
 
@@ -93,24 +97,24 @@ def test_two_clouds_pooled_by_hand():
 
 
 def test_moves_are_measured_from_where_a_class_was_learned():
-    first, moves = ClassDrift({}).followed({"a": cloud(0, 0)}, {"a": Remembered(5, torch.tensor([0.0, 1.0]))})
+    first, moves = ClassDrift({}).updated({"a": cloud(0, 0)}, {"a": Remembered(5, torch.tensor([0.0, 1.0]))})
     assert moves == {"a": {"shift": 0.0, "gap": 0.5}}
-    second, moves = first.followed({"a": cloud(3, 4, spread=9), "b": cloud(1, 1)}, {})
+    second, moves = first.updated({"a": cloud(3, 4, spread=9), "b": cloud(1, 1)}, {})
     assert moves == {"a": {"shift": 2.5, "gap": None}, "b": {"shift": 0.0, "gap": None}}, "in units of the first spread"
-    _, moves = second.followed({"a": cloud(0, 0), "b": cloud(1, 3)}, {})
+    _, moves = second.updated({"a": cloud(0, 0), "b": cloud(1, 3)}, {})
     assert moves["a"]["shift"] == 0.0
     assert moves["b"]["shift"] == 1.0
 
 
 @pytest.mark.parametrize("there", [cloud(1, 1, spread=0), cloud(np.nan, 0)])
 def test_what_cannot_be_measured_is_none(there):
-    _, moves = ClassDrift({"a": there}).followed({"a": cloud(0, 0)}, {})
+    _, moves = ClassDrift({"a": there}).updated({"a": cloud(0, 0)}, {})
     assert moves == {"a": {"shift": None, "gap": None}}
 
 
-def test_whereabouts_survive_saving():
-    whereabouts = ClassDrift({"a": cloud(1, 2), "b": cloud(3, 4, spread=1)})
-    again = ClassDrift.of_tensors(["a", "b"], whereabouts.tensors(), torch.device("cpu"))
+def test_centroids_survive_saving():
+    centroids = ClassDrift({"a": cloud(1, 2), "b": cloud(3, 4, spread=1)})
+    again = ClassDrift.of_tensors(["a", "b"], centroids.tensors(), torch.device("cpu"))
     assert {name: [part.tolist() for part in one] for name, one in again.clouds.items()} == {
         "a": [[1.0, 2.0], 2.0],
         "b": [[3.0, 4.0], 1.0],

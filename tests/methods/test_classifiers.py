@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ipal.config import TrainConfig
+from ipal.config import Sampling, TrainConfig
 from ipal.data.streams import TaskStream
 from ipal.estimator import files
 from ipal.estimator.model import begin_learning
@@ -14,8 +14,11 @@ from ipal.estimator.registry import METHODS
 from ipal.methods.bare import Bare
 from ipal.methods.classifier import HeadClassifier
 from ipal.methods.efc import EFC
+from ipal.methods.ipal import IPAL
+from ipal.methods.ipal_online import OnlineIPAL
 from ipal.methods.joint import Joint
 from ipal.methods.lwf import LwF, output_distillation
+from ipal.methods.polo import POLO
 from tests.learning import CPU, accuracy, begun, config, first_step, gradients, learn, learned
 
 CLASSIFIERS = pytest.mark.parametrize(
@@ -127,6 +130,19 @@ def test_lwf_keeps_outputs_nearer_to_the_old_ones_than_bare_does(tiny_stream: Ta
         )
         moved[method] = (after - before).abs().mean().item()
     assert moved[LwF] < 0.5 * moved[Bare]
+
+
+@pytest.mark.parametrize("batch", ["full", Sampling(nodes=20, fanouts=(4, 4))], ids=["whole", "in parts"])
+@pytest.mark.parametrize("method", [LwF, POLO, EFC, IPAL, OnlineIPAL], ids=lambda m: m.name)
+def test_no_gradient_reaches_the_network_before_the_task(method, batch, tiny_stream: TaskStream):
+    training = begun(learned(method, tiny_stream, 1, batch=batch), tiny_stream.task(1))
+    for part in training.batches(0):
+        training.step(part)
+    assert all(parameter.grad is not None for parameter in training.network.parameters())
+    teacher = list(training.state.teacher.parameters())
+    for part in training.batches(1):
+        loss = sum(training.loss(part).values())
+        assert torch.autograd.grad(loss, teacher, allow_unused=True) == (None,) * len(teacher)
 
 
 def test_joint_starts_from_fresh_weights_on_all_the_data_so_far(tiny_stream: TaskStream):

@@ -257,15 +257,6 @@ def test_stopped_between_two_batches_or_two_epochs_it_goes_on_to_the_same_bits(
         model = reloaded(model)
 
 
-def test_a_batch_that_is_interrupted_was_never_begun(stream: list[Task]) -> None:
-    model = learn(free(), *stream[:2])
-    before = files.checkpoint(model)
-    epochs = begin_learning(model.config, model, stream[2], CPU).epochs()
-    next(epochs), next(epochs)
-    epochs.close()
-    assert equal(files.checkpoint(model), before)
-
-
 def test_a_model_predicts_with_its_encoder_and_goes_on_learning(stream: list[Task], tmp_path: Path) -> None:
     model = learn(free(), *stream[:2])
     files.save(model, tmp_path / "m", moments=True)

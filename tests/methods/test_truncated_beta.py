@@ -31,24 +31,16 @@ def test_quantiles_are_those_of_the_truncated_distribution(
     assert error.max() < 1e-4, f"off by {error.max():.2g} at quantile {grid[error.argmax()]:.2g}"
 
 
-def test_no_draw_leaves_the_allowed_range(mixing: TruncatedBeta) -> None:
+def test_no_draw_leaves_the_allowed_range(mixing: TruncatedBeta, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = mixing.draw((300, 300), torch.Generator().manual_seed(0))
     assert drawn.shape == (300, 300)
     assert drawn.min() >= 0
     assert drawn.max() <= UPPER
-
-
-def test_even_the_largest_uniform_number_stays_below_the_cut(
-    mixing: TruncatedBeta, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch, "rand", lambda *shape, **_: torch.tensor([1 - 2**-24]))
-    assert mixing.draw((1,), torch.Generator()).item() == pytest.approx(UPPER, abs=1e-6)
-    assert (mixing.draw((1,), torch.Generator()) <= UPPER).all()
-
-
-def test_the_smallest_uniform_number_gives_zero(mixing: TruncatedBeta, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "rand", lambda *shape, **_: torch.tensor([0.0]))
-    assert mixing.draw((1,), torch.Generator()).item() == 0
+    # Nor of the smallest and the largest uniform number.
+    monkeypatch.setattr(torch, "rand", lambda *shape, **_: torch.tensor([0.0, 1 - 2**-24]))
+    drawn = mixing.draw((2,), torch.Generator())
+    assert drawn.tolist() == [0, pytest.approx(UPPER, abs=1e-6)]
+    assert (drawn <= UPPER).all()
 
 
 def test_draws_follow_the_generator(mixing: TruncatedBeta) -> None:

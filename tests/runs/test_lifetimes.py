@@ -4,6 +4,7 @@ import copy
 import gc
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,19 +22,26 @@ from ipal.config import run_config
 from ipal.data import centrality
 from ipal.data.datasets import Dataset, load
 from ipal.data.graph import Graph
-from ipal.data.streams import Task, TaskStream
-from ipal.learners import IPAL, METHODS, Analytic, Learner
-from ipal.learners.trained import TrainedLearner
+from ipal.data.streams import TaskStream
+from ipal.data.task import Task
+from ipal.engine.executors import recorded
+from ipal.engine.executors.recorded import RecordedSteps
+from ipal.estimator.model import Model, empty_model
+from ipal.estimator.registry import METHODS
+from ipal.methods.base import Trained
+from ipal.methods.ipal import IPAL
 from ipal.runs import runner
 from ipal.runs.config_files import read_preset
 from ipal.runs.run_folder import RunStore
 from ipal.runs.runner import Silent
+from ipal.state.value import State
 from ipal.system.tracing import Recorder
+from tests.learning import begun, config, learned
 from tests.support import Watcher
 
 NAME = "synthetic:nodes=240,classes=6,features=12"
 QUICK = {"analytic": {"steps": 1, "width": 32}}
-KINDS = (Graph, Task, TaskStream, Learner, nn.Module, Tensor)
+KINDS = (Graph, Task, TaskStream, Model, State, nn.Module, Tensor)
 
 
 class Repeated:
@@ -52,8 +60,8 @@ class Repeated:
 
     def close(self) -> None:
         assert self.step is not None, "closed once"
-        learner = self.step.func.__self__._learner  # type: ignore[attr-defined]
-        self.gradients_at_close = sum(parameter.grad is not None for parameter in learner.network_.parameters())
+        network = self.step.func.__self__._training.network  # type: ignore[attr-defined]
+        self.gradients_at_close = sum(parameter.grad is not None for parameter in network.parameters())
         self.step = None
 
 
@@ -63,8 +71,9 @@ def repeated(monkeypatch: pytest.MonkeyPatch) -> list[Repeated]:
     made: list[Repeated] = []
     monkeypatch.setattr(Repeated, "made", made, raising=False)
     monkeypatch.setattr(Recordings, "record", lambda self, step, generator, *more: Repeated(step, generator))
-    repeats = property(lambda self: self.recordable and self.batch == "full")
-    monkeypatch.setattr(TrainedLearner, "is_repetitive", repeats)
+    monkeypatch.setattr(recorded, "Eager", lambda training: RecordedSteps(training, Recordings(), {}))
+    monkeypatch.setattr(recorded, "can_record", lambda: True)
+    monkeypatch.setattr(recorded, "never_waits", lambda *_: True)
     return made
 
 
@@ -106,10 +115,12 @@ def made_run(data: Dataset, folder: Path, observer: Any = None, method: str = "i
 
 def test_what_is_held_is_counted(data: Dataset) -> None:
     before = alive()
-    graph, learner = data.graph.induced(torch.arange(50).numpy()), Analytic()
-    assert alive() - before == {"Graph": 1, "Learner": 1}
+    graph = data.graph.induced(torch.arange(50).numpy())
+    model = empty_model(config(METHODS["ncm"]), graph, Runtime.of())
+    there = alive() - before
+    assert {name: there[name] for name in ("Graph", "Model", "State")} == {"Graph": 1, "Model": 1, "State": 1}
     assert graph.num_nodes == 50
-    assert not learner.is_fitted
+    assert not model.labels
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -117,7 +128,7 @@ def test_nothing_of_a_finished_run_stays(method: str, data: Dataset, tmp_path: P
     before = alive()
     made_run(data, tmp_path, method=method)
     assert alive() - before == {}
-    assert bool(repeated) == (issubclass(METHODS[method], TrainedLearner) and METHODS[method].recordable)
+    assert bool(repeated) == issubclass(METHODS[method], Trained)
     assert [one.gradients_at_close for one in repeated] == [0] * len(repeated)
 
 
@@ -261,30 +272,39 @@ def test_a_step_that_cannot_be_recorded_leaves_nothing(monkeypatch: pytest.Monke
     assert device.done[-2:] == ["graph reset", "pool gone"]
 
 
-def test_without_a_way_to_clear_workspaces_no_step_is_recorded(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    learner = IPAL(train={"epochs": 1})  # type: ignore[arg-type]
-    resolved = runner.resolve(run_config({"dataset": NAME}), dataset=data)
-    for _ in learner.learn(resolved.stream.task(0)):
-        pass
-    monkeypatch.setattr(learner, "generator_", SimpleNamespace(device=torch.device("cuda")))
+def test_what_cannot_be_repeated_is_not_recorded(tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tried = learned(IPAL, tiny_stream, 1, epochs=1), []
+    monkeypatch.setattr(recorded, "never_waits", lambda *_: tried.append(1) or waits_never)
+    waits_never = True
+
+    def repeats(**parts: Any) -> bool:
+        training = begun(replace(model, runtime=Runtime.of(**parts)), tiny_stream.task(1))
+        (batch,) = training.batches(0)
+        return RecordedSteps(training, Recordings(), {})._can_repeat(slice(None), lambda _: batch)
+
     monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
     assert can_record()
-    assert learner.is_repetitive
-    monkeypatch.delattr(torch._C, "_cuda_clearCublasWorkspaces")
-    assert not can_record()
-    assert not learner.is_repetitive
-    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
-    assert learner.is_repetitive
+    assert repeats()
+    # A step during which the GPU is waited for.
+    waits_never = False
+    assert not repeats()
+    waits_never = True
+    # Without a way to clear workspaces.
+    with monkeypatch.context() as patched:
+        patched.delattr(torch._C, "_cuda_clearCublasWorkspaces")
+        assert not can_record()
+        assert not repeats()
     # A recording has no parts to be listened to, and talks to no other process.
     recorder = Recorder()
-    learner.runtime_ = Runtime.of(tracer=recorder)
-    assert learner.is_repetitive
+    assert repeats(tracer=recorder)
     with recorder.listening():
-        assert not learner.is_repetitive
-    learner.runtime_ = Runtime.of(team=Team(0, 2))
-    assert not learner.is_repetitive
+        assert not repeats(tracer=recorder)
+    several = begun(model, tiny_stream.task(1))
+    several = replace(several, setup=replace(several.setup, runtime=Runtime.of(team=Team(0, 2))))
+    assert not RecordedSteps(several, Recordings(), {})._can_repeat(slice(None), lambda _: None)  # type: ignore[arg-type, return-value]
     # A step that makes the moments of some weights is not what later ones are.
-    learner.runtime_ = Runtime.of()
-    assert learner.is_repetitive
-    del learner.optimizer_.state[next(learner.network_.parameters())]
-    assert not learner.is_repetitive
+    tried.clear()
+    training = begun(model, tiny_stream.task(1))
+    del training.optimizer.state[next(training.network.parameters())]
+    assert not RecordedSteps(training, Recordings(), {})._can_repeat(slice(None), lambda _: None)  # type: ignore[arg-type, return-value]
+    assert not tried

@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 import torch
 
+from ipal.closed_form.method import Analytic
 from ipal.config import Sampling, run_config
 from ipal.data import datasets
 from ipal.data.graph import Graph
 from ipal.errors import CapacityError
-from ipal.learners import IPAL, NCM, SLDA, Analytic
-from ipal.learners.values import Extents
+from ipal.methods.base import Extents
+from ipal.methods.ipal import IPAL
+from ipal.methods.ncm import NCM
+from ipal.methods.slda import SLDA
 from ipal.runs import memory_plan
 from ipal.runs.resolved import Resolved, resolve
 from ipal.system.memory_budget import Budget
@@ -108,20 +111,20 @@ def test_what_methods_without_training_take_by_hand() -> None:
     # 100 nodes of 10 features are predicted, of 3 classes; their matrix takes 1000 bytes, or 50 in pieces.
     extents = Extents(features=10, classes=3, task_nodes=5, tested_nodes=100, operators=1000, piece=50)
     scores = 12 * 100 * 3
-    assert NCM.working_memory(extents) == (scores + 1000, scores + 50)
+    assert NCM().working_memory(extents) == (scores + 1000, scores + 50)
     covariance, rows = 24 * 10**2, 4 * 10 * (100 + 2 * 5)
-    assert SLDA.working_memory(extents) == (scores + 1000 + rows + covariance, scores + 50 + covariance)
+    assert SLDA().working_memory(extents) == (scores + 1000 + rows + covariance, scores + 50 + covariance)
     # The closed form: rows of two restarts twice, or a quarter of them, and 4 matrices of 4096 columns.
     sums = 4 * 8 * 4096**2
-    assert Analytic.working_memory(extents) == (2 * 8000 + sums, 2000 + sums)
+    assert Analytic().working_memory(extents) == (2 * 8000 + sums, 2000 + sums)
     # Beyond 1024 features, a half of what one of two restarts has, they are projected to all columns.
     for features, columns in ((1024, 2048), (1025, 4096), (5000, 4096)):
         rows = 4 * 100 * columns
-        assert Analytic.working_memory(extents._replace(features=features)) == (2 * rows + sums, rows // 4 + sums)
+        assert Analytic().working_memory(extents._replace(features=features)) == (2 * rows + sums, rows // 4 + sums)
     wide = extents._replace(features=5000)
-    assert Analytic.working_memory(wide._replace(classes=500, task_nodes=10**6)) == Analytic.working_memory(wide)
+    assert Analytic().working_memory(wide._replace(classes=500, task_nodes=10**6)) == Analytic().working_memory(wide)
     for method in (NCM, SLDA, Analytic):
-        assert all(type(size) is int for size in method.working_memory(wide)), "whole bytes"
+        assert all(type(size) is int for size in method().working_memory(wide)), "whole bytes"
 
 
 @pytest.mark.parametrize("kind", ["sage", "gin", "skip"])

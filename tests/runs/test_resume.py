@@ -11,12 +11,12 @@ import torch
 
 from ipal.config import RunConfig, run_config
 from ipal.errors import StoreError
+from ipal.estimator.registry import METHODS
 from ipal.evaluation.evaluate import Row
-from ipal.learners import METHODS
-from ipal.learners.state import State
-from ipal.learners.trained import TrainedLearner
+from ipal.methods.base import Trained
 from ipal.runs import runner
 from ipal.runs.run_folder import RunFolder, RunStore
+from ipal.state.snapshot import Snapshot
 from tests.processes import Started
 
 TINY = "synthetic:nodes=240,classes=6,features=16,signal=1"
@@ -69,7 +69,7 @@ def assert_same_run(a: RunFolder, b: RunFolder) -> None:
     assert left == right
     for name in ("history.csv", "confusion.json", "drift.json"):
         assert _content(a, name) == _content(b, name)
-    states = [State.load(folder.model) for folder in (a, b)]
+    states = [Snapshot.load(folder.model) for folder in (a, b)]
     assert states[0].facts == states[1].facts
     assert states[0].tensors.keys() == states[1].tensors.keys()
     for name, tensor in states[0].tensors.items():
@@ -99,7 +99,7 @@ def test_a_run_interrupted_anywhere_resumes_to_the_same_bits(epochs, whole_run, 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_of_any_method_interrupted_everywhere_resumes_to_the_same_bits(method, whole_run, tmp_path):
     """One run, interrupted at every point: each time it goes on from what the last interruption left."""
-    trained = issubclass(METHODS[method], TrainedLearner)
+    trained = issubclass(METHODS[method], Trained)
     points = [{"after": epochs} for epochs in EPOCHS_DONE] if trained else [{"after_tasks": n} for n in (1, 2, 3)]
     for point in points:
         with pytest.raises(KeyboardInterrupt):
@@ -154,7 +154,7 @@ def wait_for_second_task(folder: Path, process: Started) -> RunFolder:
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None:
         for path in folder.glob("*/checkpoint.safetensors"):
-            facts = State.load(path).facts["progress"]
+            facts = Snapshot.load(path).facts["progress"]
             if facts["task"] == 1 and facts["epoch"] >= 5:
                 return RunFolder(path.parent)
         time.sleep(0.01)

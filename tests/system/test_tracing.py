@@ -10,6 +10,7 @@ import pytest
 
 from ipal.backend.neighbor_sampling import prefetched
 from ipal.backend.runtime import Runtime
+from ipal.config import EncoderConfig, TrainConfig
 from ipal.data.graph import Graph
 from ipal.engine.trainer import Setup, initial_state
 from ipal.methods.bare import Bare
@@ -217,7 +218,7 @@ def test_propagation_and_the_making_of_an_optimiser_are_parts() -> None:
     with recorder.listening():
         propagated(graph, 1, 0.1, runtime)
         propagated(graph, 1, 0.1, runtime)  # looked up
-        initial_state(Bare(), Setup(runtime, 3))
+        initial_state(Bare(), Setup(runtime, 3, 0, EncoderConfig(), TrainConfig()))
     parts = recorder.laps[0].parts
     assert parts["propagation",].times == 1
     assert parts["optimiser",].times == 1

@@ -291,8 +291,9 @@ def _execute(resolved: "Resolved", folder: RunFolder, as_json: bool, **options: 
     again = f"ipal resume {folder.path}{options_for(loaded_files())}"
     interrupted = f"Interrupted; nothing saved is lost. Go on with: {again}"
     with render.interruptible(interrupted), render.ProgressBar(title=folder.path.name) as bar:
-        result = runner.run(resolved, folder, bar, **options)
-    _show(folder, result, as_json)
+        for _ in runner.run_by_epochs(resolved, folder, bar, **options):
+            pass
+    _show(folder, broadcast(options["runtime"].team, folder.result), as_json)
 
 
 def _show_finished(team: Any, folder: RunFolder, as_json: bool) -> None:

@@ -66,8 +66,10 @@ class Memory(Derives):
     """weights of every class, solved from the sums"""
 
     def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
-        require(len(self.sums.count) == len(self.left_out.count) == classes, "it has not one sum for every class")
+        sizes = {len(part) for part in (self.sums.count, self.left_out.count, self.left_out.loss)}
+        require(sizes == {classes}, "it has not one sum for every class")
         check_counts(self.sums.count, "sums.count")
+        require((self.left_out.count >= 0).all(), "'left_out.count' holds negative numbers")
         if self.weights is not None:
             shape, dtype = (self.sums.width, classes), torch.float64
             require(tuple(self.weights.shape) == shape, f"'weights' has another shape than {shape}")

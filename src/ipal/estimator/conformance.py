@@ -129,7 +129,7 @@ def check_interrupted_learning_changes_nothing(make: Make) -> None:
     data = task(0, 1)
     learner = make().partial_fit(data)
     before, model = kept(learner), learner.model_
-    epochs = begin_learning(model.config, model, task_of(task(2, 3)), model.runtime).epochs()  # type: ignore[arg-type]
+    epochs = begin_learning(model.config, model, task_of(task(2, 3)), model.runtime).epochs()
     for _ in zip(epochs, range(2), strict=False):
         pass
     epochs.close()

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from ipal.backend.checks import MisfitError, check_finite, check_same, check_shapes, require
 from ipal.backend.runtime import Runtime
-from ipal.config import attribute_docs
 from ipal.data.relations import Types
 from ipal.engine.trainer import Setup, fresh_network, space
 from ipal.errors import ConfigError, StoreError
@@ -93,35 +92,6 @@ def save(model: Model, path: str | Path, *, moments: bool = False) -> None:
     snapshot(model, moments=moments).save(Path(path))
 
 
-def kept_items(model: Model) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """What a saved model holds, in words and bytes; and what is kept only while learning goes on."""
-    state = model.state
-    memory = model.method.complete(state.memory)
-    docs = attribute_docs(type(memory))
-    groups: dict[tuple[str, str], dict[str, Tensor]] = {
-        ("encoder", "encoder weights"): {},
-        ("head", "classifier weights"): {},
-    }
-    for name, tensor in network_tensors(state.network).items():
-        kind = "encoder" if name.startswith("encoder.") else "head"
-        groups[kind, "encoder weights" if kind == "encoder" else "classifier weights"][name] = tensor
-    for name, tensor in flatten(memory, "memory").items():
-        field = name.split(".")[1]
-        groups.setdefault((field, docs.get(field, field)), {})[name] = tensor
-    groups["generator", "random state"] = {"generator": state.generator.get_state()}
-    groups["calibration", "quantiles of a few scores of training nodes, by class"] = model.calibration.tensors()
-    learning = {
-        ("optimizer", "optimiser moments"): moment_tensors(state.network, state.optimizer),
-        ("teacher", "network before the task"): network_tensors(state.teacher),
-    }
-    return _items(groups), _items(learning)
-
-
-def _items(groups: Mapping[tuple[str, str], Mapping[str, Tensor]]) -> list[dict[str, Any]]:
-    sizes = {key: sum(one.numel() * one.element_size() for one in tensors.values()) for key, tensors in groups.items()}
-    return [{"kind": kind, "what": what, "bytes": size} for (kind, what), size in sizes.items() if size]
-
-
 # ---------------------------------------------------------------------- to a model
 
 
@@ -147,7 +117,18 @@ def of_snapshot(method: type[Method], read: Snapshot, path: str | Path, device: 
         config = learner_config(method, {**given, "device": device})
     except ConfigError as error:
         raise StoreError(f"{path} is damaged or of another version: {str(error)[:300]}") from error
-    return restored(config, read, Runtime.of(device), whole=True, source=str(path))
+    model = restored(config, read, Runtime.of(device), whole=True, source=str(path))
+    _check_complete(model, str(path))
+    return model
+
+
+def _check_complete(model: Model, source: str) -> None:
+    """Refuse a model without what follows from its memory: a file holds it, a checkpoint need not."""
+    memory = model.state.memory
+    complete = model.method.complete(memory)
+    for field in dataclasses.fields(memory) if complete is not memory else ():
+        if getattr(memory, field.name) is None and getattr(complete, field.name) is not None:
+            raise StoreError(f"{source} does not fit this model: 'memory.{field.name}' is missing.")
 
 
 def restored(config: LearnerConfig, read: Snapshot, runtime: Runtime, *, whole: bool, source: str) -> Model:
@@ -158,6 +139,7 @@ def restored(config: LearnerConfig, read: Snapshot, runtime: Runtime, *, whole: 
     tensors = {name: laid_out(tensor) for name, tensor in read.tensors.items()}
     try:
         found = checked_facts(read.facts)
+        require(found["method"] == config.name, f"it is of the method '{found['method'][:60]}'")
         check_finite(tensors)
         types = None if found["types"] is None else Types.of_plain(found["types"])
         schema = Schema(found["num_features"], types, tuple(found["columns"]))
@@ -184,18 +166,21 @@ def _restored(
     whole: bool,
 ) -> Model:
     method, made_with, classes = config.method, setup(config, schema, runtime), tuple(found["labels"])
-    rate = found["learning_rate"]
+    rate, generator = found["learning_rate"], torch.Generator(runtime.device)
     network = optimizer = teacher = None
     width = schema.num_features
     if isinstance(method, Trained):
         require(rate is not None, "its learning rate is missing")
-        network = _network(method, made_with, tensors, "")
+        network = _network(method, made_with, tensors, "", generator)
         width = network.encoder.width
         require(network.head is None or network.head.num_classes == len(classes), "its head has not one row a class")
         optimizer = load_optimizer(network, tensors, rate, config.train.weight_decay)
         if any(name.startswith("teacher.") for name in tensors):
             require(not whole, f"it stopped {WHOLE}")
-            teacher = _network(method, made_with, tensors, "teacher.").requires_grad_(False)
+            drawn = torch.Generator(runtime.device)
+            teacher = _network(method, made_with, tensors, "teacher.", drawn).requires_grad_(False)
+            known = 0 if teacher.head is None else teacher.head.num_classes
+            require(known <= len(classes), "its teacher knows more classes")
     else:
         require(rate is None, "it has a learning rate, and trains nothing")
     # On the meta device a template takes no memory, whatever sizes a file claims.
@@ -209,20 +194,19 @@ def _restored(
     own = {name[12:]: tensor for name, tensor in tensors.items() if name.startswith("calibration.")}
     calibration = Calibration.of_tensors(own)
     calibration.check(len(classes))
-    generator = torch.Generator(runtime.device).manual_seed(config.seed)
-    load_generator(generator, tensors["generator"])
+    load_generator(generator.manual_seed(config.seed), tensors["generator"])  # weights were drawn with it meanwhile
     state = State(classes, memory, generator, network, optimizer, rate, teacher)
-    if network is not None:
-        network.encoder.generator = generator
     model = Model(config, runtime, schema, state, calibration, tuple(found["history"]), found["reference"])
     check_same(tensors, {**_every(model), "generator": tensors["generator"]})
     return model
 
 
-def _network(method: Trained, made_with: Setup, tensors: Mapping[str, Tensor], prefix: str) -> Any:
+def _network(
+    method: Trained, made_with: Setup, tensors: Mapping[str, Tensor], prefix: str, generator: torch.Generator
+) -> Any:
     """A network of saved parameters; their sizes are checked before memory is taken for them."""
     layers = ENCODERS.find(made_with.encoder.kind).all_shapes(made_with.num_features, made_with.encoder)
     for number, layer in enumerate(layers):
         check_shapes(tensors, ((f"{prefix}encoder.{name}.{number}", shape) for name, shape in layer.items()))
-    drawn = torch.Generator(made_with.runtime.device)  # any numbers: others are put in their place
-    return load_network(fresh_network(method, made_with, drawn), tensors, prefix)
+    # Any weights are drawn: others are put in their place.
+    return load_network(fresh_network(method, made_with, generator), tensors, prefix)

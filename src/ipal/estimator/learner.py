@@ -45,9 +45,12 @@ class Learner:
             cls._method = method
             cls.__doc__, cls.__signature__ = class_doc(method), class_signature(method)  # type: ignore[attr-defined]
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *unnamed: Any, **settings: Any) -> None:
         if not hasattr(type(self), "_method"):
             raise ConfigError("Learner is no method: take one as ipal.IPAL, or ipal.learner_class(YourMethod).")
+        if unnamed:
+            name = type(self).__name__
+            raise ConfigError(f"The settings of {name} go by name, as {name}(seed=1).")
         self._config: LearnerConfig = learner_config(self._method, settings)
         self._model: Model | None = None
 

@@ -22,15 +22,16 @@ from ipal.data.labels import Label, Labels
 from ipal.data.relations import Types, num_edge_types
 from ipal.data.task import Task
 from ipal.engine.compute import Compute
-from ipal.engine.executors.recorded import automatic
+from ipal.engine.executors.recorded import Automatic
 from ipal.engine.trainer import Epoch, Executor, Setup, begin_task, finished, fit_task, initial_state, numbered
 from ipal.errors import DataError
 from ipal.estimator import history
 from ipal.estimator.convert.hetero import check_types
+from ipal.estimator.kept import kept_items
 from ipal.estimator.open_world.calibration import Calibration, calibrated, sharpened
 from ipal.estimator.settings import LearnerConfig
 from ipal.methods.base import Distances, Forgets, Method, OnePass, Outputs, Remembered, Trained
-from ipal.methods.classifier import HeadClassifier
+from ipal.methods.classifier import predicts_by_network_alone
 from ipal.nn.by_rows import encoded
 from ipal.nn.encoders import ENCODERS
 from ipal.nn.network import Network
@@ -245,8 +246,8 @@ class Model:
             copied(self.state),
             some,
             self.setup,
-            automatic,
-            ends=not isinstance(self.method, HeadClassifier),
+            Automatic(),
+            ends=not predicts_by_network_alone(self.method),
         )
         return replace(self, state=finished(learning))
 
@@ -271,9 +272,7 @@ class Model:
 
     def memory_report(self) -> dict[str, Any]:
         """Everything that a saved model holds, in bytes and in words; and what is kept only while learning goes on."""
-        from ipal.estimator.files import kept_items
-
-        always, learning = kept_items(self)
+        always, learning = kept_items(self.method, self.state, self.calibration)
         return {
             "items": always,
             "bytes": sum(item["bytes"] for item in always),
@@ -333,7 +332,7 @@ class Learning:
     model: Model
     """As the task begins: new classes are known."""
     task: Task
-    executor: Executor = automatic
+    executor: Executor
     first_epoch: int = 0
 
     def epochs(self) -> Generator[Epoch, None, State]:
@@ -353,7 +352,7 @@ def begin_learning(
     model: Model | None,
     task: Task,
     runtime: Runtime,
-    executor: Executor = automatic,
+    executor: Executor | None = None,
     first_epoch: int = 0,
 ) -> Learning:
     """Begin a task, or go on with one from an epoch on. The model stays as it is."""
@@ -367,12 +366,12 @@ def begin_learning(
     if first_epoch:
         if not set(np.unique(task.labels).tolist()) <= set(model.labels):
             raise DataError("The state to go on from is not from the middle of this task: it lacks classes of it.")
-        return Learning(model, task, executor, first_epoch)
+        return Learning(model, task, executor or Automatic(), first_epoch)
     begun = replace(model, state=begin_task(model.method, model.state, task, model.setup))
     model.method.check_classes(len(begun.labels))
     if not begun.forgets:
         begun = replace(begun, calibration=calibrated(begun, task))
-    return Learning(begun, task, executor)
+    return Learning(begun, task, executor or Automatic())
 
 
 def _check_task(model: Model, task: Task) -> None:

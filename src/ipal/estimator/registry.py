@@ -1,11 +1,13 @@
 """All methods by name. To add one to the package: a file beside this one, and its class in the tuple below."""
 
+import dataclasses
 import inspect
 from typing import Any
 
 from ipal.closed_form.method import Analytic
 from ipal.config import RunConfig
 from ipal.errors import ConfigError
+from ipal.estimator.settings import learner_config
 from ipal.methods.bare import Bare
 from ipal.methods.base import Method, OnePass, Trained
 from ipal.methods.efc import EFC
@@ -30,13 +32,14 @@ def check_method(method: Any) -> None:
     """Refuse a method of a plugin that breaks the protocol; the sentence names what is missing."""
     if not issubclass(method, Trained | OnePass):
         raise ConfigError("it must extend ipal.Trained (with a network) or ipal.OnePass (without)")
-    if not (params := getattr(method, "__dataclass_params__", None)) or not params.frozen:
+    if "__dataclass_params__" not in vars(method) or not method.__dataclass_params__.frozen:
         raise ConfigError("it lacks @dataclass(frozen=True, kw_only=True) above the class")
     if not isinstance(getattr(method, "title", None), str):
         raise ConfigError("it lacks a title, the name in tables")
     if method.name in RunConfig.model_fields:
         raise ConfigError(f"the name '{method.name}' is that of a setting of every run")
-    method()  # every setting has a default
+    own = dataclasses.fields(method)
+    learner_config(method, {one.name: one.default for one in own if one.default is not dataclasses.MISSING})
 
 
 METHODS: plugins.Registry[type[Method]] = plugins.Registry(

@@ -314,6 +314,14 @@ class Trained(Method):
     default_encoder: ClassVar[EncoderConfig] = EncoderConfig()
     default_train: ClassVar[TrainConfig] = TrainConfig()
 
+    def init(self, space: Space) -> Any:
+        """The memory before the first task; None where nothing is remembered but the network."""
+        return None
+
+    def end_task(self, network: Any, memory: Any, context: Any, rng: torch.Generator) -> Any:
+        """The memory after a task."""
+        return memory
+
     def head(self, width: int) -> "Head | None":
         """An empty head; None where classes are scored without one."""
         return None

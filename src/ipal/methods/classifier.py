@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ipal.methods.base import TaskContext, Terms, Trained
+from ipal.methods.base import Method, TaskContext, Terms, Trained
 from ipal.nn.head import Head
 from ipal.nn.losses import unit
 
@@ -67,3 +67,10 @@ class Classifier(HeadClassifier):
 
     def loss(self, network: "Network", memory: Any, batch: "Batch", context: Any, rng: torch.Generator) -> Terms:
         return {"cross_entropy": node_cross_entropy(network(batch.graph), batch.positions, context, self.competing)}
+
+
+def predicts_by_network_alone(method: Method) -> bool:
+    """Whether predictions need no memory: a head scores the classes, and nothing else is done."""
+    kind, usual = type(method), (HeadClassifier.classify, Method.probabilities, Trained.predictor)
+    own = (getattr(kind, name, None) for name in ("classify", "probabilities", "predictor"))
+    return all(one is other for one, other in zip(own, usual, strict=True))

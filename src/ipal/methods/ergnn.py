@@ -8,6 +8,7 @@ nodes, so that it does not depend on the scale of embeddings; equal coverage is 
 class's mean; the choice by influence functions is not offered.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,7 +20,7 @@ from ipal.config import Count, Positive
 from ipal.data.task import Task
 from ipal.methods.base import Space, TaskContext, Terms
 from ipal.methods.classifier import Classifier, balanced_cross_entropy
-from ipal.methods.shared.exemplars import disjoint_union, excerpt, without_edges
+from ipal.methods.shared.exemplars import check_every_class, disjoint_union, excerpt, without_edges
 
 if TYPE_CHECKING:
     from ipal.backend.batches import Batch
@@ -60,6 +61,10 @@ class Memory:
 
     buffer: Task | None
     """nodes of old classes, without edges"""
+
+    def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
+        if whole:
+            check_every_class(self.buffer, classes)
 
 
 @dataclass(frozen=True, kw_only=True)

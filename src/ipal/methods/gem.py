@@ -8,6 +8,7 @@ is class-balanced as everywhere here; Adam takes the step where the paper has SG
 the step, that disagrees with no memory. The quadratic programme is solved as non-negative least squares, which it is.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 from torch import Tensor
 
+from ipal.backend.checks import require
 from ipal.config import Count, Hops, NonNegative
 from ipal.data.task import Task
 from ipal.methods.base import Space, TaskContext
@@ -68,6 +70,9 @@ class Memory:
 
     tasks: tuple[Task, ...]
     """nodes of old tasks and the nodes around them"""
+
+    def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
+        require(bool(self.tasks) or not whole, "it keeps no node")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ one graph of all nodes so far, edges between tasks included. The base rate serve
 fresh weights. Keeps everything.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +18,7 @@ from ipal.config import TrainConfig
 from ipal.data.task import Task
 from ipal.methods.base import Space, TaskContext, Terms
 from ipal.methods.classifier import HeadClassifier, balanced_cross_entropy, class_weights
-from ipal.methods.shared.exemplars import disjoint_union, grown, owned
+from ipal.methods.shared.exemplars import check_every_class, disjoint_union, grown, owned
 
 if TYPE_CHECKING:
     from ipal.backend.batches import Batch
@@ -43,6 +43,10 @@ class Memory:
 
     data: Task | None
     """all nodes, edges and labels of all tasks so far"""
+
+    def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
+        if whole:
+            check_every_class(self.data, classes)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,13 +7,13 @@ gradient does not fade with the temperature and `strength` means the same at eac
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ipal.config import NonNegative, Positive
-from ipal.methods.base import Space, TaskContext, Terms
+from ipal.methods.base import TaskContext, Terms
 from ipal.methods.classifier import Classifier, node_cross_entropy
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ class Context(TaskContext):
         assert self.teacher is not None, "likewise"
         if isinstance(batch.positions, slice):
             return self.outputs
-        found: Tensor = self.teacher.classifier(self.before_of(batch))
+        with torch.no_grad():
+            found: Tensor = self.teacher.classifier(self.before_of(batch))
         return found
 
 
@@ -63,9 +64,6 @@ class LwF(Classifier):
     name = "lwf"
     title = "LwF"
 
-    def init(self, space: Space) -> None:
-        """Nothing is remembered but the network."""
-
     def prepare(self, memory: None, context: TaskContext) -> Context:
         seen = context.with_before()
         with torch.no_grad():
@@ -80,6 +78,3 @@ class LwF(Classifier):
             distilled = output_distillation(logits[:, : before.shape[1]], before, self.softening)
             terms["distillation"] = self.strength * distilled
         return terms
-
-    def end_task(self, network: Any, memory: None, context: Any, rng: torch.Generator) -> None:
-        """Nothing is added."""

@@ -16,7 +16,7 @@ from ipal.backend.runtime import Runtime
 from ipal.config import RunConfig
 from ipal.data.streams import Stream
 from ipal.data.task import Task
-from ipal.engine.executors.recorded import automatic
+from ipal.engine.executors.recorded import Automatic
 from ipal.engine.executors.stacked import Stack
 from ipal.engine.trainer import finished
 from ipal.errors import ConfigError, NonFiniteError, StoreError
@@ -120,7 +120,7 @@ def run_by_epochs(
         a_task = -(-learner.epochs * sum(batches) // len(stream))
         observer.started(len(stream), a_task, done * learner.epochs + progress.epoch)
         runtime.tracer.next_lap()
-        cadence = Cadence(checkpoint_every, company)
+        cadence, executor = Cadence(checkpoint_every, company), stack or Automatic()
         watch = _Watch(runtime, learner.epochs, progress, folder, observer, memory, cadence, model)
         try:
             # Until all batches of all tasks are learned; what is done is in `progress`.
@@ -130,7 +130,7 @@ def run_by_epochs(
                 with runtime.tracer.span("preparation"):
                     task = stream.batch(index, number)
                     task = task if stack is None else stack.shared(task)
-                learning = begin_learning(learner, watch.model, task, runtime, stack or automatic, progress.epoch)
+                learning = begin_learning(learner, watch.model, task, runtime, executor, progress.epoch)
                 epochs = learning.epochs()
                 while True:
                     try:
@@ -140,7 +140,8 @@ def run_by_epochs(
                         break
                     progress.spent(index, time.perf_counter() - clock)
                     if terms:  # else others of its stack prepare the task
-                        watch.model = dataclasses.replace(learning.model, state=state)
+                        if watch.model is None or watch.model.state is not state:
+                            watch.model = dataclasses.replace(learning.model, state=state)
                         watch.epoch(terms)
                     yield
                     clock = time.perf_counter()

@@ -135,7 +135,8 @@ def _check_like(tensors: Mapping[str, Tensor], name: str, template: Tensor) -> N
     fits = found.dim() == template.dim() and all(
         mine in (0, size) for mine, size in zip(template.shape, found.shape, strict=True)
     )
-    require(fits, f"'{name}' has the shape {tuple(found.shape)} instead of {tuple(template.shape)}")
+    wanted = ", ".join(str(size or "any") for size in template.shape)
+    require(fits, f"'{name}' has the shape {tuple(found.shape)} instead of ({wanted})")
 
 
 def _odd(name: str) -> str:

@@ -16,16 +16,26 @@ Places = Tensor | slice
 """Which training nodes a batch has."""
 
 
-def automatic(training: Training) -> Steps:
-    """Steps as fast as the device can take them."""
-    return RecordedSteps(training) if training.setup.runtime.device.type == "cuda" else Eager(training)
+class Automatic:
+    """Executes steps as fast as the device can take them. One for all tasks of a run: they share memory."""
+
+    def __init__(self) -> None:
+        self._recordings = Recordings()
+        self._never_waits: dict[type, bool] = {}
+
+    def __call__(self, training: Training) -> Steps:
+        if training.setup.runtime.device.type != "cuda":
+            return Eager(training)
+        return RecordedSteps(training, self._recordings, self._never_waits)
 
 
 class RecordedSteps:
     """Steps of a task on a GPU. Batches of one size share a recording."""
 
-    def __init__(self, training: Training) -> None:
-        self._training, self._recordings = training, Recordings()
+    def __init__(self, training: Training, recordings: Recordings, known: dict[type, bool]) -> None:
+        self._training, self._recordings = training, recordings
+        self._known = known
+        """Of methods with a memory: whether their steps never wait."""
         setup = training.setup
         self._fixed = None
         if setup.batch != "full":
@@ -74,8 +84,14 @@ class RecordedSteps:
         training = self._training
         if not self._may_record or not all(p in training.optimizer.state for p in training.network.parameters()):
             return False
-        if not self._recorded:
-            self._may_record = never_waits(training, partial(batch, here))
+        if self._recorded:
+            return True
+        kind, is_later = type(training.method), training.state.teacher is not None
+        if kind in self._known:
+            return self._known[kind]
+        self._may_record = never_waits(training, partial(batch, here))
+        if is_later or not self._may_record:  # a first task may have less to do
+            self._known[kind] = self._may_record
         return self._may_record
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ from ipal.backend.adam import Adam
 from ipal.backend.batches import Batch
 from ipal.backend.cuda_graphs import Recorded, Recordings
 from ipal.data.task import Task
-from ipal.engine.executors.recorded import automatic, never_waits
+from ipal.engine.executors.recorded import Automatic, never_waits
 from ipal.engine.trainer import Steps, Training
 from ipal.errors import NonFiniteError
 from ipal.methods.base import Terms, Trained
@@ -67,7 +67,7 @@ def differing(methods: Sequence[Trained]) -> dict[str, list[float]]:
 
 def without_numbers(method: Trained) -> Trained:
     """The same for all methods that differ in numbers alone."""
-    return replace(method, **dict.fromkeys(float_settings(method), 0.0))  # type: ignore[arg-type]
+    return replace(method, **dict.fromkeys(float_settings(method), 0.0))
 
 
 class Mapped:
@@ -95,7 +95,7 @@ class Mapped:
         def one(parameters: dict[str, Tensor], different: dict[int, Tensor], numbers: dict[str, Tensor]) -> Any:
             shared = zip(self._where, leaves(self._first), strict=True)
             value = rebuilt(self._first, iter([different.get(place, tensor) for place, tensor in shared]))
-            method = replace(self._method, **numbers)  # type: ignore[arg-type]
+            method = replace(self._method, **numbers)
             return called(self._network, parameters, lambda network: work(method, network, value))
 
         mapped = torch.func.vmap(one, in_dims=(self.dims, 0, 0), randomness="same")
@@ -140,7 +140,7 @@ class Seat:
         """The step of an epoch."""
         if self.alone is None and self.terms is None and not self.stack.step(self):
             self.stack.leave(self)
-            self.alone = automatic(self.training)
+            self.alone = self.stack.one_by_one(self.training)
         if self.alone is not None:
             return self.alone.epoch(epoch)
         terms, self.terms = self.terms, None
@@ -185,6 +185,8 @@ class Stack:
     def __init__(self) -> None:
         self.largest = 0
         """The most runs that have taken their steps as one."""
+        self.one_by_one = Automatic()
+        """Executes the steps of runs that are alone."""
         self._seats: list[Seat] = []
         self._waiting: list[Waiting[Any]] = []
         self._group: _Group | None = None
@@ -207,7 +209,7 @@ class Stack:
         setup, needs = training.setup, training.network.encoder.needs
         adjusts = type(training.method).adjust_gradients is not Trained.adjust_gradients
         if setup.batch != "full" or "attention" in needs or adjusts or setup.runtime.team.size > 1:
-            return automatic(training)
+            return self.one_by_one(training)
         (batch,) = training.batches(0)
         self._seats.append(Seat(self, training, batch))
         return self._seats[-1]

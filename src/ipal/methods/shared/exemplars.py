@@ -4,10 +4,17 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from ipal.backend.checks import require
 from ipal.data.csr import Neighbours, joined
 from ipal.data.graph import Graph
 from ipal.data.task import Task
 from ipal.system.memory_budget import Budget
+
+
+def check_every_class(kept: Task | None, classes: int) -> None:
+    """Refuse nodes that are not of all classes; their labels are known to be numbers of these."""
+    known = 0 if kept is None else len(np.unique(kept.labels))
+    require(known == classes, "it does not keep nodes of every class")
 
 
 def disjoint_union(a: Task, b: Task) -> Task:

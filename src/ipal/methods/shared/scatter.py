@@ -34,8 +34,11 @@ class ScatterMemory:
         self.sums.check(classes, parameters, whole)
         check_symmetric(self.scatter, "scatter")
         shapes = (classes, self.sums.sum.shape[1]), (classes,)
-        for part, shape in zip((self.weights, self.offsets), shapes, strict=True):
-            require(part is None or tuple(part.shape) == shape, "it has not one discriminant for every class")
+        for name, shape in zip(("weights", "offsets"), shapes, strict=True):
+            part, dtype = getattr(self, name), self.scatter.dtype
+            if part is not None:
+                require(tuple(part.shape) == shape, "it has not one discriminant for every class")
+                require(part.dtype == dtype, f"'{name}' holds {part.dtype} instead of {dtype}")
 
     def finite_parts(self) -> dict[str, Tensor]:
         """No product is larger than two squares."""
