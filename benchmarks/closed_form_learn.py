@@ -17,14 +17,15 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 import work
-from timing import Line, begin, compared, cora_sized, cs_sized, describe, interleaved, options, ratio
+from timing import Line, begin, compared, cora_sized, cs_sized, describe, interleaved, learn, options, ratio
 from torch import Tensor
 
+from ipal.closed_form.feature_map import Part
+from ipal.closed_form.method import Analytic
 from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph
-from ipal.data.streams import Task
-from ipal.learners import Analytic
-from ipal.learners.analytic.feature_map import Part
+from ipal.data.task import Task
+from ipal.estimator.settings import learner_config
 
 STEPS, RESTART, RIDGE = 10, 0.2, 0.01
 CASES: dict[str, tuple[str, Callable[[str], Dataset]]] = {
@@ -78,18 +79,16 @@ def measure(case: str, size: str, repeats: int) -> list[Line]:
 
     def ours(calibration: float = 0.0) -> None:
         settings = {"steps": STEPS, "restart": RESTART, "width": width, "ridge": RIDGE}
-        made["ours"] = learner = Analytic(**settings, calibration=calibration)
-        for _ in learner.learn(task()):
-            pass
+        made["ours"] = learn(learner_config(Analytic, {**settings, "calibration": calibration}), None, task())
 
     def theirs() -> None:
         made["stock"] = stock(task(), part)
 
     ours()
-    (part,) = made["ours"].map.parts
+    (part,) = made["ours"].state.memory.map.parts
     times = interleaved({"calibrated": partial(ours, 0.2), "ours": ours, "stock": theirs}, repeats)
     with torch.no_grad():
-        by_stock = made["ours"].represent(graph).double() @ made["stock"]
+        by_stock = made["ours"].embed(graph).double() @ made["stock"]
         off = float((made["ours"].scores(graph).argmax(1) != by_stock.argmax(1)).double().mean())
     print(f"\n{title} ({describe(dataset)}), {len(nodes):,} nodes learned, {width} columns")
     for side, taken in times.items():

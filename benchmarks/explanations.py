@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
+from timing import learn
 
 from ipal.config import ProtocolConfig
 from ipal.data.datasets import load
@@ -20,8 +21,10 @@ from ipal.data.graph import Graph
 from ipal.data.neighbourhood import neighbourhood
 from ipal.data.streams import TaskStream, default_split
 from ipal.deploy.predict import predict
-from ipal.learners import METHODS, Learner
-from ipal.learners.explain import Explanation, explained
+from ipal.estimator.explain import Explanation, explained
+from ipal.estimator.model import Model
+from ipal.estimator.registry import METHODS
+from ipal.estimator.settings import learner_config, shared_settings
 
 SHARE = 0.1
 UNITS = ("feature", "node")
@@ -49,14 +52,14 @@ class Counts:
         return f"named {100 * named:5.1f} %   random {100 * random:5.2f} %   {ratio}   ({self.nodes} nodes)"
 
 
-def learner_of(method: str, stream: TaskStream, seed: int, epochs: int) -> Learner:
+def model_of(method: str, stream: TaskStream, seed: int, epochs: int) -> Model:
     kind = METHODS.find(method)
-    trained = {"train": {"epochs": epochs}} if "train" in kind.shared_settings() else {}
-    learner: Learner = kind.from_settings({"seed": seed, **trained})
-    for index in range(len(stream)):
-        for _ in learner.learn(stream.task(index)):
-            pass
-    return learner
+    trained = {"train": {"epochs": epochs}} if "train" in shared_settings(kind) else {}
+    config = learner_config(kind, {"seed": seed, **trained})
+    model = learn(config, None, stream.task(0))
+    for index in range(1, len(stream)):
+        model = learn(config, model, stream.task(index))
+    return model
 
 
 def units(found: Explanation, unit: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -78,21 +81,21 @@ def without(graph: Graph, found: Explanation, gone: NDArray[np.bool_]) -> Graph:
     return Graph.of(kept, graph.neighbours, symmetric=graph.symmetric)
 
 
-def changes(learner: Learner, graph: Graph, found: Explanation, gone: NDArray[np.bool_]) -> bool:
+def changes(model: Model, graph: Graph, found: Explanation, gone: NDArray[np.bool_]) -> bool:
     """Whether the node has another class without some pieces of evidence."""
-    return bool(predict(learner, without(graph, found, gone), [found.node]).labels[0] != found.predicted)
+    return bool(predict(model, without(graph, found, gone), [found.node]).labels[0] != found.predicted)
 
 
-def check(learner: Learner, graph: Graph, node: int, draws: int, random: np.random.Generator) -> dict[str, Counts]:
+def check(model: Model, graph: Graph, node: int, draws: int, random: np.random.Generator) -> dict[str, Counts]:
     """One node, by every unit of evidence."""
-    part = neighbourhood(graph, [node], learner.reach)
-    found, counts = explained(learner, part.graph, int(part.nodes[0])), {}
+    part = neighbourhood(graph, [node], model.reach)
+    found, counts = explained(model, part.graph, int(part.nodes[0])), {}
     for unit in UNITS:
         belongs, contribution = units(found, unit)
         number = max(1, round(SHARE * len(contribution)))
         named = np.isin(belongs, np.argsort(-contribution)[:number])
         drawn = [np.isin(belongs, random.permutation(len(contribution))[:number]) for _ in range(draws)]
-        is_changed = [changes(learner, part.graph, found, gone) for gone in (named, *drawn)]
+        is_changed = [changes(model, part.graph, found, gone) for gone in (named, *drawn)]
         counts[unit] = Counts(1, is_changed[0], draws, sum(is_changed[1:]))
     return counts
 
@@ -121,11 +124,11 @@ def main() -> None:
             for seed in range(chosen.seeds):
                 split = dataset.split or default_split(dataset.num_classes)
                 stream = TaskStream(dataset.graph, dataset.y, split, ProtocolConfig(), seed=seed)
-                learner = learner_of(method, stream, seed, chosen.epochs)
+                model = model_of(method, stream, seed, chosen.epochs)
                 test = np.flatnonzero(stream.part == 2)
                 random = np.random.default_rng(seed)
                 for node in random.permutation(test)[: chosen.nodes].tolist():
-                    for unit, counts in check(learner, dataset.graph, node, chosen.draws, random).items():
+                    for unit, counts in check(model, dataset.graph, node, chosen.draws, random).items():
                         total[unit].add(counts)
             for unit, counts in total.items():
                 print(f"{name:10s} {method:10s} by {unit:8s} {counts}", flush=True)

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -37,7 +38,8 @@ from ipal.config import EncoderConfig, ProtocolConfig, TrainConfig, override, ru
 from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph
 from ipal.data.streams import TaskStream, default_split
-from ipal.learners import IPAL
+from ipal.engine.executors.recorded import Automatic
+from ipal.engine.trainer import Eager, Executor
 from ipal.runs import runner
 from ipal.runs.resolved import Resolver
 from ipal.runs.run_folder import RunStore
@@ -105,15 +107,15 @@ def stream(data: Dataset, repeats: int, epochs: int) -> Line:
     print(f"\nIPAL, {describe(data)}: one seed, {epochs} epochs a task")
     settings = {"train": {"epochs": epochs}}
     one(data, train={"epochs": 3})  # libraries are loaded, kernels compiled
-    sides = {
-        "recorded": (True, SparseMatrix.matmul),
-        "recorded, cuSPARSE": (True, cusparse),
-        "step by step": (False, SparseMatrix.matmul),
+    sides: dict[str, tuple[Callable[[], Executor], Any]] = {
+        "recorded": (Automatic, SparseMatrix.matmul),
+        "recorded, cuSPARSE": (Automatic, cusparse),
+        "step by step": (lambda: Eager, SparseMatrix.matmul),
     }
     ours = []
-    for name, (recordable, product) in sides.items():
-        with patch.object(IPAL, "recordable", recordable), patch.object(SparseMatrix, "matmul", product):
-            found = [one(data, **settings) for _ in range(repeats if recordable else 1)]
+    for name, (executor, product) in sides.items():
+        with patch.object(runner, "Automatic", executor), patch.object(SparseMatrix, "matmul", product):
+            found = [one(data, **settings) for _ in range(repeats if executor is Automatic else 1)]
         matrices = [result["accuracy_matrix"] for result, _ in found]
         same = (
             "one run"

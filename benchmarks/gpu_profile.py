@@ -30,11 +30,15 @@ from ipal.backend.runtime import Runtime
 from ipal.config import EncoderConfig, ProtocolConfig, Sampling, TrainConfig
 from ipal.data.datasets import Dataset
 from ipal.data.streams import TaskStream, default_split
+from ipal.engine.executors.recorded import Automatic
+from ipal.engine.executors.stacked import Stack
+from ipal.engine.trainer import Epoch, finished
+from ipal.estimator import files
+from ipal.estimator.model import Model, begin_learning
+from ipal.estimator.settings import learner_config
 from ipal.evaluation.evaluate import evaluate_all
-from ipal.learners import IPAL
-from ipal.learners.mapped import looking
-from ipal.learners.stacked import Stack
-from ipal.learners.values import Terms
+from ipal.methods.ipal import IPAL
+from ipal.runs.stacked_tests import predict_together
 
 TIMED, PROFILED = 60, 10
 """Steps of a task by the device's clock, and under the profiler."""
@@ -73,14 +77,14 @@ class Clock:
         return call
 
 
-def steps(epochs: Sequence[Iterator[Terms]], number: int) -> None:
-    """So many steps of learners that take turns."""
+def steps(epochs: Sequence[Iterator[Epoch]], number: int) -> None:
+    """So many steps of runs that take turns."""
     for _ in range(number):
         for one in epochs:
             next(one)
 
 
-def replayed(epochs: Sequence[Iterator[Terms]], number: int, device: str) -> float:
+def replayed(epochs: Sequence[Iterator[Epoch]], number: int, device: str) -> float:
     """Milliseconds of a step, by the device's clock."""
     if device != "cuda":
         start = time.perf_counter()
@@ -94,7 +98,7 @@ def replayed(epochs: Sequence[Iterator[Terms]], number: int, device: str) -> flo
     return float(first.elapsed_time(last)) / number  # type: ignore[no-untyped-call]
 
 
-def traced(epochs: Sequence[Iterator[Terms]], number: int, device: str) -> list[dict[str, Any]]:
+def traced(epochs: Sequence[Iterator[Epoch]], number: int, device: str) -> list[dict[str, Any]]:
     """The GPU's work in so many steps, in order of time: name, beginning and length in microseconds."""
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == "cuda" else [])]
     with profile(activities=activities) as found:
@@ -142,11 +146,9 @@ def profiled(data: Dataset, device: str, stacked: int, nodes: int, timed: int, n
     }
     gammas = [0.4] if stacked == 1 else [round(0.1 * (place + 1), 1) for place in range(stacked)]
     settings |= {"encoder": EncoderConfig(), "batch": Sampling(nodes=nodes) if nodes else "full"}
-    learners = [IPAL(gamma=gamma, **settings) for gamma in gammas]
-    stack, clock = Stack(), Clock(device)
-    for learner in learners:
-        learner.runtime_ = Runtime.of(device)
-        learner.stack_ = stack if stacked > 1 else None
+    configs = [learner_config(IPAL, {"gamma": gamma, **settings}) for gamma in gammas]
+    models: list[Model | None] = [None] * stacked
+    executor, clock, runtime = Stack() if stacked > 1 else Automatic(), Clock(device), Runtime.of(device)
     capture = "of which capture and instantiation"
     with (
         patch.object(Recordings, "record", clock.timed("recording", Recordings.record)),
@@ -155,9 +157,13 @@ def profiled(data: Dataset, device: str, stacked: int, nodes: int, timed: int, n
         for index in range(len(tasks)):
             with clock.part("cutting out the task"):
                 task = tasks.batch(index, 0)
-            epochs = [iter(learner.learn(task)) for learner in learners]
             with clock.part("preparation and first step"):
-                steps(epochs, 1 if stacked == 1 else 2)  # in a stack, the first is the preparation alone
+                begun = [
+                    begin_learning(config, model, task, runtime, executor)
+                    for config, model in zip(configs, models, strict=True)
+                ]
+                epochs = [one.epochs() for one in begun]
+                steps(epochs, 2)  # the first is the preparation alone
             with clock.part("second step, with recording"):
                 steps(epochs, 1)
             milliseconds = replayed(epochs, timed, device)
@@ -166,13 +172,14 @@ def profiled(data: Dataset, device: str, stacked: int, nodes: int, timed: int, n
             print(f", {several} steps an epoch" if nodes else "", flush=True)
             say_kernels(traced(epochs, number, device), number * several)
             with clock.part("last step and end of the task"):
-                while epochs:  # in turns: what they do at once, the first does for all
-                    epochs = [one for one in epochs if next(one, None) is not None]
+                steps(epochs, 1)  # in turns: what they do at once, the first does for all
+                known = [one.finish(finished(rest)) for one, rest in zip(begun, epochs, strict=True)]
             with clock.part("evaluation"):
-                evaluate_all(learners, tasks.test_splits(index), "micro", looking(learners))
+                evaluate_all(known, tasks.test_splits(index), "micro", predict_together(known))
+            models = list(known)
     with tempfile.TemporaryDirectory() as folder, clock.part("storing the model"):
-        for learner in learners:
-            learner.model().on_cpu().save(Path(folder) / "model")
+        for one in known:
+            files.snapshot(one).on_cpu().save(Path(folder) / "model")
     print("  milliseconds beside the steps, of every task in turn:")
     for name, spent in clock.parts.items():
         print(f"    {name:38s} sum {1000 * sum(spent):7.1f}  " + " ".join(f"{1000 * one:.1f}" for one in spent))
@@ -193,7 +200,7 @@ def clock_end(clock: Clock, name: str) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=["full", "small"], default="full", help="small: only to see that it runs")
-    parser.add_argument("--stack", type=int, default=1, help="learners whose steps are taken as one")
+    parser.add_argument("--stack", type=int, default=1, help="runs whose steps are taken as one")
     parser.add_argument("--nodes", type=int, default=0, help="training nodes of a mini-batch; 0 for whole tasks")
     parser.add_argument("--device", default="cuda")
     chosen = parser.parse_args()
@@ -201,7 +208,7 @@ def main() -> None:
     data = arxiv_sized(chosen.size) if chosen.nodes else cs(chosen.size)
     timed, number = (4, 2) if chosen.size == "small" else (5, 1) if chosen.nodes else (TIMED, PROFILED)
     for turn in ("first, with libraries loaded and kernels compiled on the way", "again"):
-        print(f"\nIPAL, {describe(data)}, {chosen.stack} learner(s); {turn}")
+        print(f"\nIPAL, {describe(data)}, {chosen.stack} run(s); {turn}")
         profiled(data, chosen.device, chosen.stack, chosen.nodes, timed, number)
 
 

@@ -6,6 +6,7 @@ and by stock `GCNConv` layers. At the end a full run in a process of its own tel
 """
 
 import tempfile
+from dataclasses import replace
 from statistics import median
 
 import numpy as np
@@ -21,27 +22,27 @@ from ipal.backend.runtime import Runtime
 from ipal.config import EncoderConfig, ProtocolConfig, TrainConfig
 from ipal.data.datasets import Dataset
 from ipal.data.streams import TaskStream
-from ipal.learners.ipal import IPAL
+from ipal.data.task import Task
+from ipal.engine.trainer import Training, begin_task, numbered, task_context
+from ipal.estimator.model import Model, empty_model
+from ipal.estimator.settings import learner_config
+from ipal.methods.ipal import IPAL
 
 HERE = Runtime.of()
 
 
-def compare(learner: IPAL, stream: TaskStream, index: int, repeats: int) -> dict[str, list[float]]:
-    """Print one task and learn it; milliseconds of the steps and of the encoder alone."""
-    task = stream.task(index)
-    learner.start(task)
-    prepared = learner.prepare(task)
-    (batch,) = learner.batches(task, 0)
-    everywhere = operators(task.graph, HERE)
-    network, optimizer = learner.encoder_, learner.optimizer_
+def compare(method: IPAL, model: Model, task: Task, index: int, repeats: int) -> tuple[Model, dict[str, list[float]]]:
+    """Print one task and learn it: the model after it, and milliseconds of the steps and of the encoder alone."""
+    state = begin_task(method, model.state, task, model.setup)
+    context = method.prepare(state.memory, task_context(state, numbered(task, state.classes), HERE))
+    training = Training(method, state, context, model.setup)
+    (batch,) = training.batches(0)
+    everywhere, network = operators(task.graph, HERE), training.network.encoder
     stock, inputs = Stock(network), stock_inputs(task.graph)
-    fixed = torch.randn(task.graph.num_nodes, learner.encoder_.width, generator=torch.Generator().manual_seed(0))
+    fixed = torch.randn(task.graph.num_nodes, network.width, generator=torch.Generator().manual_seed(0))
 
     def step() -> None:
-        terms = learner.loss(batch, prepared)
-        optimizer.zero_grad()
-        torch.stack(list(terms.values())).sum().backward()
-        optimizer.step()
+        training.step(batch)
 
     def encoder() -> None:
         network.zero_grad(set_to_none=True)
@@ -53,13 +54,13 @@ def compare(learner: IPAL, stream: TaskStream, index: int, repeats: int) -> dict
 
     times = interleaved({"step": step, "encoder": encoder, "stock": stock_layers}, repeats)
     with torch.no_grad():
-        learner.end_task(task, prepared)
+        memory = method.end_task(state.network, state.memory, context, state.generator)
     print(
-        f"  task {index}: {task.graph.num_nodes:6,} nodes, {len(prepared.current)} + {len(prepared.old)} classes: "
+        f"  task {index}: {task.graph.num_nodes:6,} nodes, {len(context.current)} + {len(context.old)} classes: "
         f"step {median(times['step']):7.2f} ms, "
         f"encoder {median(times['encoder']):7.2f} ms, ratio {ratio(times['step'], times['encoder']):.2f} x"
     )
-    return times
+    return replace(model, state=replace(state, memory=memory, teacher=None)), times
 
 
 def peak_memory(dataset: Dataset, size: str, threads: int) -> int:
@@ -80,8 +81,12 @@ def measure(size: str, repeats: int) -> Line:
     dataset = cs(size)
     print(f"\nCS-CL ({describe(dataset)})")
     stream = TaskStream(dataset.graph, dataset.y, dataset.split or (), ProtocolConfig(), seed=0)
-    learner = IPAL(encoder=EncoderConfig(), train=TrainConfig(), gamma=0.4, node_weights="pagerank")
-    tasks = [compare(learner, stream, index, repeats) for index in range(len(stream))]
+    method, shared = IPAL(gamma=0.4, node_weights="pagerank"), {"encoder": EncoderConfig(), "train": TrainConfig()}
+    config, tasks = learner_config(IPAL, {**vars(method), **shared}), []
+    model = empty_model(config, stream.task(0).graph, HERE)
+    for index in range(len(stream)):
+        model, times = compare(method, model, stream.task(index), index, repeats)
+        tasks.append(times)
     step, encoder, stock = (sum(median(times[side]) for times in tasks) for side in ("step", "encoder", "stock"))
     fastest = sum(min(times["step"]) for times in tasks) / sum(min(times["encoder"]) for times in tasks)
     print(

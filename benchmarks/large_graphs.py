@@ -19,17 +19,20 @@ from typing import Any
 import numpy as np
 import torch
 import work
-from timing import Line, begin, options
+from timing import Line, begin, learn, options
 from work import Layers
 
 from ipal.backend.runtime import Runtime
+from ipal.closed_form.method import Analytic
 from ipal.config import ProtocolConfig
 from ipal.data.csr import Neighbours
 from ipal.data.datasets import load
 from ipal.data.graph import Graph
-from ipal.data.streams import LabelledNodes, TestSplit, Task, TaskStream, default_split
+from ipal.data.streams import TaskStream, default_split
+from ipal.data.task import LabelledNodes, Task, TestSplit
+from ipal.estimator.model import Model
+from ipal.estimator.settings import learner_config
 from ipal.evaluation.evaluate import evaluate
-from ipal.learners.analytic.learner import Analytic
 from ipal.runs.environment import PeakMemory
 from ipal.system.tracing import Recorder
 
@@ -40,7 +43,7 @@ PARTS = ["task graphs", "propagation", "expansion", "sums", "ridge", "solve", "e
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """Tasks with their test_splits, however they came about."""
+    """Tasks with their tests, however they came about."""
 
     graph: Graph
     lessons: Iterator[tuple[Task, list[TestSplit]]]
@@ -74,7 +77,9 @@ def huge(nodes: int, degree: float, device: torch.device) -> Stream:
         for first in range(0, CLASSES, 10):
             own = (y >= first) & (y < first + 10)
             train, others = np.flatnonzero(own & taught), np.flatnonzero(own & ~taught)
-            test_splits.append(TestSplit(graph, *(LabelledNodes(part, y[part]) for part in (others[::2], others[1::2]))))
+            test_splits.append(
+                TestSplit(graph, *(LabelledNodes(part, y[part]) for part in (others[::2], others[1::2])))
+            )
             yield Task(graph, train, y[train]), list(test_splits)
 
     return Stream(graph, lessons(), {"steps": 2, "restart": 0.2, "width": 2048})
@@ -113,12 +118,12 @@ def warm_up(device: torch.device) -> None:
     for kind in (torch.float32, torch.float64):
         square = torch.eye(64, dtype=kind, device=device)
         torch.linalg.solve_triangular(torch.linalg.cholesky_ex(square @ square).L, square, upper=False)
-    learner = Analytic(device=str(device), calibration=0.0, width=256)
+    config = learner_config(Analytic, {"device": str(device), "calibration": 0.0, "width": 256})
+    model: Model | None = None
     stream = named("synthetic:nodes=400,classes=4,features=40", "seen", Recorder())
     for task, test_splits in stream.lessons:
-        for _ in learner.learn(task):
-            pass
-        evaluate(learner, test_splits, "balanced")
+        model = learn(config, model, task)
+        evaluate(model, test_splits, "balanced")
 
 
 def parts_of(recorder: Recorder) -> Counter[str]:
@@ -161,19 +166,19 @@ def measure(chosen: argparse.Namespace) -> Line:
         torch.cuda.reset_peak_memory_stats(device)
     memory = PeakMemory()
     settings = stream.settings | ({"width": 256} if chosen.size == "small" else {})
-    learner = Analytic(device=str(device), calibration=0.0, **settings)
-    learner.runtime_ = Runtime.of(str(device), tracer=recorder)
+    config = learner_config(Analytic, {"device": str(device), "calibration": 0.0, **settings})
+    runtime, model = Runtime.of(str(device), tracer=recorder), None
     scores: list[float] = []
     with recorder.listening():
         for task, test_splits in stream.lessons:
-            for _ in learner.learn(task):
-                pass
+            model = learn(config, model, task, runtime)
             with recorder.span("evaluation"):
-                scores = evaluate(learner, test_splits, "balanced").row.test
+                scores = evaluate(model, test_splits, "balanced").row.test
     seconds = parts_of(recorder)
     graph_said = f"{graph.num_nodes:,} nodes, {graph.num_edges:,} directed edges, {graph.num_features} features"
     print(f"{name}, {chosen.test_graph} test graphs: {graph_said}")
-    of = learner.map
+    assert model is not None, "there are tasks"
+    of = model.state.memory.map
     print(f"AP {np.mean(scores):.2f} over {len(scores)} tasks; {of.steps} steps, {of.restarts}, width {of.width}")
     print("| part | seconds |\n|---|---|")
     for part in [*PARTS, "other"]:
@@ -183,9 +188,9 @@ def measure(chosen: argparse.Namespace) -> Line:
     on_device = f", of the device {torch.cuda.max_memory_allocated(device) / 1e9:.1f} GB" if on_gpu else ""
     print(f"peak memory of the host {memory.bytes() / 1e9:.2f} GB{on_device}")
     # Every step once over the graph, and all that is learned of it; predictions are left out.
-    taught, entries = int(learner.sums_.count.sum()), graph.num_edges + graph.num_nodes
+    taught, entries = int(model.state.memory.sums.count.sum()), graph.num_edges + graph.num_nodes
     size = Layers(graph.num_nodes, entries, graph.num_features, None, taught, 0)
-    least = work.closed_form(size, len(learner.labels_), of.inputs, of.width, of.steps)
+    least = work.closed_form(size, len(model.labels), of.inputs, of.width, of.steps)
     return Line(
         f"closed form, stream of {graph.num_nodes:,} nodes", sum(seconds.values()), None, "", least, device.type
     )

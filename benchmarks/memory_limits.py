@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ipal.data import datasets
-from ipal.learners import METHODS
+from ipal.estimator.registry import METHODS
 from ipal.runs.memory_plan import parse_bytes
 
 GIB = 2**30

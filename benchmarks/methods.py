@@ -17,12 +17,14 @@ import torch.nn.functional as F
 import work
 from encoder_step import Stock, stock_inputs
 from machine import Work
-from timing import Line, begin, cs_sized, describe, options
+from timing import Line, begin, cs_sized, describe, learn, options
 from work import Layers
 
 from ipal.config import EncoderConfig, ProtocolConfig, TrainConfig
 from ipal.data.streams import TaskStream
-from ipal.learners import METHODS
+from ipal.estimator.model import Model
+from ipal.estimator.registry import METHODS
+from ipal.estimator.settings import learner_config
 from ipal.nn.encoders import GCN
 
 TASKS = (2,) * 7
@@ -51,14 +53,15 @@ def seven_tasks(size: str) -> TaskStream:
 
 
 def seconds(stream: TaskStream, method: str, settings: dict[str, Any], width: int) -> tuple[float, float]:
-    """Learning all tasks, by a learner that has seen none of them: wall-clock time, and that of all its threads."""
+    """Learning all tasks, by a model that has seen none of them: wall-clock time, and that of all its threads."""
     encoder = EncoderConfig(hidden=width, width=width)
     # Not calibrated: others are not either.
-    learner = METHODS.find(method)(encoder=encoder, train=TrainConfig(epochs=EPOCHS), calibration=0.0, **settings)
+    shared = {"encoder": encoder, "train": TrainConfig(epochs=EPOCHS), "calibration": 0.0}
+    config = learner_config(METHODS.find(method), {**shared, **settings})
+    model: Model | None = None
     start, busy = time.perf_counter(), time.process_time()
     for index in range(len(stream)):
-        for _ in learner.learn(stream.task(index)):
-            pass
+        model = learn(config, model, stream.task(index))
     return time.perf_counter() - start, time.process_time() - busy
 
 

@@ -14,7 +14,7 @@ from timing import begin, options
 
 import ipal
 from ipal.data.datasets import load
-from ipal.learners import METHODS
+from ipal.estimator.registry import METHODS
 
 SMALL = "synthetic:nodes=300,classes=6"
 MONTHS = 4
@@ -35,7 +35,7 @@ def months(dataset: str, method: str, seed: int, *, at_once: bool = False) -> li
     month, draw = arrivals(data.y, random), random.random(len(data.y))
     if at_once:
         month[:] = 0
-    learner, found = METHODS.find(method)(seed=seed), []
+    learner, found = ipal.learner_class(METHODS.find(method))(seed=seed), []
     for now in range(1 if at_once else MONTHS):
         here = np.flatnonzero(month <= now)
         graph, y, mine, new = data.graph.induced(here), data.y[here], draw[here], month[here] == now

@@ -39,15 +39,19 @@ import work
 from encoder_step import Stock, stock_inputs
 from hostile import Sample, Target
 from reloads import FLAT, MB, processor_seconds, resident, under_reloads
-from timing import WIDTH, Line, begin, cs, describe, interleaved, options
+from timing import WIDTH, Line, begin, cs, describe, interleaved, learn, options
 
+from ipal.closed_form.method import Analytic
 from ipal.config import ProtocolConfig
 from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph
 from ipal.data.streams import TaskStream
 from ipal.deploy.predict import neighbourhood, predict
 from ipal.deploy.serving.bodies import JSON, NPZ, json_body, npz_body
-from ipal.learners import IPAL, Analytic, Learner, load_learner
+from ipal.estimator import files
+from ipal.estimator.model import Model
+from ipal.estimator.settings import LearnerConfig, learner_config
+from ipal.methods.ipal import IPAL
 
 NODES = 100
 NPZ_KIND = f"{NODES} nodes, npz"
@@ -66,27 +70,28 @@ WARM = 0.2
 # ---------------------------------------------------------------------- models and servers
 
 
-def learned(learner: Learner, dataset: Dataset, folder: Path) -> tuple[Path, Path]:
+def learned(config: LearnerConfig, dataset: Dataset, folder: Path) -> tuple[Path, Path]:
     """A model of a whole stream, and one of all but its last task; those that the folder holds are taken as they are.
 
     Learned with all cores; how they answer is another matter.
     """
-    files = folder / f"{learner.name}.safetensors", folder / f"{learner.name}-before.safetensors"
-    if not all(file.exists() for file in files):
+    whole, before = folder / f"{config.name}.safetensors", folder / f"{config.name}-before.safetensors"
+    if not (whole.exists() and before.exists()):
         torch.set_num_threads(os.cpu_count() or 1)
         assert dataset.split is not None
         stream = TaskStream(dataset.graph, dataset.y, dataset.split, ProtocolConfig(), seed=0)
+        model: Model | None = None
         for index in range(len(stream)):
-            for _ in learner.learn(stream.task(index)):
-                pass
-            learner.save(files[index < len(stream) - 1])
-    return files
+            model = learn(config, model, stream.task(index))
+            files.save(model, before if index < len(stream) - 1 else whole)
+    return whole, before
 
 
-def models(size: str, parts: list[str]) -> dict[str, Learner]:
+def models(size: str, parts: list[str]) -> dict[str, LearnerConfig]:
+    """What is learned with, by name."""
     if size == "small":
-        return {"IPAL": IPAL.from_settings({"encoder": {"kind": "gcn"}, "train": {"epochs": 1}})}
-    both: dict[str, Learner] = {"IPAL": IPAL(), "closed form": Analytic()}
+        return {"IPAL": learner_config(IPAL, {"encoder": {"kind": "gcn"}, "train": {"epochs": 1}})}
+    both = {"IPAL": learner_config(IPAL, {}), "closed form": learner_config(Analytic, {})}
     return {"IPAL": both["IPAL"]} if parts == ["hostile"] else both
 
 
@@ -113,7 +118,7 @@ def served(
                 sys.exit(log.read_text())
             port = int(line.rpartition(":")[2])
             try:
-                features = load_learner(file).num_features_
+                features = files.load(file).num_features
                 yield server.pid, Target("127.0.0.1", port, TOKEN, most, patience, features, asked), model
             finally:
                 server.send_signal(signal.SIGTERM)
@@ -142,30 +147,28 @@ def dense(graph: Graph) -> Graph:
     return Graph.of(np.asarray(graph.x.toarray()), graph.neighbours, symmetric=True)  # type: ignore[union-attr]
 
 
-def sample(learner: Learner, kind: str, body: bytes, graph: Graph, nodes: Any = None) -> Sample:
-    found = predict(learner, graph, nodes)
+def sample(model: Model, kind: str, body: bytes, graph: Graph, nodes: Any = None) -> Sample:
+    found = predict(model, graph, nodes)
     return Sample(kind, body, found.labels, found.confidence.tolist())
 
 
-def requests(learner: Learner, dataset: Dataset, small: bool) -> dict[str, list[Sample]]:
+def requests(model: Model, dataset: Dataset, small: bool) -> dict[str, list[Sample]]:
     """By kind, from different places of the graph."""
     random_ = np.random.default_rng(0)
-    graph, hops = dataset.graph, learner.reach or 0
+    graph, hops = dataset.graph, model.reach
     found: dict[str, list[Sample]] = {}
     for number in range(4 if small else BODIES):
         part = around(graph, int(random_.integers(graph.num_nodes)), NODES)
         plain = dense(part)
         made = {
-            NPZ_KIND: sample(learner, NPZ, npz_body(part), part),
-            f"{NODES} nodes, sparse JSON": sample(learner, JSON, json_body(part), part),
-            f"{NODES} nodes, dense JSON": sample(learner, JSON, json_body(plain), plain),
+            NPZ_KIND: sample(model, NPZ, npz_body(part), part),
+            f"{NODES} nodes, sparse JSON": sample(model, JSON, json_body(part), part),
+            f"{NODES} nodes, dense JSON": sample(model, JSON, json_body(plain), plain),
         }
         if number % 4 == 0:  # these are large
             asked = neighbourhood(graph, random_.choice(graph.num_nodes, NODES, replace=False), hops)
             body = npz_body(asked.graph, asked.nodes)
-            made[f"{NODES} nodes and all within {hops} hops, npz"] = sample(
-                learner, NPZ, body, asked.graph, asked.nodes
-            )
+            made[f"{NODES} nodes and all within {hops} hops, npz"] = sample(model, NPZ, body, asked.graph, asked.nodes)
         for name, one in made.items():
             found.setdefault(name, []).append(one)
     return found
@@ -218,13 +221,14 @@ def measure(size: str, repeats: int) -> Line:
     dataset, chosen = cs(size), argparse.Namespace(size=size, threads=1)
     with tempfile.TemporaryDirectory() as folder:
         file, _ = learned(models("small", [])["IPAL"], dataset, Path(folder))
-        learner = load_learner(file)
+        model = files.load(file)
         parts = [around(dataset.graph, node, NODES) for node in range(4 if size == "small" else BODIES)]
-        asked = {NPZ_KIND: [sample(learner, NPZ, npz_body(part), part) for part in parts]}
+        asked = {NPZ_KIND: [sample(model, NPZ, npz_body(part), part) for part in parts]}
         with served(file, asked, 1, 30.0, chosen) as (_, target, _):
             milliseconds(target, asked[NPZ_KIND], min(10, repeats), 0)
             ours = median(milliseconds(target, asked[NPZ_KIND], repeats, 0)) / 1000
-    stock = Stock(learner.encoder_)
+    assert model.network is not None, "it has one"
+    stock = Stock(model.network.encoder)
     for layer in stock.layers:
         layer.cached = False  # another graph every time
     with torch.no_grad():
@@ -358,16 +362,16 @@ def main() -> None:
                 "model", "request", "size", "workers", "clients", "p50, ms", "p99, ms", "processor, ms", "requests/s"
             )
         )
-    for name, learner in models(chosen.size, parts).items():
+    for name, config in models(chosen.size, parts).items():
         with tempfile.TemporaryDirectory() as folder:
-            files = learned(learner, dataset, chosen.models or Path(folder))
-            asked, before = (requests(load_learner(file), dataset, small) for file in files)
+            both = learned(config, dataset, chosen.models or Path(folder))
+            asked, before = (requests(files.load(file), dataset, small) for file in both)
             versions = {
                 hashlib.sha256(file.read_bytes()).hexdigest()[:12]: (file, some[NPZ_KIND])
-                for file, some in zip(files, (asked, before), strict=True)
+                for file, some in zip(both, (asked, before), strict=True)
             }
             for workers in (1, 2) if {"latency", "reload"} & set(parts) else ():
-                with served(files[0], asked, workers, chosen.patience or 30.0, chosen) as (process, target, model):
+                with served(both[0], asked, workers, chosen.patience or 30.0, chosen) as (process, target, model):
                     if "latency" in parts:
                         latency(name, target, process, workers, chosen.repeats)
                     if "reload" in parts:
@@ -376,7 +380,7 @@ def main() -> None:
                         print(f"reloads: {reloads[-1]}", file=sys.stderr)  # the next may take long
             if "hostile" in parts and name == "IPAL":
                 patience = chosen.patience or (1.0 if small else 5.0)
-                with served(files[0], asked, 1, patience, chosen) as (process, target, model):
+                with served(both[0], asked, 1, patience, chosen) as (process, target, model):
                     attacks.append(under_fire(target, process, chosen))
     if reloads:
         print("\n## Reloads, with four clients that ask all the time for 100 nodes as npz\n")

@@ -18,8 +18,13 @@ import torch.nn.functional as F
 from machine import Work
 from torch import Tensor, nn
 
+from ipal.backend.runtime import Runtime
 from ipal.data.datasets import Dataset, catalog, load
 from ipal.data.graph import Graph
+from ipal.data.task import Task
+from ipal.engine.trainer import finished
+from ipal.estimator.model import Model, begin_learning
+from ipal.estimator.settings import LearnerConfig
 from ipal.runs.environment import Machine
 
 WIDTH = 128
@@ -107,6 +112,12 @@ def step(network: nn.Module, labels: Tensor, *inputs: object) -> Tensor:
     loss = F.cross_entropy(network(*inputs), labels)
     loss.backward()  # type: ignore[no-untyped-call]
     return loss.detach()
+
+
+def learn(config: LearnerConfig, model: Model | None, task: Task, runtime: Runtime | None = None) -> Model:
+    """The model after one more task."""
+    learning = begin_learning(config, model, task, runtime or (model.runtime if model else Runtime.of(config.device)))
+    return learning.finish(finished(learning.epochs()))
 
 
 def ratio(slow: list[float], fast: list[float]) -> float:

@@ -20,12 +20,16 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import timing
+
 import ipal
 from ipal.data.graph import Graph
-from ipal.data.streams import Task
-from ipal.learners import METHODS, Learner
-from ipal.learners.open_world import unknown
-from ipal.learners.open_world.scores import NAMES, auroc
+from ipal.data.task import Task
+from ipal.estimator.model import Model
+from ipal.estimator.open_world import unknown
+from ipal.estimator.open_world.scores import NAMES, auroc
+from ipal.estimator.registry import METHODS
+from ipal.estimator.settings import LearnerConfig, learner_config
 
 TRAIN, TEST = 0.6, 0.2
 
@@ -36,17 +40,18 @@ def split(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return drawn < TRAIN, drawn >= 1 - TEST
 
 
-def learn(learner: Learner, graph: Graph, y: np.ndarray, train: np.ndarray, classes: np.ndarray) -> None:
-    """One task: some classes, on the graph of their nodes."""
+def learn(
+    config: LearnerConfig, model: Model | None, graph: Graph, y: np.ndarray, train: np.ndarray, classes: np.ndarray
+) -> Model:
+    """The model after one more task: some classes, on the graph of their nodes."""
     nodes = np.flatnonzero(np.isin(y, classes))
     taught = np.flatnonzero(train[nodes])
-    for _ in learner.learn(Task(graph.induced(nodes), taught, y[nodes][taught])):
-        pass
+    return timing.learn(config, model, Task(graph.induced(nodes), taught, y[nodes][taught]))
 
 
-def probabilities(learner: Learner, graph: Graph) -> np.ndarray:
+def probabilities(model: Model, graph: Graph) -> np.ndarray:
     with torch.no_grad():
-        return learner.scores_and_probabilities(graph)[1].double().cpu().numpy()
+        return model.scores_and_probabilities(graph)[1].double().cpu().numpy()
 
 
 def calibration_error(p: np.ndarray, truth: np.ndarray, bins: int = 15) -> float:
@@ -64,13 +69,13 @@ def measure_unknown(name: str, method: str, pairs: int, first: int) -> None:
     rows, kinds = [], []
     for number, place in enumerate(chosen, first):
         train, test = split(len(y), number)
-        learner = METHODS[method](seed=number)
+        config = learner_config(METHODS[method], {"seed": number})
         is_unknown = np.isin(y, all_pairs[place])
-        learn(learner, graph, y, train, np.setdiff1d(y, all_pairs[place]))
+        model = learn(config, None, graph, y, train, np.setdiff1d(y, all_pairs[place]))
         known = test & ~is_unknown
-        score = torch.from_numpy(unknown.scored(learner, graph))[:, None]
-        rejected = unknown.rejected(learner, graph, 0.05)
-        sure = probabilities(learner, graph).max(axis=1)
+        score = torch.from_numpy(unknown.scored(model, graph))[:, None]
+        rejected = unknown.rejected(model, graph, 0.05)
+        sure = probabilities(model, graph).max(axis=1)
         below = np.quantile(sure[known], rejected[known].mean())
         rows.append(
             [
@@ -80,7 +85,7 @@ def measure_unknown(name: str, method: str, pairs: int, first: int) -> None:
                 100 * (sure[is_unknown] < below).mean(),
             ]
         )
-        kinds.append(NAMES[learner.calibration_.kind])
+        kinds.append(NAMES[model.calibration.kind])
     found = np.array(rows)
     names = ", ".join(f"{kind} x{kinds.count(kind)}" for kind in dict.fromkeys(kinds))
     auc, lost, unknown_found, by_probability = found.mean(axis=0)
@@ -101,21 +106,22 @@ def measure_calibration(name: str, method: str, seeds: int, first: int) -> None:
         classes = np.random.default_rng([seed, 2]).permutation(np.unique(y))
         tasks = np.array_split(classes, max(1, len(classes) // 2))
         for words, stream in (("one task", [classes]), ("tasks of two", tasks)):
-            learner = METHODS[method](seed=seed)
-            for task in stream:
-                learn(learner, graph, y, train, task)
-            rows = {label: row for row, label in enumerate(learner.labels_)}
+            config = learner_config(METHODS[method], {"seed": seed})
+            model = learn(config, None, graph, y, train, stream[0])
+            for task in stream[1:]:
+                model = learn(config, model, graph, y, train, task)
+            rows = {label: row for row, label in enumerate(model.labels)}
             p, truth, lost, plain = [], [], [], []
             for task in stream:
                 nodes = np.flatnonzero(np.isin(y, task))
                 part, tested = graph.induced(nodes), np.flatnonzero(test[nodes])
-                p.append(probabilities(learner, part)[tested])
+                p.append(probabilities(model, part)[tested])
                 truth += [rows[label] for label in y[nodes][tested].tolist()]
-                lost.append(unknown.rejected(learner, part, 0.05)[tested])
+                lost.append(unknown.rejected(model, part, 0.05)[tested])
                 with torch.no_grad():
-                    plain.append(learner.probabilities(learner.scores(part), part).double().cpu().numpy()[tested])
+                    plain.append(model.probabilities(model.scores(part), part).double().cpu().numpy()[tested])
             own, labels = np.concatenate(p), np.array(truth)
-            sets = unknown.sets(learner, own.astype(np.float32), 0.9)
+            sets = unknown.sets(model, own.astype(np.float32), 0.9)
             found[words].append(
                 [
                     100 * (own.argmax(axis=1) == labels).mean(),

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from machine import Work, cache_bytes
 
 from ipal.data.graph import Graph
-from ipal.data.streams import Task
+from ipal.data.task import Task
 
 
 def dense(rows: int, inner: int, columns: int) -> Work:

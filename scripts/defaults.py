@@ -18,6 +18,8 @@ import numpy as np
 from ipal.config import nested, override, parse_assignment, run_config
 from ipal.data.dataset import Dataset
 from ipal.data.datasets import load
+from ipal.engine.trainer import finished
+from ipal.estimator.model import Model, begin_learning
 from ipal.evaluation.evaluate import evaluate
 from ipal.runs.resolved import Resolver
 
@@ -30,20 +32,21 @@ SPLITS = {"flickr": [3, 2, 2, 2], "blogcatalog": [2, 2, 2], "wiki": [5, 3, 3, 3,
 def scored(resolver: Resolver, data: Dataset, tree: dict[str, Any]) -> dict[str, float]:
     """AP and AF in percent, seconds, and bytes."""
     run = resolver.resolve(run_config(tree), data)
-    learner, begin = run.learner(), time.perf_counter()
+    config, runtime, begin = run.learner_config(), run.runtime(), time.perf_counter()
+    model: Model | None = None
     own: list[float] = []
     row: list[float] = []
     for index in range(len(run.stream)):
-        for _ in learner.learn(run.stream.task(index)):
-            pass
-        row = evaluate(learner, run.stream.test_splits(index), run.config.protocol.accuracy).row.test
+        learning = begin_learning(config, model, run.stream.task(index), runtime)
+        model = learning.finish(finished(learning.epochs()))
+        row = evaluate(model, run.stream.test_splits(index), run.config.protocol.accuracy).row.test
         own.append(row[-1])
     forgotten = [after - before for after, before in zip(row[:-1], own[:-1], strict=True)]
     return {
         "AP": float(np.mean(row)),
         "AF": float(np.mean(forgotten)) if forgotten else 0.0,
         "seconds": round(time.perf_counter() - begin, 2),
-        "bytes": learner.memory_report()["bytes"],
+        "bytes": model.memory_report()["bytes"] if model else 0,
     }
 
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from ipal import analysis, backend, data, evaluation, learners, nn
 from ipal.learners.ipal import IPAL
+
+from ipal import analysis, backend, data, evaluation, learners, nn
 
 ROOT = Path(__file__).parents[1]
 

@@ -12,6 +12,7 @@ import itertools
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ import numpy as np
 from ipal.config import nested, override, run_config
 from ipal.data.dataset import Dataset
 from ipal.data.datasets import load
+from ipal.engine.trainer import finished
+from ipal.estimator.model import begin_learning, empty_model
 from ipal.evaluation.evaluate import evaluate
 from ipal.runs.resolved import Resolver
 
@@ -48,13 +51,14 @@ def validated(data: Dataset, settings: Mapping[str, Any], seed: int, device: str
         resolver.resolve(run_config(override(tree, nested("protocol.test_graph", graph))), data)
         for graph in TEST_GRAPHS
     ]
-    stream, learner = runs[0].stream, runs[0].learner()
-    last, train = len(stream) - 1, learner.train
+    stream, config, runtime = runs[0].stream, runs[0].learner_config(), runs[0].runtime()
+    untrained = replace(config, train=config.train.model_copy(update={"epochs": 0}))
+    model, last = empty_model(config, stream.task(0).graph, runtime), len(stream) - 1
     for index in range(last + 1):
-        learner.train = train if index == last else train.model_copy(update={"epochs": 0})
-        for _ in learner.learn(stream.task(index)):
-            pass
-    rows = [evaluate(learner, run.stream.test_splits(last), run.config.protocol.accuracy).row for run in runs]
+        now = config if index == last else untrained
+        learning = begin_learning(now, replace(model, config=now), stream.task(index), runtime)
+        model = learning.finish(finished(learning.epochs()))
+    rows = [evaluate(model, run.stream.test_splits(last), run.config.protocol.accuracy).row for run in runs]
     return {graph: float(np.mean(row.validation)) for graph, row in zip(TEST_GRAPHS, rows, strict=True)}
 
 

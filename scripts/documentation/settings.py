@@ -3,11 +3,11 @@
 import inspect
 from typing import Any, Literal, get_args, get_origin
 
+from ipal.learners import METHODS
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from ipal.config import EncoderConfig, ProtocolConfig, RunConfig, Sampling, TrainConfig, attribute_docs
-from ipal.learners import METHODS
 
 INTRODUCTION = """# Settings
 

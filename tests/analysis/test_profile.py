@@ -11,7 +11,7 @@ import torch
 
 from ipal.analysis.profile import profile, summary
 from ipal.config import override, run_config
-from ipal.learners import METHODS
+from ipal.estimator.registry import METHODS
 from ipal.report.profile import all_of_it, background, lines, notes, task_columns
 from ipal.runs.config_files import read_preset
 from ipal.runs.environment import PeakMemory

@@ -224,7 +224,7 @@ def learned_together(
         models[place] = learning.finish((yield from learning.epochs()))
 
     for index in range(2):
-        task, executor = stack.shared(stream.task(index)), stack if is_stacked else recorded.automatic
+        task, executor = stack.shared(stream.task(index)), stack if is_stacked else recorded.Automatic()
         learnings = [
             begin_learning(one, model, task, Runtime.of(device), executor)
             for one, model in zip(settings, models, strict=True)
@@ -272,8 +272,8 @@ def test_a_gpu_has_the_kernels() -> None:
 def test_a_gpu_computes_the_same_loss_with_kernels_but_for_rounding(
     options: list[dict[str, Any]], tiny_stream: TaskStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorded, "can_record", lambda: False)
-    monkeypatch.setattr(stacked, "never_waits", lambda training, batch: False)
+    for module in (recorded, stacked):
+        monkeypatch.setattr(module, "can_record", lambda: False)
     found, terms = learned_together(IPAL, tiny_stream, options, "cuda")
     again, _ = learned_together(IPAL, tiny_stream, options, "cuda")
     monkeypatch.setattr(fused, "has_kernels", lambda device: False)

@@ -28,13 +28,12 @@ from ipal.state.snapshot import Snapshot
 from ipal.state.stored_tasks import task_of_tensors, task_tensors
 from ipal.system.memory_budget import Budget
 from tests.data.test_edge_weights import weighed_graph
+from tests.engine.test_minibatches import CHOOSING
 from tests.estimator.test_estimator import data_of
 from tests.learning import CPU, config, learn
 
 EVERY_METHOD = pytest.mark.parametrize("method", list(METHODS.values()), ids=list(METHODS))
 TRAINED = [method for method in METHODS.values() if issubclass(method, Trained)]
-CHOOSING = {"ipal", "ipal-online", "polo", "twp"}
-"""Methods that choose nodes or signs: the last digit of a number may decide otherwise."""
 FEW: dict[str, dict[str, Any]] = {"analytic": {"width": 16, "steps": 1}}
 
 

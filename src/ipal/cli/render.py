@@ -171,7 +171,7 @@ def result(content: dict[str, Any], folder: Path) -> None:
         if value is not None:
             facts.add_row(metric.title, f"{value:.2f} {metric.unit}" + f"   ({metric.about})" * bool(metric.about))
     facts.add_row("time", f"{timing['total_seconds']:.1f} s, of which {timing['evaluation_seconds']:.1f} s evaluation")
-    turns = timing.get("runs_taking_turns", 1)
+    turns = timing["runs_taking_turns"]
     shared = f" (of {turns} runs that took turns in one process)" if turns > 1 else ""
     facts.add_row("peak memory", size(content["peak_memory_bytes"]) + shared)
     items = "; ".join(f"{item['what']} ({size(item['bytes'])})" for item in kept["items"])

@@ -6,7 +6,7 @@ State is a value. A task is learned in whole or not at all, because the old valu
 import dataclasses
 import hashlib
 from collections.abc import Callable, Generator, Iterable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol
@@ -187,7 +187,8 @@ def fit_task(
         check_tensors(network_tensors(state.network), MEANINGS, f"epoch {epochs} of {epochs}")
     if not ends:
         return state
-    with torch.no_grad(), tracer.span("end of task"):
+    # Where nothing is trained, it is all that is done: the method says what it consists of.
+    with torch.no_grad(), nullcontext() if state.network is None else tracer.span("end of task"):
         memory = method.end_task(state.network, state.memory, context, state.generator)
     _check_finite(method, dataclasses.replace(state, memory=memory))
     return dataclasses.replace(state, memory=memory, teacher=None)

@@ -27,7 +27,8 @@ def rename_class(model: Model, old: Any, new: Any) -> Model:
     place, new = _known(model, old), _new(model, new)
     labels = (*model.labels[:place], new, *model.labels[place + 1 :])
     event = history.event("renamed", [old], into=[new], time=history.now())
-    return model.changed(event, state=model.with_memory(model.state.memory, labels))
+    renamed = model.changed(event, state=model.with_memory(model.state.memory, labels))
+    return replace(renamed, reference=model.reference)
 
 
 def merge_classes(model: Model, labels: Iterable[Any], into: Any) -> Model:

@@ -1,6 +1,5 @@
 """One class a method, as users make them: `ipal.IPAL(gamma=0.7)`."""
 
-from functools import cache
 from pathlib import Path
 from types import new_class
 from typing import cast
@@ -101,7 +100,6 @@ OWN = (
 )
 
 
-@cache
 def learner_class(method: type[Method]) -> type[Learner]:
     """The class of learners of a method: for methods of your own.
 
@@ -115,8 +113,8 @@ def learner_class(method: type[Method]) -> type[Learner]:
     type
         A subclass of `Learner` with the method's settings as parameters.
     """
-    for known in OWN:
-        if known._method is method:
+    for known in Learner.__subclasses__():  # made once for every method
+        if getattr(known, "_method", None) is method:
             return known
     made = new_class(
         method.__name__, (Learner,), {"method": method}, lambda body: body.update(__module__=method.__module__)

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model, field_validator
@@ -82,7 +81,6 @@ class LearnerConfig:
         return found | ({"encoder": self.encoder.model_dump(mode="json")} if "encoder" in found else {})
 
 
-@cache
 def settings_model(method: type[Method]) -> type[BaseModel]:
     """What the settings of a method must be: its own fields, and the shared ones."""
     hints, shared = get_type_hints(method, include_extras=True), _shared(method)

@@ -58,9 +58,11 @@ class SLDA(PropagatedFeatures):
         return ScatterMemory(FeatureSums.empty(n, device), torch.zeros(n, n, device=device), None, None)
 
     def end_task(self, network: None, memory: Any, context: TaskContext, rng: torch.Generator) -> Any:
-        sums = memory.sums.plus(*self.sums_of(context.task, context.classes, context.compute))
-        rows = self.propagated(context.task.graph, context.compute)
-        return memory.learned(sums, centred(rows, context.task, sums, context.compute.runtime.budget))
+        runtime = context.compute.runtime
+        with runtime.tracer.span("sums"):
+            sums = memory.sums.plus(*self.sums_of(context.task, context.classes, context.compute))
+            rows = self.propagated(context.task.graph, context.compute)
+            return memory.learned(sums, centred(rows, context.task, sums, runtime.budget))
 
     def solved(self, memory: ScatterMemory) -> tuple[Tensor, Tensor]:
         """Weights and offsets of the classes; solved when they are first asked for."""

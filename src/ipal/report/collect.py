@@ -263,27 +263,24 @@ def read_run(folder: RunFolder) -> Run:
     """What a report uses of a finished run."""
     result = folder.result()
     protocol, timing = result["protocol"], result["timing"]
-    keeps_all = result["retained"].get("stores_all_tasks")
-    if keeps_all is None:  # a run of an early version, which only knew the paper's methods
-        keeps_all = paper.plain_name(result["method"]) == paper.UPPER_REFERENCE
     return Run(
         result=result,
         seed=int(result["seed"]),
         method=result["method"],
-        title=result.get("title") or paper.title(result["method"]),
+        title=result["title"],
         scores=titled(result["metrics"]),
         curve=np.array(result["average_performance_curve"], dtype=np.float64),
         matrix=np.array(result["accuracy_matrix"], dtype=np.float64),
-        protocol={"stream": StreamConfig().name, "parts": "drawn", **protocol, "split": list(protocol["split"])},
+        protocol=protocol,
         nodes=f"{result['data']['hash']} {protocol.get('split_hash', '')}",
         seconds=float(timing["total_seconds"]),
         seconds_per_epoch=float(np.mean(timing["seconds_per_epoch"])),
         peak_bytes=float(result["peak_memory_bytes"]),
-        taking_turns=float(timing.get("runs_taking_turns", 1)),
+        taking_turns=float(timing["runs_taking_turns"]),
         retained_bytes=float(result["retained"]["bytes"]),
         machine=_machine(folder),
         data_remark=str(result["data"]["remark"] or ""),
-        is_upper_reference=bool(keeps_all),
+        is_upper_reference=bool(result["retained"]["stores_all_tasks"]),
     )
 
 

@@ -23,7 +23,7 @@ class Batch(Record):
 
 
 class Protocol(Record):
-    stream: str | dict[str, Any] = "class"
+    stream: str | dict[str, Any]
     split: list[Annotated[int, Field(ge=1)]] = Field(min_length=1)
     split_hash: str = ""
     batch: Literal["full"] | Batch
@@ -31,9 +31,11 @@ class Protocol(Record):
     test_graph: str
     visibility: str
     accuracy: str
-    classes: list[list[int | str]] | None = None
-    """Of each task; runs of early versions do not say them."""
+    classes: list[list[int | str]]
+    """Of each task."""
     dropped_classes: list[int | str] = Field(default_factory=list)
+    exemplar_free: bool
+    """By the method, and by the stream: no node of an earlier task is kept or seen again."""
     batches: list[Annotated[int, Field(ge=1)]] | None = None
     """Of each task, in streams of batches."""
     mixture: list[list[Annotated[int, Field(ge=0)]]] | None = None
@@ -51,7 +53,7 @@ class Timing(Record):
     evaluation_seconds: Seconds
     total_seconds: Seconds
     seconds_per_batch: list[Seconds] | None = None
-    runs_taking_turns: Annotated[int, Field(ge=1)] = 1
+    runs_taking_turns: Annotated[int, Field(ge=1)]
     """How many runs shared a process, and so its peak memory."""
     runs_stacked: Annotated[int, Field(ge=1)] = 1
     """How many runs took their steps as one, so that numbers differ from those of the run alone by rounding."""
@@ -66,14 +68,13 @@ class Retained(Record):
     bytes: Bytes
     items: list[Item]
     stores_exemplars: bool
-    stores_all_tasks: bool | None = None
-    """Runs of early versions do not say it."""
+    stores_all_tasks: bool
     nodes_behind_class: dict[str, int]
 
 
 class Validation(Record):
     average_performance: float
-    accuracy_matrix: list[list[float | None]] = Field(default_factory=list)
+    accuracy_matrix: list[list[float | None]]
 
 
 class Before(Record):
@@ -105,40 +106,38 @@ class Result(Record):
     """result.json."""
 
     method: str
-    title: str = ""
-    """The method as tables write it; runs of early versions do not say it."""
+    title: str
+    """The method as tables write it."""
     dataset: str
     seed: int
     average_performance: float
     average_forgetting: float
     average_performance_curve: list[float]
-    metrics: dict[str, float | None] = Field(default_factory=dict)
-    """By name; runs of early versions do not have them, and get them when they are read."""
-    before_learning: list[Before | None] = Field(default_factory=list)
+    metrics: dict[str, float | None]
+    """By name."""
+    before_learning: list[Before | None]
     along: Along | None = None
     accuracy_matrix: list[list[float | None]]
     """Row by row, after each task; nothing above the diagonal."""
-    per_class: dict[str, float] = Field(default_factory=dict)
+    per_class: dict[str, float]
     validation: Validation
     protocol: Protocol
     data: Data
     timing: Timing
     peak_memory_bytes: Bytes
     retained: Retained
-    plugins: dict[str, str] = Field(default_factory=dict)
+    plugins: dict[str, str]
 
     @model_validator(mode="after")
     def _is_of_one_size(self) -> Self:
-        tasks, classes = len(self.protocol.split), self.protocol.classes
-        validation = self.validation.accuracy_matrix
+        tasks, validation = len(self.protocol.split), self.validation.accuracy_matrix
         lists: list[list[Any]] = [self.accuracy_matrix, *self.accuracy_matrix, self.average_performance_curve]
-        lists += [self.timing.seconds_per_task, *validation]
-        later: list[list[Any]] = [validation, self.before_learning]  # runs of early versions do not have them
-        if any(len(one) != tasks for one in [*lists, *filter(None, later)]):
+        lists += [self.timing.seconds_per_task, validation, *validation, self.before_learning]
+        if any(len(one) != tasks for one in lists):
             raise ValueError("parts of different numbers of tasks")
         if any(value is None for index, row in enumerate(self.accuracy_matrix) for value in row[: index + 1]):
             raise ValueError("a task without accuracy")
-        if classes is not None and list(map(len, classes)) != self.protocol.split:
+        if list(map(len, self.protocol.classes)) != self.protocol.split:
             raise ValueError("classes that are not of the split")
         if any(
             one is not None and len(one) != tasks for one in [self.protocol.batches, *(self.protocol.mixture or ())]

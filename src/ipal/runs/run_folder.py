@@ -24,7 +24,7 @@ from typing import Any
 
 import yaml
 
-from ipal.config import RunConfig, StreamConfig, run_config
+from ipal.config import RunConfig, run_config
 from ipal.data.names import split_names, stem
 from ipal.errors import ConfigError, StoreError, shortened
 from ipal.runs.records import Confusion, Drift, Environment, Result
@@ -118,24 +118,21 @@ class RunFolder:
         return Path(known) if known else None
 
     def result(self) -> dict[str, Any]:
-        """What result.json holds; metrics that it does not have are computed from what is stored."""
+        """What result.json holds; metrics that it does not have, as those of a plugin, are computed from it."""
         result = self._record("result.json", Result)
         from ipal.evaluation.metrics import METRICS, measured, stored_scores  # NumPy: help is shown without it
 
-        if "stream" in (protocol := result["protocol"]):
-            protocol["stream"] = StreamConfig.model_validate(protocol["stream"]).model_dump()  # by today's name
-        metrics, known = METRICS.here(), result.setdefault("metrics", {})
+        metrics, known = METRICS.here(), result["metrics"]
         if not metrics.keys() <= known.keys():
-            stored = {name: result[name] for name in metrics if name in result} | known
-            result["metrics"] = measured(stored_scores(result, self.confusion())[-1], metrics) | stored
+            result["metrics"] = measured(stored_scores(result, self.confusion())[-1], metrics) | known
         return result
 
-    def confusion(self) -> dict[str, Any] | None:
-        """Which classes were taken for which; None of runs that were made before this was stored."""
-        return self._record("confusion.json", Confusion) if (self.path / "confusion.json").exists() else None
+    def confusion(self) -> dict[str, Any]:
+        """Which classes were taken for which."""
+        return self._record("confusion.json", Confusion)
 
     def drift(self) -> dict[str, Any] | None:
-        """How far classes moved; None where their features stay where they are, or it was not stored yet."""
+        """How far classes moved; None where their features stay where they are."""
         return self._record("drift.json", Drift) if (self.path / "drift.json").exists() else None
 
     def history(self) -> History:

@@ -89,7 +89,7 @@ def _of_result(folder: RunFolder) -> Series:
         "evaluation_seconds": timing["evaluation_seconds"],
         "total_seconds": timing["total_seconds"],
         "peak_memory_bytes": result["peak_memory_bytes"],
-        "runs_taking_turns": timing.get("runs_taking_turns", 1),
+        "runs_taking_turns": timing["runs_taking_turns"],
         "retained_bytes": result["retained"]["bytes"],
     }
     return {

@@ -19,7 +19,7 @@ from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph, Nodes
 from ipal.data.labels import Labels, labelled
 from ipal.engine.trainer import fresh_network
-from ipal.estimator.files import checkpoint
+from ipal.estimator.files import snapshot
 from ipal.estimator.model import Model
 from ipal.methods.base import Remembered, Trained
 from ipal.runs.resolved import Resolved
@@ -166,7 +166,7 @@ def _remarks(model: Model, kept: Mapping[str, Remembered]) -> list[str]:
 
 def _against(model: Model, kept: Mapping[str, Remembered], evidence: Evidence) -> dict[str, Any]:
     """Search the state for rows, and reconstruct rows from it."""
-    tensors = checkpoint(model).tensors
+    tensors = snapshot(model, moments=True).tensors
     size = sum(tensor.numel() for tensor in tensors.values())
     sample = int(min(EVERYWHERE, max(4, MOST_VALUES // max(1, size))))
     raw = stored_rows(tensors, model.checked(evidence.dataset.graph).x, sample)

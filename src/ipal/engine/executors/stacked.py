@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from ipal.backend.adam import Adam
 from ipal.backend.batches import Batch
-from ipal.backend.cuda_graphs import Recorded, Recordings
+from ipal.backend.cuda_graphs import Recorded, Recordings, can_record
 from ipal.data.task import Task
 from ipal.engine.executors.recorded import Automatic, never_waits
 from ipal.engine.trainer import Steps, Training
@@ -300,7 +300,8 @@ class _Group:
 
     def _can_record(self) -> bool:
         runtime = self._leader.setup.runtime
-        return runtime.device.type == "cuda" and not runtime.tracer.listens and self._never_waits()
+        on_gpu = runtime.device.type == "cuda" and can_record()
+        return on_gpu and not runtime.tracer.listens and self._never_waits()
 
     def _never_waits(self) -> bool:
         return never_waits(self._leader, lambda: self.seats[0].batch)
@@ -432,7 +433,7 @@ class _Together(_Group):
         mode = torch.cuda.get_sync_debug_mode()
         torch.cuda.set_sync_debug_mode("error")
         try:
-            self.loss()
+            self.tried()
             return True
         except RuntimeError as error:
             if "synchroniz" not in str(error):

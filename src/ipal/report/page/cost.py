@@ -111,7 +111,7 @@ def cost_section(facts: Facts) -> Section:
     if facts.history:
         boxes.insert(2, Fact("an epoch", seconds(facts.seconds_per_epoch), "mean over tasks"))
     notes = [f"Measured on: {facts.machine}."]
-    turns = timing.get("runs_taking_turns", 1)
+    turns = timing["runs_taking_turns"]
     if turns > 1:
         notes.append(f"{turns} runs took turns in one process: times are those of this run, memory is that of all.")
     chart = _time_chart(timing["seconds_per_task"])

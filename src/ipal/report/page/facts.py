@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +25,9 @@ class Facts(Run):
     config: RunConfig
     environment: Mapping[str, Any]
     history: History
-    confusion: Confusion | None
-    """None in runs of versions that did not count it."""
+    confusion: Confusion
     drift: Drift | None
-    """None of methods that train no network, and in runs of versions that did not measure it."""
+    """None of methods that train no network."""
     closer: Mapping[str, Any] = field(default_factory=dict)
     """The result of `ipal.analysis.run_view.look_closely`; empty if it was not called."""
 
@@ -43,16 +41,13 @@ class Facts(Run):
 
     @property
     def classes(self) -> list[list[str]]:
-        """Names of the classes that are new in each task; empty lists if not known."""
-        if "classes" in self.protocol:
-            return _new_classes(self.protocol["classes"])
-        names = iter(self.confusion.classes if self.confusion else ())
-        return [list(islice(names, size)) for size in self.split]
+        """Names of the classes that are new in each task."""
+        return _new_classes(self.protocol["classes"])
 
     @property
     def task_of_class(self) -> list[int]:
         """The task of every class, in the order learned: the first that had it."""
-        return [task for task, size in enumerate(_new_sizes(self.protocol)) for _ in range(size)]
+        return [task for task, names in enumerate(self.classes) for _ in names]
 
     @property
     def stores_exemplars(self) -> bool:
@@ -61,8 +56,7 @@ class Facts(Run):
     @property
     def is_exemplar_free(self) -> bool:
         """By the method, and by the protocol: no node of an earlier task is kept or seen again."""
-        by_settings = not self.stores_exemplars and self.protocol["train_graph"] == "isolated"
-        return bool(self.protocol.get("exemplar_free", by_settings))  # runs of early versions do not say it
+        return bool(self.protocol["exemplar_free"])
 
     def as_plain(self) -> dict[str, Any]:
         """All of it as plain data, for the page's download."""
@@ -72,7 +66,7 @@ class Facts(Run):
             "environment": dict(self.environment),
             "result": dict(self.result),
             "history": self.history,
-            "confusion": self.confusion.model_dump() if self.confusion else None,
+            "confusion": self.confusion.model_dump(),
             "drift": self.drift.model_dump() if self.drift else None,
             **({"closer": dict(self.closer)} if self.closer else {}),
         }
@@ -87,19 +81,15 @@ def _new_classes(tasks: Iterable[Iterable[object]]) -> list[list[str]]:
     return new
 
 
-def _new_sizes(protocol: Mapping[str, Any]) -> list[int]:
-    return [len(task) for task in _new_classes(protocol["classes"])] if "classes" in protocol else protocol["split"]
-
-
 def read_facts(folder: RunFolder, closer: Mapping[str, Any] | None = None) -> Facts:
     """Read the facts of a finished run."""
     config = folder.config()
     if not folder.is_finished:
         raise ConfigError(f"{folder.path.name} is not finished: 'ipal resume {folder.path.name}' goes on with it.")
     run = read_run(folder)
-    counted, moved = folder.confusion(), folder.drift()
-    confusion = Confusion.model_validate(counted) if counted else None
-    if confusion and not confusion.fits(_new_sizes(run.protocol), overlapping=bool(run.protocol.get("batches"))):
+    confusion, moved = Confusion.model_validate(folder.confusion()), folder.drift()
+    new = list(map(len, _new_classes(run.protocol["classes"])))
+    if not confusion.fits(new, overlapping=bool(run.protocol.get("batches"))):
         raise _damaged(folder.path / "confusion.json")
     return Facts(
         **vars(run),
@@ -119,8 +109,7 @@ def _damaged(path: Path) -> StoreError:
 
 def _environment(folder: RunFolder) -> dict[str, Any]:
     """Versions and machine, without paths of the user: a page may be shared."""
-    known = folder.environment() if (folder.path / "environment.json").exists() else {}
-    return {name: value for name, value in known.items() if name not in {"data_root", "command"}}
+    return {name: value for name, value in folder.environment().items() if name not in {"data_root", "command"}}
 
 
 def _history(folder: RunFolder) -> History:

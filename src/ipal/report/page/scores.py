@@ -109,10 +109,6 @@ def _curve_chart(facts: Facts) -> Chart:
 def classes_section(facts: Facts) -> Section:
     """Recall of every class, at the end and after each task."""
     lead = "Recall of a class: the share of its test nodes that are predicted as that class."
-    if facts.confusion is None:
-        recalls = facts.result.get("per_class", {})
-        charts = [_end_chart(facts, recalls)] if recalls else []
-        return Section("classes", "Classes", lead=lead, charts=charts, notes=[NO_CONFUSION])
     names = facts.confusion.classes
     # Of every class after every task; None before it is learned, and without test nodes.
     after_task = [[row[place] for place, row in enumerate(shares(one))] for one in counts_of(facts, facts.confusion)]
@@ -209,9 +205,6 @@ def _taken_for(confusion: Confusion, counts: Counts, place: int) -> str:
 
 def confusion_section(facts: Facts) -> Section:
     """Confusion of new and old classes."""
-    title = "Confusion of old and new"
-    if facts.confusion is None:
-        return Section("confusion", title, notes=[NO_CONFUSION])
     counts, task = counts_of(facts, facts.confusion), facts.task_of_class
     charts = [
         _confusion_chart(
@@ -236,7 +229,7 @@ def confusion_section(facts: Facts) -> Section:
     ]
     if len(facts.split) > 1:
         charts.insert(0, _mixing_chart(facts, counts))
-    return Section("confusion", title, charts=charts)
+    return Section("confusion", "Confusion of old and new", charts=charts)
 
 
 def _mixing_chart(facts: Facts, counts: Sequence[Counts]) -> Chart:

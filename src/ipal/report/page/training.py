@@ -57,7 +57,7 @@ def plane_section(facts: Facts) -> Section:
     """Classes in two dimensions, if nodes were projected."""
     title = "Classes on a plane"
     plane = facts.closer.get("plane")
-    if not plane or not any(facts.classes):
+    if not plane:
         note = "The nodes of this run are not shown: the page was made without them."
         return Section("plane", title, notes=[note])
     return Section("plane", title, lead=str(plane["about"]), charts=[_plane_chart(facts, plane)])

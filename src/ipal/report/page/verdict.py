@@ -41,10 +41,10 @@ def of_run(facts: Facts) -> str:
 
 
 def _where_to(facts: Facts, task: int) -> str:
-    """Nothing where it is not known, or where the task shares its classes with others: its nodes are not told apart."""
-    classes = Counter(str(name) for one in facts.protocol.get("classes") or [] for name in one)
+    """Nothing where the task shares its classes with others: its nodes are not told apart."""
+    classes = Counter(str(name) for one in facts.protocol["classes"] for name in one)
     own = [place for place, one in enumerate(facts.task_of_class) if one == task]
-    if facts.confusion is None or not own or any(classes[facts.confusion.classes[place]] > 1 for place in own):
+    if not own or any(classes[facts.confusion.classes[place]] > 1 for place in own):
         return ""
     counts = counts_of(facts, facts.confusion)
     gain = taken(counts[task], counts[-1], own)
