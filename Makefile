@@ -17,8 +17,8 @@ run: $(LIGHT)
 
 # What compares bits is run once more in new processes with MKL's plainest kernels, which other processors get: what is
 # bit-equal by construction is bit-equal there too.
-BITS := tests/learners/test_bits.py tests/learners/test_estimator.py tests/runs/test_resume.py
-BITS += tests/learners/test_ridge.py tests/learners/test_sums.py
+BITS := tests/engine/test_bits.py tests/estimator/test_estimator.py tests/runs/test_resume.py
+BITS += tests/closed_form/test_ridge.py tests/closed_form/test_sums.py
 # Of these files, tests of bits that need no further process.
 BITS += -k "(bits or ridge or sums or saved or mask or changes_nothing) and not (killed or machine or any_process)"
 

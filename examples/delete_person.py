@@ -26,28 +26,29 @@ def main() -> dict[str, dict[str, float]]:
     unlabelled = Data(x=graph.x, edge_index=graph.edges, y=label, train_mask=~gone)
     without = Data(x=rest.x, edge_index=rest.edges, y=label[stays])
 
-    def taught(data: Data) -> ipal.Analytic:
+    def taught(data: Data) -> ipal.Learner:
         return ipal.Analytic(width=256, steps=2, ridge=0.01).partial_fit(data)
 
-    def difference(model: ipal.Analytic, other: ipal.Analytic) -> float:
-        """Of the weights of all classes that the other knows, relative."""
+    def difference(model: ipal.Learner, other: ipal.Learner) -> float:
+        """Of the scores of all classes that the other knows, relative."""
         places = [list(model.classes_).index(one) for one in other.classes_]
-        return float((model.weights_[:, places] - other.weights_).abs().max() / other.weights_.abs().max())
+        ours, theirs = model.decision_function(without)[:, places], other.decision_function(without)
+        return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
 
     # What to look for: the person's features, and what the model made of them in the graph as it was.
     own = replace(dataset, graph=graph.induced(PERSON), y=dataset.y[PERSON])
     evidence = Evidence(own, (View(graph, PERSON, own.y, np.ones(len(PERSON), dtype=bool)),))
     models = {
         "before": taught(everything),
-        "forget_rows": taught(everything).forget_rows(everything),  # no longer teaches, still a neighbour
-        "forget_nodes": taught(everything).forget_nodes(everything),  # never there: neighbours are redone, too
+        "forget_rows": ipal.forget_rows(taught(everything), everything),  # no longer teaches, still a neighbour
+        "forget_nodes": ipal.forget_nodes(taught(everything), everything),  # never there: neighbours are redone, too
     }
     found = {}
-    print("              difference of the weights from a model that")
+    print("              difference of the scores from a model that")
     print("              never learned from them   never saw them   rows of theirs found")
     for name, model in models.items():
         apart = [difference(model, taught(data)) for data in (unlabelled, without)]
-        rows = sum(result["found"] for result in audit(model, evidence)["data"]["stored_rows"].values())
+        rows = sum(result["found"] for result in audit(model.model_, evidence)["data"]["stored_rows"].values())
         found[name] = {"never taught by": apart[0], "never saw": apart[1], "rows": rows}
         print(f"{name:12}  {apart[0]:23.0e}   {apart[1]:14.0e}   {rows:20}")
     return found

@@ -25,11 +25,12 @@ def main(folder: str) -> dict[str, object]:
     token, command = "a-token-for-an-example", [sys.executable, "-m", "ipal", "serve", file, "--port=0"]
     environment, quiet = os.environ | {"IPAL_TOKEN": token}, subprocess.DEVNULL
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=quiet, text=True) as server:
-        address = re.search(r"http\S+", server.stdout.readline())[0]
+        (address,) = re.findall(r"http\S+", server.stdout.readline() if server.stdout else "")
         # Month 2: nodes of classes that have no name yet are rejected. They lie in groups.
-        rejected = np.equal(model.predict(graph, reject=0.05), None)
-        found = {"known lost": rejected[first.train_mask].mean(), "unknown found": rejected[~first.train_mask].mean()}
-        groups = [group for group in model.discover(graph) if group.size > 50]
+        rejected = np.array([label is None for label in model.predict(graph, reject=0.05)])
+        known = np.asarray(first.train_mask)
+        found: dict[str, object] = {"known lost": rejected[known].mean(), "unknown found": rejected[~known].mean()}
+        groups = [group for group in ipal.discover(model, graph) if group.size > 50]
         found["groups"] = [group.size for group in groups]
         # Month 3: the groups are learned as they are. Somebody looks at the middle of each, and names it.
         label = np.full(len(truth), "nothing yet", dtype=object)
@@ -37,11 +38,11 @@ def main(folder: str) -> dict[str, object]:
             label[group.nodes] = f"group {number}"
         model.partial_fit(replace(graph, y=label.astype(str), train_mask=label != "nothing yet"))
         for number, group in enumerate(groups):
-            model.rename_class(f"group {number}", f"{truth[group.nodes[0]]} ({number})")
-        names = [name.split(" (")[0] for name in model.predict(graph)]
+            ipal.rename_class(model, f"group {number}", f"{truth[group.nodes[0]]} ({number})")
+        names = np.array([name.split(" (")[0] for name in model.predict(graph)])
         found["accuracy"] = (names == truth).mean()
         # Month 4: a person behind three nodes leaves, and the server takes the new model.
-        model.forget_rows(replace(first, forget_mask=np.isin(np.arange(len(truth)), [0, 10, 20])))
+        ipal.forget_rows(model, replace(first, forget_mask=np.isin(np.arange(len(truth)), [0, 10, 20])))
         model.save(file)
         asked = Request(f"{address}/reload", b"", {"Authorization": f"Bearer {token}"})
         found["version"] = json.load(urlopen(asked))["version"]

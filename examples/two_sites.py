@@ -38,7 +38,7 @@ def main() -> dict[str, float]:
         model().partial_fit(there).save(parcel)
         size, received = parcel.stat().st_size, ipal.load(parcel)
     alone = model().partial_fit(here)
-    merged = alone.merged(received)
+    merged = ipal.merge_models(alone, received)
     together = model().partial_fit(here).partial_fit(there)  # what no hospital could do: only to compare
 
     asked, found = patients(tested), {}
@@ -46,10 +46,11 @@ def main() -> dict[str, float]:
     for name, one in models.items():
         found[name] = float((one.predict(asked) == asked.y).mean())
         print(f"{name:12}  {len(one.classes_)} diagnoses  accuracy {found[name]:.1%}")
-    found["difference"] = float((merged.weights_ - together.weights_).abs().max() / together.weights_.abs().max())
-    found["bytes"], found["flagged"] = size, len(audit(received)["flagged"])
-    print(f"\nlargest difference between the weights of the last two, relative: {found['difference']:g}")
-    print(f"exchanged: {size / 1e6:.1f} MB of sums over {sum(received.nodes_behind_class().values())} patients")
+    ours, theirs = merged.decision_function(asked), together.decision_function(asked)
+    found["difference"] = float(np.abs(ours - theirs).max() / np.abs(theirs).max())
+    found["bytes"], found["flagged"] = size, len(audit(received.model_)["flagged"])
+    print(f"\nlargest difference between the scores of the last two, relative: {found['difference']:g}")
+    print(f"exchanged: {size / 1e6:.1f} MB of sums over {len(there.y)} patients")
     print(f"diagnoses with so few patients that their sums would give them away: {found['flagged']}")
     return found
 

@@ -143,7 +143,7 @@ def _make_models(folder: Path) -> None:
     """A finished run of every method, and some interrupted ones."""
     from faults.kills_forked import Nobody
     from ipal.config import run_config
-    from ipal.learners import METHODS
+    from ipal.estimator.registry import METHODS
     from ipal.runs import runner
     from ipal.runs.run_folder import RunStore
 

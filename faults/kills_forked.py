@@ -32,6 +32,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "er-gnn, domains": {"method": "er-gnn", "protocol": {"stream": "domain"}},
     "pcl, returning classes": {"method": "pcl", "protocol": {"stream": "returning"}},
     "ipal, online": {"method": "ipal", "protocol": {"stream": {"name": "online", "batch": 8}}},
+    "ipal-online, online": {"method": "ipal-online", "protocol": {"stream": {"name": "online", "batch": 8}}},
     "analytic, online": {"method": "analytic", "protocol": {"stream": {"name": "online", "batch": 8}}},
     "ncm, blurry": {"method": "ncm", "protocol": {"stream": {"name": "blurry", "batch": 8, "sigma": 2}}},
     "ewc, blurry": {"method": "ewc", "protocol": {"stream": {"name": "blurry", "batch": 8, "sigma": 2}}},
@@ -57,7 +58,7 @@ def prepare(plan: Plan) -> Prepared:
 
     from ipal.config import run_config
     from ipal.data.datasets import load
-    from ipal.learners import METHODS
+    from ipal.estimator.registry import METHODS
     from ipal.runs.resolved import Resolver
 
     known, file = load(GRAPH), plan.folder / TIMED

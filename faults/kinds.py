@@ -100,22 +100,20 @@ def graph_folders(bases: Bases, case: Case) -> None:
 
 
 def models(bases: Bases, case: Case) -> None:
-    from ipal.learners import Analytic, load_learner
+    from ipal.estimator import edits, files
 
     draw = case.random
     sound = one_of(draw, bases.models)
     path = case.folder / "model.safetensors"
     must_refuse = _write_state(bases, case, sound, path)
-    learner = load_learner(path)
+    model = files.load(path)
     if must_refuse:
         raise Failed(f"{sound.parent.name}: a model with {must_refuse} was taken")
-    learner.memory_report()
-    learner.predict_graph(_graph(bases))
-    if isinstance(learner, Analytic):
-        other = load_learner(sound)
-        assert isinstance(other, Analytic)
-        other.merged(learner)
-        learner.forget_class(learner.labels_[0])
+    model.memory_report()
+    model.predict_graph(_graph(bases))
+    if model.name == "analytic":
+        edits.merge_models(files.load(sound), model)
+        edits.forget_class(model, model.labels[0])
 
 
 def checkpoints(bases: Bases, case: Case) -> None:
@@ -136,20 +134,20 @@ def checkpoints(bases: Bases, case: Case) -> None:
 
 def _write_state(bases: Bases, case: Case, sound: Path, path: Path) -> str | None:
     """A changed state; returns what is so wrong with it that it must be refused."""
-    from ipal.learners.state import State
+    from ipal.state.snapshot import Snapshot
 
     draw = case.random
     if draw.random() < 0.3:
         path.write_bytes(damaged(draw, sound.read_bytes(), one_of(draw, bases.models).read_bytes()))
         return None
-    state = State.load(sound)
-    tensors, facts = dict(state.tensors), state.facts
+    saved = Snapshot.load(sound)
+    tensors, facts = dict(saved.tensors), saved.facts
     wrong = None
     if draw.random() < 0.5:
         facts = _plain(changed_tree(draw, facts))
     else:
         wrong = _change_tensors(case, tensors)
-    State(tensors, facts).save(path)
+    Snapshot(tensors, facts).save(path)
     return wrong
 
 

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from ipal.learners.ipal import IPAL
-
-from ipal import analysis, backend, data, evaluation, learners, nn
+from ipal import analysis, backend, closed_form, data, engine, estimator, evaluation, methods, nn
+from ipal.methods.ipal import IPAL
 
 ROOT = Path(__file__).parents[1]
 
@@ -68,7 +67,7 @@ class Equation:
 
 def modules() -> Iterator[ModuleType]:
     """Where equations may be: the rooms of what is computed."""
-    for room in (data, backend, nn, learners, evaluation, analysis):
+    for room in (data, backend, nn, methods, closed_form, engine, estimator, evaluation, analysis):
         for found in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
             yield importlib.import_module(found.name)
 
@@ -81,7 +80,7 @@ def equations() -> list[Equation]:
             public = not name.startswith("_") and getattr(member, "__module__", None) == module.__name__
             if public and "Source:" in (inspect.getdoc(member) or ""):
                 found.append(equation(f"{module.__name__}.{name}", name.lower(), member))
-    return [*found, equation("ipal.learners.ipal.IPAL.loss", "ipal_loss", IPAL.loss)]
+    return [*found, equation("ipal.methods.ipal.IPAL.loss", "ipal_loss", IPAL.loss)]
 
 
 def equation(name: str, test_name: str, member: Callable[..., object]) -> Equation:
@@ -121,7 +120,7 @@ def page() -> str:
     known = equations()
     tested = tests(known)
     # A work whose equations are not numbered, or not surely so, still has its row.
-    rows = [(each.origin, number, each) for each in known for number in each.numbers or [None]]
+    rows = [(each.origin, number, each) for each in known for number in each.numbers or [0]]
     # The paper's own first, by number; where one equation is several functions, as they are written.
     rows.sort(key=lambda row: (row[0], row[1] or math.inf))
     lines = [

@@ -41,7 +41,10 @@ import yaml
 from mutant_operators import Mutant, code_of, mutants_of
 from mutant_tests import BUILD, PYTEST, ROOT, SOURCE, hash_of, reach_of_tests, say, side_by_side
 
-CORE = "nn/losses.py nn/prototypes.py nn/head.py evaluation/*.py data/streams/*.py runs/run_folder.py learners/**/*.py"
+CORE = """
+nn/losses.py nn/head.py nn/network.py nn/propagated_features.py nn/truncated_beta.py evaluation/*.py data/streams/*.py
+runs/run_folder.py methods/**/*.py closed_form/*.py engine/**/*.py estimator/**/*.py state/*.py
+"""
 MARK = 0.9
 Run = Callable[[Mutant | None, list[str]], str]
 """Runs tests with a mutant, or with nothing changed, until one fails; which one."""
@@ -272,9 +275,9 @@ def table(mutants: list[Mutant], results: dict[str, dict[str, Any]], equal: set[
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--only", nargs="+", default=CORE.split(), help="files below src/ipal, as nn/losses.py or learners/*.py"
+        "--only", nargs="+", default=CORE.split(), help="files below src/ipal, as nn/losses.py or methods/*.py"
     )
-    parser.add_argument("--tests", nargs="+", default=[""], help="folders or files below tests, as learners")
+    parser.add_argument("--tests", nargs="+", default=[""], help="folders or files below tests, as methods")
     parser.add_argument("--sample", type=float, default=1.0, help="share of each file's mutants")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ipal.config import run_config
+from ipal.evaluation.metrics import Scores, measured
 from ipal.runs.run_folder import RunStore
 
 LONG = 5000
@@ -289,19 +290,23 @@ EXPERIMENTS: dict[str, str] = {
 def sound_result() -> dict[str, Any]:
     return {
         "method": "ipal",
+        "title": "IPAL",
         "dataset": "digits",
         "seed": 0,
         "average_performance": 50.0,
         "average_forgetting": -10.0,
         "average_performance_curve": [60.0, 50.0],
         "accuracy_matrix": [[60.0, None], [50.0, 50.0]],
+        "metrics": measured(Scores(np.array([[60.0, np.nan], [50.0, 50.0]]))),
+        "before_learning": [None, None],
         "per_class": {"0": 50.0},
-        "validation": {"average_performance": 50.0},
+        "validation": {"average_performance": 50.0, "accuracy_matrix": [[60.0, None], [50.0, 50.0]]},
         "protocol": {
             **run_config({"dataset": "digits"}).protocol.model_dump(mode="json"),
             "split": [2, 2],
             "split_hash": "x",
             "classes": [[0, 1], [2, 3]],
+            "exemplar_free": True,
         },
         "data": {"hash": "x", "preprocessing": "", "remark": "", "features_looked_beyond_task": False},
         "timing": {
@@ -309,9 +314,17 @@ def sound_result() -> dict[str, Any]:
             "seconds_per_epoch": [0.1, 0.1],
             "evaluation_seconds": 0.1,
             "total_seconds": 2.1,
+            "runs_taking_turns": 1,
         },
         "peak_memory_bytes": 1000,
-        "retained": {"items": [], "bytes": 10, "stores_exemplars": False, "nodes_behind_class": {}},
+        "retained": {
+            "items": [],
+            "bytes": 10,
+            "stores_exemplars": False,
+            "stores_all_tasks": False,
+            "nodes_behind_class": {},
+        },
+        "plugins": {},
     }
 
 

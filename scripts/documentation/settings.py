@@ -3,11 +3,13 @@
 import inspect
 from typing import Any, Literal, get_args, get_origin
 
-from ipal.learners import METHODS
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from ipal.config import EncoderConfig, ProtocolConfig, RunConfig, Sampling, TrainConfig, attribute_docs
+from ipal.estimator.registry import METHODS
+from ipal.estimator.settings import describe, own_settings, settings_model
+from ipal.methods.base import Method, Trained
 
 INTRODUCTION = """# Settings
 
@@ -36,11 +38,12 @@ def everything() -> str:
             _table(prefix, fields, attribute_docs(section)),
         ]
     parts += ["## The methods", "Only the settings that a method adds; those above are shared by all that use them."]
-    for name, learner in METHODS.items():
-        stores = " **Stores raw nodes.**" if learner.stores_exemplars else ""
-        parts += [f"### {name}", learner.describe()["about"] + stores, _other_defaults(learner)]
-        own = learner.own_settings()
-        parts += [_table(f"{name}.", own, attribute_docs(learner)) if own else "It has none of its own."]
+    for name, method in METHODS.items():
+        facts, fields = describe(method), settings_model(method).model_fields
+        stores = " **Stores raw nodes.**" if facts["stores_exemplars"] else ""
+        parts += [f"### {name}", facts["about"] + stores, _other_defaults(method)]
+        own = {setting: fields[setting] for setting in own_settings(method)}
+        parts += [_table(f"{name}.", own, attribute_docs(method)) if own else "It has none of its own."]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -52,14 +55,15 @@ def _table(prefix: str, fields: dict[str, Any], docs: dict[str, str]) -> str:
     return "\n".join(lines)
 
 
-def _other_defaults(learner: Any) -> str:
+def _other_defaults(method: type[Method]) -> str:
     """What a method sets in the sections above, where it differs from the defaults there."""
-    fields = learner.__pydantic_fields__
+    if not issubclass(method, Trained):
+        return ""
+    sections = ("encoder", method.default_encoder, EncoderConfig()), ("train", method.default_train, TrainConfig())
     found = [
         f"`{section}.{name}={value}`"
-        for section, plain in (("encoder", EncoderConfig()), ("train", TrainConfig()))
-        if section in fields
-        for name, value in fields[section].default
+        for section, own, plain in sections
+        for name, value in own
         if value != getattr(plain, name)
     ]
     return f"Its defaults of settings above: {', '.join(found)}." if found else ""

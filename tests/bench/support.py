@@ -5,9 +5,12 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import numpy as np
+
 from ipal.bench.experiment_file import read_experiment
 from ipal.bench.jobs import Job
 from ipal.bench.suite import Bench, BenchRow, Suite, prepare
+from ipal.evaluation.metrics import Scores, measured
 from tests.hostile_files import sound_result
 
 TINY = "synthetic:nodes=240,classes=6,features=16"
@@ -39,7 +42,8 @@ def store_result(
         "average_performance": test,
         "average_forgetting": 0.0,
         "average_performance_curve": [test, test],
-        "validation": {"average_performance": validation},
+        "metrics": measured(Scores(np.array([[test, np.nan], [test, test]]))),
+        "validation": {**sound_result()["validation"], "average_performance": validation},
         "peak_memory_bytes": 1,
         **more,
     }

@@ -69,7 +69,7 @@ def test_what_a_grid_leaves_open_is_searched_without_asking(tmp_path):
 
 
 def test_settings_for_all_reach_the_entries_of_their_method_alone(tmp_path, monkeypatch):
-    text = "import ipal\n\nclass Other(ipal.IPAL):\n    name = 'other'\n"
+    text = "from ipal.methods.ipal import IPAL\n\nclass Other(IPAL):\n    name = 'other'\n"
     (tmp_path / "another_method.py").write_text(text)
     monkeypatch.setitem(sys.modules, "ipal_plugins.another_method", None)  # gone again at the end of this test
     plugins.load(tmp_path / "another_method.py")

@@ -232,16 +232,16 @@ def test_several_runs_are_compared(open_tab: OpenTab, tmp_path: Path):
     page = tab.page
     page.wait_for_selector(DRAWN)
     assert page.locator(".warning").first.is_visible()
-    page.locator("table[data-key=exam1-1] th button").nth(1).click()
-    assert _column(page, "exam1-1", 0) == ["EWC", "IPAL"]
+    page.locator("table[data-key=comparison1-1] th button").nth(1).click()
+    assert _column(page, "comparison1-1", 0) == ["EWC", "IPAL"]
     page.keyboard.press("Enter")
-    assert _column(page, "exam1-1", 0) == ["IPAL", "EWC"]
+    assert _column(page, "comparison1-1", 0) == ["IPAL", "EWC"]
     with page.expect_download() as download:
-        page.locator("#exam1 .table [data-save=csv]").first.click()
+        page.locator("#comparison1 .table [data-save=csv]").first.click()
     head, first, _ = download.value.path().read_text().splitlines()
     assert head.startswith("method,AP ↑,AP ↑ (standard deviation),AF ↑")
     assert first.startswith("IPAL,74.83")
-    page.locator("#pick-exam1-matrix").select_option(label="EWC")
+    page.locator("#pick-comparison1-matrix").select_option(label="EWC")
     assert not serious(page)
     assert not pale(page)
     tab.calm()

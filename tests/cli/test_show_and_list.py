@@ -194,6 +194,6 @@ def test_where_there_are_no_runs_none_are_listed(command: Command) -> None:
 
 @pytest.mark.parametrize("what", ["runs", "datasets"])
 def test_lists_that_need_no_torch_do_not_wait_for_it(what: str, tmp_path: Path) -> None:
-    listing = f"app(['list', '{what}', '--json'], standalone_mode=False)"
+    listing = f"app(['list', '{what}', '--json'], standalone_mode=False)()"
     text = f"import sys; from ipal.cli import app; {listing}; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", text], cwd=tmp_path, check=True, capture_output=True, timeout=120)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 from ipal import Analytic
-from ipal.closed_form.method import Memory, Solved
+from ipal.closed_form.method import SumsMemory, Solved
 from ipal.errors import DataError
 from ipal.estimator import files
 from ipal.state.snapshot import Snapshot
@@ -96,7 +96,7 @@ cases = st.builds(
 )
 
 
-def memory(learner: Analytic) -> Memory:
+def memory(learner: Analytic) -> SumsMemory:
     """What a model keeps."""
     return learner.model_.state.memory
 

@@ -33,7 +33,7 @@ from tests.learning import config as settings_of
 
 CPU, HERE = torch.device("cpu"), Runtime.of()
 SMALL = Sampling(nodes=7, fanouts=(3, 2))
-DRAWN = [name for name, kind in ENCODERS.items() if kind.reads_neighbours and "attention" not in kind.needs]
+DRAWN = [name for name, kind in ENCODERS.items() if kind.reads_neighbours() and "attention" not in kind.needs]
 
 
 def random(seed: int = 0) -> torch.Generator:

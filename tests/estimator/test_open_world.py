@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 import ipal
 from ipal import ConfigError
 from ipal.closed_form.method import LEAST_RIDGE, Analytic
-from ipal.closed_form.metric import Metric, overall, with_more_ridge
+from ipal.closed_form.metric import Mahalanobis, overall, with_more_ridge
 from ipal.closed_form.ridge import factorise, ridge_weights
 from ipal.closed_form.sums import Normal
 from ipal.data.graph import Graph
@@ -334,7 +334,7 @@ def normal_of(gram, mean) -> Normal:
 
 def test_distances_by_hand():
     # Within classes the scatter is 2 and overall 10, both without a ridge: 3 is 2 from either mean, in the middle.
-    metric = Metric.of(two_classes(), 0.0, 0.0)
+    metric = Mahalanobis.of(two_classes(), 0.0, 0.0)
     found = metric.distances(metric.products(torch.tensor([[3.0], [4.0]])))
     torch.testing.assert_close(found, torch.tensor([[2.0, 2.0, 0.0], [4.5, 0.5, 0.1]], dtype=torch.float64))
     # As if the first class were the only one: its mean is the middle, and no scatter is between classes.
@@ -345,7 +345,7 @@ def test_distances_by_hand():
 def test_the_larger_of_two_ridges_is_in_distances_by_hand():
     # A ridge of 6 makes the scatter of 2 one of 8, as three times the mean of the diagonal would: 4 / 8.
     for least, ridge in ((0.0, 6.0), (3.0, 6.0), (3.0, 1.0)):
-        metric = Metric.of(two_classes(), least, ridge)
+        metric = Mahalanobis.of(two_classes(), least, ridge)
         found = metric.distances(metric.products(torch.tensor([[3.0]])))
         torch.testing.assert_close(found[:, :2], torch.tensor([[0.5, 0.5]], dtype=torch.float64))
 
@@ -368,7 +368,7 @@ def test_distances_are_those_by_both_covariances():
     x, labels = torch.rand(60, 6, dtype=torch.float64, generator=random), torch.arange(60) % 3
     x[:, 0] += labels / 4
     means = torch.stack([x[labels == c].mean(dim=0) for c in range(3)])
-    metric = Metric.of(normal_of((x.T @ x / 20).tril(), means.T), 0.1, 0.0)
+    metric = Mahalanobis.of(normal_of((x.T @ x / 20).tril(), means.T), 0.1, 0.0)
     found = metric.distances(metric.products(x.float()))
 
     def by(centred, scattered):
@@ -392,7 +392,7 @@ def test_wide_models_measure_distances_as_the_narrower_one_that_is_in_them(graph
     # Written out: every fourth column alone, twice as long, with covariances of their own.
     memory = wide.state.memory
     rows, normal = 2 * memory.map.expanded(memory.map.propagated(read(wide, graph)))[:, ::4], memory.sums.normal()
-    metric = Metric.of(normal_of(4 * normal.gram[::4, ::4], 2 * normal.mean[::4]), LEAST_RIDGE, 0.1)
+    metric = Mahalanobis.of(normal_of(4 * normal.gram[::4, ::4], 2 * normal.mean[::4]), LEAST_RIDGE, 0.1)
     torch.testing.assert_close(narrow, metric.distances(metric.products(rows.float())), rtol=1e-3, atol=1e-3)
 
 

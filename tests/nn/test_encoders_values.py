@@ -216,7 +216,7 @@ def test_activations_are_those_that_are_set(kind: str, activation: str) -> None:
 def test_first_and_second_derivatives_are_right(kind: str, form: str) -> None:
     some = graph(RANDOM.normal(size=(6, 3)), edges_among(6, 7))
     network = encoder(kind, 3, hidden=2, width=2, activation="tanh").double()
-    keep_sparse = form == "sparse" and network.reads_neighbours
+    keep_sparse = form == "sparse" and network.reads_neighbours()
     made = double_operators(some, [3, 0, 4], network.needs, keep_sparse=keep_sparse)
     # Finite differences change the parameters in place, so the network sees them without being handed them.
     assert gradcheck(lambda *_: network(made), tuple(network.parameters()))

@@ -13,7 +13,7 @@ from pathlib import Path
 from faults.core import Failed
 from faults.runs import must_be_equal
 from faults.workspace import GRAPH, TRAIN
-from ipal.learners.state import State
+from ipal.state.snapshot import Snapshot
 from tests.conftest import PROJECT
 from tests.support import Command
 
@@ -85,10 +85,10 @@ def test_runs_that_differ_in_a_bit_are_not_taken_for_equal(command: Command, tmp
         return None
 
     def model(other: Path) -> None:
-        state = State.load(other / "model.safetensors")
-        name = next(name for name, one in state.tensors.items() if one.is_floating_point() and one.numel())
-        state.tensors[name].reshape(-1)[0] += 1e-6
-        State(state.tensors, state.facts).save(other / "model.safetensors")
+        saved = Snapshot.load(other / "model.safetensors")
+        name = next(name for name, one in saved.tensors.items() if one.is_floating_point() and one.numel())
+        saved.tensors[name].reshape(-1)[0] += 1e-6
+        Snapshot(saved.tensors, saved.facts).save(other / "model.safetensors")
 
     def result(other: Path) -> None:
         content = json.loads((other / "result.json").read_text())

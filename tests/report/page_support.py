@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ipal.config import run_config
+from ipal.evaluation.metrics import measured, stored_scores
+from ipal.report import paper
 from ipal.runs.run_folder import RunFolder, RunStore
 
 MATRIX = [[90.0, None, None], [80.0, 100.0, None], [60.0, 90.0, 70.0]]
@@ -37,17 +39,21 @@ def write_whole_run(
     """Three tasks of 2 + 1 + 1 classes with these names; `gain` is added to the last row of the matrix."""
     tree = {"dataset": "mine", "method": method, "seed": seed, "split": [2, 1, 1], method: settings or {}, **options}
     config = run_config({**tree, "protocol": protocol or {}})
-    matrix = [*MATRIX[:2], [value + gain for value in MATRIX[2] if value is not None]]
+    matrix: list[list[Any]] = [*MATRIX[:2], [value + gain for value in MATRIX[2] if value is not None]]
+    after = stored_scores({"accuracy_matrix": matrix, "validation": {}}, {"classes": classes, "after_task": CONFUSION})
     result = {
         "method": method,
+        "title": paper.title(method),
         "dataset": "mine",
         "seed": seed,
         "average_performance": sum(matrix[2]) / 3,
         "average_forgetting": -20.0 + gain,
         "average_performance_curve": [90.0, 90.0, sum(matrix[2]) / 3],
         "accuracy_matrix": matrix,
+        "metrics": measured(after[-1]),
+        "before_learning": [None] * 3,
         "per_class": dict(zip(classes, (60.0, 60.0, 90.0, 70.0), strict=True)),
-        "validation": {"average_performance": 70.0},
+        "validation": {"average_performance": 70.0, "accuracy_matrix": matrix},
         "protocol": {
             **config.protocol.model_dump(mode="json"),
             "split": [2, 1, 1],
@@ -62,14 +68,17 @@ def write_whole_run(
             "seconds_per_epoch": [0.1, 0.2, 0.3],
             "evaluation_seconds": 0.5,
             "total_seconds": 6.5,
+            "runs_taking_turns": 1,
         },
         "peak_memory_bytes": 400_000_000,
         "retained": {
             "items": [{"kind": "encoder", "what": "encoder weights", "bytes": 1_500_000}],
             "bytes": 1_500_000,
             "stores_exemplars": stores,
+            "stores_all_tasks": method == "joint",
             "nodes_behind_class": dict.fromkeys(classes, 30),
         },
+        "plugins": {},
     }
     folder = RunStore(runs).folder_for(config)
     machine = {"device_name": None, "processor": "a processor", "threads": 1, "packages": {"torch": "2.13.0"}}

@@ -7,7 +7,14 @@ from typing import Any
 import numpy as np
 
 from ipal.config import run_config
-from ipal.evaluation.metrics import Scores, average_forgetting, average_performance, average_performance_curve
+from ipal.evaluation.metrics import (
+    Scores,
+    average_forgetting,
+    average_performance,
+    average_performance_curve,
+    measured,
+)
+from ipal.report import paper
 from ipal.runs.manifest import GridPoint, Manifest, ManifestRow
 from ipal.runs.run_folder import RunStore
 
@@ -34,29 +41,54 @@ def write_run(
     full = np.full((size, size), np.nan)
     for index, row in enumerate(matrix):
         full[index, : len(row)] = row
+    triangle = [[None if np.isnan(value) else value for value in row] for row in full.tolist()]
+    classes = [[f"{task}.{place}" for place in range(number)] for task, number in enumerate(CS_SPLIT)]
     performance = average_performance(Scores(full))
     result = {
         "method": method,
+        "title": paper.title(method),
         "dataset": dataset,
         "seed": seed,
         "average_performance": performance,
         "average_forgetting": average_forgetting(Scores(full)),
         "average_performance_curve": average_performance_curve(full),
-        "accuracy_matrix": [[None if np.isnan(value) else value for value in row] for row in full.tolist()],
-        "validation": {"average_performance": performance if validation is None else validation},
-        "protocol": {**config.protocol.model_dump(mode="json"), "split": list(CS_SPLIT), "split_hash": f"split{seed}"},
+        "metrics": measured(Scores(full)),
+        "before_learning": [None] * size,
+        "accuracy_matrix": triangle,
+        "per_class": {},
+        "validation": {
+            "average_performance": performance if validation is None else validation,
+            "accuracy_matrix": triangle,
+        },
+        "protocol": {
+            **config.protocol.model_dump(mode="json"),
+            "split": list(CS_SPLIT),
+            "split_hash": f"split{seed}",
+            "classes": classes,
+            "exemplar_free": not stores,
+        },
         "data": {"hash": "graph", "preprocessing": "", "remark": "", "features_looked_beyond_task": False},
         "timing": {
             "seconds_per_task": [seconds / size] * size,
             "seconds_per_epoch": [seconds / size / 10] * size,
             "evaluation_seconds": 0.0,
             "total_seconds": seconds,
+            "runs_taking_turns": 1,
         },
         "peak_memory_bytes": 570_000_000,
-        "retained": {"items": [], "bytes": 10_700_000, "stores_exemplars": stores, "nodes_behind_class": {}},
+        "retained": {
+            "items": [],
+            "bytes": 10_700_000,
+            "stores_exemplars": stores,
+            "stores_all_tasks": method == "joint",
+            "nodes_behind_class": {},
+        },
+        "plugins": {},
     }
     folder = RunStore(runs).folder_for(config)
     folder.start(config, {"device_name": None, "processor": "a processor", "threads": 1})
+    names = [name for task in classes for name in task]
+    folder.write_json("confusion.json", {"classes": names, "after_task": [[]] * size})
     folder.write_json("result.json", result)
     return folder.path.name
 

@@ -131,7 +131,7 @@ def test_the_command_makes_the_same_run(
     for name, value in way.items():
         tree = override(tree, nested(name, value))
     config = runner.resolve(run_config(tree)).config
-    plain = check_settings(RunConfig(dataset=TINY, method=config.method)).to_tree(full=True)
+    plain = check_settings(RunConfig(dataset=TINY, method=config.method)).to_tree()
     defaults = {name: plain[name] for name in ("encoder", "train", config.method)} if knows_defaults else None
     words = shlex.split(reproducing(config, defaults))
     reached: list[str] = []

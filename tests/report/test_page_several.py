@@ -19,10 +19,10 @@ def test_runs_that_differ_in_the_seed_make_one_row(tmp_path: Path):
     assert "IPAL, gamma=0.7" in page.text
     assert "Joint\u00a0†" in (tmp_path / "page.html").read_text()
     charts = page.data("charts")
-    lines = {trace["name"]: trace for trace in charts["exam1-dynamics"]["traces"]}
+    lines = {trace["name"]: trace for trace in charts["comparison1-dynamics"]["traces"]}
     assert lines["IPAL, gamma=0.7"]["y"][-1] == 220 / 3
     assert [name for name, line in lines.items() if "low" in line] == ["IPAL"], "a row of one seed has no spread"
-    assert len(charts["exam1-matrix"]["changes"]) == 3
+    assert len(charts["comparison1-matrix"]["changes"]) == 3
     assert len(page.data("facts")["runs"]) == 5
 
 
@@ -68,7 +68,7 @@ def test_protocols_are_never_mixed(tmp_path: Path):
     page = parse(make_page(folders, tmp_path / "page.html"))
     assert "under 2 protocols, which differ in accuracy" in page.text
     assert "nothing is ranked across them" in page.text
-    assert {"exam1", "exam2", "runs"} < {attributes["id"] for attributes in page.all("section")}
+    assert {"comparison1", "comparison2", "runs"} < {attributes["id"] for attributes in page.all("section")}
     assert "mine: accuracy micro" in page.text
     assert (tmp_path / "page.html").read_text().count("<strong>") == 6, "name, AP and AF, once in each table"
 
@@ -115,8 +115,8 @@ def test_the_best_method_is_highlighted_whichever_it_is(tmp_path: Path):
     folders += [write_whole_run(runs, method="joint", seed=seed, gain=9, stores=True) for seed in (0, 1)]
     page = parse(make_page(folders, tmp_path / "page.html"))
     charts = page.data("charts")
-    assert [line["name"] for line in charts["exam1-dynamics"]["traces"] if line["colour"] == "@ink"] == ["NCM"]
-    assert charts["exam1-matrix"]["chosen"] == 2
+    assert [line["name"] for line in charts["comparison1-dynamics"]["traces"] if line["colour"] == "@ink"] == ["NCM"]
+    assert charts["comparison1-matrix"]["chosen"] == 2
     html = (tmp_path / "page.html").read_text()
     assert html.count('<tr class="best">') == 1
     assert "<strong>NCM</strong>" in html

@@ -16,7 +16,7 @@ from ipal.engine.trainer import Setup, initial_state
 from ipal.methods.bare import Bare
 from ipal.nn.propagated_features import propagated
 from ipal.system import tracing
-from ipal.system.tracing import SILENT, Recorder, Tracer, spanned
+from ipal.system.tracing import SILENT, Recorder
 
 
 def seconds(recorder: Recorder, *path: str) -> float:
@@ -120,29 +120,6 @@ def test_recorders_do_not_hear_each_other() -> None:
             pass
     assert ("a",) in one.laps[0].parts
     assert list(other.laps[0].parts) == [()]
-
-
-class Twice:
-    """Has a tracer."""
-
-    def __init__(self, tracer: Tracer) -> None:
-        self.tracer = tracer
-
-    @spanned("twice")
-    def __call__(self, value: int) -> int:
-        """Doubles."""
-        return 2 * value
-
-
-def test_a_method_can_be_a_span() -> None:
-    recorder = Recorder()
-    twice = Twice(recorder)
-    assert twice(2) == 4
-    with recorder.listening():
-        assert twice(value=3) == 6
-        assert Twice(SILENT)(4) == 8
-    assert recorder.laps[0].parts["twice",].times == 1
-    assert Twice.__call__.__doc__ == "Doubles."
 
 
 def test_gauges_say_the_peak_of_each_part() -> None:

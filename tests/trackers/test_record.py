@@ -50,14 +50,6 @@ def test_an_unfinished_run_is_told_as_far_as_it_has_come(finished: RunFolder, un
             assert points == whole[name][: len(points)]
 
 
-def test_a_run_that_stored_no_confusion_has_the_recall_it_ended_with(own: RunFolder):
-    (own.path / "confusion.json").unlink()
-    (own.path / "drift.json").unlink()
-    series = read(own).series
-    assert series["recall/class_0"] == [(3, own.result()["per_class"]["0"])]
-    assert not any(name.startswith("drift/") for name in series)
-
-
 def test_a_class_whose_shift_cannot_be_measured_is_left_out(own: RunFolder, tmp_path):
     drift = own.drift()
     for after in drift["after_task"]:

@@ -1,12 +1,10 @@
 """What the tensors of a saved state must be before a learner becomes it, and nodes that are said to have taught."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from ipal.backend.finite import not_finite
 from ipal.errors import DataError
 
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
@@ -37,12 +35,6 @@ def check_same(read: Mapping[str, Tensor], taken: Mapping[str, Tensor]) -> None:
     check_shapes(read, ((name, tuple(tensor.shape)) for name, tensor in taken.items()))
     for name, tensor in taken.items():
         require(read[name].dtype == tensor.dtype, f"'{name}' holds {read[name].dtype} instead of {tensor.dtype}")
-
-
-def check_finite(tensors: Mapping[str, Tensor]) -> None:
-    """Refuse NaN and infinite numbers."""
-    for name in not_finite(tensors):
-        raise MisfitError(f"'{name}' holds NaN or infinite numbers")
 
 
 def check_counts(count: Tensor, name: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ipal.bench.jobs import Outcome, reason_of
+from ipal.bench.outcomes import Outcome, reason_of
 from ipal.engine.executors.stacked import Stack, float_settings
 from ipal.methods.base import Trained
 from ipal.runs import runner

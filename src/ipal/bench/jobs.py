@@ -6,18 +6,14 @@ A run on the CPU is a group of its own. Runs on a GPU that share a graph take tu
 
 import os
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from filelock import Timeout
-
+from ipal.bench.outcomes import BUSY, Outcome, reason_of
 from ipal.config import RunConfig
-from ipal.errors import IpalError, StoreError
 from ipal.runs.run_folder import RunFolder, RunStore
 
 if TYPE_CHECKING:
@@ -25,8 +21,6 @@ if TYPE_CHECKING:
 
 MOST_TOGETHER = 64
 """Runs in one group: each holds memory while all take turns."""
-BUSY = "busy"
-"""Why a run was not made: another process is making it."""
 WAIT_FOR_OTHERS = 1.0
 """Seconds until a busy run is tried again."""
 LOOK_SECONDS = 0.5
@@ -61,8 +55,6 @@ class Job:
 
 Ended = tuple[Job, str | None]
 """A job, and why it failed (None: it did not)."""
-Outcome = tuple[int, str | None]
-"""The same, by the job's place among others."""
 
 
 @dataclass(frozen=True)
@@ -243,13 +235,3 @@ class GroupRunner:
         if self._resolver is None or graph != self._graph:  # one graph at a time: two may be too much
             self._graph, self._resolver = graph, Resolver(job.data_root)
         return self._resolver
-
-
-def reason_of(error: BaseException, folder: RunFolder) -> str:
-    """Why a run failed, which is also written to its log."""
-    if isinstance(error, StoreError) and isinstance(error.__cause__, Timeout):
-        return BUSY
-    expected = isinstance(error, IpalError)
-    with suppress(StoreError):
-        folder.log(f"failed: {error if expected else ''.join(traceback.format_exception(error))}")
-    return str(error) if expected else f"{type(error).__name__}: {error}"

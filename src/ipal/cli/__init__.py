@@ -81,7 +81,12 @@ def main() -> None:
 
 def _command(team: "Team | None" = None) -> None:
     try:
-        code = app(standalone_mode=False, obj=team)
+        asked = app(standalone_mode=False, obj=team)
+        code = asked() if callable(asked) else asked  # an exit code where nothing is left to do, as after --help
+    except typer.Exit as end:
+        code = end.exit_code
+    except KeyboardInterrupt:
+        code = 130
     except UsageError as error:
         message = error.format_message()  # type: ignore[attr-defined]
         if "\n" in message:  # the help, where nothing was asked for

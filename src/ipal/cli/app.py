@@ -65,13 +65,13 @@ class _App(typer.Typer):
         return add
 
 
-def _complete(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as typer takes it; plugins are loaded before it begins."""
+def _complete(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:
+    """The command as typer takes it: loads plugins, and returns what is to be done when all options are understood."""
     own, of_run = (dict(inspect.signature(one).parameters) for one in (command, wanted_run))
     makes_run = own.pop("wanted", None) is not None
 
     @functools.wraps(command)
-    def complete(*, plugins: Plugins = None, **options: Any) -> None:
+    def complete(*, plugins: Plugins = None, **options: Any) -> Callable[[], None]:
         if plugins:
             from ipal.runs.plugins import load_plugin
 
@@ -79,7 +79,7 @@ def _complete(command: Callable[..., None]) -> Callable[..., None]:
                 load_plugin(path)
         if makes_run:
             options["wanted"] = wanted_run(**{name: options.pop(name) for name in of_run})
-        command(**options)
+        return functools.partial(command, **options)
 
     last = inspect.Parameter("plugins", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Plugins)
     every = [*(of_run.values() if makes_run else ()), *own.values(), last]
@@ -201,7 +201,7 @@ def run(
             render.note(f"This run was interrupted before; resuming {folder.path.name}")
         _execute(resolved, folder, as_json, checkpoint_every=checkpoint_every, runtime=runtime)
     if html:
-        from ipal.cli.report import write_page
+        from ipal.cli.page import write_page
 
         broadcast(team, lambda: write_page([str(folder.path)], runs, root=root))
 

@@ -40,7 +40,7 @@ def drift(
     named = [name for part in methods.split(",") if (name := part.strip())]
     paper = read_preset("paper")  # the theorem is about the paper's reading, and all methods train alike
     tree: Tree = {"dataset": dataset, **{name: paper[name] for name in ("encoder", "train")}}
-    tree |= {"ipal": paper["ipal"]} if "ipal" in named else {}
+    tree |= {name: paper[name] for name in named if name in paper}
     for assignment in settings or []:
         tree = override(tree, parse_assignment(assignment))
     if {"method", "seed"} & tree.keys():

@@ -15,7 +15,7 @@ from ipal.system.files import make_folder
 from ipal.system.optional import FIGURES, need_extra
 
 if TYPE_CHECKING:
-    from ipal.report.profile import Line
+    from ipal.report.profile import ProfileLine
 
 OUT = Path("profile")
 BESIDE_TASKS = 54
@@ -79,7 +79,7 @@ def _show(found: Mapping[str, Any]) -> None:
     for heading in ("total", "share", *columns, *(report.MEMORY[gauge] for gauge in gauges)):
         table.add_column(heading, justify="right", no_wrap=True)
 
-    def add(line: "Line", share: str, style: str) -> None:
+    def add(line: "ProfileLine", share: str, style: str) -> None:
         of_tasks = [f"{of(line.per_task):.{digits}f}" if line.per_task.any() else "" for of in columns.values()]
         peaks = [render.size(line.peaks[gauge]) if line.peaks.get(gauge) else "" for gauge in gauges]
         title = "  " * line.is_inside + line.title

@@ -20,7 +20,7 @@ from ipal.system.units import size as size
 
 if TYPE_CHECKING:
     from ipal.evaluation.evaluate import Row
-    from ipal.report.cells import Table as ReportTable
+    from ipal.report.cells import CellTable
 
 
 class PlainConsole(Console):
@@ -86,7 +86,7 @@ def lines(rows: Sequence[Sequence[str]]) -> None:
         say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def report_table(made: "ReportTable") -> Table:
+def report_table(made: "CellTable") -> Table:
     """A table of a report."""
     numbers = [column for place, column in enumerate(made.columns) if made.is_number(place)]
     return table(made.columns, [[cell.text for cell in row] for row in made.rows], numbers=numbers, title=made.caption)
@@ -180,12 +180,12 @@ def result(content: dict[str, Any], folder: Path) -> None:
     facts.add_row("", f"{exemplars}; {len(kept['nodes_behind_class'])} classes remembered")
     graphs = f"train {protocol['train_graph']}, test {protocol['test_graph']}, {protocol['visibility']}"
     batch = f", {batch_in_words(protocol['batch'])}" if protocol["batch"] != "full" else ""
-    classes = protocol.get("classes") or []
+    classes = protocol["classes"]
     if any(isinstance(name, str) for names in classes for name in names):
         facts.add_row("classes", "; ".join(", ".join(map(str, names)) for names in classes))
-    stream = stream_in_words(protocol.get("stream", "class"))
+    stream = stream_in_words(protocol["stream"])
     facts.add_row("protocol", f"{stream}, {graphs}, {protocol['accuracy']} accuracy{batch}")
-    if content.get("plugins"):
+    if content["plugins"]:
         facts.add_row("plugins", ", ".join(content["plugins"]))
     if content["data"]["remark"]:
         facts.add_row("remark", content["data"]["remark"])

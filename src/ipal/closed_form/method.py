@@ -22,7 +22,7 @@ from ipal.backend.checks import check_counts, check_taught, require
 from ipal.backend.propagated import DEFAULTS
 from ipal.closed_form.feature_map import FeatureMap, pieces, take
 from ipal.closed_form.left_out import RIDGES, LeftOut
-from ipal.closed_form.metric import Metric
+from ipal.closed_form.metric import Mahalanobis
 from ipal.closed_form.ridge import factorise, ridge_weights, weights_without
 from ipal.closed_form.rows import Rows, rounded
 from ipal.closed_form.sums import Kind, Sums
@@ -54,7 +54,7 @@ class Solved:
 
 
 @dataclass(frozen=True, eq=False)
-class Memory(Derives):
+class SumsMemory(Derives):
     """Sums over rows. Never changed in place; the weights follow from the rest."""
 
     map: FeatureMap
@@ -79,7 +79,7 @@ class Memory(Derives):
         """Rows on a grid have finite products."""
         return {"sums.total": self.sums.total, "left_out.loss": self.left_out.loss}
 
-    def with_sums(self, sums: Sums) -> "Memory":
+    def with_sums(self, sums: Sums) -> "SumsMemory":
         """With other sums, from which the weights are solved anew."""
         return replace(self, sums=sums, weights=None)
 
@@ -107,15 +107,15 @@ class Analytic(OnePass):
 
     # ------------------------------------------------------------------ learning
 
-    def init(self, space: Space) -> Memory:
+    def init(self, space: Space) -> SumsMemory:
         self._check_width(space.test_graph, space.edge_types)
         runtime = space.compute.runtime
         steps, restarts = self._walk(space.test_graph)
         made = FeatureMap(space.num_features, self.width, steps, restarts, space.seed, runtime, space.edge_types)
         empty = LeftOut.empty(len(self.ridges), space.device)
-        return Memory(made, Sums.empty(self.sums, self.width, space.device), empty, None)
+        return SumsMemory(made, Sums.empty(self.sums, self.width, space.device), empty, None)
 
-    def end_task(self, network: None, memory: Memory, context: TaskContext, rng: torch.Generator) -> Memory:
+    def end_task(self, network: None, memory: SumsMemory, context: TaskContext, rng: torch.Generator) -> SumsMemory:
         self.check_classes(context.classes)
         rows, team, tracer = self._rows(memory, context.task), context.compute.runtime.team, memory.map.runtime.tracer
         with tracer.span("sums"):
@@ -123,17 +123,17 @@ class Analytic(OnePass):
         with tracer.span("ridge"):
             return replace(memory.with_sums(sums), left_out=memory.left_out.plus(sums, rows, self.ridges))
 
-    def _rows(self, memory: Memory, task: Task) -> Rows:
+    def _rows(self, memory: SumsMemory, task: Task) -> Rows:
         """Rows of a task's training nodes, to be added or taken away."""
         device = memory.sums.count.device
         nodes, labels = (torch.from_numpy(np.asarray(part)).to(device) for part in (task.nodes, task.labels))
         return Rows(memory.map.propagated(task.graph), labels, memory.map.expanded, nodes)
 
-    def solved(self, memory: Memory) -> Solved:
+    def solved(self, memory: SumsMemory) -> Solved:
         """Solved when it is first asked for. Asking changes nothing."""
         return memory.derived("solved", None, lambda: self._solve(memory))
 
-    def _solve(self, memory: Memory) -> Solved:
+    def _solve(self, memory: SumsMemory) -> Solved:
         ridge, scale = memory.left_out.best(self.ridges)
         if memory.weights is not None:
             return Solved(memory.weights, ridge, scale)
@@ -143,10 +143,10 @@ class Analytic(OnePass):
             weights = ridge_weights(factor, normal.mean).clone(memory_format=torch.contiguous_format)
             return Solved(weights, factor.ridge, scale)
 
-    def complete(self, memory: Memory) -> Memory:
+    def complete(self, memory: SumsMemory) -> SumsMemory:
         return replace(memory, weights=self.solved(memory).weights)
 
-    def identity(self, memory: Memory) -> str:
+    def identity(self, memory: SumsMemory) -> str:
         return memory.map.fingerprint
 
     @property
@@ -200,15 +200,15 @@ class Analytic(OnePass):
 
     # ------------------------------------------------------------------ prediction
 
-    def reach(self, memory: Memory) -> int:
+    def reach(self, memory: SumsMemory) -> int:
         return memory.map.steps
 
-    def embed(self, memory: Memory, graph: Graph, compute: Compute) -> Tensor:
+    def embed(self, memory: SumsMemory, graph: Graph, compute: Compute) -> Tensor:
         # As they are added up: an audit looks for these rows in the sums.
         rows = pieces(memory.map.propagated(graph))
         return torch.cat([rounded(memory.map.expanded(some)).float() for some in rows])
 
-    def forward(self, memory: Memory, graph: Graph, compute: Compute, nodes: Tensor | None = None) -> Tensor:
+    def forward(self, memory: SumsMemory, graph: Graph, compute: Compute, nodes: Tensor | None = None) -> Tensor:
         """Scores, of which each process finds its share."""
         rows, team = memory.map.propagated(graph), compute.runtime.team
         rows = rows if nodes is None else take(rows, nodes)
@@ -217,35 +217,35 @@ class Analytic(OnePass):
         return team.gathered(torch.cat(mine), share)
 
     def probabilities(
-        self, memory: Memory, scores: Tensor, graph: Graph, compute: Compute, nodes: Tensor | None = None
+        self, memory: SumsMemory, scores: Tensor, graph: Graph, compute: Compute, nodes: Tensor | None = None
     ) -> Tensor:
         return (self.solved(memory).scale * scores).softmax(dim=-1)
 
-    def distances(self, memory: Memory, graph: Graph, rows: Tensor | None, compute: Compute) -> Distances:
+    def distances(self, memory: SumsMemory, graph: Graph, rows: Tensor | None, compute: Compute) -> Distances:
         step = max(1, self.width // MEASURED)
-        metric = Metric.of(memory.sums.normal(step), LEAST_RIDGE, self.solved(memory).ridge)
+        metric = Mahalanobis.of(memory.sums.normal(step), LEAST_RIDGE, self.solved(memory).ridge)
         some = pieces(memory.map.propagated(graph))
         expand = partial(memory.map.expanded, dtype=torch.float32)
         return partial(
             metric.distances, torch.cat([metric.products(expand(piece)[:, ::step] * step**0.5) for piece in some])
         )
 
-    def separation(self, memory: Memory) -> float:
+    def separation(self, memory: SumsMemory) -> float:
         return self.solved(memory).scale
 
-    def mean_scores(self, memory: Memory) -> Tensor:
+    def mean_scores(self, memory: SumsMemory) -> Tensor:
         solved = self.solved(memory)
         return solved.scale * (memory.sums.mean @ solved.weights)
 
-    def exported(self, memory: Memory, rows: Any) -> tuple[Any, Any]:
+    def exported(self, memory: SumsMemory, rows: Any) -> tuple[Any, Any]:
         solved = self.solved(memory)
         scores = memory.map.exported(rows) @ solved.weights
         return scores, (scores * solved.scale).softmax()
 
-    def statistics(self, memory: Memory) -> Sums:
+    def statistics(self, memory: SumsMemory) -> Sums:
         return memory.sums
 
-    def remembered(self, memory: Memory) -> list[Remembered]:
+    def remembered(self, memory: SumsMemory) -> list[Remembered]:
         sums, kept = memory.sums, super().remembered(memory)
         if sums.kind == "per-class":
             return [replace(one, second=partial(sums.products, c)) for c, one in enumerate(kept)]
@@ -253,12 +253,12 @@ class Analytic(OnePass):
 
     # ------------------------------------------------------------------ what sums allow, all exact
 
-    def addressed(self, memory: Memory) -> dict[str, Any]:
+    def addressed(self, memory: SumsMemory) -> dict[str, Any]:
         """Settings that must agree for sums to be added; defaults as they came out."""
         walk = {"steps": memory.map.steps, "restart": memory.map.restarts}
         return {"sums": self.sums, "width": self.width, **walk, "ridge": self.ridge}
 
-    def merged(self, memory: Memory, other: Memory, places: Tensor, classes: int) -> Memory:
+    def merged(self, memory: SumsMemory, other: SumsMemory, places: Tensor, classes: int) -> SumsMemory:
         """With the sums of another model, whose classes are to be at these places."""
         self.check_classes(classes)
         device = memory.sums.count.device
@@ -266,29 +266,29 @@ class Analytic(OnePass):
         left_out = memory.left_out.merged(theirs, places, classes)
         return replace(memory.with_sums(memory.sums.merged(other.sums.to(device), places, classes)), left_out=left_out)
 
-    def merge_classes(self, memory: Memory, places: Tensor, classes: int) -> Memory:
+    def merge_classes(self, memory: SumsMemory, places: Tensor, classes: int) -> SumsMemory:
         empty = LeftOut.empty(len(self.ridges), places.device)
         left_out = empty.merged(memory.left_out, places, classes)
         return replace(memory.with_sums(memory.sums.united(places, classes)), left_out=left_out)
 
-    def of_classes(self, memory: Memory, classes: Sequence[int]) -> Memory:
+    def of_classes(self, memory: SumsMemory, classes: Sequence[int]) -> SumsMemory:
         """Some classes, in this order; the others must be empty."""
         left_out = memory.left_out.of_classes(classes)
         return replace(memory.with_sums(memory.sums.of_classes(classes)), left_out=left_out)
 
-    def without_class(self, memory: Memory, place: int, names: Sequence[str]) -> Memory:
+    def without_class(self, memory: SumsMemory, place: int, names: Sequence[str]) -> SumsMemory:
         return memory.with_sums(memory.sums.without(place, names))
 
     def without_rows(
-        self, memory: Memory, task: Task, leaving: NDArray[np.bool_], names: Sequence[str], compute: Compute
-    ) -> Memory:
+        self, memory: SumsMemory, task: Task, leaving: NDArray[np.bool_], names: Sequence[str], compute: Compute
+    ) -> SumsMemory:
         check_taught(memory.sums.count, torch.from_numpy(task.labels).to(memory.sums.count), names)
         rows = self._rows(memory, task).where(leaving)
         return memory.with_sums(memory.sums.exchanged(rows, None, names, compute.runtime.team))
 
     def without_nodes(
-        self, memory: Memory, task: Task, gone: NDArray[np.int64], names: Sequence[str], compute: Compute
-    ) -> Memory:
+        self, memory: SumsMemory, task: Task, gone: NDArray[np.int64], names: Sequence[str], compute: Compute
+    ) -> SumsMemory:
         check_taught(memory.sums.count, torch.from_numpy(task.labels).to(memory.sums.count), names)
         stay = np.setdiff1d(np.arange(task.graph.num_nodes), gone)
         stays = ~np.isin(task.nodes, gone)
@@ -305,8 +305,8 @@ class Analytic(OnePass):
         return memory.with_sums(memory.sums.exchanged(old, new, names, compute.runtime.team))
 
     def correct_labels(
-        self, memory: Memory, task: Task, labels: Tensor, names: Sequence[str], compute: Compute
-    ) -> tuple[Memory, list[int]]:
+        self, memory: SumsMemory, task: Task, labels: Tensor, names: Sequence[str], compute: Compute
+    ) -> tuple[SumsMemory, list[int]]:
         self.check_classes(len(names))
         sums, left_out = memory.sums.grown(len(names)), memory.left_out.grown(len(names))
         taught = self._rows(memory, task)
@@ -319,12 +319,14 @@ class Analytic(OnePass):
 
     # ------------------------------------------------------------------ copies to try out
 
-    def trial_without_rows(self, memory: Memory, task: Task, leaving: NDArray[np.bool_], compute: Compute) -> Memory:
+    def trial_without_rows(
+        self, memory: SumsMemory, task: Task, leaving: NDArray[np.bool_], compute: Compute
+    ) -> SumsMemory:
         """As if some training nodes of the task just learned had not taught; ridge and scale stay as they are."""
         rows = self._rows(memory, task).where(leaving)
         return memory.with_sums(memory.sums.changed(-1, rows, compute.runtime.team))
 
-    def trial_without_class(self, memory: Memory, place: int) -> Memory:
+    def trial_without_class(self, memory: SumsMemory, place: int) -> SumsMemory:
         """As if a class had not been learned: nearly exact, and at once, where its own products are not known."""
         classes = len(memory.sums.count)
         others = [c for c in range(classes) if c != place]

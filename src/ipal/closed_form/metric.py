@@ -16,7 +16,7 @@ from ipal.nn.cholesky import mean_diagonal
 
 
 @dataclass(frozen=True, eq=False)
-class Metric:
+class Mahalanobis:
     """The scatter within classes, inverted, and the class means."""
 
     middle: Tensor

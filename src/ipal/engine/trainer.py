@@ -6,7 +6,7 @@ State is a value. A task is learned in whole or not at all, because the old valu
 import dataclasses
 import hashlib
 from collections.abc import Callable, Generator, Iterable
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol
@@ -22,8 +22,8 @@ from ipal.backend.runtime import Runtime
 from ipal.config import EncoderConfig, Sampling, TestGraph, TrainConfig
 from ipal.data.labels import Label, Labels
 from ipal.data.task import Task
-from ipal.engine.compute import Compute
 from ipal.methods.base import Method, Space, TaskContext, Terms, Trained
+from ipal.nn.compute import GraphCompute
 from ipal.nn.encoders import ENCODERS
 from ipal.nn.network import Network
 from ipal.nn.weight_size import root_mean_square
@@ -74,7 +74,7 @@ def space(setup: Setup, width: int, device: torch.device | None = None) -> Space
     return Space(
         setup.num_features,
         width,
-        Compute(setup.runtime),
+        GraphCompute(setup.runtime),
         device or setup.runtime.device,
         setup.seed,
         setup.edge_types,
@@ -148,7 +148,7 @@ def task_context(state: State, task: Task, runtime: Runtime) -> TaskContext:
         return labels, current, known[~torch.isin(known, current)]
 
     made = task.derived("classes", (runtime.device, len(state.classes)), classes, most=1)
-    return TaskContext(task, *made, state.teacher, Compute(runtime))
+    return TaskContext(task, *made, state.teacher, GraphCompute(runtime))
 
 
 # ---------------------------------------------------------------------- Algorithm 1
@@ -182,14 +182,17 @@ def fit_task(
             for epoch in range(first_epoch, epochs):
                 unread.append(steps.epoch(epoch))
                 yield Epoch(unread[-1], state)
-        setup.runtime.team.broadcast_tensors(list(state.network.parameters()))
-        check_terms(read_terms(unread), first_epoch, epochs)
-        check_tensors(network_tensors(state.network), MEANINGS, f"epoch {epochs} of {epochs}")
-    if not ends:
-        return state
-    # Where nothing is trained, it is all that is done: the method says what it consists of.
-    with torch.no_grad(), nullcontext() if state.network is None else tracer.span("end of task"):
-        memory = method.end_task(state.network, state.memory, context, state.generator)
+            setup.runtime.team.broadcast_tensors(list(state.network.parameters()))
+            check_terms(read_terms(unread), first_epoch, epochs)
+            check_tensors(network_tensors(state.network), MEANINGS, f"epoch {epochs} of {epochs}")
+            if not ends:
+                return state
+            yield Epoch({}, state)
+            with torch.no_grad(), tracer.span("end of task"):
+                memory = steps.end()
+    else:
+        with torch.no_grad():
+            memory = method.end_task(None, state.memory, context, state.generator)
     _check_finite(method, dataclasses.replace(state, memory=memory))
     return dataclasses.replace(state, memory=memory, teacher=None)
 
@@ -248,6 +251,10 @@ class Training:
         finally:
             self.network.eval()
 
+    def end(self) -> Any:
+        """The memory after the task."""
+        return self.method.end_task(self.network, self.state.memory, self.context, self.state.generator)
+
     def batches(self, epoch: int) -> Iterable[Batch]:
         """The batches of an epoch: the whole task at once, or some nodes at a time."""
         task, setup, needs = self.context.task, self.setup, self.network.encoder.needs
@@ -267,6 +274,9 @@ class Steps(Protocol):
     def epoch(self, epoch: int) -> Terms:
         """All steps of an epoch; terms are means over them."""
 
+    def end(self) -> Any:
+        """The memory after the task."""
+
     def close(self) -> None: ...
 
 
@@ -285,6 +295,9 @@ class Eager:
         for batch in self._training.batches(epoch):
             steps.append(self._training.step(batch))
         return mean_terms(steps)
+
+    def end(self) -> Any:
+        return self._training.end()
 
     def close(self) -> None:
         """Nothing is left open."""

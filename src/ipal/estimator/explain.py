@@ -25,7 +25,7 @@ ROUNDING = 1e-2
 """Scores in single precision may differ by this share of the largest from those in double precision."""
 
 
-class Piece(NamedTuple):
+class Contribution(NamedTuple):
     """A feature of a node, and what it contributed."""
 
     node: int
@@ -79,11 +79,11 @@ class Explanation:
         """Contribution of each feature, over all nodes."""
         return np.asarray(self.evidence.sum(axis=0))
 
-    def strongest(self, count: int) -> list[Piece]:
+    def strongest(self, count: int) -> list[Contribution]:
         """The pieces of evidence that contributed most, for or against."""
         found = self.evidence.tocoo()
         return [
-            Piece(int(self.nodes[found.row[place]]), int(found.col[place]), float(found.data[place]))
+            Contribution(int(self.nodes[found.row[place]]), int(found.col[place]), float(found.data[place]))
             for place in strongest(found.data, count)
         ]
 

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ipal.backend.checks import MisfitError, check_finite, check_same, check_shapes, require
+from ipal.backend.checks import MisfitError, check_same, check_shapes, require
+from ipal.backend.finite import not_finite
 from ipal.backend.runtime import Runtime
 from ipal.data.relations import Types
 from ipal.engine.trainer import Setup, fresh_network, space
@@ -140,7 +141,8 @@ def restored(config: LearnerConfig, read: Snapshot, runtime: Runtime, *, whole: 
     try:
         found = checked_facts(read.facts)
         require(found["method"] == config.name, f"it is of the method '{found['method'][:60]}'")
-        check_finite(tensors)
+        for name in not_finite(tensors):
+            raise MisfitError(f"'{name}' holds NaN or infinite numbers")
         types = None if found["types"] is None else Types.of_plain(found["types"])
         schema = Schema(found["num_features"], types, tuple(found["columns"]))
         model = _restored(config, tensors, found, schema, runtime, whole)

@@ -21,7 +21,6 @@ from ipal.data.graph import Graph
 from ipal.data.labels import Label, Labels
 from ipal.data.relations import Types, num_edge_types
 from ipal.data.task import Task
-from ipal.engine.compute import Compute
 from ipal.engine.executors.recorded import Automatic
 from ipal.engine.trainer import Epoch, Executor, Setup, begin_task, finished, fit_task, initial_state, numbered
 from ipal.errors import DataError
@@ -33,6 +32,7 @@ from ipal.estimator.settings import LearnerConfig
 from ipal.methods.base import Distances, Forgets, Method, OnePass, Outputs, Remembered, Trained
 from ipal.methods.classifier import predicts_by_network_alone
 from ipal.nn.by_rows import encoded
+from ipal.nn.compute import GraphCompute
 from ipal.nn.encoders import ENCODERS
 from ipal.nn.network import Network
 from ipal.state.value import State, copied
@@ -113,8 +113,8 @@ class Model:
         return self.method.keeps != "statistics"
 
     @cached_property
-    def compute(self) -> Compute:
-        return Compute(self.runtime)
+    def compute(self) -> GraphCompute:
+        return GraphCompute(self.runtime)
 
     @cached_property
     def network(self) -> Network | None:

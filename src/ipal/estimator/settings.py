@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model, field_validator
@@ -81,6 +82,7 @@ class LearnerConfig:
         return found | ({"encoder": self.encoder.model_dump(mode="json")} if "encoder" in found else {})
 
 
+@cache
 def settings_model(method: type[Method]) -> type[BaseModel]:
     """What the settings of a method must be: its own fields, and the shared ones."""
     hints, shared = get_type_hints(method, include_extras=True), _shared(method)
@@ -141,7 +143,7 @@ def learner_config(method: type[Method], given: Mapping[str, Any]) -> LearnerCon
         kind = ENCODERS.find(shared["encoder"].kind)
         shared["encoder"] = kind.settled(shared["encoder"], shared["test_graph"])
         kind.check(shared["encoder"])
-        if shared["batch"] != "full" and kind.reads_neighbours:
+        if shared["batch"] != "full" and kind.reads_neighbours():
             check_fanouts(shared["batch"], shared["encoder"])
     return LearnerConfig(made, given=values, **shared)
 

@@ -20,7 +20,7 @@ Pair = tuple[Any, Any]
 """The true class of a node, and the predicted one."""
 
 
-class Predictor(Protocol):
+class ScoredModel(Protocol):
     """All that evaluation knows of a model: a graph in, labels and scores of its classes out; no task identity."""
 
     @property
@@ -66,14 +66,14 @@ PredictsTogether = Callable[[Graph, Tensor], Sequence[Prediction]]
 """How several models predict some nodes of a graph; one `Prediction` of each."""
 
 
-def evaluate(model: Predictor, test_splits: list[TestSplit], accuracy: str) -> Evaluation:
+def evaluate(model: ScoredModel, test_splits: list[TestSplit], accuracy: str) -> Evaluation:
     """Score a model on the tests of all tasks so far; a graph of several tests is predicted once."""
     (found,) = evaluate_all([model], test_splits, accuracy, lambda graph, nodes: [model.predict_graph(graph, nodes)])
     return found
 
 
 def evaluate_all(
-    models: Sequence[Predictor], test_splits: list[TestSplit], accuracy: str, predict: PredictsTogether
+    models: Sequence[ScoredModel], test_splits: list[TestSplit], accuracy: str, predict: PredictsTogether
 ) -> Sequence[Evaluation]:
     """Score several models of the same classes, which predict a graph together."""
     marks = [_Marks(model, accuracy) for model in models]
@@ -102,7 +102,7 @@ def evaluate_all(
 class _Marks:
     """What one model gets in an evaluation, test by test."""
 
-    model: Predictor
+    model: ScoredModel
     accuracy: str
     validation: list[float] = field(default_factory=list)
     test: list[float] = field(default_factory=list)
@@ -139,7 +139,7 @@ def placed(some: LabelledNodes, places: NDArray[np.int64]) -> LabelledNodes:
     return LabelledNodes(places[some.nodes], some.labels)
 
 
-def predictions(model: Predictor, found: Prediction, asked: LabelledNodes, among: Sequence[Label] | None) -> Labels:
+def predictions(model: ScoredModel, found: Prediction, asked: LabelledNodes, among: Sequence[Label] | None) -> Labels:
     """The likeliest class of some nodes: of all classes known, or of those in `among`."""
     if among is None:
         return found.labels[asked.nodes]
@@ -150,7 +150,7 @@ def predictions(model: Predictor, found: Prediction, asked: LabelledNodes, among
     return labels
 
 
-def evaluate_before(model: Predictor, split: TestSplit, accuracy: str) -> Before:
+def evaluate_before(model: ScoredModel, split: TestSplit, accuracy: str) -> Before:
     """The test of a task that is not learned yet, all of whose classes are known."""
     row = evaluate(model, [split], accuracy).row
     return Before(row.test[0], 100.0 / len(model.classes_ if split.classes is None else split.classes))

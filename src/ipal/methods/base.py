@@ -12,8 +12,9 @@ and `classify` scores embeddings. A method that trains nothing has `end_task` an
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, runtime_checkable
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -32,6 +33,7 @@ if TYPE_CHECKING:  # types alone: a method computes with what it is handed
     from ipal.nn.head import Head
     from ipal.nn.network import Network
 
+Extended = TypeVar("Extended", bound="TaskContext")
 Terms = dict[str, Tensor]
 """Parts of a loss by name."""
 Parameters = dict[str, Tensor]
@@ -115,8 +117,20 @@ class TaskContext:
     """The network before the task; None at the first task."""
     compute: Compute
     """Embeds, scores and differentiates whole tasks on the device of the run."""
-    before: Tensor | None = None
-    """Embeddings of all training nodes by the teacher, where a method asks for them (`with_before`)."""
+    recalled: Tensor | None = None
+    """The teacher's embeddings, where they were found together with those of other runs."""
+    looks_back: bool = False
+    """Whether the method asks for the teacher's embeddings (`with_before`)."""
+
+    @cached_property
+    def before(self) -> Tensor | None:
+        """Embeddings of all training nodes by the teacher; None at the first task, and where nobody asks."""
+        if self.teacher is None or not self.looks_back:
+            return None
+        if self.recalled is not None:
+            return self.recalled
+        with self.compute.runtime.tracer.span("preparation"):  # found in the first step, and only then
+            return self.compute.embeddings(self.teacher, self.task)
 
     @property
     def classes(self) -> int:
@@ -125,9 +139,11 @@ class TaskContext:
 
     def with_before(self) -> Self:
         """With the teacher's embeddings of the training nodes."""
-        if self.teacher is None:
-            return self
-        return replace(self, before=self.compute.embeddings(self.teacher, self.task))
+        return replace(self, looks_back=True)
+
+    def extended(self, kind: type[Extended], **more: Any) -> Extended:
+        """As a context of another kind, which has more fields."""
+        return kind(**{field.name: getattr(self, field.name) for field in fields(self)}, **more)
 
     def before_of(self, batch: "Batch") -> Tensor:
         """The teacher's embeddings of a batch's nodes. In a mini-batch both networks see the same sample."""

@@ -59,7 +59,7 @@ def drifted_means(mu: Tensor, f: Tensor, f_before: Tensor, E: Tensor, sigma: flo
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Context(TaskContext):
+class EFCContext(TaskContext):
     """What the steps of a task need, and Cholesky factors of the old classes' covariances."""
 
     roots: Tensor
@@ -86,13 +86,13 @@ class EFC(HeadClassifier):
     def init(self, space: Space) -> GaussianMemory:
         return GaussianMemory.empty(space.width, space.device)
 
-    def prepare(self, memory: GaussianMemory, context: TaskContext) -> Context:
+    def prepare(self, memory: GaussianMemory, context: TaskContext) -> EFCContext:
         roots, failed = shifted_cholesky(memory.covariance[context.old], self.ridge, "the covariances of old classes")
         if failed:
             raise DataError(f"A covariance has no square root with efc.ridge={self.ridge:g}: set a larger one.")
-        return Context(**vars(context.with_before()), roots=roots)
+        return context.with_before().extended(EFCContext, roots=roots)
 
-    def loss(self, network: "Network", memory: Any, batch: "Batch", context: Context, rng: torch.Generator) -> Terms:
+    def loss(self, network: "Network", memory: Any, batch: "Batch", context: EFCContext, rng: torch.Generator) -> Terms:
         f, labels, head = network.encoder(batch.graph), context.labels[batch.positions], network.classifier
         logits = head(f)
         if context.before is None or not len(context.old):
@@ -106,7 +106,7 @@ class EFC(HeadClassifier):
             "consolidation": feature_consolidation(f, context.before_of(batch), metric),
         }
 
-    def end_task(self, network: "Network", memory: Any, context: Context, rng: torch.Generator) -> Any:
+    def end_task(self, network: "Network", memory: Any, context: EFCContext, rng: torch.Generator) -> Any:
         f, old, head = context.embeddings(network), context.old, network.classifier
         if context.before is not None and len(old):
             moved = drifted_means(memory.mean[old], f, context.before, memory.feature_matrix, self.sigma)

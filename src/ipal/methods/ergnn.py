@@ -8,7 +8,6 @@ nodes, so that it does not depend on the scale of embeddings; equal coverage is 
 class's mean; the choice by influence functions is not offered.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,10 +16,9 @@ import torch
 from torch import Tensor
 
 from ipal.config import Count, Positive
-from ipal.data.task import Task
 from ipal.methods.base import Space, TaskContext, Terms
 from ipal.methods.classifier import Classifier, balanced_cross_entropy
-from ipal.methods.shared.exemplars import check_every_class, disjoint_union, excerpt, without_edges
+from ipal.methods.shared.exemplars import NodeBuffer, disjoint_union, excerpt, without_edges
 
 if TYPE_CHECKING:
     from ipal.backend.batches import Batch
@@ -55,18 +53,6 @@ def replay_weights(num_current: int, num_kept: int) -> tuple[float, float]:
     return beta, 1 - beta
 
 
-@dataclass(frozen=True, eq=False)
-class Memory:
-    """Nodes of old classes."""
-
-    buffer: Task | None
-    """nodes of old classes, without edges"""
-
-    def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
-        if whole:
-            check_every_class(self.buffer, classes)
-
-
 @dataclass(frozen=True, kw_only=True)
 class ERGNN(Classifier):
     """Experience replay: nodes of old classes are kept, without edges, and learned again."""
@@ -82,10 +68,10 @@ class ERGNN(Classifier):
     title = "ER-GNN"
     keeps = "nodes"
 
-    def init(self, space: Space) -> Memory:
-        return Memory(None)
+    def init(self, space: Space) -> NodeBuffer:
+        return NodeBuffer(None)
 
-    def loss(self, network: "Network", memory: Memory, batch: "Batch", context: Any, rng: torch.Generator) -> Terms:
+    def loss(self, network: "Network", memory: NodeBuffer, batch: "Batch", context: Any, rng: torch.Generator) -> Terms:
         terms = super().loss(network, memory, batch, context, rng)
         if memory.buffer is None:
             return terms
@@ -96,7 +82,9 @@ class ERGNN(Classifier):
             "replay": again * balanced_cross_entropy(replayed, context.compute.labels(memory.buffer)),
         }
 
-    def end_task(self, network: "Network", memory: Memory, context: TaskContext, rng: torch.Generator) -> Memory:
+    def end_task(
+        self, network: "Network", memory: NodeBuffer, context: TaskContext, rng: torch.Generator
+    ) -> NodeBuffer:
         f, labels = context.embeddings(network), context.labels
         crowd = strangers_nearby(f, labels, self.distance) if self.choice == "coverage" else None
         chosen = []
@@ -110,10 +98,10 @@ class ERGNN(Classifier):
         kept = without_edges(excerpt(context.task, np.sort(torch.cat(chosen).cpu().numpy()), hops=0))
         old = memory.buffer
         if old is None:
-            return Memory(kept)
+            return NodeBuffer(kept)
         # Of a class that comes again the newest nodes are kept, no more than of others.
         stay = []
         for label in np.unique(old.labels):
             mine, new = np.flatnonzero(old.labels == label), int((kept.labels == label).sum())
             stay.append(mine[max(0, len(mine) + new - self.budget) :])
-        return Memory(disjoint_union(excerpt(old, np.sort(np.concatenate(stay)), hops=0), kept))
+        return NodeBuffer(disjoint_union(excerpt(old, np.sort(np.concatenate(stay)), hops=0), kept))

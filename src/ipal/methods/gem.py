@@ -8,7 +8,6 @@ is class-balanced as everywhere here; Adam takes the step where the paper has SG
 the step, that disagrees with no memory. The quadratic programme is solved as non-negative least squares, which it is.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,12 +17,11 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 from torch import Tensor
 
-from ipal.backend.checks import require
 from ipal.config import Count, Hops, NonNegative
 from ipal.data.task import Task
 from ipal.methods.base import Space, TaskContext
 from ipal.methods.classifier import Classifier, balanced_cross_entropy
-from ipal.methods.shared.exemplars import excerpt
+from ipal.methods.shared.exemplars import StoredTasks, excerpt
 
 if TYPE_CHECKING:
     from ipal.nn.network import Network
@@ -64,17 +62,6 @@ def projected_gradient(g: Tensor, G: Tensor, margin: float) -> Tensor:
     return g + torch.from_numpy(v).to(g) @ G
 
 
-@dataclass(frozen=True, eq=False)
-class Memory:
-    """Nodes of old tasks."""
-
-    tasks: tuple[Task, ...]
-    """nodes of old tasks and the nodes around them"""
-
-    def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
-        require(bool(self.tasks) or not whole, "it keeps no node")
-
-
 @dataclass(frozen=True, kw_only=True)
 class GEM(Classifier):
     """Gradient episodic memory: steps that would harm stored nodes of old tasks are turned away."""
@@ -93,10 +80,10 @@ class GEM(Classifier):
     def needs(self) -> dict[str, str]:
         return {"boundaries": "take er-gnn, which keeps nodes by class, not by task"}
 
-    def init(self, space: Space) -> Memory:
-        return Memory(())
+    def init(self, space: Space) -> StoredTasks:
+        return StoredTasks(())
 
-    def adjust_gradients(self, network: "Network", memory: Memory, context: TaskContext) -> None:
+    def adjust_gradients(self, network: "Network", memory: StoredTasks, context: TaskContext) -> None:
         if not memory.tasks:
             return
         parameters = list(network.parameters())
@@ -118,7 +105,9 @@ class GEM(Classifier):
             logits = logits.masked_fill(others, -torch.inf)
         return balanced_cross_entropy(logits, labels)
 
-    def end_task(self, network: "Network", memory: Memory, context: TaskContext, rng: torch.Generator) -> Memory:
+    def end_task(
+        self, network: "Network", memory: StoredTasks, context: TaskContext, rng: torch.Generator
+    ) -> StoredTasks:
         order = torch.randperm(len(context.task.nodes), generator=rng, device=rng.device)
         chosen = order[: self.memory].cpu().numpy()
-        return Memory((*memory.tasks, excerpt(context.task, chosen, self.hops, context.compute.runtime.budget)))
+        return StoredTasks((*memory.tasks, excerpt(context.task, chosen, self.hops, context.compute.runtime.budget)))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Context(PrototypeContext):
+class IPALContext(PrototypeContext):
     """What the steps of a task need, from the memory and the task."""
 
     remembered: PrototypeMemory
@@ -77,13 +77,16 @@ class IPAL(PrototypeClassifier):
     default_encoder = EncoderConfig(kind="appnp", layers=1, hidden=2048, width=2048)
     default_train = TrainConfig(epochs=5, lr_base=2e-3, lr_next=2e-3, relative=True)
 
-    def prepare(self, memory: PrototypeMemory, context: TaskContext) -> Context:  # lines 2 to 4
+    def prepare(self, memory: PrototypeMemory, context: TaskContext) -> IPALContext:  # lines 2 to 4
         r = node_weights(context.task.graph, self.node_weights, self.alpha)[context.task.nodes]  # Eq. 3
         old, mixing = memory.of(context.old), TruncatedBeta(9.0, 21.0, 0.4, context.labels.device)
         held = eq.OldPrototypes.of(old.mean)
-        return Context.of(context.with_before(), r, remembered=old, held=held, mixing=mixing)
+        return IPALContext.of(context.with_before(), r, remembered=old, held=held, mixing=mixing)
 
-    def loss(self, network: "Network", memory: Any, batch: "Batch", context: Context, rng: torch.Generator) -> Terms:
+    def loss(
+        self, network: "Network", memory: Any, batch: "Batch", context: IPALContext, rng: torch.Generator
+    ) -> Terms:
+        """Eq. 13: the contrast of Eq. 10 and gamma times the distillation."""
         here, directed = batch.positions, self.directed
         f = network.encoder(batch.graph)
         directions = directed(f)
@@ -106,7 +109,7 @@ class IPAL(PrototypeClassifier):
             terms["distillation"] = self.gamma * self._distil(f, context.before_of(batch), context, rng)
         return terms
 
-    def _distil(self, f: Tensor, before: Tensor, context: Context, rng: torch.Generator) -> Tensor:
+    def _distil(self, f: Tensor, before: Tensor, context: IPALContext, rng: torch.Generator) -> Tensor:
         if self.distillation == "fd":
             return eq.feature_distillation(f, before)  # Eq. 5
         mu = context.held.mean
@@ -129,7 +132,7 @@ class IPAL(PrototypeClassifier):
         parts = in_pieces(of_classes, f, eq.class_pieces(lam))
         return parts.sum() if self.distillation == "ipad-printed" else torch.linalg.vector_norm(parts)
 
-    def end_task(self, network: Any, memory: Any, context: Context, rng: torch.Generator) -> Any:  # lines 12 to 15
+    def end_task(self, network: Any, memory: Any, context: IPALContext, rng: torch.Generator) -> Any:  # lines 12 to 15
         f = context.embeddings(network)
         if context.before is not None and len(context.old) and self.compensation != "none":
             mu, before = memory.mean[context.old], context.before

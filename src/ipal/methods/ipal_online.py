@@ -22,7 +22,7 @@ from torch import Tensor
 from ipal.backend.checks import check_same, require
 from ipal.config import TrainConfig
 from ipal.methods.base import ClassStatistics, Distances, Parameters, Space, TaskContext, Terms
-from ipal.methods.ipal import IPAL, Context
+from ipal.methods.ipal import IPAL, IPALContext
 from ipal.methods.shared.prototypes import PrototypeMemory, pooled_mean
 from ipal.nn import losses as eq
 
@@ -43,7 +43,7 @@ def followed(slow: Tensor, theta: Tensor, momentum: float) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Memory:
+class OnlineMemory:
     """Prototypes, and the weights that predict."""
 
     prototypes: PrototypeMemory
@@ -64,7 +64,7 @@ class Memory:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class OnlineContext(Context):
+class OnlineContext(IPALContext):
     """What the steps of a batch need."""
 
     known: PrototypeMemory
@@ -95,14 +95,16 @@ class OnlineIPAL(IPAL):
     title = "IPAL (online)"
 
     def init(self, space: Space) -> Any:
-        return Memory(super().init(space), {})
+        return OnlineMemory(super().init(space), {})
 
     def prepare(self, memory: Any, context: TaskContext) -> OnlineContext:
         base, known = super().prepare(memory.prototypes, context), memory.prototypes.padded(context.classes)
-        everything = {**vars(base), "held": eq.OldPrototypes.of(memory.prototypes.mean)}
-        return OnlineContext(**everything, known=known.of(context.current))
+        base = replace(base, held=eq.OldPrototypes.of(memory.prototypes.mean))
+        return base.extended(OnlineContext, known=known.of(context.current))
 
-    def loss(self, network: "Network", memory: Any, batch: "Batch", context: Context, rng: torch.Generator) -> Terms:
+    def loss(
+        self, network: "Network", memory: Any, batch: "Batch", context: IPALContext, rng: torch.Generator
+    ) -> Terms:
         share = eq.unseen_share(len(memory.prototypes), len(context.old))
         weighted = replace(self, gamma=self.gamma * share)
         return IPAL.loss(weighted, network, memory, batch, context, rng)
@@ -119,7 +121,7 @@ class OnlineIPAL(IPAL):
             weigh = eq.proximity_printed if self.compensation == "printed" else eq.proximity_softmax
             w = context.drift_weights(weigh(self.product(context.before, mu)))
             prototypes = prototypes.moved(rows, eq.compensate(mu, f, context.before, w, 1.0))
-        return Memory(context.learned(prototypes, f), theta)
+        return OnlineMemory(context.learned(prototypes, f), theta)
 
     def learning_rate(self, train: TrainConfig, *, is_first: bool) -> float:
         return train.lr_next  # a high rate would bend the network to a few nodes

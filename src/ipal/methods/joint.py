@@ -6,7 +6,7 @@ one graph of all nodes so far, edges between tasks included. The base rate serve
 fresh weights. Keeps everything.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +18,7 @@ from ipal.config import TrainConfig
 from ipal.data.task import Task
 from ipal.methods.base import Space, TaskContext, Terms
 from ipal.methods.classifier import HeadClassifier, balanced_cross_entropy, class_weights
-from ipal.methods.shared.exemplars import check_every_class, disjoint_union, grown, owned
+from ipal.methods.shared.exemplars import AllTasks, disjoint_union, grown, owned
 
 if TYPE_CHECKING:
     from ipal.backend.batches import Batch
@@ -37,18 +37,6 @@ def uniform_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return -(logits.log_softmax(dim=1).mean(dim=1) * weights).sum() / weights.sum()
 
 
-@dataclass(frozen=True, eq=False)
-class Memory:
-    """All tasks."""
-
-    data: Task | None
-    """all nodes, edges and labels of all tasks so far"""
-
-    def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
-        if whole:
-            check_every_class(self.data, classes)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Joint(HeadClassifier):
     """Training on all tasks at once, anew at every task: the upper reference, not a continual learner."""
@@ -63,10 +51,10 @@ class Joint(HeadClassifier):
     def needs(self) -> dict[str, str]:
         return {"whole tasks": "take a method that learns batch by batch"}
 
-    def init(self, space: Space) -> Memory:
-        return Memory(None)
+    def init(self, space: Space) -> AllTasks:
+        return AllTasks(None)
 
-    def training_task(self, memory: Memory, task: Task) -> Task:
+    def training_task(self, memory: AllTasks, task: Task) -> Task:
         known = memory.data
         return task if known is None else grown(known, task) or disjoint_union(known, task)
 
@@ -85,5 +73,5 @@ class Joint(HeadClassifier):
             "label_smoothing": self.label_smoothing * uniform_cross_entropy(logits, labels),
         }
 
-    def end_task(self, network: "Network", memory: Memory, context: TaskContext, rng: torch.Generator) -> Memory:
-        return Memory(owned(context.task))
+    def end_task(self, network: "Network", memory: AllTasks, context: TaskContext, rng: torch.Generator) -> AllTasks:
+        return AllTasks(owned(context.task))

@@ -35,7 +35,7 @@ def output_distillation(logits: Tensor, before: Tensor, T: float) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Context(TaskContext):
+class LwFContext(TaskContext):
     """What the steps of a task need."""
 
     outputs: Tensor | None
@@ -64,13 +64,15 @@ class LwF(Classifier):
     name = "lwf"
     title = "LwF"
 
-    def prepare(self, memory: None, context: TaskContext) -> Context:
+    def prepare(self, memory: None, context: TaskContext) -> LwFContext:
         seen = context.with_before()
         with torch.no_grad():
             outputs = None if seen.teacher is None else seen.teacher.classifier(seen.before)
-        return Context(**vars(seen), outputs=outputs)
+        return seen.extended(LwFContext, outputs=outputs)
 
-    def loss(self, network: "Network", memory: None, batch: "Batch", context: Context, rng: torch.Generator) -> Terms:
+    def loss(
+        self, network: "Network", memory: None, batch: "Batch", context: LwFContext, rng: torch.Generator
+    ) -> Terms:
         logits = network(batch.graph)
         terms = {"cross_entropy": node_cross_entropy(logits, batch.positions, context, self.competing)}
         if context.teacher is not None:

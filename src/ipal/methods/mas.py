@@ -40,7 +40,7 @@ def running_mean(mean: Parameters, count: int, new: Parameters, new_count: int) 
 
 
 @dataclass(frozen=True, eq=False)
-class Memory:
+class SensitivityMemory:
     """What holds parameters in place, and how many nodes that rests on."""
 
     anchor: Anchor
@@ -62,20 +62,24 @@ class MAS(Classifier):
     name = "mas"
     title = "MAS"
 
-    def init(self, space: Space) -> Memory:
-        return Memory(Anchor({}, {}), 0)
+    def init(self, space: Space) -> SensitivityMemory:
+        return SensitivityMemory(Anchor({}, {}), 0)
 
-    def loss(self, network: "Network", memory: Memory, batch: "Batch", context: Any, rng: torch.Generator) -> Terms:
+    def loss(
+        self, network: "Network", memory: SensitivityMemory, batch: "Batch", context: Any, rng: torch.Generator
+    ) -> Terms:
         terms = super().loss(network, memory, batch, context, rng)
         if memory.anchor.importance:
             terms["pull"] = self.strength * memory.anchor.pull(dict(network.named_parameters()))
         return terms
 
-    def end_task(self, network: "Network", memory: Memory, context: TaskContext, rng: torch.Generator) -> Memory:
+    def end_task(
+        self, network: "Network", memory: SensitivityMemory, context: TaskContext, rng: torch.Generator
+    ) -> SensitivityMemory:
         compute, task = context.compute, context.task
         new = compute.importance(network, task, length_gradient(compute.outputs(network, task)), torch.abs)
         importance = running_mean(memory.anchor.importance, memory.nodes, new, len(task.nodes))
-        return Memory(Anchor(importance, network.tensors()), memory.nodes + len(task.nodes))
+        return SensitivityMemory(Anchor(importance, network.tensors()), memory.nodes + len(task.nodes))
 
     def ends_on_whole_graph(self) -> bool:
         return True

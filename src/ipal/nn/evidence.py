@@ -31,36 +31,38 @@ VALUES_AT_ONCE = 2**22
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class EvidenceRows:
     """One row of values for every node of a graph, read as mixtures of them."""
 
     graph: Graph
     read: Callable[[sp.csr_array], Tensor]
     """Mixtures (mixtures x nodes) to values (mixtures x width), in double precision."""
 
-    def __matmul__(self, weights: Tensor | NDArray[Any]) -> "Rows":
+    def __matmul__(self, weights: Tensor | NDArray[Any]) -> "EvidenceRows":
         w = torch.as_tensor(weights).detach().cpu()
         return self._each(lambda values: (values.to(w.dtype) @ w).double())
 
-    def __add__(self, other: "Tensor | Rows") -> "Rows":
-        if isinstance(other, Rows):
-            return Rows(self.graph, lambda mix: self.read(mix) + other.read(mix))
+    def __add__(self, other: "Tensor | EvidenceRows") -> "EvidenceRows":
+        if isinstance(other, EvidenceRows):
+            return EvidenceRows(self.graph, lambda mix: self.read(mix) + other.read(mix))
         offsets = _double(other)
-        return Rows(self.graph, lambda mix: self.read(mix) + torch.from_numpy(mix.sum(axis=1))[:, None] * offsets)
+        return EvidenceRows(
+            self.graph, lambda mix: self.read(mix) + torch.from_numpy(mix.sum(axis=1))[:, None] * offsets
+        )
 
     add_ = __add__
 
-    def __sub__(self, other: "Tensor | Rows") -> "Rows":
+    def __sub__(self, other: "Tensor | EvidenceRows") -> "EvidenceRows":
         return self + other * -1
 
-    def __mul__(self, other: "float | Tensor | Rows") -> "Rows":
-        if isinstance(other, Rows):
+    def __mul__(self, other: "float | Tensor | EvidenceRows") -> "EvidenceRows":
+        if isinstance(other, EvidenceRows):
             return by_row(torch.mul, self, other)
         factor = _double(other)
         return self._each(lambda values: values * factor)
 
-    def __truediv__(self, other: "float | Rows") -> "Rows":
-        if not isinstance(other, Rows):
+    def __truediv__(self, other: "float | EvidenceRows") -> "EvidenceRows":
+        if not isinstance(other, EvidenceRows):
             return self * (1 / other)
 
         def read(mix: sp.csr_array) -> Tensor:
@@ -69,10 +71,10 @@ class Rows:
             by[at] = other.read(self._these(at)).detach().numpy()[:, 0]
             return self.read(_with_values(mix, mix.data / by[mix.indices]))
 
-        return Rows(self.graph, read)
+        return EvidenceRows(self.graph, read)
 
     @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> "Rows":
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> "EvidenceRows":
         """What an activation or a layer norm does to a node's values."""
         rows, *others = args
         if function is layer_norm:
@@ -80,33 +82,33 @@ class Rows:
         named = {name: _double(one) for name, one in (kwargs or {}).items()}
         return by_row(lambda values: function(values, *map(_double, others), **named), rows)
 
-    def relu(self) -> "Rows":
+    def relu(self) -> "EvidenceRows":
         return by_row(torch.relu, self)
 
-    def softmax(self) -> "Rows":
+    def softmax(self) -> "EvidenceRows":
         return by_row(lambda values: values.softmax(dim=-1), self)
 
-    def lengths(self, least: float = LEAST) -> "Rows":
+    def lengths(self, least: float = LEAST) -> "EvidenceRows":
         """Norms of the rows, at least `least`."""
         return by_row(lambda values: values.norm(dim=1, keepdim=True).clamp_min(least), self)
 
-    def unit(self) -> "Rows":
+    def unit(self) -> "EvidenceRows":
         """Rows divided by their norms."""
         return self / self.lengths()
 
-    def within_one(self) -> "Rows":
+    def within_one(self) -> "EvidenceRows":
         """The rows themselves: squares of single precision neither overflow nor vanish in double precision."""
         return self
 
-    def beside(self, *others: "Rows") -> "Rows":
+    def beside(self, *others: "EvidenceRows") -> "EvidenceRows":
         """Concatenated columns."""
-        return Rows(self.graph, lambda mix: torch.cat([rows.read(mix) for rows in (self, *others)], dim=1))
+        return EvidenceRows(self.graph, lambda mix: torch.cat([rows.read(mix) for rows in (self, *others)], dim=1))
 
-    def spread(self, norm: Norm = "symmetric") -> "Rows":
+    def spread(self, norm: Norm = "symmetric") -> "EvidenceRows":
         """One propagation step: sums over neighbours."""
-        return Rows(self.graph, lambda mix: self.read((mix @ self.graph.aggregation(norm)).tocsr()))
+        return EvidenceRows(self.graph, lambda mix: self.read((mix @ self.graph.aggregation(norm)).tocsr()))
 
-    def attended(self, query: Tensor, key: Tensor) -> "Rows":
+    def attended(self, query: Tensor, key: Tensor) -> "EvidenceRows":
         """Means over a node and its neighbours, by one head of attention (see `backend.attention`), which is fixed."""
 
         def read(mix: sp.csr_array) -> Tensor:
@@ -122,11 +124,11 @@ class Rows:
             shares = raised / np.add.reduceat(raised, edges.indptr[:-1])[each]
             return self.read((mix[:, at] @ _with_values(edges, shares)).tocsr())
 
-        return Rows(self.graph, read)
+        return EvidenceRows(self.graph, read)
 
-    def _each(self, function: Callable[[Tensor], Tensor]) -> "Rows":
+    def _each(self, function: Callable[[Tensor], Tensor]) -> "EvidenceRows":
         """A linear function of every row: of a mixture it is the mixture of what it makes of rows."""
-        return Rows(self.graph, lambda mix: function(self.read(mix)))
+        return EvidenceRows(self.graph, lambda mix: function(self.read(mix)))
 
     def _these(self, nodes: NDArray[Any]) -> sp.csr_array:
         """The mixtures that are single nodes."""
@@ -138,7 +140,7 @@ class Rows:
         return self.read(self._these(np.array([node])))[0]
 
 
-def by_row(function: Callable[..., Tensor], *rows: Rows) -> Rows:
+def by_row(function: Callable[..., Tensor], *rows: EvidenceRows) -> EvidenceRows:
     """Any function of a node's own values: computed once for the nodes that are needed, then mixed."""
     made: dict[bytes, Tensor] = {}
 
@@ -148,7 +150,7 @@ def by_row(function: Callable[..., Tensor], *rows: Rows) -> Rows:
             made[at.tobytes()] = function(*(one.read(one._these(at)) for one in rows))
         return sparse_matmul(SparsePair.of(mix[:, at], CPU), made[at.tobytes()])
 
-    return Rows(rows[0].graph, read)
+    return EvidenceRows(rows[0].graph, read)
 
 
 def contribution(x: NDArray[Any], gradient: NDArray[Any]) -> NDArray[Any]:
@@ -164,7 +166,7 @@ def contribution(x: NDArray[Any], gradient: NDArray[Any]) -> NDArray[Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureRows(Rows):
+class FeatureRows(EvidenceRows):
     """The features of a graph; what is read of them is kept."""
 
     x: sp.csr_array
@@ -188,11 +190,11 @@ class FeatureRows(Rows):
 
         return cls(graph, read, x, kept)
 
-    def lengths(self, least: float = LEAST) -> Rows:
+    def lengths(self, least: float = LEAST) -> EvidenceRows:
         """Norms of the rows, however small; one for a row of zeros."""
         found = np.sqrt(self.x.power(2).sum(axis=1))[:, None]
         found[found == 0] = 1
-        return Rows(self.graph, lambda mix: torch.from_numpy(mix @ found))
+        return EvidenceRows(self.graph, lambda mix: torch.from_numpy(mix @ found))
 
     def shares(self, score: Tensor) -> sp.csr_array:
         """What every feature of every node contributes to a score (see `contribution`)."""

@@ -189,7 +189,7 @@ def _by_rows(
     total = {name: torch.zeros_like(p) for name, p in encoder.named_parameters()}
     for anchors in _chunks(a, inputs[0], encoder, nodes):
         # Rows begin as the anchors themselves, and widen by one step of the graph with every layer.
-        rows, delta = Rows.of(nodes[anchors]), g[anchors]
+        rows, delta = AnchorRows.of(nodes[anchors]), g[anchors]
         for layer in reversed(range(encoder.num_layers - 1)):
             rows, spread = rows.widened(a)
             delta = slopes[layer].at(rows.node, spread.matmul(delta @ encoder.weights[layer + 1].T))
@@ -204,7 +204,7 @@ def _by_rows(
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class AnchorRows:
     """Pairs (owner, node), in ascending order: the nodes that an anchor's gradient has reached."""
 
     owner: Tensor
@@ -214,7 +214,7 @@ class Rows:
     """Where each owner's rows begin, and the end."""
 
     @classmethod
-    def of(cls, anchors: Tensor) -> "Rows":
+    def of(cls, anchors: Tensor) -> "AnchorRows":
         place = torch.arange(len(anchors) + 1, device=anchors.device)
         return cls(place[:-1], anchors, place)
 
@@ -226,7 +226,7 @@ class Rows:
         """Sum over the rows of each owner."""
         return bags(values, _numbers(len(values), values.device), row_starts(self.starts[1:], len(values)))
 
-    def widened(self, a: SparseMatrix) -> tuple["Rows", SparseMatrix]:
+    def widened(self, a: SparseMatrix) -> tuple["AnchorRows", SparseMatrix]:
         """Rows one step further: every (owner, neighbour), and the matrix that carries gradients there."""
         reach = a.picked(self.node)  # row x neighbour, the share of each neighbour in the row's sum
         row = _numbers(len(self.node), self.node.device).repeat_interleave(
@@ -239,7 +239,7 @@ class Rows:
         spread = SparseMatrix(starts, row[order], reach.values[order], shape)
         owner = key // width
         starts = torch.searchsorted(owner, torch.arange(self.owners + 1, device=owner.device))
-        return Rows(owner, key - owner * width, starts), spread
+        return AnchorRows(owner, key - owner * width, starts), spread
 
 
 def whole_propagation(graph: Graph, runtime: Runtime) -> SparseMatrix:
@@ -314,7 +314,7 @@ def _reached(a: SparseMatrix, values: Tensor, steps: int) -> Tensor:
     return values
 
 
-def _add_size(total: Tensor, x: Tensor, rows: Rows, delta: Tensor, size: Size) -> None:
+def _add_size(total: Tensor, x: Tensor, rows: AnchorRows, delta: Tensor, size: Size) -> None:
     """Add the size of every owner's gradient, which is the sum over its rows of x[node]^T delta."""
     if len(rows.node) == rows.owners:  # one row each: the size of an outer product is the product of sizes
         total += size(x[rows.node]).T @ size(delta)
@@ -329,7 +329,7 @@ def _add_size(total: Tensor, x: Tensor, rows: Rows, delta: Tensor, size: Size) -
     total += size(gradients).sum(dim=0)
 
 
-def _add_size_of_sparse(total: Tensor, x: SparseMatrix, rows: Rows, delta: Tensor, size: Size) -> None:
+def _add_size_of_sparse(total: Tensor, x: SparseMatrix, rows: AnchorRows, delta: Tensor, size: Size) -> None:
     """The same with sparse x: a gradient has a line for every input that its owner reaches, and no other."""
     entries = _transposed(x.picked(rows.node))  # input x row
     # Lines are those of the first input, one for each owner, then those of the next: as rows are sorted by owner, the

@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from ipal.errors import ConfigError, did_you_mean
 from ipal.report import paper, tables
-from ipal.report.cells import Table
-from ipal.report.collect import PROTOCOL_FIELDS, Bench, choose_manifests, read_bench, read_grids, read_search, usual
+from ipal.report.cells import CellTable
+from ipal.report.collect import (
+    PROTOCOL_FIELDS,
+    StoredBench,
+    choose_manifests,
+    read_bench,
+    read_grids,
+    read_search,
+    usual,
+)
 from ipal.report.statistics import listed
 from ipal.runs.records import batch_in_words
 from ipal.system.files import make_folder, write_atomically
@@ -67,8 +75,8 @@ class Captioned:
 
     stem: str
     """Of its files."""
-    table: Table
-    benches: Sequence[Bench]
+    table: CellTable
+    benches: Sequence[StoredBench]
     """That its numbers are from."""
     caption: str
     signs: str = ""
@@ -95,7 +103,7 @@ class Captioned:
         return {f"{self.stem}.md": self.markdown + "\n", f"{self.stem}.tex": latex, f"{self.stem}.csv": csv}
 
 
-def all_tables(benches: Sequence[Bench], runs: Path) -> dict[str, Captioned]:
+def all_tables(benches: Sequence[StoredBench], runs: Path) -> dict[str, Captioned]:
     """Every table with its caption, by its key in a page."""
     found = {
         kind: Captioned(kind, tables.wide(chosen), chosen, caption(chosen), legend(chosen), numbers=True)
@@ -127,10 +135,10 @@ def all_tables(benches: Sequence[Bench], runs: Path) -> dict[str, Captioned]:
     return found
 
 
-def of_paper(benches: Sequence[Bench]) -> dict[str, list[Bench]]:
+def of_paper(benches: Sequence[StoredBench]) -> dict[str, list[StoredBench]]:
     """The benches of each of the paper's tables, where there are any; other test graphs in tables of their own."""
     usual_graph = paper.PROTOCOL["test_graph"]
-    found: dict[str, list[Bench]] = {}
+    found: dict[str, list[StoredBench]] = {}
     for bench in sorted(benches, key=lambda bench: bench.manifest.kind):
         graph = bench.protocol.get("test_graph", usual_graph)
         if bench.manifest.kind in ("table1", "table2"):
@@ -138,7 +146,7 @@ def of_paper(benches: Sequence[Bench]) -> dict[str, list[Bench]]:
     return found
 
 
-def caption(benches: Sequence[Bench]) -> str:
+def caption(benches: Sequence[StoredBench]) -> str:
     """What the numbers are and under which protocol they were measured."""
     protocol = usual(_shared(bench.protocol) for bench in benches)
     splits = "; ".join(f"{bench.title} {'+'.join(map(str, bench.protocol.get('split', ())))}" for bench in benches)
@@ -157,13 +165,13 @@ def caption(benches: Sequence[Bench]) -> str:
     )
 
 
-def legend(benches: Sequence[Bench], ranked: bool = True) -> str:
+def legend(benches: Sequence[StoredBench], ranked: bool = True) -> str:
     """What the signs of the table mean."""
     stored = any(row.entry.stores_exemplars for bench in benches for row in bench.rows)
     return " ".join([tables.EXEMPLARS] * stored + [RANKS] * ranked)
 
 
-def remarks(benches: Sequence[Bench]) -> list[str]:
+def remarks(benches: Sequence[StoredBench]) -> list[str]:
     """Remarks on the comparability of one table."""
     table = usual(_shared(bench.protocol) for bench in benches)
     found = []
@@ -189,7 +197,7 @@ def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     return ", ".join(f"{field} {value}" for field, value in one.items() if value != other.get(field))
 
 
-def _seeds(*benches: Bench) -> str:
+def _seeds(*benches: StoredBench) -> str:
     """`5 seeds (0 to 4)`."""
     every = dict.fromkeys(bench.manifest.seeds for bench in benches)
     return " or ".join(f"{len(seeds)} seed{'s' * (len(seeds) != 1)} ({listed(seeds)})" for seeds in every)
@@ -210,7 +218,7 @@ def _write_tables(out: Path, made: Iterable[Captioned]) -> list[Path]:
     return [out / name for name in contents]
 
 
-def _write_figures(folder: Path, benches: Sequence[Bench], runs: Path) -> list[Path]:
+def _write_figures(folder: Path, benches: Sequence[StoredBench], runs: Path) -> list[Path]:
     from ipal.report import figures  # matplotlib may not be installed
 
     drawings: dict[str, Callable[[], Figure | None]] = {}
@@ -225,7 +233,7 @@ def _write_figures(folder: Path, benches: Sequence[Bench], runs: Path) -> list[P
     return [path for name, draw in drawings.items() for path in figures.write_figure(folder / name, draw)]
 
 
-def _index(written: Sequence[Path], out: Path, benches: Sequence[Bench]) -> str:
+def _index(written: Sequence[Path], out: Path, benches: Sequence[StoredBench]) -> str:
     names = [path.relative_to(out).as_posix() for path in written]
     lines = [f"- [{name}]({name})" for name in names if not name.endswith((".png", ".svg"))]
     shown = [f"![{Path(name).stem}]({name})" for name in names if name.endswith(".png")]

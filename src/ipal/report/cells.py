@@ -41,7 +41,7 @@ Row = Sequence[Any]
 
 
 @dataclass(frozen=True)
-class Table:
+class CellTable:
     """Rows for Markdown, LaTeX or a page, where they can be sorted by any column and downloaded."""
 
     caption: str
@@ -70,13 +70,13 @@ class Table:
         return {"rows": rows, "choices": list(self.choices)}
 
 
-def table(caption: str, columns: Sequence[str], rows: Iterable[Row], **more: Any) -> Table:
+def table(caption: str, columns: Sequence[str], rows: Iterable[Row], **more: Any) -> CellTable:
     """A table of cells and plain texts."""
     cells = [[Cell(one, one) if isinstance(one, str) else one for one in row] for row in rows]
-    return Table(caption, columns, cells, **more)
+    return CellTable(caption, columns, cells, **more)
 
 
-def table_of_choices(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Row]]) -> Table:
+def table_of_choices(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Row]]) -> CellTable:
     """A table whose rows change with the chart's picker: those of each choice."""
     choices = [choice for choice, own in enumerate(rows) for _ in own]
     return table(caption, columns, [row for own in rows for row in own], choices=choices)

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipal.config import StreamConfig
 from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.evaluation.metrics import titled
 from ipal.report import paper
@@ -118,7 +117,7 @@ class ReportRow:
 
 
 @dataclass(frozen=True)
-class Bench:
+class StoredBench:
     """A manifest with its rows read."""
 
     manifest: Manifest
@@ -206,7 +205,7 @@ def choose_manifests(runs: Path, names: Sequence[str]) -> list[Manifest]:
     return sorted(chosen, key=lambda one: (order.index(one.dataset) if one.dataset in order else len(order), one.name))
 
 
-def read_bench(manifest: Manifest, runs: Path) -> Bench:
+def read_bench(manifest: Manifest, runs: Path) -> StoredBench:
     """All rows with the runs that are there; what is not there becomes a remark."""
     store = RunStore(runs)
     rows, remarks = [], []
@@ -226,7 +225,7 @@ def read_bench(manifest: Manifest, runs: Path) -> Bench:
         remarks += [f"{entry.label}: {failure.run} failed: {failure.reason}" for failure in entry.failures]
         rows.append(ReportRow(entry, tuple(found), is_complete={run.seed for run in found} >= set(manifest.seeds)))
     about_data = {run.data_remark: None for row in rows for run in row.runs if run.data_remark}
-    return Bench(manifest, tuple(rows), (*about_data, *remarks, *_unequal_nodes(rows)))
+    return StoredBench(manifest, tuple(rows), (*about_data, *remarks, *_unequal_nodes(rows)))
 
 
 def read_grids(manifest: Manifest, runs: Path) -> list[Grid]:

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 
 from ipal.errors import DataError, StoreError
 from ipal.report import cells, paper, tables
-from ipal.report.cells import Table
+from ipal.report.cells import CellTable
 from ipal.report.figures import DPI, write_figure
 from ipal.report.statistics import how_many, paired_interval, spread
 from ipal.report.styles import COLOURS, mark_for
@@ -202,7 +202,7 @@ def caption(every: Sequence[Measurement]) -> str:
     )
 
 
-def table(numbers: Mapping[str, Any]) -> Table:
+def table(numbers: Mapping[str, Any]) -> CellTable:
     """Measures down, methods across."""
     names = {**SCORES, **MEASURES, "kl_stream": "KL, base task to last"}
     methods = numbers["methods"]

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
 from ipal.report import paper
-from ipal.report.collect import Bench, Grid, ReportRow
+from ipal.report.collect import Grid, ReportRow, StoredBench
 from ipal.report.statistics import how_many, spread
 from ipal.report.styles import label_points, mark_for, spread_out
 from ipal.report.tables import pretty
@@ -54,7 +54,7 @@ def _blank(width: float, height: float) -> Figure:
     return figure
 
 
-def heat_maps(bench: Bench) -> Figure | None:
+def heat_maps(bench: StoredBench) -> Figure | None:
     """Figure 3: accuracy on each task after each task, mean over seeds, on one scale for all panels."""
     rows = {title: row for switch, title in paper.FIGURE3.items() if (row := bench.find(switch))}
     if not rows:
@@ -88,7 +88,7 @@ def heat_maps(bench: Bench) -> Figure | None:
     return figure
 
 
-def learning_dynamics(bench: Bench) -> Figure | None:
+def learning_dynamics(bench: StoredBench) -> Figure | None:
     """Figure 4: AP after each task, every method named at the end of its line; the best without exemplars is bold."""
     rows = [row for row in bench.rows if row.runs]
     if not rows:
@@ -170,7 +170,7 @@ def gamma_curves(panels: Sequence[tuple[str, Sequence[Grid]]]) -> Figure | None:
     return figure
 
 
-def cost_plot(bench: Bench) -> Figure | None:
+def cost_plot(bench: StoredBench) -> Figure | None:
     """AP against the time of a run: up and to the left is better; the best AP without exemplars is bold."""
     rows = [row for row in bench.rows if row.runs]
     if not rows:

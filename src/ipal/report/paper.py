@@ -29,8 +29,6 @@ METHODS = {
 }
 OURS = "ipal"
 """The paper's own method: others are compared with it, and figures bring it out."""
-UPPER_REFERENCE = "joint"
-"""Bounds the others from above, so it is not ranked."""
 DATASETS = {"cs": "CS-CL", "corafull": "CoraFull-CL", "arxiv": "Arxiv-CL", "reddit": "Reddit-CL"}
 SPLITS = {
     "cs": [5, 2, 2, 2, 2, 2],

@@ -52,7 +52,7 @@ MEMORY = {"host": "memory", "device": "GPU memory"}
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
+class ProfileLine:
     """One line of the table: a part with all that happens inside it, or, indented, something that does."""
 
     name: str
@@ -63,10 +63,10 @@ class Line:
     peaks: Mapping[str, int]
 
 
-def lines(profile: Mapping[str, Any], small: float = SMALL) -> list[Line]:
+def lines(profile: Mapping[str, Any], small: float = SMALL) -> list[ProfileLine]:
     """The parts in order, each followed by what happens inside it; those that are not indented add up to the whole."""
     least = small * profile["seconds"]
-    found: list[Line] = []
+    found: list[ProfileLine] = []
     others: list[Measured] = []
     for name, rows in _by_part(profile["parts"], 0):
         whole = _line(rows, name)
@@ -78,10 +78,10 @@ def lines(profile: Mapping[str, Any], small: float = SMALL) -> list[Line]:
     return [*found, _line(others, "other")]
 
 
-def all_of_it(profile: Mapping[str, Any]) -> Line:
+def all_of_it(profile: Mapping[str, Any]) -> ProfileLine:
     """The whole run as a line."""
     per_task = np.asarray(profile["seconds_per_task"])
-    return Line("all", "all", False, profile["seconds"], per_task, profile["peak_bytes"])
+    return ProfileLine("all", "all", False, profile["seconds"], per_task, profile["peak_bytes"])
 
 
 def task_columns(tasks: int, most: int) -> dict[str, OfTasks]:
@@ -98,7 +98,7 @@ def task_columns(tasks: int, most: int) -> dict[str, OfTasks]:
     return dict(list(telling.items())[:most])
 
 
-def background(profile: Mapping[str, Any]) -> list[Line]:
+def background(profile: Mapping[str, Any]) -> list[ProfileLine]:
     """Time of other threads, which is not part of the total."""
     return [_line(rows, name, suffix=" (background)") for name, rows in _by_part(profile["background"], 0)]
 
@@ -113,11 +113,11 @@ def _by_part(rows: Sequence[Measured], depth: int) -> list[tuple[str, list[Measu
     return sorted(found.items(), key=lambda item: known.index(item[0] if item[0] in known else "other"))
 
 
-def _line(rows: Sequence[Measured], name: str, is_inside: bool = False, suffix: str = "") -> Line:
+def _line(rows: Sequence[Measured], name: str, is_inside: bool = False, suffix: str = "") -> ProfileLine:
     peaks: dict[str, int] = {}
     for row in rows:
         peaks |= {gauge: max(value, peaks.get(gauge, 0)) for gauge, value in row["peak_bytes"].items()}
-    return Line(
+    return ProfileLine(
         name=name,
         title=name + suffix if suffix or is_inside else TITLES.get(name, name),
         is_inside=is_inside,
@@ -174,7 +174,7 @@ def figure(profile: Mapping[str, Any]) -> Figure:
     return drawn
 
 
-def _bars(axes: Axes, tasks: NDArray[Any], parts: Sequence[Line], profile: Mapping[str, Any]) -> None:
+def _bars(axes: Axes, tasks: NDArray[Any], parts: Sequence[ProfileLine], profile: Mapping[str, Any]) -> None:
     bottom = np.zeros(len(tasks))
     bars = [line for line in parts if line.name not in AROUND]
     whole = profile["seconds"]

@@ -11,8 +11,8 @@ from typing import Any
 
 from ipal.evaluation.metrics import is_higher_better
 from ipal.report import paper
-from ipal.report.cells import Cell, Table, table
-from ipal.report.collect import Bench, ReportRow
+from ipal.report.cells import Cell, CellTable, table
+from ipal.report.collect import ReportRow, StoredBench
 from ipal.report.statistics import Spread, marks, paired_interval, spread
 
 SCORES = ("AP", "AF")
@@ -25,7 +25,7 @@ EXEMPLARS = "† stores raw nodes of earlier tasks."
 # ---------------------------------------------------------------------- tables
 
 
-def wide(benches: Sequence[Bench]) -> Table:
+def wide(benches: Sequence[StoredBench]) -> CellTable:
     """Table 1 or 2: every method in one row, AP and AF of every dataset in columns."""
     columns = [score_cells(bench, score) for bench in benches for score in SCORES]
     rows = [(row.marked_title, *(column.get(row.key, "") for column in columns)) for row in _sorted_rows(benches)]
@@ -34,7 +34,7 @@ def wide(benches: Sequence[Bench]) -> Table:
     )
 
 
-def score_cells(bench: Bench, score: str) -> dict[str, Cell]:
+def score_cells(bench: StoredBench, score: str) -> dict[str, Cell]:
     """One column: mean ± deviation by row, best and second marked.
 
     The upper reference bounds the others from above, so it is not ranked; nor are rows with seeds missing or of another
@@ -61,14 +61,14 @@ def arrowed(score: str) -> str:
     return f"{score} {'↑' if is_higher_better(score) else '↓'}"
 
 
-def metrics(bench: Bench) -> Table:
+def metrics(bench: StoredBench) -> CellTable:
     """One dataset: every metric that its runs have."""
     columns = [score_cells(bench, score) for score in bench.scores]
     rows = [(row.marked_title, *(column[row.key] for column in columns)) for row in _sorted_rows([bench])]
     return table("", ("method", *map(arrowed, bench.scores)), rows)
 
 
-def details(bench: Bench) -> Table:
+def details(bench: StoredBench) -> CellTable:
     """One dataset: scores, difference to the paper's method, the paper's numbers where they exist, settings."""
     scores = [score_cells(bench, score) for score in SCORES]
     beside_paper = bench.is_comparable_to_paper
@@ -90,7 +90,7 @@ def details(bench: Bench) -> Table:
     return table("", ("method", *map(arrowed, SCORES), *against, *of_paper, "settings"), rows)
 
 
-def cost(bench: Bench) -> Table:
+def cost(bench: StoredBench) -> CellTable:
     """Time and memory of one dataset's runs."""
     rows = []
     for row in _sorted_rows([bench]):
@@ -111,7 +111,7 @@ def shared(turns: Sequence[float]) -> str:
     return f" ({most} runs together)" if most > 1 else ""
 
 
-def search(points: Sequence[tuple[str, Mapping[str, Any], Sequence[float]]]) -> Table:
+def search(points: Sequence[tuple[str, Mapping[str, Any], Sequence[float]]]) -> CellTable:
     """What was tried to choose the settings of rows, by validation scores; the best of each row in bold."""
     found = [(label, settings, spread(list(scores))) for label, settings, scores in points]
     best: dict[str, float] = {}
@@ -126,7 +126,7 @@ def search(points: Sequence[tuple[str, Mapping[str, Any], Sequence[float]]]) -> 
     return table("", ("row", "settings", "validation AP"), rows)
 
 
-def reproducibility(benches: Sequence[Bench]) -> Table:
+def reproducibility(benches: Sequence[StoredBench]) -> CellTable:
     """Every number of the paper's tables beside ours, run or not, with the reason for the difference."""
     rows, order = [], list(paper.DATASETS)
     for (dataset, method), printed in sorted(paper.PRINTED.items(), key=lambda item: order.index(item[0][0])):
@@ -143,14 +143,14 @@ def reproducibility(benches: Sequence[Bench]) -> Table:
     return table("", ("method", "dataset", *scores, "why they differ"), rows)
 
 
-def printed_scores(bench: Bench, row: ReportRow) -> paper.Printed:
+def printed_scores(bench: StoredBench, row: ReportRow) -> paper.Printed:
     """What the paper prints for this row; a proxy of its graph or another protocol has nothing to be compared with."""
     if not (bench.is_comparable_to_paper and bench.is_usual(row)):
         return None, None
     return paper.PRINTED.get((bench.manifest.dataset, _paper_key(bench, row)), (None, None))
 
 
-def _paper_key(bench: Bench, row: ReportRow) -> str:
+def _paper_key(bench: StoredBench, row: ReportRow) -> str:
     return (row.switch or paper.OURS) if bench.manifest.kind != "table1" and row.is_ours else row.key
 
 
@@ -181,7 +181,7 @@ def _seconds(value: float) -> str:
     return f"{value:#.3g}" if value < 100 else f"{value:.0f}"
 
 
-def _against(bench: Bench, row: ReportRow, reference: ReportRow | None) -> str:
+def _against(bench: StoredBench, row: ReportRow, reference: ReportRow | None) -> str:
     if reference is None:
         return ""
     if row is reference:
@@ -199,7 +199,7 @@ def _settings(row: ReportRow) -> str:
 # ---------------------------------------------------------------------- order
 
 
-def _sorted_rows(benches: Sequence[Bench]) -> list[ReportRow]:
+def _sorted_rows(benches: Sequence[StoredBench]) -> list[ReportRow]:
     """Table 1 in the paper's order of methods, variants after their method; Table 2 as its experiment file has it."""
     rows: dict[str, ReportRow] = {}
     for row in (row for bench in benches for row in bench.rows):
@@ -211,13 +211,13 @@ def _sorted_rows(benches: Sequence[Bench]) -> list[ReportRow]:
     )
 
 
-def _headings(benches: Sequence[Bench]) -> tuple[str, ...]:
+def _headings(benches: Sequence[StoredBench]) -> tuple[str, ...]:
     """Datasets; with the bench's name where one dataset has several."""
     count = Counter(bench.title for bench in benches)
     return tuple(bench.title if count[bench.title] == 1 else f"{bench.title}, {bench.name}" for bench in benches)
 
 
-def _ours(benches: Sequence[Bench], dataset: str, method: str) -> ReportRow | None:
+def _ours(benches: Sequence[StoredBench], dataset: str, method: str) -> ReportRow | None:
     """Our row for a number of the paper."""
     kind = "table2" if "=" in method else "table1"
     for bench in (bench for bench in benches if (bench.manifest.kind, bench.manifest.dataset) == (kind, dataset)):
@@ -230,12 +230,12 @@ def _ours(benches: Sequence[Bench], dataset: str, method: str) -> ReportRow | No
 # ---------------------------------------------------------------------- formats
 
 
-def _heads(shown: Table) -> list[str]:
+def _heads(shown: CellTable) -> list[str]:
     groups = [f"{group} " for group in shown.groups for _ in range(shown.group_width)]
     return [f"{group}{column}" for group, column in zip_longest(["", *groups], shown.columns, fillvalue="")]
 
 
-def markdown(shown: Table) -> str:
+def markdown(shown: CellTable) -> str:
     """A pipe table; best bold, second underlined."""
     heads = _heads(shown)
     styles = {"best": "**{}**", "second": "<u>{}</u>", "": "{}"}
@@ -271,7 +271,7 @@ LATEX_SIGNS = {
 }
 
 
-def latex(shown: Table, caption: str, label: str, remarks: Sequence[str] = ()) -> str:
+def latex(shown: CellTable, caption: str, label: str, remarks: Sequence[str] = ()) -> str:
     """A table for LaTeX with the packages booktabs and graphicx, shrunk where it is wider than the page."""
     styles = {"best": r"\textbf{%s}", "second": r"\underline{%s}", "": "%s"}
     lines = [
@@ -301,7 +301,7 @@ def _escape(text: str) -> str:
     return re.sub(r"(?<![\w-])-(?=\d)", "$-$", escaped)
 
 
-def cells_csv(shown: Table) -> str:
+def cells_csv(shown: CellTable) -> str:
     """The values of a table in full precision, each standard deviation in a column of its own."""
     heads = [head.rstrip(" ↑↓") for head in _heads(shown)]
     spread_out = [any(row[place].deviation is not None for row in shown.rows) for place in range(len(heads))]
@@ -316,7 +316,7 @@ def cells_csv(shown: Table) -> str:
     return to_csv(rows)
 
 
-def numbers(benches: Sequence[Bench]) -> Iterator[dict[str, Any]]:
+def numbers(benches: Sequence[StoredBench]) -> Iterator[dict[str, Any]]:
     """Every number behind a table on its own, in full precision."""
     for bench in benches:
         for row in _sorted_rows([bench]):
@@ -337,7 +337,7 @@ def numbers(benches: Sequence[Bench]) -> Iterator[dict[str, Any]]:
 
 
 def _statistics(
-    bench: Bench, row: ReportRow, score: str, printed: Spread | None
+    bench: StoredBench, row: ReportRow, score: str, printed: Spread | None
 ) -> Iterator[tuple[str, int | str, float]]:
     by_seed = row.by_seed(score)
     for seed, value in by_seed.items():

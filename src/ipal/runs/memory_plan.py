@@ -111,7 +111,7 @@ def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
         operators.append(together)
     layers = kind.all_shapes(graph.num_features, encoder)
     kept += WEIGHT * sum(math.prod(shape) for layer in layers for shape in layer.values())
-    if kind.reads_neighbours:
+    if kind.reads_neighbours():
         beside = "own" in kind.needs  # raw features are kept beside those of neighbours
         ready = sum(one.operators + one.dense * beside for one in operators)
     else:
@@ -128,7 +128,7 @@ def ways(resolved: Resolved, limit: int | None = None) -> list[Way]:
         batch = Sampling(fanouts=fanouts_for(encoder.layers))
     protocol = config.protocol.model_copy(update={"batch": batch})
     lean = config.model_copy(update={"protocol": protocol})
-    fanouts = batch.fanouts if kind.reads_neighbours else ()
+    fanouts = batch.fanouts if kind.reads_neighbours() else ()
     step = batch_bytes(batch.nodes, fanouts, task, columns, encoder)
     piece = 4 * min(VALUES_AT_ONCE, tested.nodes * graph.num_features) + min(tested.operators, 8 * EDGES_AT_ONCE)
     if on_whole_graph:  # at the end of a task, whatever its batches are

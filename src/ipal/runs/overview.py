@@ -25,7 +25,7 @@ def overview(folder: RunFolder) -> dict[str, Any]:
         "status": status,
         "date": folder.date,
         **{name: about.get(name) for name in ("dataset", "method", "seed")},
-        "stream": stream_in_words(protocol.get("stream", "class")) if protocol else None,
+        "stream": stream_in_words(protocol["stream"]) if protocol else None,
         "test_graph": protocol.get("test_graph"),
         **{name: result.get(name) for name in ("average_performance", "average_forgetting")},
         "metrics": result.get("metrics", {}),

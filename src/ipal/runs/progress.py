@@ -71,7 +71,7 @@ class Progress:
     def of_state(cls, state: Snapshot, device: torch.device, source: str) -> "Progress":
         """What `state` gave; `source` names it in complaints."""
         try:
-            facts = records.Progress.model_validate(state.facts)
+            facts = records.ProgressRecord.model_validate(state.facts)
             rows = [Row(**row) for row in state.facts["rows"]]
             points = [Point(**point) for point in state.facts["points"]]
             before = [one and Before(**one) for one in state.facts["before"]]

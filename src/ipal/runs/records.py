@@ -17,7 +17,7 @@ Seconds = Annotated[float, Field(ge=0)]
 # ---------------------------------------------------------------------- result.json
 
 
-class Batch(Record):
+class BatchRecord(Record):
     nodes: int
     fanouts: list[int | str]
 
@@ -26,7 +26,7 @@ class Protocol(Record):
     stream: str | dict[str, Any]
     split: list[Annotated[int, Field(ge=1)]] = Field(min_length=1)
     split_hash: str = ""
-    batch: Literal["full"] | Batch
+    batch: Literal["full"] | BatchRecord
     train_graph: str
     test_graph: str
     visibility: str
@@ -77,7 +77,7 @@ class Validation(Record):
     accuracy_matrix: list[list[float | None]]
 
 
-class Before(Record):
+class BeforeRecord(Record):
     """The test of a task before it was learned."""
 
     accuracy: float
@@ -115,7 +115,7 @@ class Result(Record):
     average_performance_curve: list[float]
     metrics: dict[str, float | None]
     """By name."""
-    before_learning: list[Before | None]
+    before_learning: list[BeforeRecord | None]
     along: Along | None = None
     accuracy_matrix: list[list[float | None]]
     """Row by row, after each task; nothing above the diagonal."""
@@ -220,7 +220,7 @@ class Environment(Record):
 # ---------------------------------------------------------------------- an unfinished run
 
 
-class Row(Record):
+class RowRecord(Record):
     """The scores after one task."""
 
     model_config = ConfigDict(extra="forbid")
@@ -232,7 +232,7 @@ class Row(Record):
     drift: dict[str, dict[str, float | None]] = Field(default_factory=dict)
 
 
-class Point(Record):
+class PointRecord(Record):
     """A test along a stream of batches."""
 
     model_config = ConfigDict(extra="forbid")
@@ -243,22 +243,22 @@ class Point(Record):
     bytes: int = Field(ge=0)
 
 
-class Progress(Record):
+class ProgressRecord(Record):
     """How far a run has come, as its checkpoint says."""
 
     model_config = ConfigDict(extra="forbid")
 
     task: int = Field(ge=0)
     epoch: int = Field(ge=0)
-    rows: list[Row]
+    rows: list[RowRecord]
     history: list[dict[str, float]]
     seconds: list[Seconds]
     evaluation_seconds: Seconds
     peak_memory_bytes: int = Field(ge=0)
     batch: int = Field(0, ge=0)
     batch_seconds: list[Seconds] = Field(default_factory=list)
-    points: list[Point] = Field(default_factory=list)
-    before: list[Before | None] = Field(default_factory=list)
+    points: list[PointRecord] = Field(default_factory=list)
+    before: list[BeforeRecord | None] = Field(default_factory=list)
     centroids: list[str] = Field(default_factory=list)
 
     @model_validator(mode="after")

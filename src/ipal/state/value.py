@@ -21,7 +21,6 @@ from ipal.data.derived import Derives
 from ipal.data.labels import Label
 from ipal.data.task import Task
 from ipal.methods.base import Parameters
-from ipal.nn.head import Head
 from ipal.nn.network import Network
 from ipal.state.stored_tasks import task_of_tensors, task_tensors
 
@@ -217,11 +216,6 @@ def _head_blocks(tensors: Mapping[str, Tensor], prefix: str) -> list[Tensor]:
     wanted = [f"{prefix}head.weights.{index}" for index in range(number)]
     require(all(name in tensors for name in wanted), "its head has not one row of weights for every class")
     return [tensors[name] for name in wanted]
-
-
-def head_classes(head: Head | None) -> int | None:
-    """How many classes a head knows; None where there is none."""
-    return None if head is None else head.num_classes
 
 
 # ---------------------------------------------------------------------- tensors in and out of values

@@ -12,12 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import wraps
 from time import perf_counter_ns
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 Path = tuple[str, ...]
 """Names of the open spans, the outermost first; () outside of all."""
@@ -44,30 +39,6 @@ class Tracer:
 
 
 SILENT = Tracer()
-
-
-class Traced(Protocol):
-    """Something that has a tracer."""
-
-    @property
-    def tracer(self) -> Tracer: ...
-
-
-T = TypeVar("T", bound=Traced)
-
-
-def spanned(name: str) -> Callable[[Callable[Concatenate[T, P], R]], Callable[Concatenate[T, P], R]]:
-    """Decorator: a span around every call of a method (not of a generator), with the tracer of its object."""
-
-    def wrap(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[T, P], R]:
-        @wraps(method)
-        def within(self: T, /, *args: P.args, **kwargs: P.kwargs) -> R:
-            with self.tracer.span(name):
-                return method(self, *args, **kwargs)
-
-        return within
-
-    return wrap
 
 
 @dataclass

@@ -10,15 +10,15 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ipal.trackers import mlflow, tensorboard
-from ipal.trackers.record import Record, Tracked, read
+from ipal.trackers.record import RunRecord, Tracked, read
 
-__all__ = ["TRACKERS", "Record", "Tracked", "Tracker", "read"]
+__all__ = ["TRACKERS", "RunRecord", "Tracked", "Tracker", "read"]
 
 
 class Tracker(NamedTuple):
     """An experiment tracker."""
 
-    track: Callable[[Record, str], Tracked]
+    track: Callable[[RunRecord, str], Tracked]
     """Write a record to a folder or a server."""
     how_to_look: Callable[[str], str]
     """How to view the result."""

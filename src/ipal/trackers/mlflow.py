@@ -14,7 +14,7 @@ import numpy as np
 
 from ipal.errors import ConfigError, StoreError
 from ipal.system.optional import need_extra
-from ipal.trackers.record import Change, Record, Tracked
+from ipal.trackers.record import Change, RunRecord, Tracked
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -41,7 +41,7 @@ Numbers = dict[str, dict[int, float]]
 """By name and step."""
 
 
-def track(record: Record, address: str) -> Tracked:
+def track(record: RunRecord, address: str) -> Tracked:
     """Write a run to MLflow: existing numbers are not repeated, and a changed run is replaced."""
     need_extra("mlflow", "mlflow")
     uri = _uri(address)
@@ -91,7 +91,7 @@ def _explained(address: str, error: Exception) -> StoreError:
     return StoreError(f"MLflow cannot write to {address}: {lines[0] if lines else type(error).__name__}")
 
 
-def _brought(client: "MlflowClient", record: Record) -> tuple[str, Change]:
+def _brought(client: "MlflowClient", record: RunRecord) -> tuple[str, Change]:
     known = _known(client, record)
     change: Change = "new" if known is None else "updated"
     here = {_name(name): dict(points) for name, points in record.series.items()}
@@ -115,7 +115,7 @@ def _brought(client: "MlflowClient", record: Record) -> tuple[str, Change]:
     return run_id, change
 
 
-def _known(client: "MlflowClient", record: Record) -> "Run | None":
+def _known(client: "MlflowClient", record: RunRecord) -> "Run | None":
     experiment = client.get_experiment_by_name(EXPERIMENT)
     if experiment is None:
         return None
@@ -140,14 +140,14 @@ def _is_beginning(there: Numbers, here: Numbers) -> bool:
     )
 
 
-def _created(client: "MlflowClient", record: Record) -> str:
+def _created(client: "MlflowClient", record: RunRecord) -> str:
     experiment = client.get_experiment_by_name(EXPERIMENT)
     experiment_id = client.create_experiment(EXPERIMENT) if experiment is None else experiment.experiment_id
     began, tags = _milliseconds(record.began), {HASH: record.digest}
     return str(client.create_run(experiment_id, began, tags, run_name=record.name).info.run_id)
 
 
-def _log(client: "MlflowClient", run_id: str, record: Record, numbers: Sequence[tuple[str, int, float]]) -> None:
+def _log(client: "MlflowClient", run_id: str, record: RunRecord, numbers: Sequence[tuple[str, int, float]]) -> None:
     """Write settings and facts (idempotent), and these numbers."""
     from mlflow.entities import Metric, Param, RunTag
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from ipal.errors import StoreError
 from ipal.evaluation.metrics import Before, Confusion, Scores, matrix_of_rows, measured, stored_scores
-from ipal.runs.records import Progress
+from ipal.runs.records import ProgressRecord
 from ipal.runs.run_folder import RunFolder
 from ipal.system.documents import parse_json
 from ipal.system.files import open_plain, read_bounded
@@ -28,7 +28,7 @@ Series = dict[str, list[MetricPoint]]
 
 
 @dataclass(frozen=True)
-class Record:
+class RunRecord:
     """One run."""
 
     name: str
@@ -55,14 +55,14 @@ class Tracked(NamedTuple):
     change: Change
 
 
-def read(folder: RunFolder) -> Record:
+def read(folder: RunFolder) -> RunRecord:
     """Read a run as far as it has come."""
     config = folder.config()
     # First the files of an unfinished run, which are removed when it ends.
     progress = _checkpointed(folder)
     began, ended = _times(folder)
     environment = {name: value for name, value in folder.environment().items() if name != "data_root"}
-    return Record(
+    return RunRecord(
         name=folder.path.name,
         digest=config.digest,
         finished=folder.is_finished,
@@ -96,7 +96,7 @@ def _of_result(folder: RunFolder) -> Series:
         **_losses(folder.history()),
         **_accuracies([[score for score in row if score is not None] for row in result["accuracy_matrix"]]),
         **_series("score/", [*map(measured, after_task[:-1]), result["metrics"]]),
-        **_series("recall/class_", recalls or [*before_last, result.get("per_class", {})]),
+        **_series("recall/class_", recalls),
         **_series("drift/class_", shifts),
         **_task_seconds(timing["seconds_per_task"]),
         **_series("cost/", [*before_last, costs]),
@@ -171,7 +171,7 @@ def _checkpointed(folder: RunFolder) -> dict[str, Any]:
             size = int.from_bytes(file.read(8), "little")
             header = parse_json(file.read(min(size, MOST_HEADER + 1)), MOST_HEADER)
         progress: dict[str, Any] = parse_json(header["__metadata__"]["facts"], MOST_HEADER)["progress"]
-        Progress.model_validate(progress)
+        ProgressRecord.model_validate(progress)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError) as error:

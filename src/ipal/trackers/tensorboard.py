@@ -10,12 +10,12 @@ from typing import Any
 
 from ipal.system.files import make_folder, write_atomically
 from ipal.system.optional import need_extra
-from ipal.trackers.record import Record, Tracked
+from ipal.trackers.record import RunRecord, Tracked
 
 FILE = "events.out.tfevents.ipal"
 
 
-def track(record: Record, out: str) -> Tracked:
+def track(record: RunRecord, out: str) -> Tracked:
     """Write a run's numbers to its own folder under `out`; a run that was there is replaced."""
     need_extra("tensorboard", "tensorboard")
     from tensorboard.summary.writer.record_writer import RecordWriter
@@ -37,7 +37,7 @@ def how_to_look(out: str) -> str:
     return f"Look at them with: tensorboard --logdir {out}"
 
 
-def _events(record: Record) -> Iterator[Any]:
+def _events(record: RunRecord) -> Iterator[Any]:
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
 
@@ -50,7 +50,7 @@ def _events(record: Record) -> Iterator[Any]:
             yield Event(wall_time=record.ended, step=step, summary=Summary(value=[scalar]))
 
 
-def _settings(record: Record) -> Iterator[Any]:
+def _settings(record: RunRecord) -> Iterator[Any]:
     """For the page of hyper-parameters: settings, when the run began, how it ended."""
     from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
     from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2

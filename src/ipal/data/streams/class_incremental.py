@@ -13,8 +13,8 @@ from ipal.data.graph import Graph, Nodes
 from ipal.data.labels import Label, Labels
 from ipal.data.node_facts import NodeFacts
 from ipal.data.streams.base import Stream
-from ipal.data.task import LabelledNodes, Task, TestSplit
 from ipal.data.streams.splits import TEST, TRAIN, VALIDATION, assign_parts, cut_classes, default_split, order_classes
+from ipal.data.task import LabelledNodes, Task, TestSplit
 from ipal.errors import DataError
 from ipal.system.memory_budget import Budget
 
@@ -111,7 +111,7 @@ class TaskStream(Stream):
         """The subgraph of a task, and which nodes of the whole graph its nodes are; kept while it may be needed."""
         key = (index, with_earlier, with_unlabelled)
         if key not in self._graphs:
-            # A task's own graph comes back at every later test_split, a union of seen tasks only while it is the newest.
+            # A task's own graph comes back in every later test, a union of seen tasks only while it is the newest.
             self._graphs = {old: graph for old, graph in self._graphs.items() if not old[1] or old[0] == index}
             self._graphs[key] = self._induce(*key)
         return self._graphs[key]

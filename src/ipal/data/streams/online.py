@@ -10,9 +10,9 @@ from pydantic import Field
 from ipal.config import Count
 from ipal.data.csr import Neighbours
 from ipal.data.graph import Graph, Nodes
-from ipal.data.task import Task
 from ipal.data.streams.class_incremental import TaskStream
 from ipal.data.streams.splits import TRAIN
+from ipal.data.task import Task
 from ipal.errors import DataError
 
 ARRIVAL, NEIGHBOURHOOD = 3, 4

@@ -7,9 +7,9 @@ from pydantic import Field
 from ipal.data.graph import Graph, Nodes
 from ipal.data.labels import Label
 from ipal.data.streams.base import Stream
-from ipal.data.task import LabelledNodes, TestSplit
 from ipal.data.streams.class_incremental import TaskStream
 from ipal.data.streams.splits import TEST, VALIDATION, cut_evenly
+from ipal.data.task import LabelledNodes, TestSplit
 
 
 class Returning(TaskStream):

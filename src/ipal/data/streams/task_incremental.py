@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from ipal.data.task import TestSplit
 from ipal.data.streams.class_incremental import TaskStream
+from ipal.data.task import TestSplit
 
 
 class TaskIncremental(TaskStream):

@@ -87,8 +87,7 @@ def onnx_model(model: Model, *, edge_weights: bool = False) -> bytes:
     scores, probabilities = answer(model, program)
     if program.bytes > MOST_BYTES:
         raise CapacityError(
-            f"This model takes {program.bytes / 2**30:.1f} GiB, and an ONNX file less than 2 GiB: "
-            "train one with a smaller encoder, or a smaller analytic.width."
+            f"This model takes {program.bytes / 2**30:.1f} GiB, and an ONNX file less than 2 GiB: train a smaller one."
         )
     about = {
         "method": model.name,

@@ -36,7 +36,7 @@ COLUMNS_AT_ONCE = 128
 """Columns that are sent along the edges at a time: each takes 4 bytes per edge."""
 
 
-class Edges(NamedTuple):
+class ProgramEdges(NamedTuple):
     """Names of the arrays that describe the edges."""
 
     source: str
@@ -50,73 +50,73 @@ class Edges(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class ProgramRows:
     """A value of the ONNX graph with one row per node."""
 
     program: "Program"
     name: str
     width: int
 
-    def __matmul__(self, weights: Tensor | NDArray[Any]) -> "Rows":
+    def __matmul__(self, weights: Tensor | NDArray[Any]) -> "ProgramRows":
         return self._made("MatMul", self.program.constant(weights), width=int(weights.shape[1]))
 
-    def __add__(self, other: "Tensor | Rows") -> "Rows":
+    def __add__(self, other: "Tensor | ProgramRows") -> "ProgramRows":
         return self._made("Add", self._operand(other))
 
     add_ = __add__
 
-    def __sub__(self, other: "Tensor | Rows") -> "Rows":
+    def __sub__(self, other: "Tensor | ProgramRows") -> "ProgramRows":
         return self._made("Sub", self._operand(other))
 
-    def __mul__(self, other: "float | Tensor | Rows") -> "Rows":
+    def __mul__(self, other: "float | Tensor | ProgramRows") -> "ProgramRows":
         return self._made("Mul", self._operand(other))
 
-    def __truediv__(self, other: "float | Rows") -> "Rows":
+    def __truediv__(self, other: "float | ProgramRows") -> "ProgramRows":
         return self._made("Div", self._operand(other))
 
     @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> "Rows":
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> "ProgramRows":
         if function.__name__ not in FUNCTIONS:
             raise ConfigError(f"The export knows no torch function '{function.__name__}', which the encoder uses.")
         return FUNCTIONS[function.__name__](*args, **(kwargs or {}))
 
-    def _operand(self, other: "float | Tensor | Rows") -> str:
-        return other.name if isinstance(other, Rows) else self.program.constant(other)
+    def _operand(self, other: "float | Tensor | ProgramRows") -> str:
+        return other.name if isinstance(other, ProgramRows) else self.program.constant(other)
 
-    def relu(self) -> "Rows":
+    def relu(self) -> "ProgramRows":
         return self._made("Relu")
 
-    def softmax(self) -> "Rows":
+    def softmax(self) -> "ProgramRows":
         return self._made("Softmax", axis=-1)
 
-    def lengths(self, least: float = 1e-12) -> "Rows":
+    def lengths(self, least: float = 1e-12) -> "ProgramRows":
         """Norms of the rows, (nodes, 1), at least `least`."""
         made = self._made("ReduceL2", self.program.whole([-1]), keepdims=1, width=1)
         return made._made("Max", self.program.constant(least))
 
-    def unit(self) -> "Rows":
+    def unit(self) -> "ProgramRows":
         """Rows of norm one; a row of zeros stays."""
         return self / self.lengths()
 
-    def within_one(self) -> "Rows":
+    def within_one(self) -> "ProgramRows":
         """Rows whose largest absolute value is one: squares of them neither overflow nor vanish."""
         size = self._made("Abs")
         largest = size._made("ReduceMax", self.program.whole([-1]), keepdims=1, width=1)
         return self / largest._made("Max", self.program.constant(np.finfo(np.float32).tiny))
 
-    def beside(self, *others: "Rows") -> "Rows":
+    def beside(self, *others: "ProgramRows") -> "ProgramRows":
         """Concatenated columns."""
         if not others:
             return self
         width = self.width + sum(other.width for other in others)
         return self._made("Concat", *(other.name for other in others), axis=1, width=width)
 
-    def normalised(self, shape: Any, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> "Rows":
+    def normalised(self, shape: Any, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> "ProgramRows":
         """Layer norm of every row."""
         operands = self.program.constant(weight), self.program.constant(bias)
         return self._made("LayerNormalization", *operands, epsilon=eps)
 
-    def spread(self, norm: Norm = "symmetric") -> "Rows":
+    def spread(self, norm: Norm = "symmetric") -> "ProgramRows":
         """One propagation step: sums over neighbours."""
         program = self.program
         if norm != "symmetric":
@@ -125,56 +125,56 @@ class Rows:
         scale = program.scale
         return self._made("Mul", scale)._summed(program.loops)._made("Mul", scale)
 
-    def attended(self, query: Tensor, key: Tensor) -> "Rows":
+    def attended(self, query: Tensor, key: Tensor) -> "ProgramRows":
         """Means over a node and its neighbours, by one head of attention."""
         edges = self.program.loops
         target = self.program.op("Squeeze", edges.target, self.program.whole([1]))
         to, by = (self @ a[:, None] for a in (query, key))
         e = (to._picked(target) + by._picked(edges.source))._made("LeakyRelu", alpha=SLOPE)
         highest = self.program.op("ScatterND", to._filled(-np.inf), edges.target, e.name, reduction="max")
-        top = Rows(self.program, highest, 1)._picked(target)
+        top = ProgramRows(self.program, highest, 1)._picked(target)
         raised = (e - top)._made("Exp")
         if edges.weight is not None:
             raised = raised._made("Mul", edges.weight)
         return self._sent(edges, raised) / raised._scattered(edges, to)
 
-    def _summed(self, edges: Edges) -> "Rows":
-        weight = None if edges.weight is None else Rows(self.program, edges.weight, 1)
+    def _summed(self, edges: ProgramEdges) -> "ProgramRows":
+        weight = None if edges.weight is None else ProgramRows(self.program, edges.weight, 1)
         parts = [part._sent(edges, weight) for part in self._columns()]
         return parts[0].beside(*parts[1:])
 
-    def _columns(self) -> list["Rows"]:
+    def _columns(self) -> list["ProgramRows"]:
         """Split into blocks of at most `COLUMNS_AT_ONCE` columns."""
         if self.width <= COLUMNS_AT_ONCE:
             return [self]
         widths = [min(COLUMNS_AT_ONCE, self.width - begin) for begin in range(0, self.width, COLUMNS_AT_ONCE)]
         names = self.program.several("Split", self.name, self.program.whole(widths), results=len(widths), axis=1)
-        return [Rows(self.program, name, width) for name, width in zip(names, widths, strict=True)]
+        return [ProgramRows(self.program, name, width) for name, width in zip(names, widths, strict=True)]
 
-    def _sent(self, edges: Edges, weight: "Rows | None") -> "Rows":
+    def _sent(self, edges: ProgramEdges, weight: "ProgramRows | None") -> "ProgramRows":
         """Every node's sum over the sources of its edges, weighted per edge if there are weights."""
         sent = self._picked(edges.source)
         return (sent if weight is None else sent * weight)._scattered(edges, self)
 
-    def sharpened(self, sharpness: float) -> "Rows":
+    def sharpened(self, sharpness: float) -> "ProgramRows":
         """Probabilities raised to a power; see `calibration.sharpened`."""
         least = self.program.constant(np.finfo(np.float32).tiny)
         return (self._made("Max", least)._made("Log") * sharpness).softmax()
 
-    def _picked(self, places: str) -> "Rows":
-        return Rows(self.program, self.program.op("Gather", self.name, places, axis=0), self.width)
+    def _picked(self, places: str) -> "ProgramRows":
+        return ProgramRows(self.program, self.program.op("Gather", self.name, places, axis=0), self.width)
 
-    def _scattered(self, edges: Edges, like: "Rows") -> "Rows":
+    def _scattered(self, edges: ProgramEdges, like: "ProgramRows") -> "ProgramRows":
         """Rows of edges, summed at the edges' targets; `like` has a row for every node."""
         added = self.program.op("ScatterND", like._filled(0.0), edges.target, self.name, reduction="add")
-        return Rows(self.program, added, self.width)
+        return ProgramRows(self.program, added, self.width)
 
     def _filled(self, value: float) -> str:
         return self.program.filled(self.program.op("Shape", self.name), value)
 
-    def _made(self, kind: str, *inputs: str, width: int | None = None, **attributes: Any) -> "Rows":
+    def _made(self, kind: str, *inputs: str, width: int | None = None, **attributes: Any) -> "ProgramRows":
         name = self.program.op(kind, self.name, *inputs, **attributes)
-        return Rows(self.program, name, self.width if width is None else width)
+        return ProgramRows(self.program, name, self.width if width is None else width)
 
 
 @dataclass(eq=False)
@@ -190,8 +190,8 @@ class Program:
     """By what they hold: what is used twice is stored once."""
 
     @property
-    def features(self) -> Rows:
-        return Rows(self, "x", self.num_features)
+    def features(self) -> ProgramRows:
+        return ProgramRows(self, "x", self.num_features)
 
     @property
     def bytes(self) -> int:
@@ -236,10 +236,10 @@ class Program:
         return self.op("ConstantOfShape", shape, value=from_array(np.array([value], dtype=np.float32)))
 
     @cached_property
-    def loops(self) -> Edges:
+    def loops(self) -> ProgramEdges:
         """`edge_index` as the library reads it, with a self-loop at every node."""
         source, target, weights = self._pairs
-        return Edges(source, target, self._degree(target, weights), weights)
+        return ProgramEdges(source, target, self._degree(target, weights), weights)
 
     def _degree(self, target: str, weights: str | None) -> str:
         """The sum of the weights of every node's edges, (nodes, 1)."""
@@ -269,7 +269,7 @@ class Program:
         return self.op("Reciprocal", self.op("Sqrt", self.loops.degree))
 
     @cached_property
-    def edges(self) -> Edges:
+    def edges(self) -> ProgramEdges:
         """Without self-loops; a node without edges has degree one, so that it can be divided by."""
         source, target, weights = self._pairs
         both = self.op("Concat", self.op("Unsqueeze", source, self.whole([1])), target, axis=1)
@@ -280,7 +280,7 @@ class Program:
         weights = weights and self.op("Compress", weights, apart, axis=0)
         sums = self._degree(target, weights)
         degree = self.op("Where", self.op("Greater", sums, self.constant(0.0)), sums, self.constant(1.0))
-        return Edges(self.op("Squeeze", source, self.whole([1])), target, degree, weights)
+        return ProgramEdges(self.op("Squeeze", source, self.whole([1])), target, degree, weights)
 
     def _each_once(self, numbers: str, source: str, target: str) -> tuple[str, str | None]:
         """Sorted, without repeats, and their weights; none may be negative. (`Unique` is several times slower.)"""
@@ -316,7 +316,9 @@ class Program:
         loops = self.filled(self.op("Sub", self.op("Shape", source), number), 1.0)
         return self.op("Concat", given, loops, axis=0)
 
-    def model(self, scores: Rows, probabilities: Rows, version: str, about: dict[str, str]) -> "ModelProto":
+    def model(
+        self, scores: ProgramRows, probabilities: ProgramRows, version: str, about: dict[str, str]
+    ) -> "ModelProto":
         """The finished ONNX model; `about` becomes its metadata."""
         from onnx import TensorProto, helper
 
@@ -348,13 +350,13 @@ class Program:
         return made
 
 
-FUNCTIONS: Mapping[str, Callable[..., Rows]] = MappingProxyType(
+FUNCTIONS: Mapping[str, Callable[..., ProgramRows]] = MappingProxyType(
     {
-        "relu_": Rows.relu,
+        "relu_": ProgramRows.relu,
         "elu_": lambda rows: rows._made("Elu"),
         "leaky_relu_": lambda rows: rows._made("LeakyRelu", alpha=0.01),
         "tanh_": lambda rows: rows._made("Tanh"),
-        "layer_norm": Rows.normalised,
+        "layer_norm": ProgramRows.normalised,
     }
 )
 """Functions of torch by name, for `Rows`."""

@@ -81,8 +81,6 @@ def predicted(model: Model, question: Question) -> Found:
 class Answers:
     """Answers by the model in use, in this process. A request is answered by the model that it began with."""
 
-    is_alive = True
-
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._model: tuple[Model, str]
@@ -97,6 +95,11 @@ class Answers:
             predict(model, Graph.of(features, Neighbours.none(2), symmetric=True))
         self._next = model, file.version
         return {**facts(model), "version": file.version, "directed": self._settings.directed}
+
+    @property
+    def is_alive(self) -> bool:
+        """As long as this process is."""
+        return True
 
     def use(self) -> None:
         """Use the model that was loaded last."""

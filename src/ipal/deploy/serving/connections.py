@@ -79,7 +79,7 @@ def connection_class(limits: Limits, count_malformed: Callable[[], None]) -> "ty
         _deadline: asyncio.TimerHandle | None = None
         _timed: object = None
         """The request that the deadline is for."""
-        _has_ended = False
+        _has_ended: object = None
         """The client has closed its sending side."""
         _thrown_away: int | None = None
         """Bytes that came after the last answer; None before it."""
@@ -111,7 +111,7 @@ def connection_class(limits: Limits, count_malformed: Callable[[], None]) -> "ty
 
         def eof_received(self) -> bool:
             """Whether the connection stays open for an answer."""
-            self._has_ended = True
+            self._has_ended = self._transport
             return self._is_answering()
 
         def handle_events(self) -> None:

@@ -50,7 +50,7 @@ class Explained(BaseModel):
     evidence: list[dict[str, float]] = Field(description="The strongest features of nodes, each with its contribution.")
 
 
-class Memory(BaseModel, extra="allow"):
+class MemoryBody(BaseModel, extra="allow"):
     """Method, classes, inputs and memory of a model."""
 
     version: str = VERSION
@@ -91,7 +91,7 @@ def about(facts: dict[str, Any]) -> str:
     )
 
 
-class Question(BaseModel, extra="forbid"):
+class QuestionBody(BaseModel, extra="forbid"):
     """A graph, and what to predict of it."""
 
     x: list[list[float]] | dict[str, list[float]] = Field(
@@ -142,7 +142,7 @@ _FILE = {
     "description": "An .npz file of plain arrays with the same names; sparse features are x_indices, x_indptr, "
     "x_values and x_shape. A graph file of 'ipal run' will do: its labels are not looked at.",
 }
-_BODY = {JSON: Question.model_json_schema(), NPZ: _FILE, "application/octet-stream": _FILE}
+_BODY = {JSON: QuestionBody.model_json_schema(), NPZ: _FILE, "application/octet-stream": _FILE}
 _REASONS = {
     400: "What was sent cannot be read: no JSON, no .npz file, no HTTP, or a Host that is not this machine.",
     401: "A token is needed, or the one that was sent is wrong.",
@@ -193,7 +193,7 @@ EXPLAIN = {
         ],
     },
 }
-MEMORY = _route("What the model is, takes and keeps", {"model": Memory, "description": "The model."}, 400, 401)
+MEMORY = _route("What the model is, takes and keeps", {"model": MemoryBody, "description": "The model."}, 400, 401)
 HEALTH = _route("Whether the server is up; needs no token", {"model": Health, "description": "It is."}, 400)
 METRICS = _route(
     "Numbers for Prometheus",

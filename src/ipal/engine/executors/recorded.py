@@ -1,7 +1,9 @@
 """Steps recorded as CUDA graphs and repeated: on a GPU, small steps spend their time in starting kernels one by one."""
 
+import warnings
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -66,8 +68,7 @@ class RecordedSteps:
             kept = here if isinstance(here, slice) else here.clone()
             more = [self._fixed.generator] if self._fixed else []
             generator = self._training.state.generator
-            step = self._recordings.record(partial(self._taken, kept, batch), generator, *more)
-            self._recorded[size] = kept, step
+            self._recorded[size] = kept, self._recordings.record(partial(self._taken, kept, batch), generator, *more)
         self._is_first = False
         if size not in self._recorded:
             return self._taken(here, batch)
@@ -94,6 +95,9 @@ class RecordedSteps:
             self._known[kind] = self._may_record
         return self._may_record
 
+    def end(self) -> Any:
+        return self._training.end()
+
     def close(self) -> None:
         if self._recorded:
             self._training.optimizer.zero_grad()  # gradients are in the recordings' memory
@@ -104,15 +108,28 @@ class RecordedSteps:
 
 def never_waits(training: Training, batch: Callable[[], Batch]) -> bool:
     """Whether a step runs without the host waiting for the GPU, as `.item()` makes it; nothing is changed by trying."""
-    generator, before = training.state.generator, training.state.generator.get_state()
-    mode = torch.cuda.get_sync_debug_mode()
     made = batch()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+
+    def step() -> None:
         terms = training.loss(made)
         training.optimizer.zero_grad()
         torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
         training.method.adjust_gradients(training.network, training.state.memory, training.context)
+
+    try:
+        return runs_ahead(step, training.state.generator)
+    finally:
+        training.optimizer.zero_grad()
+
+
+def runs_ahead(work: Callable[[], object], generator: torch.Generator) -> bool:
+    """Whether work on a GPU never makes the host wait; what it draws is drawn again."""
+    before, mode = generator.get_state(), torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Synchronization debug mode")
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        work()
         return True
     except RuntimeError as error:
         if "synchroniz" not in str(error):
@@ -120,5 +137,4 @@ def never_waits(training: Training, batch: Callable[[], Batch]) -> bool:
         return False
     finally:
         torch.cuda.set_sync_debug_mode(mode)
-        training.optimizer.zero_grad()
         generator.set_state(before)

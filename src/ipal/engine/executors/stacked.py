@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -23,7 +24,7 @@ from ipal.backend.adam import Adam
 from ipal.backend.batches import Batch
 from ipal.backend.cuda_graphs import Recorded, Recordings, can_record
 from ipal.data.task import Task
-from ipal.engine.executors.recorded import Automatic, never_waits
+from ipal.engine.executors.recorded import Automatic, never_waits, runs_ahead
 from ipal.engine.trainer import Steps, Training
 from ipal.errors import NonFiniteError
 from ipal.methods.base import Terms, Trained
@@ -89,6 +90,12 @@ class Mapped:
         device = next(iter(self.parameters.values())).device
         self.numbers = {name: torch.tensor(some, device=device) for name, some in differing(methods).items()}
 
+    def to_train(self) -> dict[str, nn.Parameter]:
+        """The stacked parameters, which may be trained from here on."""
+        found = {name: nn.Parameter(parameter) for name, parameter in self.parameters.items()}
+        self.parameters = {**found}
+        return found
+
     def __call__(self, work: Callable[[Trained, Network, Any], Any]) -> Any:
         """What `work` gives, from a method, a network and the value beside it, stacked."""
 
@@ -121,6 +128,8 @@ class Seat:
     """Of a step that another has asked for."""
     alone: Steps | None = None
     """Where there is no other."""
+    ended: list[Any] = field(default_factory=list)
+    """The memory after the task, where it was found together with those of others."""
 
     def kind(self) -> tuple[Any, ...]:
         """The same for all that can take their steps as one."""
@@ -136,6 +145,10 @@ class Seat:
             outline([state.memory, training.context]),
         )
 
+    def take(self, terms: Terms) -> None:
+        """A step was taken for it."""
+        self.terms = terms
+
     def epoch(self, epoch: int) -> Terms:
         """The step of an epoch."""
         if self.alone is None and self.terms is None and not self.stack.step(self):
@@ -145,6 +158,12 @@ class Seat:
             return self.alone.epoch(epoch)
         terms, self.terms = self.terms, None
         return terms or {}
+
+    def end(self) -> Any:
+        """The memory after the task."""
+        if self.alone is None and not self.ended:
+            self.stack.end(self)
+        return self.ended.pop() if self.ended else self.training.end()
 
     def close(self) -> None:
         if self.alone is not None:
@@ -240,6 +259,11 @@ class Stack:
         self._group.step()
         return True
 
+    def end(self, seat: Seat) -> None:
+        """The end of the task for all that have taken their steps with this one, where it can be mapped."""
+        if self._group and seat in self._group.seats:
+            self._group.end()
+
     def leave(self, seat: Seat) -> None:
         """A run goes on alone, or ends its task."""
         if seat in self._seats:
@@ -294,7 +318,7 @@ class _Group:
         drawn = self._leader.state.generator.get_state()
         parts = {name: term.expand(len(self.seats)).unbind() for name, term in terms.items()}
         for place, seat in enumerate(self.seats):
-            seat.terms = {name: some[place] for name, some in parts.items()}
+            seat.take({name: some[place] for name, some in parts.items()})
             if seat.training is not self._leader:  # all draw the same, and may be saved between two steps
                 seat.training.state.generator.set_state(drawn)
 
@@ -312,6 +336,36 @@ class _Group:
     @property
     def _optimizer(self) -> Adam:
         return self._leader.optimizer
+
+    def end(self) -> None:
+        """The memories after the task, each at its seat; none where the method's end of a task cannot be mapped."""
+        trainings, kinds = [seat.training for seat in self.seats], list[Any]()
+        generator, drawn = self._leader.state.generator, self._leader.state.generator.get_state()
+        methods, networks = [one.method for one in trainings], [one.network for one in trainings]
+
+        def ended(method: Trained, network: Network, value: Any) -> list[Tensor]:
+            memory, context, taught = value
+            end = partial(method.end_task, network, memory, context, generator)
+            kinds.append(called(context.teacher, taught, lambda _: end()) if taught else end())
+            return list(leaves(kinds[-1]))
+
+        try:
+            found = Mapped(methods, networks, self._values(self._with_contexts(trainings)))(ended)
+        except Exception:  # one that is wrong says so alone
+            found = []
+        if not found or not torch.equal(generator.get_state(), drawn):
+            generator.set_state(drawn)
+            return
+        for seat, some in zip(self.seats, zip(*found, strict=True), strict=True):
+            seat.ended.append(rebuilt(kinds[-1], map(laid_out, some)))
+
+    def _values(self, trainings: Sequence[Training]) -> list[Any]:
+        """What may differ between runs: memory, context, and the teacher's parameters."""
+        return [[one.state.memory, one.context, _parameters(one.context.teacher)] for one in trainings]
+
+    def _with_contexts(self, trainings: Sequence[Training]) -> Sequence[Training]:
+        """With what was found for all of them together."""
+        return trainings
 
     def part(self) -> None:
         """Give every run its parameters and moments in memory of its own."""
@@ -346,11 +400,10 @@ class _Together(_Group):
     def __init__(self, seats: Sequence[Seat], recordings: Recordings) -> None:
         super().__init__(seats, recordings)
         trainings = [seat.training for seat in seats]
-        contexts = zip(trainings, self._recalled(trainings), strict=True)
-        values = [[one.state.memory, context, _parameters(context.teacher)] for one, context in contexts]
+        self._contexts = self._recalled(trainings)
+        values = self._values(self._with_contexts(trainings))
         self._mapped = Mapped([one.method for one in trainings], [one.network for one in trainings], values)
-        stacked = {name: nn.Parameter(parameter) for name, parameter in self._mapped.parameters.items()}
-        self._mapped.parameters = {**stacked}
+        stacked = self._mapped.to_train()
         rate = self._leader.state.learning_rate
         assert rate is not None, "a task has begun"
         self._stacked, self._adam = stacked, Adam(stacked.values(), rate, self._leader.setup.train.weight_decay)
@@ -370,6 +423,9 @@ class _Together(_Group):
         for number in numbers:
             number.requires_grad_(False)
         return any(gradient is not None for gradient in found[len(weights) :])
+
+    def _with_contexts(self, trainings: Sequence[Training]) -> Sequence[Training]:
+        return [replace(one, context=context) for one, context in zip(trainings, self._contexts, strict=True)]
 
     def taken(self) -> "_Together":
         """Make the parameters and moments of the runs parts of the stacked ones."""
@@ -393,14 +449,14 @@ class _Together(_Group):
         gradient would make a direction of the smallest difference.
         """
         contexts = [one.context for one in trainings]
-        teachers = [context.teacher for context in contexts if context.before is not None]
+        teachers = [one.teacher for one in contexts if one.looks_back and one.teacher is not None]
         if len(teachers) < len(contexts):
             return contexts
         graph = self.seats[0].batch.graph
         mapped = Mapped([one.method for one in trainings], teachers, [None] * len(teachers))
         with torch.no_grad():
             found = mapped(lambda method, network, value: network.encoder(graph))
-        return [replace(context, before=rows) for context, rows in zip(contexts, found, strict=True)]
+        return [replace(context, recalled=rows) for context, rows in zip(contexts, found, strict=True)]
 
     def loss(self) -> Terms:
         """The terms of all runs, stacked."""
@@ -429,19 +485,7 @@ class _Together(_Group):
         return {name: term.detach() for name, term in terms.items()}
 
     def _never_waits(self) -> bool:
-        generator, drawn = self._leader.state.generator, self._leader.state.generator.get_state()
-        mode = torch.cuda.get_sync_debug_mode()
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            self.tried()
-            return True
-        except RuntimeError as error:
-            if "synchroniz" not in str(error):
-                raise
-            return False
-        finally:
-            torch.cuda.set_sync_debug_mode(mode)
-            generator.set_state(drawn)
+        return runs_ahead(self.tried, self._leader.state.generator)
 
 
 def _parameters(network: Network | None) -> dict[str, Tensor]:

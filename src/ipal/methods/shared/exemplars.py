@@ -1,8 +1,12 @@
 """Raw nodes that a method keeps: tasks with class numbers as labels. Only methods that store exemplars come here."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ipal.backend.checks import require
 from ipal.data.csr import Neighbours, joined
@@ -61,3 +65,38 @@ def without_edges(task: Task) -> Task:
     """The same nodes, each alone with its self-loop."""
     alone = Graph.of(task.graph.x, Neighbours.none(task.graph.num_nodes), symmetric=True)
     return Task(alone, task.nodes, task.labels)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredTasks:
+    """Nodes of old tasks."""
+
+    tasks: tuple[Task, ...]
+    """nodes of old tasks and the nodes around them"""
+
+    def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
+        require(bool(self.tasks) or not whole, "it keeps no node")
+
+
+@dataclass(frozen=True, eq=False)
+class NodeBuffer:
+    """Nodes of old classes."""
+
+    buffer: Task | None
+    """nodes of old classes, without edges"""
+
+    def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
+        if whole:
+            check_every_class(self.buffer, classes)
+
+
+@dataclass(frozen=True, eq=False)
+class AllTasks:
+    """All tasks."""
+
+    data: Task | None
+    """all nodes, edges and labels of all tasks so far"""
+
+    def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
+        if whole:
+            check_every_class(self.data, classes)

@@ -169,7 +169,7 @@ class PrototypeContext(TaskContext):
         weights = members * torch.from_numpy(importance).to(context.labels.device)
         shares = (weights / weights.sum(dim=1, keepdim=True)).float()
         places = torch.searchsorted(context.current, context.labels)
-        return cls(**vars(context), places=places, members=members, weights=shares, **more)
+        return context.extended(cls, places=places, members=members, weights=shares, **more)
 
     def shares(self, here: Tensor | slice) -> tuple[Tensor, Tensor | None]:
         """Weights of the nodes `here` alone, and which prototypes, current and old, have no node to be made of.

@@ -6,22 +6,22 @@ from typing import Any
 
 from ipal.report.cells import table
 from ipal.report.page import plots
-from ipal.report.page.facts import Facts
-from ipal.report.page.parts import Chart, Section, Spec, count, number
+from ipal.report.page.facts import RunFacts
+from ipal.report.page.parts import Chart, PageSection, Spec, count, number
 
 MOST_BARS = 200
 """Batches that are drawn one by one; of more, neighbouring ones share a bar."""
 
 
-def along_sections(facts: Facts) -> list[Section]:
+def along_sections(facts: RunFacts) -> list[PageSection]:
     """One section, or none where tasks come whole."""
     if facts.result.get("along") is None:
         return []
     lead = "Tasks came in batches of nodes, each seen once. The learner was also tested between them."
-    return [Section("along", "Along the stream", lead=lead, charts=[_accuracy_chart(facts), _cost_chart(facts)])]
+    return [PageSection("along", "Along the stream", lead=lead, charts=[_accuracy_chart(facts), _cost_chart(facts)])]
 
 
-def _accuracy_chart(facts: Facts) -> Chart:
+def _accuracy_chart(facts: RunFacts) -> Chart:
     points, mixture = facts.result["along"], facts.protocol.get("mixture") or []
     names = plots.tasks(len(facts.split))
     hover = "{y:.2f} % after batch {x}"
@@ -50,7 +50,7 @@ def _accuracy_chart(facts: Facts) -> Chart:
     )
 
 
-def _cost_chart(facts: Facts) -> Chart:
+def _cost_chart(facts: RunFacts) -> Chart:
     points, seconds = facts.result["along"], facts.result["timing"].get("seconds_per_batch") or []
     batches = list(range(1, len(seconds) + 1))
     milliseconds = [1000 * value for value in seconds]
@@ -72,7 +72,7 @@ def _cost_chart(facts: Facts) -> Chart:
     )
 
 
-def _borders(facts: Facts) -> list[tuple[float, str]]:
+def _borders(facts: RunFacts) -> list[tuple[float, str]]:
     """Where tasks end."""
     batches: Sequence[Any] = facts.protocol.get("batches") or []
     ends = list(accumulate(batches, initial=0))[: len(batches)]

@@ -11,16 +11,16 @@ import numpy as np
 import yaml
 
 from ipal.report import paper
-from ipal.report.cells import Cell, Table, table, table_of_choices
+from ipal.report.cells import Cell, CellTable, table, table_of_choices
 from ipal.report.page import plots, verdict
 from ipal.report.page.command import as_yaml, command, flat
-from ipal.report.page.facts import Facts
+from ipal.report.page.facts import RunFacts
 from ipal.report.page.parts import (
     Chart,
     Fact,
     Page,
+    PageSection,
     Picker,
-    Section,
     Spec,
     count,
     number,
@@ -39,10 +39,10 @@ class Group:
     """Runs that differ in the seed alone."""
 
     label: str
-    runs: Sequence[Facts]
+    runs: Sequence[RunFacts]
 
     @property
-    def first(self) -> Facts:
+    def first(self) -> RunFacts:
         return self.runs[0]
 
     @property
@@ -96,17 +96,19 @@ class Comparison:
         return verdict.of_comparison(self.title, [group.as_contestant for group in self.ranked])
 
 
-def several_runs(runs: Sequence[Facts], labels: Mapping[str, str], remarks: Sequence[str] = ()) -> Page:
+def several_runs(runs: Sequence[RunFacts], labels: Mapping[str, str], remarks: Sequence[str] = ()) -> Page:
     """A comparison of runs; `labels` are names for some of them, `remarks` are on runs that are missing."""
-    exams = _exams(_grouped(runs, labels))
-    clashes = _clashes(exams)
-    datasets = sorted({exam.groups[0].first.dataset for exam in exams})
-    groups = [group for exam in exams for group in exam.groups]
-    within = Fact("protocols", str(len(exams)), "numbers are compared within one only", tone="warn" if clashes else "")
+    comparisons = _comparisons(_grouped(runs, labels))
+    clashes = _clashes(comparisons)
+    datasets = sorted({one.groups[0].first.dataset for one in comparisons})
+    groups = [group for one in comparisons for group in one.groups]
+    within = Fact(
+        "protocols", str(len(comparisons)), "numbers are compared within one only", tone="warn" if clashes else ""
+    )
     return Page(
         title=f"{plural(len(runs), 'run')} compared",
         verdict=verdict.of_comparisons(
-            [exam.verdict for exam in exams], [exam.best.title for exam in exams if exam.best]
+            [one.verdict for one in comparisons], [one.best.title for one in comparisons if one.best]
         ),
         subtitle=f"{', '.join(datasets)}. Runs that differ in the seed alone are one row.",
         facts=[
@@ -116,7 +118,7 @@ def several_runs(runs: Sequence[Facts], labels: Mapping[str, str], remarks: Sequ
             within,
         ],
         warnings=[*clashes, *_data_remarks(runs), *remarks],
-        sections=[*(_exam_section(exam, len(exams) > 1) for exam in exams), _runs_section(groups)],
+        sections=[*(_comparison_section(one, len(comparisons) > 1) for one in comparisons), _runs_section(groups)],
         download={"runs": [facts.as_plain() for facts in runs]},
         name="runs",
     )
@@ -125,8 +127,8 @@ def several_runs(runs: Sequence[Facts], labels: Mapping[str, str], remarks: Sequ
 # ---------------------------------------------------------------------- groups
 
 
-def _grouped(runs: Sequence[Facts], labels: Mapping[str, str]) -> list[Group]:
-    found: dict[str, list[Facts]] = {}
+def _grouped(runs: Sequence[RunFacts], labels: Mapping[str, str]) -> list[Group]:
+    found: dict[str, list[RunFacts]] = {}
     for facts in runs:
         tree = {**facts.config.to_tree(), "seed": None}
         found.setdefault(json.dumps(tree, sort_keys=True), []).append(facts)
@@ -136,7 +138,7 @@ def _grouped(runs: Sequence[Facts], labels: Mapping[str, str]) -> list[Group]:
     return sorted(groups, key=lambda group: (paper.place(group.first.config.method), group.label))
 
 
-def _label(facts: Facts, others: Sequence[Facts], given: Mapping[str, str]) -> str:
+def _label(facts: RunFacts, others: Sequence[RunFacts], given: Mapping[str, str]) -> str:
     """The method, and where one graph has it more than once, the settings in which its rows differ."""
     if facts.name in given:
         return facts.titled(given[facts.name])
@@ -153,41 +155,41 @@ def _label(facts: Facts, others: Sequence[Facts], given: Mapping[str, str]) -> s
     return ", ".join([facts.title, *settings])
 
 
-def _exams(groups: Sequence[Group]) -> list[Comparison]:
+def _comparisons(groups: Sequence[Group]) -> list[Comparison]:
     found: dict[str, list[Group]] = {}
     for group in groups:
         config = group.first.config
         same = [config.dataset, config.dataset_hash, group.first.rules]
         found.setdefault(json.dumps(same, sort_keys=True), []).append(group)
-    exams = []
+    comparisons = []
     for index, members in enumerate(found.values(), start=1):
         facts, protocol = members[0].first, members[0].first.rules
         rivals = [one[0].first for one in found.values() if one[0].first.config.dataset == facts.config.dataset]
         odd = [name for name in protocol if any(other.rules[name] != protocol[name] for other in rivals)]
         which = ", ".join(f"{name} {_in_words(protocol[name])}" for name in odd) or "another graph"
         title = facts.dataset + f": {which}" * (len(rivals) > 1)
-        exams.append(Comparison(f"exam{index}", title, protocol, members, odd, len(rivals)))
-    return exams
+        comparisons.append(Comparison(f"comparison{index}", title, protocol, members, odd, len(rivals)))
+    return comparisons
 
 
 def _in_words(value: Any) -> str:
     return "+".join(map(str, value)) if isinstance(value, list) else value if isinstance(value, str) else as_yaml(value)
 
 
-def _clashes(exams: Sequence[Comparison]) -> list[str]:
+def _clashes(comparisons: Sequence[Comparison]) -> list[str]:
     """Warnings about one graph under several protocols."""
     found = {}
-    for exam in (exam for exam in exams if exam.protocols > 1):
-        facts = exam.groups[0].first
-        differ = f"differ in {', '.join(exam.differing)}" if exam.differing else "are on different graphs of this name"
+    for one in (one for one in comparisons if one.protocols > 1):
+        facts = one.groups[0].first
+        differ = f"differ in {', '.join(one.differing)}" if one.differing else "are on different graphs of this name"
         found[facts.config.dataset] = (
-            f"{facts.dataset} has runs under {exam.protocols} protocols, which {differ}. Their numbers do not mean the "
+            f"{facts.dataset} has runs under {one.protocols} protocols, which {differ}. Their numbers do not mean the "
             "same: each protocol has a section of its own, and nothing is ranked across them."
         )
     return list(found.values())
 
 
-def _data_remarks(runs: Sequence[Facts]) -> list[str]:
+def _data_remarks(runs: Sequence[RunFacts]) -> list[str]:
     found = {facts.dataset: facts.data_remark for facts in runs if facts.data_remark}
     return [sentence(f"{dataset}: {remark}") for dataset, remark in found.items()]
 
@@ -195,23 +197,23 @@ def _data_remarks(runs: Sequence[Facts]) -> list[str]:
 # ---------------------------------------------------------------------- one protocol
 
 
-def _exam_section(exam: Comparison, with_verdict: bool) -> Section:
-    machines = sorted({facts.machine for group in exam.groups for facts in group.runs})
-    protocol = ", ".join(f"{name.replace('_', ' ')} {_in_words(value)}" for name, value in exam.protocol.items())
-    return Section(
-        exam.key,
-        exam.title,
+def _comparison_section(comparison: Comparison, with_verdict: bool) -> PageSection:
+    machines = sorted({facts.machine for group in comparison.groups for facts in group.runs})
+    protocol = ", ".join(f"{name.replace('_', ' ')} {_in_words(value)}" for name, value in comparison.protocol.items())
+    return PageSection(
+        comparison.key,
+        comparison.title,
         lead=(
-            f"{exam.verdict} "
+            f"{comparison.verdict} "
             * with_verdict
             + "AP and AF on test nodes in %, mean ± sample standard deviation over seeds. Best in bold, second "
             "underlined, among rows with the same seeds; Joint, the upper reference, is not ranked. "
             + EXEMPLARS
-            * any(group.first.stores_exemplars for group in exam.groups)
+            * any(group.first.stores_exemplars for group in comparison.groups)
         ),
-        tables=[_comparison(exam), _metrics(exam)],
+        tables=[_comparison_table(comparison), _metrics(comparison)],
         tables_first=True,
-        charts=[_dynamics(exam), _matrices(exam)],
+        charts=[_dynamics(comparison), _matrices(comparison)],
         notes=[
             f"Protocol: {protocol}.",
             f"Time and memory were measured on {'different machines' if len(machines) > 1 else 'one machine'}: "
@@ -220,11 +222,11 @@ def _exam_section(exam: Comparison, with_verdict: bool) -> Section:
     )
 
 
-def _comparison(exam: Comparison) -> Table:
-    cells = {score: _score_cells(exam, score) for score in SCORES}
+def _comparison_table(comparison: Comparison) -> CellTable:
+    cells = {score: _score_cells(comparison, score) for score in SCORES}
     rows = [
         (
-            Cell(group.title, group.title, "best" if group is exam.best else ""),
+            Cell(group.title, group.title, "best" if group is comparison.best else ""),
             *(cells[score][index] for score in SCORES),
             Cell(listed(group.seeds), float(len(group.seeds))),
             _mean(group, "seconds", seconds),
@@ -232,27 +234,27 @@ def _comparison(exam: Comparison) -> Table:
             _mean(group, "retained_bytes", size),
             "yes" if group.first.is_exemplar_free else "no",
         )
-        for index, group in enumerate(exam.groups)
+        for index, group in enumerate(comparison.groups)
     ]
     columns = ("method", "AP ↑", "AF ↑", "seeds", "time of a run", "peak memory", "retained", "exemplar-free")
-    return table(f"Comparison on {exam.title}", columns, rows)
+    return table(f"Comparison on {comparison.title}", columns, rows)
 
 
-def _metrics(exam: Comparison) -> Table:
+def _metrics(comparison: Comparison) -> CellTable:
     """The metrics that the comparison does not have."""
-    found = (score for group in exam.groups for facts in group.runs for score in facts.scores)
+    found = (score for group in comparison.groups for facts in group.runs for score in facts.scores)
     titles = [title for title in dict.fromkeys(found) if title not in SCORES]
-    rows = [(group.title, *(_spread(group.scores(title)) for title in titles)) for group in exam.groups]
-    return table(f"Further metrics on {exam.title}", ("method", *map(arrowed, titles)), rows)
+    rows = [(group.title, *(_spread(group.scores(title)) for title in titles)) for group in comparison.groups]
+    return table(f"Further metrics on {comparison.title}", ("method", *map(arrowed, titles)), rows)
 
 
-def _score_cells(exam: Comparison, score: str) -> list[Cell]:
+def _score_cells(comparison: Comparison, score: str) -> list[Cell]:
     """One score of every group, best and second marked among those that are ranked."""
-    ranked = exam.ranked
-    means = [float(np.mean(group.scores(score))) if group in ranked else None for group in exam.groups]
+    ranked = comparison.ranked
+    means = [float(np.mean(group.scores(score))) if group in ranked else None for group in comparison.groups]
     return [
         Cell("–", None) if score == "AF" and group.is_upper_reference else _spread(group.scores(score), mark)
-        for group, mark in zip(exam.groups, marks(means), strict=True)
+        for group, mark in zip(comparison.groups, marks(means), strict=True)
     ]
 
 
@@ -268,15 +270,15 @@ def _mean(group: Group, field: str, show: Callable[[float], str], remark: str = 
     return Cell(show(value) + remark, value)
 
 
-def _dynamics(exam: Comparison) -> Chart:
-    names = plots.tasks(len(exam.protocol["split"]))
+def _dynamics(comparison: Comparison) -> Chart:
+    names = plots.tasks(len(comparison.protocol["split"]))
     lines: list[Spec] = []
     rows = []
-    for index, group in enumerate(exam.groups):
+    for index, group in enumerate(comparison.groups):
         curves = np.stack([facts.curve for facts in group.runs])
         summaries = [one for column in curves.T.tolist() if (one := spread(column))]
         means, hover = [one.mean for one in summaries], "{y:.2f} % after {x}"
-        lines.append(plots.line(group.title, names, means, index, hover, is_main=group is exam.best))
+        lines.append(plots.line(group.title, names, means, index, hover, is_main=group is comparison.best))
         if len(group.runs) > 1:
             low, high = ([one.mean + sign * (one.deviation or 0.0) for one in summaries] for sign in (-1, 1))
             lines[-1] |= {"low": low, "high": high}
@@ -287,7 +289,7 @@ def _dynamics(exam: Comparison) -> Chart:
     down = plots.percent_axis("AP", [value for line in lines for value in line["y"]])
     across = plots.named_axis("after learning", names)
     return Chart(
-        f"{exam.key}-dynamics",
+        f"{comparison.key}-dynamics",
         "AP after each task",
         "A line is the mean over seeds, its band one sample standard deviation to each side; the thick line is the "
         "method with the best AP. Falling less is forgetting less; click a name to hide it, twice to see it alone.",
@@ -296,10 +298,10 @@ def _dynamics(exam: Comparison) -> Chart:
     )
 
 
-def _matrices(exam: Comparison) -> Chart:
+def _matrices(comparison: Comparison) -> Chart:
     specs, rows = [], []
-    names = plots.tasks(len(exam.protocol["split"]))
-    for group in exam.groups:
+    names = plots.tasks(len(comparison.protocol["split"]))
+    for group in comparison.groups:
         matrix = np.mean([facts.matrix for facts in group.runs], axis=0).tolist()
         specs.append(matrix_spec([[None if math.isnan(value) else value for value in row] for row in matrix]))
         rows.append(
@@ -310,21 +312,21 @@ def _matrices(exam: Comparison) -> Chart:
                 if not math.isnan(value)
             ]
         )
-    main = next((index for index, group in enumerate(exam.groups) if group is exam.best), 0)
+    main = next((index for index, group in enumerate(comparison.groups) if group is comparison.best), 0)
     return Chart(
-        f"{exam.key}-matrix",
+        f"{comparison.key}-matrix",
         "Accuracy matrix",
         "Mean over seeds. A row is a moment, a column a task that is tested; AP is the mean of the last row.",
         {},
         table_of_choices("Mean accuracy", ("method", "after", "on", "accuracy %"), rows),
-        picker=Picker("Shown", [group.title for group in exam.groups], specs, chosen=main),
+        picker=Picker("Shown", [group.title for group in comparison.groups], specs, chosen=main),
     )
 
 
 # ---------------------------------------------------------------------- all runs
 
 
-def _runs_section(groups: Sequence[Group]) -> Section:
+def _runs_section(groups: Sequence[Group]) -> PageSection:
     rows = [
         (
             facts.name,
@@ -343,7 +345,7 @@ def _runs_section(groups: Sequence[Group]) -> Section:
         )
         for group in groups
     ]
-    return Section(
+    return PageSection(
         "runs",
         "All runs",
         lead="Every run by the name of its folder. Below, the configuration of the first seed of every row.",

@@ -3,16 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ipal.report.cells import Cell, Row, Table, table
+from ipal.report.cells import Cell, CellTable, Row, table
 from ipal.report.page import plots
-from ipal.report.page.facts import Facts
-from ipal.report.page.parts import Chart, Fact, Section, count, number, plural, seconds
+from ipal.report.page.facts import RunFacts
+from ipal.report.page.parts import Chart, Fact, PageSection, count, number, plural, seconds
 from ipal.report.tables import size
 
 NOT_AUDITED = "The model was not audited for this page: 'ipal audit RUN' shows what can be reconstructed from it."
 
 
-def retained_section(facts: Facts) -> Section:
+def retained_section(facts: RunFacts) -> PageSection:
     """What is kept after learning, and what that says of single nodes."""
     audit = facts.closer.get("audit")
     lead = (
@@ -22,12 +22,12 @@ def retained_section(facts: Facts) -> Section:
     )
     tables = _audit_tables(audit) if audit else []
     notes = _audit_words(audit) if audit else [NOT_AUDITED]
-    return Section(
+    return PageSection(
         "retained", "What is retained", lead=lead, charts=[_retained_chart(facts)], tables=tables, notes=notes
     )
 
 
-def _retained_chart(facts: Facts) -> Chart:
+def _retained_chart(facts: RunFacts) -> Chart:
     items = sorted(facts.result["retained"]["items"], key=lambda item: -float(item["bytes"]))
     names, sizes = [item["what"] for item in items], [item["bytes"] for item in items]
     bars = plots.bars("kept", sizes, names, 0, "{y}: {about}", about=list(map(size, sizes)))
@@ -44,13 +44,13 @@ def _sized(value: float) -> Cell:
     return Cell(size(value), value)
 
 
-def _audit_tables(audit: Mapping[str, Any]) -> list[Table]:
+def _audit_tables(audit: Mapping[str, Any]) -> list[CellTable]:
     flagged = flagged_table(audit)
     classes = audit.get("data", {}).get("attempts", {}).get("classes")
     return [flagged] * bool(flagged.rows) + ([attempts_table(classes)] if classes else [])
 
 
-def flagged_table(audit: Mapping[str, Any]) -> Table:
+def flagged_table(audit: Mapping[str, Any]) -> CellTable:
     """Classes of few nodes, the smallest first."""
     counts = audit["nodes_behind_class"]
     rows = [
@@ -60,7 +60,7 @@ def flagged_table(audit: Mapping[str, Any]) -> Table:
     return table("Classes that what is kept reveals", ("class", "nodes", "why"), rows)
 
 
-def attempts_table(classes: Mapping[str, Mapping[str, Any]]) -> Table:
+def attempts_table(classes: Mapping[str, Mapping[str, Any]]) -> CellTable:
     """How well rows of the smallest classes were reconstructed."""
     known = ("class", "nodes taught", "compared", "cosine to mean", "best cosine", "tells who taught (AUC)")
     caption = "Rows of the smallest classes, reconstructed from what is kept (cosine 1 is the row itself)"
@@ -100,7 +100,7 @@ def _audit_words(audit: Mapping[str, Any]) -> list[str]:
     return said
 
 
-def cost_section(facts: Facts) -> Section:
+def cost_section(facts: RunFacts) -> PageSection:
     """How long it took, how much memory, on what."""
     timing = facts.result["timing"]
     boxes = [
@@ -115,7 +115,7 @@ def cost_section(facts: Facts) -> Section:
     if turns > 1:
         notes.append(f"{turns} runs took turns in one process: times are those of this run, memory is that of all.")
     chart = _time_chart(timing["seconds_per_task"])
-    return Section("cost", "Time and memory", facts=boxes, charts=[chart], notes=notes)
+    return PageSection("cost", "Time and memory", facts=boxes, charts=[chart], notes=notes)
 
 
 def _time_chart(per_task: Sequence[float]) -> Chart:

@@ -18,7 +18,7 @@ History = list[dict[str, float | None]]
 
 
 @dataclass(frozen=True)
-class Facts(Run):
+class RunFacts(Run):
     """Everything a page may show of one run."""
 
     name: str
@@ -81,7 +81,7 @@ def _new_classes(tasks: Iterable[Iterable[object]]) -> list[list[str]]:
     return new
 
 
-def read_facts(folder: RunFolder, closer: Mapping[str, Any] | None = None) -> Facts:
+def read_facts(folder: RunFolder, closer: Mapping[str, Any] | None = None) -> RunFacts:
     """Read the facts of a finished run."""
     config = folder.config()
     if not folder.is_finished:
@@ -91,7 +91,7 @@ def read_facts(folder: RunFolder, closer: Mapping[str, Any] | None = None) -> Fa
     new = list(map(len, _new_classes(run.protocol["classes"])))
     if not confusion.fits(new, overlapping=bool(run.protocol.get("batches"))):
         raise _damaged(folder.path / "confusion.json")
-    return Facts(
+    return RunFacts(
         **vars(run),
         name=folder.path.name,
         config=config,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ipal.report.cells import Cell, Table
+from ipal.report.cells import Cell, CellTable
 
 Spec = dict[str, Any]
 """A chart as `static/charts.js` draws it: `traces`, `height`, and the axes `x` and `y`."""
@@ -31,7 +31,7 @@ class Chart:
     """One sentence: how to read it."""
     spec: Spec
     """What all choices of the picker have in common."""
-    table: Table
+    table: CellTable
     picker: Picker | None = None
 
     def as_plain(self) -> dict[str, Any]:
@@ -53,7 +53,7 @@ class Fact:
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A part of the page with a heading."""
 
     key: str
@@ -61,7 +61,7 @@ class Section:
     lead: str = ""
     facts: Sequence[Fact] = ()
     charts: Sequence[Chart] = ()
-    tables: Sequence[Table] = ()
+    tables: Sequence[CellTable] = ()
     tables_first: bool = False
     """Whether tables come before the charts."""
     notes: Sequence[str] = ()
@@ -81,7 +81,7 @@ class Page:
     subtitle: str
     facts: Sequence[Fact]
     warnings: Sequence[str]
-    sections: Sequence[Section]
+    sections: Sequence[PageSection]
     download: Any = field(repr=False)
     """Everything known, as plain data."""
     name: str

@@ -6,30 +6,24 @@ from typing import Any
 import numpy as np
 
 from ipal.evaluation.metrics import ACCURACIES, metric_named
-from ipal.report.cells import Cell, Table, table, table_of_choices
+from ipal.report.cells import Cell, CellTable, table, table_of_choices
 from ipal.report.page import plots
 from ipal.report.page.confusion import Counts, counted, grouped, mixing, shares
-from ipal.report.page.facts import Facts
-from ipal.report.page.parts import Chart, Picker, Section, Spec, count, number
+from ipal.report.page.facts import RunFacts
+from ipal.report.page.parts import Chart, PageSection, Picker, Spec, count, number
 from ipal.runs.records import Confusion, stream_in_words
-
-NO_CONFUSION = (
-    "This run was made by a version of ipal that did not count which class was taken for which: only recalls after "
-    "the last task are known. Run it again to see more."
-)
-
 
 # ---------------------------------------------------------------------- by task
 
 
-def accuracy_section(facts: Facts) -> Section:
+def accuracy_section(facts: RunFacts) -> PageSection:
     name = facts.protocol["accuracy"]
     how = ACCURACIES[name].about if name in ACCURACIES else name
     among = {
         "class": "over all classes seen so far, without knowing the node's task",
         "task": "over the classes of the node's own task, which is known",
     }.get(str(facts.protocol["stream"]), f"stream {stream_in_words(facts.protocol['stream'])}")
-    return Section(
+    return PageSection(
         "accuracy",
         "Accuracy",
         lead=f"On test nodes, {among}. A task's accuracy: {how}.",
@@ -38,13 +32,13 @@ def accuracy_section(facts: Facts) -> Section:
     )
 
 
-def _metrics_table(facts: Facts) -> Table:
+def _metrics_table(facts: RunFacts) -> CellTable:
     found = [(metric_named(name), value) for name, value in facts.result["metrics"].items()]
     rows = [(metric.title, number(value), metric.unit, metric.about) for metric, value in found]
     return table("Metrics of the whole run", ("metric", "value", "unit", "meaning"), rows)
 
 
-def _matrix_chart(facts: Facts) -> Chart:
+def _matrix_chart(facts: RunFacts) -> Chart:
     matrix, sizes = facts.result["accuracy_matrix"], facts.split
     names = plots.tasks(len(sizes))
     rows = [
@@ -83,7 +77,7 @@ def _since_learned(value: float, at_first: float | None) -> str:
     return f",\n{abs(change):.2f} points {'less' if change < 0 else 'more'} than when it was learned"
 
 
-def _curve_chart(facts: Facts) -> Chart:
+def _curve_chart(facts: RunFacts) -> Chart:
     matrix, curve = facts.result["accuracy_matrix"], facts.curve.tolist()
     names = plots.tasks(len(curve))
     hover = "{y:.2f} % after {x}"
@@ -106,7 +100,7 @@ def _curve_chart(facts: Facts) -> Chart:
 # ---------------------------------------------------------------------- by class
 
 
-def classes_section(facts: Facts) -> Section:
+def classes_section(facts: RunFacts) -> PageSection:
     """Recall of every class, at the end and after each task."""
     lead = "Recall of a class: the share of its test nodes that are predicted as that class."
     names = facts.confusion.classes
@@ -116,10 +110,10 @@ def classes_section(facts: Facts) -> Section:
     last = {name: row[-1] for name, row in zip(names, recalls, strict=True) if row[-1] is not None}
     charts = [_end_chart(facts, last), _recall_map(facts, names, recalls)]
     tables = [_class_table(facts, facts.confusion, recalls)]
-    return Section("classes", "Classes", lead=lead, charts=charts, tables=tables)
+    return PageSection("classes", "Classes", lead=lead, charts=charts, tables=tables)
 
 
-def counts_of(facts: Facts, confusion: Confusion) -> list[Counts]:
+def counts_of(facts: RunFacts, confusion: Confusion) -> list[Counts]:
     """Confusions of the classes known after each task; where tasks overlap, also of later ones that were predicted."""
     task = facts.task_of_class
     predicted = [max((place + 1 for _, place, _ in rows), default=0) for rows in confusion.after_task]
@@ -127,7 +121,7 @@ def counts_of(facts: Facts, confusion: Confusion) -> list[Counts]:
     return [counted(rows, number) for rows, number in zip(confusion.after_task, known, strict=True)]
 
 
-def _end_chart(facts: Facts, recalls: Mapping[str, float]) -> Chart:
+def _end_chart(facts: RunFacts, recalls: Mapping[str, float]) -> Chart:
     tasks = {f"task {task}": [one for one in names if one in recalls] for task, names in enumerate(facts.classes, 1)}
     hover = "class {{x}}, learned in {}:\n{{y:.1f}} % of its test nodes are recognised"
     traces = [
@@ -150,7 +144,7 @@ def _end_chart(facts: Facts, recalls: Mapping[str, float]) -> Chart:
     )
 
 
-def _recall_map(facts: Facts, names: Sequence[str], recalls: Sequence[plots.Values]) -> Chart:
+def _recall_map(facts: RunFacts, names: Sequence[str], recalls: Sequence[plots.Values]) -> Chart:
     moments, task = plots.tasks(len(facts.split)), facts.task_of_class
     hover = "After {x}: {z:.1f} % of the test nodes\nof class {y} are recognised"
     rows = [
@@ -168,7 +162,7 @@ def _recall_map(facts: Facts, names: Sequence[str], recalls: Sequence[plots.Valu
     )
 
 
-def _class_table(facts: Facts, confusion: Confusion, recalls: Sequence[plots.Values]) -> Table:
+def _class_table(facts: RunFacts, confusion: Confusion, recalls: Sequence[plots.Values]) -> CellTable:
     counts, rows = counts_of(facts, confusion)[-1], []
     taught = facts.result["retained"].get("nodes_behind_class", {})
     for place, (name, task) in enumerate(zip(confusion.classes, facts.task_of_class, strict=True)):
@@ -203,7 +197,7 @@ def _taken_for(confusion: Confusion, counts: Counts, place: int) -> str:
 # ---------------------------------------------------------------------- one for another
 
 
-def confusion_section(facts: Facts) -> Section:
+def confusion_section(facts: RunFacts) -> PageSection:
     """Confusion of new and old classes."""
     counts, task = counts_of(facts, facts.confusion), facts.task_of_class
     charts = [
@@ -229,10 +223,10 @@ def confusion_section(facts: Facts) -> Section:
     ]
     if len(facts.split) > 1:
         charts.insert(0, _mixing_chart(facts, counts))
-    return Section("confusion", "Confusion of old and new", charts=charts)
+    return PageSection("confusion", "Confusion of old and new", charts=charts)
 
 
-def _mixing_chart(facts: Facts, counts: Sequence[Counts]) -> Chart:
+def _mixing_chart(facts: RunFacts, counts: Sequence[Counts]) -> Chart:
     moments = plots.tasks(len(facts.split))[1:]
     tasks = facts.task_of_class
     found = [mixing(one, [task == after for task in tasks[: len(one)]]) for after, one in enumerate(counts)][1:]

@@ -13,10 +13,10 @@ from ipal.config import (
     TrainConfig,
     attribute_docs,
 )
-from ipal.report.cells import Cell, Table, table
+from ipal.report.cells import Cell, CellTable, table
 from ipal.report.page.command import as_yaml, command, default_tree, flat
-from ipal.report.page.facts import Facts
-from ipal.report.page.parts import Section
+from ipal.report.page.facts import RunFacts
+from ipal.report.page.parts import PageSection
 from ipal.runs.records import batch_in_words, stream_in_words
 
 WHERE = (
@@ -25,7 +25,7 @@ WHERE = (
 )
 
 
-def setup_section(facts: Facts) -> Section:
+def setup_section(facts: RunFacts) -> PageSection:
     """Everything that decided the numbers."""
     own_defaults = facts.closer.get("defaults")
     data = facts.result["data"]
@@ -36,7 +36,7 @@ def setup_section(facts: Facts) -> Section:
         notes.append("Features of this graph were computed from all of it, not from one task at a time.")
     if dropped := facts.protocol.get("dropped_classes"):
         notes.append(f"Classes left out for having too few nodes: {', '.join(map(str, dropped))}.")
-    return Section(
+    return PageSection(
         "setup",
         "How it was made",
         codes=[("The command that makes this run again", command(facts.config, own_defaults))],
@@ -51,21 +51,21 @@ def _yaml(content: Any) -> str:
     return text
 
 
-def _protocol_table(facts: Facts) -> Table:
+def _protocol_table(facts: RunFacts) -> CellTable:
     protocol = facts.protocol
     values = {
         "split": "+".join(map(str, facts.split)) + " classes",
         **{name: protocol[name] for name in ProtocolConfig.model_fields if name in protocol},
     }
     values["batch"] = batch_in_words(protocol["batch"])
-    values["stream"] = stream_in_words(protocol.get("stream", "class"))
+    values["stream"] = stream_in_words(protocol["stream"])
     meaning = {"split": "Number of classes of each task.", **_meanings(ProtocolConfig)}
     rows = [(name, _shown(value), meaning[name]) for name, value in values.items()]
     caption = "Protocol: how the graph became tasks, and how predictions were scored"
     return table(caption, ("field", "value", "meaning"), rows)
 
 
-def _settings_table(config: RunConfig, own_defaults: Mapping[str, Any]) -> Table:
+def _settings_table(config: RunConfig, own_defaults: Mapping[str, Any]) -> CellTable:
     defaults = default_tree(config, own_defaults)
     meanings = _meanings(RunConfig)
     for name, section in (("encoder", EncoderConfig), ("train", TrainConfig)):
@@ -80,7 +80,7 @@ def _settings_table(config: RunConfig, own_defaults: Mapping[str, Any]) -> Table
     return table("Configuration: all settings; bold differs from the default", columns, rows)
 
 
-def _software_table(facts: Facts) -> Table:
+def _software_table(facts: RunFacts) -> CellTable:
     known = facts.environment
     rows = [("run", facts.name), ("graph (SHA-256)", facts.result["data"]["hash"])]
     rows.append(("split of nodes (SHA-256)", facts.protocol.get("split_hash", "")))

@@ -3,7 +3,7 @@
 from ipal.report.page import verdict
 from ipal.report.page.along import along_sections
 from ipal.report.page.cost import cost_section, retained_section
-from ipal.report.page.facts import Facts
+from ipal.report.page.facts import RunFacts
 from ipal.report.page.parts import Fact, Page, plural, seconds, sentence, signless
 from ipal.report.page.scores import accuracy_section, classes_section, confusion_section
 from ipal.report.page.setup import setup_section
@@ -23,7 +23,7 @@ SECTIONS = (
 )
 
 
-def one_run(facts: Facts) -> Page:
+def one_run(facts: RunFacts) -> Page:
     """Everything about a run, what matters most first."""
     sizes = facts.split
     split = f"{sizes[0]} classes each" if len({*sizes}) == 1 < len(sizes) else f"{'+'.join(map(str, sizes))} classes"
@@ -45,7 +45,7 @@ def one_run(facts: Facts) -> Page:
     )
 
 
-def headline(facts: Facts) -> list[Fact]:
+def headline(facts: RunFacts) -> list[Fact]:
     """The headline numbers."""
     free = facts.is_exemplar_free
     why = (

@@ -5,18 +5,18 @@ from typing import Any
 
 from ipal.report.cells import table, table_of_choices
 from ipal.report.page import plots
-from ipal.report.page.facts import Facts, History
-from ipal.report.page.parts import Chart, Picker, Section, Spec, count, number
+from ipal.report.page.facts import History, RunFacts
+from ipal.report.page.parts import Chart, PageSection, Picker, Spec, count, number
 from ipal.report.statistics import spread
 from ipal.runs.records import Drift
 
 
-def losses_section(facts: Facts) -> Section:
+def losses_section(facts: RunFacts) -> PageSection:
     """The named loss terms, epoch by epoch."""
     title = "Loss terms"
     if not facts.history:
-        return Section("losses", title, notes=["This run has no epochs, and so no loss to show."])
-    return Section("losses", title, charts=[_losses_chart(facts.history)])
+        return PageSection("losses", title, notes=["This run has no epochs, and so no loss to show."])
+    return PageSection("losses", title, charts=[_losses_chart(facts.history)])
 
 
 def _losses_chart(history: History) -> Chart:
@@ -53,17 +53,17 @@ def _losses_chart(history: History) -> Chart:
     )
 
 
-def plane_section(facts: Facts) -> Section:
+def plane_section(facts: RunFacts) -> PageSection:
     """Classes in two dimensions, if nodes were projected."""
     title = "Classes on a plane"
     plane = facts.closer.get("plane")
     if not plane:
         note = "The nodes of this run are not shown: the page was made without them."
-        return Section("plane", title, notes=[note])
-    return Section("plane", title, lead=str(plane["about"]), charts=[_plane_chart(facts, plane)])
+        return PageSection("plane", title, notes=[note])
+    return PageSection("plane", title, lead=str(plane["about"]), charts=[_plane_chart(facts, plane)])
 
 
-def _plane_chart(facts: Facts, plane: Mapping[str, Any]) -> Chart:
+def _plane_chart(facts: RunFacts, plane: Mapping[str, Any]) -> Chart:
     what = str(plane.get("prototypes_are", "prototypes"))
     nodes, prototypes = (_by_class(plane[kind]) for kind in ("points", "prototypes"))
     classes = list(enumerate((task, name) for task, names in enumerate(facts.classes) for name in names))
@@ -129,15 +129,12 @@ def _node_in_words(name: str, predicted: str, is_hard: bool) -> str:
     return f"node of class {name}, {seen}" + ", a hard example" * bool(is_hard)
 
 
-def drift_section(facts: Facts) -> Section:
+def drift_section(facts: RunFacts) -> PageSection:
     """How far classes move away from where they were learned."""
     title = "Drift of classes"
     if facts.drift is None:
-        note = (
-            "Nothing is known of drift: the method trains no network that could move what is remembered, or the "
-            "run was made by a version of ipal that did not measure it."
-        )
-        return Section("drift", title, notes=[note])
+        note = "There is no drift: the method trains no network that could move what is remembered."
+        return PageSection("drift", title, notes=[note])
     lead = (
         "Shift: how far the mean embedding of a class's test nodes has moved since the class was learned. Gap: how far "
         "what is remembered of the class, its prototype, lies from that mean now. Both in units of the class's own "
@@ -147,10 +144,10 @@ def drift_section(facts: Facts) -> Section:
     notes = [] if has_gap else ["This method remembers no prototypes, so there is no gap to show."]
     measures = ("shift", "gap") if has_gap else ("shift",)
     charts = [chart(facts, facts.drift, measures) for chart in (_drift_lines, _drift_map)]
-    return Section("drift", title, lead=lead, charts=charts, notes=notes)
+    return PageSection("drift", title, lead=lead, charts=charts, notes=notes)
 
 
-def _drift_lines(facts: Facts, drift: Drift, measures: Sequence[str]) -> Chart:
+def _drift_lines(facts: RunFacts, drift: Drift, measures: Sequence[str]) -> Chart:
     """Mean over the classes of each task."""
     moments = plots.tasks(len(drift.after_task))
     specs, rows = [], []
@@ -185,7 +182,7 @@ def _drift_lines(facts: Facts, drift: Drift, measures: Sequence[str]) -> Chart:
     )
 
 
-def _drift_map(facts: Facts, drift: Drift, measures: Sequence[str]) -> Chart:
+def _drift_map(facts: RunFacts, drift: Drift, measures: Sequence[str]) -> Chart:
     names = [name for task in facts.classes for name in task]
     moments = plots.tasks(len(drift.after_task))
     values = [[[_measured(one, name, each) for one in drift.after_task] for name in names] for each in measures]

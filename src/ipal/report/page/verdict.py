@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ipal.report.page.confusion import Counts
-from ipal.report.page.facts import Facts
+from ipal.report.page.facts import RunFacts
 from ipal.report.page.parts import plural, signless
 from ipal.report.page.scores import counts_of
 from ipal.report.statistics import paired_interval
@@ -25,7 +25,7 @@ class Gain(NamedTuple):
     """Of all that went."""
 
 
-def of_run(facts: Facts) -> str:
+def of_run(facts: RunFacts) -> str:
     """AP, the task that lost most since it was learned, and the class that it lost most nodes to."""
     score = f"AP {facts.scores['AP']:.1f} %"
     matrix = facts.matrix
@@ -40,7 +40,7 @@ def of_run(facts: Facts) -> str:
     return f"{said}, {to}." if to else f"{said}."
 
 
-def _where_to(facts: Facts, task: int) -> str:
+def _where_to(facts: RunFacts, task: int) -> str:
     """Nothing where the task shares its classes with others: its nodes are not told apart."""
     classes = Counter(str(name) for one in facts.protocol["classes"] for name in one)
     own = [place for place, one in enumerate(facts.task_of_class) if one == task]

@@ -21,7 +21,7 @@ from ipal.nn.slope_patterns import Size
 
 
 @dataclass(frozen=True)
-class Compute:
+class GraphCompute:
     """Handed to methods, which know no device, no processes and no memory limits."""
 
     runtime: Runtime
