@@ -7,7 +7,7 @@ recordings of one learner, one after the other, share a pool: to give memory bac
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,12 +23,8 @@ def can_record() -> bool:
 class Recordings:
     """The memory of one learner's recordings, which are replayed one at a time; given back when it is let go."""
 
-    def __init__(self) -> None:
-        self._pool: Any = None
-        self._anchor: Any = None
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
+    _pool: Any = None
+    _anchor: Any = None
 
     def record(self, step: Callable[[], Terms], generator: torch.Generator, *more: torch.Generator) -> "Recorded":
         """Record a step on the generators' device: all that it draws with."""

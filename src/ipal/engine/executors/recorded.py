@@ -44,6 +44,7 @@ class RecordedSteps:
             self._fixed = FixedBatches.of(
                 training.context.task, setup.batch, setup.runtime, training.network.encoder.needs
             )
+        self._drawn_from = [self._fixed.generator] if self._fixed else []
         self._recorded: dict[int, tuple[Places, Recorded]] = {}
         """By the size of a batch: where its nodes are read from, and the step."""
         self._is_first = True
@@ -66,9 +67,10 @@ class RecordedSteps:
         # Not the first step, which makes what later ones find, as the operators of a method's own nodes.
         if size not in self._recorded and not self._is_first and self._can_repeat(here, batch):
             kept = here if isinstance(here, slice) else here.clone()
-            more = [self._fixed.generator] if self._fixed else []
-            generator = self._training.state.generator
-            self._recorded[size] = kept, self._recordings.record(partial(self._taken, kept, batch), generator, *more)
+            step = self._recordings.record(
+                partial(self._taken, kept, batch), self._training.state.generator, *self._drawn_from
+            )
+            self._recorded[size] = kept, step
         self._is_first = False
         if size not in self._recorded:
             return self._taken(here, batch)
@@ -90,7 +92,7 @@ class RecordedSteps:
         kind, is_later = type(training.method), training.state.teacher is not None
         if kind in self._known:
             return self._known[kind]
-        self._may_record = never_waits(training, partial(batch, here))
+        self._may_record = never_waits(training, partial(batch, here), *self._drawn_from)
         if is_later or not self._may_record:  # a first task may have less to do
             self._known[kind] = self._may_record
         return self._may_record
@@ -106,25 +108,27 @@ class RecordedSteps:
             self._recorded = {}
 
 
-def never_waits(training: Training, batch: Callable[[], Batch]) -> bool:
-    """Whether a step runs without the host waiting for the GPU, as `.item()` makes it; nothing is changed by trying."""
-    made = batch()
+def never_waits(training: Training, batch: Callable[[], Batch], *more: torch.Generator) -> bool:
+    """Whether a step runs without the host waiting for the GPU, as `.item()` makes it; nothing is changed by trying.
+
+    `more` are generators that a batch is drawn from.
+    """
 
     def step() -> None:
-        terms = training.loss(made)
+        terms = training.loss(batch())
         training.optimizer.zero_grad()
         torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
         training.method.adjust_gradients(training.network, training.state.memory, training.context)
 
     try:
-        return runs_ahead(step, training.state.generator)
+        return runs_ahead(step, training.state.generator, *more)
     finally:
         training.optimizer.zero_grad()
 
 
-def runs_ahead(work: Callable[[], object], generator: torch.Generator) -> bool:
+def runs_ahead(work: Callable[[], object], *generators: torch.Generator) -> bool:
     """Whether work on a GPU never makes the host wait; what it draws is drawn again."""
-    before, mode = generator.get_state(), torch.cuda.get_sync_debug_mode()
+    before, mode = [one.get_state() for one in generators], torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Synchronization debug mode")
         torch.cuda.set_sync_debug_mode("error")
@@ -137,4 +141,5 @@ def runs_ahead(work: Callable[[], object], generator: torch.Generator) -> bool:
         return False
     finally:
         torch.cuda.set_sync_debug_mode(mode)
-        generator.set_state(before)
+        for one, state in zip(generators, before, strict=True):
+            one.set_state(state)
