@@ -47,7 +47,7 @@ bench: $(INSTALLED)
 
 docs: $(INSTALLED)
 	$(BIN)/python scripts/equations.py > docs/equations.md
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Open site/index.html in a browser."
 
 # Minutes to an hour: whether the tests notice changes of the core. `make mutants ARGS="--only nn/losses.py --jobs 8"`

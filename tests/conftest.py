@@ -195,7 +195,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with FileLock(shared / "site.lock"):
         if not target.exists():
             built = subprocess.run(
-                [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(target) + ".part"],
+                [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(target) + ".part"],
                 capture_output=True,
                 text=True,
                 cwd=PROJECT,

@@ -280,6 +280,7 @@ def finished_run(runs: Path, *change: Any) -> Path:
     result = sound_result()
     if change:
         put(*change)(result)
+    folder.write_json("confusion.json", {"classes": ["0", "1", "2", "3"], "after_task": [[[0, 0, 1]], [[0, 0, 1]]]})
     folder.write_json("result.json", result)
     return folder.path
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 from ipal import Analytic
-from ipal.closed_form.method import SumsMemory, Solved
+from ipal.closed_form.method import Solved, SumsMemory
 from ipal.errors import DataError
 from ipal.estimator import files
 from ipal.state.snapshot import Snapshot

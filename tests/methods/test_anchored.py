@@ -187,7 +187,8 @@ def test_the_copy_that_calibrates_leaves_the_importance_out_and_finds_the_same(
     without = learned(method, tiny_stream, 2, calibration=0.2, **options)
     first, second = (len(tiny_stream.task(index).nodes) for index in range(2))
     assert ended == [first, second]
-    monkeypatch.setattr("ipal.estimator.model.predicts_by_network_alone", lambda method: False)  # so that copies compute it, too
+    # So that copies compute it, too.
+    monkeypatch.setattr("ipal.estimator.model.predicts_by_network_alone", lambda method: False)
     whole = learned(method, tiny_stream, 2, calibration=0.2, **options)
     assert ended[3::2] == [first, second]
     assert ended[2] < first

@@ -1,6 +1,5 @@
 """Nothing of a run stays in memory when it ends, fails or is interrupted: reference counting alone frees it."""
 
-import copy
 import gc
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -253,7 +252,6 @@ def test_recordings_share_memory_and_give_it_back_in_order(monkeypatch: pytest.M
     recordings.record(lambda: {"loss": torch.tensor(2.0)}, torch.Generator()).close()
     assert device.done == ["replay", "graph reset", "generator", *captured, "graph reset"]
     device.done.clear()
-    assert copy.deepcopy(recordings) is recordings
     del recordings
     assert device.done == ["graph reset", "pool gone"]
 
