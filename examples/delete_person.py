@@ -48,7 +48,7 @@ def main() -> dict[str, dict[str, float]]:
     print("              never learned from them   never saw them   rows of theirs found")
     for name, model in models.items():
         apart = [difference(model, taught(data)) for data in (unlabelled, without)]
-        rows = sum(result["found"] for result in audit(model.model_, evidence)["data"]["stored_rows"].values())
+        rows = sum(result["found"] for result in audit(model, evidence)["data"]["stored_rows"].values())
         found[name] = {"never taught by": apart[0], "never saw": apart[1], "rows": rows}
         print(f"{name:12}  {apart[0]:23.0e}   {apart[1]:14.0e}   {rows:20}")
     return found

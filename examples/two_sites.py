@@ -48,7 +48,7 @@ def main() -> dict[str, float]:
         print(f"{name:12}  {len(one.classes_)} diagnoses  accuracy {found[name]:.1%}")
     ours, theirs = merged.decision_function(asked), together.decision_function(asked)
     found["difference"] = float(np.abs(ours - theirs).max() / np.abs(theirs).max())
-    found["bytes"], found["flagged"] = size, len(audit(received.model_)["flagged"])
+    found["bytes"], found["flagged"] = size, len(audit(received)["flagged"])
     print(f"\nlargest difference between the scores of the last two, relative: {found['difference']:g}")
     print(f"exchanged: {size / 1e6:.1f} MB of sums over {len(there.y)} patients")
     print(f"diagnoses with so few patients that their sums would give them away: {found['flagged']}")

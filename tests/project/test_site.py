@@ -49,8 +49,9 @@ def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
 def test_every_public_name_is_in_the_reference(site: Path) -> None:
     inventory = zlib.decompress((site / "objects.inv").read_bytes().split(b"\n", 4)[4]).decode()
     documented = {line.split(" ")[0] for line in inventory.splitlines()}
-    for name in ipal.__all__:
+    for name in set(ipal.__all__) - {"__version__"}:
         member = getattr(ipal, name)
+        member = getattr(member, "_method", member)  # a learner is described where its method is
         assert f"{inspect.getmodule(member).__name__}.{member.__qualname__}" in documented, name
 
 

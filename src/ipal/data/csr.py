@@ -208,15 +208,6 @@ class Neighbours:
         """Only the edges between nodes of one group."""
         return self._where(lambda rows, entries: groups[rows] == groups[entries])
 
-    def thinned(self, share: float) -> "Neighbours":
-        """About this share of the edges, drawn at random, the same ones every time; both directions or none.
-
-        Every node draws an odd number; the last 32 bits of the product of two are a number drawn for their edge.
-        """
-        number = np.random.default_rng(0).integers(2**32, size=self.num_nodes, dtype=np.uint32) | np.uint32(1)
-        below = np.uint32(share * (2**32 - 1))
-        return self._where(lambda rows, entries: number[rows] * number[entries] < below)
-
     def _where(self, keeps: Callable[[Ends, NDArray[np.int32]], NDArray[np.bool_]]) -> "Neighbours":
         """Only some edges, by their rows and entries."""
         kept, parts = [np.zeros(1, dtype=np.int64)], [np.zeros(0, dtype=np.int32)]

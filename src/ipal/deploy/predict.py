@@ -17,6 +17,7 @@ from ipal.data.labels import Labels
 from ipal.data.neighbourhood import Neighbourhood, checked_nodes, neighbourhood
 from ipal.errors import ConfigError, DataError
 from ipal.estimator.convert.hetero import graph_of
+from ipal.estimator.learner import Learner, model_of
 from ipal.estimator.model import Model
 from ipal.estimator.open_world import unknown
 from ipal.estimator.open_world.scores import SMOOTHED
@@ -71,7 +72,7 @@ def read(model: Model, graph: "Graph | Data | HeteroData") -> Graph:
 
 
 def predict(
-    model: Model,
+    learner: Learner | Model,
     graph: "Graph | Data | HeteroData",
     nodes: Iterable[int] | None = None,
     *,
@@ -86,6 +87,7 @@ def predict(
     """
     if not 0 <= reject <= 1:
         raise ConfigError(f"A node is rejected below a probability of 0 to 1, not {reject}.")
+    model = model_of(learner)
     graph = read(model, graph)
     targets = graph.targets
     asked = targets if nodes is None else targets[checked_nodes(nodes, len(targets))]

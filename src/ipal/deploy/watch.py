@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from ipal.data.graph import Graph
 from ipal.deploy.predict import neighbourhood, predict, read
 from ipal.errors import ConfigError, did_you_mean, shortened
 from ipal.estimator import history
+from ipal.estimator.learner import Learner, model_of
 from ipal.estimator.model import Model
 from ipal.estimator.open_world.unknown import rejected
 from ipal.methods.base import Trained
@@ -43,6 +44,8 @@ LINES = {
     "expected_accuracy": "mean of the largest calibrated probability",
 }
 """What is watched, in words."""
+
+Fitted = TypeVar("Fitted", Learner, Model)
 
 
 @dataclass(frozen=True)
@@ -147,8 +150,12 @@ def measure(model: Model, graph: Graph) -> Measured:
     return Measured(counts, edges, average_confidence(found.probabilities), spread, unknown, _features(model, graph))
 
 
-def remember(model: Model, graph: "Graph | Data | HeteroData") -> Model:
-    """With what a graph looks like now, to compare others with; until the model learns or its classes change."""
+def remember(learner: Fitted, graph: "Graph | Data | HeteroData") -> Fitted:
+    """With what a graph looks like now, to compare others with; until the model learns or its classes change.
+
+    A learner is changed in place; of a model, another one is returned.
+    """
+    model = model_of(learner)
     found = measure(model, read(model, graph))
     reference = {
         "time": history.now(),
@@ -159,11 +166,15 @@ def remember(model: Model, graph: "Graph | Data | HeteroData") -> Model:
         "unknown": found.unknown,
         "features": found.features,
     }
-    return replace(model, reference=reference)
+    changed = replace(model, reference=reference)
+    if isinstance(learner, Model):
+        return changed
+    learner._become(changed)
+    return learner
 
 
 def watch(
-    model: Model,
+    learner: Learner | Model,
     graph: "Graph | Data | HeteroData",
     *,
     false_alarms: float = 0.01,
@@ -175,7 +186,7 @@ def watch(
     explain is no alarm. `limits` by name replace those that follow from sampling: most change of class shares, features
     and homophily, most unknown, least expected accuracy.
     """
-    limits = _checked(false_alarms, limits or {})
+    limits, model = _checked(false_alarms, limits or {}), model_of(learner)
     now, z = measure(model, read(model, graph)), math.sqrt(chi2.ppf(1 - false_alarms / len(LINES), 1))
     then, errors = _remembered(model), 0.0
     if then is None:

@@ -30,6 +30,11 @@ FREE = frozenset({"device", "train", "batch"})
 """Settings that nothing learned rests on: `set_params` changes them at any time."""
 
 
+def model_of(fitted: "Learner | Model") -> Model:
+    """What was learned: by a learner, or the model itself."""
+    return fitted.model_ if isinstance(fitted, Learner) else fitted
+
+
 class Learner:
     """A continual learner on graphs: `partial_fit` one task after the other, `predict` over all classes so far.
 

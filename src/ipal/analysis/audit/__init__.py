@@ -20,6 +20,7 @@ from ipal.data.graph import Graph, Nodes
 from ipal.data.labels import Labels, labelled
 from ipal.engine.trainer import fresh_network
 from ipal.estimator.files import snapshot
+from ipal.estimator.learner import Learner, model_of
 from ipal.estimator.model import Model
 from ipal.methods.base import Remembered, Trained
 from ipal.runs.resolved import Resolved
@@ -85,8 +86,9 @@ def as_taught(resolved: Resolved) -> Evidence:
     return Evidence(resolved.dataset, tuple(views))
 
 
-def audit(model: Model, evidence: Evidence | None = None) -> dict[str, Any]:
+def audit(learner: Learner | Model, evidence: Evidence | None = None) -> dict[str, Any]:
     """Audit a model: what it keeps and, with evidence, which nodes can be found or reconstructed."""
+    model = model_of(learner)
     retained, kept = model.memory_report(), model.remembered()
     passing = retained["only_while_learning"]
     found: dict[str, Any] = {

@@ -14,6 +14,7 @@ from ipal.deploy.export.check import GRAPHS, TOLERANCE, Parity, check
 from ipal.deploy.export.inference import answer
 from ipal.deploy.export.program import OPSET, Program
 from ipal.errors import CapacityError, ConfigError
+from ipal.estimator.learner import Learner, model_of
 from ipal.estimator.model import Model
 from ipal.system.files import written_whole
 from ipal.system.optional import need_extra
@@ -42,11 +43,14 @@ class Exported:
     tolerance: float
 
 
-def export_onnx(model: Model, path: str | Path, *, graphs: int = GRAPHS, edge_weights: bool = False) -> Exported:
+def export_onnx(
+    learner: Learner | Model, path: str | Path, *, graphs: int = GRAPHS, edge_weights: bool = False
+) -> Exported:
     """Write a model to an ONNX file, after a comparison of both on so many random graphs.
 
     With `edge_weights`, weights of edges are a third input; without it, all edges weigh one.
     """
+    model = model_of(learner)
     target = Path(path)
     content = onnx_model(model, edge_weights=edge_weights)
     with written_whole(target, ".onnx") as file:
