@@ -164,7 +164,7 @@ def fit_task(
     *,
     ends: bool = True,
 ) -> Generator[Epoch, None, State]:
-    """Learn a task that has begun (`begin_task`), one epoch at a time; returns the state after it.
+    """Algorithm 1: learn a task that has begun (`begin_task`), one epoch at a time; returns the state after it.
 
     Between two epochs the state is complete: saved there, restored, and continued with `first_epoch`, learning ends
     in the same numbers. Without `ends`, only the network is trained.
@@ -179,7 +179,7 @@ def fit_task(
         unread = []
         with closing((executor or Eager)(Training(method, state, context, setup))) as steps:
             yield Epoch({}, state)
-            for epoch in range(first_epoch, epochs):
+            for epoch in range(first_epoch, epochs):  # lines 2 to 8
                 unread.append(steps.epoch(epoch))
                 yield Epoch(unread[-1], state)
             setup.runtime.team.broadcast_tensors(list(state.network.parameters()))
@@ -189,7 +189,7 @@ def fit_task(
                 return state
             yield Epoch({}, state)
             with torch.no_grad(), tracer.span("end of task"):
-                memory = steps.end()
+                memory = steps.end()  # lines 9 and 10
     else:
         with torch.no_grad():
             memory = method.end_task(None, state.memory, context, state.generator)

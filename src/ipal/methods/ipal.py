@@ -77,7 +77,7 @@ class IPAL(PrototypeClassifier):
     default_encoder = EncoderConfig(kind="appnp", layers=1, hidden=2048, width=2048)
     default_train = TrainConfig(epochs=5, lr_base=2e-3, lr_next=2e-3, relative=True)
 
-    def prepare(self, memory: PrototypeMemory, context: TaskContext) -> IPALContext:  # lines 2 to 4
+    def prepare(self, memory: PrototypeMemory, context: TaskContext) -> IPALContext:
         r = node_weights(context.task.graph, self.node_weights, self.alpha)[context.task.nodes]  # Eq. 3
         old, mixing = memory.of(context.old), TruncatedBeta(9.0, 21.0, 0.4, context.labels.device)
         held = eq.OldPrototypes.of(old.mean)
@@ -103,7 +103,7 @@ class IPAL(PrototypeClassifier):
         if self.replay and len(context.old):
             old = context.remembered
             replayed = (old.draw_directions if self.products == "cosine" else old.draw)(self.k, rng)
-        y = context.places[here]
+        y = context.places[here]  # Eq. 10
         terms = {"contrast": eq.prototype_contrast(directions, y, mu, self.tau, hard, hard_labels, replayed, absent)}
         if context.before is not None and len(context.old) and self.distillation != "none":  # Eq. 13
             terms["distillation"] = self.gamma * self._distil(f, context.before_of(batch), context, rng)
@@ -132,7 +132,7 @@ class IPAL(PrototypeClassifier):
         parts = in_pieces(of_classes, f, eq.class_pieces(lam))
         return parts.sum() if self.distillation == "ipad-printed" else torch.linalg.vector_norm(parts)
 
-    def end_task(self, network: Any, memory: Any, context: IPALContext, rng: torch.Generator) -> Any:  # lines 12 to 15
+    def end_task(self, network: Any, memory: Any, context: IPALContext, rng: torch.Generator) -> Any:  # lines 9 and 10
         f = context.embeddings(network)
         if context.before is not None and len(context.old) and self.compensation != "none":
             mu, before = memory.mean[context.old], context.before
