@@ -158,6 +158,7 @@ def test_batches_of_one_size_share_a_recording(
     encoder = EncoderConfig(kind=kind, hidden=16, width=8)
     options: Any = {"batch": SMALL, "epochs": 3, "encoder": encoder, **({"gamma": 0.4} if method is IPAL else {})}
     settings, tasks = settings_of(method, **options), [tiny_stream.task(0), tiny_stream.task(1)]
+    monkeypatch.setattr(executor, "can_record", lambda: False)
     step_by_step = learned_recorded(settings, tasks, HERE)
     monkeypatch.setattr(Recordings, "record", lambda self, step, *generators: Repeated(step, generators))
     monkeypatch.setattr(executor, "can_record", lambda: True)
