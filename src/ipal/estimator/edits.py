@@ -124,7 +124,7 @@ def forget_nodes(model: Model, departure: Departure) -> Model:
 
 def merge_models(one: Model, other: Model) -> Model:
     """The model that learned what both learned. Both must map nodes to rows alike."""
-    method = _forgetting(one)
+    method = _forgetting(one, "merge models")
     if type(other.method) is not type(one.method):
         raise DataError(f"A model of '{one.name}' cannot be merged with one of '{other.name}'.")
     for name, mine in _addressed(one).items():
@@ -156,11 +156,11 @@ def _addressed(model: Model) -> dict[str, Any]:
     }
 
 
-def _forgetting(model: Model) -> Forgets:
+def _forgetting(model: Model, what: str = "forget") -> Forgets:
     if not isinstance(model.method, Forgets):
         raise ConfigError(
-            f"The method '{model.name}' cannot forget exactly: its weights were trained on all nodes together; learn "
-            "again without them, or use a method that keeps sums (analytic)."
+            f"The method '{model.name}' cannot {what} exactly: what it keeps is no sum over nodes that can be taken "
+            "apart; learn again, or use a method that keeps such sums (analytic)."
         )
     return model.method
 
