@@ -10,13 +10,14 @@ from torch import Tensor
 
 import ipal
 from ipal.estimator.conformance import CHECKS, SMALL
-from ipal.estimator.learners import OWN, learner_class
+from ipal.estimator.learners import learner_class
+from ipal.estimator.registry import METHODS
 from ipal.methods.base import Space, TaskContext
 from tests.learning import NARROW
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
-@pytest.mark.parametrize("kind", OWN, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", map(learner_class, METHODS.own), ids=lambda kind: kind.__name__)
 def test_conforms(kind: type[ipal.Learner], check: Any) -> None:
     known = kind().get_params()
     small = {name: value for name, value in SMALL.items() if name in known}

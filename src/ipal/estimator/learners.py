@@ -79,27 +79,6 @@ class SLDA(Learner, method=slda.SLDA): ...
 class Analytic(Learner, method=closed_form.Analytic): ...
 
 
-OWN = (
-    IPAL,
-    OnlineIPAL,
-    Joint,
-    Bare,
-    EWC,
-    MAS,
-    LwF,
-    GEM,
-    TWP,
-    ERGNN,
-    POLO,
-    EFC,
-    PR,
-    PCL,
-    NCM,
-    SLDA,
-    Analytic,
-)
-
-
 def learner_class(method: type[Method]) -> type[Learner]:
     """The class of learners of a method: for methods of your own.
 

@@ -1,6 +1,6 @@
 """A model: what a learner has learned, as one immutable value, and what it predicts.
 
-Learning gives another model. Whoever holds the old one, as a thread that predicts, still has the old one.
+Learning gives another model. A thread that predicts with the old one is not affected.
 """
 
 import dataclasses

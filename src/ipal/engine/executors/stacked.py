@@ -5,7 +5,7 @@ and settings in which runs differ, are stacked. Random numbers are drawn once, w
 alone. What differs from a run of its own is rounding. A method that cannot be mapped takes its steps alone.
 
 Runs meet in a `Stack`, which is their executor, when they begin a task, and are on their own again when it ends.
-Whoever drives them takes one epoch of each in turn: the first that asks for a step takes it for all, the others find
+Their driver takes one epoch of each in turn: the first that asks for a step takes it for all, the others find
 theirs done.
 """
 
@@ -235,7 +235,7 @@ class Stack:
 
     @contextmanager
     def waiting(self, what: Hashable, value: Any) -> Iterator[Waiting[Any]]:
-        """Wait for others: whoever drives the run lets it pause inside, until the others have come as far."""
+        """Wait for others: the driver lets the run pause inside, until the others have come as far."""
         one = Waiting[Any](what, value, self._waiting)
         self._waiting.append(one)
         try:
