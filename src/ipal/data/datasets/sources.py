@@ -12,7 +12,7 @@ from ipal.data.datasets import checked, loaded
 from ipal.data.datasets.catalog import data_root
 from ipal.data.datasets.readers import FACTS, RawGraph
 from ipal.data.datasets.tables.assemble import Roles, assembled
-from ipal.data.datasets.tables.columns import Table, table_of, words_of
+from ipal.data.datasets.tables.columns import Table, table_of
 from ipal.data.datasets.tables.read import read_tables
 from ipal.data.graph import Graph
 from ipal.data.graph_data import GraphData
@@ -137,6 +137,7 @@ def _of_matrix(matrix: Any, x: Any, y: Any) -> RawGraph:
     entries = sp.coo_array(matrix)
     if entries.dtype.kind not in "fiub":
         raise DataError(f"An adjacency matrix holds numbers; this one holds {entries.dtype}.")
+    entries.sum_duplicates()  # as the matrix has it
     ones = entries.dtype.kind == "b" or (entries.data == 1).all()
     weights = None if ones else entries.data
     return _raw(np.stack([entries.row, entries.col]), x, y, matrix.shape[0], edge_weight=weights)
@@ -162,5 +163,5 @@ def _raw(edges: Any, x: Any, y: Any, n: int, **parts: Any) -> RawGraph:
         raise DataError(f"x has {x.shape[0]} rows for {n} nodes: one per node is needed.")
     if x is not None:
         x = sp.csr_array(x).astype(np.float32) if sp.issparse(x) else np.ascontiguousarray(x, dtype=np.float32)
-    labels = np.full(n, "") if y is None else words_of(np.asarray(y).reshape(-1)).values
+    labels = np.full(n, "") if y is None else np.asarray(y).reshape(-1)
     return RawGraph(edges, labels, x, "features as given", **parts)

@@ -197,7 +197,8 @@ def _ends_of(adj_t: Any, expected: tuple[int, int]) -> Weighted:
         entries = _on_host(adj_t, "adj_t").to_sparse(layout=torch.sparse_coo).coalesce()
         (row, column), values = entries.indices(), entries.values()
     else:
-        entries = adj_t.tocoo()
+        entries = sp.coo_array(adj_t)
+        entries.sum_duplicates()  # as the matrix has it
         row, column, values = entries.row, entries.col, entries.data
     ends = np.stack([_numpy(column, "adj_t"), _numpy(row, "adj_t")])
     return ends, None if values is None else _numpy(values, "adj_t")
