@@ -26,7 +26,7 @@ from ipal.data.graph import (
     checked_weights,
 )
 from ipal.data.graph_data import GraphData
-from ipal.data.labels import Labels, whole_numbers
+from ipal.data.labels import Labels, is_missing, whole_numbers, written
 from ipal.data.task import LabelledNodes, Task
 from ipal.errors import DataError, say_ignored
 from ipal.estimator.convert.kinds import not_a_graph
@@ -233,9 +233,14 @@ def _plain_labels(labels: NDArray[Any]) -> Labels:
     numbers = whole_numbers(labels)
     if numbers is not None:
         return numbers
-    if labels.dtype.kind == "U" or (labels.dtype == object and all(isinstance(v, str) for v in labels)):
-        return labels.astype(np.str_)
     wrong = "The labels must be whole numbers or strings"
+    if labels.dtype.kind == "U" or (labels.dtype == object and all(isinstance(v, str) for v in labels)):
+        empty = next((word for word in np.unique(labels).tolist() if is_missing(word)), None)
+        if empty is None:
+            return labels.astype(np.str_)
+        raise DataError(
+            f"{wrong}, and some are '{empty}', which means unlabelled: set data.train_mask, True where there is a label."
+        )
     if labels.dtype.kind == "f" and np.isnan(labels).any():
         raise DataError(
             f"{wrong}, and some are NaN: where that means unlabelled, set data.train_mask = ~data.y.isnan()."
@@ -253,7 +258,7 @@ def _labelled(y: NDArray[Any]) -> NDArray[np.bool_]:
     """Which nodes have a label, where no mask says it."""
     if y.dtype.kind in "if":
         return np.asarray(y >= 0)  # NaN is not
-    return np.array([label is not None for label in y], dtype=np.bool_)
+    return np.array([not is_missing(written(label)) for label in y], dtype=np.bool_)
 
 
 def _check_signs(labels: Labels) -> None:
