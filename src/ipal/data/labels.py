@@ -44,7 +44,7 @@ def written(value: Any) -> str:
         try:
             return value.decode().strip()
         except UnicodeDecodeError as error:
-            raise DataError("Labels or ids are bytes that are no text in UTF-8: make strings of them.") from error
+            raise DataError("The labels or ids are bytes that are no text in UTF-8: make strings of them.") from error
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return ""
     if isinstance(value, float | np.floating):

@@ -143,10 +143,9 @@ def _text(model: Model) -> dict[str, Any]:
 
 def _text_in_words(text: Mapping[str, Any]) -> str:
     """The same as a sentence."""
-    clear = [
-        f"{what.replace('_', ' ')} ({shortened(', '.join(n))})" for what, n in text.items() if isinstance(n, list) and n
-    ]
     hashed = text["hashed_categories"]
+    lists = {what.replace("_", " "): words for what, words in text.items() if what != "hashed_categories" and words}
+    clear = [f"{what} ({shortened(', '.join(words))})" for what, words in lists.items()]
     said = f"Kept in clear text: {', '.join(clear) or 'nothing'}."
     return said + f" Hashed: {hashed} categories of text columns; a hash can be compared with a guess." * bool(hashed)
 

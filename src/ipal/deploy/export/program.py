@@ -5,8 +5,8 @@
 A layer of an encoder takes `Rows` in place of tensors: torch's functions and operators add nodes to the graph then
 (`FUNCTIONS` has those that are known).
 
-The ONNX graph reads edges as the library does: self-loops and repeats are removed (of repeats, the mean of weights stays),
-then every node gets a self-loop, scaled by the roots of the in-degrees.
+The ONNX graph reads edges as the library does: self-loops and repeats are removed (the mean of their weights
+stays), then every node gets a self-loop, scaled by the roots of the in-degrees.
 """
 
 import hashlib

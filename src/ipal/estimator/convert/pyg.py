@@ -239,7 +239,7 @@ def _plain_labels(labels: NDArray[Any]) -> Labels:
         if empty is None:
             return labels.astype(np.str_)
         raise DataError(
-            f"{wrong}, and some are '{empty}', which means unlabelled: set data.train_mask, True where there is a label."
+            f"{wrong}, and some are '{empty}', which means unlabelled: set data.train_mask, True for the others."
         )
     if labels.dtype.kind == "f" and np.isnan(labels).any():
         raise DataError(
