@@ -77,9 +77,9 @@ class Roles:
             if not self.find("id", names, where) and all(self.find(end, names, where) for end in ("source", "target")):
                 raise DataError(f"{where} is a table of edges: name the table of nodes first, as nodes.csv,edges.csv.")
             own = {self.need("id", names, where, "one name or number for each node"), self.find("label", names, where)}
-            facts = {*self.facts(names, where).values()}
-            features = self._features([name for name in names if name not in own | facts], where)
-            return {name: name in own for name in names if name in own | facts | features}
+            taken = own | {*self.facts(names, where).values()}
+            used = taken | self._features([name for name in names if name not in taken], where)
+            return {name: name in own for name in names if name in used}
 
         return wanted
 
