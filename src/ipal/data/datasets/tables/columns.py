@@ -109,7 +109,7 @@ def column_of(values: Any, name: str, where: str) -> Column:
             return np.array([np.asarray(value, dtype=np.float64) for value in values]).reshape(len(values), -1)
         except (ValueError, TypeError) as error:
             raise DataError(refused.format("vectors of different lengths, or of no numbers")) from error
-    if all(issubclass(kind, str) for kind in kinds):
+    if kinds and all(issubclass(kind, str) for kind in kinds):
         return words_of(values)
     if all(issubclass(kind, int | float | np.number | np.bool_) for kind in kinds):
         return np.array([float(value) if written(value) else np.nan for value in values], dtype=np.float64)
