@@ -137,6 +137,18 @@ def test_what_pandas_has(tmp_path: Path) -> None:
         graph_from(nodes, edges)
     with pytest.raises(DataError, match="column when of the table of nodes holds values of the type"):
         graph_from(nodes.drop(columns="count").assign(when=pandas.Timestamp("2020-01-01")), edges)
+    for twice in (
+        nodes.assign(id=list("wxyz")),
+        pandas.concat([nodes, nodes], axis=1),
+        nodes.assign(**{"1": 0, "2": 0}),
+    ):
+        with pytest.raises(DataError, match=r"two columns called (id|label|1): give each a name of its own"):
+            graph_from(twice.rename(columns={"2": 1}), edges)
+    kinds = pandas.Series(pandas.Categorical(["u", "v", "u", "NA"], categories=["none", "u", "v", "NA", "other"]))
+    named = pandas.DataFrame(
+        {"id": pandas.Categorical(IDS, categories=[*IDS, "nobody"]), "label": kinds, "age": X[:, 0]}
+    )
+    assert graph_from(named, edges).y.tolist() == ["u", "v", "u", ""]
     (tmp_path / "nodes.csv").write_text(NODES)
     (tmp_path / "edges.csv").write_text(EDGES)
     read = graph_from(pandas.read_csv(tmp_path / "nodes.csv"), pandas.read_csv(tmp_path / "edges.csv"))

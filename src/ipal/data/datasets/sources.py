@@ -1,6 +1,7 @@
 """`graph_from`: a graph from what people have."""
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from ipal.data.datasets.tables.columns import Table, table_of
 from ipal.data.datasets.tables.read import read_tables
 from ipal.data.graph import Graph
 from ipal.data.graph_data import GraphData
-from ipal.errors import ConfigError, DataError
+from ipal.errors import ConfigError, DataError, shortened
 
 ARRAYS = ("x", "edge_index", "edge_weight", "y", "ids", *FACTS)
 READS = (
@@ -113,8 +114,13 @@ def _columns(table: Any) -> dict[str, Any]:
         return {str(name): values for name, values in table.items()}
     if not hasattr(table, "columns"):
         raise DataError(f"A table cannot be made of a {type(table).__name__}: pass {READS}.")
+    names = [str(name) for name in table.columns]
     index = getattr(table, "index", None)
     named = {} if getattr(index, "name", None) is None else {str(table.index.name): table.index}
+    counts = Counter(names)
+    twice = next((name for name in names if counts[name] > 1 or name in named), None)
+    if twice is not None:
+        raise DataError(f"A table has two columns called {shortened(twice)}: give each a name of its own.")
     return named | {str(name): table[name] for name in table.columns}
 
 
