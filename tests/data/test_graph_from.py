@@ -95,6 +95,19 @@ def test_a_learner_takes_it_and_names_come_back() -> None:
     assert some.classes_.tolist() == ["bot"]
 
 
+def test_words_for_no_label_are_neither_learned_nor_scored() -> None:
+    from torch_geometric.data import Data
+
+    mine = graph_from(*columns())
+    model = ipal.NCM().partial_fit(mine)
+    assert model.score(mine) == (model.predict(mine) == mine.y)[mine.train_mask].mean()
+    for word in ("", "nan", "None", "?"):
+        data = Data(x=X, edge_index=mine.edge_index, y=["bot", word, "human", "shop"])
+        with pytest.raises(DataError, match=r"which means unlabelled: set data\.train_mask"):
+            ipal.NCM().partial_fit(data)
+        assert model.score(data) == (model.predict(data) == data.y)[[0, 2, 3]].mean()
+
+
 def test_what_is_a_graph_already_is_passed_on() -> None:
     from torch_geometric.data import Data
 
