@@ -189,13 +189,15 @@ def test_time_and_split_in_any_capitals(tmp_path: Path) -> None:
 def test_a_second_label_is_a_feature_only_where_it_is_named_as_one() -> None:
     nodes = {"id": [1, 2, 3], "kind": ["a", "b", "c"], "class": [0, 1, 0], "time": [5, 6, 7], "size": [1.0, 2, 3]}
     edges = {"source": [1, 2], "target": [2, 3]}
-    with pytest.raises(DataError, match=r"column class of The table of nodes may be another label.*features="):
+    with pytest.raises(
+        DataError, match=r"The table of nodes has a column class, which may be another label.*features="
+    ):
         ipal.graph_from(nodes, edges, label="kind")
     chosen = ipal.graph_from(nodes, edges, label="kind", features=["size"])
     assert (chosen.columns, chosen.y.tolist()) == (("size",), ["a", "b", "c"])
     both = ipal.graph_from(nodes, edges, label="kind", features=["size", "class"])
     assert both.columns == ("class", "size")
-    with pytest.raises(DataError, match="column id of The table of nodes may be another id"):
+    with pytest.raises(DataError, match="has a column id, which may be another id"):
         ipal.graph_from({**nodes, "account": [7, 8, 9]}, {"source": [7], "target": [8]}, id="account", label="kind")
     ends = {"id": [1, 2], "y": [2, 3]}
     assert ipal.graph_from(

@@ -89,8 +89,8 @@ class Roles:
             roles = {name: role for role, names in OF_NODES.items() for name in names}
             if alike := next((name for name in others if name.lower() in roles), None):
                 raise DataError(
-                    f"The column {alike} of {where} may be another {roles[alike.lower()]}: rename or remove it, or "
-                    "name the features in Python, features=[…]."
+                    f"{where} has a column {alike}, which may be another {roles[alike.lower()]}: rename or remove it, "
+                    "or name the features in Python, features=[…]."
                 )
             return {*others}
         if lacking := {*self.features} - {*others}:
