@@ -43,7 +43,7 @@ def _kept(name: str) -> str:
     column, between, word = name.partition(BETWEEN)
     if not between or HASHED.fullmatch(word):
         return name
-    return category(column, f"#{hashlib.sha256(name.encode()).hexdigest()[:16]}")
+    return category(column, f"#{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}")
 
 
 def arranged(graph: Graph, wanted: Sequence[str]) -> Graph:
