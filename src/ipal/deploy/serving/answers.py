@@ -71,7 +71,6 @@ def predicted(model: Model, question: Question) -> Found:
         question.graph,
         question.nodes,
         reject=question.reject,
-        reject_known=question.reject_known,
         coverage=question.coverage,
     )
     plain = as_plain_data(found, probabilities=question.probabilities)
@@ -134,7 +133,7 @@ def facts(model: Model) -> Facts:
         "classes": model.classes_.tolist(),
         "features": model.num_features,
         "hops": model.reach,
-        "hops_to_reject_known": model.reach + SMOOTHED,
+        "hops_to_reject": model.reach + SMOOTHED,
         **model.memory_report(),
     }
 

@@ -18,7 +18,7 @@ from ipal.deploy.serving.tables import mostly_zeros
 from ipal.errors import DataError, did_you_mean
 from ipal.system.arrays import npz_of, read_npz
 
-SCALARS = ("reject", "reject_known", "coverage", "directed", "probabilities")
+SCALARS = ("reject", "coverage", "directed", "probabilities")
 OPTIONS = ("edge_weight", "nodes", "degree", *SCALARS)
 SPARSE_KEYS = tuple(name.removeprefix("x_") for name in SPARSE)
 OF_GRAPH_FILES = ("y", "train", "forget")
@@ -41,8 +41,8 @@ class Question:
     graph: Graph
     nodes: Nodes | None
     """None for all."""
-    reject: float
-    reject_known: float | None
+    reject: float | None
+    """Share of known nodes that may be lost."""
     coverage: float | None
     probabilities: bool
     """Whether the response includes the probabilities of all classes."""
@@ -57,9 +57,8 @@ def read_question(body: bytes | bytearray, kind: str, limits: Limits, directed: 
     return Question(
         graph=_with_degree(graph, parts["degree"], weights is not None) if "degree" in parts else graph,
         nodes=_listed(parts["nodes"], "nodes") if "nodes" in parts else None,
-        reject=_share(parts.get("reject", 0.0), "reject must be a probability, a number of 0 to 1."),
-        reject_known=_asked_share(parts, "reject_known"),
-        coverage=_asked_share(parts, "coverage"),
+        reject=_share(parts, "reject"),
+        coverage=_share(parts, "coverage"),
         probabilities=_flag(parts.get("probabilities", True), "probabilities"),
     )
 
@@ -235,14 +234,13 @@ def _listed(values: NDArray[Any], name: str) -> NDArray[np.int64]:
     return values.astype(np.int64)
 
 
-def _asked_share(parts: Parts, name: str) -> float | None:
-    return _share(parts[name], f"{name} must be a share, a number of 0 to 1.") if name in parts else None
-
-
-def _share(value: Any, wrong: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise DataError(wrong)
-    return float(value)
+def _share(parts: Parts, name: str) -> float | None:
+    value = parts.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, float) or not 0 < value < 1:
+        raise DataError(f"{name} must be a share, a number between 0 and 1.")
+    return value
 
 
 def _flag(value: Any, name: str) -> bool:

@@ -58,7 +58,7 @@ class MemoryBody(BaseModel, extra="allow"):
     classes: list[int | str]
     features: int = Field(description="Numbers that every node must come with.")
     hops: int = Field(description="How far a prediction reaches.")
-    hops_to_reject_known: int = Field(description="The same with reject_known.")
+    hops_to_reject: int = Field(description="The same with reject.")
     directed: bool = Field(description="Whether edges lead one way where a request does not say.")
     bytes: int
     stores_exemplars: bool
@@ -113,18 +113,12 @@ class QuestionBody(BaseModel, extra="forbid"):
         description="How many nodes point to each node in the whole graph (with edge_weight, the sum of the weights); "
         "as many as here where it is missing.",
     )
-    reject: float = Field(
-        default=0,
-        ge=0,
-        le=1,
-        description="A node whose largest probability is below this is none of the known classes.",
-    )
-    reject_known: float | None = Field(
+    reject: float | None = Field(
         default=None,
         gt=0,
         lt=1,
         description="Nodes that seem to be of no known class are rejected, so that about this share of known nodes is "
-        "lost; the request holds all nodes within hops_to_reject_known of /memory.",
+        "lost; the request holds all nodes within hops_to_reject of /memory.",
     )
     coverage: float | None = Field(
         default=None, gt=0, lt=1, description="Sets of classes that hold a node's own this often."
