@@ -48,7 +48,7 @@ class Snapshot:
         return Snapshot({name: tensor.detach().cpu() for name, tensor in self.tensors.items()}, self.facts)
 
     def save(self, path: Path) -> None:
-        """Equal snapshots give equal bytes."""
+        """Equal snapshots give equal bytes. A new file is the user's alone."""
         tensors: dict[str, Tensor] = {}
         for name, tensor in self.tensors.items():
             tensors[name] = tensor.detach().contiguous().cpu()
@@ -61,7 +61,7 @@ class Snapshot:
         # The library would write the metadata in a random order: they are put into its header here.
         header = json.dumps({"__metadata__": metadata, **json.loads(content[8:own])}, separators=(",", ":")).encode()
         header += b" " * (-len(header) % 8)
-        with written_whole(path) as file:
+        with written_whole(path, private=True) as file:
             file.write(len(header).to_bytes(8, "little") + header)
             file.write(memoryview(content)[own:])
 

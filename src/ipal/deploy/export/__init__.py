@@ -53,7 +53,7 @@ def export_onnx(
     model = model_of(learner)
     target = Path(path)
     content = onnx_model(model, edge_weights=edge_weights)
-    with written_whole(target, ".onnx") as file:
+    with written_whole(target, ".onnx", private=True) as file:
         file.write(content)
         file.flush()
         # Checked as written to disk, before it gets its name.
