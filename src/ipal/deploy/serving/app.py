@@ -54,6 +54,7 @@ class Server:
         self.metrics = Metrics(PATHS)
         self.answerer = Answerer(model, settings, workers, self.metrics.restarted)
         self.metrics.uses(self.answerer.version)
+        self.metrics.follows(lambda: self.answerer.is_current)
         self._held = 0
 
     async def reload(self) -> dict[str, Any]:
@@ -261,7 +262,8 @@ def make_app(
 
     @app.get("/health", **schema.HEALTH)
     async def health() -> Response:
-        return JSONResponse({"status": "ok", "version": server.answerer.version})
+        about = {"version": server.answerer.version, "current": server.answerer.is_current}
+        return JSONResponse({"status": "ok", **about})
 
     @app.get("/metrics", **schema.METRICS)
     async def metrics() -> Response:

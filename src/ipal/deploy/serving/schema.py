@@ -68,6 +68,10 @@ class MemoryBody(BaseModel, extra="allow"):
 class Health(BaseModel):
     status: str
     version: str = VERSION
+    current: bool = Field(
+        description="Whether the model's file still holds that model; false after a change that was not taken yet, or "
+        "could not be."
+    )
 
 
 class Reloaded(BaseModel):
