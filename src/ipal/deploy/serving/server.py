@@ -4,6 +4,7 @@ import asyncio
 import ipaddress
 import logging
 import os
+import resource
 import signal
 import socket
 import threading
@@ -28,6 +29,8 @@ SHORTEST_TOKEN = 16
 POLL = 1.0
 """Seconds between two looks at a watched file, and before a reload that failed is tried again; then twice as many."""
 LONGEST_PAUSE = 60.0
+OTHER_FILES = 128
+"""That a server has open besides connections, at most."""
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +54,19 @@ def check_access(host: str, token: str | None) -> None:
         raise ConfigError(
             f"A token is at least {SHORTEST_TOKEN} plain characters long: 'openssl rand -hex 32' makes a good one."
         )
+
+
+def check_connections(number: int) -> None:
+    """Let this process have so many open, or say that it cannot."""
+    needed, (now, most) = number + OTHER_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        if now < needed:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (needed, most))
+    except (ValueError, OSError) as error:
+        raise ConfigError(
+            f"This system lets a process have {most} files and connections open, and --max-connections {number} needs "
+            f"{needed}: give at most {most - OTHER_FILES}, or raise the limit with 'ulimit -n'."
+        ) from error
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -116,6 +132,7 @@ def serve(
     """
     limits = limits or Limits()
     check_access(host, token)
+    check_connections(limits.connections)
     with listen(host, port) as listener:
         # Without a token, pages of other sites in a browser on this machine must be kept out.
         hosts = None if token is not None else {*LOCAL_NAMES, _in_url(host)}
