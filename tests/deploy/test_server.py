@@ -121,21 +121,29 @@ HEALTH = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
 
 def test_of_more_connections_than_allowed_the_one_that_is_idle_longest_makes_room(start: Start) -> None:
     address = start(connections=3, seconds=60)
-    first, second, third, fourth = (socket.socket() for _ in range(4))
-    with first, second, third, fourth:
-        for one in (first, second, third):
-            one.connect(address)
+    second = http.client.HTTPConnection(*address)
+
+    def answered() -> int:
+        second.request("GET", "/health")
+        answer = second.getresponse()
+        answer.read()
+        return answer.status
+
+    with socket.create_connection(address) as first, socket.socket() as third, socket.socket() as fourth:
         first.sendall(POST + b"Content-Length: %d\r\n\r\n" % len(BODY))  # it has begun
-        second.sendall(HEALTH)
-        assert second.recv(65536).startswith(b"HTTP/1.1 200 ")  # idle since, and so later than the third
+        second.connect()
+        third.connect(address)
+        assert answered() == 200  # idle since, and so later than the third
+        same = second.sock
         fourth.connect(address)
         assert told(third) == b"", "it has never asked"
         fourth.sendall(whole_request())
         assert told(fourth).startswith(b"HTTP/1.1 200 ")
-        second.sendall(HEALTH)
-        assert second.recv(65536).startswith(b"HTTP/1.1 200 ")
+        assert answered() == 200
+        assert second.sock is same
         first.sendall(BODY)
         assert first.recv(65536).startswith(b"HTTP/1.1 200 ")
+        second.close()
 
 
 def test_where_all_are_asking_no_more_is_taken(start: Start) -> None:

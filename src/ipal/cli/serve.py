@@ -35,9 +35,7 @@ def serve(
     queue: Annotated[int, typer.Option(min=0, max=10**6, help="Most requests in the queue.")] = 16,
     max_connections: Annotated[
         int,
-        typer.Option(
-            min=1, max=10**6, help="Most open connections; beyond it, the one that is idle longest is closed."
-        ),
+        typer.Option(min=1, max=10**6, help="Most open connections; beyond it, the one idle longest is closed."),
     ] = 512,
     threads: Annotated[
         int | None, typer.Option(min=1, max=1024, help="CPU threads; workers share them. Default: all cores.")

@@ -76,7 +76,7 @@ def connection_class(limits: Limits, count_malformed: Callable[[], None]) -> "ty
     base = known_protocol()
     if base is None:
         return None
-    idle_last: OrderedDict[Connection, None] = OrderedDict()  # all that are open
+    idle_last: OrderedDict[Any, None] = OrderedDict()  # all that are open
 
     class Connection(base):  # type: ignore[misc, valid-type]
         _deadline: asyncio.TimerHandle | None = None
