@@ -94,6 +94,7 @@ def test_the_model_says_what_it_is_takes_and_keeps(client: Client, known: Model)
         "version": response.headers["x-model-version"],
         "classes": [0, 1, 2, 3],
         "features": 16,
+        "feature_names": [],
         "hops": 2,
         "hops_to_reject": 4,
         "directed": False,
@@ -217,7 +218,7 @@ def test_every_answer_is_declared(client: Client) -> None:
     predict_ = described["paths"]["/predict"]["post"]
     assert set(predict_["responses"]) == {"200", "400", "401", "408", "413", "415", "422", "503"}
     assert "Retry-After" in predict_["responses"]["503"]["headers"]
-    assert set(predict_["requestBody"]["content"]) == {JSON, NPZ, "application/octet-stream"}
+    assert set(predict_["requestBody"]["content"]) == {JSON, NPZ, "application/octet-stream", "application/zip"}
     fields = predict_["requestBody"]["content"][JSON]["schema"]["properties"]
     shares = {"reject", "coverage"}
     assert set(fields) == {"x", "edge_index", "edge_weight", "nodes", "degree", "directed", "probabilities"} | shares

@@ -51,7 +51,7 @@ def test_what_is_missing_or_null_is_as_usual() -> None:
     for question in (asked(FEW), asked({**FEW, "nodes": None, "degree": None, "reject": None, "directed": None})):
         assert question.nodes is None
         assert question.reject is None
-        assert question.probabilities is True
+        assert question.probabilities is None
         assert question.graph.symmetric
         assert question.graph.neighbours.degree.tolist() == [1, 2, 1]
 

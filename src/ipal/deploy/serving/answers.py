@@ -75,7 +75,7 @@ def predicted(model: Model, question: Question) -> Found:
         reject=question.reject,
         coverage=question.coverage,
     )
-    plain = as_plain_data(found, probabilities=question.probabilities)
+    plain = as_plain_data(found, probabilities=question.probabilities is not False)
     return plain, len(found.nodes), int(found.rejected.sum())
 
 
@@ -134,6 +134,7 @@ def facts(model: Model) -> Facts:
         "method": model.name,
         "classes": model.classes_.tolist(),
         "features": model.num_features,
+        "feature_names": list(model.schema.columns),
         "hops": model.reach,
         "hops_to_reject": model.reach + SMOOTHED,
         **model.memory_report(),

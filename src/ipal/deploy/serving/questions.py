@@ -44,22 +44,22 @@ class Question:
     reject: float | None
     """Share of known nodes that may be lost."""
     coverage: float | None
-    probabilities: bool
-    """Whether the response includes the probabilities of all classes."""
+    probabilities: bool | None
+    """Whether the response includes the probabilities of all classes; it does where None."""
 
 
 def read_question(body: bytes | bytearray, kind: str, limits: Limits, directed: bool = False) -> Question:
     """Parse a body of content type JSON or NPZ; `directed` is the default."""
     parts = _json_parts(body, limits) if kind == JSON else _npz_parts(body, limits)
     x, edges, weights = _features(parts, limits), _edges(parts, limits), parts.get("edge_weight")
-    undirected = not _flag(parts.get("directed", directed), "directed")
-    graph = checked_graph(x, edges, undirected=undirected, weights=weights)
+    said = _flag(parts, "directed")
+    graph = checked_graph(x, edges, undirected=not (directed if said is None else said), weights=weights)
     return Question(
         graph=_with_degree(graph, parts["degree"], weights is not None) if "degree" in parts else graph,
         nodes=_listed(parts["nodes"], "nodes") if "nodes" in parts else None,
         reject=_share(parts, "reject"),
         coverage=_share(parts, "coverage"),
-        probabilities=_flag(parts.get("probabilities", True), "probabilities"),
+        probabilities=_flag(parts, "probabilities"),
     )
 
 
@@ -121,11 +121,13 @@ def _list(value: Any, name: str) -> list[Any]:
 
 
 def _numbers(values: Any, name: str, kind: type[np.floating[Any]] = np.float32) -> NDArray[Any]:
-    """A list of numbers. numpy itself would also accept strings."""
+    """A list of numbers. numpy itself would also accept strings and truth."""
     try:
-        return np.asarray(array(np.dtype(kind).char, _list(values, name)))
-    except (TypeError, OverflowError) as error:
-        raise DataError(f"{name} must hold numbers of single precision only.") from error
+        if set(map(type, _list(values, name))) <= {int, float}:
+            return np.asarray(array(np.dtype(kind).char, values))
+    except OverflowError:
+        pass
+    raise DataError(f"{name} must hold numbers of single precision only.")
 
 
 def _whole_numbers(values: Any, name: str) -> NDArray[np.int64]:
@@ -243,7 +245,8 @@ def _share(parts: Parts, name: str) -> float | None:
     return value
 
 
-def _flag(value: Any, name: str) -> bool:
-    if not isinstance(value, bool):
+def _flag(parts: Parts, name: str) -> bool | None:
+    value = parts.get(name)
+    if value is not None and not isinstance(value, bool):
         raise DataError(f"{name} must be true or false.")
     return value
