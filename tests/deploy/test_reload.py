@@ -232,8 +232,8 @@ def test_processes_answer_are_replaced_and_follow_the_model(
             with pytest.raises(StoreError, match=f"{first} goes on, .* ended while it loaded"):
                 answerer.reload().result(60)
         assert not answerer.is_current
-        assert answered(answerer, body).version == first
         restarted(answerer, restarts, 1)
+        assert {answered(answerer, body).version for _ in range(4)} == {first}
         assert answerer.reload().result(60)["method"] == "ncm"
         assert answerer.is_current
         second = version_of(model)
