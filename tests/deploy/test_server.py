@@ -281,6 +281,7 @@ def test_without_the_libraries_it_is_said_what_to_install(
 
 def test_a_model_that_is_not_there_is_said(command: Command) -> None:
     complaint(command("serve", "nothing"), "There is no run 'nothing'")
+    assert complaint(command("serve", "nope.safetensors", "--port", 0)).endswith("nope.safetensors does not exist.")
 
 
 @pytest.mark.parametrize(("given", "workers", "each"), [(None, 2, 4), (None, 16, 1), (6, 2, 3)])
