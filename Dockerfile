@@ -1,24 +1,26 @@
 # ipal serve on a CPU.
 #
 #   docker build -t ipal-serve --build-arg TORCH_INDEX=URL .
-#   docker run --rm -p 8000:8000 -v "$PWD/model:/model:ro" -e IPAL_TOKEN ipal-serve
+#   docker run --rm -p 8000:8000 --user "$(id -u)" -v "$PWD/model:/model:ro" -e IPAL_TOKEN ipal-serve
 #
 # TORCH_INDEX is where wheels of torch for CPUs are (see pytorch.org, "Get Started"): without it the wheel for GPUs is
-# taken, which is some gigabytes larger. PIP_INDEX is another index for everything else.
+# taken, which is some gigabytes larger. PIP_INDEX is another index for everything else. PYTHON is the tag of the base
+# image; a digest may follow it (TAG@sha256:…). All versions are those of constraints.txt.
 
-FROM python:3.12-slim AS build
+ARG PYTHON=3.12.11-slim-bookworm
+FROM python:${PYTHON} AS build
 ARG TORCH_INDEX=""
 ARG PIP_INDEX=""
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/ipal
 WORKDIR /src
-RUN /opt/ipal/bin/pip install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "torch>=2.11"
-COPY pyproject.toml README.md LICENSE constraints.txt ./
+COPY constraints.txt ./
+RUN /opt/ipal/bin/pip install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} --no-deps "$(grep '^torch==' constraints.txt)"
+COPY pyproject.toml README.md LICENSE ./
 COPY src ./src
-RUN grep -v "^torch==" constraints.txt > others.txt \
-    && /opt/ipal/bin/pip install ${PIP_INDEX:+--index-url "$PIP_INDEX"} --constraint others.txt ".[serve]"
+RUN /opt/ipal/bin/pip install ${PIP_INDEX:+--index-url "$PIP_INDEX"} --constraint constraints.txt ".[serve]"
 
-FROM python:3.12-slim
+FROM python:${PYTHON}
 RUN useradd --system --uid 10001 --create-home ipal
 COPY --from=build /opt/ipal /opt/ipal
 ENV PATH=/opt/ipal/bin:$PATH PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1

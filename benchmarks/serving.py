@@ -17,6 +17,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -61,6 +62,9 @@ TOKEN = "only-for-this-benchmark"
 TRIES = 20
 """Of a request that is told to come back later."""
 EARLY, LATE = "median of the second fifth", "median of the last fifth"
+BESIDE = "/health, ms"
+CROWD = 1000
+"""Idle connections at once: more than the server keeps."""
 ENOUGH = 200
 """Fewer requests say nothing about memory."""
 WARM = 0.2
@@ -305,13 +309,25 @@ def under_fire(
     memory[EARLY], memory[LATE] = float(np.median(fifths[1])), float(np.median(fifths[-1]))
     if hostile.ask(target, None, {}, "GET", "/health")[0] != 200:
         sys.exit("The server does not answer any more.")
+    memory[BESIDE] = crowded(target)
     return told, memory, wrong
+
+
+def crowded(target: Target) -> float:
+    """Milliseconds until /health answers while so many connections are open that nobody asks anything on."""
+    with ExitStack() as idle:
+        for _ in range(CROWD):
+            idle.enter_context(socket.create_connection((target.host, target.port), timeout=60))
+        start = time.perf_counter()
+        if hostile.ask(target, None, {}, "GET", "/health")[0] != 200:
+            sys.exit(f"The server does not answer beside {CROWD:,} idle connections.")
+        return 1000 * (time.perf_counter() - start)
 
 
 def report(
     told: dict[str, Counter[Any]], memory: dict[str, float], wrong: dict[int, str], chosen: argparse.Namespace
 ) -> None:
-    seconds, all_told = memory.pop("seconds"), sum(told.values(), Counter())
+    seconds, beside, all_told = memory.pop("seconds"), memory.pop(BESIDE), sum(told.values(), Counter())
     print(f"\n## Hostile: {all_told.total():,} requests from {chosen.clients} clients, in {seconds:.0f} s\n")
     print("| request | number | answers |\n|---|---|---|")
     for name, found in told.items():
@@ -321,6 +337,7 @@ def report(
     kinds = sorted(set(wrong.values()))[:20]
     print(f"\nanswers of 500 and more: {fives or 'none'}; answers that were not to be: {kinds or 'none'}")
     print("memory of the server in MB: " + ", ".join(f"{when} {size:.0f}" for when, size in memory.items()))
+    print(f"/health beside {CROWD:,} idle connections: {beside:.0f} ms")
     grew = chosen.requests >= ENOUGH and memory[LATE] > FLAT * memory[EARLY]
     if chosen.json:
         facts = {"requests": all_told.total(), "wrong": wrong, "grew": grew, "memory": memory["largest"]}
@@ -329,6 +346,8 @@ def report(
         sys.exit("Not every answer was one that it should be.")
     if grew:
         sys.exit("The server's memory grew.")
+    if beside > 1000:
+        sys.exit("Idle connections kept /health from answering.")
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ FACTS = {
     "version": "0123456789ab",
     "classes": [f"a class with a long name, number {number}" for number in range(60)],
     "features": 6805,
+    "feature_names": [f"a feature with a long name, number {number}" for number in range(6805)],
     "hops": 2,
 }
 

@@ -30,8 +30,8 @@ def table(path: Path) -> list[dict[str, str]]:
 
 
 def test_every_node_has_a_row(command: Command, finished: Path, tmp_path: Path) -> None:
-    done = command("predict", finished.name, "--graph", GRAPH, "-o", "out.csv", "--reject", 0.5, "--json").json
-    expected = predict(files.load(finished / "model.safetensors"), load(GRAPH).graph, reject=0.5)
+    done = command("predict", finished.name, "--graph", GRAPH, "-o", "out.csv", "--json").json
+    expected = predict(files.load(finished / "model.safetensors"), load(GRAPH).graph)
     rows = table(tmp_path / "out.csv")
     assert list(rows[0]) == ["node", "predicted", "confidence", "rejected", *(f"p({c})" for c in expected.classes)]
     assert [int(row["node"]) for row in rows] == list(range(240))
@@ -42,15 +42,16 @@ def test_every_node_has_a_row(command: Command, finished: Path, tmp_path: Path) 
     )
     assert done["nodes"] == 240
     assert done["predicted"] == expected.counts()
-    assert done["rejected"] == expected.rejected.sum()
+    assert done["rejected"] == 0
+    assert done["reject"] is None
     assert Path(done["file"]).samefile(tmp_path / "out.csv")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.csv", "runs"]
 
 
 def test_a_summary_is_shown(command: Command, model: Path) -> None:
-    text = command("predict", model, "--graph", "learned.npz", "-o", "out.csv", "--reject", 0.99).out
+    text = command("predict", model, "--graph", "learned.npz", "-o", "out.csv").out
     assert "40 nodes predicted" in text
-    assert "none of them" in text
+    assert "none of them" not in text
     assert "out.csv" in text
 
 
@@ -122,8 +123,9 @@ def test_a_file_that_is_there_is_replaced_only_by_force(command: Command, model:
         (["--graph", "learned.npz", "--nodes", "3,3"], ["Node 3 is named twice"]),
         (["--graph", "learned.npz", "--nodes", "some"], ["--nodes", "3,17,25"]),
         (["--graph", "learned.npz", "--nodes", "9" * 5000], ["--nodes"]),
-        (["--graph", "learned.npz", "--reject", "1.5"], ["0 to 1"]),
-        (["--graph", "learned.npz", "--reject", "nan"], ["0 to 1"]),
+        (["--graph", "learned.npz", "--reject", "0.05"], ["not calibrated", "calibration=0.2"]),
+        (["--graph", "learned.npz", "--reject", "1.5"], ["between 0 and 1"]),
+        (["--graph", "learned.npz", "--reject", "nan"], ["between 0 and 1"]),
         (["--graph", "learned.npz", "--device", "tpu"], ["Unknown device"]),
     ],
 )
@@ -155,12 +157,13 @@ def test_unknown_classes_are_rejected_and_grouped(command: Command, tmp_path: Pa
     data = replace(ipal.graph_from(dataset), train_mask=known)
     ipal.Analytic(width=256).partial_fit(data).save(tmp_path / "model")
     options = ("--graph", name, "--json")
-    found = command(
-        "predict", tmp_path / "model", *options, "-o", "p.csv", "--reject-known", "0.05", "--coverage", "0.9"
-    )
+    found = command("predict", tmp_path / "model", *options, "-o", "p.csv", "--reject", "0.05", "--coverage", "0.9")
     assert found.code == 0, found.err
     assert json.loads(found.out)["rejected"] > 100
+    assert json.loads(found.out)["reject"] == 0.05
     rows = table(Path("p.csv"))
+    as_in_python = ipal.load(tmp_path / "model").predict(data, reject=0.05)
+    assert [row["predicted"] for row in rows] == ["" if label is None else str(label) for label in as_in_python]
     assert {row["predicted"] for row in rows if row["rejected"] == "true"} == {""}
     assert all(set(row["set"].split("|")) <= {"", "0", "1", "2"} for row in rows)
     grouped = command("discover", tmp_path / "model", *options, "-o", "g.csv", "--classes", "2")
@@ -169,6 +172,6 @@ def test_unknown_classes_are_rejected_and_grouped(command: Command, tmp_path: Pa
     assert len(table(Path("g.csv"))) == sum(sizes) > 100
     shown = command("discover", tmp_path / "model", "--graph", name, "-o", "h.csv")
     assert "taken for" in shown.out
-    complaint(
-        command("predict", tmp_path / "model", *options, "-o", "q.csv", "--reject-known", "1.5"), "between 0 and 1"
-    )
+    predicted = command("predict", tmp_path / "model", "--graph", name, "-o", "r.csv", "--reject", "0.05")
+    assert "none of them" in predicted.out
+    complaint(command("predict", tmp_path / "model", *options, "-o", "q.csv", "--reject", "1.5"), "between 0 and 1")

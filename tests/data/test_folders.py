@@ -279,10 +279,10 @@ def test_a_damaged_record_is_as_good_as_none(content: str, folder: Path, monkeyp
 def test_a_folder_that_may_not_be_written_is_remembered_elsewhere(
     home: bool, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(path: Path) -> int:
+    def refuse(path: Path, mode: int) -> int:
         if folder in path.parents or not home:
             raise PermissionError(errno.EACCES, "Permission denied")
-        return create(path)
+        return create(path, mode)
 
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setattr("ipal.system.files.create", refuse)

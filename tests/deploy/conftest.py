@@ -5,19 +5,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ipal.config import ProtocolConfig
 from ipal.data.datasets import Dataset
 from ipal.data.streams import TaskStream
+from ipal.data.task import Task
 from ipal.deploy.serving.app import make_app
 from ipal.deploy.serving.limits import Limits
 from ipal.deploy.serving.server import http_server, listen
 from ipal.estimator import files
 from ipal.estimator.model import Model
 from ipal.methods.ipal import IPAL
+from ipal.methods.ncm import NCM
 from tests.deploy.support import LocalClient, Start
-from tests.learning import learned
+from tests.learning import config, learn, learned
 
 LIMITS = Limits(bytes=200_000, nodes=300, edges=5_000, seconds=5.0, waiting=2)
 
@@ -29,6 +32,13 @@ def known(tiny: Dataset) -> Model:
     """Knows four of the six classes of the tiny graph; reaches two hops."""
     stream = TaskStream(tiny.graph, tiny.y, (2, 2, 2), ProtocolConfig(), seed=0)
     return learned(IPAL, stream, 2, epochs=5)
+
+
+@pytest.fixture(scope="session")
+def rejecting(tiny: Dataset) -> Model:
+    """Knows four classes, and which nodes are of none of them."""
+    nodes = np.flatnonzero(tiny.y < 4)
+    return learn(config(NCM, calibration=0.2), Task(tiny.graph, nodes, tiny.y[nodes]))
 
 
 @pytest.fixture

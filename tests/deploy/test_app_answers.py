@@ -14,7 +14,6 @@ from ipal.closed_form.method import Analytic
 from ipal.data.datasets import Dataset
 from ipal.data.graph import Graph, checked_graph
 from ipal.data.streams import TaskStream
-from ipal.data.task import Task
 from ipal.deploy.predict import neighbourhood, predict
 from ipal.deploy.serving.bodies import JSON, NPZ, npz_body
 from ipal.deploy.serving.limits import Limits
@@ -24,7 +23,7 @@ from ipal.methods.ipal import IPAL
 from ipal.methods.ncm import NCM
 from tests.deploy.conftest import LIMITS, Client
 from tests.deploy.support import BODIES, post, refused
-from tests.learning import config, learn, learned
+from tests.learning import learned
 
 # ---------------------------------------------------------------------- answers
 
@@ -32,13 +31,13 @@ from tests.learning import config, learn, learned
 @pytest.mark.parametrize("kind", BODIES)
 @pytest.mark.parametrize("features", ["dense", "sparse"])
 def test_a_whole_graph_is_predicted_as_in_this_process(
-    client: Client, known: Model, tiny: Dataset, kind: str, features: str
+    client: Client, rejecting: Model, tiny: Dataset, kind: str, features: str
 ) -> None:
     graph = tiny.graph
     if features == "sparse":
         graph = Graph.of(sp.csr_array(np.where(graph.x > 0.5, graph.x, 0)), graph.neighbours, symmetric=True)
-    expected = predict(known, graph, reject=0.9)
-    response = post(client(), BODIES[kind](graph, reject=0.9), kind)
+    expected = predict(rejecting, graph, reject=0.2)
+    response = post(client(rejecting), BODIES[kind](graph, reject=0.2), kind)
     assert response.status_code == 200, response.text
     answer = response.json()
     assert answer["classes"] == [0, 1, 2, 3]
@@ -95,29 +94,32 @@ def test_the_model_says_what_it_is_takes_and_keeps(client: Client, known: Model)
         "version": response.headers["x-model-version"],
         "classes": [0, 1, 2, 3],
         "features": 16,
+        "feature_names": [],
         "hops": 2,
-        "hops_to_reject_known": 4,
+        "hops_to_reject": 4,
         "directed": False,
         **known.memory_report(),
         "only_while_learning": [],
     }
 
 
-def test_nodes_of_unknown_classes_and_sets_are_answered(client: Client, tiny: Dataset) -> None:
-    model = learn(config(NCM, calibration=0.2), Task(tiny.graph, np.arange(120) * 2, tiny.y[::2]))
-    body = npz_body(tiny.graph, reject_known=0.05, coverage=0.9)
+def test_nodes_of_unknown_classes_and_sets_are_answered(client: Client, rejecting: Model, tiny: Dataset) -> None:
+    model = rejecting
+    body = npz_body(tiny.graph, reject=0.05, coverage=0.9)
     answer = post(client(model), body, NPZ).json()
-    own = predict(model, tiny.graph, reject_known=0.05, coverage=0.9)
+    own = predict(model, tiny.graph, reject=0.05, coverage=0.9)
     assert answer["predicted"] == own.labels
     assert answer["sets"] == [own.classes[row].tolist() for row in own.sets]
-    for wrong in ({"reject_known": 2.0}, {"coverage": -1.0}):
+    for wrong in ({"reject": 2.0}, {"coverage": -1.0}):
         assert post(client(model), npz_body(tiny.graph, **wrong), NPZ).status_code == 422
 
 
-def test_what_was_not_calibrated_rejects_nothing_by_novelty(client: Client, tiny: Dataset) -> None:
-    answer = post(client(), npz_body(tiny.graph, reject_known=0.05), NPZ)
-    assert answer.status_code == 422
-    assert "not calibrated" in answer.json()["error"]
+@pytest.mark.parametrize("asked", [{"reject": 0.05}, {"coverage": 0.9}])
+def test_what_was_not_calibrated_is_refused_in_a_sentence(
+    client: Client, tiny: Dataset, tiny_stream: TaskStream, asked: dict[str, float]
+) -> None:
+    local = client(learned(NCM, tiny_stream, 1))
+    refused(post(local, npz_body(tiny.graph, **asked), NPZ), 422, "not calibrated", "calibration=0.2")
 
 
 @pytest.mark.parametrize("method", [IPAL, NCM, Analytic])
@@ -187,9 +189,11 @@ def test_another_machines_name_is_refused(client: Client, host: str, status: int
 # ---------------------------------------------------------------------- what is told about the server
 
 
-def test_prometheus_is_told_by_path_and_status_in_bounded_words(client: Client, tiny: Dataset) -> None:
-    local = client()
-    post(local, npz_body(tiny.graph, reject=0.9), NPZ)
+def test_prometheus_is_told_by_path_and_status_in_bounded_words(
+    client: Client, rejecting: Model, tiny: Dataset
+) -> None:
+    local = client(rejecting)
+    post(local, npz_body(tiny.graph, reject=0.2), NPZ)
     post(local, b"{")
     for number in range(20):
         local.get(f"/made-up-{number}")
@@ -214,9 +218,9 @@ def test_every_answer_is_declared(client: Client) -> None:
     predict_ = described["paths"]["/predict"]["post"]
     assert set(predict_["responses"]) == {"200", "400", "401", "408", "413", "415", "422", "503"}
     assert "Retry-After" in predict_["responses"]["503"]["headers"]
-    assert set(predict_["requestBody"]["content"]) == {JSON, NPZ, "application/octet-stream"}
+    assert set(predict_["requestBody"]["content"]) == {JSON, NPZ, "application/octet-stream", "application/zip"}
     fields = predict_["requestBody"]["content"][JSON]["schema"]["properties"]
-    shares = {"reject", "reject_known", "coverage"}
+    shares = {"reject", "coverage"}
     assert set(fields) == {"x", "edge_index", "edge_weight", "nodes", "degree", "directed", "probabilities"} | shares
     assert "2 hops" in described["info"]["description"]
 
@@ -241,7 +245,7 @@ def test_the_page_needs_no_network(client: Client) -> None:
     links.feed(response.text)
     assert links.found == ["/openapi.json"]
     assert "://" not in response.text
-    for word in ("POST /predict", "edge_index", "Retry-After", "/metrics", "none of the known"):
+    for word in ("POST /predict", "edge_index", "Retry-After", "/metrics", "of no known class"):
         assert word in response.text
 
 

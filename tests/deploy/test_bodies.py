@@ -50,8 +50,8 @@ def test_a_question_says_what_its_json_says() -> None:
 def test_what_is_missing_or_null_is_as_usual() -> None:
     for question in (asked(FEW), asked({**FEW, "nodes": None, "degree": None, "reject": None, "directed": None})):
         assert question.nodes is None
-        assert question.reject == 0
-        assert question.probabilities is True
+        assert question.reject is None
+        assert question.probabilities is None
         assert question.graph.symmetric
         assert question.graph.neighbours.degree.tolist() == [1, 2, 1]
 
@@ -191,6 +191,9 @@ REFUSED: dict[str, tuple[Any, type[DataError], str]] = {
     "degree beyond": ({**FEW, "degree": [2**40, 2, 1]}, DataError, "more neighbours than"),
     "reject as text": ({**FEW, "reject": "0.5"}, DataError, "reject must be"),
     "reject beyond": ({**FEW, "reject": 1.5}, DataError, "reject must be"),
+    "reject none": ({**FEW, "reject": 0}, DataError, "reject must be"),
+    "reject all": ({**FEW, "reject": 1.0}, DataError, "reject must be"),
+    "a least probability": ({**FEW, "reject_known": 0.05}, DataError, "Did you mean 'reject'"),
     "reject of truth": ({**FEW, "reject": True}, DataError, "reject must be"),
     "directed by number": ({**FEW, "directed": 1}, DataError, "directed must be true or false"),
     "probabilities as text": ({**FEW, "probabilities": "no"}, DataError, "probabilities must be true or false"),

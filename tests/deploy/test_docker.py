@@ -34,6 +34,16 @@ def test_it_runs_a_command_with_options_that_there_are() -> None:
     assert "serve = [" in (ROOT / "pyproject.toml").read_text()
 
 
+def test_every_version_is_pinned() -> None:
+    images = [line.split()[1] for line in INSTRUCTIONS if line.startswith("FROM")]
+    assert images == ["python:${PYTHON}"] * 2
+    assert re.search(r"^ARG PYTHON=3\.\d+\.\d+-slim-\w+$", TEXT, re.MULTILINE)
+    installs = [line for line in INSTRUCTIONS if "pip install" in line]
+    assert all("constraints.txt" in line for line in installs)
+    assert not re.search(r"[<>~]=", " ".join(installs))
+    assert len(re.findall(r"^torch==[\d.]+$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)) == 1
+
+
 def test_it_runs_as_nobody_in_particular_and_is_looked_after() -> None:
     kinds = [line.split()[0] for line in INSTRUCTIONS]
     assert kinds.index("USER") < kinds.index("ENTRYPOINT")

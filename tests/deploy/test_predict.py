@@ -1,12 +1,14 @@
 """Predictions from a loaded model, and what of a graph they depend on."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import ipal
 from ipal.closed_form.method import Analytic
 from ipal.config import EncoderConfig, ProtocolConfig
 from ipal.data.datasets import Dataset, load
@@ -111,15 +113,17 @@ def test_predictions_are_those_of_the_estimator(model: Model, tiny: Dataset, tmp
     assert not found.rejected.any()
 
 
-def test_nodes_of_unknown_classes_are_rejected_more_often(model: Model, tiny: Dataset) -> None:
-    # It is calibrated on classes that are easily told apart, and so is sure of most.
-    found = predict(model, tiny.graph, reject=0.99)
-    assert np.array_equal(found.rejected, found.confidence < 0.99)
-    assert [label is None for label in found.labels] == found.rejected.tolist()
-    unknown = tiny.y >= 4
-    assert found.rejected[unknown].mean() > found.rejected[~unknown].mean() + 0.1
-    assert sum(found.counts().values()) == (~found.rejected).sum()
-    assert predict(model, tiny.graph, reject=1.0).rejected.sum() == (found.confidence < 1).sum()
+def test_reject_is_the_share_of_known_nodes_that_may_be_lost_as_in_python(tiny: Dataset) -> None:
+    data = ipal.graph_from(tiny)
+    learner = ipal.NCM().partial_fit(replace(data, train_mask=tiny.y < 4))
+    known = tiny.y < 4
+    for share in (0.05, 0.3):
+        found = predict(learner, tiny.graph, reject=share)
+        assert found.labels == learner.predict(data, reject=share).tolist()
+        assert [label is None for label in found.labels] == found.rejected.tolist()
+        assert abs(found.rejected[known].mean() - share) < 0.1
+        assert found.rejected[~known].mean() > found.rejected[known].mean() + 0.3
+        assert sum(found.counts().values()) == (~found.rejected).sum()
 
 
 @pytest.mark.parametrize(
@@ -138,9 +142,9 @@ def test_nodes_that_cannot_be_meant_are_refused(model: Model, tiny: Dataset, nod
         predict(model, tiny.graph, nodes)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("reject", [-0.1, 1.1, float("nan")])
-def test_a_threshold_is_a_probability(model: Model, tiny: Dataset, reject: float) -> None:
-    with pytest.raises(ConfigError, match="0 to 1"):
+@pytest.mark.parametrize("reject", [-0.1, 0.0, 1.0, 1.1, float("nan")])
+def test_what_may_be_lost_is_a_share(model: Model, tiny: Dataset, reject: float) -> None:
+    with pytest.raises(ConfigError, match="between 0 and 1"):
         predict(model, tiny.graph, reject=reject)
 
 
@@ -153,8 +157,8 @@ def test_features_that_overflow_are_refused_and_not_answered_with_nonsense(tiny_
 
 def test_a_table_of_names_with_commas_can_be_read_back(tiny: Dataset, tmp_path: Path) -> None:
     names = np.array(['soups, "hot"', "bread"])
-    known = learn(config(NCM), Task(tiny.graph, np.arange(80), names[np.arange(80) % 2]))
-    found = predict(known, tiny.graph, [5, 200], reject=0.6)
+    known = learn(config(NCM, calibration=0.2), Task(tiny.graph, np.arange(80), names[np.arange(80) % 2]))
+    found = predict(known, tiny.graph, [5, 200], reject=0.5)
     write_csv(found, tmp_path / "table.csv")
     with (tmp_path / "table.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

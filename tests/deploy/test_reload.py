@@ -1,6 +1,7 @@
 """Another model in the place of the one that is served: no request is lost, and a broken file changes nothing."""
 
 import hashlib
+import itertools
 import json
 import os
 import signal
@@ -18,10 +19,13 @@ from ipal.config import ProtocolConfig
 from ipal.data.datasets import Dataset
 from ipal.data.streams import TaskStream
 from ipal.deploy.predict import predict
+from ipal.deploy.serving import server
 from ipal.deploy.serving.answerer import Answerer
-from ipal.deploy.serving.answers import Reply, Settings
+from ipal.deploy.serving.answers import Answers, ModelFile, Reply, Settings
 from ipal.deploy.serving.app import make_app
 from ipal.deploy.serving.bodies import NPZ, npz_body
+from ipal.deploy.serving.server import http_server
+from ipal.deploy.serving.workers import Worker, WorkerEndedError
 from ipal.errors import StoreError
 from ipal.estimator import files
 from ipal.estimator.model import Model
@@ -60,10 +64,12 @@ def test_another_model_takes_the_place(local: LocalClient, model: Path, other: M
     first = version_of(model)
     answer = ask(local, tiny)
     assert answer.json()["version"] == answer.headers["x-model-version"] == first
-    assert local.get("/health").json() == {"status": "ok", "version": first}
+    assert local.get("/health").json() == {"status": "ok", "version": first, "current": True}
     assert local.post("/reload", headers=BEARER).json() == {"version": first, "before": first}
     files.save(other, model)
     assert ask(local, tiny).json()["version"] == first, "nobody has asked for it"
+    assert local.get("/health").json() == {"status": "ok", "version": first, "current": False}
+    assert "ipal_model_current 0.0" in local.get("/metrics", headers=BEARER).text
     second = version_of(model)
     assert local.post("/reload", headers=BEARER).json() == {"version": second, "before": first}
     answer = ask(local, tiny)
@@ -75,6 +81,8 @@ def test_another_model_takes_the_place(local: LocalClient, model: Path, other: M
     assert 'ipal_reloads_total{outcome="done"} 2.0' in text
     assert f'ipal_model_info{{version="{second}"}} 1.0' in text
     assert first not in text
+    assert "ipal_model_current 1.0" in text
+    assert local.get("/health").json()["current"]
 
 
 @pytest.mark.parametrize("how", ["nonsense", "cut short", "gone", "a folder"])
@@ -87,9 +95,9 @@ def test_a_broken_file_changes_nothing(local: LocalClient, model: Path, tiny: Da
     else:
         model.write_bytes(b"nonsense" if how == "nonsense" else content[: len(content) // 2])
     sentence = refused(local.post("/reload", headers=BEARER), 409, f"{first} goes on", str(model))
-    assert "ipal-serve-" not in sentence or "copied" in sentence
     assert "\n" not in sentence
     assert ask(local, tiny).json()["version"] == first
+    assert local.get("/health").json() == {"status": "ok", "version": first, "current": False}
     assert 'ipal_reloads_total{outcome="failed"} 1.0' in local.get("/metrics", headers=BEARER).text
     if how == "nonsense":
         model.write_bytes(content)
@@ -136,8 +144,54 @@ def test_a_model_that_cannot_be_loaded_at_the_start_is_said(tmp_path: Path) -> N
     (tmp_path / "broken").write_bytes(b"nonsense")
     with pytest.raises(StoreError) as error:
         Answerer(tmp_path / "broken", Settings(LIMITS))
-    assert str(tmp_path / "broken") in str(error.value)
-    assert "ipal-serve" not in str(error.value)
+    assert str(error.value).startswith(f"{tmp_path / 'broken'} is damaged")
+    with pytest.raises(StoreError) as error:
+        Answerer(tmp_path / "nope.safetensors", Settings(LIMITS))
+    assert str(error.value) == f"{tmp_path / 'nope.safetensors'} does not exist."
+
+
+def test_a_watched_file_is_tried_again_until_it_can_be_loaded(
+    model: Path, other: Model, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A load that fails for another reason than the file must not leave the old model for good."""
+    made: list[Any] = []
+    load, tries, taken, started = Answers.load, [], threading.Event(), threading.Event()
+
+    def failing(self: Answers, file: ModelFile) -> Any:
+        tries.append(time.monotonic())
+        if 1 < len(tries) < 5:  # the first is at the start
+            raise WorkerEndedError
+        return load(self, file)
+
+    monkeypatch.setattr(Answers, "load", failing)
+    monkeypatch.setattr(server, "POLL", 0.05)
+    monkeypatch.setattr(server, "http_server", lambda *words: made.append(http_server(*words)) or made[-1])
+    options: dict[str, Any] = {"started": lambda *_: started.set(), "replaced": lambda _: taken.set()}
+    thread = threading.Thread(target=server.serve, args=(model,), kwargs={"port": 0, "watch": True, **options})
+    thread.start()
+    try:
+        assert started.wait(20)
+        answerer = made[0].config.app.state.server.answerer
+        first = answerer.version
+        files.save(other, model)
+        deadline = time.monotonic() + 20
+        while len(tries) < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert answerer.version == first
+        assert not answerer.is_current
+        assert taken.wait(20)
+        assert answerer.version == version_of(model)
+        assert answerer.is_current
+    finally:
+        made[0].should_exit = True
+        thread.join(20)
+    assert len(tries) == 5
+    pauses = [later - sooner for sooner, later in itertools.pairwise(tries[1:])]
+    assert pauses[2] > pauses[0] + 0.05, "each pause is longer than the one before"
+    assert caplog.text.count(f"{first} goes on, and is not what the file holds") == 3
+    assert "It is tried again in 0.05 seconds." in caplog.text
+    assert "It is tried again in 0.1 seconds." in caplog.text
 
 
 # ---------------------------------------------------------------------- processes
@@ -149,9 +203,14 @@ def answered(answerer: Answerer, body: bytes) -> Reply:
     return reply
 
 
-def test_processes_answer_are_replaced_and_follow_the_model(model: Path, other: Model, tiny: Dataset) -> None:
+def test_processes_answer_are_replaced_and_follow_the_model(
+    model: Path, other: Model, tiny: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One test: each process takes seconds to start."""
-    body, restarts = npz_body(tiny.graph), []
+    body, restarts, temporary = npz_body(tiny.graph), [], tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr("tempfile.tempdir", None)
     answerer = Answerer(model, Settings(LIMITS), workers=2, restarted=lambda: restarts.append(1))
     try:
         first = answerer.version
@@ -166,25 +225,57 @@ def test_processes_answer_are_replaced_and_follow_the_model(model: Path, other: 
             answerer.reload().result(60)
         assert answered(answerer, body).version == first
         files.save(other, model)
+        # A process that ends while it loads: the old model goes on, and the next try succeeds.
+        with monkeypatch.context() as patch:
+            last: Any = answerer._team[1]
+            patch.setattr(last, "load", lambda file: (last.process.kill(), Worker.load(last, file)))
+            with pytest.raises(StoreError, match=f"{first} goes on, .* ended while it loaded"):
+                answerer.reload().result(60)
+        assert not answerer.is_current
+        restarted(answerer, restarts, 1)
+        assert {answered(answerer, body).version for _ in range(4)} == {first}
         assert answerer.reload().result(60)["method"] == "ncm"
+        assert answerer.is_current
         second = version_of(model)
         assert {answered(answerer, body).version for _ in range(6)} == {second}
         # One that is killed is started again, with the model in use: not with what the file holds by then.
         model.write_bytes(b"nonsense")
         os.kill(answerer._team[0].process.pid, signal.SIGKILL)  # type: ignore[union-attr]
-        deadline = time.monotonic() + 60
-        while len(restarts) < 1 or not answerer._team[0].is_alive:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        restarted(answerer, restarts, 2)
         replies = [answerer.ask(body, NPZ) for _ in range(4)]
         assert {answered_.result(60).version for answered_ in replies} == {second}  # type: ignore[union-attr]
         processes = [one.process for one in answerer._team]  # type: ignore[union-attr]
+        assert list(temporary.iterdir()) == [], "a copy of a model"
     finally:
         answerer.close()
     assert not any(process.is_alive() for process in processes)
 
 
+def restarted(answerer: Answerer, restarts: list[int], number: int) -> None:
+    deadline = time.monotonic() + 60
+    while len(restarts) < number or not all(one.is_alive for one in answerer._team):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 # ---------------------------------------------------------------------- the command
+
+
+def test_a_killed_server_leaves_no_copy_of_a_model(model: Path, tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    command = [sys.executable, "-m", "ipal", "serve", str(model), "--port", "0"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(temporary)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as one:
+        assert one.stdout is not None
+        assert one.stderr is not None
+        assert one.stdout.readline()
+        model.write_bytes(b"nonsense")
+        one.send_signal(signal.SIGHUP)
+        while "goes on" not in (line := one.stderr.readline()):
+            assert line
+        one.kill()
+    assert list(temporary.iterdir()) == []
 
 
 def test_the_command_follows_a_signal_and_a_watched_file(model: Path, other: Model, known: Model) -> None:

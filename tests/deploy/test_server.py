@@ -3,11 +3,13 @@
 import http.client
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ipal.data.datasets import Dataset
 from ipal.deploy.predict import predict
 from ipal.deploy.serving.bodies import NPZ, npz_body
-from ipal.deploy.serving.server import serve
+from ipal.deploy.serving.server import check_connections, serve
 from ipal.estimator.model import Model
 from tests.deploy.support import BODY, POST, Start, told, whole_request
 from tests.support import Command, complaint
@@ -114,16 +116,73 @@ def test_the_rest_of_a_refused_body_does_not_hide_the_answer(start: Start) -> No
     connection.close()
 
 
-def test_more_connections_than_allowed_are_not_taken(start: Start) -> None:
-    address = start(connections=2)
-    first, second, third = (socket.create_connection(address) for _ in range(3))
-    with first, second, third:
-        assert told(third) == b""
-        second.sendall(whole_request())
-        assert told(second).startswith(b"HTTP/1.1 200 ")
-    with socket.create_connection(address) as fourth:
+HEALTH = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+def test_of_more_connections_than_allowed_the_one_that_is_idle_longest_makes_room(start: Start) -> None:
+    address = start(connections=3, seconds=60)
+    second = http.client.HTTPConnection(*address)
+
+    def answered() -> int:
+        second.request("GET", "/health")
+        answer = second.getresponse()
+        answer.read()
+        return answer.status
+
+    with socket.create_connection(address) as first, socket.socket() as third, socket.socket() as fourth:
+        first.sendall(POST + b"Content-Length: %d\r\n\r\n" % len(BODY))  # it has begun
+        second.connect()
+        third.connect(address)
+        assert answered() == 200  # idle since, and so later than the third
+        same = second.sock
+        fourth.connect(address)
+        assert told(third) == b"", "it has never asked"
         fourth.sendall(whole_request())
         assert told(fourth).startswith(b"HTTP/1.1 200 ")
+        assert answered() == 200
+        assert second.sock is same
+        first.sendall(BODY)
+        assert first.recv(65536).startswith(b"HTTP/1.1 200 ")
+        second.close()
+
+
+def test_where_all_are_asking_no_more_is_taken(start: Start) -> None:
+    address = start(connections=1, seconds=60)
+    with socket.create_connection(address) as first, socket.socket() as second:
+        first.sendall(POST + b"Content-Length: %d\r\n\r\n" % len(BODY))
+        time.sleep(0.2)
+        second.connect(address)
+        assert told(second) == b""
+        first.sendall(BODY)
+        assert first.recv(65536).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /health HT"], ids=["nothing", "half a header"])
+def test_idle_connections_do_not_keep_health_from_answering(start: Start, sent: bytes) -> None:
+    address = start(connections=50, seconds=60)
+    with ExitStack() as idle:
+        for _ in range(150):
+            idle.enter_context(socket.create_connection(address)).sendall(sent)
+        begin = time.perf_counter()
+        with socket.create_connection(address) as asking:
+            asking.sendall(HEALTH)
+            assert asking.recv(65536).startswith(b"HTTP/1.1 200 ")
+        assert time.perf_counter() - begin < 1
+
+
+def test_connections_that_the_system_allows_are_allowed_and_more_are_said(
+    command: Command, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before[1] - 1, before[1]))
+        check_connections(before[1] - 128)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    monkeypatch.setattr("resource.getrlimit", lambda _: (200, 300))
+    said = complaint(command("serve", model, "--max-connections", 400), "--max-connections 400", "ulimit -n")
+    assert "give at most 172" in said
 
 
 def test_no_answer_waits_for_an_acknowledgement(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,6 +281,7 @@ def test_without_the_libraries_it_is_said_what_to_install(
 
 def test_a_model_that_is_not_there_is_said(command: Command) -> None:
     complaint(command("serve", "nothing"), "There is no run 'nothing'")
+    assert complaint(command("serve", "nope.safetensors", "--port", 0)).endswith("nope.safetensors does not exist.")
 
 
 @pytest.mark.parametrize(("given", "workers", "each"), [(None, 2, 4), (None, 16, 1), (6, 2, 3)])

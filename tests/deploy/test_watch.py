@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -141,10 +142,40 @@ def test_a_reference_is_kept_in_the_file_until_the_model_changes(grown: Dataset,
 def test_a_reference_that_does_not_fit_is_refused(grown: Dataset) -> None:
     model = remember(taught(ipal.NCM, grown), view(grown))
     kept = model_files.snapshot(model)
-    for wrong in ({"counts": [1]}, {"confidence": math.nan}, {"time": "now"}, {"edges": [1]}):
+    for wrong in (
+        {"counts": [1]},
+        {"counts": [0] * 5},
+        {"confidence": math.nan},
+        {"confidence": 1.5},
+        {"unknown": 2.0},
+        {"time": "now"},
+        {"edges": [1]},
+        {"edges": [3, 2]},
+    ):
         facts = {**kept.facts, "reference": {**kept.facts["reference"], **wrong}}
         with pytest.raises(StoreError, match="reference"):
             model_files.restored(model.config, Snapshot(kept.tensors, facts), model.runtime, whole=True, source="It")
+
+
+def test_a_model_behind_which_no_nodes_are_counted_is_compared_in_what_is_left(grown: Dataset) -> None:
+    model = taught(ipal.Analytic, grown, width=64)
+    memory: Any = model.state.memory
+    sums = replace(memory.sums, count=torch.zeros_like(memory.sums.count))
+    emptied = replace(model, state=model.with_memory(replace(memory, sums=sums)))
+    assert not any(emptied.nodes_behind_class().values())
+    lines = watch(emptied, part(grown, halves(grown)[1]))
+    assert (
+        {"homophily", "expected_accuracy"} <= {line.name for line in lines} <= set(LINES) - {"class_shares", "features"}
+    )
+    assert all(math.isfinite(line.now) for line in lines)
+
+
+def test_a_model_that_is_entirely_sure_has_no_reference_for_that(grown: Dataset, monkeypatch: Any) -> None:
+    model = taught(ipal.Bare, grown, train={"epochs": 1})
+    assert model.nodes_behind_class() == {}
+    monkeypatch.setattr("ipal.deploy.watch.average_confidence", lambda _: 1.0)
+    (*_, accuracy) = watch(model, part(grown, halves(grown)[1]))
+    assert (accuracy.now, accuracy.learned, accuracy.limit, accuracy.alarm) == (1.0, None, None, False)
 
 
 @pytest.mark.parametrize(

@@ -278,8 +278,8 @@ def test_groups_of_rejected_nodes_are_found():
 
 def test_some_nodes_are_predicted_as_all_are(known, graph, tmp_path):
     model, nodes = known[ipal.Analytic].model_, [3, 250, 299]
-    everyone = predict(model, graph, reject_known=0.05, coverage=0.9)
-    some = predict(model, graph, nodes, reject_known=0.05, coverage=0.9)
+    everyone = predict(model, graph, reject=0.05, coverage=0.9)
+    some = predict(model, graph, nodes, reject=0.05, coverage=0.9)
     assert (some.rejected == everyone.rejected[nodes]).all()
     assert (some.sets == everyone.sets[nodes]).all()
     write_csv(some, tmp_path / "some.csv")

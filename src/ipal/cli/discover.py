@@ -18,8 +18,8 @@ def discover(
     name: ModelName,
     graph: GraphName,
     out: Annotated[Path, typer.Option("--out", "-o", help="CSV file: node, group.")],
-    reject_known: Annotated[
-        float, typer.Option("--reject-known", metavar="SHARE", help="Share of known nodes that may be lost.")
+    reject: Annotated[
+        float, typer.Option("--reject", metavar="SHARE", help="Share of known nodes that may be lost.")
     ] = 0.05,
     classes: Annotated[
         int | None, typer.Option(min=1, max=1000, help="How many groups; chosen where it is not given.")
@@ -36,7 +36,7 @@ def discover(
 
     from ipal.estimator.open_world.discover import discover as grouped
 
-    groups = grouped(model, model.checked(read.graph), reject_known, classes)
+    groups = grouped(model, model.checked(read.graph), reject, classes)
     with written_whole(target) as file:
         text = io.TextIOWrapper(file, "utf-8", newline="")
         table = csv.writer(text, lineterminator="\n")

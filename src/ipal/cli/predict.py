@@ -19,13 +19,9 @@ def predict(
     graph: GraphName,
     out: Annotated[Path, typer.Option("--out", "-o", help="CSV file for the predictions.")],
     reject: Annotated[
-        float,
-        typer.Option("--reject", metavar="P", help="Reject nodes whose largest probability is below this."),
-    ] = 0.0,
-    reject_known: Annotated[
         float | None,
         typer.Option(
-            "--reject-known",
+            "--reject",
             metavar="SHARE",
             help="Reject nodes that seem to be of no known class, so that about this share of known nodes is lost.",
         ),
@@ -60,7 +56,7 @@ def predict(
     the model knows.
 
     Probabilities are over the known classes: they add up to one also for a
-    node of another class, which --reject-known finds.
+    node of another class, which --reject finds.
     """
     target = new_file(out, force)
     path, model, whole, one_way = opened(name, graph, runs, root, directed, device)
@@ -69,7 +65,7 @@ def predict(
     from ipal.deploy import predict as deployed
 
     asked = None if nodes is None else node_numbers(nodes, whole.graph.num_nodes, "--nodes", whole.ids)
-    found = deployed.predict(model, whole.graph, asked, reject=reject, reject_known=reject_known, coverage=coverage)
+    found = deployed.predict(model, whole.graph, asked, reject=reject, coverage=coverage)
     deployed.write_csv(found, target, whole.ids)
     if as_json:
         render.as_json(
@@ -81,13 +77,12 @@ def predict(
                 "predicted": found.counts(),
                 "rejected": int(found.rejected.sum()),
                 "reject": reject,
-                "reject_known": reject_known,
                 "coverage": coverage,
                 "directed": one_way,
             }
         )
     else:
-        _show(found, reject > 0 or reject_known is not None, target)
+        _show(found, reject is not None, target)
 
 
 def _show(found: "Predictions", rejects: bool, target: Path) -> None:

@@ -33,6 +33,10 @@ def serve(
         typer.Option(min=0.1, max=86_400, help="Timeout in seconds for receiving a body, and again for answering it."),
     ] = 30.0,
     queue: Annotated[int, typer.Option(min=0, max=10**6, help="Most requests in the queue.")] = 16,
+    max_connections: Annotated[
+        int,
+        typer.Option(min=1, max=10**6, help="Most open connections; beyond it, the one idle longest is closed."),
+    ] = 512,
     threads: Annotated[
         int | None, typer.Option(min=1, max=1024, help="CPU threads; workers share them. Default: all cores.")
     ] = None,
@@ -60,7 +64,12 @@ def serve(
     from ipal.runs.memory_plan import parse_bytes
 
     limits = Limits(
-        bytes=parse_bytes(max_bytes, "--max-bytes"), nodes=max_nodes, edges=max_edges, seconds=timeout, waiting=queue
+        bytes=parse_bytes(max_bytes, "--max-bytes"),
+        nodes=max_nodes,
+        edges=max_edges,
+        seconds=timeout,
+        waiting=queue,
+        connections=max_connections,
     )
     check_access(host, token)
 

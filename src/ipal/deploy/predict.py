@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ipal.data.graph import Graph, Nodes
 from ipal.data.labels import Labels
 from ipal.data.neighbourhood import Neighbourhood, checked_nodes, neighbourhood
-from ipal.errors import ConfigError, DataError
+from ipal.errors import DataError
 from ipal.estimator.convert.hetero import graph_of
 from ipal.estimator.learner import Learner, model_of
 from ipal.estimator.model import Model
@@ -76,42 +76,36 @@ def predict(
     graph: "Graph | Data | HeteroData",
     nodes: Iterable[int] | None = None,
     *,
-    reject: float = 0.0,
-    reject_known: float | None = None,
+    reject: float | None = None,
     coverage: float | None = None,
 ) -> Predictions:
     """Predict all nodes of a graph, or `nodes` alone, for which only their neighbourhood is computed.
 
-    Rejected are nodes whose largest probability is below `reject`, and those with a higher novelty score than all but
-    the share `reject_known` of known nodes. With `coverage`, also sets of classes that hold a node's own that often.
+    With `reject`, nodes that seem to be of no known class are rejected, so that about this share of known nodes is
+    lost. With `coverage`, also sets of classes that hold a node's own that often.
     """
-    if not 0 <= reject <= 1:
-        raise ConfigError(f"A node is rejected below a probability of 0 to 1, not {reject}.")
     model = model_of(learner)
     graph = read(model, graph)
     targets = graph.targets
     asked = targets if nodes is None else targets[checked_nodes(nodes, len(targets))]
     at = asked
     if nodes is not None:
-        part = neighbourhood(graph, asked, model.reach + (0 if reject_known is None else SMOOTHED))
+        part = neighbourhood(graph, asked, model.reach + (0 if reject is None else SMOOTHED))
         graph, at = part.graph, part.nodes
     with torch.no_grad():
         everyone = nodes is None and graph.relations is None
         chosen = None if everyone else torch.from_numpy(at).to(model.device)
         scores, probabilities = model.scores_and_probabilities(graph, chosen)
         best, found = scores.argmax(dim=1).cpu().numpy(), probabilities.float().cpu().numpy()
-        novel = None if reject_known is None else unknown.rejected(model, graph, reject_known)[at]
+        novel = np.zeros(len(at), dtype=bool) if reject is None else unknown.rejected(model, graph, reject)[at]
     lost = np.flatnonzero(~np.isfinite(found).all(axis=1))
     if len(lost):
         raise DataError(
             f"The features around node {asked[lost[0]]} are so large (or no numbers) that nothing can be computed from "
             "them: scale features as those that the model was trained on."
         )
-    rejected = found.max(axis=1) < reject
-    if novel is not None:
-        rejected |= novel
     sets = None if coverage is None else unknown.sets(model, found, coverage)
-    return Predictions(model.classes_, asked, best, found, rejected, sets)
+    return Predictions(model.classes_, asked, best, found, novel, sets)
 
 
 # ---------------------------------------------------------------------- as a table

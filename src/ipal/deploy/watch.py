@@ -188,9 +188,8 @@ def watch(
     """
     limits, model = _checked(false_alarms, limits or {}), model_of(learner)
     now, z = measure(model, read(model, graph)), math.sqrt(chi2.ppf(1 - false_alarms / len(LINES), 1))
-    then, errors = _remembered(model), 0.0
-    if then is None:
-        then, errors = _learned(model, now), 1 - now.confidence
+    remembered = _remembered(model)
+    then, errors = (remembered, 0.0) if remembered else (_learned(model, now), 1 - now.confidence)
     lines = list[Line]()
 
     def add(name: str, found: float, before: float | None, change: float, limit: float) -> None:
@@ -202,7 +201,7 @@ def watch(
         p, q = then.counts / m, now.counts / n
         apart = total_variation(p, q)
         add("class_shares", apart, 0.0, apart, errors + total_variation_limit(p, n, m, false_alarms / len(LINES)))
-    if now.features is not None and then.features is not None:
+    if now.features is not None and then.features is not None and then.nodes:
         noise = z * math.sqrt(1 / min(now.nodes, MOST_NODES) + 1 / min(then.nodes, MOST_NODES))
         add("features", now.features, then.features, now.features - then.features, max(NEGLIGIBLE, noise))
     if now.edges[1] and then.edges[1]:
@@ -215,11 +214,11 @@ def watch(
         share = REJECTED if then.unknown is None else then.unknown
         noise = z * math.sqrt(share * (1 - share) * (1 / now.nodes + 1 / max(1, then.nodes)))
         add("unknown", now.unknown, share, now.unknown, share + noise)
-    least, known = limits.get("expected_accuracy"), errors == 0.0
-    if least is None and known:
+    least = limits.get("expected_accuracy")
+    if least is None and remembered:
         least = then.confidence - z * math.hypot(now.spread / now.nodes**0.5, then.spread / then.nodes**0.5)
     low = least is not None and now.confidence < least
-    before_it = then.confidence if known else None
+    before_it = remembered.confidence if remembered else None
     return [*lines, Line("expected_accuracy", now.confidence, before_it, now.confidence, least, low)]
 
 
@@ -255,7 +254,7 @@ def _learned(model: Model, now: Measured) -> Measured:
 def _features(model: Model, graph: Graph) -> float | None:
     """How far the mean of the nodes' embeddings is from that of all training nodes."""
     kept = model.method.statistics(model.state.memory)
-    if kept is None:
+    if kept is None or not kept.count.sum():
         return None
     nodes = graph.targets
     if len(nodes) > MOST_NODES:

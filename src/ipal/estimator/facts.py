@@ -19,6 +19,7 @@ def _refuse_long(value: Any) -> Any:
 
 
 Number = Annotated[float, Field(ge=0, le=LARGEST), BeforeValidator(_refuse_long)]
+Share = Annotated[Number, Field(le=1)]
 Name = Annotated[str, Field(max_length=2**16)]
 
 
@@ -66,10 +67,16 @@ class Reference(BaseModel):
     time: Time
     counts: list[Natural]
     edges: Edges
-    confidence: Number
+    confidence: Share
     spread: Number
-    unknown: Number | None
+    unknown: Share | None
     features: Number | None
+
+    @model_validator(mode="after")
+    def _check_counts(self) -> Self:
+        if not any(self.counts) or self.edges[0] > self.edges[1]:
+            raise ValueError("no nodes, or more edges within classes than there are")
+        return self
 
 
 class Facts(BaseModel):

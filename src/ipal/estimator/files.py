@@ -98,7 +98,11 @@ def save(model: Model, path: str | Path, *, moments: bool = False) -> None:
 
 def load(path: str | Path, *, device: str = "cpu") -> Model:
     """A saved model of whichever method."""
-    read = Snapshot.load(Path(path))
+    return loaded(Snapshot.load(Path(path)), path, device=device)
+
+
+def loaded(read: Snapshot, path: str | Path, *, device: str = "cpu") -> Model:
+    """The model of a file that was read, of whichever method."""
     name = read.facts.get("method")
     plugins.require(plugins.named_in(read.facts), str(path))
     if not isinstance(name, str) or name not in METHODS:

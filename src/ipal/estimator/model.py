@@ -23,7 +23,7 @@ from ipal.data.relations import Types, num_edge_types
 from ipal.data.task import Task
 from ipal.engine.executors.recorded import Automatic
 from ipal.engine.trainer import Epoch, Executor, Setup, begin_task, finished, fit_task, initial_state, numbered
-from ipal.errors import DataError
+from ipal.errors import DataError, shortened
 from ipal.estimator import history
 from ipal.estimator.convert.hetero import check_types
 from ipal.estimator.kept import kept_items
@@ -388,6 +388,8 @@ def check_graph(graph: Graph, schema: Schema) -> None:
     """Refuse a graph that is not of a model's schema."""
     check_types(graph.types, schema.types)
     if graph.num_features != schema.num_features:
+        named = f": {shortened(', '.join(schema.columns), 300)}" if schema.columns else ""
         raise DataError(
-            f"This graph has {graph.num_features} features a node, the model was trained on {schema.num_features}."
+            f"This graph has {graph.num_features} features a node, the model was trained on "
+            f"{schema.num_features}{named}."
         )

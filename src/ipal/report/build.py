@@ -59,9 +59,7 @@ def make_report(
     index = out / "README.md"
     write_atomically(index, _index(written, out, benches))
     if into:
-        mode = into.stat().st_mode
         write_atomically(into, page)
-        into.chmod(mode)  # keep the permissions of the old file
         written.append(into)
     return [index, *written]
 

@@ -5,13 +5,14 @@ version, or one that was damaged, is refused with a sentence.
 """
 
 import hashlib
+import io
 import json
 import os
-import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import safetensors
 import safetensors.torch
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ipal.errors import StoreError
-from ipal.system.files import written_whole
+from ipal.system.files import open_plain, written_whole
 
 FORMAT = "ipal-state-1"
 MOST_HEADER = 100_000_000
@@ -48,7 +49,7 @@ class Snapshot:
         return Snapshot({name: tensor.detach().cpu() for name, tensor in self.tensors.items()}, self.facts)
 
     def save(self, path: Path) -> None:
-        """Equal snapshots give equal bytes."""
+        """Equal snapshots give equal bytes. A new file is the user's alone."""
         tensors: dict[str, Tensor] = {}
         for name, tensor in self.tensors.items():
             tensors[name] = tensor.detach().contiguous().cpu()
@@ -61,15 +62,19 @@ class Snapshot:
         # The library would write the metadata in a random order: they are put into its header here.
         header = json.dumps({"__metadata__": metadata, **json.loads(content[8:own])}, separators=(",", ":")).encode()
         header += b" " * (-len(header) % 8)
-        with written_whole(path) as file:
+        with written_whole(path, private=True) as file:
             file.write(len(header).to_bytes(8, "little") + header)
             file.write(memoryview(content)[own:])
 
     @classmethod
     def load(cls, path: Path) -> "Snapshot":
-        damaged = StoreError(f"{path} is damaged or no saved state: it cannot be read.")
-        try:
-            content, header = _read(path)
+        return cls.of(content_of(path), path)
+
+    @classmethod
+    def of(cls, content: bytes, path: Path) -> "Snapshot":
+        """From what a file holds."""
+        with _explained(path):
+            header = _header(io.BytesIO(content), len(content))
             tensors = safetensors.torch.load(content)
             version = header.get("format", "unknown")
             if version != FORMAT:
@@ -78,39 +83,46 @@ class Snapshot:
                     "open it with the version that wrote it."
                 )
             if "facts" not in header or header.get("checksum") != _checksum(tensors, header["facts"]):
-                raise damaged
+                raise ValueError("not what was written")
             return cls(tensors, _parsed(header["facts"]))
-        except FileNotFoundError as error:
-            raise StoreError(f"{path} does not exist.") from error
-        except MemoryError as error:
-            raise StoreError(f"{path} is larger than this machine's memory: it cannot be read here.") from error
-        except (OSError, safetensors.SafetensorError, ValueError, RecursionError) as error:
-            raise damaged from error
 
 
-def _read(path: Path) -> tuple[bytes, dict[str, str]]:
-    """All of a file, and what its header says beside the tensors; sizes and kinds are checked before they are read.
-
-    At once: read in pieces, a file replaced meanwhile would give parts of two.
-    """
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise ValueError("no file, but a folder, a device or a pipe, which would be waited for")
-    with path.open("rb") as file:
-        about = os.fstat(file.fileno())
-        if 2 * about.st_size > _memory():
+def content_of(path: Path) -> bytes:
+    """All of a file; its header is checked before the rest is read."""
+    with _explained(path), open_plain(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if 2 * size > _memory():
             raise MemoryError
-        length = file.read(8)
-        size = int.from_bytes(length, "little")
-        if size > min(MOST_HEADER, about.st_size - 8):
-            raise ValueError("a header longer than its file, or than any that was written")
-        text = file.read(size)
-        header = _parsed(text)
-        about_all = header.pop("__metadata__", {})
-        if not isinstance(about_all, dict) or not all(isinstance(value, str) for value in about_all.values()):
-            raise ValueError("what the header says beside the tensors is no text")
-        if not all(isinstance(entry, dict) and entry.get("dtype") in KINDS for entry in header.values()):
-            raise ValueError("tensors of a kind that is never written")
-        return length + text + file.read(), about_all
+        _header(file, size)
+        file.seek(0)
+        return file.read()
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """What goes wrong with a file, as a sentence."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise StoreError(f"{path} does not exist.") from error
+    except MemoryError as error:
+        raise StoreError(f"{path} is larger than this machine's memory: it cannot be read here.") from error
+    except (OSError, safetensors.SafetensorError, ValueError, RecursionError) as error:
+        raise StoreError(f"{path} is damaged or no saved state: it cannot be read.") from error
+
+
+def _header(file: BinaryIO, size: int) -> dict[str, str]:
+    """What the header of a file of this size says beside the tensors; its length and the tensors' kinds are checked."""
+    length = int.from_bytes(file.read(8), "little")
+    if length > min(MOST_HEADER, size - 8):
+        raise ValueError("a header longer than its file, or than any that was written")
+    header = _parsed(file.read(length))
+    about_all = header.pop("__metadata__", {})
+    if not isinstance(about_all, dict) or not all(isinstance(value, str) for value in about_all.values()):
+        raise ValueError("what the header says beside the tensors is no text")
+    if not all(isinstance(entry, dict) and entry.get("dtype") in KINDS for entry in header.values()):
+        raise ValueError("tensors of a kind that is never written")
+    return about_all
 
 
 def _parsed(text: str | bytes) -> dict[str, Any]:

@@ -61,19 +61,41 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 
 
 @contextmanager
-def written_whole(path: Path, ending: str = "") -> Iterator[BinaryIO]:
-    """A temporary file to write to, flushed to disk and renamed on success."""
-    with aside(path, ending) as temporary:
+def written_whole(path: Path, ending: str = "", *, private: bool = False) -> Iterator[BinaryIO]:
+    """A temporary file to write to, flushed to disk and renamed on success.
+
+    A file that is replaced keeps its permissions. A new one has those that the user's umask allows, or is the user's
+    alone where it is `private`.
+    """
+    before = _found(path)
+    with aside(path, ending, mode=0o600 if private or before else 0o666) as temporary:
         with open(temporary, "wb") as file:
             yield file
             file.flush()
+            if before:
+                _keep_permissions(temporary, before)
             os.fsync(file.fileno())
         os.replace(temporary, path)
     _flush_folder(path.parent)
 
 
+def _found(path: Path) -> os.stat_result | None:
+    """What is known of a file; None where there is none."""
+    with suppress(OSError):
+        return path.stat()
+    return None
+
+
+def _keep_permissions(path: Path, before: os.stat_result) -> None:
+    """Those of the file that is replaced, and its owner where that is allowed; another group gets nothing."""
+    with suppress(OSError, AttributeError):  # another's file, or Windows
+        os.chown(path, before.st_uid, before.st_gid)
+    same_group = path.stat().st_gid == before.st_gid
+    path.chmod(before.st_mode & (0o777 if same_group else 0o707))
+
+
 @contextmanager
-def aside(path: Path, ending: str = "", *, folder: bool = False) -> Iterator[Path]:
+def aside(path: Path, ending: str = "", *, folder: bool = False, mode: int = 0o666) -> Iterator[Path]:
     """A temporary file (or folder) in the folder of `path`, to be renamed when complete; otherwise it is removed.
 
     Its name is unique, and it is locked as long as its writer lives. Files left by killed writers of the same target
@@ -86,7 +108,7 @@ def aside(path: Path, ending: str = "", *, folder: bool = False) -> Iterator[Pat
         if folder:
             temporary.mkdir()
         else:
-            os.close(create(temporary))
+            os.close(create(temporary, mode))
         with _held(temporary):
             yield temporary
     except OSError as error:
@@ -163,9 +185,9 @@ def check_target(path: Path) -> None:
         raise StoreError(f"{path} is a device, a pipe or a socket, not a file: give the name of a file to write.")
 
 
-def create(path: Path) -> int:
-    """A new file, with the permissions that the user's umask allows (`tempfile` would keep others out)."""
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+def create(path: Path, mode: int) -> int:
+    """A new file, with what of these permissions the user's umask allows."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
 
 
 @contextmanager

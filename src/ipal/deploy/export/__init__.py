@@ -53,7 +53,7 @@ def export_onnx(
     model = model_of(learner)
     target = Path(path)
     content = onnx_model(model, edge_weights=edge_weights)
-    with written_whole(target, ".onnx") as file:
+    with written_whole(target, ".onnx", private=True) as file:
         file.write(content)
         file.flush()
         # Checked as written to disk, before it gets its name.
@@ -97,6 +97,7 @@ def onnx_model(model: Model, *, edge_weights: bool = False) -> bytes:
         "method": model.name,
         "classes": json.dumps(model.labels),
         "num_features": str(model.num_features),
+        "feature_names": json.dumps(model.schema.columns),
         "edges": EDGES + WEIGHTS * edge_weights,
         "opset": str(OPSET),
         "tolerance": f"{TOLERANCE:g} of the largest score",

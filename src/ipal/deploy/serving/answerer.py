@@ -1,17 +1,16 @@
 """A bounded queue of requests before those who answer them, one request at a time each; and the model they use.
 
-One worker is a thread of this process, more are processes of their own. A new model is copied, loaded and tried by all
-of them before one uses it: written to in the meantime or broken, the file changes nothing.
+One worker is a thread of this process, more are processes of their own. A new model is read once, then loaded and tried
+by all of them before one uses it: written to in the meantime or broken, the file changes nothing. No copy is written.
 """
 
 import hashlib
 import logging
-import re
-import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -21,12 +20,13 @@ from ipal.deploy.serving.answers import Answer, Answers, Body, Facts, ModelFile,
 from ipal.deploy.serving.limits import OverloadError, Refusal
 from ipal.deploy.serving.workers import Worker, WorkerEndedError
 from ipal.errors import IpalError, StoreError
-from ipal.system.files import open_plain
+from ipal.state.snapshot import content_of
 
 VERSION_DIGITS = 12
-AT_ONCE = 2**20
 PAUSE = 1.0
 """Seconds before a process that could not be started is tried again."""
+
+Stamp = tuple[int, int, int]
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,6 @@ class Answerer:
         self, model: Path, settings: Settings, workers: int = 1, restarted: Callable[[], object] = lambda: None
     ) -> None:
         self._path, self._settings, self._restarted = model, settings, restarted
-        self._folder = tempfile.TemporaryDirectory(prefix="ipal-serve-")
         self._places = threading.BoundedSemaphore(workers + settings.limits.waiting)
         self._threads = ThreadPoolExecutor(workers, "answers", torch.set_num_threads, (settings.threads,))
         self._reloads = ThreadPoolExecutor(1, "reload")
@@ -47,18 +46,17 @@ class Answerer:
         self._team: list[Answers | Worker] = []
         begun: list[Future[Answers | Worker]] = []
         try:
-            self._file = self._copied()
+            self._stamp, self._file = self._read()
             self._kind = Answers if workers == 1 else Worker
             begun += [self._threads.submit(self._begun) for _ in range(workers)]
             self._team += [one.result() for one in begun]
-        except BaseException as error:
+        except BaseException:
             for one in begun:
                 with suppress(BaseException):
                     one.result().close()
             self.close()
-            if isinstance(error, IpalError):
-                raise self._about_the_original(error) from None
             raise
+        self._drop_content()
         for place, member in enumerate(self._team):
             self._free.put(member)
             if isinstance(member, Worker):
@@ -112,39 +110,49 @@ class Answerer:
         with self._changing:
             before = self._file
             try:
-                file = self._copied()
+                stamp, file = self._read()
                 if file.version != before.version:
                     facts = [one.load(file) for one in self._team]
                     self._file, self.facts = file, facts[0]
                     for one in self._team:
                         with suppress(WorkerEndedError):  # it begins anew with this model
                             one.use()
-                    before.path.unlink()
+                    self._drop_content()
+                self._stamp = stamp
             except Exception as error:
-                if not isinstance(error, IpalError):
+                why = str(error)
+                if isinstance(error, WorkerEndedError):
+                    why = "A process that answers ended while it loaded the file."
+                elif not isinstance(error, IpalError):
                     log.exception("Unexpected error")
-                    error = StoreError(f"{self._path} cannot be loaded: the server's log says why.")
-                why = self._about_the_original(error)
-                raise StoreError(f"The model was not replaced, {before.version} goes on: {why}") from None
+                    why = f"{self._path} cannot be loaded: the server's log says why."
+                raise StoreError(
+                    f"The model was not replaced, {before.version} goes on, and is not what the file holds: {why}"
+                ) from None
             return self.facts
 
-    def _copied(self) -> ModelFile:
-        """A copy of the model's file that is named by what it holds."""
-        digest, copy = hashlib.sha256(), Path(self._folder.name) / "copy"
-        try:
-            with open_plain(self._path) as source, copy.open("wb") as target:
-                while some := source.read(AT_ONCE):
-                    digest.update(some)
-                    target.write(some)
-        except OSError as error:
-            raise StoreError(f"{self._path} cannot be read or copied to {copy.parent}: {error.strerror}.") from error
-        version = digest.hexdigest()[:VERSION_DIGITS]
-        return ModelFile(copy.rename(copy.with_name(f"{version}.safetensors")), version)
+    @property
+    def is_current(self) -> bool:
+        """Whether the file is the one whose model answers: neither changed since, nor gone."""
+        return self.on_disk() == self._stamp
 
-    def _about_the_original(self, error: IpalError) -> IpalError:
-        """The same error, with the file's own name."""
-        copies = rf"{re.escape(self._folder.name)}/\w+\.safetensors"
-        return type(error)(re.sub(copies, lambda _: str(self._path), str(error)))
+    def on_disk(self) -> Stamp | None:
+        """Changes with the file; None where there is none."""
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def _read(self) -> tuple[Stamp | None, ModelFile]:
+        """What the file holds. Its stamp is older, if anything: a change in between will be seen."""
+        stamp, content = self.on_disk(), content_of(self._path)
+        return stamp, ModelFile(self._path, content, hashlib.sha256(content).hexdigest()[:VERSION_DIGITS])
+
+    def _drop_content(self) -> None:
+        """Only processes are started again."""
+        if self._kind is Answers:
+            self._file = replace(self._file, content=b"")
 
     # ------------------------------------------------------------------ workers
 
@@ -174,4 +182,3 @@ class Answerer:
         with self._changing:
             for one in self._team:
                 one.close()
-        self._folder.cleanup()

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,10 @@ from ipal.deploy.predict import Predictions, predict
 from ipal.deploy.serving.limits import Limits, OverloadError, UnexpectedError
 from ipal.deploy.serving.questions import Question, read_question
 from ipal.errors import DataError, IpalError
-from ipal.estimator.files import load
+from ipal.estimator.files import loaded
 from ipal.estimator.model import Model
 from ipal.estimator.open_world.scores import SMOOTHED
+from ipal.state.snapshot import Snapshot
 
 DIGITS = 6
 """Decimals of a probability in a response."""
@@ -41,11 +42,12 @@ class Settings:
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A file that nobody writes to any more."""
+    """A model's file as it was read: whoever begins later answers by the same, whatever the file holds by then."""
 
     path: Path
+    content: bytes = field(repr=False)
     version: str
-    """The beginning of its SHA-256 digest."""
+    """The beginning of the content's SHA-256 digest."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,10 +73,9 @@ def predicted(model: Model, question: Question) -> Found:
         question.graph,
         question.nodes,
         reject=question.reject,
-        reject_known=question.reject_known,
         coverage=question.coverage,
     )
-    plain = as_plain_data(found, probabilities=question.probabilities)
+    plain = as_plain_data(found, probabilities=question.probabilities is not False)
     return plain, len(found.nodes), int(found.rejected.sum())
 
 
@@ -89,7 +90,7 @@ class Answers:
     def load(self, file: ModelFile) -> Facts:
         """Load a model and try it, beside the one in use."""
         torch.set_num_threads(self._settings.threads)
-        model = load(file.path)
+        model = loaded(Snapshot.of(file.content, file.path), file.path)
         x = np.ones((2, model.num_features), dtype=np.float32)
         for features in (x, sp.csr_array(x)):  # all libraries are loaded then, too
             predict(model, Graph.of(features, Neighbours.none(2), symmetric=True))
@@ -133,8 +134,9 @@ def facts(model: Model) -> Facts:
         "method": model.name,
         "classes": model.classes_.tolist(),
         "features": model.num_features,
+        "feature_names": list(model.schema.columns),
         "hops": model.reach,
-        "hops_to_reject_known": model.reach + SMOOTHED,
+        "hops_to_reject": model.reach + SMOOTHED,
         **model.memory_report(),
     }
 

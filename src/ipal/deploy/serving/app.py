@@ -25,7 +25,7 @@ from ipal.deploy.serving.explanations import Explainer
 from ipal.deploy.serving.limits import Limits, MalformedError, OverloadError, Refusal, TooLargeError, UnexpectedError
 from ipal.deploy.serving.metrics import CONTENT_TYPE_LATEST, GONE, Metrics
 from ipal.deploy.serving.page import front_page, page
-from ipal.errors import IpalError, StoreError
+from ipal.errors import DataError, IpalError, StoreError
 
 PATHS = frozenset({"/", "/predict", "/explain", "/memory", "/health", "/metrics", "/reload", "/docs", "/openapi.json"})
 OPEN_TO_ALL = "/health"
@@ -54,6 +54,7 @@ class Server:
         self.metrics = Metrics(PATHS)
         self.answerer = Answerer(model, settings, workers, self.metrics.restarted)
         self.metrics.uses(self.answerer.version)
+        self.metrics.follows(lambda: self.answerer.is_current)
         self._held = 0
 
     async def reload(self) -> dict[str, Any]:
@@ -72,6 +73,8 @@ class Server:
         return {"version": facts["version"], "before": before}
 
     async def predict(self, request: Request) -> Response:
+        if request.query_params:
+            raise DataError("A prediction takes no options in the address: say them in the body.")
         return await self._replied(request)
 
     async def explain(self, request: Request) -> Response:
@@ -261,7 +264,8 @@ def make_app(
 
     @app.get("/health", **schema.HEALTH)
     async def health() -> Response:
-        return JSONResponse({"status": "ok", "version": server.answerer.version})
+        about = {"version": server.answerer.version, "current": server.answerer.is_current}
+        return JSONResponse({"status": "ok", **about})
 
     @app.get("/metrics", **schema.METRICS)
     async def metrics() -> Response:
@@ -275,8 +279,10 @@ def make_app(
 
     @lru_cache(maxsize=1)
     def described(version: str) -> tuple[dict[str, Any], str]:
-        about = schema.about(server.answerer.facts)
-        found = get_openapi(title=app.title, version=app.version, description=about, routes=app.routes)
+        facts = server.answerer.facts
+        found = get_openapi(title=app.title, version=app.version, description=schema.about(facts), routes=app.routes)
+        for path in ("/predict", "/explain"):
+            found["paths"][path]["post"]["requestBody"] = schema.body(facts, server.limits, explains=path == "/explain")
         return found, page(found)
 
     app.openapi = lambda: described(server.answerer.version)[0]  # type: ignore[method-assign]

@@ -18,7 +18,7 @@ JSON, NPZ = "application/json", "application/x-npz"
 
 
 def npz_body(graph: Graph, nodes: Iterable[int] | None = None, **options: Any) -> bytes:
-    """A request as an .npz file, to be sent as application/x-npz; `options` are reject and probabilities."""
+    """A request as an .npz file, to be sent as application/x-npz; `options` are reject, coverage and probabilities."""
     file = io.BytesIO()
     np.savez(file, **_parts(graph, nodes, options))
     return file.getvalue()

@@ -1,5 +1,5 @@
-"""Closes slow connections (slow-loris protection), answers half-closed clients, refuses ambiguous headers, and reads
-what a client still sends after its answer.
+"""Closes slow connections, and idle ones where there are too many (slow-loris protection), answers half-closed
+clients, refuses ambiguous headers, and reads what a client still sends after its answer.
 
 uvicorn has no public interface for this, so its connection class is extended. If that class has changed,
 `connection_class` returns None, and the server works without it (see `http_server`).
@@ -9,6 +9,7 @@ import asyncio
 import json
 import re
 import socket
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -69,11 +70,13 @@ def connection_class(limits: Limits, count_malformed: Callable[[], None]) -> "ty
     Where the last answer is given before all of a request has arrived, the rest is read and thrown away (up to
     `limits.all_bytes`, for `LINGER` seconds and never beyond the time limits above): closed with bytes unread, the
     connection would be reset, and a client that is still sending would see that instead of the answer.
+
+    Beyond `limits.connections`, the one that has waited longest without a request in progress makes room.
     """
     base = known_protocol()
     if base is None:
         return None
-    open_connections: set[object] = set()
+    idle_last: OrderedDict[Any, None] = OrderedDict()  # all that are open
 
     class Connection(base):  # type: ignore[misc, valid-type]
         _deadline: asyncio.TimerHandle | None = None
@@ -87,16 +90,18 @@ def connection_class(limits: Limits, count_malformed: Callable[[], None]) -> "ty
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(Lingering(transport, self._close, self._is_closing))
             self._transport = transport
-            open_connections.add(self)
+            idle_last[self] = None
             # Header and body of an answer are two writes. Without this the second waits 40 ms for the first to be
             # acknowledged; asyncio sees to it only where a socket says that it is one of TCP.
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._set_deadline(limits.seconds)
-            if len(open_connections) > limits.connections:
-                transport.abort()
+            if len(idle_last) > limits.connections:
+                crowded_out = next((one for one in idle_last if one._is_idle()), self)
+                del idle_last[crowded_out]
+                crowded_out._transport.abort()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            open_connections.discard(self)
+            idle_last.pop(self, None)
             if self._deadline is not None:
                 self._deadline.cancel()
             super().connection_lost(exc)
@@ -130,6 +135,8 @@ def connection_class(limits: Limits, count_malformed: Callable[[], None]) -> "ty
         def on_response_complete(self) -> None:
             # First: with it, the next request may begin.
             self._set_deadline(limits.seconds)
+            if self in idle_last:
+                idle_last.move_to_end(self)
             super().on_response_complete()
             if self._has_ended and not self._is_answering():
                 self._transport.close()
@@ -170,6 +177,11 @@ def connection_class(limits: Limits, count_malformed: Callable[[], None]) -> "ty
                 self._transport.write_eof()
             except OSError:  # the client has gone
                 self._transport.abort()
+
+        def _is_idle(self) -> bool:
+            """Whether no request is in progress, nor its answer on the way."""
+            answered = self.cycle is None or self.cycle.response_complete
+            return answered and not self._transport.get_write_buffer_size()
 
         def _is_answering(self) -> bool:
             """Whether a request has arrived as a whole and is not answered yet."""

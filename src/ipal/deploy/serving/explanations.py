@@ -34,7 +34,9 @@ class Explainer:
     def __call__(self, model: Model, question: Question) -> Found:
         if question.nodes is None or len(question.nodes) != 1:
             raise DataError("An explanation is of one node: name it, as nodes: [3].")
+        if any(option is not None for option in (question.reject, question.coverage, question.probabilities)):
+            raise DataError("reject, coverage and probabilities are of predictions: leave them out.")
         by_name = {str(label): label for label in model.labels}
         against = None if self.against is None else by_name.get(self.against, self.against[:40])
         found = explained(model, question.graph, int(question.nodes[0]), against)
-        return found.as_plain_data(self.top), 0, 0
+        return found.as_plain_data(self.top, features=model.schema.columns or None), 0, 0

@@ -22,6 +22,7 @@ class Limits:
     waiting: int = 16
     """Most requests in the queue."""
     connections: int = 512
+    """Most open connections; beyond it, the one that is idle longest is closed."""
 
     @property
     def all_bytes(self) -> int:

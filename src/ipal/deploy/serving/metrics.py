@@ -1,6 +1,6 @@
 """Metrics for Prometheus. Labels come from fixed sets, so that memory is bounded."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -38,6 +38,9 @@ class Metrics:
         self._reloads = Counter("ipal_reloads", "Replacements of the model, done or failed.", ("outcome",), registry=of)
         self._restarts = Counter("ipal_worker_restarts", "Workers that ended and were started again.", registry=of)
         self._model = Gauge("ipal_model_info", "Which model is in use.", ("version",), registry=of)
+        self._current = Gauge(
+            "ipal_model_current", "1 while the model in use is what its file holds, else 0.", registry=of
+        )
         self._rejected = Counter("ipal_nodes_rejected", "Nodes said to be of none of the known classes.", registry=of)
 
     @contextmanager
@@ -58,6 +61,10 @@ class Metrics:
         """Only the model in use is named: versions are many."""
         self._model.clear()
         self._model.labels(version).set(1)
+
+    def follows(self, is_current: Callable[[], bool]) -> None:
+        """Asked whenever numbers are."""
+        self._current.set_function(is_current)
 
     def reloaded(self, outcome: str) -> None:
         self._reloads.labels(outcome).inc()

@@ -6,6 +6,8 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from ipal.deploy.serving.schema import listed
+
 STYLE = """
 :root { color-scheme: light dark; }
 html { background: #fff; color: #161616; }
@@ -25,10 +27,6 @@ th, td { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; bo
 """
 
 
-MOST_CLASSES = 20
-"""More classes are not named on the front page."""
-
-
 def _whole(title: str, *parts: str) -> str:
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
@@ -39,18 +37,16 @@ def _whole(title: str, *parts: str) -> str:
 
 def front_page(facts: Mapping[str, Any], host: str, *, guarded: bool) -> str:
     """What is served, and a request to copy."""
-    classes = list(map(str, facts["classes"]))
-    more = len(classes) - MOST_CLASSES
-    names = ", ".join(classes[:MOST_CLASSES]) + (f" and {more} more" if more > 0 else "")
+    classes, features = facts["classes"], facts["feature_names"]
     around = f"all nodes within {facts['hops']} hops of those in question, and their degrees in the whole graph"
     rows = {
         "Method": facts["method"],
         "Version": facts["version"],
-        "Classes": f"{len(classes)}: {names}",
-        "Features": f"{facts['features']} numbers for each node",
+        "Classes": f"{len(classes)}: {listed(classes)}",
+        "Features": f"{facts['features']} numbers for each node" + f": {listed(features)}" * bool(features),
         "A request needs": f"features and edges of {around}; as JSON or .npz",
     }
-    listed = "".join(f"<dt>{name}</dt><dd>{escape(str(value))}</dd>" for name, value in rows.items())
+    about = "".join(f"<dt>{name}</dt><dd>{escape(str(value))}</dd>" for name, value in rows.items())
     # Two nodes with one feature each, whatever the number of features.
     x = {"indices": [0, 0], "indptr": [0, 1, 2], "values": [1, 1], "shape": [2, facts["features"]]}
     body = to_json({"x": x, "edge_index": [[0], [1]]}).decode()
@@ -59,7 +55,7 @@ def front_page(facts: Mapping[str, Any], host: str, *, guarded: bool) -> str:
     links = '<a href="/docs">All routes</a>, <a href="/memory">the model in detail</a>, <a href="/metrics">metrics</a>.'
     return _whole(
         "Predictions over HTTP",
-        f"<dl>{listed}</dl><h2>A request to copy</h2>",
+        f"<dl>{about}</dl><h2>A request to copy</h2>",
         f"<pre><code>{escape(curl)}</code></pre><p>{links}</p>",
     )
 

@@ -18,7 +18,7 @@ from ipal.deploy.serving.tables import mostly_zeros
 from ipal.errors import DataError, did_you_mean
 from ipal.system.arrays import npz_of, read_npz
 
-SCALARS = ("reject", "reject_known", "coverage", "directed", "probabilities")
+SCALARS = ("reject", "coverage", "directed", "probabilities")
 OPTIONS = ("edge_weight", "nodes", "degree", *SCALARS)
 SPARSE_KEYS = tuple(name.removeprefix("x_") for name in SPARSE)
 OF_GRAPH_FILES = ("y", "train", "forget")
@@ -41,26 +41,25 @@ class Question:
     graph: Graph
     nodes: Nodes | None
     """None for all."""
-    reject: float
-    reject_known: float | None
+    reject: float | None
+    """Share of known nodes that may be lost."""
     coverage: float | None
-    probabilities: bool
-    """Whether the response includes the probabilities of all classes."""
+    probabilities: bool | None
+    """Whether the response includes the probabilities of all classes; it does where None."""
 
 
 def read_question(body: bytes | bytearray, kind: str, limits: Limits, directed: bool = False) -> Question:
     """Parse a body of content type JSON or NPZ; `directed` is the default."""
     parts = _json_parts(body, limits) if kind == JSON else _npz_parts(body, limits)
     x, edges, weights = _features(parts, limits), _edges(parts, limits), parts.get("edge_weight")
-    undirected = not _flag(parts.get("directed", directed), "directed")
-    graph = checked_graph(x, edges, undirected=undirected, weights=weights)
+    said = _flag(parts, "directed")
+    graph = checked_graph(x, edges, undirected=not (directed if said is None else said), weights=weights)
     return Question(
         graph=_with_degree(graph, parts["degree"], weights is not None) if "degree" in parts else graph,
         nodes=_listed(parts["nodes"], "nodes") if "nodes" in parts else None,
-        reject=_share(parts.get("reject", 0.0), "reject must be a probability, a number of 0 to 1."),
-        reject_known=_asked_share(parts, "reject_known"),
-        coverage=_asked_share(parts, "coverage"),
-        probabilities=_flag(parts.get("probabilities", True), "probabilities"),
+        reject=_share(parts, "reject"),
+        coverage=_share(parts, "coverage"),
+        probabilities=_flag(parts, "probabilities"),
     )
 
 
@@ -122,11 +121,13 @@ def _list(value: Any, name: str) -> list[Any]:
 
 
 def _numbers(values: Any, name: str, kind: type[np.floating[Any]] = np.float32) -> NDArray[Any]:
-    """A list of numbers. numpy itself would also accept strings."""
+    """A list of numbers. numpy itself would also accept strings and truth."""
     try:
-        return np.asarray(array(np.dtype(kind).char, _list(values, name)))
-    except (TypeError, OverflowError) as error:
-        raise DataError(f"{name} must hold numbers of single precision only.") from error
+        if set(map(type, _list(values, name))) <= {int, float}:
+            return np.asarray(array(np.dtype(kind).char, values))
+    except OverflowError:
+        pass
+    raise DataError(f"{name} must hold numbers of single precision only.")
 
 
 def _whole_numbers(values: Any, name: str) -> NDArray[np.int64]:
@@ -235,17 +236,17 @@ def _listed(values: NDArray[Any], name: str) -> NDArray[np.int64]:
     return values.astype(np.int64)
 
 
-def _asked_share(parts: Parts, name: str) -> float | None:
-    return _share(parts[name], f"{name} must be a share, a number of 0 to 1.") if name in parts else None
+def _share(parts: Parts, name: str) -> float | None:
+    value = parts.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, float) or not 0 < value < 1:
+        raise DataError(f"{name} must be a share, a number between 0 and 1.")
+    return value
 
 
-def _share(value: Any, wrong: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise DataError(wrong)
-    return float(value)
-
-
-def _flag(value: Any, name: str) -> bool:
-    if not isinstance(value, bool):
+def _flag(parts: Parts, name: str) -> bool | None:
+    value = parts.get(name)
+    if value is not None and not isinstance(value, bool):
         raise DataError(f"{name} must be true or false.")
     return value

@@ -1,10 +1,17 @@
 """Inputs and outputs of each route, for OpenAPI."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel, Field
 
+from ipal.deploy.serving.answers import Facts
 from ipal.deploy.serving.bodies import JSON, NPZ
+from ipal.deploy.serving.explanations import MOST
+from ipal.deploy.serving.limits import Limits
+
+Schema = dict[str, Any]
 
 VERSION = Field(description="The model that answered: the beginning of the SHA-256 digest of its file.")
 
@@ -46,8 +53,10 @@ class Explained(BaseModel):
     rest: float = Field(description="What of it no feature contributed: offsets, and what is not linear.")
     by_hop: list[float] = Field(description="Contributions of the node itself, of nodes one edge away, two edges, …")
     by_node: list[dict[str, float]] = Field(description="The strongest nodes: node, hops, contribution.")
-    by_feature: list[dict[str, float]] = Field(description="The strongest features: feature, contribution.")
-    evidence: list[dict[str, float]] = Field(description="The strongest features of nodes, each with its contribution.")
+    by_feature: list[dict[str, str | float]] = Field(description="The strongest features: feature, contribution.")
+    evidence: list[dict[str, str | float]] = Field(
+        description="The strongest features of nodes, each with its contribution."
+    )
 
 
 class MemoryBody(BaseModel, extra="allow"):
@@ -57,8 +66,9 @@ class MemoryBody(BaseModel, extra="allow"):
     method: str
     classes: list[int | str]
     features: int = Field(description="Numbers that every node must come with.")
+    feature_names: list[str] = Field(description="What they are, in this order; empty where the model was not told.")
     hops: int = Field(description="How far a prediction reaches.")
-    hops_to_reject_known: int = Field(description="The same with reject_known.")
+    hops_to_reject: int = Field(description="The same with reject.")
     directed: bool = Field(description="Whether edges lead one way where a request does not say.")
     bytes: int
     stores_exemplars: bool
@@ -68,6 +78,10 @@ class MemoryBody(BaseModel, extra="allow"):
 class Health(BaseModel):
     status: str
     version: str = VERSION
+    current: bool = Field(
+        description="Whether the model's file still holds that model; false after a change that was not taken yet, or "
+        "could not be."
+    )
 
 
 class Reloaded(BaseModel):
@@ -77,7 +91,13 @@ class Reloaded(BaseModel):
     before: str = Field(description="The version that was in use before; the same where the file has not changed.")
 
 
-def about(facts: dict[str, Any]) -> str:
+def listed(names: Sequence[object], most: int = 20) -> str:
+    """The first of some names, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(map(str, names[:most])) + (f" and {more} more" if more > 0 else "")
+
+
+def about(facts: Facts) -> str:
     """A description of the model."""
     hops = facts["hops"]
     needed = (
@@ -91,58 +111,103 @@ def about(facts: dict[str, Any]) -> str:
     )
 
 
-class QuestionBody(BaseModel, extra="forbid"):
-    """A graph, and what to predict of it."""
+# ---------------------------------------------------------------------- bodies
 
-    x: list[list[float]] | dict[str, list[float]] = Field(
-        description="Features, one list per node; or a sparse CSR table: object of indices, indptr, values and shape."
-    )
-    edge_index: list[list[int]] = Field(
-        min_length=2,
-        max_length=2,
-        description="Where each edge begins, and where it ends; [[], []] for none.",
-    )
-    edge_weight: list[float] | None = Field(
-        default=None, description="The weight of each edge: finite, 0 or more; all are one where it is missing."
-    )
-    nodes: list[int] | None = Field(
-        default=None, description="The nodes in question, each once; all where it is missing."
-    )
-    degree: list[float] | None = Field(
-        default=None,
-        description="How many nodes point to each node in the whole graph (with edge_weight, the sum of the weights); "
-        "as many as here where it is missing.",
-    )
-    reject: float = Field(
-        default=0,
-        ge=0,
-        le=1,
-        description="A node whose largest probability is below this is none of the known classes.",
-    )
-    reject_known: float | None = Field(
-        default=None,
-        gt=0,
-        lt=1,
-        description="Nodes that seem to be of no known class are rejected, so that about this share of known nodes is "
-        "lost; the request holds all nodes within hops_to_reject_known of /memory.",
-    )
-    coverage: float | None = Field(
-        default=None, gt=0, lt=1, description="Sets of classes that hold a node's own this often."
-    )
-    directed: bool | None = Field(
-        default=None,
-        description="Whether edges lead one way only, or count both ways; as /memory says where it is missing.",
-    )
-    probabilities: bool = Field(default=True, description="Whether the answer holds the probabilities of all classes.")
-
-
+LARGEST = float(np.finfo(np.float32).max)
+_NOTHING = {"type": "null"}
 _FILE = {
     "type": "string",
     "format": "binary",
     "description": "An .npz file of plain arrays with the same names; sparse features are x_indices, x_indptr, "
     "x_values and x_shape. A graph file of 'ipal run' will do: its labels are not looked at.",
 }
-_BODY = {JSON: QuestionBody.model_json_schema(), NPZ: _FILE, "application/octet-stream": _FILE}
+
+
+def _whole(least: int = 0, most: int = 2**63 - 1) -> Schema:
+    return {"type": "integer", "minimum": least, "maximum": most}
+
+
+def _number(least: float = -LARGEST) -> Schema:
+    return {"type": "number", "minimum": least, "maximum": LARGEST}
+
+
+def _list(items: Schema, least: int = 0, most: int | None = None, **more: Any) -> Schema:
+    return {"type": "array", "items": items, "minItems": least, **({} if most is None else {"maxItems": most}), **more}
+
+
+def _if_wanted(kind: Schema, description: str) -> Schema:
+    return {"anyOf": [kind, _NOTHING], "description": description}
+
+
+def body(facts: Facts, limits: Limits, *, explains: bool = False) -> Schema:
+    """The body of a request for this model, within these limits; of an explanation where it `explains`."""
+    features, nodes = facts["features"], limits.nodes
+    sparse = {
+        "indices": _list(_whole(0, features - 1)),
+        "indptr": _list(_whole(), 2, nodes + 1),
+        "values": _list(_number()),
+        "shape": _list(_whole(), 2, 2, prefixItems=[_whole(1, nodes), {"const": features}]),
+    }
+    share = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
+    named = f": {listed(facts['feature_names'])}" if facts["feature_names"] else ""
+    properties = {
+        "x": {
+            "anyOf": [_list(_list(_number(), features, features), 1, nodes), _object(sparse, *sparse)],
+            "description": f"Features, {features} for each node{named}. One list per node; or a sparse CSR table: "
+            "object of indices, indptr, values and shape.",
+        },
+        "edge_index": {
+            **_list(_list(_whole(), 0, limits.edges), 2, 2),
+            "description": "Where each edge begins, and where it ends; [[], []] for none. Whole numbers here and below "
+            "are written without a point.",
+        },
+        "edge_weight": _if_wanted(
+            _list(_number(0), 0, limits.edges), "The weight of each edge; all are one where it is missing."
+        ),
+        "nodes": _if_wanted(
+            _list(_whole(), 1, nodes, uniqueItems=True), "The nodes in question; all where it is missing."
+        ),
+        "degree": _if_wanted(
+            _list(_number(0), 1, nodes),
+            "How many nodes point to each node in the whole graph (with edge_weight, the sum of the weights); as many "
+            "as here where it is missing.",
+        ),
+        "directed": _if_wanted(
+            {"type": "boolean"},
+            "Whether edges lead one way only, or count both ways; as /memory says where it is missing.",
+        ),
+        "reject": _if_wanted(
+            share,
+            "Nodes that seem to be of no known class are rejected, so that about this share of known nodes is lost; "
+            "the request holds all nodes within hops_to_reject of /memory.",
+        ),
+        "coverage": _if_wanted(share, "Sets of classes that hold a node's own this often."),
+        "probabilities": _if_wanted(
+            {"type": "boolean"}, "Whether the answer holds the probabilities of all classes; true where it is missing."
+        ),
+    }
+    if explains:
+        properties["nodes"] = {**_list(_whole(), 1, 1), "description": "The node in question."}
+        of_predictions = {**_NOTHING, "description": "Of predictions only."}
+        properties |= dict.fromkeys(("reject", "coverage", "probabilities"), of_predictions)
+    has_weights = {"properties": {"edge_weight": {"type": "array"}}, "required": ["edge_weight"]}
+    counts = {"properties": {"degree": {"anyOf": [_list(_whole(0, 2**31)), _NOTHING]}}}
+    whole = {
+        **_object(properties, "x", "edge_index", *["nodes"] * explains),
+        "description": "A graph, and what is asked of it.",
+        "if": has_weights,
+        "else": counts,
+    }
+    kinds = {JSON: whole, NPZ: _FILE, "application/octet-stream": _FILE, "application/zip": _FILE}
+    return {"required": True, "content": {kind: {"schema": part} for kind, part in kinds.items()}}
+
+
+def _object(properties: Schema, *required: str) -> Schema:
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+
+
+# ---------------------------------------------------------------------- routes
+
 _REASONS = {
     400: "What was sent cannot be read: no JSON, no .npz file, no HTTP, or a Host that is not this machine.",
     401: "A token is needed, or the one that was sent is wrong.",
@@ -155,7 +220,7 @@ _REASONS = {
 }
 
 
-def _route(summary: str, answer: dict[str, Any], *refused: int) -> dict[str, Any]:
+def _route(summary: str, answer: Schema, *refused: int) -> Schema:
     """The options of a route that answers so, or refuses with one of these statuses or 503."""
     responses = {
         200: answer,
@@ -166,18 +231,14 @@ def _route(summary: str, answer: dict[str, Any], *refused: int) -> dict[str, Any
 
 
 _OF_A_BODY = (400, 401, 408, 413, 415, 422)
-_TAKES_A_BODY = {"requestBody": {"required": True, "content": {kind: {"schema": part} for kind, part in _BODY.items()}}}
 
 
-def _parameter(name: str, kind: str, description: str) -> dict[str, Any]:
+def _parameter(name: str, kind: Schema, description: str) -> Schema:
     """An option in the address."""
-    return {"name": name, "in": "query", "required": False, "schema": {"type": kind}, "description": description}
+    return {"name": name, "in": "query", "required": False, "schema": kind, "description": description}
 
 
-PREDICT = {
-    **_route("Predict nodes of a graph", {"model": Answer, "description": "Predictions."}, *_OF_A_BODY),
-    "openapi_extra": _TAKES_A_BODY,
-}
+PREDICT = _route("Predict nodes of a graph", {"model": Answer, "description": "Predictions."}, *_OF_A_BODY)
 EXPLAIN = {
     **_route(
         "Explain the class of one node of a graph; ?against=CLASS compares it with that class, ?top=10 gives so many "
@@ -186,10 +247,9 @@ EXPLAIN = {
         *_OF_A_BODY,
     ),
     "openapi_extra": {
-        **_TAKES_A_BODY,
         "parameters": [
-            _parameter("against", "string", "The class to compare with; the next best where it is missing."),
-            _parameter("top", "integer", "How many nodes, features and pieces of evidence; 10 where it is missing."),
+            _parameter("against", {"type": "string"}, "The class to compare with; the next best where it is missing."),
+            _parameter("top", _whole(1, MOST), "How many nodes, features and pieces of evidence; 10 unless said."),
         ],
     },
 }

@@ -4,6 +4,7 @@ import asyncio
 import ipaddress
 import logging
 import os
+import resource
 import signal
 import socket
 import threading
@@ -26,7 +27,10 @@ KEEP_ALIVE = 5
 """Seconds until an idle connection is closed."""
 SHORTEST_TOKEN = 16
 POLL = 1.0
-"""Seconds between two looks at a watched file."""
+"""Seconds between two looks at a watched file, and before a reload that failed is tried again; then twice as many."""
+LONGEST_PAUSE = 60.0
+OTHER_FILES = 128
+"""That a server has open besides connections, at most."""
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +54,19 @@ def check_access(host: str, token: str | None) -> None:
         raise ConfigError(
             f"A token is at least {SHORTEST_TOKEN} plain characters long: 'openssl rand -hex 32' makes a good one."
         )
+
+
+def check_connections(number: int) -> None:
+    """Let this process have so many open, or say that it cannot."""
+    needed, (now, most) = number + OTHER_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        if now < needed:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (needed, most))
+    except (ValueError, OSError) as error:
+        raise ConfigError(
+            f"This system lets a process have {most} files and connections open, and --max-connections {number} needs "
+            f"{needed}: give at most {most - OTHER_FILES}, or raise the limit with 'ulimit -n'."
+        ) from error
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -110,32 +127,38 @@ def serve(
     """Serve the model in a file until a signal, then finish the current requests.
 
     `started` gets the address and what is served; `directed` is a default; workers share the threads, by default
-    one per core. SIGHUP takes what the file holds by then, and so does a change of the file where it is watched:
-    `replaced` gets the version.
+    one per core. SIGHUP takes what the file holds by then, and so does a change of the file where it is watched, again
+    and again until that succeeds: `replaced` gets the version.
     """
     limits = limits or Limits()
     check_access(host, token)
+    check_connections(limits.connections)
     with listen(host, port) as listener:
         # Without a token, pages of other sites in a browser on this machine must be kept out.
         hosts = None if token is not None else {*LOCAL_NAMES, _in_url(host)}
-        each, stamp = max(1, (threads or cores()) // workers), _stamp(model)
+        each = max(1, (threads or cores()) // workers)
         app = make_app(model, limits, token=token, hosts=hosts, threads=each, directed=directed, workers=workers)
         server = app.state.server
         address = f"http://{_in_url(host)}:{listener.getsockname()[1]}"
 
         async def follow(asked: asyncio.Event) -> None:
-            """Reload when told to, or when the watched file has changed and stays as it is."""
-            used = seen = stamp
+            """Reload when told to, or when the watched file has changed and stays as it is, until that succeeds."""
+            time, answerer = asyncio.get_running_loop().time, server.answerer
+            looks, seen, due, pause = watch, answerer.on_disk(), 0.0, POLL
             while True:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(asked.wait(), POLL if watch else None)
-                now = _stamp(model)
-                if asked.is_set() or (now == seen and now != used):
+                    await asyncio.wait_for(asked.wait(), POLL if looks else None)
+                before, seen = seen, answerer.on_disk()
+                if seen != before:
+                    due, pause = 0.0, POLL
+                if asked.is_set() or (seen == before and time() >= due and not answerer.is_current):
                     asked.clear()
-                    used = now
-                    with suppress(Refusal):  # which is logged
+                    try:
                         replaced((await server.reload())["version"])
-                seen = now
+                        looks = watch
+                    except Refusal:  # which is logged
+                        log.warning("It is tried again in %g seconds.", pause)
+                        looks, due, pause = True, time() + pause, min(2 * pause, LONGEST_PAUSE)
 
         def ready() -> None:
             loop, asked = asyncio.get_running_loop(), asyncio.Event()
@@ -148,15 +171,6 @@ def serve(
             http_server(app, ready).run([listener])
         finally:
             server.answerer.close()
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """Changes with a file."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def http_server(app: FastAPI, started: Callable[[], None] = lambda: None) -> uvicorn.Server:

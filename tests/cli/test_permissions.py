@@ -1,0 +1,79 @@
+"""Files of models are private, and edits keep the permissions that a model has."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ipal import NCM, Analytic
+from ipal.data.datasets import Dataset
+from tests.cli.merge_and_forget_support import saved, view, write
+from tests.cli.support import interrupted_run
+from tests.support import Command
+
+
+def mode(path: Path | str) -> int:
+    return Path(path).stat().st_mode & 0o777
+
+
+@pytest.fixture(autouse=True)
+def usual_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def test_models_checkpoints_and_exports_are_private(command: Command, tiny: Dataset) -> None:
+    saved(NCM().partial_fit(view(tiny)), "m.safetensors")
+    assert mode("m.safetensors") == 0o600
+    assert command("export", "m.safetensors", "-o", "m.onnx", "--graphs", 1).code == 0
+    assert mode("m.onnx") == 0o600
+    run = interrupted_run(Path("runs"))
+    assert mode(run / "checkpoint.safetensors") == 0o600
+    assert command("resume", run.name).code == 0
+    assert mode(run / "model.safetensors") == 0o600
+    assert mode(run / "config.yaml") == 0o644
+
+
+EDITS: dict[str, list[object]] = {
+    "rename": ["rename", "m.safetensors", 1, 40],
+    "merge-classes": ["merge-classes", "m.safetensors", 0, 2, "--into", 2],
+    "relabel": ["relabel", "m.safetensors", "--graph", "right.npz"],
+    "split": ["split", "m.safetensors", 1, "--graph", "parts.npz"],
+    "forget a class": ["forget", "m.safetensors", "--class", 1],
+    "forget rows": ["forget", "m.safetensors", "--rows", "graph.npz", "--which", "3,5"],
+    "forget nodes": ["forget", "m.safetensors", "--nodes", "graph.npz", "--which", "3,5"],
+    "remember": ["watch", "m.safetensors", "--graph", "graph.npz", "--remember"],
+    "merge": ["merge", "a.safetensors", "b.safetensors", "-o", "m.safetensors", "--force"],
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edit_keeps_the_permissions_of_a_model(
+    command: Command, taught: Callable[..., Analytic], pair: Callable[..., None], tiny: Dataset, edit: str
+) -> None:
+    taught()
+    pair()
+    write("graph.npz", view(tiny))
+    write("right.npz", view(tiny), new_y=np.where(np.arange(len(tiny.y)) % 9 == 0, 3, tiny.y))
+    write("parts.npz", view(tiny, y=np.where(np.arange(len(tiny.y)) % 2, 41, 42)), train=tiny.y == 1)
+    Path("m.safetensors").chmod(0o640)
+    before = Path("m.safetensors").read_bytes()
+    assert command(*EDITS[edit]).code == 0
+    assert Path("m.safetensors").read_bytes() != before
+    assert mode("m.safetensors") == 0o640
+    if edit == "rename":
+        assert command("rename", "m.safetensors", 2, 50, "-o", "new.safetensors").code == 0
+        assert mode("new.safetensors") == 0o600
+
+
+def test_a_table_that_is_replaced_keeps_its_permissions(command: Command, tiny: Dataset) -> None:
+    saved(NCM().partial_fit(view(tiny)), "m.safetensors")
+    predict = ["predict", "m.safetensors", "--graph", write("graph.npz", view(tiny)), "-o", "p.csv", "--force"]
+    assert command(*predict).code == 0
+    assert mode("p.csv") == 0o644
+    Path("p.csv").chmod(0o600)
+    assert command(*predict).code == 0
+    assert mode("p.csv") == 0o600
