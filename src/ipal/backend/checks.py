@@ -1,11 +1,9 @@
-"""What the tensors of a saved state must be before a learner becomes it, and nodes that are said to have taught."""
+"""What the tensors of a saved state must be before a learner becomes it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor
-
-from ipal.errors import DataError
 
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
 
@@ -48,16 +46,3 @@ def check_symmetric(matrices: Tensor, name: str) -> None:
     slack = 1e-3 * diagonal.abs().amax().clamp_min(1e-30) if diagonal.numel() else 0.0
     holds = (diagonal >= -slack).all() and ((matrices - matrices.mT).abs() <= slack).all()
     require(holds, f"'{name}' is no matrix of products")
-
-
-def check_taught(count: Tensor, rows: Tensor, names: Sequence[str]) -> None:
-    """Refuse more nodes of a class than stand behind it.
-
-    Sums of many nodes do not show that the same ones are taken away a second time: their number does.
-    """
-    for place, taught in zip(*(part.tolist() for part in torch.unique(rows, return_counts=True)), strict=True):
-        if taught > (behind := int(count[place])):
-            raise DataError(
-                f"Class {names[place]} was learned from {behind} node(s), but {taught} are said to have taught in this "
-                "graph: mark as training nodes only those that did, and were not forgotten before."
-            )

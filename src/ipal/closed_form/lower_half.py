@@ -50,10 +50,3 @@ def square(half: Tensor, width: int, step: int = 1) -> Tensor:
 def mirrored(lower: Tensor) -> Tensor:
     """The symmetric matrix of which the lower half is known."""
     return lower.tril() + lower.tril(-1).T
-
-
-def is_positive(lower: Tensor, slack: float) -> bool:
-    """Whether a symmetric matrix is positive semi-definite but for rounding; only its lower half is read."""
-    shifted = lower.clone()
-    shifted.diagonal().add_(max(slack, torch.finfo(lower.dtype).tiny))
-    return int(torch.linalg.cholesky_ex(shifted).info) == 0

@@ -10,34 +10,34 @@ Related: McDonnell et al. 2023 (RanPAC: random projections and a ridge from sums
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from ipal.backend.checks import check_counts, check_taught, require
+from ipal.backend.checks import check_counts, require
 from ipal.backend.propagated import DEFAULTS
 from ipal.closed_form.feature_map import FeatureMap, pieces, take
-from ipal.closed_form.left_out import RIDGES, LeftOut
-from ipal.closed_form.metric import Mahalanobis
-from ipal.closed_form.ridge import factorise, ridge_weights, weights_without
+from ipal.closed_form.left_out import COLUMNS, RIDGES, LeftOut, check_left_out, left_out_scores, products_by_factor
+from ipal.closed_form.lower_half import mirrored
+from ipal.closed_form.ridge import factorise, ridge_weights
 from ipal.closed_form.rows import Rows, rounded
-from ipal.closed_form.sums import Kind, Sums
+from ipal.closed_form.sums import Kind, Normal, Sums
 from ipal.config import MOST_LAYERS, Positive, Restart, TestGraph
 from ipal.data.derived import Derives
 from ipal.data.graph import Graph
 from ipal.data.task import Task
-from ipal.errors import CapacityError, ConfigError, DataError
-from ipal.methods.base import Compute, Distances, Extents, OnePass, Remembered, Space, TaskContext
+from ipal.errors import CapacityError, ConfigError
+from ipal.methods.base import Compute, Extents, OnePass, Remembered, Space, TaskContext, UsualMargins
+from ipal.nn.margins import margins
 
 GIB = 2**30
-MEASURED = 1024
-"""Distances are measured with about so many columns."""
-LEAST_RIDGE = 0.1
-"""Of the mean diagonal, where distances are measured: directions in which few rows, by chance, hardly vary."""
+MOST_LEVERAGE = 0.9
+"""More would be told by chance: rows that the sums know by heart say nothing of others."""
+LEAST_SPREAD = 1e-6
+"""Of scores, which are about one."""
 SQUARES = 4
 """Square matrices of the width that are there at once, at most, besides the sums."""
 
@@ -53,6 +53,45 @@ class Solved:
     """Of scores before the softmax."""
 
 
+class Usual(NamedTuple):
+    """What the scores of unseen nodes are like, class by class."""
+
+    mean: Tensor
+    """(classes, classes): scores of class means."""
+    spread: Tensor
+    """(classes,): about how much the scores of nodes for their own class differ."""
+
+
+def usual_scores(normal: Normal, weights: Tensor, leverage: float) -> Usual:
+    r"""Means, and about the standard deviations, of scores of unseen nodes for their own class.
+
+    .. math:: m_c = \mu_c^\top W, \quad s_c = \frac{\sqrt{w_c^\top B w_c}}{1 - h}, \quad B = A - M M^\top
+
+    B is the scatter within all classes, which in the direction of w_c is nearly that of class c alone. Training rows
+    scatter less than unseen ones, by their mean leverage h. What the truth differs by is a factor of about one for each
+    class, which hardly changes as classes come.
+
+    Source: Cook & Weisberg 1982, "Residuals and Influence in Regression", Eq. 2.2.8 (the residual of a row that is left
+    out), with the mean leverage of all rows.
+    """
+    mean = normal.mean
+    own = (weights * (mirrored(normal.gram) @ weights)).sum(dim=0) - (mean.T @ weights).square().sum(dim=0)
+    return Usual(mean.T @ weights, (own.clamp_min(0).sqrt() / (1 - leverage)).clamp_min(LEAST_SPREAD))
+
+
+def mean_leverage(normal: Normal, ridge: float) -> float:
+    r"""How much of its own score a training row makes, in the mean.
+
+    .. math:: h = \frac{1}{N} \, \mathrm{tr} \big( A (A + \lambda I)^{-1} \big)
+
+    Source: Golub, Heath & Wahba 1979, "Generalized Cross-Validation as a Method for Choosing a Good Ridge Parameter",
+    Eq. 1.4.
+    """
+    inverse = torch.cholesky_inverse(factorise(normal.gram, ridge).lower)
+    freedom = len(inverse) - ridge * float(inverse.diagonal().sum())
+    return min(MOST_LEVERAGE, max(0.0, freedom / int(normal.count.sum())))
+
+
 @dataclass(frozen=True, eq=False)
 class SumsMemory(Derives):
     """Sums over rows. Never changed in place; the weights follow from the rest."""
@@ -61,15 +100,16 @@ class SumsMemory(Derives):
     sums: Sums
     """per class: number of nodes and sum of their rows; sums of products of rows"""
     left_out: LeftOut
-    """leave-one-out log-losses, summed by class, ridge and scale"""
+    """leave-one-out log-losses, summed by task, class, ridge and scale"""
+    tasks: int
+    """number of tasks that were learned"""
     weights: Tensor | None
     """weights of every class, solved from the sums"""
 
     def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
-        sizes = {len(part) for part in (self.sums.count, self.left_out.count, self.left_out.loss)}
-        require(sizes == {classes}, "it has not one sum for every class")
+        require(len(self.sums.count) == classes, "it has not one sum for every class")
         check_counts(self.sums.count, "sums.count")
-        require((self.left_out.count >= 0).all(), "'left_out.count' holds negative numbers")
+        self.left_out.check(classes, self.tasks)
         if self.weights is not None:
             shape, dtype = (self.sums.width, classes), torch.float64
             require(tuple(self.weights.shape) == shape, f"'weights' has another shape than {shape}")
@@ -98,7 +138,7 @@ class Analytic(OnePass):
     ridge: Positive | None = None
     """None: by leave-one-out log-loss over all that was learned."""
     sums: Kind = "pooled"
-    """pooled: one matrix for all classes. per-class: one for each: a class can be forgotten without its nodes."""
+    """pooled: one matrix for all classes. per-class: one for each, which is larger, and sometimes more accurate."""
     memory: Positive = 1.0
     """Most that the sums may take in a saved model, in GiB."""
 
@@ -113,7 +153,7 @@ class Analytic(OnePass):
         steps, restarts = self._walk(space.test_graph)
         made = FeatureMap(space.num_features, self.width, steps, restarts, space.seed, runtime, space.edge_types)
         empty = LeftOut.empty(len(self.ridges), space.device)
-        return SumsMemory(made, Sums.empty(self.sums, self.width, space.device), empty, None)
+        return SumsMemory(made, Sums.empty(self.sums, self.width, space.device), empty, 0, None)
 
     def end_task(self, network: None, memory: SumsMemory, context: TaskContext, rng: torch.Generator) -> SumsMemory:
         self.check_classes(context.classes)
@@ -121,7 +161,8 @@ class Analytic(OnePass):
         with tracer.span("sums"):
             sums = memory.sums.grown(context.classes).changed(1, rows, team)
         with tracer.span("ridge"):
-            return replace(memory.with_sums(sums), left_out=memory.left_out.plus(sums, rows, self.ridges))
+            left_out = memory.left_out.plus(sums, rows, memory.tasks, self.ridges)
+        return replace(memory.with_sums(sums), left_out=left_out, tasks=memory.tasks + 1)
 
     def _rows(self, memory: SumsMemory, task: Task) -> Rows:
         """Rows of a task's training nodes, to be added or taken away."""
@@ -142,6 +183,16 @@ class Analytic(OnePass):
             factor = factorise(normal.gram, ridge)
             weights = ridge_weights(factor, normal.mean).clone(memory_format=torch.contiguous_format)
             return Solved(weights, factor.ridge, scale)
+
+    def usual(self, memory: SumsMemory) -> Usual:
+        """What scores of unseen nodes are like by the sums alone; see `usual_scores`."""
+
+        def made() -> Usual:
+            solved, step = self.solved(memory), max(1, self.width // COLUMNS)
+            leverage = mean_leverage(memory.sums.normal(step), solved.ridge)  # of a narrower model, which is faster
+            return usual_scores(memory.sums.normal(), solved.weights, leverage)
+
+        return memory.derived("usual", None, made)
 
     def complete(self, memory: SumsMemory) -> SumsMemory:
         return replace(memory, weights=self.solved(memory).weights)
@@ -221,21 +272,26 @@ class Analytic(OnePass):
     ) -> Tensor:
         return (self.solved(memory).scale * scores).softmax(dim=-1)
 
-    def distances(self, memory: SumsMemory, graph: Graph, rows: Tensor | None, compute: Compute) -> Distances:
-        step = max(1, self.width // MEASURED)
-        metric = Mahalanobis.of(memory.sums.normal(step), LEAST_RIDGE, self.solved(memory).ridge)
-        some = pieces(memory.map.propagated(graph))
-        expand = partial(memory.map.expanded, dtype=torch.float32)
-        return partial(
-            metric.distances, torch.cat([metric.products(expand(piece)[:, ::step] * step**0.5) for piece in some])
-        )
+    def usual_margins(self, memory: SumsMemory, classes: int) -> UsualMargins:
+        usual, scale = self.usual(memory), self.solved(memory).scale
+        own = scale * margins(usual.mean).diagonal()
+        return UsualMargins(own, scale * usual.spread)
 
-    def separation(self, memory: SumsMemory) -> float:
-        return self.solved(memory).scale
+    def novelty(
+        self, memory: SumsMemory, scores: Tensor, graph: Graph, rows: Tensor | None, compute: Compute
+    ) -> Tensor:
+        """How far the highest score is below what is usual for nodes of its class, in usual spreads."""
+        usual, (top, best) = self.usual(memory), scores.double().max(dim=1)
+        return (usual.mean.diagonal()[best] - top) / usual.spread[best]
 
-    def mean_scores(self, memory: SumsMemory) -> Tensor:
-        solved = self.solved(memory)
-        return solved.scale * (memory.sums.mean @ solved.weights)
+    def left_out(self, memory: SumsMemory, task: Task, some: Tensor, compute: Compute) -> Tensor:
+        rows, normal = self._rows(memory, task), memory.sums.normal()
+        factor = factorise(normal.gram, self.solved(memory).ridge)
+        left = torch.cat([piece for piece, _ in rows.pieces(some.to(rows.labels.device))])
+        products = products_by_factor(left, normal, factor.lower)
+        scores = left_out_scores(products, rows.labels[some.to(rows.labels.device)], normal)
+        check_left_out(scores)
+        return scores
 
     def exported(self, memory: SumsMemory, rows: Any) -> tuple[Any, Any]:
         solved = self.solved(memory)
@@ -261,83 +317,21 @@ class Analytic(OnePass):
     def merged(self, memory: SumsMemory, other: SumsMemory, places: Tensor, classes: int) -> SumsMemory:
         """With the sums of another model, whose classes are to be at these places."""
         self.check_classes(classes)
-        device = memory.sums.count.device
-        theirs = LeftOut(other.left_out.loss.to(device), other.left_out.count.to(device))
-        left_out = memory.left_out.merged(theirs, places, classes)
-        return replace(memory.with_sums(memory.sums.merged(other.sums.to(device), places, classes)), left_out=left_out)
+        sums = memory.sums.merged(other.sums.to(memory.sums.count.device), places, classes)
+        left_out = memory.left_out.merged(other.left_out, places, memory.tasks)
+        return replace(memory.with_sums(sums), left_out=left_out, tasks=memory.tasks + other.tasks)
 
     def merge_classes(self, memory: SumsMemory, places: Tensor, classes: int) -> SumsMemory:
-        empty = LeftOut.empty(len(self.ridges), places.device)
-        left_out = empty.merged(memory.left_out, places, classes)
-        return replace(memory.with_sums(memory.sums.united(places, classes)), left_out=left_out)
+        sums, left_out = memory.sums.united(places, classes), memory.left_out.moved(places)
+        return replace(memory.with_sums(sums), left_out=left_out)
 
     def of_classes(self, memory: SumsMemory, classes: Sequence[int]) -> SumsMemory:
-        """Some classes, in this order; the others must be empty."""
-        left_out = memory.left_out.of_classes(classes)
-        return replace(memory.with_sums(memory.sums.of_classes(classes)), left_out=left_out)
+        places = torch.full_like(memory.sums.count, -1)
+        places[list(classes)] = torch.arange(len(classes), device=places.device)
+        return replace(memory.with_sums(memory.sums.of_classes(classes)), left_out=memory.left_out.moved(places))
 
-    def without_class(self, memory: SumsMemory, place: int, names: Sequence[str]) -> SumsMemory:
-        return memory.with_sums(memory.sums.without(place, names))
-
-    def without_rows(
-        self, memory: SumsMemory, task: Task, leaving: NDArray[np.bool_], names: Sequence[str], compute: Compute
-    ) -> SumsMemory:
-        check_taught(memory.sums.count, torch.from_numpy(task.labels).to(memory.sums.count), names)
-        rows = self._rows(memory, task).where(leaving)
-        return memory.with_sums(memory.sums.exchanged(rows, None, names, compute.runtime.team))
-
-    def without_nodes(
-        self, memory: SumsMemory, task: Task, gone: NDArray[np.int64], names: Sequence[str], compute: Compute
-    ) -> SumsMemory:
-        check_taught(memory.sums.count, torch.from_numpy(task.labels).to(memory.sums.count), names)
-        stay = np.setdiff1d(np.arange(task.graph.num_nodes), gone)
-        stays = ~np.isin(task.nodes, gone)
-        before = self._rows(memory, task)
-        # Where nobody stays, nothing is looked up.
-        rest = task.graph.induced(stay, compute.runtime.budget) if stays.any() else task.graph
-        after = self._rows(memory, Task(rest, np.searchsorted(stay, task.nodes[stays]), task.labels[stays]))
-        moved = np.ones(len(task.nodes), dtype=bool)
-        device = before.labels.device
-        stayed, everyone = torch.from_numpy(np.flatnonzero(stays)).to(device), torch.arange(len(after), device=device)
-        same = (before.taken(stayed) == after.taken(everyone)).all(dim=1).cpu().numpy()
-        moved[np.flatnonzero(stays)[same]] = False
-        old, new = before.where(moved), after.where(moved[stays])
-        return memory.with_sums(memory.sums.exchanged(old, new, names, compute.runtime.team))
-
-    def correct_labels(
-        self, memory: SumsMemory, task: Task, labels: Tensor, names: Sequence[str], compute: Compute
-    ) -> tuple[SumsMemory, list[int]]:
-        self.check_classes(len(names))
-        sums, left_out = memory.sums.grown(len(names)), memory.left_out.grown(len(names))
-        taught = self._rows(memory, task)
-        check_taught(sums.count, taught.labels, names)
-        moved = (taught.labels != labels).cpu().numpy()
-        leaving, coming = (rows.where(moved) for rows in (taught, replace(taught, labels=labels)))
-        sums = sums.exchanged(leaving, coming, names, compute.runtime.team)
-        left = torch.nonzero(sums.count).flatten().tolist()
-        return self.of_classes(replace(memory.with_sums(sums), left_out=left_out), left), left
-
-    # ------------------------------------------------------------------ copies to try out
-
-    def trial_without_rows(
-        self, memory: SumsMemory, task: Task, leaving: NDArray[np.bool_], compute: Compute
-    ) -> SumsMemory:
-        """As if some training nodes of the task just learned had not taught; ridge and scale stay as they are."""
-        rows = self._rows(memory, task).where(leaving)
-        return memory.with_sums(memory.sums.changed(-1, rows, compute.runtime.team))
-
-    def trial_without_class(self, memory: SumsMemory, place: int) -> SumsMemory:
-        """As if a class had not been learned: nearly exact, and at once, where its own products are not known."""
-        classes = len(memory.sums.count)
-        others = [c for c in range(classes) if c != place]
-        if not others:
-            raise DataError("Nothing would be left: a model needs at least one class.")
-        found = self.of_classes(memory.with_sums(memory.sums.about_without(place)), others)
-        if memory.sums.kind != "pooled":
-            return found
-        weights = weights_without(self.solved(memory).weights, memory.sums.mean.T, place)
-        trial = replace(found, weights=weights.clone(memory_format=torch.contiguous_format))
-        ridge = self.solved(memory).ridge * (classes - 1) / classes
-        _, scale = found.left_out.best(self.ridges)
-        trial.derived("solved", None, lambda: Solved(trial.weights, ridge, scale))  # type: ignore[arg-type]
-        return trial
+    def without_tasks(self, memory: SumsMemory, tasks: Sequence[Task], first: int, compute: Compute) -> SumsMemory:
+        sums = memory.sums
+        for task in tasks:
+            sums = sums.changed(-1, self._rows(memory, task), compute.runtime.team)
+        return replace(memory.with_sums(sums), left_out=memory.left_out.before(first), tasks=first)

@@ -59,20 +59,3 @@ def ridge_weights(factor: Factor, mean: Tensor) -> Tensor:
     Source: Hoerl & Kennard 1970, "Ridge Regression: Biased Estimation for Nonorthogonal Problems", Eq. 2.1.
     """
     return torch.cholesky_solve(mean, factor.lower)
-
-
-def weights_without(weights: Tensor, mean: Tensor, c: int) -> Tensor:
-    r"""Weights of the other classes, as if class c had never been learned, where all share one scatter within classes.
-
-    .. math:: W' = \frac{C}{C - 1} \, W \, (I + D M^\top W)^{-1}, \quad D_{kk} = \frac{1}{C - 1}, \quad D_{cc} = -1
-
-    without column c. A sum of C scatters becomes one of C - 1, and so does the ridge; what else changes has rank C.
-
-    Source: Woodbury 1950, "Inverting Modified Matrices".
-    """
-    classes = weights.shape[1]
-    d = torch.full((classes, 1), 1 / (classes - 1), dtype=weights.dtype, device=weights.device)
-    d[c] = -1
-    eye = torch.eye(classes, dtype=weights.dtype, device=weights.device)
-    found = torch.linalg.solve(eye + d * (mean.T @ weights), weights, left=False) * (classes / (classes - 1))
-    return torch.cat([found[:, :c], found[:, c + 1 :]], dim=1)

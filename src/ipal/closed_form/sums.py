@@ -3,13 +3,13 @@
 Every class has a number of rows and their sum. Sums of products are kept by groups of classes:
 
     pooled       one group for all classes: small, whatever their number
-    per-class    one group for every class: a class can be forgotten without its nodes
+    per-class    one group for every class: as accurate or better, and larger
 
 Rows are rounded to a fixed grid before they are added up: all sums are whole numbers of a unit, the same bits in
 any order and any grouping.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
@@ -18,12 +18,8 @@ from torch import Tensor
 
 from ipal.backend.checks import check_shapes, require
 from ipal.backend.distributed import ONE_PROCESS, Team
-from ipal.closed_form.lower_half import add_products, is_positive, mirrored, numbers, square
+from ipal.closed_form.lower_half import add_products, mirrored, numbers, square
 from ipal.closed_form.rows import Rows, exact_parts, grid
-from ipal.errors import DataError
-
-SLACK = 1e-8
-"""Of the mean diagonal: how negative rounding alone may make a sum of squares."""
 
 Kind = Literal["pooled", "per-class"]
 
@@ -120,19 +116,6 @@ class Sums:
         count, total = pad(self.count, (0, more)), pad(self.total, (0, 0, 0, more))
         return replace(self, count=count, total=total, gram=gram)
 
-    def exchanged(self, old: Rows | None, new: Rows | None, names: Sequence[str], team: Team = ONE_PROCESS) -> Self:
-        """Without the old rows and with the new ones: learning, forgetting and correcting are this one operation."""
-        leaving = _counted(old, len(self.count), self.count)
-        for c in torch.nonzero(leaving > self.count).flatten().tolist():
-            raise DataError(
-                f"Class {names[c]} was learned from {int(self.count[c])} node(s), but {int(leaving[c])} are to be "
-                "forgotten: these were never learned."
-            )
-        remainder = self.changed(-1, old, team)
-        # Looked at before anything new could hide that too much was taken away.
-        remainder._check(self, torch.nonzero(leaving).flatten(), names)
-        return remainder.changed(1, new, team)
-
     def changed(self, sign: Literal[-1, 1], rows: Rows | None, team: Team = ONE_PROCESS) -> Self:
         """With rows, or without rows that are sure to have been learned. What does not change is shared.
 
@@ -158,25 +141,6 @@ class Sums:
         count = self.count + sign * _counted(rows, len(self.count), self.count)
         return replace(self, count=count, total=torch.add(self.total, total, alpha=sign), gram=tuple(gram))
 
-    def _check(self, before: Self, classes: Tensor, names: Sequence[str]) -> None:
-        """Refuse a removal from these classes that leaves what no rows can add up to: others were learned."""
-        # Rows are about one long, so that their number is the size of their sum before anything cancels.
-        gone = (self.count[classes] == 0) & (self.total[classes].norm(dim=1) > SLACK * before.count[classes])
-        wrong = classes[gone].tolist()
-        for number in torch.unique(self.group[classes]).tolist():
-            mine = self.group == number
-            # What scatters around the class means cannot be negative in any direction.
-            mean = self.mean[mine] * self.count[mine].double().sqrt()[:, None]
-            scatter = square(self.gram[number], self.width) - mean.T @ mean
-            size = float(square(before.gram[number], self.width).diagonal().mean())
-            if not wrong and not is_positive(scatter, SLACK * size):
-                wrong = [c for c in classes.tolist() if mine[c]]
-        if wrong:
-            raise DataError(
-                f"What would remain of class {', '.join(names[c] for c in wrong)} is no sum over nodes: the nodes to be"
-                " forgotten are not those that were learned, or their graph has changed since."
-            )
-
     # ------------------------------------------------------------------ classes come and go
 
     def merged(self, other: Self, places: Tensor, classes: int) -> Self:
@@ -191,28 +155,6 @@ class Sums:
     def united(self, places: Tensor, classes: int) -> Self:
         """So many classes, drawn together: class i is a part of class `places[i]`."""
         return self.empty(self.kind, self.width, self.total.device).merged(self, places, classes)
-
-    def without(self, c: int, names: Sequence[str]) -> Self:
-        """As if no row of class `c` had ever been learned."""
-        if self.kind == "pooled":
-            raise DataError(
-                f"Pooled sums do not say which part of them is class {names[c]}: forget all its nodes in the graph that"
-                " they were learned in (--rows), or learn with analytic.sums=per-class."
-            )
-        count = self.count.clone()
-        count[c] = 0
-        return replace(self, count=count)
-
-    def about_without(self, c: int) -> Self:
-        """The same of any kind, to try out: rows of pooled sums are taken to scatter as those of all classes do."""
-        count, gram = self.count.clone(), list(self.gram)
-        count[c] = 0
-        if self.kind == "pooled":
-            share = float(self.count[c] / self.count.sum())
-            gram[0] = gram[0] * (1 - share)
-            add_products(gram[0], self.mean * self.count.double().sqrt()[:, None], share)
-            add_products(gram[0], self.mean[c : c + 1], -float(self.count[c]))
-        return replace(self, count=count, gram=tuple(gram))
 
     def of_classes(self, classes: Iterable[int]) -> Self:
         """Some classes, in this order; with pooled sums the others must be empty."""

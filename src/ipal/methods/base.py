@@ -23,6 +23,7 @@ from torch import Tensor
 
 from ipal.config import EncoderConfig, TestGraph, TrainConfig
 from ipal.errors import ConfigError
+from ipal.nn.margins import log_probabilities, margins
 
 if TYPE_CHECKING:  # types alone: a method computes with what it is handed
     from ipal.backend.batches import Batch
@@ -38,9 +39,6 @@ Terms = dict[str, Tensor]
 """Parts of a loss by name."""
 Parameters = dict[str, Tensor]
 """Tensors by the names of a network's parameters."""
-Distances = Callable[[Tensor | None], Tensor]
-"""Squared distances to the mean of every class and, last, to the centre of all: (nodes, classes + 1). As if only some
-classes were known, where these are given."""
 
 
 class Compute(Protocol):
@@ -193,6 +191,15 @@ class Remembered:
     """Gives such a matrix of all classes together; None where it is not kept."""
 
 
+class UsualMargins(NamedTuple):
+    """How far nodes are usually on their own class's side, by what is kept of the classes; see `nn.margins`."""
+
+    margin: Tensor
+    """(classes,): of the class mean, in logarithms of probabilities."""
+    spread: Tensor
+    """(classes,): how much nodes differ, in the same unit."""
+
+
 class HardExamples(NamedTuple):
     """Which nodes of a class count as hard: those of largest `losses.hardness`."""
 
@@ -264,17 +271,23 @@ class Method(ABC):
             return []
         return [Remembered(int(count), mean) for count, mean in zip(kept.count.tolist(), kept.mean, strict=True)]
 
-    def distances(self, memory: Any, graph: "Graph", rows: Tensor | None, compute: Compute) -> Distances | None:
-        """Squared distances of nodes to class means, given their embeddings; None where no means are kept."""
-        return None
+    def usual_margins(self, memory: Any, classes: int) -> UsualMargins:
+        """Margins of nodes of so many classes by what is kept: later tasks change both alike."""
+        return UsualMargins(torch.zeros(classes), torch.ones(classes))
 
-    def mean_scores(self, memory: Any) -> Tensor | None:
-        """Scores of class means, (classes, classes); None where none are kept."""
-        return None
+    def novelty(
+        self, memory: Any, scores: Tensor, graph: "Graph", rows: Tensor | None, compute: Compute
+    ) -> Tensor:
+        """How unlike all known classes nodes are, on a scale that does not change as classes come.
 
-    def separation(self, memory: Any) -> float:
-        """What margins between classes grow with, where that changes as more is learned."""
-        return 1.0
+        By default how little the likeliest class is ahead, compared with what is usual for nodes of that class.
+        `rows` are embeddings of all nodes of the graph, for a method that trains a network.
+        """
+        logs = log_probabilities(self.probabilities(memory, scores, graph, compute))
+        usual, best = self.usual_margins(memory, scores.shape[1]), logs.argmax(dim=1)
+        ahead = margins(logs).gather(1, best[:, None])[:, 0]
+        margin, spread = (part.to(logs)[best] for part in usual)
+        return (margin - ahead) / spread
 
     @property
     def hard_examples(self) -> HardExamples | None:
@@ -395,44 +408,30 @@ class MergesClasses(Protocol):
 
 
 @runtime_checkable
-class CorrectsLabels(Protocol):
-    """A method that can move training nodes from one class to another in its memory."""
+class LeavesOneOut(Protocol):
+    """A method that knows the scores of a training node had the node not taught: it is calibrated without a copy."""
 
-    def correct_labels(
-        self, memory: Any, task: "Task", labels: Tensor, names: Sequence[str], compute: Compute
-    ) -> tuple[Any, list[int]]:
-        """Training nodes that taught their labels in a task teach these instead; and which classes have nodes left."""
+    def left_out(self, memory: Any, task: "Task", some: Tensor, compute: Compute) -> Tensor:
+        """Scores of some training nodes (places in the task, just learned), each without its own: (some, classes)."""
 
 
 @runtime_checkable
 class Forgets(Protocol):
-    """A method whose memory is a sum over nodes: nodes and classes can be taken away exactly, and models added.
+    """A method whose memory is a sum over nodes: tasks can be taken away again."""
 
-    `names` are the classes in words, for messages.
-    """
-
-    def without_class(self, memory: Any, place: int, names: Sequence[str]) -> Any:
-        """As if no row of a class had been learned; the class is left empty."""
-
-    def without_rows(
-        self, memory: Any, task: "Task", leaving: NDArray[np.bool_], names: Sequence[str], compute: Compute
-    ) -> Any:
-        """As if some training nodes had not taught, in a graph that stays."""
-
-    def without_nodes(
-        self, memory: Any, task: "Task", gone: NDArray[np.int64], names: Sequence[str], compute: Compute
-    ) -> Any:
-        """As if some nodes had never been in the graph."""
+    def without_tasks(self, memory: Any, tasks: Sequence["Task"], first: int, compute: Compute) -> Any:
+        """As if the last tasks, from number `first` on, had not been learned. Classes may be left empty."""
 
     def of_classes(self, memory: Any, classes: Sequence[int]) -> Any:
         """Some classes, in this order; the others are empty."""
+
+
+@runtime_checkable
+class MergesModels(Protocol):
+    """A method whose memories can be added."""
 
     def addressed(self, memory: Any) -> Mapping[str, Any]:
         """Settings, by name, that must agree for two memories to be added."""
 
     def merged(self, memory: Any, other: Any, places: Tensor, classes: int) -> Any:
         """With the memory of another model, whose classes are to be at these places."""
-
-    def trial_without_rows(self, memory: Any, task: "Task", leaving: NDArray[np.bool_], compute: Compute) -> Any: ...
-
-    def trial_without_class(self, memory: Any, place: int) -> Any: ...

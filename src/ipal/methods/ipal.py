@@ -20,10 +20,11 @@ from torch import Tensor
 
 from ipal.config import Count, Draws, EncoderConfig, NonNegative, Restart, TrainConfig
 from ipal.data.centrality import NodeWeights, node_weights
-from ipal.methods.base import Distances, HardExamples, TaskContext, Terms
+from ipal.methods.base import HardExamples, TaskContext, Terms
 from ipal.methods.shared.prototypes import PrototypeClassifier, PrototypeContext, PrototypeMemory
 from ipal.nn import losses as eq
 from ipal.nn.in_pieces import in_pieces
+from ipal.nn.margins import relative_distance
 from ipal.nn.truncated_beta import TruncatedBeta
 
 if TYPE_CHECKING:
@@ -144,10 +145,9 @@ class IPAL(PrototypeClassifier):
     def directed(self, rows: Tensor) -> Tensor:
         return eq.unit(rows) if self.products == "cosine" else rows
 
-    def distances(self, memory: PrototypeMemory, graph: Any, rows: Tensor | None, compute: Any) -> Distances:
+    def novelty(self, memory: PrototypeMemory, scores: Any, graph: Any, rows: Tensor | None, compute: Any) -> Tensor:
         assert rows is not None, "it has embeddings"
-        directions = eq.unit(rows)
-        return lambda classes: 2 - 2 * directions @ eq.with_middle(memory.mean, classes).T
+        return relative_distance(2 - 2 * eq.unit(rows) @ eq.with_middle(memory.mean).T)
 
     def exported(self, network: "Network", memory: PrototypeMemory, rows: Any) -> tuple[Any, Any]:
         scores = (rows.unit() if self.products == "cosine" else rows) @ self.directed(memory.mean).T

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ipal.backend.checks import check_same, require
 from ipal.config import TrainConfig
-from ipal.methods.base import ClassStatistics, Distances, Parameters, Space, TaskContext, Terms
+from ipal.methods.base import ClassStatistics, Parameters, Space, TaskContext, Terms
 from ipal.methods.ipal import IPAL, IPALContext
 from ipal.methods.shared.prototypes import PrototypeMemory, pooled_mean
 from ipal.nn import losses as eq
@@ -136,8 +136,8 @@ class OnlineIPAL(IPAL):
     def classify(self, network: "Network", memory: Any, f: Tensor) -> Tensor:
         return super().classify(network, memory.prototypes, f)
 
-    def distances(self, memory: Any, graph: Any, rows: Tensor | None, compute: Any) -> Distances:
-        return super().distances(memory.prototypes, graph, rows, compute)
+    def novelty(self, memory: Any, scores: Any, graph: Any, rows: Tensor | None, compute: Any) -> Tensor:
+        return super().novelty(memory.prototypes, scores, graph, rows, compute)
 
     def exported(self, network: "Network", memory: Any, rows: Any) -> tuple[Any, Any]:
         return super().exported(network, memory.prototypes, rows)

@@ -15,9 +15,10 @@ from torch import Tensor
 from ipal.config import Positive
 from ipal.data.graph import Graph
 from ipal.data.task import Task
-from ipal.methods.base import Compute, Distances, Space, TaskContext
+from ipal.methods.base import Compute, Space, TaskContext
 from ipal.methods.shared.propagated_features import FeatureSums, PropagatedFeatures, picked
 from ipal.nn import losses
+from ipal.nn.margins import relative_distance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,12 +54,11 @@ class NCM(PropagatedFeatures):
             scores = scores / picked(scores.new_tensor(self.lengths(graph, compute)), nodes)[:, None]
         return (scores / self.tau).softmax(dim=-1)
 
-    def distances(self, memory: FeatureSums, graph: Graph, rows: Tensor | None, compute: Compute) -> Distances:
-        def measured(classes: Tensor | None) -> Tensor:
-            products = self.products(graph, losses.with_middle(memory.mean, classes), compute)
-            return 2 - 2 * products / products.new_tensor(self.lengths(graph, compute))[:, None]
-
-        return measured
+    def novelty(
+        self, memory: FeatureSums, scores: Tensor, graph: Graph, rows: Tensor | None, compute: Compute
+    ) -> Tensor:
+        products = self.products(graph, losses.with_middle(memory.mean), compute)
+        return relative_distance(2 - 2 * products / products.new_tensor(self.lengths(graph, compute))[:, None])
 
     def exported(self, memory: FeatureSums, rows: Any) -> tuple[Any, Any]:
         mean, rows = memory.mean, rows.within_one().unit()
@@ -72,9 +72,8 @@ class NCM(PropagatedFeatures):
     def merge_classes(self, memory: FeatureSums, places: Tensor, classes: int) -> FeatureSums:
         return memory.merged(places, classes)
 
-    def correct_labels(
-        self, memory: FeatureSums, task: Task, labels: Tensor, names: Sequence[str], compute: Compute
-    ) -> tuple[FeatureSums, list[int]]:
-        sums = self.corrected(memory, task, labels, names, compute)
-        left = torch.nonzero(sums.count).flatten().tolist()
-        return sums.of_classes(left), left
+    def without_tasks(self, memory: FeatureSums, tasks: Sequence[Task], first: int, compute: Compute) -> FeatureSums:
+        return self.less(memory, tasks, compute)
+
+    def of_classes(self, memory: FeatureSums, classes: Sequence[int]) -> FeatureSums:
+        return memory.of_classes(classes)

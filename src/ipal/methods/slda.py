@@ -17,7 +17,7 @@ from torch import Tensor
 from ipal.data.graph import Graph
 from ipal.data.task import Task
 from ipal.errors import DataError
-from ipal.methods.base import Compute, Extents, Remembered, Space, TaskContext
+from ipal.methods.base import Compute, Extents, Remembered, Space, TaskContext, UsualMargins
 from ipal.methods.shared.propagated_features import FeatureSums, PropagatedFeatures, picked
 from ipal.methods.shared.scatter import ScatterMemory, centred
 from ipal.nn.cholesky import mean_diagonal, shifted_cholesky
@@ -75,16 +75,18 @@ class SLDA(PropagatedFeatures):
         weights, offsets = self.solved(memory)
         return picked(self.products(graph, weights, compute) + offsets, nodes)
 
-    def separation(self, memory: ScatterMemory) -> float:
-        """Squared Mahalanobis distance of a class mean from the nearest other, the median of all classes.
+    def usual_margins(self, memory: ScatterMemory, classes: int) -> UsualMargins:
+        """Margins grow with the distances between classes.
 
-        The fewer nodes, the larger, where features are many; a small class far from all others changes little.
+        Their unit is the squared Mahalanobis distance of a class mean from the nearest other, the median of all
+        classes: the fewer nodes, the larger, where features are many; a small class far from all others changes little.
         """
         products = self.solved(memory)[0] @ memory.sums.mean.T
         own = products.diagonal()
         apart = own[:, None] + own - products - products.T
         nearest = apart.fill_diagonal_(torch.inf).amin(dim=1)
-        return max(float(nearest.median()), 1e-12) if len(own) > 1 else 1e-12
+        unit = max(float(nearest.median()), 1e-12) if len(own) > 1 else 1.0
+        return UsualMargins(torch.zeros(classes), torch.full((classes,), unit))
 
     def exported(self, memory: ScatterMemory, rows: Any) -> tuple[Any, Any]:
         weights, offsets = self.solved(memory)
@@ -106,9 +108,10 @@ class SLDA(PropagatedFeatures):
     def merge_classes(self, memory: ScatterMemory, places: Tensor, classes: int) -> ScatterMemory:
         return memory.regrouped(memory.sums.merged(places, classes))
 
-    def correct_labels(
-        self, memory: ScatterMemory, task: Task, labels: Tensor, names: Sequence[str], compute: Compute
-    ) -> tuple[ScatterMemory, list[int]]:
-        sums = self.corrected(memory.sums, task, labels, names, compute)
-        left = torch.nonzero(sums.count).flatten().tolist()
-        return memory.regrouped(sums.of_classes(left)), left
+    def without_tasks(self, memory: Any, tasks: Sequence[Task], first: int, compute: Compute) -> ScatterMemory:
+        rows = [self.propagated(task.graph, compute)[task.nodes] for task in tasks]
+        found: ScatterMemory = memory.without(self.less(memory.sums, tasks, compute), map(torch.from_numpy, rows))
+        return found
+
+    def of_classes(self, memory: ScatterMemory, classes: Sequence[int]) -> ScatterMemory:
+        return ScatterMemory(memory.sums.of_classes(classes), memory.scatter, None, None)

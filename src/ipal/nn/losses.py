@@ -13,9 +13,9 @@ from torch import Tensor
 from ipal.backend import fused
 
 
-def with_middle(means: Tensor, rows: Tensor | None = None) -> Tensor:
-    """Directions of some means, or of all, and that of their middle as the last row."""
-    directions = unit(means if rows is None else means[rows.to(means.device)])
+def with_middle(means: Tensor) -> Tensor:
+    """Directions of means, and that of their middle as the last row."""
+    directions = unit(means)
     return torch.cat([directions, unit(directions.mean(dim=0, keepdim=True))])
 
 

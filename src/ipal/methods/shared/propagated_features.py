@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ipal.backend.checks import check_counts, check_taught, require
+from ipal.backend.checks import check_counts, require
 from ipal.config import Hops, Restart
 from ipal.data.derived import Derives
 from ipal.data.graph import Graph
@@ -69,33 +69,22 @@ class PropagatedFeatures(OnePass):
 
     def sums_of(self, task: Task, classes: int, compute: Compute) -> tuple[Tensor, Tensor]:
         """Sums of propagated features, and numbers of nodes, of every class."""
-        return self.weighted_sums(task, np.ones(len(task.nodes), dtype=np.float32), classes, compute)
-
-    def weighted_sums(
-        self, task: Task, weights: NDArray[np.float32], classes: int, compute: Compute
-    ) -> tuple[Tensor, Tensor]:
-        """The same with a weight of each training node: added up (1), or taken away (-1)."""
-        graph, rows = task.graph, task.labels
-        members = sp.csr_array((weights, (task.nodes, rows)), shape=(graph.num_nodes, classes)).toarray()
+        graph, rows, ones = task.graph, task.labels, np.ones(len(task.nodes), dtype=np.float32)
+        members = sp.csr_array((ones, (task.nodes, rows)), shape=(graph.num_nodes, classes)).toarray()
         # M (P X) as (M P) X: to propagate members is a matter of classes, not of features.
         members = compute.walked(graph, members, self.steps, self.restart, turned=True)
         sums = np.zeros((classes, graph.num_features), dtype=np.float32)
         for some, unit in compute.unit_rows(graph):
             sums += (unit.T @ members[some]).T
-        counts = np.bincount(rows, weights, minlength=classes).astype(np.int64)
+        counts = np.bincount(rows, minlength=classes)
         return torch.from_numpy(sums).to(compute.device), torch.from_numpy(counts).to(compute.device)
 
-    def corrected(
-        self, sums: FeatureSums, task: Task, labels: Tensor, names: Sequence[str], compute: Compute
-    ) -> FeatureSums:
-        """With training nodes of a task moved from the classes that they taught to others."""
-        old, new = torch.from_numpy(task.labels), labels.cpu()
-        check_taught(sums.count.cpu(), old, names)
-        moved = (old != new).numpy()
-        both = torch.cat([old, new]).numpy()[np.tile(moved, 2)]
-        signs = np.repeat(np.array([-1, 1], dtype=np.float32), moved.sum())
-        changed = Task(task.graph, np.tile(task.nodes[moved], 2), both)
-        return sums.plus(*self.weighted_sums(changed, signs, len(names), compute))
+    def less(self, sums: FeatureSums, tasks: Sequence[Task], compute: Compute) -> FeatureSums:
+        """Without the training nodes of tasks that were learned."""
+        for task in tasks:
+            taken, counts = self.sums_of(task, len(sums.count), compute)
+            sums = sums.plus(-taken, -counts)
+        return sums
 
     def propagated(self, graph: Graph, compute: Compute) -> NDArray[np.float32]:
         """Unit rows of features after the method's steps."""

@@ -75,6 +75,15 @@ class ScatterMemory:
         before, after = (one.sum.double().T @ one.mean.double() for one in (self.sums, sums))
         return ScatterMemory(sums, (self.scatter.double() + before - after).to(self.scatter), None, None)
 
+    def without(self, sums: FeatureSums, rows: Iterable[Tensor]) -> "ScatterMemory":
+        """Without some rows; `sums` are those of the others."""
+        products = self.scatter.double() + self.sums.sum.double().T @ self.sums.mean.double()
+        for part in rows:
+            some = part.to(products)
+            products -= some.T @ some
+        products -= sums.sum.double().T @ (sums.sum.double() / sums.count.clamp_min(1)[:, None])
+        return ScatterMemory(sums, products.to(self.scatter), None, None)
+
     def products(self) -> Tensor:
         """Sum of products of all rows: what scatters around the class means, and the means."""
         return self.scatter + self.sums.sum.T @ self.sums.mean
