@@ -163,14 +163,16 @@ class Learner:
         return graph.at_targets(self.model_.predict_graph(graph).scores.cpu().numpy())
 
     def score(self, data: "Data | HeteroData", mask: Any = None) -> float:
-        """Share of nodes whose class is predicted rightly.
+        """Share of labelled nodes whose class is predicted rightly.
+
+        Nodes without a label (-1, NaN, None or an empty string) do not count.
 
         Parameters
         ----------
         data : Data or HeteroData
             A graph with `x`, `edge_index` and `y`.
         mask : array of bool of shape (n_nodes,), optional
-            Which nodes count. Default: `data.test_mask`, or all nodes with a label where there is none.
+            Which of the nodes with a label count. Default: `data.test_mask`, or all where there is none.
 
         Returns
         -------
@@ -179,7 +181,7 @@ class Learner:
         """
         predicted, types = self.predict(data), self.model_.schema.types
         labelled: Any = data if types is None else data[types.target]
-        return share_right(labels_to_score(labelled, len(predicted), mask), predicted)
+        return share_right(labels_to_score(labelled, len(predicted), self.model_.labels, mask), predicted)
 
     def embed(self, data: "Data | HeteroData") -> NDArray[np.float32]:
         """Embedding of every node.

@@ -20,7 +20,8 @@ from ipal.data.relations import EdgeType, Relations, Types
 from ipal.data.task import Task
 from ipal.errors import DataError
 from ipal.estimator.convert import pyg
-from ipal.estimator.convert.pyg import NO_EDGES, Departure, given_edges, given_features, given_labels, given_leaving
+from ipal.estimator.convert.arrays import given_features
+from ipal.estimator.convert.pyg import NO_EDGES, Departure, given_edges, given_labels, given_leaving
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
     from torch_geometric.data import Data, HeteroData
