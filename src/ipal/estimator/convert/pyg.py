@@ -6,6 +6,7 @@ Floating-point numbers of any width become float32.
 """
 
 from collections.abc import Collection, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +66,7 @@ def given_labels(data: Any, n: int) -> tuple[Nodes, Labels]:
     """The nodes whose labels count, and those labels: of nodes in `train_mask`, those that have one."""
     if getattr(data, "y", None) is None:
         raise DataError("The graph has no labels: set data.y, one label per node.")
-    y = _one_a_node(data.y, n)
+    y = one_a_node(data.y, n)
     mask = getattr(data, "train_mask", None)
     if mask is None:
         labels = _plain_labels(y)
@@ -89,7 +90,7 @@ def labels_to_score(data: "Data", n: int, known: Collection[Label], mask: Any = 
     """
     if getattr(data, "y", None) is None:
         raise DataError("The graph has no labels to score by: set data.y, one label per node.")
-    y = _one_a_node(data.y, n)
+    y = one_a_node(data.y, n)
     mask = getattr(data, "test_mask", None) if mask is None else mask
     there = has_label(y) | np.array([label in known for label in y.tolist()], dtype=np.bool_)
     nodes = np.flatnonzero(there if mask is None else there & given_mask(mask, n, "test_mask"))
@@ -134,7 +135,7 @@ def correction_of(data: "Data") -> tuple[Task, Labels]:
     new = getattr(data, "new_y", None)
     if new is None:
         raise DataError("Say what the labels should have been: set data.new_y, one label per node as in data.y.")
-    labels = _one_a_node(new, task.graph.num_nodes, "data.new_y")[task.nodes]
+    labels = one_a_node(new, task.graph.num_nodes, "data.new_y")[task.nodes]
     if not _may_teach(data, labels).all():
         raise DataError(
             "data.new_y has no label for a node in train_mask: take the node out of train_mask, or forget what it "
@@ -186,6 +187,23 @@ def given_edges(data: Any, shape: tuple[int, int]) -> Weighted:
     return edges if other.weights is None else transposed
 
 
+def both_ways(data: "Data") -> "Data":
+    """The same graph with every edge in both directions; the one passed in where they are there, or nothing is."""
+    if getattr(data, "x", None) is None:
+        return data
+    n = int(given_features(data.x).shape[0])
+    edges, weights = given_edges(data, (n, n))
+    if _neighbours((edges, weights), n).symmetric:
+        return data
+    rows = Neighbours.of_edges(edges, n, undirected=True, weights=checked_weights(weights, edges.shape[1]))
+    made = copy(data)
+    made["edge_index"] = torch.from_numpy(np.stack([rows.indices.astype(np.int64), rows.targets(0, n)]))
+    made["edge_weight"] = None if rows.weights is None else torch.from_numpy(rows.weights)
+    for name in ("adj_t", *EDGE_PARTS_NOT_USED):
+        made[name] = None
+    return made
+
+
 def _neighbours(given: Weighted, n: int) -> Neighbours:
     edges = checked_edges(given[0], n)
     return Neighbours.of_edges(edges, n, weights=checked_weights(given[1], edges.shape[1]))
@@ -207,7 +225,7 @@ def _ends_of(adj_t: Any, expected: tuple[int, int]) -> Weighted:
 # ---------------------------------------------------------------------- labels
 
 
-def _one_a_node(values: Any, n: int, name: str = "data.y") -> NDArray[Any]:
+def one_a_node(values: Any, n: int, name: str = "data.y") -> NDArray[Any]:
     """Labels as they are given, one for each node."""
     if isinstance(values, list | tuple) and len({isinstance(value, str) for value in values}) > 1:
         values = np.array(values, dtype=object)  # NumPy would make strings of all of them

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
 
 from ipal.data.dataset import Dataset
 from ipal.data.datasets import checked, loaded
@@ -16,7 +18,11 @@ from ipal.data.datasets.tables.columns import Table, table_of, words_of
 from ipal.data.datasets.tables.read import read_tables
 from ipal.data.graph import Graph
 from ipal.data.graph_data import GraphData
-from ipal.errors import ConfigError, DataError
+from ipal.data.labels import NO_NAME, Labels
+from ipal.errors import ConfigError, DataError, shortened
+from ipal.estimator.convert.arrays import as_numpy, as_sparse, given_features, is_sparse, shape_of
+from ipal.estimator.convert.hetero import is_hetero
+from ipal.estimator.convert.pyg import both_ways, one_a_node
 
 ARRAYS = ("x", "edge_index", "edge_weight", "y", "ids", *FACTS)
 READS = (
@@ -32,7 +38,7 @@ def graph_from(
     *,
     x: Any = None,
     y: Any = None,
-    directed: bool | None = None,
+    directed: bool = False,
     features: Sequence[str] | None = None,
     id: str | None = None,
     label: str | None = None,
@@ -42,51 +48,77 @@ def graph_from(
 ) -> Any:
     """A graph that `partial_fit`, `predict` and the other methods take, from what there is.
 
-    Read are: PyTorch Geometric's `Data` and `HeteroData` (passed on as they are), networkx graphs (attributes of nodes
-    are features and `label`, of edges `weight`), a SciPy sparse matrix or an array A (A[i, j] is the weight of the edge
-    from i to j) with features `x` and labels `y`, a table of nodes and a table of edges (pandas, a dict of columns, or
-    paths of CSV or Parquet files), a dict of arrays, and whatever the command reads by name or path.
+    The same nodes and edges give the same graph, whatever they are read from: PyTorch Geometric's `Data`, a networkx
+    graph (attributes of nodes are features and `label`, of edges `weight`), a SciPy sparse matrix or an array A
+    (A[i, j] is the weight of the edge from i to j) with features `x` and labels `y`, a table of nodes and a table of
+    edges (pandas, a dict of columns, or paths of CSV or Parquet files), a dict of arrays, and whatever the command
+    reads by name or path. A `HeteroData`, and what ipal has read before, are passed on as they are.
 
-    Args:
-        graph: The graph, its adjacency matrix, its table of nodes, or a path.
-        edges: The table of edges, where `graph` is the table of nodes.
-        x: Features of an adjacency matrix, nodes by features.
-        y: Labels of an adjacency matrix; None, NaN, "" or -1 where a node has none.
-        directed: Whether edges run one way; None: as networkx or the matrix says, of tables not.
-        features: Which columns of nodes are features; None: all that are nothing else.
-        id: The column of nodes that identifies them, if it is not called id.
-        label: The column of classes, if it is not called label.
-        source: The column of edges with their first ends, if it is not called source.
-        target: The column of edges with their second ends, if it is not called target.
-        weight: The column of weights, if it is not called weight.
+    **Edges run both ways unless** `directed=True`, also those of a networkx `DiGraph`, of a matrix that is not
+    symmetric and of a `Data` with edges in one direction only.
+
+    **All nodes that have a label are marked for training.** To learn some of them, as those of one month:
+    `dataclasses.replace(graph, train_mask=is_new)`; what is in `train_mask` again is learned again.
+
+    Parameters
+    ----------
+    graph : object
+        The graph, its adjacency matrix, its table of nodes, or a path.
+    edges : object, optional
+        The table of edges, where `graph` is the table of nodes.
+    x : array of shape (n_nodes, n_features), optional
+        Features of an adjacency matrix.
+    y : array of shape (n_nodes,), optional
+        Labels of an adjacency matrix; None, NaN, "" or -1 where a node has none.
+    directed : bool, default=False
+        Whether edges run one way, from source to target.
+    features : sequence of str, optional
+        Which columns of nodes are features. Default: all that are nothing else.
+    id : str, optional
+        The column of nodes that identifies them, if it is not called id.
+    label : str, optional
+        The column of classes, if it is not called label.
+    source, target : str, optional
+        The columns of edges with their ends, if they are not called so.
+    weight : str, optional
+        The column of weights, if it is not called weight.
+
+    Returns
+    -------
+    GraphData
+        Or the `Data` or `HeteroData` itself.
     """
     given = {"id": id, "label": label, "source": source, "target": target, "weight": weight}
     roles = Roles({role: name for role, name in given.items() if name is not None}, features)
-    is_matrix = sp.issparse(graph) or isinstance(graph, np.ndarray)
+    is_matrix = is_sparse(graph) or isinstance(graph, np.ndarray | torch.Tensor)
     if (x is not None or y is not None) and not is_matrix:
         raise ConfigError("x= and y= go with an adjacency matrix: other graphs bring their own features and labels.")
+    if not isinstance(directed, bool):
+        raise ConfigError(f"directed is True (edges run one way) or False (both ways), not {shortened(directed)}.")
     if isinstance(graph, tuple | list) and len(graph) == 2 and edges is None:
         graph, edges = graph
     elif isinstance(graph, Mapping) and set(graph) == {"nodes", "edges"}:
         graph, edges = graph["nodes"], graph["edges"]
     packages = {kind.__module__.partition(".")[0] for kind in type(graph).__mro__}
+    names = {kind.__name__ for kind in type(graph).__mro__}
     if edges is not None:
-        return _made(_pair(graph, edges, roles), bool(directed))
-    if "torch_geometric" in packages or isinstance(graph, GraphData):
+        return _made(_pair(graph, edges, roles), directed)
+    if isinstance(graph, GraphData) or is_hetero(graph):
         return graph
+    if "torch_geometric" in packages and "Data" in names:
+        return graph if directed else both_ways(graph)
     if isinstance(graph, Dataset):
         return GraphData.of(graph)
     if isinstance(graph, Graph):
-        return GraphData(x=graph.x, edge_index=graph.edges, edge_weight=graph.edge_weight)
+        return GraphData(x=graph.x, edge_index=graph.edges, edge_weight=graph.edge_weight, columns=graph.columns)
     if "networkx" in packages:
-        one_way = graph.is_directed() if directed is None else directed
-        return _made(_of_networkx(graph, roles), one_way)
+        return _made(_of_networkx(graph, roles), directed)
     if is_matrix:
-        return _made(_of_matrix(graph, x, y), directed is not False)
+        return _made(_of_matrix(graph, x, y), directed)
     if isinstance(graph, str | os.PathLike):
         return GraphData.of(loaded(os.fspath(graph), data_root(), undirected=not directed))
     if isinstance(graph, Mapping) and "edge_index" in graph:
-        return _made(_of_arrays(graph), directed is not False)
+        return _made(_of_arrays(graph), directed)
     raise DataError(f"A graph cannot be made of a {type(graph).__name__}: pass {READS}.")
 
 
@@ -132,35 +164,46 @@ def _of_networkx(graph: Any, roles: Roles) -> RawGraph:
 
 
 def _of_matrix(matrix: Any, x: Any, y: Any) -> RawGraph:
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise DataError(f"An adjacency matrix is square, nodes by nodes; this one has the shape {matrix.shape}.")
-    entries = sp.coo_array(matrix)
-    if entries.dtype.kind not in "fiub":
-        raise DataError(f"An adjacency matrix holds numbers; this one holds {entries.dtype}.")
-    ones = entries.dtype.kind == "b" or (entries.data == 1).all()
-    weights = None if ones else entries.data
-    return _raw(np.stack([entries.row, entries.col]), x, y, matrix.shape[0], edge_weight=weights)
+    shape = shape_of(matrix)
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise DataError(f"An adjacency matrix is square, nodes by nodes; this one has the shape {shape}.")
+    found = as_numpy(matrix, "The matrix") if not is_sparse(matrix) else as_sparse(matrix, "The matrix")
+    if found.dtype.kind not in "fiub":
+        raise DataError(f"An adjacency matrix holds numbers; this one holds {found.dtype}.")
+    entries = sp.coo_array(sp.csr_array(found))  # each place once
+    return _raw(np.stack(entries.coords), x, y, shape[0], edge_weight=entries.data.astype(np.float64))
 
 
 def _of_arrays(arrays: Mapping[str, Any]) -> RawGraph:
     unknown = [name for name in arrays if name not in ARRAYS]
     if unknown:
         raise DataError(f"A graph has no part '{unknown[0]}': a dict of arrays has {', '.join(ARRAYS)}.")
-    parts = {name: np.asarray(arrays[name]) for name in ("edge_weight", "ids", *FACTS) if arrays.get(name) is not None}
+    there = [name for name in ("edge_weight", "ids", *FACTS) if arrays.get(name) is not None]
+    parts = {name: as_numpy(arrays[name], name) for name in there}
     x, y = arrays.get("x"), arrays.get("y")
     if x is None and y is None:
         raise DataError("A dict of arrays needs x (nodes by features), or at least y: how many nodes are there?")
-    n = len(np.asarray(y)) if x is None else int(x.shape[0] if sp.issparse(x) else len(x))
-    return _raw(np.asarray(arrays["edge_index"]), x, y, n, **parts)
+    n = as_numpy(y, "y").size if x is None else None
+    return _raw(as_numpy(arrays["edge_index"], "edge_index"), x, y, n, **parts)
 
 
-def _raw(edges: Any, x: Any, y: Any, n: int, **parts: Any) -> RawGraph:
-    x = x if x is None or sp.issparse(x) else np.asarray(x)
-    if x is not None and (x.dtype.kind not in "fiub" or x.ndim != 2):
-        raise DataError(f"x must be numbers, nodes by features; this one has {x.ndim} dimension(s) of {x.dtype}.")
-    if x is not None and x.shape[0] != n:
-        raise DataError(f"x has {x.shape[0]} rows for {n} nodes: one per node is needed.")
-    if x is not None:
-        x = sp.csr_array(x).astype(np.float32) if sp.issparse(x) else np.ascontiguousarray(x, dtype=np.float32)
-    labels = np.full(n, "") if y is None else words_of(np.asarray(y).reshape(-1)).values
-    return RawGraph(edges, labels, x, "features as given", **parts)
+def _raw(edges: Any, x: Any, y: Any, n: int | None, **parts: Any) -> RawGraph:
+    """Of arrays; n is the number of nodes, None where the features say it."""
+    found = None if x is None else given_features(x, "x")
+    if found is not None and found.ndim != 2:
+        raise DataError(f"x must be numbers, nodes by features; this one has {found.ndim} dimension(s).")
+    rows = n if found is None else int(found.shape[0])
+    assert rows is not None, "it is one or the other"
+    if n is not None and rows != n:
+        raise DataError(f"x has {rows} rows for {n} nodes: one per node is needed.")
+    labels = np.full(rows, NO_NAME) if y is None else one_a_node(y, rows, "y")
+    return RawGraph(edges, _words(labels), found, "features as given", **parts)
+
+
+def _words(labels: NDArray[Any]) -> Labels:
+    """Labels as a file has them: strings stay strings, and what is missing is written so."""
+    if labels.dtype.kind == "U":
+        return labels
+    if labels.dtype == object and all(label is None or isinstance(label, str) for label in labels):
+        return np.array([label or NO_NAME for label in labels], dtype=np.str_)
+    return words_of(labels.astype(np.int64) if labels.dtype.kind == "b" else labels).values
