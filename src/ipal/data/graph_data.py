@@ -27,7 +27,7 @@ class GraphData:
     y: Labels | None = None
     """Whole numbers or strings; None where no node has a label."""
     train_mask: NDArray[np.bool_] | None = None
-    """Which labels may be learned: from the start, of all nodes that have one."""
+    """Which labels are learned: of all nodes that have one, until it is replaced."""
     forget_mask: NDArray[np.bool_] | None = None
     """Which nodes are to be forgotten."""
     new_y: Labels | None = None

@@ -1,7 +1,8 @@
 """The scikit-learn style face of a method: `partial_fit`, `predict`, `score`, `save`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from types import new_class
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
@@ -287,6 +288,12 @@ class Learner:
         """Replace what was learned, all at once."""
         self._model = model
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For Python's own pickle: the settings, and the model as its file would hold it."""
+        kind, method = type(self), self._method
+        is_named = (kind.__module__, kind.__qualname__) != (method.__module__, method.__qualname__)
+        return _remade, (kind if is_named else method, dict(self._config.given), self._model)
+
     # ------------------------------------------------------------------ as scikit-learn asks for it
 
     _estimator_type: ClassVar[str] = "classifier"
@@ -354,3 +361,33 @@ class Learner:
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         return display.as_html(self._config, self._model)
+
+
+def learner_class(method: type[Method]) -> type[Learner]:
+    """The class of learners of a method: for methods of your own.
+
+    Parameters
+    ----------
+    method : type
+        A frozen dataclass that extends `ipal.Trained` or `ipal.OnePass`.
+
+    Returns
+    -------
+    type
+        A subclass of `Learner` with the method's settings as parameters.
+    """
+    for known in Learner.__subclasses__():  # made once for every method
+        if getattr(known, "_method", None) is method:
+            return known
+    made = new_class(
+        method.__name__, (Learner,), {"method": method}, lambda body: body.update(__module__=method.__module__)
+    )
+    return cast(type[Learner], made)
+
+
+def _remade(kind: type[Learner] | type[Method], settings: dict[str, Any], model: Model | None) -> Learner:
+    """A pickled learner; one whose class `learner_class` made is found by its method."""
+    learner = (kind if issubclass(kind, Learner) else learner_class(kind))(**settings)
+    if model is not None:
+        learner._become(model)
+    return learner

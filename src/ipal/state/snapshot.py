@@ -47,13 +47,22 @@ class Snapshot:
         """The same, in main memory."""
         return Snapshot({name: tensor.detach().cpu() for name, tensor in self.tensors.items()}, self.facts)
 
-    def save(self, path: Path) -> None:
-        """Equal snapshots give equal bytes."""
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For another process: bytes, as PyTorch would share the memory of tensors with it."""
+        return _of_bytes, (safetensors.torch.save(self._apart()), dict(self.facts))
+
+    def _apart(self) -> dict[str, Tensor]:
+        """The tensors in main memory, each in its own: the library saves none under two names."""
         tensors: dict[str, Tensor] = {}
         for name, tensor in self.tensors.items():
             tensors[name] = tensor.detach().contiguous().cpu()
             if any(one.data_ptr() == tensors[name].data_ptr() for one in list(tensors.values())[:-1]):
-                tensors[name] = tensors[name].clone()  # the library saves no memory under two names
+                tensors[name] = tensors[name].clone()
+        return tensors
+
+    def save(self, path: Path) -> None:
+        """Equal snapshots give equal bytes."""
+        tensors = self._apart()
         facts = json.dumps(self.facts)
         metadata = {"format": FORMAT, "facts": facts, "checksum": _checksum(tensors, facts)}
         content = safetensors.torch.save(tensors)
@@ -86,6 +95,10 @@ class Snapshot:
             raise StoreError(f"{path} is larger than this machine's memory: it cannot be read here.") from error
         except (OSError, safetensors.SafetensorError, ValueError, RecursionError) as error:
             raise damaged from error
+
+
+def _of_bytes(content: bytes, facts: dict[str, Any]) -> Snapshot:
+    return Snapshot(safetensors.torch.load(content), facts)
 
 
 def _read(path: Path) -> tuple[bytes, dict[str, str]]:
