@@ -19,7 +19,9 @@ def is_sparse(values: Any) -> bool:
 
 
 def shape_of(matrix: Any) -> tuple[int, ...]:
-    """Of a sparse matrix of any kind."""
+    """Of a matrix of any kind; nothing where its rows differ in length."""
+    if isinstance(matrix, torch.Tensor) and matrix.is_nested:
+        return ()
     sizes = getattr(matrix, "sparse_sizes", None)
     return tuple(sizes() if callable(sizes) else matrix.shape)
 
@@ -54,6 +56,8 @@ def as_sparse(matrix: Any, name: str) -> sp.coo_array:
     """The entries of a sparse matrix of any kind."""
     if isinstance(matrix, torch.Tensor):
         found = on_host(matrix, name).to_sparse_coo().coalesce()
+        if found.dense_dim():  # entries that are rows themselves
+            found = found.to_dense().to_sparse_coo().coalesce()
         (row, column), values = found.indices(), found.values()
     elif callable(getattr(matrix, "coo", None)):  # torch_sparse's
         row, column, values = matrix.coo()

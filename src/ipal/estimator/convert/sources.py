@@ -1,7 +1,7 @@
 """`graph_from`: a graph from what people have."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -88,8 +88,7 @@ def graph_from(
     GraphData
         Or the `Data` or `HeteroData` itself.
     """
-    given = {"id": id, "label": label, "source": source, "target": target, "weight": weight}
-    roles = Roles({role: name for role, name in given.items() if name is not None}, features)
+    roles = _roles({"id": id, "label": label, "source": source, "target": target, "weight": weight}, features)
     is_matrix = is_sparse(graph) or isinstance(graph, np.ndarray | torch.Tensor)
     if (x is not None or y is not None) and not is_matrix:
         raise ConfigError("x= and y= go with an adjacency matrix: other graphs bring their own features and labels.")
@@ -97,7 +96,7 @@ def graph_from(
         raise ConfigError(f"directed is True (edges run one way) or False (both ways), not {shortened(directed)}.")
     if isinstance(graph, tuple | list) and len(graph) == 2 and edges is None:
         graph, edges = graph
-    elif isinstance(graph, Mapping) and set(graph) == {"nodes", "edges"}:
+    elif isinstance(graph, Mapping) and not is_matrix and set(graph) == {"nodes", "edges"}:
         graph, edges = graph["nodes"], graph["edges"]
     packages = {kind.__module__.partition(".")[0] for kind in type(graph).__mro__}
     names = {kind.__name__ for kind in type(graph).__mro__}
@@ -122,6 +121,17 @@ def graph_from(
     raise DataError(f"A graph cannot be made of a {type(graph).__name__}: pass {READS}.")
 
 
+def _roles(given: Mapping[str, Any], features: Any) -> Roles:
+    said = {role: name for role, name in given.items() if name is not None}
+    for role, name in said.items():
+        if not isinstance(name, str):
+            raise ConfigError(f"{role} is the name of a column, not {shortened(name)}.")
+    is_list = isinstance(features, list | tuple) and all(isinstance(name, str) for name in features)
+    if features is not None and not is_list:
+        raise ConfigError(f"features are the names of columns, as ['age', 'country'], not {shortened(features)}.")
+    return Roles(said, features)
+
+
 def _made(raw: RawGraph, directed: bool) -> GraphData:
     return GraphData.of(checked("the graph", raw, undirected=not directed))
 
@@ -141,8 +151,8 @@ def _edge_table(columns: Mapping[str, Any], roles: Roles) -> Table:
 
 def _columns(table: Any) -> dict[str, Any]:
     """The columns of a table in memory, by name; an index with a name is one."""
-    if isinstance(table, Mapping):
-        return {str(name): values for name, values in table.items()}
+    if isinstance(table, Mapping) and not is_sparse(table):
+        return {str(name): _column(values, str(name)) for name, values in table.items()}
     if not hasattr(table, "columns"):
         raise DataError(f"A table cannot be made of a {type(table).__name__}: pass {READS}.")
     index = getattr(table, "index", None)
@@ -150,10 +160,36 @@ def _columns(table: Any) -> dict[str, Any]:
     return named | {str(name): table[name] for name in table.columns}
 
 
+def _column(values: Any, name: str) -> Any:
+    values = _plain(values, name)
+    if (
+        isinstance(values, str | bytes | Mapping | Set)
+        or not getattr(values, "ndim", 1)
+        or not hasattr(values, "__len__")
+    ):
+        raise DataError(
+            f"The column {shortened(name)} is a {type(values).__name__}: make it a list, with a value for each row."
+        )
+    return values
+
+
+def _plain(values: Any, name: str) -> Any:
+    """Tensors as arrays, also those in a list; other values as they are."""
+    if isinstance(values, torch.Tensor) or is_sparse(values):
+        return as_numpy(values, name)
+    if isinstance(values, list | tuple) and any(isinstance(value, torch.Tensor) for value in values):
+        return [_plain(value, name) for value in values]
+    return values
+
+
 def _of_networkx(graph: Any, roles: Roles) -> RawGraph:
     names = list(dict.fromkeys(name for _, known in graph.nodes(data=True) for name in known))
     columns: dict[str, list[Any]] = {"id": list(graph.nodes)}
-    columns |= {str(name): [known.get(name) for _, known in graph.nodes(data=True)] for name in names if name != "id"}
+    columns |= {
+        str(name): _plain([known.get(name) for _, known in graph.nodes(data=True)], str(name))
+        for name in names
+        if name != "id"
+    }
     nodes = table_of(columns, "the nodes", roles.of_nodes("The networkx graph"))
     key = roles.said.get("weight", "weight")
     ends = list(graph.edges(data=True))
