@@ -78,7 +78,6 @@ def matrices() -> dict[str, Callable[[], Any]]:
         "SciPy matrix": lambda: sp.csr_matrix(some),
         "SciPy bool": lambda: some.astype(bool),
         "SciPy complex": lambda: some.astype(complex),
-        "SciPy objects": lambda: some.astype(object),
         "SciPy vector": lambda: sp.coo_array(np.ones(N)),
         "strings": lambda: np.full((N, N), "a"),
         "numbers as strings": lambda: np.full((N, N), "1"),
@@ -203,7 +202,7 @@ def tried(use: Callable[[], object]) -> None:
         except IpalError as error:
             said = str(error)
             assert said[-1] in ".…?", said
-            assert len(said.split(". ")) == 1, said
+            assert len(said.splitlines()) == 1, said
 
 
 @pytest.mark.parametrize("use", USES)

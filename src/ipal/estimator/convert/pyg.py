@@ -297,7 +297,7 @@ def given_mask(mask: Any, n: int, name: str = "train_mask") -> NDArray[np.bool_]
         raise DataError(
             f"{wrong}; this one has {chosen.shape[1]} columns: choose one, data.{name} = data.{name}[:, 0]."
         )
-    if chosen.shape == (n,) and np.isin(chosen, (0, 1)).all():
+    if chosen.shape == (n,) and chosen.dtype.kind in "fiu" and np.isin(chosen, (0, 1)).all():
         raise DataError(f"{wrong}; this one holds {chosen.dtype}: set data.{name} = data.{name}.bool().")
     if chosen.dtype.kind in "iu":
         raise DataError(

@@ -177,7 +177,7 @@ def _plain(values: Any, name: str) -> Any:
     """Tensors as arrays, also those in a list; other values as they are."""
     if isinstance(values, torch.Tensor) or is_sparse(values):
         return as_numpy(values, name)
-    if isinstance(values, list | tuple) and any(isinstance(value, torch.Tensor) for value in values):
+    if isinstance(values, list | tuple) and any(isinstance(value, torch.Tensor | list | tuple) for value in values):
         return [_plain(value, name) for value in values]
     return values
 

@@ -151,7 +151,8 @@ def _in_order(ids: Words) -> Labels | None:
 def _whole(nodes: Table, fact: str) -> NDArray[np.float64]:
     column = nodes.columns[fact]
     if isinstance(column, Words):
-        raise DataError(f"The column {fact} of {nodes.where} holds text, as '{shortened(column.words[0])}': number it.")
+        word = shortened("".join(column.words[:1]))  # none, where every cell is empty
+        raise DataError(f"The column {fact} of {nodes.where} holds text, as '{word}': number it.")
     return column
 
 
