@@ -98,11 +98,15 @@ class Explanation:
     def summary(self, nodes: Sequence[Any] | None = None) -> str:
         """What was predicted, rather than what, and how clearly; `nodes` are the names of all nodes, if any."""
         rather = "" if self.against is None else f" rather than class {self.against}"
-        name = _named(self.ids if nodes is None else nodes, self.node)
+        name = _named(self._names(nodes), self.node)
         return f"Node {name}: class {self.predicted}{rather}, by a margin of {self.margin:.4g}"
 
     def __str__(self) -> str:
         return self.summary()
+
+    def _names(self, nodes: Sequence[Any] | None) -> Sequence[Any] | None:
+        """Of all nodes, where they have any."""
+        return self.ids.tolist() if nodes is None and self.ids is not None else nodes
 
     def as_plain_data(
         self, top: int = 10, nodes: Sequence[Any] | None = None, features: Sequence[str] | None = None
@@ -111,7 +115,7 @@ class Explanation:
 
         `nodes` and `features` are the names of all nodes and features, where they have any; `ids` unless said.
         """
-        nodes = self.ids.tolist() if nodes is None and self.ids is not None else nodes
+        nodes = self._names(nodes)
         node, feature = (partial(_named, names) for names in (nodes, features))
         return {
             "summary": self.summary(nodes),

@@ -55,9 +55,9 @@ def on_host(values: torch.Tensor, name: str) -> torch.Tensor:
 def as_sparse(matrix: Any, name: str) -> sp.coo_array:
     """The entries of a sparse matrix of any kind."""
     if isinstance(matrix, torch.Tensor):
-        found = on_host(matrix, name).to_sparse_coo().coalesce()
+        found = on_host(matrix, name).to_sparse(layout=torch.sparse_coo).coalesce()
         if found.dense_dim():  # entries that are rows themselves
-            found = found.to_dense().to_sparse_coo().coalesce()
+            found = found.to_dense().to_sparse(layout=torch.sparse_coo).coalesce()
         (row, column), values = found.indices(), found.values()
     elif callable(getattr(matrix, "coo", None)):  # torch_sparse's
         row, column, values = matrix.coo()
