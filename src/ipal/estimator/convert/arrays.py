@@ -53,7 +53,7 @@ def on_host(values: torch.Tensor, name: str) -> torch.Tensor:
 
 
 def as_sparse(matrix: Any, name: str) -> sp.coo_array:
-    """The entries of a sparse matrix of any kind."""
+    """The entries of a sparse matrix of any kind, each place once."""
     if isinstance(matrix, torch.Tensor):
         found = on_host(matrix, name).to_sparse(layout=torch.sparse_coo).coalesce()
         if found.dense_dim():  # entries that are rows themselves
@@ -63,9 +63,9 @@ def as_sparse(matrix: Any, name: str) -> sp.coo_array:
         row, column, values = matrix.coo()
         values = torch.ones(len(row)) if values is None else values
     else:
-        return sp.coo_array(matrix)
+        return sp.coo_array(sp.csr_array(matrix))
     ends = as_numpy(row, name), as_numpy(column, name)
-    return sp.coo_array((as_numpy(values, name), ends), shape=shape_of(matrix))
+    return sp.coo_array(sp.csr_array((as_numpy(values, name), ends), shape=shape_of(matrix)))
 
 
 def given_features(x: Any, name: str = "data.x") -> Features:

@@ -206,7 +206,7 @@ def _of_matrix(matrix: Any, x: Any, y: Any) -> RawGraph:
     found = as_numpy(matrix, "The matrix") if not is_sparse(matrix) else as_sparse(matrix, "The matrix")
     if found.dtype.kind not in "fiub":
         raise DataError(f"An adjacency matrix holds numbers; this one holds {found.dtype}.")
-    entries = sp.coo_array(sp.csr_array(found))  # each place once
+    entries = sp.coo_array(found)
     return _raw(np.stack(entries.coords), x, y, shape[0], edge_weight=entries.data.astype(np.float64))
 
 
