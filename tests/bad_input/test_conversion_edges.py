@@ -89,7 +89,8 @@ def test_what_is_no_transposed_adjacency_is_refused(adj_t: Any, words: str) -> N
 # ---------------------------------------------------------------------- weights
 
 WEIGHTS = np.random.default_rng(2).uniform(0.1, 3, E.shape[1]).astype(np.float32)
-MATRIX = sp.coo_array((WEIGHTS, (E[1], E[0])), shape=(N, N)).toarray() * (1 - np.eye(N, dtype=np.float32))
+SUMS, TIMES = (sp.coo_array((v, (E[1], E[0])), shape=(N, N)).toarray() for v in (WEIGHTS, np.ones_like(WEIGHTS)))
+MATRIX = SUMS / np.maximum(TIMES, 1) * (1 - np.eye(N, dtype=np.float32))
 
 WEIGHTED: dict[str, Callable[[], dict[str, Any]]] = {
     "edge_weight": lambda: {"edge_weight": torch.from_numpy(WEIGHTS)},

@@ -66,6 +66,23 @@ def test_a_run_and_its_predictions_speak_of_the_users_names(command: Command, ta
     complaint(done, "'acc-77777'", "no id")
 
 
+def test_texts_of_a_table_are_hashed_in_the_model_and_shown_from_the_table(
+    command: Command, tables: str, tmp_path: Path
+) -> None:
+    run = command("run", "--dataset", tables, "--method", "ncm", "--split", "3", "--json").json
+    said = command("audit", "latest").out.replace("\n", " ")
+    assert "class labels (bot, human, shop), feature names (size, country)" in said
+    assert command("audit", "latest", "--json").json["text"]["hashed_categories"] == 2
+    assert b"country=DE" not in (Path(run["run"]) / "model.safetensors").read_bytes()
+    found = command("explain", "latest", "--graph", tables, "--node", "acc-1", "--json").json
+    assert {one["feature"] for one in found["by_feature"]} == {"size", "country=DE", "country=FR"}
+    rows = (tmp_path / "nodes.csv").read_text().splitlines()
+    mails = [f"{row},{f'p{place}@example.org' if place else 'mail'}" for place, row in enumerate(rows)]
+    (tmp_path / "nodes.csv").write_text("\n".join(mails))
+    done = command("run", "--dataset", tables, "--method", "ncm", "--split", "3")
+    complaint(done, "The column mail has 90 different texts", "at most 20", "leave the column out", underway=True)
+
+
 def test_classes_can_be_ordered_by_their_names(command: Command, tables: str) -> None:
     options = ["--dataset", tables, "--method", "ncm", "--split", "2,1", "--json"]
     run = command("run", *options, "--set", "protocol.class_order=[shop, bot, human]").json

@@ -5,13 +5,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from torch_geometric.data import Data
 
+from ipal import graph_from
 from ipal.config import run_config
 from ipal.data.csr import Neighbours, Norm
 from ipal.data.datasets import Dataset, _made, convert, load, load_graph
@@ -19,6 +23,7 @@ from ipal.data.datasets.catalog import DatasetEntry
 from ipal.data.datasets.inspect import look
 from ipal.data.graph import Graph, checked_graph, content_hash
 from ipal.errors import DataError
+from ipal.estimator.convert.pyg import graph_of
 from ipal.runs.memory_plan import extent, held_bytes
 from ipal.runs.resolved import Resolver
 from tests.support import Command, write_graph
@@ -74,11 +79,15 @@ def test_weights_of_one_give_the_same_bits_as_none() -> None:
 
 
 def reference(edges: NDArray[np.int64], n: int, weights: NDArray[np.float32], *, undirected: bool) -> NDArray[Any]:
-    """SciPy's sums of repeats, as a dense matrix; both ways by the rule, place by place."""
-    a = sp.coo_array((weights.astype(np.float64), (edges[1], edges[0])), shape=(n, n)).toarray()
+    """The mean over all times that a pair is given, in whichever direction where `undirected`, as a dense matrix."""
+    given: dict[tuple[int, int], list[float]] = {}
+    for source, target, weight in zip(*edges.tolist(), weights.tolist(), strict=True):
+        for pair in {(target, source), (source, target)} if undirected else {(target, source)}:
+            given.setdefault(pair, []).append(weight)
+    a = np.zeros((n, n))
+    for pair, values in given.items():
+        a[pair] = sum(values) / len(values)
     np.fill_diagonal(a, 0)
-    if undirected:
-        a = np.where((a > 0) & (a.T > 0), (a + a.T) / 2, a + a.T)
     return a
 
 
@@ -99,7 +108,7 @@ pairs_with_weights = st.integers(1, 12).flatmap(
 
 @settings(deadline=None, max_examples=200)
 @given(pairs_with_weights, st.booleans())
-def test_rows_of_weighted_pairs_are_sums_of_repeats(
+def test_rows_of_weighted_pairs_are_means_of_repeats(
     drawn: tuple[int, list[tuple[int, int, float]]], undirected: bool
 ) -> None:
     n, triples = drawn
@@ -108,11 +117,8 @@ def test_rows_of_weighted_pairs_are_sums_of_repeats(
     rows = Neighbours.of_edges(edges, n, undirected=undirected, weights=weights)
     assert (rows.indptr.dtype, rows.indices.dtype) == (np.int64, np.int32)
     assert all((np.diff(rows.indices[a:b]) > 0).all() for a, b in zip(rows.indptr, rows.indptr[1:], strict=False))
-    if (weights == 1).all():  # as none: repeats count once
-        plain = Neighbours.of_edges(edges, n, undirected=undirected)
+    if (weights == 1).all():
         assert rows.weights is None
-        assert np.array_equal(rows.indices, plain.indices)
-        return
     expected = reference(edges, n, weights, undirected=undirected)
     found = rows.matrix(0, n, rows.values(0, n))
     np.testing.assert_allclose(found.toarray(), expected, rtol=1e-6)
@@ -129,16 +135,82 @@ def test_rules_by_hand() -> None:
         Neighbours.of_edges(edges, 4, undirected=undirected, weights=weights) for undirected in (False, True)
     )
     dense = [rows.matrix(0, 4, rows.values(0, 4)).toarray().tolist() for rows in (one_way, both_ways)]
-    assert dense[0] == [[0, 0, 0, 0], [2, 0, 4, 0], [0, 1, 0, 0], [0, 0, 3, 0]]
-    assert dense[1] == [[0, 2, 0, 0], [2, 0, 2.5, 0], [0, 2.5, 0, 3], [0, 0, 3, 0]]
+    assert dense[0] == [[0, 0, 0, 0], [1, 0, 4, 0], [0, 1, 0, 0], [0, 0, 3, 0]]
+    assert dense[1] == [[0, 1, 0, 0], [1, 0, 2.5, 0], [0, 2.5, 0, 3], [0, 0, 3, 0]]
 
 
 def test_weights_that_are_or_become_one_are_none() -> None:
     edges = np.array([[0, 0, 1, 2], [1, 1, 2, 3]])
-    for weights in ([1, 1, 1, 1], [0.5, 0.5, 1, 1], [1, 0, 1, 1]):
+    for weights in ([1, 1, 1, 1], [0.5, 1.5, 1, 1], [2, 0, 1, 1]):
         rows = Neighbours.of_edges(edges, 4, weights=np.array(weights, dtype=np.float32))
         assert rows.weights is None
         assert rows.indices.tolist() == [0, 1, 2]
+
+
+SOURCE, TARGET = [0, 0, 0, 1, 3, 2], [1, 1, 1, 2, 2, 3]
+"""An edge three times, one both ways."""
+
+
+def as_tables(weights: list[float] | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    edges: dict[str, Any] = {"source": SOURCE, "target": TARGET}
+    return {"id": range(4), "size": [1.0, 2, 3, 4]}, edges if weights is None else edges | {"weight": weights}
+
+
+def as_file(weights: list[float] | None, folder: Path) -> Any:
+    for name, table in zip(("nodes", "edges"), as_tables(weights), strict=True):
+        lines = [",".join(table), *(",".join(map(repr, row)) for row in zip(*table.values(), strict=True))]
+        (folder / f"{name}.csv").write_text("\n".join(lines))
+    return graph_from(f"{folder}/")
+
+
+def as_npz(weights: list[float] | None, folder: Path) -> Any:
+    more = {} if weights is None else {"edge_weight": weights}
+    np.savez(folder / "a.npz", edge_index=[SOURCE, TARGET], x=np.ones((4, 1)), y=[0, 1, 0, 1], **more)
+    return graph_from(folder / "a.npz")
+
+
+def as_networkx(weights: list[float] | None, folder: Path) -> Any:
+    graph = nx.MultiGraph()
+    graph.add_nodes_from(range(4), size=1.0)
+    for source, target, weight in zip(SOURCE, TARGET, weights or [None] * 6, strict=True):
+        graph.add_edge(source, target, **({} if weight is None else {"weight": weight}))
+    return graph_from(graph)
+
+
+def as_pyg(weights: list[float] | None, folder: Path) -> Any:
+    given = {} if weights is None else {"edge_weight": torch.tensor(weights * 2)}
+    return Data(x=torch.ones(4, 1), edge_index=torch.tensor([SOURCE + TARGET, TARGET + SOURCE]), **given)
+
+
+def as_pandas(weights: list[float] | None, folder: Path) -> Any:
+    return graph_from(*map(pytest.importorskip("pandas").DataFrame, as_tables(weights)))
+
+
+def as_arrays(weights: list[float] | None, folder: Path) -> Any:
+    given = {} if weights is None else {"edge_weight": weights}
+    return graph_from({"x": np.ones((4, 1)), "edge_index": [SOURCE, TARGET], **given}, directed=False)
+
+
+@pytest.mark.parametrize("route", [as_file, as_npz, as_networkx, as_pyg, as_pandas, as_arrays])
+def test_repeated_edges_mean_the_same_with_weights_and_without(route: Any, tmp_path: Path) -> None:
+    """No jump where one unrelated weight moves away from one."""
+    expected = np.array([[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 1, 0]])
+    for weights in (None, [1.0] * 6, [1.0] * 3 + [1.000001] + [1.0] * 2):
+        found = graph_of(route(weights, tmp_path)).aggregation("sum").toarray()
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    found = graph_of(route([1.0, 2, 6, 1, 1, 4], tmp_path)).aggregation("sum").toarray()
+    assert found[0, 1] == found[1, 0] == 3
+    assert found[2, 3] == found[3, 2] == 2.5
+
+
+def test_a_matrix_has_one_number_for_an_edge() -> None:
+    """SciPy adds up entries of one place: so the same matrix, dense, says."""
+    matrix = sp.coo_array((np.ones(3), ([0, 0, 1], [1, 1, 2])), shape=(3, 3))
+    for form in (matrix, matrix.toarray()):
+        assert graph_from(form, x=np.eye(3), directed=True).edge_weight.tolist() == [2, 1]
+    turned = SimpleNamespace(x=np.eye(3), adj_t=sp.coo_array(matrix.T))
+    assert graph_of(turned).edge_weight.tolist() == [2, 1]  # type: ignore[arg-type, union-attr]
+    assert len(matrix.data) == 3, "not changed"
 
 
 def test_weights_come_in_the_order_of_edges() -> None:

@@ -115,6 +115,16 @@ def test_returning_classes_by_hand(tiny: Dataset) -> None:
     assert ones[1] == ((tiny.y == 0) & (stream.part == TEST)).sum()
 
 
+def test_a_class_comes_no_more_often_than_asked(tiny: Dataset) -> None:
+    """Five tasks at a distance of two are three visits of a class that begins with the first: the third is too many."""
+    stream = made(tiny, {"name": "returning", "parts": 5, "times": 2})
+    visits = [label for task in stream.classes for label in task]
+    assert sorted(set(visits)) == list(range(6))
+    assert max(visits.count(label) for label in visits) == 2
+    assert stream.classes[0] == [0, 1]
+    assert 0 not in stream.classes[4]
+
+
 def test_a_class_that_may_come_more_often_than_there_are_tasks_is_in_all_that_are_left(tiny: Dataset) -> None:
     stream = made(tiny, {"name": "returning", "parts": 3, "times": 1000})
     assert stream.classes == [[0, 1], [0, 1, 2, 3], [0, 1, 2, 3, 4, 5]]

@@ -184,6 +184,19 @@ def test_a_learner_takes_it_and_names_come_back() -> None:
     assert some.classes_.tolist() == ["bot"]
 
 
+def test_words_for_no_label_are_neither_learned_nor_scored() -> None:
+    from torch_geometric.data import Data
+
+    mine = graph_from(*columns())
+    model = ipal.NCM().partial_fit(mine)
+    assert model.score(mine) == (model.predict(mine) == mine.y)[mine.train_mask].mean()
+    for word in ("", "nan", "None", "?"):
+        data = Data(x=X, edge_index=mine.edge_index, y=["bot", word, "human", "shop"])
+        with pytest.raises(DataError, match=r"which means unlabelled: set data\.train_mask"):
+            ipal.NCM().partial_fit(data)
+        assert model.score(data) == (model.predict(data) == data.y)[[0, 2, 3]].mean()
+
+
 def test_what_is_a_graph_already_is_passed_on() -> None:
     from torch_geometric.data import Data
 
@@ -226,6 +239,18 @@ def test_what_pandas_has(tmp_path: Path) -> None:
         graph_from(nodes, edges)
     with pytest.raises(DataError, match="column when of the table of nodes holds values of the type"):
         graph_from(nodes.drop(columns="count").assign(when=pandas.Timestamp("2020-01-01")), edges)
+    for twice in (
+        nodes.assign(id=list("wxyz")),
+        pandas.concat([nodes, nodes], axis=1),
+        nodes.assign(**{"1": 0, "2": 0}),
+    ):
+        with pytest.raises(DataError, match=r"two columns called (id|label|1): give each a name of its own"):
+            graph_from(twice.rename(columns={"2": 1}), edges)
+    kinds = pandas.Series(pandas.Categorical(["u", "v", "u", "NA"], categories=["none", "u", "v", "NA", "other"]))
+    named = pandas.DataFrame(
+        {"id": pandas.Categorical(IDS, categories=[*IDS, "nobody"]), "label": kinds, "age": X[:, 0]}
+    )
+    assert graph_from(named, edges).y.tolist() == ["u", "v", "u", ""]
     (tmp_path / "nodes.csv").write_text(NODES)
     (tmp_path / "edges.csv").write_text(EDGES)
     read = graph_from(pandas.read_csv(tmp_path / "nodes.csv"), pandas.read_csv(tmp_path / "edges.csv"))

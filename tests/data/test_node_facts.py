@@ -161,6 +161,17 @@ def test_given_parts_are_taken_as_they_are(tiny: Dataset) -> None:
     assert len(test_split.test.nodes) == ((streams[0].task_of == 0) & (parts == TEST)).sum()
 
 
+def test_given_parts_are_not_for_nodes_without_a_label(tiny: Dataset) -> None:
+    parts, bare = np.arange(len(tiny.y)) % 3, np.arange(len(tiny.y)) % 7 == 0
+    stream = stream_of(replace(tiny, y=np.where(bare, -1, tiny.y), parts=parts), **GIVEN)
+    assert (stream.part[bare] == -1).all()
+    np.testing.assert_array_equal(stream.part[~bare], parts[~bare])
+    for index in range(len(stream)):
+        task = stream.task(index)
+        assert not bare[task.origin].any(), "neither taught nor in the graph"
+        assert (task.labels >= 0).all()
+
+
 def test_parts_are_drawn_unless_asked_for(tiny: Dataset) -> None:
     parts = np.zeros(240, dtype=np.int64)
     np.testing.assert_array_equal(stream_of(replace(tiny, parts=parts)).part, stream_of(tiny).part)

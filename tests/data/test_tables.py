@@ -1,5 +1,6 @@
 """Graphs in tables of nodes and edges: what is read, and what is refused with a sentence."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,163 @@ def test_without_features_structural_ones_are_made(tmp_path: Path) -> None:
     assert dataset.beyond_task
 
 
+MISSING = ["", "NaN", "nan", "None", "NA", "N/A", "#N/A", "<NA>", "null", "NULL", "nil", "?", "-", " - "]
+
+
+@pytest.mark.parametrize("word", [*MISSING, "-1", "-1.0"])
+@pytest.mark.parametrize("labels", [["bot", "shop"], ["0", "5"], ["0.0", "5.0"], ["7", "bot"]], ids=str)
+def test_what_says_that_there_is_no_label_is_no_class(tmp_path: Path, word: str, labels: list[str]) -> None:
+    """The same from a table in a file, a table in memory, an array of strings, and an .npz file."""
+    y = [labels[0], word, labels[1], word]
+    rows = "".join(f"{node},{label},{node}\n" for node, label in enumerate(y))
+    write_graph(tmp_path / "a.npz", y=np.array(y), x=np.ones((4, 1)), edge_index=np.array([[0], [1]]))
+    ends = {"source": [0], "target": [1]}
+    found = [
+        load(put(tmp_path, f"id,label,size\n{rows}", "source,target\n0,1\n")).y,
+        ipal.graph_from({"id": range(4), "label": y, "size": range(4)}, ends).y,
+        ipal.graph_from({"x": np.ones((4, 1)), "edge_index": [[0], [1]], "y": y}).y,
+        load(f"{tmp_path}/a.npz").y,
+    ]
+    assert all(labelled(one).tolist() == [True, False, True, False] for one in found)
+    expected = [0, 5] if labels[0].startswith("0") else labels
+    assert all(one[[0, 2]].tolist() == expected for one in found)
+
+
+def test_numbers_that_say_that_there_is_no_label() -> None:
+    pandas = pytest.importorskip("pandas")
+    ends = {"source": [0], "target": [1]}
+    for y in (
+        [2.0, np.nan, 5.0, -1.0],
+        [2, None, 5, -1],
+        pandas.array([2, None, 5, -1], dtype="Int64"),
+        pandas.Series([2, pandas.NA, 5.0, "-1.0"], dtype=object),
+        np.array([2, -1, 5, np.nan], dtype=np.float32),
+    ):
+        for data in (
+            ipal.graph_from({"id": range(4), "label": y, "size": range(4)}, ends),
+            ipal.graph_from({"x": np.ones((4, 1)), "edge_index": [[0], [1]], "y": y}),
+        ):
+            assert data.y.tolist() == [2, -1, 5, -1]
+            assert data.train_mask.tolist() == [True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["0", "0.0", "1", "1.0", "1."], [0, 0, 1, 1, 1]),
+        (["0.000000000000000000e+00", "1e+00", "+2", "-0", "2"], [0, 1, 2, 0, 2]),
+        (["1", "1.0", "X", "2.50", "-2"], ["1", "1", "X", "2.50", "-2"]),
+        (["01", "1", "1.0", "1E5", "2"], ["01", "1", "1", "1E5", "2"]),
+        (["True", "FALSE", "true", "false", ""], [1, 0, 1, 0, -1]),
+        (["true", "maybe", "True", "true", ""], ["true", "maybe", "True", "true", ""]),
+        (["12345678901234567890", "1", "2", "3", "4"], ["12345678901234567890", "1", "2", "3", "4"]),
+    ],
+)
+def test_a_label_is_one_however_it_is_written(tmp_path: Path, given: list[str], expected: list[Any]) -> None:
+    rows = "".join(f"{node},{label},{node}\n" for node, label in enumerate(given))
+    assert load(put(tmp_path, f"id,label,size\n{rows}", "source,target\n0,1\n")).y.tolist() == expected
+    assert ipal.graph_from({"x": np.ones((5, 1)), "edge_index": [[0], [1]], "y": given}).y.tolist() == expected
+
+
+def test_truth_is_a_number_as_in_a_table_in_memory(tmp_path: Path) -> None:
+    dataset = load(put(tmp_path, "id,label,member\na,u,True\nb,v,false\n", "source,target\na,b\n"))
+    assert dataset.columns == ("member",)
+    assert dataset.graph.x.tolist() == [[1], [0]]
+
+
+def test_a_line_between_digits_is_text(tmp_path: Path) -> None:
+    """Python reads 1_0 as 10."""
+    dataset = load(put(tmp_path, "id,label,flat\na,u,1_0\nb,v,2_1\n", "source,target\na,b\n"))
+    assert dataset.columns == ("flat=1_0", "flat=2_1")
+
+
+def test_time_and_split_in_any_capitals(tmp_path: Path) -> None:
+    dataset = load(put(tmp_path, "ID,Label,Time,SPLIT,x\na,u,3,0,1\nb,v,4,2,1\n", "Source,TARGET\na,b\n"))
+    assert dataset.columns == ("x",)
+    assert dataset.time is not None
+    assert dataset.time.tolist() == [3, 4]
+    assert dataset.parts is not None
+    assert dataset.parts.tolist() == [0, 2]
+
+
+def test_a_second_label_is_a_feature_only_where_it_is_named_as_one() -> None:
+    nodes = {"id": [1, 2, 3], "kind": ["a", "b", "c"], "class": [0, 1, 0], "time": [5, 6, 7], "size": [1.0, 2, 3]}
+    edges = {"source": [1, 2], "target": [2, 3]}
+    with pytest.raises(
+        DataError, match=r"The table of nodes has a column class, which may be another label.*features="
+    ):
+        ipal.graph_from(nodes, edges, label="kind")
+    chosen = ipal.graph_from(nodes, edges, label="kind", features=["size"])
+    assert (chosen.columns, chosen.y.tolist()) == (("size",), ["a", "b", "c"])
+    both = ipal.graph_from(nodes, edges, label="kind", features=["size", "class"])
+    assert both.columns == ("class", "size")
+    with pytest.raises(DataError, match="has a column id, which may be another id"):
+        ipal.graph_from({**nodes, "account": [7, 8, 9]}, {"source": [7], "target": [8]}, id="account", label="kind")
+    ends = {"id": [1, 2], "y": [2, 3]}
+    assert ipal.graph_from(
+        {"id": [1, 2, 3], "y": [0, 1, 0], "size": [1, 2, 3]}, ends, source="id", target="y"
+    ).edge_index.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]], "names of one table do not touch those of the other"
+
+
+BLANK = ["\n", "\r\n", "  \n"]
+
+
+@pytest.mark.parametrize("blank", BLANK, ids=repr)
+@pytest.mark.parametrize("width", [3, 11_000])
+def test_blank_lines_end_nothing(tmp_path: Path, blank: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the names, between rows, and more of them than are read at once."""
+    monkeypatch.setattr(files, "CELLS_AT_ONCE", 20_000)
+    extra = width - 2
+    names = ",".join(["id", "label", *(f"x{number}" for number in range(extra))])
+    rows = [f"{row},{row % 2}{f',{row}' * extra}\n" for row in range(20)]
+    pause = blank * (7000 if width == 3 else 2)
+    text = f"{blank}{names}\n{blank}{''.join(rows[:7])}{pause}{''.join(rows[7:])}{blank}"
+    dataset = load(put(tmp_path, text, f"source,target{blank}{blank}0,1\n{blank}19,18\n"))
+    assert dataset.graph.x[:, 0].tolist() == list(range(20))
+    assert dataset.graph.num_features == extra
+    assert dataset.graph.num_edges == 4
+
+
+def test_a_table_is_read_in_large_pieces_and_at_most_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither by the cell nor once more for every column that turns to text."""
+    calls: list[int] = []
+    real = files._numbers
+    monkeypatch.setattr(files, "_numbers", lambda cells, comma: calls.append(len(cells)) or real(cells, comma))
+    rows = "".join(f"{row},{row},{row}\n" for row in range(1000))
+    load_to_predict(put(tmp_path, f"id,a,b\n{rows}", "source,target\n0,1\n"))
+    assert calls == [1000, 1000]
+    passes: list[int] = []
+    parsed = files._parsed
+    monkeypatch.setattr(files, "_parsed", lambda *given: passes.append(1) or parsed(*given))
+    monkeypatch.setattr(files, "CELLS_AT_ONCE", 100)
+    late = [f"{row}{',1' * 30}\n" for row in range(20)]
+    late += [f"{20 + row}{',1' * row},A{',1' * (29 - row)}\n" for row in range(30)]
+    names = ",".join(f"x{number}" for number in range(30))
+    dataset = load_to_predict(put(tmp_path, f"id,{names}\n{''.join(late)}", "source,target\n0,1\n"))
+    assert len(passes) == 2 + 1, "of the nodes two, of the edges one"
+    assert dataset.columns[:2] == ("x0=1", "x0=A")
+    assert dataset.graph.x[:, 1].nonzero()[0].tolist() == [20]
+
+
+def test_time_does_not_grow_with_the_square_of_columns(tmp_path: Path) -> None:
+    def seconds(width: int) -> float:
+        names = ",".join(f"x{number}" for number in range(width))
+        put(tmp_path, f"id,{names}\n0{',1' * width}\n1{',2' * width}\n", "source,target\n0,1\n")
+        begin = time.process_time()
+        load_to_predict(f"{tmp_path}/")
+        return time.process_time() - begin
+
+    seconds(100)
+    assert seconds(20_000) < 6, "the square takes twice as long"
+
+
+def test_separators_in_quoted_names_do_not_decide(tmp_path: Path) -> None:
+    nodes = 'id;label;"a, b, c, d"\n1;u;2,5\n2;v;NA\n'
+    with pytest.raises(DataError, match=r"column a, b, c, d of nodes\.csv has no value in row 2"):
+        load(put(tmp_path, nodes, "source;target\n1;2\n"))
+    assert load(put(tmp_path, nodes.replace("NA", "3,5"), "source;target\n1;2\n")).graph.x.tolist() == [[2.5], [3.5]]
+
+
 def test_a_column_that_turns_to_text_later_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "CELLS_AT_ONCE", 6)
     nodes = "id,grade,size\na,01,1\nb,2,2\nc,01,3\nd,A,4\ne,2,5\n"
@@ -136,10 +294,28 @@ def test_a_column_without_a_name_is_not_used(tmp_path: Path) -> None:
         (NODES.replace(",40,", ",inf,"), ["column age", "infinite"]),
         (NODES.replace(",40,", ",1e300,"), ["infinite"]),
         (NODES.replace(",40,", ",4,0,"), ["Row 3 of nodes.csv has 6 cells", "5 columns"]),
+        (NODES.replace(",40,", ",None,"), ["column age of nodes.csv has no value in row 3"]),
+        (NODES.replace("FR", "n/a"), ["column country of nodes.csv has no value in row 2"]),
         (NODES.replace("age", "country"), ["two columns called country"]),
-        (NODES.replace("bot", "-1").replace("human", "0").replace("shop", "1"), ["label in nodes.csv is -1", "empty"]),
+        (NODES.replace("age", "a=b"), ["column a=b of nodes.csv has a '='", "rename"]),
+        (
+            NODES.replace("bot", "-2").replace("human", "0").replace("shop", "1"),
+            ["nodes.csv: A label is -2"],
+        ),
+        (
+            NODES.replace("bot", "0.5").replace("human", "0").replace("shop", "1"),
+            ["nodes.csv: A label is 0.5"],
+        ),
         (NODES.replace("bot", "").replace("human", "").replace("shop", ""), ["No node", "has a label"]),
         (NODES.replace("age", "time").replace("31.5", "x"), ["column time of nodes.csv holds text"]),
+        (NODES.replace("age", "Time"), ["'time' must be 4 whole numbers"]),
+        (NODES.replace("age", "SPLIT"), ["'split' must be 4 whole numbers"]),
+        (NODES.replace("age", "class"), ["two columns that may be its label, label and class", "rename or remove"]),
+        (NODES.replace("age", "Label"), ["two columns that may be its label, label and Label"]),
+        (NODES.replace("age", "y"), ["two columns that may be its label, label and y"]),
+        (NODES.replace("age", "Target"), ["two columns that may be its label, label and Target"]),
+        (NODES.replace("age", "node_id"), ["two columns that may be its id, id and node_id"]),
+        (NODES.replace("age", "time").replace("member", "Time"), ["may be its time, time and Time"]),
         ("id,label\n", ["nodes.csv has no rows"]),
         ("", ["nodes.csv has no column id", "it has none"]),
         (NODES.replace("ben", '"ben'), ["nodes.csv is no sound CSV file"]),
@@ -163,6 +339,9 @@ def test_a_table_of_nodes_that_cannot_be_read_is_a_sentence(tmp_path: Path, node
         (EDGES.replace("0.5", "inf"), ["the weight inf"]),
         (EDGES.replace("0.5", ""), ["Row 2 of edges.csv has no weight"]),
         (EDGES.replace("0.5", "much"), ["column weight of edges.csv", "number"]),
+        (EDGES.replace("0.5", "NaN"), ["Row 2 of edges.csv has no weight"]),
+        (EDGES.replace("when", "From"), ["two columns that may be its source, source and From"]),
+        (EDGES.replace("when", "edge_weight"), ["two columns that may be its weight, weight and edge_weight"]),
     ],
     ids=lambda value: None if isinstance(value, list) else "",
 )

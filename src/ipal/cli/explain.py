@@ -53,7 +53,7 @@ def explain(
     by_name = {str(label): label for label in model.labels}
     found = explained(model, data.graph, asked[0], None if against is None else by_name.get(against, against))
     ids = None if data.ids is None else data.ids.tolist()
-    plain = found.as_plain_data(top, ids, model.schema.columns or data.columns or None)
+    plain = found.as_plain_data(top, ids, model.checked(data.graph).columns or None)
     if target is not None:
         from ipal.report.explanation import write_explanation
 

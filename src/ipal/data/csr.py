@@ -49,12 +49,12 @@ class Neighbours:
     ) -> "Neighbours":
         """From pairs in any order, loops and repeats removed; both ways where `undirected`.
 
-        Weights of repeated pairs are added up. Where `undirected`, an edge between two nodes then has the weight of the
-        one direction that is given, or the mean of both. A weight below the smallest normal number of 32 bits, as 0,
-        leaves its pair out. Weights that are all one are as none.
+        A pair counts once, however often it is given, with the mean of its weights; where `undirected`, in whichever
+        direction. A mean below the smallest normal number of 32 bits, as 0, leaves the pair out. Weights that are all
+        one are as none.
 
         Without weights, sorted in place as one number a pair: besides the pairs it takes 8 bytes an edge, then 4. With
-        weights it takes up to 130 bytes a pair.
+        weights it takes up to 110 bytes a pair.
         """
         if weights is not None and not (weights == 1).all():
             return cls._of_weighted(edges, n, undirected, weights)
@@ -76,14 +76,17 @@ class Neighbours:
 
     @classmethod
     def _of_weighted(cls, edges: NDArray[Any], n: int, undirected: bool, weights: NDArray[np.float32]) -> "Neighbours":
-        kept = (weights >= np.finfo(np.float32).tiny) & (edges[0] != edges[1])
-        entries = weights[kept].astype(np.float64), (edges[1, kept], edges[0, kept])
-        rows = sp.coo_array(entries, shape=(n, n)).tocsr()  # repeats are added up
+        apart = edges[0] != edges[1]
+        ends = edges[::-1, apart]
         if undirected:
-            turned = rows.T.tocsr()
-            directions = rows.sign() + turned.sign()
-            rows = rows + turned
-            rows.data /= directions.data
+            ends = np.sort(ends, axis=0)
+        each = weights[apart].astype(np.float64)
+        rows, times = (sp.coo_array((some, tuple(ends)), shape=(n, n)).tocsr() for some in (each, np.ones_like(each)))
+        rows.data /= times.data  # both hold sums over repeats
+        rows.data[rows.data < np.finfo(np.float32).tiny] = 0
+        rows.eliminate_zeros()
+        if undirected:
+            rows = rows + rows.T
         found, values = rows.indptr.astype(np.int64), rows.data.astype(np.float32)
         return cls(found, rows.indices.astype(np.int32), weights=None if (values == 1).all() else values)
 

@@ -1,11 +1,13 @@
 """Labels of nodes: whole numbers or strings, one a node, and what stands where a node has none."""
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ipal.errors import DataError
+from ipal.errors import DataError, shortened
 
 Label = int | str
 Labels = NDArray[Any]
@@ -20,21 +22,90 @@ def labelled(y: Labels) -> NDArray[np.bool_]:
     return np.asarray(y != (NO_NAME if y.dtype.kind == "U" else UNLABELLED))
 
 
+MISSING = frozenset({"", "na", "n/a", "#n/a", "<na>", "nan", "-nan", "nat", "null", "none", "nil", "?", "-"})
+"""Words, in any capitals, for a label or a value that is not there, whatever file or table they stand in."""
+TRUTH = {"true": "1", "false": "0"}
+"""What a column of nothing else stands for."""
+NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*)(\.[0-9]*(e[+-]?[0-9]+)?|e[+-][0-9]+)?", re.IGNORECASE)
+"""A number as programs write it: 007 and 1E5 are codes."""
+WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
+
+
+def is_missing(word: str) -> bool:
+    """Whether a word says that there is nothing."""
+    return word.strip().lower() in MISSING
+
+
+def written(value: Any) -> str:
+    """A label, an id or a category as text; empty where there is none."""
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, bytes):
+        try:
+            return value.decode().strip()
+        except UnicodeDecodeError as error:
+            raise DataError("The labels or ids are bytes that are no text in UTF-8: make strings of them.") from error
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return ""
+    if isinstance(value, float | np.floating):
+        return "" if np.isnan(value) else str(int(value)) if float(value).is_integer() else str(value)
+    return str(value)
+
+
+def truth_as_numbers(words: Sequence[str]) -> list[str]:
+    """True and False as 1 and 0 where all words are one of them; else the words as they are."""
+    return [TRUTH[word.lower()] for word in words] if all(word.lower() in TRUTH for word in words) else list(words)
+
+
+def labels_of(words: Sequence[str]) -> Labels:
+    """Labels from words: whole numbers where all are, in whatever notation (1, 1.0, True), and strings otherwise.
+
+    `UNLABELLED` or `NO_NAME` stands for words that say that there is none, and for -1. Among strings, too, 1 and 1.0
+    are one.
+    """
+    is_there = np.array([not is_missing(word) for word in words], dtype=np.bool_)
+    known = [_shortest(word) for word in truth_as_numbers([word for word in words if not is_missing(word)])]
+    if known and all(WHOLE.fullmatch(word) for word in known):
+        numbers = np.full(len(words), UNLABELLED, dtype=np.int64)
+        numbers[is_there] = [int(word) for word in known]
+        check_labels(numbers)
+        return numbers
+    fraction = next((word for word in known if NUMBER.fullmatch(word) and float(word) % 1), None)
+    if fraction is not None and all(NUMBER.fullmatch(word) for word in known):
+        raise DataError(f"A label is {shortened(fraction)}: classes are whole numbers or words, not fractions.")
+    names = np.full(len(words), NO_NAME, dtype=object)
+    names[is_there] = [NO_NAME if word == str(UNLABELLED) else word for word in known]
+    return names.astype(np.str_)
+
+
+def _shortest(word: str) -> str:
+    """1 of 1.0, +1 and 1e+00; what is no whole number as it is."""
+    if not NUMBER.fullmatch(word):
+        return word
+    if WHOLE.fullmatch(word.removeprefix("+")):
+        return str(int(word))
+    value = float(word)
+    return str(int(value)) if value.is_integer() and abs(value) <= 2**53 else word
+
+
 def file_labels(y: NDArray[np.generic], n: int) -> Labels:
-    """Labels in a file, one per node: whole numbers or strings, of which an empty one is no label."""
-    if y.dtype.kind not in "US":
+    """Labels as they are given, one per node: whole numbers or texts, of which some may say that there is none."""
+    if y.dtype.kind not in "USO":
         return whole_labels(y, n)
     _check_one_a_node(y, n)
+    places: dict[Any, int] = {}
     try:
-        text: Any = y if y.dtype.kind == "U" else np.char.decode(np.asarray(y, dtype=np.bytes_), "utf-8")
-        return np.char.strip(text)
-    except UnicodeDecodeError as error:
-        raise DataError("The labels are bytes that are no text in UTF-8: make strings of them.") from error
+        codes = np.array([places.setdefault(value, len(places)) for value in y.tolist()], dtype=np.int64)
+    except TypeError as error:
+        raise DataError("A label is a list or the like: labels are whole numbers or text.") from error
+    return labels_of([written(value) for value in places])[codes]
 
 
 def whole_labels(y: NDArray[np.generic], n: int) -> NDArray[np.int64]:
-    """Labels as whole numbers, one per node."""
+    """Labels as whole numbers, one per node; NaN is none."""
     _check_one_a_node(y, n)
+    if y.dtype.kind == "f":
+        y = np.where(np.isnan(y), UNLABELLED, y)
     numbers = whole_numbers(y)
     if numbers is None:
         raise DataError("The labels are not whole numbers or strings: number the classes 0, 1, 2, …")
@@ -59,7 +130,8 @@ def check_labels(y: NDArray[np.int64]) -> None:
 
 def checked_ids(ids: NDArray[np.generic], n: int) -> Labels:
     """What nodes are called, in a file: n strings or whole numbers, all different."""
-    named = file_labels(ids, n) if ids.ndim == 1 and ids.dtype.kind in "US" else whole_numbers(ids)
+    is_text = ids.ndim == 1 and ids.dtype.kind in "US"
+    named = np.array([written(name) for name in ids.tolist()], dtype=np.str_) if is_text else whole_numbers(ids)
     if named is None or named.shape != (n,) or len(np.unique(named)) < n:
         raise DataError(f"'ids' must be {n} strings or whole numbers, one per node, all different.")
     return named

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ipal.backend.finite import check_scores
 from ipal.backend.runtime import Runtime
-from ipal.data.feature_names import arranged
+from ipal.data.feature_names import arranged, kept_names
 from ipal.data.graph import Graph
 from ipal.data.labels import Label, Labels
 from ipal.data.relations import Types, num_edge_types
@@ -320,7 +320,7 @@ def setup(config: LearnerConfig, schema: Schema, runtime: Runtime) -> Setup:
 
 def empty_model(config: LearnerConfig, graph: Graph, runtime: Runtime) -> Model:
     """A model that has learned nothing, for graphs like this one."""
-    schema = Schema(graph.num_features, graph.types, graph.columns)
+    schema = Schema(graph.num_features, graph.types, kept_names(graph.columns))
     state = initial_state(config.method, setup(config, schema, runtime))
     return Model(config, runtime, schema, state, Calibration.empty())
 

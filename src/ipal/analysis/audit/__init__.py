@@ -16,9 +16,11 @@ from ipal.analysis.audit.inputs import CHANGE, FIRST_LAYER, features_revealed, o
 from ipal.analysis.audit.recover import Known, from_matrix, from_mean, from_shared_matrix
 from ipal.analysis.audit.search import Found, stored_rows
 from ipal.data.datasets import Dataset
+from ipal.data.feature_names import BETWEEN
 from ipal.data.graph import Graph, Nodes
 from ipal.data.labels import Labels, labelled
 from ipal.engine.trainer import fresh_network
+from ipal.errors import shortened
 from ipal.estimator.files import snapshot
 from ipal.estimator.learner import Learner, model_of
 from ipal.estimator.model import Model
@@ -100,6 +102,7 @@ def audit(learner: Learner | Model, evidence: Evidence | None = None) -> dict[st
             "stores_exemplars": retained["stores_exemplars"],
         },
         "nodes_behind_class": retained["nodes_behind_class"],
+        "text": _text(model),
         "flagged": {name: words for name, one in kept.items() if (words := _risks(one))},
         "remarks": _remarks(model, kept),
     }
@@ -127,9 +130,29 @@ def _risks(kept: Remembered) -> dict[str, str]:
     return risks
 
 
+def _text(model: Model) -> dict[str, Any]:
+    """The words of users' tables that are in the model: in clear, and the number of those that are hashed."""
+    columns, types = model.schema.columns, model.schema.types
+    return {
+        "class_labels": [label for label in model.labels if isinstance(label, str)],
+        "feature_names": list(dict.fromkeys(name.partition(BETWEEN)[0] for name in columns)),
+        "type_names": [] if types is None else sorted({name for name, _ in types.nodes} | {e[1] for e in types.edges}),
+        "hashed_categories": sum(BETWEEN in name for name in columns),
+    }
+
+
+def _text_in_words(text: Mapping[str, Any]) -> str:
+    """The same as a sentence."""
+    hashed = text["hashed_categories"]
+    lists = {what.replace("_", " "): words for what, words in text.items() if what != "hashed_categories" and words}
+    clear = [f"{what} ({shortened(', '.join(words))})" for what, words in lists.items()]
+    said = f"Kept in clear text: {', '.join(clear) or 'nothing'}."
+    return said + f" Hashed: {hashed} categories of text columns; a hash can be compared with a guess." * bool(hashed)
+
+
 def _remarks(model: Model, kept: Mapping[str, Remembered]) -> list[str]:
     """Remarks on the result."""
-    remarks = []
+    remarks = [_text_in_words(_text(model))]
     if model.stores_exemplars:
         remarks.append("This method stores raw nodes of earlier tasks: whoever has the model has them.")
     shared = [one for one in kept.values() if one.shared is not None]

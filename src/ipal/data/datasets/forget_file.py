@@ -49,7 +49,7 @@ def read_correction(path: Path, *, undirected: bool = True) -> GraphData:
     taught, marks = _read(path, "new_y", undirected)
     if "new_y" not in marks:
         raise DataError(f"{path} has no array new_y: add it, the right label of every node; y has those learned.")
-    return replace(taught, new_y=marks["new_y"])
+    return replace(taught, new_y=file_labels(marks["new_y"], taught.num_nodes))
 
 
 def read_taught(path: Path, *, undirected: bool = True) -> GraphData:

@@ -27,7 +27,7 @@ EDGES = (
     "edge_index[0] points to edge_index[1], nodes are numbered from 0; an undirected edge is given both ways; "
     "self-loops and repeated edges make no difference"
 )
-WEIGHTS = "; edge_weight is finite and 0 or more, those of repeated edges are added up unless all are one"
+WEIGHTS = "; edge_weight is finite and 0 or more, a repeated edge has the mean of its weights"
 
 
 @dataclass(frozen=True)

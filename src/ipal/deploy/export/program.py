@@ -5,8 +5,8 @@
 A layer of an encoder takes `Rows` in place of tensors: torch's functions and operators add nodes to the graph then
 (`FUNCTIONS` has those that are known).
 
-The ONNX graph reads edges as the library does: self-loops and repeats are removed (weights of repeats are added up),
-then every node gets a self-loop, scaled by the roots of the in-degrees.
+The ONNX graph reads edges as the library does: self-loops and repeats are removed (the mean of their weights
+stays), then every node gets a self-loop, scaled by the roots of the in-degrees.
 """
 
 import hashlib
@@ -291,28 +291,38 @@ class Program:
         found = self.op("Compress", ordered, is_new)
         if not self.weighted:
             return found, None
-        # Repeats are added up, unless all weights are one; what weighs nothing is left out.
+        # A pair has the mean of its weights; what weighs nothing is left out.
         place = self.op("Sub", self.op("CumSum", self.op("Cast", is_new, to=INT64), self.whole(0)), self.whole(1))
-        parts = self.op("Gather", self._weights_given(source, target), order, axis=0)
-        zeros = self.filled(self.op("Shape", found), 0.0)
-        sums = self.op("ScatterND", zeros, self.op("Unsqueeze", place, self.whole([1])), parts, reduction="add")
-        unlike = self.op("Cast", self.op("Not", self.op("Equal", "edge_weight", self.constant(1.0))), to=INT64)
-        all_one = self.op("Equal", self.op("ReduceSum", unlike, keepdims=0), self.whole(0))
-        sums = self.op("Where", all_one, self.constant(1.0), sums)
-        is_edge = self.op("GreaterOrEqual", sums, self.constant(np.finfo(np.float32).tiny))
-        weights = self.op("Unsqueeze", self.op("Compress", sums, is_edge), self.whole([1]))
+        place = self.op("Unsqueeze", place, self.whole([1]))
+        sums, times = (
+            self.op(
+                "ScatterND",
+                self.filled(self.op("Shape", found), 0.0),
+                place,
+                self.op("Gather", self._without_loops(given, source, target), order, axis=0),
+                reduction="add",
+            )
+            for given in (self._weights_given, self.filled(self.op("Shape", "edge_weight"), 1.0))
+        )
+        means = self.op("Div", sums, times)
+        is_edge = self.op("GreaterOrEqual", means, self.constant(np.finfo(np.float32).tiny))
+        weights = self.op("Unsqueeze", self.op("Compress", means, is_edge), self.whole([1]))
         return self.op("Compress", found, is_edge), weights
 
-    def _weights_given(self, source: str, target: str) -> str:
-        """Of the edges as given, 0 for loops among them, and then 1 for the loop of every node."""
+    @property
+    def _weights_given(self) -> str:
+        """Of the edges as given, none negative or infinite."""
         given, least = "edge_weight", self.constant(0.0)
         is_sound = self.op("And", self.op("GreaterOrEqual", given, least), self.op("Not", self.op("IsInf", given)))
         # Looking up place 1 of one number refuses what is no weight.
         place = self.op("Where", is_sound, self.whole(0), self.whole(1))
-        given = self.op("Add", given, self.op("Gather", self.constant([0.0]), place))
+        return self.op("Add", given, self.op("Gather", self.constant([0.0]), place))
+
+    def _without_loops(self, given: str, source: str, target: str) -> str:
+        """Numbers of the edges as given, 0 for loops among them, and then 1 for the loop of every node."""
         number = self.op("Slice", self.op("Shape", "edge_index"), self.whole([1]), self.whole([2]))
         ends = (self.op("Slice", end, self.whole([0]), number) for end in (source, target))
-        given = self.op("Where", self.op("Equal", *ends), least, given)
+        given = self.op("Where", self.op("Equal", *ends), self.constant(0.0), given)
         loops = self.filled(self.op("Sub", self.op("Shape", source), number), 1.0)
         return self.op("Concat", given, loops, axis=0)
 

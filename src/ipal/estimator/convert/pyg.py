@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 
 from ipal.data.csr import Neighbours
-from ipal.data.datasets.tables.columns import words_of
 from ipal.data.graph import (
     EDGE_PARTS_NOT_USED,
     Given,
@@ -26,7 +25,7 @@ from ipal.data.graph import (
     checked_weights,
 )
 from ipal.data.graph_data import GraphData
-from ipal.data.labels import Label, Labels, labelled, whole_numbers
+from ipal.data.labels import Label, Labels, file_labels, is_missing, labelled, whole_numbers
 from ipal.data.task import LabelledNodes, Task
 from ipal.errors import DataError, say_ignored
 from ipal.estimator.convert.arrays import as_numpy, as_sparse, given_features, is_sparse, shape_of
@@ -247,9 +246,14 @@ def _plain_labels(labels: NDArray[Any]) -> Labels:
     numbers = whole_numbers(labels)
     if numbers is not None:
         return numbers
-    if labels.dtype.kind == "U" or (labels.dtype == object and all(isinstance(v, str) for v in labels)):
-        return labels.astype(np.str_)
     wrong = "The labels must be whole numbers or strings"
+    if labels.dtype.kind == "U" or (labels.dtype == object and all(isinstance(v, str) for v in labels)):
+        empty = next((word for word in np.unique(labels).tolist() if is_missing(word)), None)
+        if empty is None:
+            return labels.astype(np.str_)
+        raise DataError(
+            f"{wrong}, and some are '{empty}', which means unlabelled: set data.train_mask, True for the others."
+        )
     if labels.dtype.kind == "f" and np.isnan(labels).any():
         raise DataError(
             f"{wrong}, and some are NaN: where that means unlabelled, set data.train_mask = ~data.y.isnan()."
@@ -268,8 +272,8 @@ def _plain_labels(labels: NDArray[Any]) -> Labels:
 
 
 def has_label(y: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which nodes have a label: one that is not NaN, None, an empty string or below zero."""
-    return np.asarray(y >= 0) if y.dtype.kind in "if" else labelled(words_of(y).values)
+    """Which nodes have a label: one that is not NaN, None, a word that says that there is none, or below zero."""
+    return np.asarray(y >= 0) if y.dtype.kind in "if" else labelled(file_labels(y.astype(object), len(y)))
 
 
 def _may_teach(data: Any, y: NDArray[Any]) -> NDArray[np.bool_]:
@@ -284,8 +288,6 @@ def _check_all_labelled(labels: Labels) -> None:
             f"A label is {labels.min()}, which usually means unlabelled: set data.train_mask = data.y >= 0, or where "
             "it is a class, data.train_mask = torch.ones(data.num_nodes, dtype=torch.bool)."
         )
-    if not has_label(labels).all():
-        raise DataError("Some labels are empty: set data.train_mask = torch.tensor([label != '' for label in data.y]).")
 
 
 def given_mask(mask: Any, n: int, name: str = "train_mask") -> NDArray[np.bool_]:

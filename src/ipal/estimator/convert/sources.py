@@ -1,24 +1,24 @@
 """`graph_from`: a graph from what people have."""
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 import torch
-from numpy.typing import NDArray
 
 from ipal.data.dataset import Dataset
 from ipal.data.datasets import checked, loaded
 from ipal.data.datasets.catalog import data_root
 from ipal.data.datasets.readers import FACTS, RawGraph
 from ipal.data.datasets.tables.assemble import Roles, assembled
-from ipal.data.datasets.tables.columns import Table, table_of, words_of
+from ipal.data.datasets.tables.columns import Table, table_of
 from ipal.data.datasets.tables.read import read_tables
 from ipal.data.graph import Graph
 from ipal.data.graph_data import GraphData
-from ipal.data.labels import NO_NAME, Labels
+from ipal.data.labels import NO_NAME
 from ipal.errors import ConfigError, DataError, shortened
 from ipal.estimator.convert.arrays import as_numpy, as_sparse, given_features, is_sparse, shape_of
 from ipal.estimator.convert.hetero import is_hetero
@@ -155,8 +155,13 @@ def _columns(table: Any) -> dict[str, Any]:
         return {str(name): _column(values, str(name)) for name, values in table.items()}
     if not hasattr(table, "columns"):
         raise DataError(f"A table cannot be made of a {type(table).__name__}: pass {READS}.")
+    names = [str(name) for name in table.columns]
     index = getattr(table, "index", None)
     named = {} if getattr(index, "name", None) is None else {str(table.index.name): table.index}
+    counts = Counter(names)
+    twice = next((name for name in names if counts[name] > 1 or name in named), None)
+    if twice is not None:
+        raise DataError(f"A table has two columns called {shortened(twice)}: give each a name of its own.")
     return named | {str(name): table[name] for name in table.columns}
 
 
@@ -233,13 +238,4 @@ def _raw(edges: Any, x: Any, y: Any, n: int | None, **parts: Any) -> RawGraph:
     if n is not None and rows != n:
         raise DataError(f"x has {rows} rows for {n} nodes: one per node is needed.")
     labels = np.full(rows, NO_NAME) if y is None else one_a_node(y, rows, "y")
-    return RawGraph(edges, _words(labels), found, "features as given", **parts)
-
-
-def _words(labels: NDArray[Any]) -> Labels:
-    """Labels as a file has them: strings stay strings, and what is missing is written so."""
-    if labels.dtype.kind == "U":
-        return labels
-    if labels.dtype == object and all(label is None or isinstance(label, str) for label in labels):
-        return np.array([label or NO_NAME for label in labels], dtype=np.str_)
-    return words_of(labels.astype(np.int64) if labels.dtype.kind == "b" else labels).values
+    return RawGraph(edges, labels, found, "features as given", **parts)

@@ -1,11 +1,13 @@
 """From a table of nodes and a table of edges to the parts of a graph.
 
-nodes   id; label (empty: unlabelled); time, domain and split as in .npz files; every other column is features
+nodes   id; label; time, domain and split as in .npz files; every other column is features
 edges   source, target: ids of nodes; weight; other columns are not used
 
-Columns of numbers are features as they are, columns of texts one 0/1 column for every different text.
+Columns of numbers are features as they are, columns of texts one 0/1 column for every different text. Labels and values
+may be missing (see labels.MISSING): a node without a label has none, a node without a value is refused.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,22 +16,24 @@ from numpy.typing import NDArray
 
 from ipal.data.datasets.readers import FACTS, RawGraph
 from ipal.data.datasets.tables.columns import Column, Table, Wanted, Words
-from ipal.data.labels import UNLABELLED, Labels, labelled
+from ipal.data.feature_names import BETWEEN, category
+from ipal.data.labels import Labels, truth_as_numbers
 from ipal.errors import DataError, shortened
 from ipal.system import free_memory
 
 MOST_CATEGORIES = 256
 """Different texts of one column: a column with more is no category but a name."""
-NAMES = {
+OF_NODES = {
     "id": ("id", "node", "node_id"),
-    "label": ("label", "class", "y"),
+    "label": ("label", "class", "y", "target"),
+    **{fact: (fact,) for fact in FACTS},
+}
+OF_EDGES = {
     "source": ("source", "src", "from"),
     "target": ("target", "dst", "to"),
     "weight": ("weight", "edge_weight"),
 }
-"""By which name a column is found, the first one first; capitals do not matter."""
-MISSING = {"na", "n/a", "nan", "null", "none", "nil", "?", "-"}
-"""How people write that a number is missing."""
+"""What a column is, by its name in any capitals."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +49,15 @@ class Roles:
             if self.said[role] not in names:
                 raise DataError(f"{where} has no column {self.said[role]}: it has {_listed(names)}.")
             return self.said[role]
-        lower = {name.lower(): name for name in reversed(names)}
-        return next((lower[name] for name in NAMES[role] if name in lower), None)
+        roles = OF_NODES if role in OF_NODES else OF_EDGES
+        taken = {self.said.get(other) for other in roles}
+        alike = [name for name in names if name.lower() in roles[role] and name not in taken]
+        if len(alike) > 1:
+            raise DataError(
+                f"{where} has two columns that may be its {role}, {alike[0]} and {alike[1]}: rename or remove the one "
+                "that is not."
+            )
+        return alike[0] if alike else None
 
     def need(self, role: str, names: Sequence[str], where: str, what: str) -> str:
         found = self.find(role, names, where)
@@ -56,19 +67,35 @@ class Roles:
             )
         return found
 
+    def facts(self, names: Sequence[str], where: str) -> dict[str, str]:
+        """The columns with time, domain and split, where there are any."""
+        found = {fact: self.find(fact, names, where) for fact in FACTS}
+        return {fact: name for fact, name in found.items() if name is not None}
+
     def of_nodes(self, where: str) -> Wanted:
         def wanted(names: Sequence[str]) -> Mapping[str, bool]:
             if not self.find("id", names, where) and all(self.find(end, names, where) for end in ("source", "target")):
                 raise DataError(f"{where} is a table of edges: name the table of nodes first, as nodes.csv,edges.csv.")
             own = {self.need("id", names, where, "one name or number for each node"), self.find("label", names, where)}
-            others = [name for name in names if name not in own and name not in FACTS]
-            for name in self.features or ():
-                if name not in others:
-                    raise DataError(f"{where} has no column {name} for features: it has {_listed(others)}.")
-            chosen = {*others} if self.features is None else {*self.features}
-            return {name: name in own for name in names if name in own | chosen or name in FACTS}
+            taken = own | {*self.facts(names, where).values()}
+            used = taken | self._features([name for name in names if name not in taken], where)
+            return {name: name in own for name in names if name in used}
 
         return wanted
+
+    def _features(self, others: Sequence[str], where: str) -> set[str]:
+        """Those of the other columns of nodes that are features."""
+        if self.features is None:
+            roles = {name: role for role, names in OF_NODES.items() for name in names}
+            if alike := next((name for name in others if name.lower() in roles), None):
+                raise DataError(
+                    f"{where} has a column {alike}, which may be another {roles[alike.lower()]}: rename or remove it, "
+                    "or name the features in Python, features=[…]."
+                )
+            return {*others}
+        if lacking := {*self.features} - {*others}:
+            raise DataError(f"{where} has no column {min(lacking)} for features: it has {_listed(others)}.")
+        return {*self.features}
 
     def of_edges(self, where: str) -> Wanted:
         def wanted(names: Sequence[str]) -> Mapping[str, bool]:
@@ -86,7 +113,8 @@ def assembled(nodes: Table, edges: Table, roles: Roles) -> RawGraph:
     given = None if label is None else _words(nodes.columns[label])
     ids = _words(nodes.columns[name])
     _check_ids(ids, given, nodes)
-    own = {name, label, *FACTS}
+    facts = roles.facts(nodes.names, nodes.where)
+    own = {name, label, *facts.values()}
     x, columns = _features({name: column for name, column in nodes.columns.items() if name not in own}, nodes)
     return RawGraph(
         edges=_ends(ids, edges, nodes, roles),
@@ -96,13 +124,13 @@ def assembled(nodes: Table, edges: Table, roles: Roles) -> RawGraph:
         edge_weight=_weights(edges, roles),
         ids=_in_order(ids),
         columns=columns,
-        **{fact: _whole(nodes, fact) for fact in FACTS if fact in nodes.columns},
+        **{fact: _whole(nodes, column) for fact, column in facts.items()},
     )
 
 
 def _words(column: Column) -> Words:
     assert isinstance(column, Words), "asked for as words"
-    return column
+    return column.used
 
 
 # ---------------------------------------------------------------------- nodes
@@ -131,47 +159,39 @@ def _check_ids(ids: Words, labels: Words | None, nodes: Table) -> None:
 
 
 def _labels(words: Words, nodes: Table) -> Labels:
-    y = words.values
-    if y.dtype.kind == "i" and (y[words.codes >= 0] < 0).any():
-        wrong = y[words.codes >= 0].min()
-        raise DataError(
-            f"A label in {nodes.where} is {wrong}, which usually means unlabelled: leave the cell empty, or where it "
-            "is a class, give it a name."
-        )
-    assert y.dtype.kind == "U" or (y[~labelled(y)] == UNLABELLED).all()
-    return y
+    try:
+        return words.labels
+    except DataError as error:
+        raise DataError(f"{nodes.where}: {error}") from error
 
 
 def _in_order(ids: Words) -> Labels | None:
     """Ids of nodes; None where they are 0, 1, 2, … as nodes are numbered anyway."""
-    values = ids.values
+    values = ids.ids
     return None if values.dtype.kind == "i" and np.array_equal(values, np.arange(len(values))) else values
 
 
-def _whole(nodes: Table, fact: str) -> NDArray[np.float64]:
-    column = nodes.columns[fact]
+def _whole(nodes: Table, name: str) -> NDArray[np.float64]:
+    column = nodes.columns[name]
     if isinstance(column, Words):
-        word = shortened("".join(column.words[:1]))  # none, where every cell is empty
-        raise DataError(f"The column {fact} of {nodes.where} holds text, as '{word}': number it.")
+        word = shortened(next(iter(column.words), ""))
+        raise DataError(f"The column {name} of {nodes.where} holds text, as '{word}': number it, or rename it.")
     return column
 
 
 def _features(columns: Mapping[str, Column], nodes: Table) -> tuple[NDArray[np.float32] | None, tuple[str, ...]]:
     """Features side by side, and what each column of them is."""
-    numbers = {name: _as_numbers(column) for name, column in columns.items()}
-    names: list[str] = []
-    for name, column in numbers.items():
-        if isinstance(column, Words):
-            names += [f"{name}={word}" for word in _categories(name, column, nodes)]
-        else:
-            _check_numbers(name, column, nodes)
-            names += [name] if column.ndim == 1 else [f"{name}[{place}]" for place in range(column.shape[1])]
+    checked = {name: _checked(name, column, nodes) for name, column in columns.items()}
+    names = [each for name, column in checked.items() for each in _names(name, column)]
     if not names:
         return None, ()
+    if len({*names}) < len(names):
+        twice = shortened(Counter(names).most_common(1)[0][0])
+        raise DataError(f"{nodes.where} has two features called {twice}: rename a column.")
     free_memory.need(4 * nodes.rows * len(names), f"The features of {nodes.where}", "leave columns out")
     x = np.zeros((nodes.rows, len(names)), dtype=np.float32)
     at = 0
-    for column in numbers.values():
+    for column in checked.values():
         if isinstance(column, Words):
             order = np.argsort(np.argsort(column.words))  # the same columns whichever row comes first
             x[np.arange(nodes.rows), at + order[column.codes]] = 1
@@ -184,45 +204,45 @@ def _features(columns: Mapping[str, Column], nodes: Table) -> tuple[NDArray[np.f
     return x, tuple(names)
 
 
-def _as_numbers(column: Column) -> Column:
-    """Numbers, where some are written as missing; other columns as they are."""
-    if not isinstance(column, Words):
-        return column
-    there = [word for word in column.words if word.lower() not in MISSING]
-    if len(there) == len(column.words) and there:
-        return column
-    try:
-        values = {word: float(word) for word in there}
-    except ValueError:
-        return column
-    return np.array([*(values.get(word, np.nan) for word in column.words), np.nan])[column.codes]
+def _names(name: str, column: Column) -> list[str]:
+    """Of the features that a column becomes."""
+    if isinstance(column, Words):
+        return [category(name, word) for word in sorted(column.words)]
+    return [name] if column.ndim == 1 else [f"{name}[{place}]" for place in range(column.shape[1])]
 
 
-def _categories(name: str, column: Words, nodes: Table) -> list[str]:
-    if (column.codes < 0).any():
-        raise DataError(_no_value(name, _first(column.codes < 0), nodes, "a word of its own, as 'unknown'"))
+def _checked(name: str, column: Column, nodes: Table) -> Column:
+    """A column of features, of which none is missing."""
+    shown = f"The column {shortened(name)} of {nodes.where}"
+    if BETWEEN in name:
+        raise DataError(f"{shown} has a '{BETWEEN}' in its name, which is for categories: rename it.")
+    if isinstance(column, Words):
+        column = column.there
+        missing = column.codes < 0
+    else:
+        missing = np.asarray(np.isnan(column).reshape(nodes.rows, -1).any(axis=1))
+    if missing.any():
+        raise DataError(
+            f"{shown} has no value in row {_first(missing)}: fill it in, for example with the mean of the others, or "
+            "with a word of its own, as 'unknown', or leave the column out."
+        )
+    return _checked_words(column, shown) if isinstance(column, Words) else _checked_numbers(column, shown)
+
+
+def _checked_words(column: Words, shown: str) -> Column:
     if len(column.words) > MOST_CATEGORIES:
         raise DataError(
-            f"The column {shortened(name)} of {nodes.where} has {len(column.words)} different texts, as "
-            f"'{shortened(column.words[0], 40)}': at most {MOST_CATEGORIES} can be categories; leave the column out, "
-            "or make numbers of it."
+            f"{shown} has {len(column.words)} different texts, as '{shortened(column.words[0], 40)}': at most "
+            f"{MOST_CATEGORIES} can be categories; leave the column out, or make numbers of it."
         )
-    return sorted(column.words)
+    truth = truth_as_numbers(column.words)
+    return column if truth == column.words else np.array(truth, dtype=np.float64)[column.codes]
 
 
-def _check_numbers(name: str, column: NDArray[np.float64], nodes: Table) -> None:
-    missing = np.asarray(np.isnan(column).reshape(nodes.rows, -1).any(axis=1))
-    if missing.any():
-        raise DataError(_no_value(name, _first(missing), nodes, "the mean of the others"))
+def _checked_numbers(column: NDArray[np.float64], shown: str) -> Column:
     if np.isinf(column).any():
-        raise DataError(f"The column {shortened(name)} of {nodes.where} holds an infinite number: replace it.")
-
-
-def _no_value(name: str, row: int, nodes: Table, instead: str) -> str:
-    return (
-        f"The column {shortened(name)} of {nodes.where} has no value in row {row}: fill it in, for example with "
-        f"{instead}, or leave the column out."
-    )
+        raise DataError(f"{shown} holds an infinite number: replace it.")
+    return column
 
 
 # ---------------------------------------------------------------------- edges
@@ -252,7 +272,7 @@ def _weights(edges: Table, roles: Roles) -> NDArray[np.float64] | None:
     name = roles.find("weight", edges.names, edges.where)
     if name is None:
         return None
-    column = _as_numbers(edges.columns[name])
+    column = edges.columns[name]
     if isinstance(column, Words) or column.ndim > 1:
         raise DataError(f"The column {name} of {edges.where} must hold one number for each edge: make it numbers.")
     wrong = ~(column >= 0) | np.isinf(column)

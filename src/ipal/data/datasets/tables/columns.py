@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ipal.data.labels import NO_NAME, UNLABELLED, Labels
+from ipal.data.labels import WHOLE, Labels, is_missing, labels_of, written
 from ipal.errors import DataError, shortened
 
 MOST_LETTERS = 1000
@@ -26,11 +26,28 @@ class Words:
         return len(self.codes)
 
     @property
-    def values(self) -> Labels:
-        """Whole numbers where all are written as such, else strings; `UNLABELLED` or `NO_NAME` where there is none."""
-        if self.words and all(_is_whole(word) for word in self.words):
-            return np.array([*map(int, self.words), UNLABELLED], dtype=np.int64)[self.codes]
-        return np.array([*self.words, NO_NAME], dtype=np.str_)[self.codes]
+    def ids(self) -> Labels:
+        """As ids, of which none is missing: whole numbers where all are plainly written as such, else strings."""
+        is_whole = all(WHOLE.fullmatch(word) for word in self.words)
+        return np.array(self.words, dtype=np.int64 if is_whole else np.str_)[self.codes]
+
+    @property
+    def labels(self) -> Labels:
+        """As labels."""
+        return labels_of([*self.words, ""])[self.codes]
+
+    @property
+    def used(self) -> "Words":
+        """Without words that no row has, as categories of pandas may be."""
+        every, codes = np.unique(self.codes[self.codes >= 0], return_inverse=True)
+        found = self.codes.copy()
+        found[self.codes >= 0] = codes
+        return Words([self.words[place] for place in every.tolist()], found)
+
+    @property
+    def there(self) -> "Words":
+        """Without the words that say that there is nothing."""
+        return merged(["" if is_missing(word) else word for word in self.words], self.codes)
 
 
 Column: TypeAlias = Words | NDArray[np.float64]
@@ -70,30 +87,12 @@ class Dictionary:
 
 def merged(values: Sequence[Any], codes: NDArray[Any]) -> Words:
     """A column of words from different values and each row's place among them (-1: none)."""
-    texts = [_text(value) for value in values]
+    texts = [written(value) for value in values]
     if long := next((text for text in texts if len(text) > MOST_LETTERS), None):
         raise DataError(f"'{shortened(long, 40)}' has {len(long)} letters: ids and labels have at most {MOST_LETTERS}.")
     place = {text: number for number, text in enumerate(dict.fromkeys(filter(None, texts)))}
     number = np.array([*(place.get(text, -1) for text in texts), -1], dtype=np.int32)
     return Words(list(place), number[codes])
-
-
-def _text(value: Any) -> str:
-    """An id, a label or a category as text; empty where there is none."""
-    if isinstance(value, str):
-        return value.strip()
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return ""
-    if isinstance(value, float | np.floating):
-        return "" if np.isnan(value) else str(int(value)) if float(value).is_integer() else str(value)
-    return str(value)
-
-
-def _is_whole(word: str) -> bool:
-    """Whether a word is a whole number as it is usually written: 007 and 1.0 are not."""
-    digits = word.removeprefix("-")
-    plain = digits.isascii() and digits.isdecimal() and len(digits) <= 18
-    return plain and (digits[0] != "0" or word == "0")
 
 
 def column_of(values: Any, name: str, where: str) -> Column:
@@ -103,17 +102,17 @@ def column_of(values: Any, name: str, where: str) -> Column:
         return values
     if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
         return values.astype(np.float64)
-    kinds = {type(value) for value in values if _text(value)} if not _holds_vectors(values) else {list}
+    kinds = {type(value) for value in values if written(value)} if not _holds_vectors(values) else {list}
     refused = f"The column {shortened(name)} of {where} holds {{}}: make it numbers or text, or leave it out."
     if kinds == {list}:
         try:
             return np.array([np.asarray(value, dtype=np.float64) for value in values]).reshape(len(values), -1)
         except (ValueError, TypeError) as error:
             raise DataError(refused.format("vectors of different lengths, or of no numbers")) from error
-    if all(issubclass(kind, str) for kind in kinds):
+    if kinds and all(issubclass(kind, str) for kind in kinds):
         return words_of(values)
     if all(issubclass(kind, int | float | np.number | np.bool_) for kind in kinds):
-        return np.array([float(value) if _text(value) else np.nan for value in values], dtype=np.float64)
+        return np.array([float(value) if written(value) else np.nan for value in values], dtype=np.float64)
     raise DataError(refused.format(f"values of the type {' and '.join(sorted(kind.__name__ for kind in kinds))}"))
 
 

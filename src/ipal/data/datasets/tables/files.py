@@ -2,6 +2,8 @@
 
 import csv
 import io
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
@@ -11,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipal.data.datasets.tables.columns import Column, Dictionary, Table, Wanted, merged
+from ipal.data.labels import is_missing
 from ipal.errors import CapacityError, DataError, say_unused, shortened
 from ipal.system import free_memory
 from ipal.system.files import is_file, open_plain
 from ipal.system.optional import need_extra
 
-CELLS_AT_ONCE = 20_000
+CELLS_AT_ONCE = 200_000
 DELIMITERS = ",;\t"
 SMALLER = "leave columns out, or convert it on a larger machine with 'ipal data --convert'"
 
@@ -50,42 +53,38 @@ Parts = dict[str, Part]
 """Columns as far as they are read: words, or numbers in pieces."""
 
 
-class _IsTextError(Exception):
-    """A column that began with numbers holds text."""
-
-
 def _read_csv(file: BinaryIO, where: str, wanted: Wanted) -> Table:
+    """A column of numbers that turns to text later is text: if there are any, the file is read once more."""
     size = file.seek(0, io.SEEK_END)
     free_memory.need(4 * size, "it", SMALLER)
     texts: set[str] = set()
-    while True:
-        file.seek(0)
-        try:
-            return _parsed(file, where, wanted, texts)
-        except _IsTextError as found:
-            texts.add(str(found))
-        except UnicodeDecodeError as error:
-            raise DataError(f"{where} is no text in UTF-8: save it again as CSV in UTF-8.") from error
-        except csv.Error as error:
-            raise DataError(f"{where} is no sound CSV file ({error}): save it again as CSV.") from error
+    try:
+        table = _parsed(file, where, wanted, texts)
+        return _parsed(file, where, wanted, texts) if texts else table
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where} is no text in UTF-8: save it again as CSV in UTF-8.") from error
+    except csv.Error as error:
+        raise DataError(f"{where} is no sound CSV file ({error}): save it again as CSV.") from error
 
 
 def _parsed(file: BinaryIO, where: str, wanted: Wanted, texts: set[str]) -> Table:
-    """All columns that are wanted; those in `texts` as words."""
+    """All columns that are wanted, those in `texts` as words. What turns to text is added to `texts`."""
+    file.seek(0)
     lines = io.TextIOWrapper(file, "utf-8-sig", newline="")
     try:
-        first = lines.readline()
-        delimiter = max(DELIMITERS, key=first.count)
+        first = next((line for line in lines if line.strip()), "")
+        delimiter = max(DELIMITERS, key=re.sub('"[^"]*"', "", first).count)
         reader = csv.reader(chain([first], lines), delimiter=delimiter, skipinitialspace=True, strict=True)
         names = _checked_names([name.strip() for name in next(reader, [])], where)
         exact = wanted([name for name in names if name])
+        place = {name: number for number, name in enumerate(names)}
         found: Parts = {name: Dictionary() for name, words in exact.items() if words or name in texts}
         rows, step = 0, max(1, CELLS_AT_ONCE // max(1, len(names)))
-        while some := [row for row in islice(reader, step) if row]:
+        filled = (row for row in reader if len(row) > 1 or "".join(row).strip())
+        while some := list(islice(filled, step)):
             _check_widths(some, len(names), rows, where)
             columns = list(zip(*some, strict=True))
-            for name in exact:
-                _take(found, name, columns[names.index(name)], comma=delimiter == ";")
+            texts |= {name for name in exact if not _take(found, name, columns[place[name]], comma=delimiter == ";")}
             rows += len(some)
     finally:
         lines.detach()  # the file is closed by its owner, and may be read once more
@@ -94,9 +93,9 @@ def _parsed(file: BinaryIO, where: str, wanted: Wanted, texts: set[str]) -> Tabl
 
 
 def _checked_names(names: list[str], where: str) -> list[str]:
-    twice = [name for place, name in enumerate(names) if name and name in names[:place]]
+    twice = next((name for name, count in Counter(names).items() if name and count > 1), None)
     if twice:
-        raise DataError(f"{where} has two columns called {shortened(twice[0])}: give each column a name of its own.")
+        raise DataError(f"{where} has two columns called {shortened(twice)}: give each column a name of its own.")
     if "" in names:
         say_unused(f"a column without a name in {where}")
     return names
@@ -111,24 +110,32 @@ def _check_widths(rows: list[list[str]], width: int, before: int, where: str) ->
             )
 
 
-def _take(found: Parts, name: str, cells: tuple[str, ...], *, comma: bool) -> None:
-    """The next cells of a column. What its first cells are, numbers or text, all must be, or it is read again."""
+def _take(found: Parts, name: str, cells: tuple[str, ...], *, comma: bool) -> bool:
+    """The next cells of a column; whether they are, numbers or text, what its first cells were."""
     numbers = None if isinstance(found.get(name), Dictionary) else _numbers(cells, comma)
     column = found.setdefault(name, Dictionary() if numbers is None else [])
     if isinstance(column, Dictionary):
         column.add(cells)
-    elif numbers is None:
-        raise _IsTextError(name)
-    else:
+    elif numbers is not None:
         column.append(numbers)
+    else:
+        found[name] = Dictionary()
+        return False
+    return True
 
 
 def _numbers(cells: Sequence[str], comma: bool) -> NDArray[np.float64] | None:
-    """Cells as numbers, NaN where they are empty; None where one is text. `comma`: numbers may be written 1,5."""
+    """Cells as numbers, NaN where there is none; None where one is text. `comma`: numbers may be written 1,5."""
+    if any("_" in cell for cell in cells):  # which Python reads over
+        return None
     try:
-        return np.array([cell.strip() or "nan" for cell in cells] if "" in cells else cells, dtype=np.float64)
+        return np.array(cells, dtype=np.float64)
     except ValueError:
-        return _numbers([cell.replace(",", ".") for cell in cells], False) if comma else None
+        there = ["nan" if is_missing(cell) else cell for cell in cells]
+    try:
+        return np.array([cell.replace(",", ".") for cell in there] if comma else there, dtype=np.float64)
+    except ValueError:
+        return None
 
 
 def _whole(column: Part) -> Column:
