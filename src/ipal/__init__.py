@@ -17,7 +17,6 @@ if _TYPE_CHECKING:  # `as` says to type checkers that a name is public
     from ipal.config import TrainConfig as TrainConfig
     from ipal.data.datasets import load as _load
     from ipal.data.datasets.catalog import DatasetEntry as DatasetEntry
-    from ipal.data.datasets.sources import graph_from as graph_from
     from ipal.data.graph_data import GraphData as GraphData
     from ipal.data.streams import Stream as Stream
     from ipal.data.streams import TaskStream as TaskStream
@@ -29,6 +28,7 @@ if _TYPE_CHECKING:  # `as` says to type checkers that a name is public
     from ipal.errors import IpalError as IpalError
     from ipal.errors import StoreError as StoreError
     from ipal.estimator.conformance import check_method as check_method
+    from ipal.estimator.convert.sources import graph_from as graph_from
     from ipal.estimator.functions import discover as discover
     from ipal.estimator.functions import explain as explain
     from ipal.estimator.functions import forget_class as forget_class
@@ -78,7 +78,7 @@ if _TYPE_CHECKING:  # `as` says to type checkers that a name is public
 _WHERE = {
     "ipal.config": ("EncoderConfig", "ProtocolConfig", "RunConfig", "TrainConfig"),
     "ipal.data.datasets.catalog": ("DatasetEntry",),
-    "ipal.data.datasets.sources": ("graph_from",),
+    "ipal.estimator.convert.sources": ("graph_from",),
     "ipal.data.graph_data": ("GraphData",),
     "ipal.data.streams": ("Stream", "TaskStream"),
     "ipal.data.task": ("LabelledNodes", "Task", "TestSplit"),

@@ -207,7 +207,7 @@ def test_a_matrix_has_one_number_for_an_edge() -> None:
     """SciPy adds up entries of one place: so the same matrix, dense, says."""
     matrix = sp.coo_array((np.ones(3), ([0, 0, 1], [1, 1, 2])), shape=(3, 3))
     for form in (matrix, matrix.toarray()):
-        assert graph_from(form, x=np.eye(3)).edge_weight.tolist() == [2, 1]
+        assert graph_from(form, x=np.eye(3), directed=True).edge_weight.tolist() == [2, 1]
     turned = SimpleNamespace(x=np.eye(3), adj_t=sp.coo_array(matrix.T))
     assert graph_of(turned).edge_weight.tolist() == [2, 1]  # type: ignore[arg-type, union-attr]
     assert len(matrix.data) == 3, "not changed"

@@ -9,6 +9,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 
 import ipal
 from ipal import DataError, GraphData, graph_from
@@ -42,7 +43,7 @@ def matrix() -> sp.coo_array:
 
 SAME: dict[str, Any] = {
     "networkx": lambda: graph_from(drawn()),
-    "networkx, directed": lambda: graph_from(drawn(nx.DiGraph), directed=False),
+    "networkx, directed": lambda: graph_from(drawn(nx.DiGraph)),
     "columns": lambda: graph_from(*columns()),
     "tuple": lambda: graph_from(columns()),
     "dict of tables": lambda: graph_from(dict(zip(("nodes", "edges"), columns(), strict=True))),
@@ -73,6 +74,94 @@ def test_the_same_graph_whatever_it_was(kind: str) -> None:
         assert found.nodes(["dora", "ben"]).tolist() == [3, 1]
     assert task_of(found).labels.tolist() == ["bot", "human", "shop"]
     assert graph_of(found).is_weighted
+
+
+# ---------------------------------------------------------------------- directions
+
+ONE_WAY = np.array([[0, 1, 3], [1, 2, 0]])
+WEIGHTS = np.array([1, 0.5, 2], dtype=np.float32)
+
+
+def routes(folder: Path, weighted: bool) -> dict[str, Any]:
+    """The same arrays, in everything that holds them."""
+    from torch_geometric.data import Data
+
+    weights = WEIGHTS if weighted else np.ones(3, dtype=np.float32)
+    arrays = {"x": X, "edge_index": ONE_WAY, "y": np.array([0, 1, -1, 2])}
+    arrays |= {"edge_weight": weights} if weighted else {}
+    np.savez(folder / "mine.npz", **arrays)
+    nodes = {"id": range(4), "label": [0, 1, None, 2], "a": X[:, 0], "b": X[:, 1]}
+    edges = {"source": ONE_WAY[0], "target": ONE_WAY[1]} | ({"weight": weights} if weighted else {})
+    for name, table in (("nodes", nodes), ("edges", edges)):
+        rows = zip(*table.values(), strict=True)
+        lines = [",".join("" if cell is None else str(cell) for cell in row) for row in rows]
+        (folder / f"{name}.csv").write_text("\n".join([",".join(table), *lines]))
+    drawn = nx.DiGraph()
+    for number, (label, a, b) in enumerate(zip([0, 1, None, 2], *X.T.tolist(), strict=True)):
+        drawn.add_node(number, label=label, a=a, b=b)
+    drawn.add_weighted_edges_from(zip(*ONE_WAY.tolist(), weights.tolist(), strict=True))
+    tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
+    adjacency = sp.coo_array((weights, ONE_WAY), shape=(4, 4))
+    return {
+        "dict": (arrays,),
+        "dict of tensors": (tensors,),
+        "npz": (folder / "mine.npz",),
+        "tables": (folder / "nodes.csv", folder / "edges.csv"),
+        "columns": (nodes, edges),
+        "networkx": (drawn,),
+        "SciPy": (adjacency,),
+        "array": (adjacency.toarray(),),
+        "tensor": (torch.from_numpy(adjacency.toarray()).to_sparse(),),
+        "Data": (Data(**tensors, train_mask=torch.tensor([True, True, False, True])),),
+        "Data with adj_t": (
+            Data(x=tensors["x"], y=tensors["y"], adj_t=torch.from_numpy(adjacency.toarray().T).to_sparse(),
+                 train_mask=torch.tensor([True, True, False, True])),
+        ),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("weighted", [True, False], ids=["weighted", "plain"])
+@pytest.mark.parametrize("directed", [True, False], ids=["directed", "default"])
+def test_edges_run_both_ways_on_every_route_unless_said(tmp_path: Path, directed: bool, weighted: bool) -> None:
+    forward = dict(zip(map(tuple, ONE_WAY.T.tolist()), WEIGHTS.tolist(), strict=True))
+    expected = forward if directed else forward | {(b, a): weight for (a, b), weight in forward.items()}
+    said = {"directed": True} if directed else {}
+    for route, given in routes(tmp_path, weighted).items():
+        more = {"x": X, "y": [0, 1, None, 2]} if route in ("SciPy", "array", "tensor") else {}
+        task = task_of(graph_from(*given, **said, **more))
+        edges = list(map(tuple, task.graph.edges.T.tolist()))
+        assert sorted(edges) == sorted(expected), route
+        assert task.graph.is_weighted == weighted, route
+        if weighted:
+            assert dict(zip(edges, task.graph.edge_weight.tolist(), strict=True)) == expected, route
+        assert task.nodes.tolist() == [0, 1, 3], route
+        assert task.labels.tolist() == [0, 1, 2], route
+
+
+def test_a_data_with_both_directions_is_passed_on() -> None:
+    from torch_geometric.data import Data
+
+    ends = torch.from_numpy(np.hstack([ONE_WAY, ONE_WAY[::-1]]))
+    data = Data(x=torch.from_numpy(X), edge_index=ends, edge_weight=torch.from_numpy(np.tile(WEIGHTS, 2)))
+    assert graph_from(data) is data
+    data.edge_weight[0] += 1  # one direction weighs more than the other: their mean counts
+    assert graph_from(data).edge_weight.max() == 2
+    assert graph_of(graph_from(data)).symmetric
+    with pytest.raises(ipal.ConfigError, match="directed is True"):
+        graph_from(data, directed="yes")
+
+
+def test_entries_of_a_matrix_that_are_there_twice_are_added_up() -> None:
+    twice = sp.coo_array((np.ones(3), ([0, 0, 1], [1, 1, 2])), shape=(4, 4))
+    for matrix in (twice, twice.tocsr(), twice.toarray()):
+        assert graph_from(matrix, x=X).edge_weight.tolist() == [2, 2, 1, 1]
+
+
+@pytest.mark.parametrize("y", [["1", "2", "1", "2"], [True, False, True, False], [1.0, 2.0, 1.0, 2.0]])
+def test_labels_are_of_the_kind_that_a_file_would_give_them(tmp_path: Path, y: Any) -> None:
+    np.savez(tmp_path / "mine.npz", x=X, edge_index=ONE_WAY, y=np.array(y))
+    read, given = graph_from(tmp_path / "mine.npz"), graph_from({"x": X, "edge_index": ONE_WAY, "y": y})
+    assert read.y.tolist() == given.y.tolist()
 
 
 def test_files_by_their_paths(tmp_path: Path) -> None:
@@ -174,13 +263,13 @@ def test_networkx_vectors_missing_attributes_and_directions() -> None:
     graph = nx.DiGraph([(0, 1), (1, 2)])
     for node in graph:
         graph.nodes[node].update(x=[node, 1.0], y=node)
-    data = graph_from(graph)
+    data = graph_from(graph, directed=True)
     assert data.x.tolist() == [[0, 1], [1, 1], [2, 1]]
     assert data.edge_index.tolist() == [[0, 1], [1, 2]]
     assert data.y.tolist() == [0, 1, 2]
     assert data.edge_weight is None
     graph.edges[0, 1]["weight"] = 3
-    assert graph_from(graph).edge_weight.tolist() == [3, 1]
+    assert graph_from(graph, directed=True).edge_weight.tolist() == [3, 1]
     del graph.nodes[1]["x"]
     with pytest.raises(DataError, match="column x of the nodes"):
         graph_from(graph)
@@ -197,7 +286,7 @@ def test_networkx_vectors_missing_attributes_and_directions() -> None:
         (lambda: graph_from({"edge_index": [[0], [1]]}), "how many nodes"),
         (lambda: graph_from(np.ones((3, 2)), x=X), "square"),
         (lambda: graph_from(matrix(), x=X[:3]), "3 rows for 4 nodes"),
-        (lambda: graph_from(matrix(), x=X.astype(str)), "x must be numbers"),
+        (lambda: graph_from(matrix(), x=X.astype(str)), "must be a table of numbers"),
         (lambda: graph_from(-matrix(), x=X), "weights must be finite"),
         (lambda: graph_from(matrix(), x=X, y=[1, 2]), "2 labels for 4 nodes"),
         (lambda: graph_from(columns()[0], 7), "table cannot be made of a int"),

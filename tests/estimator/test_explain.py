@@ -246,3 +246,19 @@ def test_a_method_whose_rows_say_something_else_is_refused(tiny: Dataset, tiny_s
 
     with pytest.raises(ConfigError, match="'twice' cannot be explained: its `exported` gives other scores"):
         explained(learned(Twice, tiny_stream, 1), tiny.graph, 0)
+
+
+def test_a_node_goes_by_its_id_where_the_graph_has_ids() -> None:
+    columns = {"id": ["anna", "ben", "carl", "dora"], "label": [0, 0, 1, 1], "a": [1, 2, 0, 0], "b": [0, 0, 3, 1]}
+    data = ipal.graph_from(columns, {"source": ["anna", "ben", "carl"], "target": ["ben", "carl", "dora"]})
+    learner = ipal.NCM(steps=1).partial_fit(data)
+    found, expected = ipal.explain(learner, data, "ben"), ipal.explain(learner, replace(data, ids=None), 1)
+    assert found.node == 1
+    assert np.array_equal(found.evidence.toarray(), expected.evidence.toarray())
+    assert str(found).startswith("Node ben: class 0 rather than class 1")
+    assert str(expected).startswith("Node 1: class 0")
+    plain = found.as_plain_data()
+    assert plain["node"] == "ben"
+    assert {row["node"] for row in plain["by_node"]} <= {"anna", "ben", "carl"}
+    with pytest.raises(DataError, match="no node '1': the first one is 'anna'"):
+        ipal.explain(learner, data, 1)

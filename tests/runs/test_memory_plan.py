@@ -114,8 +114,8 @@ def test_what_methods_without_training_take_by_hand() -> None:
     assert NCM().working_memory(extents) == (scores + 1000, scores + 50)
     covariance, rows = 24 * 10**2, 4 * 10 * (100 + 2 * 5)
     assert SLDA().working_memory(extents) == (scores + 1000 + rows + covariance, scores + 50 + covariance)
-    # The closed form: rows of two restarts twice, or a quarter of them, and 4 matrices of 4096 columns.
-    sums = 4 * 8 * 4096**2
+    # The closed form: rows of two restarts twice, or a quarter of them, and 5 matrices of 4096 columns.
+    sums = 5 * 8 * 4096**2
     assert Analytic().working_memory(extents) == (2 * 8000 + sums, 2000 + sums)
     # Beyond 1024 features, a half of what one of two restarts has, they are projected to all columns.
     for features, columns in ((1024, 2048), (1025, 4096), (5000, 4096)):

@@ -27,7 +27,7 @@ class GraphData:
     y: Labels | None = None
     """Whole numbers or strings; None where no node has a label."""
     train_mask: NDArray[np.bool_] | None = None
-    """Which labels may be learned: from the start, of all nodes that have one."""
+    """Which labels are learned: of all nodes that have one, until it is replaced."""
     forget_mask: NDArray[np.bool_] | None = None
     """Which nodes are to be forgotten."""
     new_y: Labels | None = None
@@ -53,6 +53,8 @@ class GraphData:
     def nodes(self, ids: Iterable[Any]) -> Nodes:
         """The numbers of nodes by their ids, for `predict(data)[data.nodes(["anna", "ben"])]`."""
         place = {str(name): number for number, name in enumerate(self.node_ids.tolist())}
+        if isinstance(ids, str) or not isinstance(ids, Iterable) or not getattr(ids, "ndim", 1):
+            raise DataError(f"Give the ids of nodes as a list, as ['anna'], not as {shortened(ids)}.")
         asked = [str(name) for name in ids]
         unknown = next((name for name in asked if name not in place), None)
         if unknown is not None:

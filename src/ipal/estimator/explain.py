@@ -52,6 +52,8 @@ class Explanation:
     """How many edges lead from each of them to the node."""
     evidence: sp.csr_array
     """(nodes, features): what each feature of each of these nodes contributed to the margin."""
+    ids: Labels | None = None
+    """What all nodes of the graph are called, where that is not their number."""
 
     @property
     def margin(self) -> float:
@@ -96,19 +98,24 @@ class Explanation:
     def summary(self, nodes: Sequence[Any] | None = None) -> str:
         """What was predicted, rather than what, and how clearly; `nodes` are the names of all nodes, if any."""
         rather = "" if self.against is None else f" rather than class {self.against}"
-        name = _named(nodes, self.node)
+        name = _named(self._names(nodes), self.node)
         return f"Node {name}: class {self.predicted}{rather}, by a margin of {self.margin:.4g}"
 
     def __str__(self) -> str:
         return self.summary()
+
+    def _names(self, nodes: Sequence[Any] | None) -> Sequence[Any] | None:
+        """Of all nodes, where they have any."""
+        return self.ids.tolist() if nodes is None and self.ids is not None else nodes
 
     def as_plain_data(
         self, top: int = 10, nodes: Sequence[Any] | None = None, features: Sequence[str] | None = None
     ) -> dict[str, Any]:
         """As JSON has it, with the `top` strongest nodes, features, and pieces of evidence.
 
-        `nodes` and `features` are the names of all nodes and features, where they have any.
+        `nodes` and `features` are the names of all nodes and features, where they have any; `ids` unless said.
         """
+        nodes = self._names(nodes)
         node, feature = (partial(_named, names) for names in (nodes, features))
         return {
             "summary": self.summary(nodes),
@@ -182,7 +189,7 @@ def _other(model: Predictor, order: list[int], against: Any) -> int | None:
     if against is None:
         return order[1] if len(order) > 1 else None
     names: list[Any] = model.classes_.tolist()
-    if against not in names:
+    if isinstance(against, bool) or against not in names:
         raise DataError(f"Class {against} was never learned; known are {', '.join(map(str, names))}.")
     if names.index(against) == order[0]:
         raise DataError(f"The node is predicted as class {against} itself: name another to compare with, or none.")

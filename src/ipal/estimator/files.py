@@ -1,5 +1,6 @@
 """Models as files: written whole or not at all, and read after everything in them was checked. Nothing is unpickled."""
 
+import copyreg
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
@@ -91,6 +92,14 @@ def facts(model: Model) -> dict[str, Any]:
 def save(model: Model, path: str | Path, *, moments: bool = False) -> None:
     """Write a model to one file, whole or not at all."""
     snapshot(model, moments=moments).save(Path(path))
+
+
+def reduced(model: Model) -> tuple[Any, ...]:
+    """A model for Python's own pickle, which hands it to other processes: all that its file would hold."""
+    return of_snapshot, (type(model.method), snapshot(model, moments=True), "The pickled model", str(model.device))
+
+
+copyreg.pickle(Model, reduced)
 
 
 # ---------------------------------------------------------------------- to a model

@@ -4,17 +4,20 @@ Functions that change a learner replace what it has learned, all at once, and re
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from ipal.data.graph import Graph
+from ipal.data.graph_data import GraphData
+from ipal.errors import ConfigError, DataError, shortened
 from ipal.estimator import edits
-from ipal.estimator.convert.hetero import departure_of, graph_of, task_of
+from ipal.estimator.convert.hetero import departure_of, task_of
 from ipal.estimator.convert.pyg import correction_of
 from ipal.estimator.explain import Explanation, explained
-from ipal.estimator.learner import Learner
+from ipal.estimator.learner import Learner, checked_share, model_of, probabilities, read_graph
 from ipal.estimator.model import Model
 from ipal.estimator.open_world import discover as grouping
 from ipal.estimator.open_world import unknown
@@ -24,8 +27,23 @@ if TYPE_CHECKING:  # for their names alone: importing them takes seconds
     from torch_geometric.data import Data, HeteroData
 
 
-def _read(learner: Learner, data: Any) -> Graph:
-    return learner.model_.checked(graph_of(data, learner.model_.schema.types))
+def _single(given: Any, what: str) -> Any:
+    """A label or a node that was given: one value, not several."""
+    is_single = isinstance(given, np.generic) or (isinstance(given, np.ndarray | torch.Tensor) and given.ndim == 0)
+    value = given.item() if is_single else given
+    if not isinstance(value, int | float | str):
+        raise DataError(f"{what} is named by a whole number or a string, not by {shortened(given)}.")
+    return value
+
+
+def _label(given: Any) -> Any:
+    return _single(given, "A class")
+
+
+def _labels(given: Any) -> list[Any]:
+    if isinstance(given, str) or not isinstance(given, Iterable) or not getattr(given, "ndim", 1):
+        raise DataError(f"Name the classes in a list, as ['a', 'b'], not as {shortened(given)}.")
+    return list(map(_label, given))
 
 
 def _changed(learner: Learner, model: Model) -> Learner:
@@ -50,8 +68,9 @@ def score_unknown(learner: Learner, data: "Data | HeteroData") -> NDArray[np.flo
     -------
     ndarray of shape (n_nodes,)
     """
-    graph = _read(learner, data)
-    return graph.at_targets(unknown.scored(learner.model_, graph))
+    model = model_of(learner)
+    graph = read_graph(model, data)
+    return graph.at_targets(unknown.scored(model, graph))
 
 
 def predict_sets(learner: Learner, data: "Data | HeteroData", coverage: float = 0.9) -> NDArray[np.bool_]:
@@ -71,7 +90,8 @@ def predict_sets(learner: Learner, data: "Data | HeteroData", coverage: float = 
     ndarray of bool of shape (n_nodes, n_classes)
         Columns are in the order of `classes_`.
     """
-    return unknown.sets(learner.model_, learner.predict_proba(data), coverage)
+    model, share = model_of(learner), checked_share(coverage, "The coverage")
+    return unknown.sets(model, probabilities(model, data), share)
 
 
 def discover(
@@ -95,10 +115,13 @@ def discover(
     list of Candidate
         The largest group first.
     """
-    return grouping.discover(learner.model_, _read(learner, data), reject, classes)
+    model, share = model_of(learner), checked_share(reject, "reject, the share of known nodes that may be rejected,")
+    if classes is not None and (isinstance(classes, bool) or not isinstance(classes, int | np.integer)):
+        raise ConfigError(f"classes, the number of groups, is a whole number, not {shortened(classes)}.")
+    return grouping.discover(model, read_graph(model, data), share, classes)
 
 
-def explain(learner: Learner, data: "Data | HeteroData", node: int, *, against: Any = None) -> Explanation:
+def explain(learner: Learner, data: "Data | HeteroData", node: Any, *, against: Any = None) -> Explanation:
     """Which neighbours and features spoke for the class of a node, rather than for another.
 
     Parameters
@@ -107,8 +130,8 @@ def explain(learner: Learner, data: "Data | HeteroData", node: int, *, against: 
         A fitted learner.
     data : Data or HeteroData
         A graph with `x` and `edge_index`.
-    node : int
-        The node, as numbered in the graph.
+    node : int or str
+        The id of the node, or its number where the graph has no ids.
     against : int or str, optional
         The class to compare with. Default: the next best.
 
@@ -116,7 +139,11 @@ def explain(learner: Learner, data: "Data | HeteroData", node: int, *, against: 
     -------
     Explanation
     """
-    return explained(learner.model_, _read(learner, data), node, against)
+    model, other = model_of(learner), None if against is None else _label(against)
+    ids = data.ids if isinstance(data, GraphData) else None
+    name = _single(node, "A node")
+    number = name if ids is None else int(data.nodes([name])[0])
+    return replace(explained(model, read_graph(model, data), number, other), ids=ids)
 
 
 # ---------------------------------------------------------------------- classes
@@ -137,7 +164,7 @@ def rename_class(learner: Learner, old: Any, new: Any) -> Learner:
     Learner
         The same learner.
     """
-    return _changed(learner, edits.rename_class(learner.model_, old, new))
+    return _changed(learner, edits.rename_class(model_of(learner), _label(old), _label(new)))
 
 
 def merge_classes(learner: Learner, labels: Iterable[Any], into: Any) -> Learner:
@@ -157,7 +184,7 @@ def merge_classes(learner: Learner, labels: Iterable[Any], into: Any) -> Learner
     Learner
         The same learner.
     """
-    return _changed(learner, edits.merge_classes(learner.model_, labels, into))
+    return _changed(learner, edits.merge_classes(model_of(learner), _labels(labels), _label(into)))
 
 
 def split_class(learner: Learner, label: Any, data: "Data | HeteroData") -> Learner:
@@ -177,8 +204,8 @@ def split_class(learner: Learner, label: Any, data: "Data | HeteroData") -> Lear
     Learner
         The same learner.
     """
-    model = learner.model_
-    return _changed(learner, edits.split_class(model, label, task_of(data, model.schema.types)))
+    model = model_of(learner)
+    return _changed(learner, edits.split_class(model, _label(label), task_of(data, model.schema.types)))
 
 
 def relabel(learner: Learner, data: "Data") -> Learner:
@@ -197,7 +224,7 @@ def relabel(learner: Learner, data: "Data") -> Learner:
     Learner
         The same learner.
     """
-    return _changed(learner, edits.relabel(learner.model_, *correction_of(data)))
+    return _changed(learner, edits.relabel(model_of(learner), *correction_of(data)))
 
 
 # ---------------------------------------------------------------------- forgetting, and models added
@@ -218,7 +245,7 @@ def forget_class(learner: Learner, label: Any) -> Learner:
     Learner
         The same learner.
     """
-    return _changed(learner, edits.forget_class(learner.model_, label))
+    return _changed(learner, edits.forget_class(model_of(learner), _label(label)))
 
 
 def forget_rows(learner: Learner, data: "Data | HeteroData") -> Learner:
@@ -236,7 +263,7 @@ def forget_rows(learner: Learner, data: "Data | HeteroData") -> Learner:
     Learner
         The same learner.
     """
-    model = learner.model_
+    model = model_of(learner)
     return _changed(learner, edits.forget_rows(model, departure_of(data, model.schema.types)))
 
 
@@ -255,7 +282,7 @@ def forget_nodes(learner: Learner, data: "Data | HeteroData") -> Learner:
     Learner
         The same learner.
     """
-    model = learner.model_
+    model = model_of(learner)
     return _changed(learner, edits.forget_nodes(model, departure_of(data, model.schema.types)))
 
 
@@ -272,4 +299,5 @@ def merge_models(one: Learner, other: Learner) -> Learner:
     Learner
         A new learner.
     """
-    return type(one)._of(edits.merge_models(one.model_, other.model_))
+    merged = edits.merge_models(model_of(one), model_of(other))
+    return type(one)._of(merged)

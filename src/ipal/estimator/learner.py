@@ -1,7 +1,8 @@
 """The scikit-learn style face of a method: `partial_fit`, `predict`, `score`, `save`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from types import new_class
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from ipal.backend.runtime import Runtime
 from ipal.data.graph import Graph
 from ipal.data.labels import Labels
 from ipal.engine.trainer import finished
-from ipal.errors import ConfigError, NotFittedError, StoreError
+from ipal.errors import ConfigError, NotFittedError, StoreError, shortened
 from ipal.estimator import display, files, history
 from ipal.estimator.convert.hetero import graph_of, task_of
 from ipal.estimator.convert.pyg import labels_to_score, share_right
@@ -32,7 +33,39 @@ FREE = frozenset({"device", "train", "batch"})
 
 def model_of(fitted: "Learner | Model") -> Model:
     """What was learned: by a learner, or the model itself."""
+    if not isinstance(fitted, Learner | Model):
+        raise ConfigError(f"A fitted learner is needed, as ipal.IPAL().partial_fit(data), not {shortened(fitted)}.")
     return fitted.model_ if isinstance(fitted, Learner) else fitted
+
+
+def read_graph(model: Model, data: Any) -> Graph:
+    """What is passed to be predicted, as a model reads it."""
+    return model.checked(graph_of(data, model.schema.types))
+
+
+def probabilities(model: Model, data: Any) -> NDArray[np.float32]:
+    """Of every class, for every node."""
+    with torch.no_grad():
+        graph = read_graph(model, data)
+        _, found = model.scores_and_probabilities(graph)
+        check_scores(found)
+        return graph.at_targets(found.cpu().numpy())
+
+
+def checked_share(value: Any, what: str) -> float:
+    """A share that was given, between 0 and 1."""
+    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not is_number or not 0 < value < 1:
+        raise ConfigError(f"{what} is a number between 0 and 1, not {shortened(value)}.")
+    return float(value)
+
+
+def _check_no_labels(y: Any, name: str) -> None:
+    if y is not None:
+        raise ConfigError(
+            f"{name} takes one graph, which has the labels in it: pass ipal.graph_from({{'x': X, 'edge_index': edges, "
+            "'y': y})."
+        )
 
 
 class Learner:
@@ -61,7 +94,7 @@ class Learner:
 
     # ------------------------------------------------------------------ learning
 
-    def partial_fit(self, data: "Data | HeteroData") -> Self:
+    def partial_fit(self, data: "Data | HeteroData", y: None = None) -> Self:
         """Learn the classes of one more graph.
 
         A task is learned in whole or not at all: interrupted, the learner is what it was before. Until it is learned,
@@ -72,26 +105,32 @@ class Learner:
         data : Data or HeteroData
             A graph with features `x`, edges `edge_index` and labels `y`. `train_mask` says which labels count; without
             it, all do.
+        y : None
+            Refused: the labels are in the graph.
 
         Returns
         -------
         self
         """
+        _check_no_labels(y, "partial_fit")
         self._model = self._learned(self._model, data)
         return self
 
-    def fit(self, data: "Data | HeteroData") -> Self:
+    def fit(self, data: "Data | HeteroData", y: None = None) -> Self:
         """Learn one graph from the beginning: what was learned before is lost, unlike with `partial_fit`.
 
         Parameters
         ----------
         data : Data or HeteroData
             As for `partial_fit`.
+        y : None
+            Refused: the labels are in the graph.
 
         Returns
         -------
         self
         """
+        _check_no_labels(y, "fit")
         self._model = self._learned(None, data)
         return self
 
@@ -121,10 +160,12 @@ class Learner:
         ndarray of shape (n_nodes,)
             Labels as they were learned.
         """
-        graph, model = self._read(data), self.model_
+        model = self.model_
+        share = None if reject is None else checked_share(reject, "reject, the share of known nodes that may be lost,")
+        graph = read_graph(model, data)
         labels = model.predict_graph(graph).labels
-        if reject is not None:
-            labels = unknown.masked(labels, unknown.rejected(model, graph, reject))
+        if share is not None:
+            labels = unknown.masked(labels, unknown.rejected(model, graph, share))
         return graph.at_targets(labels)
 
     def predict_proba(self, data: "Data | HeteroData") -> NDArray[np.float32]:
@@ -140,11 +181,7 @@ class Learner:
         ndarray of shape (n_nodes, n_classes)
             Columns are in the order of `classes_`.
         """
-        with torch.no_grad():
-            graph = self._read(data)
-            _, probabilities = self.model_.scores_and_probabilities(graph)
-            check_scores(probabilities)
-            return graph.at_targets(probabilities.cpu().numpy())
+        return probabilities(self.model_, data)
 
     def decision_function(self, data: "Data | HeteroData") -> NDArray[np.float32]:
         """Score of every class for every node: `predict` gives the class of the highest.
@@ -159,27 +196,32 @@ class Learner:
         ndarray of shape (n_nodes, n_classes)
             Columns are in the order of `classes_`.
         """
-        graph = self._read(data)
-        return graph.at_targets(self.model_.predict_graph(graph).scores.cpu().numpy())
+        model = self.model_
+        graph = read_graph(model, data)
+        return graph.at_targets(model.predict_graph(graph).scores.cpu().numpy())
 
     def score(self, data: "Data | HeteroData", mask: Any = None) -> float:
-        """Share of nodes whose class is predicted rightly.
+        """Share of labelled nodes whose class is predicted rightly.
+
+        Nodes without a label (-1, NaN, None or an empty string) do not count.
 
         Parameters
         ----------
         data : Data or HeteroData
             A graph with `x`, `edge_index` and `y`.
         mask : array of bool of shape (n_nodes,), optional
-            Which nodes count. Default: `data.test_mask`, or all nodes with a label where there is none.
+            Which of the nodes with a label count. Default: `data.test_mask`, or all where there is none.
 
         Returns
         -------
         float
             Accuracy. A class that was never learned counts as missed.
         """
-        predicted, types = self.predict(data), self.model_.schema.types
+        model = self.model_
+        graph, types = read_graph(model, data), model.schema.types
         labelled: Any = data if types is None else data[types.target]
-        return share_right(labels_to_score(labelled, len(predicted), mask), predicted)
+        truth = labels_to_score(labelled, len(graph.targets), model.labels, mask)
+        return share_right(truth, graph.at_targets(model.predict_graph(graph).labels))
 
     def embed(self, data: "Data | HeteroData") -> NDArray[np.float32]:
         """Embedding of every node.
@@ -194,12 +236,9 @@ class Learner:
         ndarray of shape (n_nodes, width)
         """
         with torch.no_grad():
-            graph = self._read(data)
-            return graph.at_targets(self.model_.embed(graph).cpu().numpy())
-
-    def _read(self, data: Any) -> Graph:
-        """What is passed to be predicted, as this model reads it."""
-        return self.model_.checked(graph_of(data, self.model_.schema.types))
+            model = self.model_
+            graph = read_graph(model, data)
+            return graph.at_targets(model.embed(graph).cpu().numpy())
 
     # ------------------------------------------------------------------ what was learned
 
@@ -285,6 +324,12 @@ class Learner:
         """Replace what was learned, all at once."""
         self._model = model
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For Python's own pickle: the settings, and the model as its file would hold it."""
+        kind, method = type(self), self._method
+        is_named = (kind.__module__, kind.__qualname__) != (method.__module__, method.__qualname__)
+        return _remade, (kind if is_named else method, dict(self._config.given), self._model)
+
     # ------------------------------------------------------------------ as scikit-learn asks for it
 
     _estimator_type: ClassVar[str] = "classifier"
@@ -352,3 +397,33 @@ class Learner:
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         return display.as_html(self._config, self._model)
+
+
+def learner_class(method: type[Method]) -> type[Learner]:
+    """The class of learners of a method: for methods of your own.
+
+    Parameters
+    ----------
+    method : type
+        A frozen dataclass that extends `ipal.Trained` or `ipal.OnePass`.
+
+    Returns
+    -------
+    type
+        A subclass of `Learner` with the method's settings as parameters.
+    """
+    for known in Learner.__subclasses__():  # made once for every method
+        if getattr(known, "_method", None) is method:
+            return known
+    made = new_class(
+        method.__name__, (Learner,), {"method": method}, lambda body: body.update(__module__=method.__module__)
+    )
+    return cast(type[Learner], made)
+
+
+def _remade(kind: type[Learner] | type[Method], settings: dict[str, Any], model: Model | None) -> Learner:
+    """A pickled learner; one whose class `learner_class` made is found by its method."""
+    learner = (kind if issubclass(kind, Learner) else learner_class(kind))(**settings)
+    if model is not None:
+        learner._become(model)
+    return learner

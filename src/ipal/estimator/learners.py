@@ -1,12 +1,11 @@
 """One class a method, as users make them: `ipal.IPAL(gamma=0.7)`."""
 
 from pathlib import Path
-from types import new_class
-from typing import cast
 
 from ipal.closed_form import method as closed_form
 from ipal.estimator import files
 from ipal.estimator.learner import Learner
+from ipal.estimator.learner import learner_class as learner_class
 from ipal.methods import (
     bare,
     efc,
@@ -25,7 +24,6 @@ from ipal.methods import (
     slda,
     twp,
 )
-from ipal.methods.base import Method
 
 
 class IPAL(Learner, method=ipal.IPAL): ...
@@ -77,28 +75,6 @@ class SLDA(Learner, method=slda.SLDA): ...
 
 
 class Analytic(Learner, method=closed_form.Analytic): ...
-
-
-def learner_class(method: type[Method]) -> type[Learner]:
-    """The class of learners of a method: for methods of your own.
-
-    Parameters
-    ----------
-    method : type
-        A frozen dataclass that extends `ipal.Trained` or `ipal.OnePass`.
-
-    Returns
-    -------
-    type
-        A subclass of `Learner` with the method's settings as parameters.
-    """
-    for known in Learner.__subclasses__():  # made once for every method
-        if getattr(known, "_method", None) is method:
-            return known
-    made = new_class(
-        method.__name__, (Learner,), {"method": method}, lambda body: body.update(__module__=method.__module__)
-    )
-    return cast(type[Learner], made)
 
 
 def load(path: str | Path, *, device: str = "cpu") -> Learner:

@@ -48,13 +48,22 @@ class Snapshot:
         """The same, in main memory."""
         return Snapshot({name: tensor.detach().cpu() for name, tensor in self.tensors.items()}, self.facts)
 
-    def save(self, path: Path) -> None:
-        """Equal snapshots give equal bytes. A new file is the user's alone."""
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For another process: bytes, as PyTorch would share the memory of tensors with it."""
+        return _of_bytes, (safetensors.torch.save(self._apart()), dict(self.facts))
+
+    def _apart(self) -> dict[str, Tensor]:
+        """The tensors in main memory, each in its own: the library saves none under two names."""
         tensors: dict[str, Tensor] = {}
         for name, tensor in self.tensors.items():
             tensors[name] = tensor.detach().contiguous().cpu()
             if any(one.data_ptr() == tensors[name].data_ptr() for one in list(tensors.values())[:-1]):
-                tensors[name] = tensors[name].clone()  # the library saves no memory under two names
+                tensors[name] = tensors[name].clone()
+        return tensors
+
+    def save(self, path: Path) -> None:
+        """Equal snapshots give equal bytes. A new file is the user's alone."""
+        tensors = self._apart()
         facts = json.dumps(self.facts)
         metadata = {"format": FORMAT, "facts": facts, "checksum": _checksum(tensors, facts)}
         content = safetensors.torch.save(tensors)
@@ -85,6 +94,10 @@ class Snapshot:
             if "facts" not in header or header.get("checksum") != _checksum(tensors, header["facts"]):
                 raise ValueError("not what was written")
             return cls(tensors, _parsed(header["facts"]))
+
+
+def _of_bytes(content: bytes, facts: dict[str, Any]) -> Snapshot:
+    return Snapshot(safetensors.torch.load(content), facts)
 
 
 def content_of(path: Path) -> bytes:

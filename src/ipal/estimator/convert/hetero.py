@@ -20,7 +20,8 @@ from ipal.data.relations import EdgeType, Relations, Types
 from ipal.data.task import Task
 from ipal.errors import DataError
 from ipal.estimator.convert import pyg
-from ipal.estimator.convert.pyg import NO_EDGES, Departure, given_edges, given_features, given_labels, given_leaving
+from ipal.estimator.convert.arrays import given_features
+from ipal.estimator.convert.pyg import NO_EDGES, Departure, given_edges, given_labels, given_leaving
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
     from torch_geometric.data import Data, HeteroData
@@ -34,12 +35,12 @@ Weighted = tuple[NDArray[Any], NDArray[np.float32]]
 
 def graph_of(data: "Data | HeteroData", types: Types | None) -> Graph:
     """A graph to be predicted by a model that knows these types."""
-    return _graph(data, types) if types and _is_hetero(data) else pyg.graph_of(data)
+    return _graph(data, types) if types and is_hetero(data) else pyg.graph_of(data)
 
 
 def task_of(data: "Data | HeteroData", types: Types | None) -> Task:
     """A training view for a model that knows these types, or none yet."""
-    if not _is_hetero(data):
+    if not is_hetero(data):
         return pyg.task_of(data)
     graph = _graph(data, types)
     assert graph.types is not None, "it has types"
@@ -51,7 +52,7 @@ def task_of(data: "Data | HeteroData", types: Types | None) -> Task:
 
 def departure_of(data: "Data | HeteroData", types: Types | None) -> Departure:
     """A training view with a `forget_mask` at one type of nodes or several."""
-    if types is None or not _is_hetero(data):
+    if types is None or not is_hetero(data):
         return pyg.departure_of(data)
     task, present = task_of(data, types), [name for name, _ in types.nodes if name in data.node_types]
     return Departure(task, given_leaving([data[name] for name in present], [data[name].num_nodes for name in present]))
@@ -72,7 +73,8 @@ def check_types(given: Types | None, known: Types | None) -> None:
     )
 
 
-def _is_hetero(data: Any) -> bool:
+def is_hetero(data: Any) -> bool:
+    """Whether it is a `HeteroData`, which may not be installed."""
     return "HeteroData" in {kind.__name__ for kind in type(data).__mro__}
 
 

@@ -5,19 +5,18 @@ and `forget_mask`. What else is said about edges (`EDGE_PARTS_NOT_USED`) is not 
 Floating-point numbers of any width become float32.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
 from ipal.data.csr import Neighbours
 from ipal.data.graph import (
     EDGE_PARTS_NOT_USED,
-    Features,
     Given,
     Graph,
     Nodes,
@@ -26,9 +25,10 @@ from ipal.data.graph import (
     checked_weights,
 )
 from ipal.data.graph_data import GraphData
-from ipal.data.labels import Labels, is_missing, whole_numbers, written
+from ipal.data.labels import Label, Labels, file_labels, is_missing, labelled, whole_numbers
 from ipal.data.task import LabelledNodes, Task
 from ipal.errors import DataError, say_ignored
+from ipal.estimator.convert.arrays import as_numpy, as_sparse, given_features, is_sparse, shape_of
 from ipal.estimator.convert.kinds import not_a_graph
 
 if TYPE_CHECKING:  # for its name alone: importing it takes seconds
@@ -62,16 +62,16 @@ def task_of(data: "Data") -> Task:
 
 
 def given_labels(data: Any, n: int) -> tuple[Nodes, Labels]:
-    """The nodes whose labels count, and those labels."""
+    """The nodes whose labels count, and those labels: of nodes in `train_mask`, those that have one."""
     if getattr(data, "y", None) is None:
         raise DataError("The graph has no labels: set data.y, one label per node.")
-    y = _one_a_node(data.y, n)
+    y = one_a_node(data.y, n)
     mask = getattr(data, "train_mask", None)
     if mask is None:
         labels = _plain_labels(y)
-        _check_signs(labels)
+        _check_all_labelled(labels)
         return np.arange(n), labels
-    nodes = np.flatnonzero(given_mask(mask, n))
+    nodes = np.flatnonzero(given_mask(mask, n) & _may_teach(data, y))
     return nodes, _plain_labels(y[nodes])
 
 
@@ -82,13 +82,17 @@ def share_right(truth: LabelledNodes, predicted: Labels) -> float:
     return float(np.mean(predicted[truth.nodes] == truth.labels))
 
 
-def labels_to_score(data: "Data", n: int, mask: Any = None) -> LabelledNodes:
-    """Labels of the nodes in a mask, in `test_mask`, or of all that have one: not NaN, None or below zero."""
+def labels_to_score(data: "Data", n: int, known: Collection[Label], mask: Any = None) -> LabelledNodes:
+    """Labels of the nodes in a mask, in `test_mask`, or of all; nodes without a label do not count.
+
+    A number below zero says that there is none, unless it is a class that is known.
+    """
     if getattr(data, "y", None) is None:
         raise DataError("The graph has no labels to score by: set data.y, one label per node.")
-    y = _one_a_node(data.y, n)
+    y = one_a_node(data.y, n)
     mask = getattr(data, "test_mask", None) if mask is None else mask
-    nodes = np.flatnonzero(_labelled(y) if mask is None else given_mask(mask, n, "test_mask"))
+    there = has_label(y) | np.array([label in known for label in y.tolist()], dtype=np.bool_)
+    nodes = np.flatnonzero(there if mask is None else there & given_mask(mask, n, "test_mask"))
     if len(nodes) == 0:
         raise DataError("No node of this graph has a label to score by: mark some in mask or data.test_mask.")
     return LabelledNodes(nodes, _plain_labels(y[nodes]))
@@ -130,7 +134,13 @@ def correction_of(data: "Data") -> tuple[Task, Labels]:
     new = getattr(data, "new_y", None)
     if new is None:
         raise DataError("Say what the labels should have been: set data.new_y, one label per node as in data.y.")
-    return task, _plain_labels(_one_a_node(new, task.graph.num_nodes, "data.new_y")[task.nodes])
+    labels = one_a_node(new, task.graph.num_nodes, "data.new_y")[task.nodes]
+    if not _may_teach(data, labels).all():
+        raise DataError(
+            "data.new_y has no label for a node in train_mask: take the node out of train_mask, or forget what it "
+            "taught with ipal.forget_rows."
+        )
+    return task, _plain_labels(labels)
 
 
 # ---------------------------------------------------------------------- edges
@@ -143,8 +153,8 @@ def given_edges(data: Any, shape: tuple[int, int]) -> Weighted:
             say_ignored(f"data.{name}")
     given, adj_t = getattr(data, "edge_index", None), getattr(data, "adj_t", None)
     weights = getattr(data, "edge_weight", None)
-    weights = None if weights is None else _numpy(weights, "edge_weight")
-    if given is not None and _is_sparse(given):
+    weights = None if weights is None else as_numpy(weights, "edge_weight")
+    if given is not None and is_sparse(given):
         raise DataError(
             "edge_index is a sparse matrix, not a list of edges: set data.edge_index = to_edge_index(A)[0] of "
             "torch_geometric.utils (from_scipy_sparse_matrix(A)[0] where it is SciPy's)."
@@ -154,7 +164,7 @@ def given_edges(data: Any, shape: tuple[int, int]) -> Weighted:
             raise DataError(
                 "data.adj is not read: set data.edge_index = dense_to_sparse(data.adj)[0] of torch_geometric.utils."
             )
-        return NO_EDGES if given is None else _numpy(given, "edge_index"), weights
+        return NO_EDGES if given is None else as_numpy(given, "edge_index"), weights
     transposed = _ends_of(adj_t, shape)
     if given is None:
         if weights is not None and not (weights == 1).all():
@@ -163,7 +173,7 @@ def given_edges(data: Any, shape: tuple[int, int]) -> Weighted:
                 "ToSparseTensor(attr='edge_weight') of torch_geometric.transforms does."
             )
         return transposed
-    edges = _numpy(given, "edge_index"), weights
+    edges = as_numpy(given, "edge_index"), weights
     one, other = _neighbours(edges, max(shape)), _neighbours(transposed, max(shape))
     same = np.array_equal(one.indptr, other.indptr) and np.array_equal(one.indices, other.indices)
     if same and one.weights is not None and other.weights is not None:
@@ -176,6 +186,23 @@ def given_edges(data: Any, shape: tuple[int, int]) -> Weighted:
     return edges if other.weights is None else transposed
 
 
+def both_ways(data: "Data") -> "Data":
+    """The same graph with every edge in both directions; the one passed in where they are there, or nothing is."""
+    if getattr(data, "x", None) is None:
+        return data
+    n = int(given_features(data.x).shape[0])
+    edges, weights = given_edges(data, (n, n))
+    if _neighbours((edges, weights), n).symmetric:
+        return data
+    rows = Neighbours.of_edges(edges, n, undirected=True, weights=checked_weights(weights, edges.shape[1]))
+    made = copy(data)
+    made["edge_index"] = torch.from_numpy(np.stack([rows.indices.astype(np.int64), rows.targets(0, n)]))
+    made["edge_weight"] = None if rows.weights is None else torch.from_numpy(rows.weights)
+    for name in ("adj_t", *EDGE_PARTS_NOT_USED):
+        made[name] = None
+    return made
+
+
 def _neighbours(given: Weighted, n: int) -> Neighbours:
     edges = checked_edges(given[0], n)
     return Neighbours.of_edges(edges, n, weights=checked_weights(given[1], edges.shape[1]))
@@ -183,41 +210,25 @@ def _neighbours(given: Weighted, n: int) -> Neighbours:
 
 def _ends_of(adj_t: Any, expected: tuple[int, int]) -> Weighted:
     """Edges from a transposed adjacency matrix: of PyTorch, of SciPy, or torch_sparse's SparseTensor."""
-    if not (isinstance(adj_t, torch.Tensor) or _is_sparse(adj_t)):
+    if not (isinstance(adj_t, torch.Tensor) or is_sparse(adj_t)):
         raise DataError(
             f"adj_t is of the type {type(adj_t).__name__}: make it a sparse tensor, or set data.edge_index (2 x edges)."
         )
-    is_foreign = callable(getattr(adj_t, "coo", None))
-    shape = tuple(adj_t.sparse_sizes() if is_foreign else adj_t.shape)
-    if shape != expected:
+    if (shape := shape_of(adj_t)) != expected:
         raise DataError(f"adj_t has the shape {shape}, but there are {expected[0]} nodes: {expected} is needed.")
-    if is_foreign:
-        row, column, values = adj_t.coo()
-    elif isinstance(adj_t, torch.Tensor):
-        entries = _on_host(adj_t, "adj_t").to_sparse(layout=torch.sparse_coo).coalesce()
-        (row, column), values = entries.indices(), entries.values()
-    else:
-        entries = sp.coo_array(adj_t)
-        entries.sum_duplicates()  # as the matrix has it
-        row, column, values = entries.row, entries.col, entries.data
-    ends = np.stack([_numpy(column, "adj_t"), _numpy(row, "adj_t")])
-    return ends, None if values is None else _numpy(values, "adj_t")
-
-
-def _is_sparse(values: Any) -> bool:
-    if isinstance(values, torch.Tensor):
-        return values.layout != torch.strided
-    return bool(sp.issparse(values)) or callable(getattr(values, "coo", None))
+    found = as_sparse(adj_t, "adj_t")
+    row, column = found.coords
+    return np.stack([column, row]), found.data
 
 
 # ---------------------------------------------------------------------- labels
 
 
-def _one_a_node(values: Any, n: int, name: str = "data.y") -> NDArray[Any]:
+def one_a_node(values: Any, n: int, name: str = "data.y") -> NDArray[Any]:
     """Labels as they are given, one for each node."""
     if isinstance(values, list | tuple) and len({isinstance(value, str) for value in values}) > 1:
         values = np.array(values, dtype=object)  # NumPy would make strings of all of them
-    y: NDArray[Any] = _numpy(values, name)
+    y: NDArray[Any] = as_numpy(values, name)
     if y.ndim == 2 and y.shape[0] == n and y.shape[1] > 1:
         raise DataError(
             f"{name} has {y.shape[1]} columns: one label per node is needed, for one-hot rows {name} = "
@@ -230,6 +241,8 @@ def _one_a_node(values: Any, n: int, name: str = "data.y") -> NDArray[Any]:
 
 def _plain_labels(labels: NDArray[Any]) -> Labels:
     """Whole numbers (True and False are 1 and 0) or strings; anything else would not survive saving."""
+    if labels.dtype == object and labels.size and all(isinstance(label, int | np.integer) for label in labels):
+        labels = np.array(labels.tolist())
     numbers = whole_numbers(labels)
     if numbers is not None:
         return numbers
@@ -251,18 +264,25 @@ def _plain_labels(labels: NDArray[Any]) -> Labels:
         raise DataError(
             f"{wrong}, and some are None: set data.train_mask = torch.tensor([label is not None for label in data.y])."
         )
+    if labels.dtype == object and not has_label(labels).all():
+        raise DataError(
+            f"{wrong}, and some are missing: set data.train_mask = torch.tensor([label == label for label in data.y])."
+        )
     raise DataError(f"{wrong}, all of one kind: set data.y = [str(label) for label in data.y].")
 
 
-def _labelled(y: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which nodes have a label, where no mask says it."""
-    if y.dtype.kind in "if":
-        return np.asarray(y >= 0)  # NaN is not
-    return np.array([not is_missing(written(label)) for label in y], dtype=np.bool_)
+def has_label(y: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which nodes have a label: one that is not NaN, None, a word that says that there is none, or below zero."""
+    return np.asarray(y >= 0) if y.dtype.kind in "if" else labelled(file_labels(y.astype(object), len(y)))
 
 
-def _check_signs(labels: Labels) -> None:
-    """Most who write -1 mean no class by it. A mask says what is meant, and any number may be a class then."""
+def _may_teach(data: Any, y: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which nodes in a mask have a label: in a `Data` numbers below zero are classes then, in a `GraphData` never."""
+    return ~np.isnan(y) if y.dtype.kind in "if" and not isinstance(data, GraphData) else has_label(y)
+
+
+def _check_all_labelled(labels: Labels) -> None:
+    """Most who write -1 or nothing mean no class by it. A mask says what is meant."""
     if labels.dtype.kind == "i" and labels.size and labels.min() < 0:
         raise DataError(
             f"A label is {labels.min()}, which usually means unlabelled: set data.train_mask = data.y >= 0, or where "
@@ -271,7 +291,7 @@ def _check_signs(labels: Labels) -> None:
 
 
 def given_mask(mask: Any, n: int, name: str = "train_mask") -> NDArray[np.bool_]:
-    chosen = _numpy(mask, name)
+    chosen = as_numpy(mask, name)
     if chosen.shape == (n,) and chosen.dtype == np.bool_:
         return chosen
     wrong = f"{name} must hold one True or False for each of the {n} nodes"
@@ -279,7 +299,7 @@ def given_mask(mask: Any, n: int, name: str = "train_mask") -> NDArray[np.bool_]
         raise DataError(
             f"{wrong}; this one has {chosen.shape[1]} columns: choose one, data.{name} = data.{name}[:, 0]."
         )
-    if chosen.shape == (n,) and np.isin(chosen, (0, 1)).all():
+    if chosen.shape == (n,) and chosen.dtype.kind in "fiu" and np.isin(chosen, (0, 1)).all():
         raise DataError(f"{wrong}; this one holds {chosen.dtype}: set data.{name} = data.{name}.bool().")
     if chosen.dtype.kind in "iu":
         raise DataError(
@@ -287,58 +307,3 @@ def given_mask(mask: Any, n: int, name: str = "train_mask") -> NDArray[np.bool_]
             "torch_geometric.utils."
         )
     raise DataError(f"{wrong}.")
-
-
-# ---------------------------------------------------------------------- features
-
-
-def given_features(x: Any) -> Features:
-    if isinstance(x, torch.Tensor) and x.layout != torch.strided and x.ndim == 2:
-        x = _on_host(x, "data.x").to_sparse_csr()
-        x = sp.csr_array((x.values(), x.col_indices().numpy(), x.crow_indices().numpy()), shape=tuple(x.shape))
-    elif callable(getattr(x, "csr", None)) and callable(getattr(x, "sparse_sizes", None)):  # torch_sparse's
-        (starts, columns, values), shape = x.csr(), tuple(x.sparse_sizes())
-        values = torch.ones(len(columns)) if values is None else values
-        x = sp.csr_array(tuple(_numpy(part, "data.x") for part in (values, columns, starts)), shape=shape)
-    if sp.issparse(x):
-        _check_numbers(x.dtype)
-        return sp.csr_array(x).astype(np.float32)
-    values = _numpy(x, "data.x")
-    _check_numbers(values.dtype)
-    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
-        return np.ascontiguousarray(values, dtype=np.float32)
-
-
-def _check_numbers(kind: np.dtype[Any]) -> None:
-    if kind.kind in "fiub":
-        return
-    wrong = f"The features must be a table of numbers, nodes by features; these are of the type {kind}"
-    if kind.kind == "c":
-        raise DataError(f"{wrong}: set data.x = torch.view_as_real(data.x).flatten(1), real and imaginary parts.")
-    if kind.kind == "O":
-        raise DataError(f"{wrong}: set data.x = torch.tensor(x.astype('float32')), or np.stack the rows first.")
-    raise DataError(f"{wrong}: encode them, as with sklearn.preprocessing.OneHotEncoder.")
-
-
-# ---------------------------------------------------------------------- arrays
-
-
-def _on_host(values: torch.Tensor, name: str) -> torch.Tensor:
-    """In memory, without a gradient, in a type that NumPy has too."""
-    if values.is_meta:
-        raise DataError(f"{name} is on the meta device, where tensors have no values: make it on the CPU.")
-    values = values.detach().cpu()
-    return (
-        values if values.dtype in (torch.float32, torch.float64) or not values.is_floating_point() else values.float()
-    )
-
-
-def _numpy(values: Any, name: str) -> NDArray[Any]:
-    if isinstance(values, torch.Tensor):
-        values = _on_host(values, name)
-        values = (values if values.layout == torch.strided else values.to_dense()).numpy()
-    try:
-        array: NDArray[Any] = np.asarray(values)
-    except (ValueError, TypeError) as error:  # rows of different lengths, or no array at all
-        raise DataError(f"{name} cannot be made an array: its rows must have the same length.") from error
-    return array
