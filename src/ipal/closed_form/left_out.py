@@ -66,7 +66,8 @@ def left_out_scores(products: Products, labels: Tensor, normal: Normal) -> Tenso
     u_mean = u_mean.scatter(2, own, without)
     eye = torch.eye(2, dtype=x_x.dtype, device=x_x.device)
     correction = torch.linalg.solve(eye + change @ u_u, change @ u_mean)
-    return u_mean[:, 0] - (u_u[:, :1] @ correction)[:, 0]
+    found: Tensor = u_mean[:, 0] - (u_u[:, :1] @ correction)[:, 0]
+    return found
 
 
 def products_by_ridge(rows: Tensor, normal: Normal, ridges: Sequence[float]) -> list[Products]:

@@ -1,23 +1,28 @@
 """Changes of a model besides learning: classes renamed, merged, split, labels corrected, nodes and classes forgotten.
 
 Every function returns another model; the one passed in stays as it is. Exact means: the model that had been taught so
-in the first place. What a method keeps decides whether that is possible; where it is not, it is refused.
+in the first place. What is forgotten or corrected is taken away and learned again: from the first graph concerned to
+the last one learned, all are needed. Where that is not possible, it is refused.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from ipal.data.graph import Nodes
 from ipal.data.labels import Labels
 from ipal.data.task import Task
+from ipal.engine.trainer import finished
 from ipal.errors import ConfigError, DataError, shortened
 from ipal.estimator import history
 from ipal.estimator.convert.pyg import Departure
-from ipal.estimator.model import Model
-from ipal.methods.base import CorrectsLabels, Forgets, MergesClasses
+from ipal.estimator.lessons import fingerprint, sealed
+from ipal.estimator.model import Model, begin_learning
+from ipal.methods.base import Forgets, MergesClasses, MergesModels
 
 # ---------------------------------------------------------------------- classes
 
@@ -47,105 +52,212 @@ def merge_classes(model: Model, labels: Iterable[Any], into: Any) -> Model:
     places = torch.tensor([at[label] for label in model.labels], device=model.device)
     memory = model.method.merge_classes(model.state.memory, places, len(rest))
     event = history.event("merged", some, into=[into], nodes=nodes, time=history.now())
-    calibration = model.calibration.united(places, len(rest))
-    return model.changed(event, state=model.with_memory(memory, rest), calibration=calibration)
-
-
-def split_class(model: Model, label: Any, task: Task) -> Model:
-    """Move training nodes of a task from a class to new ones: labels of the task say where to."""
-    _known(model, label)
-    label, parts = _plain(label), np.unique(task.labels).tolist()
-    for part in parts:
-        if part in model.labels and part != label:
-            raise DataError(f"Class {part} is known already, and no part of class {label}: move nodes with relabel.")
-    if parts in ([], [label]):
-        raise DataError(f"data.y names no new class: give the nodes of class {label} in train_mask their new labels.")
-    old = np.full(len(task.nodes), label)
-    return _corrected(model, "split", Task(task.graph, task.nodes, old, task.origin), task.labels)
-
-
-def relabel(model: Model, task: Task, labels: Labels) -> Model:
-    """Correct labels: training nodes of a task that taught its labels teach these instead."""
-    for label in np.unique(task.labels).tolist():
-        _known(model, label)
-    if not (task.labels != labels).any():
-        raise DataError("data.new_y says the same as data.y for every node in train_mask: nothing is to be changed.")
-    return _corrected(model, "relabelled", task, labels)
-
-
-def _corrected(model: Model, what: str, task: Task, labels: Labels) -> Model:
-    if not isinstance(model.method, CorrectsLabels):
-        raise _inexact(model, "correct labels")
-    moved = task.labels != labels
-    old, new = (np.unique(some[moved]).tolist() for some in (task.labels, labels))
-    every = [*model.labels, *(_new(model, label) for label in new if label not in model.labels)]
-    grown = model.changed(None, state=model.with_memory(model.state.memory, every))
-    task = Task(model.checked(task.graph), task.nodes, task.labels, task.origin)
-    names = list(map(str, every))
-    memory, left = model.method.correct_labels(
-        model.state.memory, grown.numbered(task), grown.rows(labels), names, model.compute
+    return model.changed(
+        event,
+        state=model.with_memory(memory, rest),
+        calibration=model.calibration.united(places, len(rest)),
+        lessons=sealed(model.lessons),
     )
-    calibration = model.calibration.padded(len(every)).of_classes(torch.tensor(left))
-    event = history.event(what, old, into=new, nodes=int(moved.sum()), time=history.now())
-    return model.changed(event, state=model.with_memory(memory, [every[c] for c in left]), calibration=calibration)
 
 
-# ---------------------------------------------------------------------- forgetting, and models added
+def split_class(model: Model, label: Any, tasks: Sequence[Task]) -> Model:
+    """Move training nodes of a class to new ones: labels of the tasks say where to."""
+    _known(model, label)
+    label, parts = _plain(label), _labels(tasks)
+    new = [part for part in parts if part not in model.labels]
+    if not new:
+        raise DataError(f"data.y names no new class: give the nodes of class {label} in train_mask their new labels.")
+    for part in new:
+        _new(model, part)
+    old = [np.where(np.isin(task.labels, new), label, task.labels) for task in tasks]
+    taught = [replace(task, labels=before) for task, before in zip(tasks, old, strict=True)]
+    return _retaught(model, taught, list(tasks), "split", [label], new)
 
 
-def forget_class(model: Model, label: Any) -> Model:
-    """Forget a class: exact for its own rows. Features of other nodes, which they may have reached, stay."""
-    method, place = _forgetting(model), _known(model, label)
-    gone = int(model.nodes_behind_class()[str(model.labels[place])])
-    memory = method.without_class(model.state.memory, place, _names(model))
-    return _forgotten(model, memory, [label], gone)
+def relabel(model: Model, tasks: Sequence[Task], labels: Sequence[Labels]) -> Model:
+    """Correct labels: training nodes of tasks that taught their labels teach these instead."""
+    moved = [task.labels != new for task, new in zip(tasks, labels, strict=True)]
+    if not any(some.any() for some in moved):
+        raise DataError("data.new_y says the same as data.y for every node in train_mask: nothing is to be changed.")
+    changed = [replace(task, labels=new) for task, new in zip(tasks, labels, strict=True)]
+    old, into = (
+        _labels([replace(task, labels=task.labels[some]) for task, some in zip(these, moved, strict=True)])
+        for these in (tasks, changed)
+    )
+    for label in into:
+        if label not in model.labels:
+            _new(model, label)
+    return _retaught(model, tasks, changed, "relabelled", old, into)
 
 
-def forget_rows(model: Model, departure: Departure) -> Model:
-    """Forget what nodes taught: exact for a model that never learned from their labels, in a graph that stays."""
-    method, task = _forgetting(model), _taught(model, departure)
-    leaving = np.isin(task.nodes, departure.leaving)
-    if leaving.sum() != len(departure.leaving):
-        raise DataError("forget_mask marks a node that is not in train_mask: it never taught.")
-    memory = method.without_rows(model.state.memory, task, leaving, _names(model), model.compute)
-    return _forgotten(model, memory, np.unique(departure.task.labels[leaving]).tolist(), len(departure.leaving))
+# ---------------------------------------------------------------------- forgetting
 
 
-def forget_nodes(model: Model, departure: Departure) -> Model:
-    """Forget that nodes were in the graph: the rows of all nodes that they reached are redone."""
+def forget_class(model: Model, label: Any, tasks: Sequence[Task]) -> Model:
+    """Forget a class: no node of it taught. Features of other nodes, which they may have reached, stay."""
+    _known(model, label)
+    if _plain(label) not in _labels(tasks):
+        raise DataError(
+            f"No training node of these graphs is of class {label}: give those that it was learned in."
+        )
+    changed = [_chosen(task, task.labels != _plain(label)) for task in tasks]
+    return _retaught(model, tasks, changed, "forgot")
+
+
+def forget_rows(model: Model, departures: Sequence[Departure]) -> Model:
+    """Forget what nodes taught: exact for a model that never learned from their labels, in graphs that stay."""
+    _check_leaving(departures)
+    changed = []
+    for task, leaving in departures:
+        stays = ~np.isin(task.nodes, leaving)
+        if len(task.nodes) - stays.sum() != len(leaving):
+            raise DataError("forget_mask marks a node that is not in train_mask: it never taught.")
+        changed.append(_chosen(task, stays))
+    return _retaught(model, [one.task for one in departures], changed, "forgot")
+
+
+def forget_nodes(model: Model, departures: Sequence[Departure]) -> Model:
+    """Forget that nodes were in graphs: as if these had come without them, and without their edges."""
+    _check_leaving(departures)
+    changed = [_without_nodes(model, *one) for one in departures]
+    return _retaught(model, [one.task for one in departures], changed, "forgot")
+
+
+def _check_leaving(departures: Sequence[Departure]) -> None:
+    if not any(len(one.leaving) for one in departures):
+        raise DataError("Say which nodes are to be forgotten: set data.forget_mask, True for each of them.")
+
+
+def _without_nodes(model: Model, task: Task, leaving: Nodes) -> Task:
+    if not len(leaving):
+        return task
+    stay, stays = np.setdiff1d(np.arange(task.graph.num_nodes), leaving), ~np.isin(task.nodes, leaving)
+    if not stays.any():
+        return _chosen(task, stays)
+    rest = task.graph.induced(stay, model.runtime.budget)
+    return Task(rest, np.searchsorted(stay, task.nodes[stays]), task.labels[stays])
+
+
+def _chosen(task: Task, some: NDArray[np.bool_]) -> Task:
+    return Task(task.graph, task.nodes[some], task.labels[some])
+
+
+def _labels(tasks: Iterable[Task]) -> list[Any]:
+    return list(dict.fromkeys(label for task in tasks for label in np.unique(task.labels).tolist()))
+
+
+def _retaught(
+    model: Model,
+    tasks: Sequence[Task],
+    changed: Sequence[Task],
+    what: str,
+    classes: Iterable[Any] = (),
+    into: Iterable[Any] = (),
+) -> Model:
+    """The model that learned the changed tasks instead: the last ones are taken away, and learned again.
+
+    Exact: sums, ridge, calibration and history are those of a model that was taught so in the first place.
+    """
     method = _forgetting(model)
-    if len(departure.task.nodes) == 0:
-        raise DataError("train_mask marks no node: nothing was learned in this graph.")
-    task = _taught(model, departure)
-    memory = method.without_nodes(model.state.memory, task, departure.leaving, _names(model), model.compute)
-    gone = np.isin(task.nodes, departure.leaving)
-    return _forgotten(model, memory, np.unique(departure.task.labels[gone]).tolist(), int(gone.sum()))
+    for label in _labels(tasks):
+        _known(model, label)
+    tasks = [replace(task, graph=model.checked(task.graph)) for task in tasks]
+    order, first = _last_lessons(model, tasks)
+    lessons, taught = model.lessons[first:], [model.numbered(tasks[place]) for place in order]
+    memory = method.without_tasks(model.state.memory, taught, first, model.compute)
+    found: Model | None = _remaining(model, memory, first)
+    for place, lesson in zip(order, lessons, strict=True):
+        if len(changed[place].nodes):
+            learning = begin_learning(model.config, found, changed[place], model.runtime)
+            found = learning.finish(finished(learning.epochs()))
+            found = found if lesson.time is None else found.stamped(lesson.time)
+    if found is None:
+        raise DataError("Nothing would be left: a model needs at least one class.")
+    nodes = sum(len(task.nodes) for task in tasks) - sum(len(task.nodes) for task in changed)
+    return found.changed(history.event(what, classes, into=into, nodes=nodes, time=history.now()))
+
+
+def _last_lessons(model: Model, tasks: Sequence[Task]) -> tuple[list[int], int]:
+    """The order in which tasks were learned, and the number of the first; they must be the last ones, all of them."""
+    prints = [fingerprint(task) for task in tasks]
+    known = [lesson.fingerprint for lesson in model.lessons]
+    for number, one in enumerate(prints, 1):
+        if one not in known:
+            which = "This graph is" if len(prints) == 1 else f"Graph {number} of these is"
+            raise DataError(
+                f"{which} none that taught the model: features, edges, labels and train_mask must be as they were "
+                "learned, without what was forgotten since."
+            )
+        if prints.count(one) > known.count(one):
+            raise DataError(f"Graph {number} of these is given more often than it was learned.")
+    first = min(known.index(one) for one in prints)
+    missing = [lesson for lesson in model.lessons[first:] if lesson.fingerprint not in prints]
+    if missing:
+        raise DataError(
+            f"The model learned {len(missing)} graph(s) more after the first of these, and its ridge and calibration "
+            f"rest on all of them: give all graphs from the first one that the nodes were in; missing: "
+            f"{'; '.join(map(str, missing[:3]))}."
+        )
+    if any(lesson.sealed for lesson in model.lessons[first:]):
+        raise DataError(
+            "Models or classes were merged since these graphs were learned: change the model from before, and merge "
+            "again."
+        )
+    return [prints.index(one) for one in known[first:]], first
+
+
+def _remaining(model: Model, memory: Any, first: int) -> Model | None:
+    """The model before its last lessons; None where nothing was learned before them."""
+    if first == 0:
+        return None
+    method = _forgetting(model)
+    kept = model.method.statistics(memory)
+    assert kept is not None, "it is a sum over nodes"
+    if bool((kept.count < 0).any()):
+        raise DataError("More nodes of a class would be taken away than taught: these graphs did not teach this model.")
+    left = torch.nonzero(kept.count).flatten().tolist()
+    return replace(
+        model,
+        state=model.with_memory(method.of_classes(memory, left), [model.labels[c] for c in left]),
+        calibration=model.calibration.before(first).of_classes(left),
+        lessons=model.lessons[:first],
+        history=tuple(history.without_last(model.history, len(model.lessons) - first)),
+        reference=None,
+    )
+
+
+# ---------------------------------------------------------------------- models added
 
 
 def merge_models(one: Model, other: Model) -> Model:
     """The model that learned what both learned. Both must map nodes to rows alike."""
-    method = _forgetting(one, "merge models")
+    method = _merging(one)
     if type(other.method) is not type(one.method):
         raise DataError(f"A model of '{one.name}' cannot be merged with one of '{other.name}'.")
-    for name, mine in _addressed(one).items():
-        theirs = _addressed(other)[name]
+    for name, mine in _addressed(one, method).items():
+        theirs = _addressed(other, method)[name]
         if mine != theirs:
             raise DataError(f"These models cannot be merged: {name} is {mine} in one and {theirs} in the other.")
     if type(one.labels[0]) is not type(other.labels[0]):
         raise DataError("These models cannot be merged: one has numbers as labels, the other strings.")
+    both = {lesson.fingerprint for lesson in one.lessons} & {lesson.fingerprint for lesson in other.lessons}
+    if both:
+        raise DataError(f"These models cannot be merged: both learned {len(both)} graph(s), which would count twice.")
     labels = [*one.labels, *(label for label in other.labels if label not in set(one.labels))]
     places = torch.tensor([labels.index(label) for label in other.labels], device=one.device)
     memory = method.merged(one.state.memory, other.state.memory, places, len(labels))
     event = history.event("merged models", other.labels, time=history.now())
     past = tuple(history.extended(history.extended(one.history, *other.history), event))
-    calibration = one.calibration.merged(other.calibration, places, len(labels))
-    return replace(one.changed(state=one.with_memory(memory, labels), calibration=calibration), history=past)
+    calibration = one.calibration.merged(other.calibration, places, len(labels), len(one.lessons))
+    state = one.with_memory(memory, labels)
+    lessons = sealed((*one.lessons, *other.lessons))
+    return replace(one.changed(state=state, calibration=calibration, lessons=lessons), history=past)
 
 
-def _addressed(model: Model) -> dict[str, Any]:
+def _addressed(model: Model, method: MergesModels) -> dict[str, Any]:
     """What must agree for two models' sums to be sums of the same rows."""
     types, memory = model.schema.types, model.state.memory
-    settings = _forgetting(model).addressed(memory)
+    settings = method.addressed(memory)
     return {
         "the number of features": model.num_features,
         "the types of nodes and edges": types and types.plain,
@@ -156,35 +268,16 @@ def _addressed(model: Model) -> dict[str, Any]:
     }
 
 
-def _forgetting(model: Model, what: str = "forget") -> Forgets:
+def _forgetting(model: Model) -> Forgets:
     if not isinstance(model.method, Forgets):
-        raise ConfigError(
-            f"The method '{model.name}' cannot {what} exactly: what it keeps is no sum over nodes that can be taken "
-            "apart; learn again, or use a method that keeps such sums (analytic)."
-        )
+        raise _inexact(model, "forget or correct labels")
     return model.method
 
 
-def _forgotten(model: Model, memory: Any, labels: list[Any], nodes: int) -> Model:
-    """With another memory, whose empty classes are no longer known."""
-    method = _forgetting(model)
-    kept = model.method.statistics(memory)
-    assert kept is not None, "it is a sum over nodes"
-    left = torch.nonzero(kept.count).flatten().tolist()
-    if not left:
-        raise DataError("Nothing would be left: a model needs at least one class.")
-    state = model.with_memory(method.of_classes(memory, left), [model.labels[c] for c in left])
-    calibration = model.calibration.padded(len(model.labels)).of_classes(torch.tensor(left))
-    event = history.event("forgot", labels, nodes=nodes, time=history.now())
-    return model.changed(event, state=state, calibration=calibration)
-
-
-def _taught(model: Model, departure: Departure) -> Task:
-    """The task that nodes are to leave, on the graph as the model reads it, with class numbers as labels."""
-    task = departure.task
-    for label in np.unique(task.labels).tolist():
-        _known(model, label)
-    return model.numbered(Task(model.checked(task.graph), task.nodes, task.labels, task.origin))
+def _merging(model: Model) -> MergesModels:
+    if not isinstance(model.method, MergesModels):
+        raise ConfigError(f"Models of the method '{model.name}' cannot be added: use analytic, whose sums can.")
+    return model.method
 
 
 # ---------------------------------------------------------------------- labels
@@ -220,6 +313,6 @@ def _plain(label: Any) -> Any:
 def _inexact(model: Model, what: str) -> ConfigError:
     """Why a method cannot do something to its classes."""
     return ConfigError(
-        f"The method '{model.name}' cannot {what} exactly: its weights were trained on the labels as they were; "
-        "learn again with the new ones, or use a method that keeps sums (analytic, ncm, slda)."
+        f"The method '{model.name}' cannot {what} exactly: what it keeps is no sum over nodes that can be taken apart; "
+        "learn again, or use a method that keeps sums (analytic, ncm, slda)."
     )

@@ -59,6 +59,17 @@ class Event(BaseModel):
     events: Natural
 
 
+class KnownLesson(BaseModel):
+    """A graph that taught the model; see `lessons.Lesson`."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    fingerprint: str = Field(pattern=r"^[0-9a-f]{32}$")
+    nodes: Natural
+    time: Time | None = None
+    sealed: bool = False
+
+
 class Reference(BaseModel):
     """What a graph looked like to the model when it was asked to remember it (see deploy/watch.py)."""
 
@@ -93,6 +104,7 @@ class Facts(BaseModel):
     columns: list[str] = []
     """Names of the features, where they have any."""
     history: Annotated[list[Event], Field(max_length=MOST)] = []
+    lessons: Annotated[list[KnownLesson], Field(max_length=2**20)] = []
     reference: Reference | None = None
     learning_rate: Annotated[Number, Field(gt=0)] | None = None
     """Of the last task, where a network is trained."""

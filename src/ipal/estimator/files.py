@@ -16,6 +16,7 @@ from ipal.data.relations import Types
 from ipal.engine.trainer import Setup, fresh_network, space
 from ipal.errors import ConfigError, StoreError
 from ipal.estimator.facts import checked_facts
+from ipal.estimator.lessons import Lesson
 from ipal.estimator.model import Model, Schema, setup
 from ipal.estimator.open_world.calibration import Calibration
 from ipal.estimator.registry import METHODS
@@ -82,6 +83,7 @@ def facts(model: Model) -> dict[str, Any]:
         "columns": list(schema.columns),
         "labels": list(model.labels),
         "history": list(model.history),
+        "lessons": [lesson.plain for lesson in model.lessons],
         "reference": model.reference,
         "learning_rate": state.learning_rate,
         "identity": model.method.identity(state.memory),
@@ -208,10 +210,11 @@ def _restored(
         memory.check(len(classes), parameters, whole)
     own = {name[12:]: tensor for name, tensor in tensors.items() if name.startswith("calibration.")}
     calibration = Calibration.of_tensors(own)
-    calibration.check(len(classes))
+    lessons = tuple(Lesson(**lesson) for lesson in found["lessons"])
+    calibration.check(len(classes), len(lessons) + (not whole))
     load_generator(generator.manual_seed(config.seed), tensors["generator"])  # weights were drawn with it meanwhile
     state = State(classes, memory, generator, network, optimizer, rate, teacher)
-    model = Model(config, runtime, schema, state, calibration, tuple(found["history"]), found["reference"])
+    model = Model(config, runtime, schema, state, calibration, tuple(found["history"]), lessons, found["reference"])
     check_same(tensors, {**_every(model), "generator": tensors["generator"]})
     return model
 

@@ -3,19 +3,20 @@
 Functions that change a learner replace what it has learned, all at once, and return it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from ipal.data.graph_data import GraphData
+from ipal.data.task import Task
 from ipal.errors import ConfigError, DataError, shortened
 from ipal.estimator import edits
 from ipal.estimator.convert.hetero import departure_of, task_of
-from ipal.estimator.convert.pyg import correction_of
+from ipal.estimator.convert.pyg import Departure, correction_of
 from ipal.estimator.explain import Explanation, explained
 from ipal.estimator.learner import Learner, checked_share, model_of, probabilities, read_graph
 from ipal.estimator.model import Model
@@ -25,6 +26,8 @@ from ipal.estimator.open_world.discover import Candidate
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
     from torch_geometric.data import Data, HeteroData
+
+    Graphs: TypeAlias = Data | HeteroData | Sequence[Data | HeteroData]
 
 
 def _single(given: Any, what: str) -> Any:
@@ -49,6 +52,19 @@ def _labels(given: Any) -> list[Any]:
 def _changed(learner: Learner, model: Model) -> Learner:
     learner._become(model)
     return learner
+
+
+def _several(data: Any) -> list[Any]:
+    """One graph, or several in a list."""
+    return list(data) if isinstance(data, list | tuple) else [data]
+
+
+def _tasks(model: Model, data: Any) -> list[Task]:
+    return [task_of(one, model.schema.types) for one in _several(data)]
+
+
+def _departures(model: Model, data: Any) -> list[Departure]:
+    return [departure_of(one, model.schema.types) for one in _several(data)]
 
 
 # ---------------------------------------------------------------------- unknown classes, sets, explanations
@@ -187,17 +203,18 @@ def merge_classes(learner: Learner, labels: Iterable[Any], into: Any) -> Learner
     return _changed(learner, edits.merge_classes(model_of(learner), _labels(labels), _label(into)))
 
 
-def split_class(learner: Learner, label: Any, data: "Data | HeteroData") -> Learner:
-    """Move nodes of a class to new classes. Refused where it cannot be done exactly.
+def split_class(learner: Learner, label: Any, data: "Graphs") -> Learner:
+    """Move nodes of a class to new classes: as if they had been learned so. Refused where that is not exact.
 
     Parameters
     ----------
     learner : Learner
-        A fitted learner; changed in place.
+        A fitted learner of a method that keeps sums; changed in place.
     label : int or str
         The class.
-    data : Data or HeteroData
-        The graph that its nodes were learned in: `train_mask` says which nodes move, `y` where to.
+    data : Data, HeteroData, or a list of them
+        The graphs, from the first one concerned to the last one learned, with features, edges, labels and
+        `train_mask` as they were learned. Nodes that move have their new labels in `y`.
 
     Returns
     -------
@@ -205,33 +222,34 @@ def split_class(learner: Learner, label: Any, data: "Data | HeteroData") -> Lear
         The same learner.
     """
     model = model_of(learner)
-    return _changed(learner, edits.split_class(model, _label(label), task_of(data, model.schema.types)))
+    return _changed(learner, edits.split_class(model, _label(label), _tasks(model, data)))
 
 
-def relabel(learner: Learner, data: "Data") -> Learner:
-    """Correct labels. Refused where it cannot be done exactly.
+def relabel(learner: Learner, data: "Graphs") -> Learner:
+    """Correct labels: as if nodes had been learned so. Refused where that is not exact.
 
     Parameters
     ----------
     learner : Learner
-        A fitted learner; changed in place.
-    data : Data
-        The graph that the nodes were learned in: nodes in `train_mask` that were learned as `y` are as if learned as
-        `new_y`.
+        A fitted learner of a method that keeps sums; changed in place.
+    data : Data, HeteroData, or a list of them
+        The graphs, from the first one concerned to the last one learned, with features, edges, labels and
+        `train_mask` as they were learned. `new_y` has the right labels.
 
     Returns
     -------
     Learner
         The same learner.
     """
-    return _changed(learner, edits.relabel(model_of(learner), *correction_of(data)))
+    tasks, labels = zip(*map(correction_of, _several(data)), strict=True)
+    return _changed(learner, edits.relabel(model_of(learner), tasks, labels))
 
 
 # ---------------------------------------------------------------------- forgetting, and models added
 
 
-def forget_class(learner: Learner, label: Any) -> Learner:
-    """Forget a class. Exact for its own rows; features of other nodes stay as they were.
+def forget_class(learner: Learner, label: Any, data: "Graphs") -> Learner:
+    """Forget a class: as if no node of it had taught. Its nodes stay in the graphs, as neighbours of others.
 
     Parameters
     ----------
@@ -239,24 +257,9 @@ def forget_class(learner: Learner, label: Any) -> Learner:
         A fitted learner of a method that keeps sums; changed in place.
     label : int or str
         The class.
-
-    Returns
-    -------
-    Learner
-        The same learner.
-    """
-    return _changed(learner, edits.forget_class(model_of(learner), _label(label)))
-
-
-def forget_rows(learner: Learner, data: "Data | HeteroData") -> Learner:
-    """Forget what nodes taught. Exact for a model that never learned from their labels, in a graph that stays.
-
-    Parameters
-    ----------
-    learner : Learner
-        A fitted learner of a method that keeps sums; changed in place.
-    data : Data or HeteroData
-        The graph that they were learned in, with `forget_mask` and the `train_mask` of that time.
+    data : Data, HeteroData, or a list of them
+        The graphs, from the first one concerned to the last one learned, with features, edges, labels and
+        `train_mask` as they were learned.
 
     Returns
     -------
@@ -264,18 +267,19 @@ def forget_rows(learner: Learner, data: "Data | HeteroData") -> Learner:
         The same learner.
     """
     model = model_of(learner)
-    return _changed(learner, edits.forget_rows(model, departure_of(data, model.schema.types)))
+    return _changed(learner, edits.forget_class(model, _label(label), _tasks(model, data)))
 
 
-def forget_nodes(learner: Learner, data: "Data | HeteroData") -> Learner:
-    """Forget that nodes were in a graph: the rows of all nodes that they reached are redone.
+def forget_rows(learner: Learner, data: "Graphs") -> Learner:
+    """Forget what nodes taught: as if they had had no label. They stay in the graphs, as neighbours of others.
 
     Parameters
     ----------
     learner : Learner
         A fitted learner of a method that keeps sums; changed in place.
-    data : Data or HeteroData
-        The graph that they were learned in, with `forget_mask` and the `train_mask` of that time.
+    data : Data, HeteroData, or a list of them
+        The graphs, from the first one concerned to the last one learned, with features, edges, labels and
+        `train_mask` as they were learned. `forget_mask` marks the nodes, in every graph that they taught in.
 
     Returns
     -------
@@ -283,7 +287,29 @@ def forget_nodes(learner: Learner, data: "Data | HeteroData") -> Learner:
         The same learner.
     """
     model = model_of(learner)
-    return _changed(learner, edits.forget_nodes(model, departure_of(data, model.schema.types)))
+    return _changed(learner, edits.forget_rows(model, _departures(model, data)))
+
+
+def forget_nodes(learner: Learner, data: "Graphs") -> Learner:
+    """Forget nodes: as if they had never been in any graph, nor their edges.
+
+    Sums, ridge, calibration and history are those of a model that never saw them.
+
+    Parameters
+    ----------
+    learner : Learner
+        A fitted learner of a method that keeps sums; changed in place.
+    data : Data, HeteroData, or a list of them
+        The graphs, from the first one concerned to the last one learned, with features, edges, labels and
+        `train_mask` as they were learned. `forget_mask` marks the nodes, in every graph that they were in.
+
+    Returns
+    -------
+    Learner
+        The same learner.
+    """
+    model = model_of(learner)
+    return _changed(learner, edits.forget_nodes(model, _departures(model, data)))
 
 
 def merge_models(one: Learner, other: Learner) -> Learner:

@@ -68,6 +68,17 @@ def extended(history: Sequence[Mapping[str, Any]], *more: Mapping[str, Any]) -> 
     return every if len(every) <= MOST else [_together(old), *new]
 
 
+def without_last(history: Sequence[Mapping[str, Any]], learned: int) -> History:
+    """Without the last events in which something was learned; what was drawn together goes where they reach it."""
+    kept: History = []
+    for one in reversed(history):
+        if learned and one["what"] in ("learned", "earlier"):
+            learned -= 1 if one["what"] == "learned" else learned
+        else:
+            kept.insert(0, dict(one))
+    return kept
+
+
 def stamped(history: Sequence[Mapping[str, Any]], time: str) -> History:
     """With a time at the last event."""
     return [*map(dict, history[:-1]), {**history[-1], "time": time}]

@@ -1,6 +1,7 @@
 """The graphs that taught a model: enough to recognise each, nothing of what it holds."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -44,3 +45,8 @@ def fingerprint(task: Task) -> str:
         return content_hash(task.graph, marks)[:32]
 
     return task.derived("fingerprint", None, made)
+
+
+def sealed(lessons: Iterable[Lesson]) -> tuple[Lesson, ...]:
+    """Lessons that cannot be taken away any more."""
+    return tuple(replace(lesson, sealed=True) for lesson in lessons)

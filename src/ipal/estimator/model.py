@@ -27,9 +27,10 @@ from ipal.errors import DataError, shortened
 from ipal.estimator import history
 from ipal.estimator.convert.hetero import check_types
 from ipal.estimator.kept import kept_items
+from ipal.estimator.lessons import Lesson
 from ipal.estimator.open_world.calibration import Calibration, calibrated, sharpened
 from ipal.estimator.settings import LearnerConfig
-from ipal.methods.base import Distances, Forgets, Method, OnePass, Outputs, Remembered, Trained
+from ipal.methods.base import LeavesOneOut, Method, OnePass, Outputs, Remembered, Trained, UsualMargins
 from ipal.methods.classifier import predicts_by_network_alone
 from ipal.nn.by_rows import encoded
 from ipal.nn.compute import GraphCompute
@@ -72,6 +73,8 @@ class Model:
     state: State
     calibration: Calibration
     history: tuple[dict[str, Any], ...] = ()
+    lessons: tuple[Lesson, ...] = ()
+    """The graphs that taught it, in their order."""
     reference: dict[str, Any] | None = None
     """What a graph looked like when the model was asked to remember it (see deploy/watch.py)."""
 
@@ -187,25 +190,47 @@ class Model:
     @property
     def calibrating_power(self) -> float:
         """The power that probabilities are raised to."""
-        return 1.0 if self.forgets or not self.calibration else self.calibration.power / self.separation
+        known = self.usable_calibration
+        return 1.0 if self.leaves_one_out or not known else known.power(self.nodes_of_classes())
 
     @property
-    def forgets(self) -> bool:
-        """Whether its memory is a sum over nodes: calibrated by leaving out one node at a time, and able to forget."""
-        return isinstance(self.method, Forgets)
+    def usable_calibration(self) -> Calibration:
+        """What calibration says of the model as it is: of the last task alone, where nothing is kept of classes."""
+        known = self.calibration.padded(len(self.labels))
+        return known if self.keeps_classes else known.last(len(self.lessons) - 1)
 
     @property
-    def separation(self) -> float:
-        return self.method.separation(self.state.memory)
+    def keeps_classes(self) -> bool:
+        """Whether something is kept of every class, so that nodes of earlier tasks are known to lie where they did."""
+        return self.method.statistics(self.state.memory) is not None
 
-    def mean_scores(self) -> Tensor | None:
-        """Scores of class means, (classes, classes); None where none are kept."""
-        return self.method.mean_scores(self.state.memory)
+    @property
+    def leaves_one_out(self) -> bool:
+        """Whether it is calibrated by leaving out one training node at a time, without a copy."""
+        return isinstance(self.method, LeavesOneOut)
 
-    def distances(self, graph: Graph) -> Distances | None:
-        """Squared distances of nodes to class means; None where no means are kept."""
-        rows = self.embed(graph) if isinstance(self.method, Trained) else None
-        return self.method.distances(self.state.memory, graph, rows, self.compute)
+    def left_out(self, task: Task, some: Tensor) -> Tensor:
+        """Scores of some training nodes of the task just learned, each by the model that it did not teach."""
+        assert isinstance(self.method, LeavesOneOut), "it was asked for"
+        return self.method.left_out(self.state.memory, self.numbered(task), some, self.compute)
+
+    def usual_margins(self) -> UsualMargins:
+        """Margins of nodes of each class by what is kept of it."""
+        return self.method.usual_margins(self.state.memory, len(self.labels))
+
+    def novelty(self, scores: Tensor, graph: Graph, rows: Tensor | None = None) -> Tensor:
+        """How unlike all known classes nodes are, by their scores; see `Method.novelty`."""
+        return self.method.novelty(self.state.memory, scores, graph, rows, self.compute).double().cpu()
+
+    def scores_and_novelty(self, graph: Graph) -> tuple[Tensor, Tensor]:
+        """Scores of all nodes of a graph, and how unlike all known classes each is."""
+        rows, scores = self.forward(graph)
+        return scores, self.novelty(scores, graph, rows)
+
+    def nodes_of_classes(self) -> Tensor:
+        """(classes,): training nodes behind each, where that is kept, or how many of the last task were asked."""
+        kept = self.method.statistics(self.state.memory)
+        return self.usable_calibration.count.sum(dim=0) if kept is None else kept.count.cpu()
 
     def embed(self, graph: Graph) -> Tensor:
         """Embedding of every node."""
@@ -233,13 +258,10 @@ class Model:
         """A task with class numbers as labels."""
         return numbered(task, self.labels)
 
-    # ------------------------------------------------------------------ copies to try out
+    # ------------------------------------------------------------------ a copy to try out
 
     def trial(self, task: Task, held_out: NDArray[np.bool_]) -> "Model":
-        """A copy that some training nodes of a task did not teach: the task begins, or was just learned by sums."""
-        if isinstance(self.method, Forgets):
-            memory = self.method.trial_without_rows(self.state.memory, self.numbered(task), held_out, self.compute)
-            return replace(self, state=self.with_memory(memory))
+        """A copy that learns a task that begins, without some of its training nodes."""
         some = Task(task.graph, task.nodes[~held_out], task.labels[~held_out])
         learning = fit_task(
             self.method,
@@ -250,14 +272,6 @@ class Model:
             ends=not predicts_by_network_alone(self.method),
         )
         return replace(self, state=finished(learning))
-
-    def trial_without_class(self, place: int) -> "Model | None":
-        """A copy that never learned a class; None where the method cannot forget one."""
-        if not isinstance(self.method, Forgets):
-            return None
-        others = [label for number, label in enumerate(self.labels) if number != place]
-        memory = self.method.trial_without_class(self.state.memory, place)
-        return replace(self, state=self.with_memory(memory, others))
 
     # ------------------------------------------------------------------ what it keeps
 
@@ -293,8 +307,9 @@ class Model:
         return replace(self, history=past, reference=None, **parts)
 
     def stamped(self, time: str) -> "Model":
-        """With the time of the last event in its history."""
-        return replace(self, history=tuple(history.stamped(self.history, time)))
+        """With the time of the task just learned."""
+        lessons = (*self.lessons[:-1], replace(self.lessons[-1], time=time))
+        return replace(self, history=tuple(history.stamped(self.history, time)), lessons=lessons)
 
     def with_memory(self, memory: Any, classes: Sequence[Label] | None = None) -> State:
         """Its state with another memory, and other classes where these are given."""
@@ -343,8 +358,11 @@ class Learning:
 
     def finish(self, state: State) -> Model:
         """The model after the task."""
-        model = self.model.changed(history.learned(self.task), state=state)
-        return replace(model, calibration=calibrated(model, self.task)) if model.forgets else model
+        lessons = (*self.model.lessons, Lesson.of(self.task))
+        model = self.model.changed(history.learned(self.task), state=state, lessons=lessons)
+        if not model.leaves_one_out:
+            return model
+        return replace(model, calibration=calibrated(model, self.task, len(self.model.lessons)))
 
 
 def begin_learning(
@@ -369,8 +387,8 @@ def begin_learning(
         return Learning(model, task, executor or Automatic(), first_epoch)
     begun = replace(model, state=begin_task(model.method, model.state, task, model.setup))
     model.method.check_classes(len(begun.labels))
-    if not begun.forgets:
-        begun = replace(begun, calibration=calibrated(begun, task))
+    if not begun.leaves_one_out:
+        begun = replace(begun, calibration=calibrated(begun, task, len(model.lessons)))
     return Learning(begun, task, executor or Automatic())
 
 

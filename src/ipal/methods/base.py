@@ -275,9 +275,7 @@ class Method(ABC):
         """Margins of nodes of so many classes by what is kept: later tasks change both alike."""
         return UsualMargins(torch.zeros(classes), torch.ones(classes))
 
-    def novelty(
-        self, memory: Any, scores: Tensor, graph: "Graph", rows: Tensor | None, compute: Compute
-    ) -> Tensor:
+    def novelty(self, memory: Any, scores: Tensor, graph: "Graph", rows: Tensor | None, compute: Compute) -> Tensor:
         """How unlike all known classes nodes are, on a scale that does not change as classes come.
 
         By default how little the likeliest class is ahead, compared with what is usual for nodes of that class.

@@ -25,7 +25,8 @@ def margins(logs: Tensor) -> Tensor:
         return torch.zeros_like(logs)
     (first, second), top = logs.topk(2, dim=1).values.T, logs.argmax(dim=1, keepdim=True)
     rival = first[:, None].expand_as(logs).scatter(1, top, second[:, None])
-    return (logs - rival).clamp(-MOST_MARGIN, MOST_MARGIN)
+    found: Tensor = (logs - rival).clamp(-MOST_MARGIN, MOST_MARGIN)
+    return found
 
 
 def relative_distance(distances: Tensor) -> Tensor:

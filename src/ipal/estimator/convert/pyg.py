@@ -7,8 +7,7 @@ Floating-point numbers of any width become float32.
 
 from collections.abc import Collection, Sequence
 from copy import copy
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -98,8 +97,7 @@ def labels_to_score(data: "Data", n: int, known: Collection[Label], mask: Any = 
     return LabelledNodes(nodes, _plain_labels(y[nodes]))
 
 
-@dataclass(frozen=True, eq=False)
-class Departure:
+class Departure(NamedTuple):
     """Nodes that are to leave, and the graph and labels that they were learned with."""
 
     task: Task
@@ -116,16 +114,11 @@ def departure_of(data: "Data") -> Departure:
 def given_leaving(stores: Sequence[Any], sizes: Sequence[int]) -> Nodes:
     """The nodes that are to leave, numbered from one store to the next; a store without a `forget_mask` has none."""
     masks = [getattr(store, "forget_mask", None) for store in stores]
-    if all(mask is None for mask in masks):
-        raise DataError("Say which nodes are to be forgotten: set data.forget_mask, one True or False per node.")
     marked = [
         np.zeros(n, dtype=bool) if mask is None else given_mask(mask, n, "forget_mask")
         for mask, n in zip(masks, sizes, strict=True)
     ]
-    leaving = np.flatnonzero(np.concatenate(marked))
-    if len(leaving) == 0:
-        raise DataError("forget_mask marks no node: nothing is to be forgotten.")
-    return leaving
+    return np.flatnonzero(np.concatenate(marked))
 
 
 def correction_of(data: "Data") -> tuple[Task, Labels]:

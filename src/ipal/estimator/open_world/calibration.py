@@ -1,38 +1,41 @@
-"""How sure a model may be: found with training nodes that are set aside, and kept as quantiles of a few scores.
+"""How sure a model may be: what nodes that did not teach it show, kept as quantiles of two scores for every task.
 
-When a task begins, some of its training nodes are set aside and a copy of the model learns the others. What the copy
-says of the held-out nodes gives the sharpness that calibrates probabilities, quantiles of novelty scores, and
-of what it gives their own class. Then the model itself learns all nodes; one that forgets exactly learns them
-first, and its copy is the model less the held-out nodes. Each class of the task is taken away from the copy in turn:
-the score that finds its nodes best among the others is the one that rejects.
+A method with sums leaves out one training node at a time, in closed form. For other methods some training nodes of a
+task are set aside when it begins, and a copy of the model learns the rest.
 
-Classes that came earlier are not there to be asked again, but all classes know more rivals now. What more rivals do is
-measured on the held-out nodes, by hiding classes from them, and what is kept of earlier classes moves as far.
+Of the nodes that did not teach are kept: quantiles of their novelty, quantiles of the margin by which they are on their
+own class's side, and how sure and how right the model is. Margins are measured from what is usual for the class by what
+the model keeps of it, and so is the novelty: both stay comparable as classes come, though nodes of earlier tasks are
+not there to be asked again. A class that comes again is judged by the last task that it was in.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ipal.backend.checks import check_shapes, require
+from ipal.backend.finite import check_scores
 from ipal.data.task import Task
 from ipal.errors import CapacityError, DataError, NonFiniteError
-from ipal.estimator.open_world.held_out import AWAY, SHARPEST, Aside, hidden_sets, shown
-from ipal.estimator.open_world.scores import NAMES, auroc
+from ipal.estimator.open_world.scores import own_shares, smoothed
 from ipal.estimator.predictor import Predictor
+from ipal.methods.base import UsualMargins
+from ipal.nn.margins import log_probabilities, margins
 
 FEWEST = 64
-"""Training nodes of a task: of fewer, too few would be set aside to say anything."""
+"""Training nodes of a task: of fewer, too few would be asked to say anything."""
+MOST = 1024
+"""Nodes that are asked, about: more would hardly say more."""
 LEVELS = 64
-"""Quantiles that are kept of each score and class."""
-UNCALIBRATED = 0.1
-"""How much is said for leaving probabilities as they are; held-out nodes say more, unless they are very few."""
-LASTING = 0.5
-"""What was said for a power counts so much after one more task: it was found with fewer nodes and classes."""
+"""Quantiles that are kept of each score."""
+POWERS = np.linspace(math.log(1e-3), math.log(1e3), 56)
+"""Logarithms of powers at which it is measured how sure a model is."""
 
 
 def sharpened(probabilities: Tensor, sharpness: float) -> Tensor:
@@ -42,122 +45,112 @@ def sharpened(probabilities: Tensor, sharpness: float) -> Tensor:
 
     Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", Sec. 4.2, with s = 1 / T.
     """
-    return (sharpness * _logs(probabilities)).softmax(dim=-1)
-
-
-def _logs(probabilities: Tensor) -> Tensor:
-    return probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()
+    return (sharpness * log_probabilities(probabilities)).softmax(dim=-1).to(probabilities.dtype)
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """What held-out nodes have shown, one row a class in the model's order."""
+    """What nodes that did not teach have shown, one row a task that was large enough."""
 
+    task: Tensor
+    """(rows,): number of the task."""
     count: Tensor
-    """(classes,): how many nodes of it were set aside."""
-    sharpness: Tensor
-    """(classes, 2): logarithm of the power that calibrates its probabilities, times the model's `separation`, and how
-    much is said for it."""
-    own: Tensor
-    """(classes, LEVELS): quantiles of the margins that its nodes give to it, divided by the model's `separation`, and
-    less that of the class mean, where one is kept."""
+    """(rows, classes): how many nodes of each class were asked, in the model's order."""
+    margin: Tensor
+    """(rows, LEVELS): quantiles of margins of nodes for their own class, in usual spreads from the usual one."""
     novelty: Tensor
-    """(classes, NAMES, LEVELS): quantiles of the scores of its nodes."""
-    found: Tensor
-    """(NAMES,): sum of AUROCs of classes taken away."""
-    trials: Tensor
-    """(1,): how many those were."""
+    """(rows, LEVELS): quantiles of their novelty."""
+    confidence: Tensor
+    """(rows, POWERS): mean of the largest probability, all raised to a power."""
+    right: Tensor
+    """(rows,): share of nodes whose class was found."""
 
     @classmethod
-    def empty(cls) -> "Calibration":
-        kinds = len(NAMES)
-        count, sharpness = torch.zeros(0, dtype=torch.int64), torch.zeros(0, 2)
-        own, novelty, trials = torch.zeros(0, LEVELS), torch.zeros(0, kinds, LEVELS), torch.zeros(1, dtype=torch.int64)
-        return cls(count, sharpness, own, novelty, torch.zeros(kinds), trials)
+    def empty(cls, classes: int = 0) -> Self:
+        whole, parts = torch.zeros(0, dtype=torch.int64), torch.zeros(0, LEVELS)
+        count = torch.zeros(0, classes, dtype=torch.int64)
+        return cls(whole, count, parts, parts, torch.zeros(0, len(POWERS)), torch.zeros(0))
 
     def __bool__(self) -> bool:
-        """Whether any node was set aside."""
-        return bool(self.count.any())
+        """Whether any node was asked."""
+        return len(self.task) > 0
 
-    def of_classes(self, classes: Tensor) -> "Calibration":
-        """Some rows, in this order."""
-        if not self:
-            return self
-        at = classes.cpu()
-        return replace(
-            self, count=self.count[at], sharpness=self.sharpness[at], own=self.own[at], novelty=self.novelty[at]
-        )
+    # ------------------------------------------------------------------ tasks and classes come and go
+
+    def plus(self, other: "Calibration") -> "Calibration":
+        """With further rows, of as many classes or more."""
+        mine = self.padded(other.count.shape[1])
+        return Calibration(*(torch.cat([getattr(mine, f.name), getattr(other, f.name)]) for f in fields(self)))
+
+    def before(self, task: int) -> "Calibration":
+        """Of the tasks before this one."""
+        return Calibration(*(getattr(self, f.name)[self.task < task] for f in fields(self)))
+
+    def last(self, task: int) -> "Calibration":
+        """Of this task alone."""
+        return Calibration(*(getattr(self, f.name)[self.task == task] for f in fields(self)))
 
     def padded(self, classes: int) -> "Calibration":
-        """With rows for so many classes."""
-        more = max(0, classes - len(self.count))
-        rows = {name: torch.cat([one, one.new_zeros(more, *one.shape[1:])]) for name, one in self._rows().items()}
-        return replace(self, **rows)
+        """With columns for so many classes."""
+        more = max(0, classes - self.count.shape[1])
+        return replace(self, count=torch.nn.functional.pad(self.count, (0, more)))
+
+    def of_classes(self, classes: Sequence[int]) -> "Calibration":
+        """Some classes, in this order."""
+        return replace(self, count=self.padded(max(classes, default=-1) + 1).count[:, list(classes)])
 
     def united(self, places: Tensor, classes: int) -> "Calibration":
-        """Row i pooled into row `places[i]` of so many."""
-        found = Calibration.empty().padded(classes)
-        for row, place in enumerate(places.tolist() if self else ()):
-            found = found.pooled(self.of_classes(torch.tensor([row]))._at(torch.tensor([place]), classes))
-        return replace(found, found=self.found, trials=self.trials)
+        """Class i is a part of class `places[i]` of so many."""
+        count = self.count.new_zeros(len(self.task), classes)
+        return replace(self, count=count.index_add(1, places.cpu(), self.padded(len(places)).count))
 
-    def merged(self, other: "Calibration", places: Tensor, classes: int) -> "Calibration":
-        """With that of another model, whose classes are to be at these places."""
-        if not self or not other:  # what is known of one alone says nothing of the other's classes
-            return Calibration.empty()
-        both = self.padded(classes).pooled(other._at(places, classes))
-        return replace(both, found=self.found + other.found, trials=self.trials + other.trials)
-
-    def _at(self, places: Tensor, classes: int) -> "Calibration":
-        """Its rows at these places, among so many."""
-        empty = Calibration.empty().padded(classes)
-        rows = {name: one.index_copy(0, places.cpu(), self._rows()[name]) for name, one in empty._rows().items()}
-        return replace(empty, **rows)
-
-    def pooled(self, other: "Calibration") -> "Calibration":
-        """Means of both, row by row, by the number of nodes behind them."""
-        share = other.count / (self.count + other.count).clamp_min(1)
-        rows = {
-            name: one.lerp(other._rows()[name], share.float().reshape(-1, *[1] * (one.dim() - 1)))
-            for name, one in self._rows().items()
-            if name not in ("count", "sharpness")
-        }
-        says, more = self.sharpness[:, 1], other.sharpness[:, 1]
-        power = self.sharpness[:, 0].lerp(other.sharpness[:, 0], more / (says + more).clamp_min(1e-12))
-        sharpness = torch.stack([power, says + more], dim=1)
-        return replace(self, count=self.count + other.count, sharpness=sharpness, **rows)
-
-    def _rows(self) -> dict[str, Tensor]:
-        return {name: getattr(self, name) for name in ("count", "sharpness", "own", "novelty")}
+    def merged(self, other: "Calibration", places: Tensor, classes: int, tasks: int) -> "Calibration":
+        """With that of another model, whose classes are to be at these places, after so many tasks."""
+        theirs = other.united(places, classes)
+        return self.padded(classes).plus(replace(theirs, task=theirs.task + tasks))
 
     # ------------------------------------------------------------------ what it says
 
-    @property
-    def power(self) -> float:
-        """The power that calibrates probabilities; one where nothing is known."""
-        powers, says = self.sharpness.double().unbind(dim=1)
-        return math.exp(float((powers * says).sum() / (says.sum() + UNCALIBRATED)))
+    def latest(self) -> Tensor:
+        """(classes,): the row of the last task that each class was in; -1 where nodes of it were never asked."""
+        rows = torch.arange(1, len(self.task) + 1)[:, None] * (self.count > 0)
+        return torch.nn.functional.pad(rows, (0, 0, 1, 0)).amax(dim=0) - 1
 
-    @property
-    def kind(self) -> int:
-        """The number of the score that finds unknown classes best."""
-        return int(self.found.argmax())
+    def weights(self, nodes: Tensor) -> Tensor:
+        """(rows, classes): for how many known nodes each row stands; a class never asked is as all others."""
+        latest = self.latest()
+        asked = torch.nn.functional.one_hot(latest.clamp_min(0), len(self.task)).T * (latest >= 0)
+        found = asked * nodes.double()
+        others = found.sum(dim=1, keepdim=True) / found.sum().clamp_min(1e-12)
+        return found + others * (nodes.double() * (latest < 0))
 
-    def threshold(self, share: float) -> float:
-        """Beyond which a score rejects about this share of known nodes."""
-        return self._quantile(self.novelty[:, self.kind], 1 - share)
+    def power(self, nodes: Tensor) -> float:
+        r"""The power at which nodes are as sure as they are right; one where nothing is known.
 
-    def least_margin(self, coverage: float, of_means: Tensor) -> float:
-        """Of the own class, which about this share of nodes have, or more; given the margins of class means."""
-        return self._quantile(self.own.double() + of_means[:, None], 1 - coverage)
+        .. math:: \frac1n \sum_i \max_c q_i(c) = a, \quad q_i(c) \propto p_i(c)^s
 
-    def _quantile(self, values: Tensor, level: float) -> float:
-        """Of all classes together, by their number of nodes."""
-        weights = (self.count / LEVELS)[:, None].expand_as(values).flatten().double()
-        ordered, order = values.double().flatten().sort()
-        shares = (weights[order].cumsum(0) - weights[order] / 2) / weights.sum()
-        known = weights[order] > 0
-        return float(np.interp(level, shares[known].numpy(), ordered[known].numpy()))
+        Source: Cox 1958, "Two Further Applications of a Model for Binary Regression", calibration in the large. It is
+        one number that a few nodes far off do not decide, as they do the cross-entropy of Guo et al. 2017.
+        """
+        weight = self.weights(nodes).sum(dim=1, keepdim=True)
+        if not float(weight.sum()):
+            return 1.0
+        sure = np.maximum.accumulate(((weight * self.confidence).sum(dim=0) / weight.sum()).numpy())
+        right = float((weight[:, 0] * self.right).sum() / weight.sum())
+        return math.exp(float(np.interp(right, sure, POWERS))) if sure[0] < right < sure[-1] else 1.0
+
+    def quantile(self, values: Tensor, weights: Tensor, level: float) -> float:
+        """Of values (…, LEVELS), which stand for so many nodes (…) each."""
+        ordered, shares = _distribution(values, weights)
+        return float(np.interp(level, shares, ordered))
+
+    def shares_below(self, novelty: NDArray[np.float64], nodes: Tensor) -> NDArray[np.float64]:
+        """The share of known nodes that are less novel: between 0 and 1, and never the same for different values."""
+        ordered, shares = _distribution(self.novelty, self.weights(nodes).sum(dim=1))
+        found = np.interp(novelty, ordered, shares)
+        unit = max(ordered[-1] - ordered[0], 1e-12) / 4
+        below, above = np.maximum(ordered[0] - novelty, 0) / unit, np.maximum(novelty - ordered[-1], 0) / unit
+        return np.asarray(np.where(below > 0, shares[0] * np.exp(-below), 1 - (1 - found) * np.exp(-above)))
 
     # ------------------------------------------------------------------ as tensors
 
@@ -165,98 +158,128 @@ class Calibration:
         return {field.name: getattr(self, field.name) for field in fields(self)} if self else {}
 
     @classmethod
-    def of_tensors(cls, tensors: Mapping[str, Tensor]) -> "Calibration":
+    def of_tensors(cls, tensors: Mapping[str, Tensor]) -> Self:
         if not tensors:
             return cls.empty()
         for field in fields(cls):
             require(field.name in tensors, f"'calibration.{field.name}' is missing")
         return cls(**{field.name: tensors[field.name].cpu() for field in fields(cls)})
 
-    def check(self, classes: int) -> None:
-        """Refuse what cannot have come from a model of so many classes."""
+    def check(self, classes: int, tasks: int) -> None:
+        """Refuse what cannot have come from a model of so many classes that has learned so many tasks."""
         if not self.tensors():
             return
-        kinds, like = len(NAMES), Calibration.empty()
-        sizes = {"count": (classes,), "sharpness": (classes, 2), "own": (classes, LEVELS)}
-        sizes |= {"novelty": (classes, kinds, LEVELS), "found": (kinds,), "trials": (1,)}
-        check_shapes(self.tensors(), sizes.items())
+        rows, like = self.task.numel(), Calibration.empty()
+        sizes = {"task": (rows,), "count": (rows, classes), "right": (rows,), "confidence": (rows, len(POWERS))}
+        check_shapes(self.tensors(), (sizes | {"margin": (rows, LEVELS), "novelty": (rows, LEVELS)}).items())
         for name, tensor in self.tensors().items():
             require(tensor.dtype == getattr(like, name).dtype, f"'calibration.{name}' holds {tensor.dtype}")
-        require(
-            bool((self.count >= 0).all() and (self.trials >= 0).all()), "'calibration.count' holds negative numbers"
-        )
-        powers, says = self.sharpness.unbind(dim=1)
-        require(bool((powers.abs() <= SHARPEST).all() and (says >= 0).all()), "'calibration.sharpness' is no sharpness")
+        require(((self.task >= 0) & (self.task < tasks)).all(), "'calibration.task' holds other numbers")
+        require((self.task.diff() > 0).all(), "'calibration.task' is out of order")
+        require((self.count >= 0).all() and (self.count.sum(dim=1) > 0).all(), "'calibration.count' is no count")
+        for name, shares in (("right", self.right), ("confidence", self.confidence)):
+            require(((shares >= 0) & (shares <= 1.0001)).all(), f"'calibration.{name}' is no share")
+
+
+def _distribution(values: Tensor, weights: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Values in ascending order, and the share of nodes below each."""
+    every = values.double().flatten()
+    weight = (weights.double()[..., None] / LEVELS).expand_as(values).flatten()
+    every, weight = every[weight > 0], weight[weight > 0]
+    ordered, order = every.sort()
+    shares = (weight[order].cumsum(0) - weight[order] / 2) / weight.sum()
+    return ordered.numpy(), shares.numpy()
 
 
 # ---------------------------------------------------------------------- how it is found
 
 
 def quantiles(values: Tensor) -> Tensor:
-    """LEVELS of them for each column, evenly spaced: (columns, LEVELS)."""
+    """LEVELS of them, evenly spaced: (1, LEVELS)."""
     levels = (torch.arange(LEVELS, dtype=torch.float64) + 0.5) / LEVELS
-    found: Tensor = torch.quantile(values.double(), levels, dim=0).T.float()
-    return found.contiguous()
+    return torch.quantile(values.double(), levels).float()[None]
 
 
-def calibrated(model: Predictor, task: Task) -> Calibration:
-    """What is known after one more task, which a model that forgets has learned, and others are about to."""
-    known: Calibration = model.calibration
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What a model says of nodes that did not teach it."""
+
+    labels: Tensor
+    """Their classes, as the model numbers them."""
+    logs: Tensor
+    """(nodes, classes): logarithms of probabilities."""
+    novelty: Tensor
+    usual: UsualMargins
+    """Of the model that was asked."""
+
+
+def calibrated(model: Predictor, task: Task, number: int) -> Calibration:
+    """What is known after a task, which a method that leaves out nodes has learned, and others are about to."""
+    known: Calibration = model.calibration.padded(len(model.labels))
     if model.config.calibration == 0 or len(task.nodes) < FEWEST or len(model.labels) < 2:
-        return known.padded(len(model.labels)) if known else known
-    random = np.random.default_rng([model.config.seed, len(task.nodes), 4])
+        return known
 
     def found() -> Calibration:
         try:
-            return taken_in(known, shown(model, task, random), len(model.labels), random)
+            with torch.no_grad():
+                return known.plus(shown(_asked(model, task), number))
         except (NonFiniteError, CapacityError, DataError):
-            return known.padded(len(model.labels)) if known else known
+            return known
 
     with model.runtime.tracer.span("calibration"):
         mine = found()  # the copy is learned by all processes, as the model is
         return model.runtime.team.broadcast(lambda: mine)
 
 
-def taken_in(before: Calibration, shown: Aside, classes: int, random: np.random.Generator) -> Calibration:
-    """What was known, moved as far as more classes move it, and what held-out nodes have shown."""
-    hidden = list(hidden_sets(shown, len(before.count), classes, random)) if before else []
-    earlier, latest = before.padded(classes), Calibration.empty().padded(classes)
-    earlier = replace(earlier, sharpness=earlier.sharpness * torch.tensor([1.0, LASTING]))
-    best, says = shown.power()
-    count = torch.bincount(shown.labels, minlength=classes)
-    share = (count / count.sum())[:, None]
-    latest = replace(latest, count=count, sharpness=torch.cat([(share > 0) * best, share * says], dim=1))
-    for among in hidden:
-        power, sure = shown.power(among)
-        move = (best - power) / len(hidden) if min(says, sure) > UNCALIBRATED else 0.0
-        moved = (earlier.sharpness[:, :1] + move * (earlier.count > 0)[:, None]).clamp(-SHARPEST, SHARPEST)
-        earlier = replace(earlier, sharpness=torch.cat([moved, earlier.sharpness[:, 1:]], dim=1))
-    shown = shown.raised(earlier.pooled(latest).power)
-    now = shown.measured()
-    if hidden:
-        then = quantiles(torch.cat([shown.measured(among) for among in hidden]))
-        after = quantiles(torch.cat([now[shown.is_of(among)] for among in hidden]))
-        rows = torch.cat([earlier.own[:, None], earlier.novelty], dim=1)
-        rows = torch.stack(
-            [moved_along(rows[:, place], then[place], after[place]) for place in range(len(then))], dim=1
-        )
-        earlier = replace(earlier, own=rows[:, 0], novelty=rows[:, 1:])
-    tried = list(shown.without(anew=int(before.trials) < AWAY))
-    own, novelty = latest.own.clone(), latest.novelty.clone()
-    for row in shown.classes.tolist():
-        here = shown.labels == row
-        own[row] = quantiles(now[here, :1])[0]
-        # Nodes may be known and have neighbours that are not: both cases count the same.
-        beside = [scores[here & ~away] for away, scores in tried if (here & ~away).any()]
-        novelty[row] = quantiles(torch.cat([now[here, 1:]] * max(1, len(beside)) + beside))
-    both = earlier.pooled(replace(latest, own=own, novelty=novelty))
-    aurocs = [auroc(scores[away], scores[~away]) for away, scores in tried]
-    found = both.found + sum(aurocs, torch.zeros(len(NAMES))).float()
-    return replace(both, found=found, trials=both.trials + len(tried))
+def shown(asked: Asked, number: int) -> Calibration:
+    """What nodes have shown in a task, as one row."""
+    labels, logs = asked.labels, asked.logs
+    margin, spread = (part.double().cpu()[labels] for part in asked.usual)
+    own = margins(logs).gather(1, labels[:, None])[:, 0]
+    sure = [(math.exp(power) * logs).softmax(dim=1).amax(dim=1).mean() for power in POWERS]
+    return Calibration(
+        torch.tensor([number]),
+        torch.bincount(labels, minlength=logs.shape[1])[None],
+        quantiles((own - margin) / spread),
+        quantiles(asked.novelty),
+        torch.stack(sure).float()[None],
+        (logs.argmax(dim=1) == labels).float().mean()[None],
+    )
 
 
-def moved_along(values: Tensor, before: Tensor, after: Tensor) -> Tensor:
-    """Values, as the map between the quantiles of two distributions moves them; beyond the ends as far as at these."""
-    inside = values.clamp(before[0], before[-1])
-    at = torch.from_numpy(np.interp(inside.numpy(), before.numpy(), after.numpy())).to(values.dtype)
-    return at + (values - inside)
+def _asked(model: Predictor, task: Task) -> Asked:
+    """Nodes that are left out, or set aside, and what is said of them."""
+    random = np.random.default_rng([model.config.seed, len(task.nodes), 4])
+    if model.leaves_one_out:
+        return _left_out(model, task, random)
+    is_aside = set_aside(task, model.config.calibration, random)
+    made = model.trial(task, is_aside)
+    nodes, labels = torch.from_numpy(task.nodes[is_aside]), made.rows(task.labels[is_aside]).cpu()
+    scores, novelty = made.scores_and_novelty(task.graph)
+    logs = log_probabilities(made.probabilities(scores, task.graph)).cpu()
+    check_scores(logs)
+    return Asked(labels, logs[nodes], smoothed(novelty, task.graph)[nodes], made.usual_margins())
+
+
+def _left_out(model: Predictor, task: Task, random: np.random.Generator) -> Asked:
+    """Some nodes, each by the model that it did not teach; its neighbours are as they are."""
+    rows = model.rows(task.labels).cpu()
+    alone = np.flatnonzero(model.nodes_of_classes().cpu()[rows].numpy() > 1)
+    some = torch.from_numpy(np.sort(random.permutation(alone)[:MOST]))
+    if not len(some):
+        raise DataError("No node can be left out: every class has one.")
+    nodes, scores = torch.from_numpy(task.nodes)[some], model.left_out(task, some)
+    own = model.novelty(scores, task.graph)
+    _, everyone = model.scores_and_novelty(task.graph)
+    novelty = smoothed(everyone, task.graph)[nodes] + own_shares(task.graph)[nodes] * (own - everyone[nodes])
+    logs = log_probabilities(model.probabilities(scores, task.graph, nodes)).cpu()
+    return Asked(rows[some], logs, novelty, model.usual_margins())
+
+
+def set_aside(task: Task, share: float, random: np.random.Generator) -> NDArray[np.bool_]:
+    """Which training nodes: this share of every class, or less of many nodes, but never all of it."""
+    chosen, share = np.zeros(len(task.nodes), dtype=bool), min(share, MOST / len(task.nodes))
+    for label in np.unique(task.labels):
+        own = random.permutation(np.flatnonzero(task.labels == label))
+        chosen[own[: min(len(own) - 1, math.ceil(share * len(own)))]] = True
+    return chosen

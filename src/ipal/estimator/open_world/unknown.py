@@ -1,49 +1,56 @@
 """Rejection of nodes of unknown classes, and prediction sets: what a calibrated model answers."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ipal.data.graph import Graph
 from ipal.data.labels import Labels
 from ipal.errors import ConfigError, DataError
 from ipal.estimator.open_world.calibration import FEWEST, Calibration
-from ipal.estimator.open_world.held_out import MOST_MARGIN, margins, mean_margins
-from ipal.estimator.open_world.scores import Views
+from ipal.estimator.open_world.scores import smoothed
 from ipal.estimator.predictor import Predictor
+from ipal.nn.margins import MOST_MARGIN, log_probabilities, margins
 
 
-def required(model: Predictor) -> Calibration:
-    """What the model knows of held-out nodes; a sentence where it knows nothing."""
-    if not model.calibration:
+def required(model: Predictor) -> tuple[Calibration, Tensor]:
+    """What is known of nodes that did not teach, and how many known nodes each class has; or why nothing is."""
+    found: Calibration = model.usable_calibration
+    if not found:
         why = (
-            "its setting calibration is 0" if model.config.calibration == 0 else f"no task had {FEWEST} training nodes"
+            "its setting calibration is 0"
+            if model.config.calibration == 0
+            else f"no task had {FEWEST} training nodes and brought the number of classes to two"
         )
         raise ConfigError(
-            f"This model cannot reject nodes, because it was not calibrated ({why}): "
-            "learn it anew with calibration=0.2."
+            f"This model cannot reject nodes or give sets, because it is not calibrated ({why}): learn a task of at "
+            f"least {FEWEST} training nodes with calibration=0.2."
         )
-    found: Calibration = model.calibration
-    return found
+    if not model.keeps_classes and bool((found.latest() < 0).any()):
+        raise ConfigError(
+            f"The method '{model.name}' keeps nothing of earlier classes by which it could be calibrated: it can "
+            "reject nodes and give sets after its first task alone; analytic, ipal, ncm and slda can always."
+        )
+    return found, model.nodes_of_classes()
 
 
 def scored(model: Predictor, graph: Graph) -> NDArray[np.float64]:
-    """Novelty score of every node, by the one that found unknown classes best among the training nodes."""
-    kind = required(model).kind
+    """The share of known nodes that are less novel than each node."""
+    known, nodes = required(model)
     with torch.no_grad():
         graph = model.checked(graph)
-        return np.asarray(replace(Views.of(model, graph), power=model.calibrating_power).novelty(kind)[:, 0].numpy())
+        _, novelty = model.scores_and_novelty(graph)
+        return known.shares_below(smoothed(novelty, graph).numpy(), nodes)
 
 
 def rejected(model: Predictor, graph: Graph, share: float) -> NDArray[np.bool_]:
-    """Which nodes have a higher novelty score than all but this share of known ones."""
+    """Which nodes are more novel than all but this share of known ones."""
     if not 0 < share < 1:
         raise ConfigError(f"The share of known nodes that may be lost is between 0 and 1, not {share}.")
-    threshold = required(model).threshold(share)
-    return np.asarray(scored(model, graph) > threshold)
+    return np.asarray(scored(model, graph) > 1 - share)
 
 
 def masked(labels: Labels, is_rejected: NDArray[np.bool_]) -> NDArray[Any]:
@@ -54,7 +61,7 @@ def masked(labels: Labels, is_rejected: NDArray[np.bool_]) -> NDArray[Any]:
 
 
 def sets(model: Predictor, probabilities: NDArray[np.float32], coverage: float) -> NDArray[np.bool_]:
-    r"""Split conformal prediction sets: classes whose margins are not below those that held-out nodes gave their own.
+    r"""Split conformal prediction sets: classes whose margins are not below those that nodes gave their own.
 
     .. math:: \{c : m_i(c) \ge \hat Q_{1 - \text{coverage}} \}
 
@@ -65,7 +72,9 @@ def sets(model: Predictor, probabilities: NDArray[np.float32], coverage: float) 
         raise ConfigError(f"The coverage is between 0 and 1, not {coverage}.")
     if probabilities.shape[1] < 2:
         raise DataError("A model of one class has no sets: learn another.")
-    logs = torch.from_numpy(probabilities).double().clamp_min(torch.finfo(torch.float32).tiny).log()
-    least = required(model).least_margin(coverage, mean_margins(model))
-    least *= model.calibrating_power * model.separation
+    known, nodes = required(model)
+    margin, spread = (part.double().cpu() for part in model.usual_margins())
+    every = margin[:, None] + spread[:, None] * known.margin[:, None].double()
+    least = known.quantile(every, known.weights(nodes), 1 - coverage) * model.calibrating_power
+    logs = log_probabilities(torch.from_numpy(probabilities))
     return np.asarray((margins(logs) >= min(least, MOST_MARGIN)).numpy())
