@@ -139,7 +139,9 @@ def merge_models(one: Model, other: Model) -> Model:
     event = history.event("merged models", other.labels, time=history.now())
     past = tuple(history.extended(history.extended(one.history, *other.history), event))
     calibration = one.calibration.merged(other.calibration, places, len(labels))
-    return replace(one.changed(state=one.with_memory(memory, labels), calibration=calibration), history=past)
+    schema = replace(one.schema, directed=one.schema.directed or other.schema.directed)
+    whole = one.changed(state=one.with_memory(memory, labels), calibration=calibration)
+    return replace(whole, schema=schema, history=past)
 
 
 def _addressed(model: Model) -> dict[str, Any]:

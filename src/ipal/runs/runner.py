@@ -102,7 +102,7 @@ def run_by_epochs(
     stream, us = resolved.stream.within(runtime.budget), runtime.team
     torch.set_num_threads(runtime.threads or config.threads)
     memory = memory or PeakMemory()
-    learner = resolved.learner_config()
+    learner, directed = resolved.learner_config(), config.protocol.edges == "directed"
     _check_team(config, runtime)
     # Of several processes only rank 0 reads and writes the folder.
     with folder.locked() if us.is_main else nullcontext():
@@ -130,7 +130,9 @@ def run_by_epochs(
                 with runtime.tracer.span("preparation"):
                     task = stream.batch(index, number)
                     task = task if stack is None else stack.shared(task)
-                learning = begin_learning(learner, watch.model, task, runtime, executor, progress.epoch)
+                learning = begin_learning(
+                    learner, watch.model, task, runtime, executor, progress.epoch, directed=directed
+                )
                 epochs = learning.epochs()
                 while True:
                     try:
