@@ -7,7 +7,8 @@ import typer
 
 from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, ModelName, Runs
-from ipal.cli.models import Directed, Force, Out, Rewritten, check_kind, label_of, rewritten
+from ipal.cli.models import Force, Out, Rewritten, check_kind, label_of, rewritten
+from ipal.cli.opened import Directed, is_directed
 
 if TYPE_CHECKING:  # torch takes seconds to load
     from ipal.estimator.model import Model
@@ -70,7 +71,7 @@ def split(
     name: ModelName,
     label: Annotated[str, typer.Argument(metavar="CLASS", help="A class of the model.")],
     graph: Taught,
-    directed: Directed = False,
+    directed: Directed = None,
     out: Out = None,
     force: Force = False,
     runs: Runs = RUNS,
@@ -87,7 +88,7 @@ def split(
     from ipal.estimator.edits import split_class
 
     def change(model: "Model") -> "Model":
-        file: Any = read_taught(graph, undirected=not directed)
+        file: Any = read_taught(graph, undirected=not is_directed(model, directed))
         check_kind(model, file.y, graph)
         return split_class(model, label_of(model, label), task_of(file))
 
@@ -97,7 +98,7 @@ def split(
 def relabel(
     name: ModelName,
     graph: Taught,
-    directed: Directed = False,
+    directed: Directed = None,
     out: Out = None,
     force: Force = False,
     runs: Runs = RUNS,
@@ -115,7 +116,7 @@ def relabel(
     from ipal.estimator.convert.pyg import correction_of
 
     def change(model: "Model") -> "Model":
-        file: Any = read_correction(graph, undirected=not directed)
+        file: Any = read_correction(graph, undirected=not is_directed(model, directed))
         check_kind(model, file.y, graph)
         return edits.relabel(model, *correction_of(file))
 

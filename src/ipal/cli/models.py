@@ -10,6 +10,7 @@ import typer
 
 from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, ModelName, Runs
+from ipal.cli.opened import Directed, is_directed
 from ipal.errors import ConfigError, DataError, StoreError
 from ipal.runs.run_folder import RunFolder, RunStore
 from ipal.system.files import alone_with, check_target
@@ -22,7 +23,6 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file
 Out = Annotated[
     Path | None, typer.Option("--out", "-o", help="File for the result; default: the model's own file is replaced.")
 ]
-Directed = Annotated[bool, typer.Option("--directed", help="Take GRAPH's edges as they are (protocol.edges=directed).")]
 Counts = dict[str, int]
 
 
@@ -124,7 +124,7 @@ def forget(
             help="Ids or numbers of nodes in GRAPH, as 3,17,25, or a file with one a line; replaces its array forget.",
         ),
     ] = None,
-    directed: Directed = False,
+    directed: Directed = None,
     out: Out = None,
     force: Force = False,
     runs: Runs = RUNS,
@@ -143,8 +143,10 @@ def forget(
     """
     if sum(map(bool, (classes, rows, nodes))) != 1:
         raise ConfigError("Say what is to be forgotten, with exactly one of --class, --rows and --nodes.")
-    if classes and (which is not None or directed):
-        raise ConfigError("--which and --directed are about a graph: they go with --rows or --nodes, not with --class.")
+    if classes and (which is not None or directed is not None):
+        raise ConfigError(
+            "--which, --directed and --undirected are about a graph: they go with --rows or --nodes, not with --class."
+        )
     sense = "class" if classes else "rows" if rows else "nodes"
 
     def change(model: "Model") -> "Model":
@@ -243,13 +245,13 @@ def check_kind(model: "Model", labels: "Labels", path: Path) -> None:
         raise DataError(f"The labels in {path} are {kinds[0]}, but the model knows its classes by {kinds[1]}.")
 
 
-def _without(model: "Model", path: Path, sense: str, which: str | None, directed: bool) -> "Model":
+def _without(model: "Model", path: Path, sense: str, which: str | None, directed: bool | None) -> "Model":
     """Without nodes that a file names, or without what they taught."""
     from ipal.data.datasets.forget_file import read_departure
     from ipal.estimator.convert.pyg import departure_of
     from ipal.estimator.edits import forget_nodes, forget_rows
 
-    file: Any = read_departure(path, which, undirected=not directed)
+    file: Any = read_departure(path, which, undirected=not is_directed(model, directed))
     departure = departure_of(file)
     check_kind(model, departure.task.labels, path)
     if sense == "nodes":
