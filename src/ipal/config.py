@@ -20,6 +20,7 @@ from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_serializer,
     model_validator,
@@ -64,6 +65,20 @@ def usable_number(value: Any) -> Any:
     return value
 
 
+def refuse_truth(cls: type[BaseModel], value: Any, info: ValidationInfo) -> Any:
+    """Refuse true and false for a setting that is a number: they would count as 1 and 0."""
+    given = value if isinstance(value, list | tuple) else [value]
+    if any(isinstance(one, bool) for one in given) and not _takes_truth(
+        cls.model_fields[str(info.field_name)].annotation
+    ):
+        raise ValueError("true and false are no numbers")
+    return value
+
+
+def _takes_truth(hint: Any) -> bool:
+    return hint in (bool, Any) or any(map(_takes_truth, get_args(hint)))
+
+
 class _Explaining(ModelMetaclass):
     """Turns pydantic's ValidationError of a section into a ConfigError."""
 
@@ -102,6 +117,7 @@ class Section(BaseModel, metaclass=_Explaining):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
     _usable = field_validator("*")(usable_number)
+    _no_truth = field_validator("*", mode="before")(refuse_truth)
 
 
 class StreamConfig(Section):
@@ -338,7 +354,7 @@ def override(tree: Mapping[str, Any], other: Mapping[str, Any]) -> Tree:
 
 
 def parse_assignment(text: str) -> Tree:
-    """`ipal.gamma=0.7` as `{"ipal": {"gamma": 0.7}}`; values are read as YAML."""
+    """`ipal.gamma=0.7` as `{"ipal": {"gamma": 0.7}}`; values are read as YAML 1.2."""
     path, equals, value = text.partition("=")
     if not equals or not path.strip():
         raise ConfigError(f"--set takes NAME=VALUE, for example --set ipal.gamma=0.7; got '{shortened(text)}'.")
@@ -347,7 +363,7 @@ def parse_assignment(text: str) -> Tree:
     try:
         leaf: Any = parse_yaml(value)
     except DocumentError as error:
-        raise ConfigError(f"The value in --set {shortened(text)} {error}: quote it.") from error
+        raise ConfigError(f"The value in --set {shortened(text)} {error}.") from error
     return nested(path.strip(), leaf)
 
 

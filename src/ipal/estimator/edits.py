@@ -199,7 +199,7 @@ def _names(model: Model) -> list[str]:
 def _known(model: Model, label: Any) -> int:
     """The place of a class that was learned."""
     label = _plain(label)
-    if isinstance(label, bool) or label not in model.labels:
+    if label not in model.labels:
         raise DataError(f"Class {shortened(str(label))} was never learned; known are {', '.join(_names(model))}.")
     return model.labels.index(label)
 
@@ -216,7 +216,10 @@ def _new(model: Model, label: Any) -> Any:
 
 
 def _plain(label: Any) -> Any:
-    return label.item() if isinstance(label, np.generic | torch.Tensor) else label
+    plain = label.item() if isinstance(label, np.generic | torch.Tensor) else label
+    if isinstance(plain, bool):  # equal to 1 and 0
+        raise DataError(f"{plain} is no class: name one by its number or its string.")
+    return plain
 
 
 def _inexact(model: Model, what: str) -> ConfigError:

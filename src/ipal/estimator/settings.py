@@ -18,6 +18,7 @@ from ipal.config import (
     TrainConfig,
     attribute_docs,
     explain,
+    refuse_truth,
     usable_number,
 )
 from ipal.errors import ConfigError
@@ -91,7 +92,10 @@ def settings_model(method: type[Method]) -> type[BaseModel]:
     if issubclass(method, Trained):
         both["encoder"], both["train"] = (EncoderConfig, method.default_encoder), (TrainConfig, method.default_train)
     sections = [name for name in ("encoder", "train") if name in both]
-    validators: dict[str, Any] = {"usable": field_validator("*")(usable_number)}
+    validators: dict[str, Any] = {
+        "usable": field_validator("*")(usable_number),
+        "no_truth": field_validator("*", mode="before")(refuse_truth),
+    }
     if sections:
         validators["completed"] = field_validator(*sections, mode="before")(_completed(method))
     made: type[BaseModel] = create_model(
