@@ -67,10 +67,11 @@ def usable_number(value: Any) -> Any:
 
 def refuse_truth(cls: type[BaseModel], value: Any, info: ValidationInfo) -> Any:
     """Refuse true and false for a setting that is a number: they would count as 1 and 0."""
-    given = value if isinstance(value, list | tuple) else [value]
-    if any(isinstance(one, bool) for one in given) and not _takes_truth(
-        cls.model_fields[str(info.field_name)].annotation
-    ):
+    given, hint = (
+        value if isinstance(value, list | tuple) else [value],
+        cls.model_fields[str(info.field_name)].annotation,
+    )
+    if any(isinstance(one, bool) for one in given) and not _takes_truth(hint):
         raise ValueError("true and false are no numbers")
     return value
 

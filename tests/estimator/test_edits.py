@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 
 import ipal
 from ipal import NCM, SLDA, Analytic, TaskStream
+from ipal.data.datasets import Dataset
 from ipal.errors import ConfigError, DataError
 from ipal.estimator import edits, files
 from ipal.estimator.learners import learner_class
