@@ -172,12 +172,12 @@ def test_a_toy_goes_through_every_command(
     assert (name, len(version)) == (("toys.py", 64) if with_toys else ("toys", 3))
     stored = command("show", folder, "--json")
     assert stored.json == {**run, "run": str(folder.resolve())}
-    assert name in command("show", folder).out
+    assert name in command("show", folder, "--long").out
     assert run["protocol"]["stream"] == {"name": "toy-stream", "again": 1}
     assert [one is None for one in run["before_learning"]] == [True, True, False, False]
     assert run["metrics"]["forward_transfer"] is not None
     assert run["metrics"]["worst_task"] == min(run["accuracy_matrix"][-1])
-    assert "Lowest accuracy of a task at the end" in command("show", folder, *with_toys).out
+    assert "Lowest accuracy of a task at the end" in command("show", folder, "--long", *with_toys).out
 
     other = resumed(command, door, tmp_path)
     assert_same_model(other, folder)

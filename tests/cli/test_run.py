@@ -15,12 +15,12 @@ from tests.support import Command, Ipal, complaint
 def test_a_run_as_a_user_starts_it(ipal: Ipal, command: Command, tmp_path: Path) -> None:
     """The one run here through a real process: a matrix for people on stdout, progress on stderr."""
     done = ipal("run", "--dataset", "digits", "--set", "train.epochs=2", check=True)
-    for word in ("Accuracy (%)", "task 4", "AP", "AF", "peak memory", "retained", "no node is stored", "protocol"):
+    for word in ("Accuracy (%)", "task 4", "AP", "AF", "peak memory", "retained", "no node is stored", "ipal: appnp"):
         assert word in done.stdout
     (folder,) = (tmp_path / "runs").iterdir()
     assert folder.name in done.stdout.replace("\n", "")
     assert folder.name.startswith("digits-ipal-seed0-")
-    assert "task 4/4 learned" in done.stderr
+    assert "task 4 of 4 learned" in done.stderr
     assert "learned, AP so far" not in done.stdout
     assert "Traceback" not in done.stderr
     again = command("run", "--dataset", "digits", "--set", "train.epochs=2", "--json")
@@ -31,8 +31,38 @@ def test_a_run_as_a_user_starts_it(ipal: Ipal, command: Command, tmp_path: Path)
 def test_stdout_carries_only_data_while_progress_goes_to_stderr(command: Command) -> None:
     done = command("run", *SMALL, "--json")
     assert done.json["method"] == "ipal"
-    assert "task 3/3 learned" in done.err
+    assert "task 3 of 3 learned" in done.err
     assert "{" not in done.err
+
+
+def test_a_result_fits_on_a_terminal(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """80 columns and 25 lines, those of the command and of the next prompt among them."""
+    monkeypatch.setenv("COLUMNS", "80")
+    for method in ("ipal", "analytic"):
+        run = ["run", "--dataset", "digits", "--method", method, "--set", "protocol.calibration=0"]
+        first, again = command(*run), command(*run)
+        lines = [*again.err.splitlines(), *first.out.splitlines()]
+        assert first.out == again.out
+        assert len(lines) <= 23
+        assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--method", "analytic"], "analytic: width 4,096, steps 16, restart 0.02 and 0.3, ridge "),
+        (["--method", "analytic", "--set", "analytic.ridge=0.5"], "restart 0.02 and 0.3, ridge 0.5\n"),
+        (["--set", "ipal.k=7"], "ipal: appnp 32, steps 16, restart 0.02 and 0.3, 3 epochs, tau 0.07, gamma 3, k 7\n"),
+        (["--set", "encoder.kind=gcn"], "ipal: gcn 128, 3 epochs, tau 0.07, gamma 3\n"),
+        (["--method", "ncm"], "ncm: steps 10, restart 0.15, tau 0.07\n"),
+        (["--method", "ewc", "--set", "ewc.competing=current"], "3 epochs, competing current, strength 10,000\n"),
+    ],
+)
+def test_a_line_says_what_the_model_is(command: Command, options: list[str], words: str) -> None:
+    shown = command("run", "--dataset", GRAPH, *options, *(["--set", "train.epochs=3"] if "ncm" not in options else []))
+    assert words in shown.out, shown
+    model = next(Path("runs").glob("*/model.safetensors"))
+    assert words.strip() in " ".join(command("show", model).out.split())
 
 
 def test_a_finished_run_is_shown_and_not_repeated(command: Command, finished: Path) -> None:

@@ -78,7 +78,8 @@ def _complete(command: Callable[..., None]) -> Callable[..., Callable[[], None]]
             for path in plugins:
                 load_plugin(path)
         if makes_run:
-            options["wanted"] = wanted_run(**{name: options.pop(name) for name in of_run})
+            with render.Status(render.err, "loading"):  # torch takes seconds
+                options["wanted"] = wanted_run(**{name: options.pop(name) for name in of_run})
         return functools.partial(command, **options)
 
     last = inspect.Parameter("plugins", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Plugins)
@@ -130,7 +131,9 @@ MemoryLimit = Annotated[
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Path, name, part of a name, or latest.")]
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="Model file, run folder, or (part of) a run's name.")]
 Html = Annotated[bool, typer.Option("--html", help="Also write an HTML page of the run.")]
+Long = Annotated[bool, typer.Option("--long", help="Also metrics, what is stored, and the protocol, in words.")]
 RUNS = Path("runs")
+Show = Callable[[RunFolder, dict[str, Any]], None]
 
 
 def wanted_run(
@@ -182,24 +185,27 @@ def run(
     checkpoint_every: CheckpointEvery = None,
     memory_limit: MemoryLimit = None,
     html: Html = False,
+    full: Long = False,
     as_json: AsJson = False,
 ) -> None:
     """Learn a stream of tasks and show the accuracy matrix. A finished run is shown, an interrupted one resumed."""
-    from ipal.data.datasets.catalog import data_root
-    from ipal.runs import runner
-
     if html:
         need_extra("html", "jinja2")  # now, not after hours of learning
-    team = context.obj
-    resolved, budget = within_limit(runner.resolve(wanted, data_root(root)), memory_limit)
+    team, show = context.obj, functools.partial(_show, full=full, as_json=as_json)
+    with render.Status(render.err, f"reading {shortened(wanted.dataset)}"):
+        from ipal.data.datasets.catalog import data_root
+        from ipal.runs import runner
+
+        resolved = runner.resolve(wanted, data_root(root))
+    resolved, budget = within_limit(resolved, memory_limit)
     runtime = resolved.runtime(team, budget)
     folder = RunStore(runs).folder_for(resolved.config)
     if broadcast(team, lambda: folder.is_finished):
-        _show_finished(team, folder, as_json)
+        _show_finished(team, folder, show)
     else:
         if folder.checkpoint.exists():
             render.note(f"This run was interrupted before; resuming {folder.path.name}")
-        _execute(resolved, folder, as_json, checkpoint_every=checkpoint_every, runtime=runtime)
+        _execute(resolved, folder, show, checkpoint_every=checkpoint_every, runtime=runtime)
     if html:
         from ipal.cli.page import write_page
 
@@ -214,32 +220,35 @@ def resume(
     root: DataRoot = None,
     checkpoint_every: CheckpointEvery = None,
     memory_limit: MemoryLimit = None,
+    full: Long = False,
     as_json: AsJson = False,
 ) -> None:
     """Continue an interrupted run; the result is the same as without the interruption."""
-    team = context.obj
+    team, show = context.obj, functools.partial(_show, full=full, as_json=as_json)
     folder = broadcast(team, lambda: RunStore(runs).find(name))
     config = broadcast(team, folder.config)
     if broadcast(team, lambda: folder.is_finished):
-        return _show_finished(team, folder, as_json)
+        return _show_finished(team, folder, show)
+    found = root or broadcast(team, folder.data_root)
+    with render.Status(render.err, f"reading {shortened(config.dataset)}"):
+        from ipal.data.datasets.catalog import data_root
+        from ipal.runs import runner
 
-    from ipal.data.datasets.catalog import data_root
-    from ipal.runs import runner
-
-    resolved = runner.resolve(config, data_root(root or broadcast(team, folder.data_root)))
+        resolved = runner.resolve(config, data_root(found))
     fitting, budget = within_limit(resolved, memory_limit)
     if fitting.config != resolved.config:
         raise CapacityError(
             "This run was started on full graphs, which the limit leaves no room for: start a run with --memory-limit."
         )
     runtime = resolved.runtime(team, budget)
-    _execute(resolved, folder, as_json, checkpoint_every=checkpoint_every, runtime=runtime)
+    _execute(resolved, folder, show, checkpoint_every=checkpoint_every, runtime=runtime)
 
 
 @app.command()
 def show(
     name: Annotated[str, typer.Argument(metavar="RUN|MODEL", help="Path or name of a run, or latest; a model file.")],
     runs: Runs = RUNS,
+    full: Long = False,
     as_json: AsJson = False,
 ) -> None:
     """Show a finished run (accuracy matrix, AP, AF, time, memory, what is stored), or a model file and its history."""
@@ -251,7 +260,7 @@ def show(
     folder.config()
     if not folder.is_finished:
         raise ConfigError(f"{folder.path.name} is not finished: 'ipal resume {folder.path.name}' goes on with it.")
-    _show(folder, folder.result(), as_json)
+    _show(folder, folder.result(), full=full, as_json=as_json)
 
 
 @app.command(name="list")
@@ -285,29 +294,29 @@ def within_limit(resolved: "Resolved", limit: str | None) -> tuple["Resolved", "
     return replace(resolved, config=way.config), way.budget
 
 
-def _execute(resolved: "Resolved", folder: RunFolder, as_json: bool, **options: Any) -> None:
+def _execute(resolved: "Resolved", folder: RunFolder, show: Show, **options: Any) -> None:
     from ipal.runs import runner
 
     again = f"ipal resume {folder.path}{options_for(loaded_files())}"
     interrupted = f"Interrupted; nothing saved is lost. Go on with: {again}"
-    with render.interruptible(interrupted), render.ProgressBar(title=folder.path.name) as bar:
-        for _ in runner.run_by_epochs(resolved, folder, bar, **options):
+    with render.interruptible(interrupted), render.ProgressLine() as line:
+        for _ in runner.run_by_epochs(resolved, folder, line, **options):
             pass
-    _show(folder, broadcast(options["runtime"].team, folder.result), as_json)
+    show(folder, broadcast(options["runtime"].team, folder.result))
 
 
-def _show_finished(team: Any, folder: RunFolder, as_json: bool) -> None:
+def _show_finished(team: Any, folder: RunFolder, show: Show) -> None:
     result = broadcast(team, folder.result)
     broadcast(team, folder.tidy)
-    render.note(f"This run is finished already; shown from {folder.path}")
-    _show(folder, result, as_json)
+    render.note("This run is finished already: what it found is shown.")
+    show(folder, result)
 
 
-def _show(folder: RunFolder, result: dict[str, Any], as_json: bool) -> None:
+def _show(folder: RunFolder, result: dict[str, Any], *, full: bool, as_json: bool) -> None:
     if as_json:
         render.as_json({"run": str(folder.path), **result})
     else:
-        render.result(result, folder.path)
+        render.result(result, folder.path, full=full)
 
 
 def _parse_split(text: str | None) -> list[int] | None:

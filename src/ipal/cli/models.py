@@ -66,7 +66,7 @@ def merge(
             {
                 "model": str(target),
                 "nodes_behind_class": counts,
-                **_solved(whole),
+                **whole.method.chosen(whole.state.memory),
                 "merged": [{"model": str(file), "nodes_behind_class": own} for file, own in named],
             }
         )
@@ -78,12 +78,6 @@ def merge(
     render.out.print(table)
     total = f"{render.many(len(counts), 'class')}, {render.many(sum(counts.values()), 'node')}"
     render.say(f"{render.many(len(models), 'model')} merged: {total}\nmodel  {target}")
-
-
-def _solved(model: "Model") -> dict[str, float]:
-    """What is solved for besides the weights."""
-    solve: Any = getattr(model.method, "solved", None)
-    return {} if solve is None else {"ridge": solve(model.state.memory).ridge}
 
 
 def forget(

@@ -21,6 +21,7 @@ from ipal.engine.executors.stacked import Stack
 from ipal.engine.trainer import finished
 from ipal.errors import ConfigError, NonFiniteError, StoreError
 from ipal.estimator import files
+from ipal.estimator.display import in_words
 from ipal.estimator.model import Model, begin_learning
 from ipal.estimator.settings import LearnerConfig
 from ipal.evaluation.class_drift import UNIT
@@ -356,6 +357,7 @@ def _result(resolved: Resolved, model: Model, progress: Progress) -> dict[str, A
     return {
         "method": config.method,
         "title": model.method.title,
+        "model": in_words(model),
         "dataset": config.dataset,
         "seed": config.seed,
         "average_performance": average_performance(scores),
