@@ -326,7 +326,7 @@ def explain(
 
 def _keys(location: tuple[int | str, ...]) -> list[str]:
     """The dotted path of a setting; type names of union branches (`class_order`) are left out."""
-    branches = {section.__name__ for section in Section.__subclasses__()}
+    branches = {section.__name__ for section in Section.__subclasses__()} | {"bool", "int", "float", "str"}
     return [str(part) for part in location if str(part).replace("_", "").isalnum() and part not in branches]
 
 

@@ -173,7 +173,7 @@ def _settings(config: RunConfig, method: type[Method]) -> Tree:
         "device": config.device,
         **{name: getattr(config, name).model_dump(exclude_unset=True) for name in SECTIONS},
     }
-    return {**config.settings, **{name: known[name] for name in shared_settings(method)}}
+    return {**config.settings, **{name: known[name] for name in shared_settings(method) if name in known}}
 
 
 def _check_known(name: str, known: Iterable[str], setting: str) -> None:
