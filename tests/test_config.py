@@ -21,7 +21,7 @@ from ipal.config import (
     parse_assignment,
     run_config,
 )
-from ipal.errors import ConfigError, did_you_mean
+from ipal.errors import ConfigError, did_you_mean, nearest
 
 BASE: dict[str, Any] = {"dataset": "digits"}
 
@@ -234,7 +234,7 @@ def test_a_methods_settings_must_be_settings() -> None:
         ({"epochs": 1}, ["Unknown setting 'epochs'", "'train.epochs'"]),
         ({"protocol": {"clas_order": "label"}}, ["'protocol.clas_order'", "'protocol.class_order'"]),
         ({"encoder": {"depth": 3}}, ["Unknown setting 'encoder.depth'"]),
-        ({"zzz": 1}, ["Unknown setting 'zzz'", "Known:", "train.epochs"]),
+        ({"zzz": 1}, ["Unknown setting 'zzz'", "Known:", "seed, split, threads, train."]),
         ({"train": {"epochs": -1}}, ["'train.epochs'", "-1", "greater than or equal to 0"]),
         ({"train": {"epochs": "abc"}}, ["'train.epochs'", "'abc'", "integer"]),
         ({"train": {"lr_base": 0}}, ["'train.lr_base'", "greater than 0"]),
@@ -296,6 +296,14 @@ def test_the_nearest_name_is_suggested_or_all_are_listed(name: str, expected: st
 
 def test_where_nothing_is_known_nothing_is_suggested() -> None:
     assert did_you_mean("x", []) == ""
+    names = ["seed", "train.epochs", "train.lr_base", "ipal.gamma", "ipal.k", "ipal.products", "other.gamma"]
+    assert did_you_mean("ipal.epochs", names) == " Did you mean 'train.epochs'?"
+    assert did_you_mean("epochs", names) == " Did you mean 'train.epochs'?"
+    assert did_you_mean("gama", names) == " Did you mean 'ipal.gamma'?"
+    assert did_you_mean("other.gama", names) == " Did you mean 'other.gamma'?"
+    assert did_you_mean("trian", names) == " Did you mean 'train'?"
+    assert did_you_mean("ipal.dbp", names) == " Known: ipal.gamma, ipal.k, ipal.products."
+    assert nearest("ipal.dbp", names) is None
     assert did_you_mean("x", ["gamma", "beta", "gamma"]) == " Known: beta, gamma."
 
 

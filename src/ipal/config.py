@@ -287,9 +287,10 @@ def run_config(tree: Mapping[str, Any], methods_settings: Iterable[str] = ()) ->
         return RunConfig.model_validate(renamed)
     except ValidationError as error:
         known = [name for name in known_settings(RunConfig) if name != "settings"]
+        methods = sorted(methods_settings, key=lambda name: not name.startswith(f"{method}."))
         raise explain(
             error,
-            [*known, str(method), *methods_settings],
+            [*known, str(method), *methods],
             renamed={"settings": str(method)},
         ) from error
 

@@ -180,3 +180,22 @@ def test_a_preset_lies_below_everything_and_an_unknown_one_is_answered_with_thos
     assert (tree["train"]["lr_base"], tree["train"]["lr_next"], tree["train"]["relative"]) == (1e-3, 1e-4, False)
     complaint(command("run", "--dataset", GRAPH, "--preset", "papr"), "no preset 'papr'", "'paper' and 'printed'")
     assert [row["name"] for row in command("list", "presets", "--json").json] == ["paper", "printed"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--epochs", 3], "There is no option --epochs: --set train.epochs=VALUE sets it (see 'ipal run --help')."),
+        (["--gamma", 3], "--set ipal.gamma=VALUE"),
+        (["--lr-base", 3], "--set train.lr_base=VALUE"),
+        (["--thread", 3], "did you mean --threads?"),
+        (["--nonsense", 3], "There is no option --nonsense (see 'ipal run --help')."),
+        (["--set", "epochs=3"], "Unknown setting 'epochs'. Did you mean 'train.epochs'?"),
+        (["--set", "ipal.epochs=3"], "Unknown setting 'ipal.epochs'. Did you mean 'train.epochs'?"),
+        (["--set", "ipal.dbp=3"], "Unknown setting 'ipal.dbp'. Known: ipal.alpha"),
+    ],
+)
+def test_a_setting_where_it_does_not_belong_is_shown_where_it_does(
+    command: Command, options: list[object], words: str
+) -> None:
+    complaint(command("run", "--dataset", "digits", *options), words)

@@ -4,7 +4,7 @@ import errno
 import os
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -28,7 +28,7 @@ from ipal.cli import (
 from ipal.cli.app import app
 from ipal.cli.render import plain_warnings
 from ipal.cli.team import is_team, together
-from ipal.errors import ConfigError, IpalError, StoreError
+from ipal.errors import ConfigError, IpalError, StoreError, nearest
 
 if TYPE_CHECKING:  # torch takes seconds to load
     from ipal.backend.distributed import Team
@@ -88,15 +88,37 @@ def _command(team: "Team | None" = None) -> None:
     except KeyboardInterrupt:
         code = 130
     except UsageError as error:
-        message = error.format_message()  # type: ignore[attr-defined]
+        message = _complaint(error)
         if "\n" in message:  # the help, where nothing was asked for
             error.show()  # type: ignore[attr-defined]
             sys.exit(2)
         context = getattr(error, "ctx", None)
         name = context.command_path if context else "ipal"
-        raise ConfigError(f"{message.rstrip('.')} (see '{name} --help').") from error
+        raise ConfigError(f"{message} (see '{name} --help').") from error
     if isinstance(code, int) and code:
         sys.exit(code)
+
+
+def _complaint(error: Any) -> str:
+    """What is wrong with options and arguments; of an unknown option, the nearest one, or the setting of that name."""
+    option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
+    if option is None or context is None:
+        return str(error.format_message()).rstrip(".")
+    name, known = option.lstrip("-"), [one.lstrip("-") for part in context.command.params for one in part.opts]
+    setting = _setting(name.replace("-", "_")) if "set" in known else None
+    near = nearest(name, known)
+    hint = f": --set {setting}=VALUE sets it" if setting else f": did you mean --{near}?" if near else ""
+    return f"There is no option {option}{hint}"
+
+
+def _setting(last: str) -> str | None:
+    """The setting of a run that ends in this name."""
+    from ipal.config import RunConfig, known_settings
+    from ipal.estimator.registry import METHODS
+    from ipal.estimator.settings import own_settings
+
+    own = [f"{name}.{setting}" for name, method in METHODS.here().items() for setting in own_settings(method)]
+    return next((name for name in [*known_settings(RunConfig), *own] if name.rpartition(".")[2] == last), None)
 
 
 def _end(error: IpalError) -> None:
