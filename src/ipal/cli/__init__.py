@@ -2,8 +2,11 @@
 
 import errno
 import os
+import signal
 import sys
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -66,9 +69,11 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     _occupy_closed_streams()
     try:
-        with plain_warnings():
+        with plain_warnings(), _interrupted_once():
             together(_command) if is_team() else _command()
         sys.stdout.flush()
+    except KeyboardInterrupt:
+        sys.exit(130)
     except IpalError as error:
         _end(error)
     except BrokenPipeError:  # the reader of the output has closed it
@@ -77,6 +82,29 @@ def main() -> None:
     except OSError as error:
         _drop_output()
         _end(_explained(error))
+
+
+@contextmanager
+def _interrupted_once() -> Iterator[None]:
+    """The first Ctrl-C ends the command, which cleans up; further ones would only interrupt that."""
+
+    def interrupt(*_: object) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler or not _is_main_thread():
+        yield  # ignored, or somebody else's
+        return
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is interrupt:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def _command(team: "Team | None" = None) -> None:

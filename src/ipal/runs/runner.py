@@ -3,8 +3,8 @@
 import dataclasses
 import sys
 import time
-from collections.abc import Callable, Generator
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, Protocol
 
@@ -109,8 +109,9 @@ def run_by_epochs(
     with folder.locked() if us.is_main else nullcontext():
         if us.broadcast(lambda: folder.is_finished):  # by another process, while this one was starting
             return us.broadcast(folder.result)
-        saved = us.broadcast(lambda: Snapshot.load(folder.checkpoint) if folder.checkpoint.exists() else None)
-        progress, model = (Progress(), None) if saved is None else _restore(learner, saved, folder, stream, runtime)
+        with _saying_what_to_do(folder):
+            saved = us.broadcast(lambda: Snapshot.load(folder.checkpoint) if folder.checkpoint.exists() else None)
+            progress, model = (Progress(), None) if saved is None else _restore(learner, saved, folder, stream, runtime)
         if us.is_main and saved is None:
             facts = environment(resolved.machine, config, sys.argv, us.size)
             folder.start(config, {**facts, "data_root": str(resolved.data_root or "")})
@@ -179,6 +180,15 @@ def run_by_epochs(
             store = partial(_store, folder, stream, progress, files.snapshot(watch.fitted).on_cpu(), result)
             yield from storing(store) if storing else _at_once(store)
     return result
+
+
+@contextmanager
+def _saying_what_to_do(folder: RunFolder) -> Iterator[None]:
+    """A checkpoint that cannot be gone on with does not block its run for good."""
+    try:
+        yield
+    except StoreError as error:
+        raise StoreError(f"{error} Delete {folder.checkpoint} to start the run from its first task.") from error
 
 
 def _at_once(store: Callable[[], None]) -> Generator[None, None, None]:
