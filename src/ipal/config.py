@@ -112,6 +112,11 @@ def attribute_docs(kind: type) -> dict[str, str]:
     return found
 
 
+def first_paragraph(doc: str | None) -> str:
+    """What a docstring begins with, on one line."""
+    return " ".join(inspect.cleandoc(doc or "").partition("\n\n")[0].split())
+
+
 class Section(BaseModel, metaclass=_Explaining):
     """A frozen group of settings: unknown names are refused and values are checked."""
 

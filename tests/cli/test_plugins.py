@@ -386,3 +386,18 @@ def test_an_experiment_file_with_bad_plugins(given: str, command: Command, tmp_p
     (tmp_path / "bad.py").write_text("1 / 0\n")
     (tmp_path / "toys.yaml").write_text(EXPERIMENT.replace("PLUGINS", f"plugins: {given}"))
     complaint(command("bench", "toys.yaml"), "toys.yaml, line 4: ")
+
+
+@pytest.mark.parametrize(
+    "body", ["raise ValueError('no such file')", "return SimpleNamespace(x=object(), y=[0], edge_index=3)"]
+)
+def test_a_dataset_that_cannot_be_made_is_a_sentence_that_names_its_plugin(
+    command: Command, tmp_path: Path, body: str
+) -> None:
+    lines = ["from types import SimpleNamespace", "import ipal", "def make():", f"    {body}"]
+    lines.append('broken = ipal.DatasetEntry("broken", "", make=make, about="it fails")')
+    (tmp_path / "broken.py").write_text("\n".join(lines))
+    said = complaint(command("run", "--plugin", "broken.py", "--dataset", "broken"))
+    assert "dataset 'broken'" in said
+    if "raise" in body:
+        assert said.endswith("of broken.py could not be made (ValueError: no such file).")

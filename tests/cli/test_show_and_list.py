@@ -243,3 +243,18 @@ def test_lists_that_need_no_torch_do_not_wait_for_it(what: str, tmp_path: Path) 
     listing = f"app(['list', '{what}', '--json'], standalone_mode=False)()"
     text = f"import sys; from ipal.cli import app; {listing}; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", text], cwd=tmp_path, check=True, capture_output=True, timeout=120)
+
+
+@pytest.mark.parametrize("kind", ["streams", "encoders", "metrics", "methods"])
+def test_descriptions_are_whole_sentences(command: Command, kind: str) -> None:
+    for row in command("list", kind, "--json").json:
+        about = row["about"]
+        assert about.endswith(".") or kind == "metrics", about
+        assert "\n" not in about
+
+
+def test_an_option_without_a_value_has_no_type_in_the_help(command: Command) -> None:
+    shown = command("run", "--help").out
+    assert "<bool>" not in shown
+    assert "<bool>" not in command("--help").out
+    assert re.search(r"--html +Also write", shown)

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from ipal._version import __version__
 from ipal.cli import render
 from ipal.cli.team import broadcast
-from ipal.config import RunConfig, Tree, override, parse_assignment, run_config
+from ipal.config import RunConfig, Tree, first_paragraph, override, parse_assignment, run_config
 from ipal.errors import CapacityError, ConfigError, did_you_mean, shortened
 from ipal.runs.config_files import presets, read_config_file, read_preset
 from ipal.runs.overview import overview
@@ -52,11 +53,28 @@ Plugins = Annotated[
 ]
 
 
+class _PlainFlags:
+    """In the help, an option that takes no value has no type beside it."""
+
+    def get_params(self, context: Any) -> list[Any]:
+        every: list[Any] = super().get_params(context)  # type: ignore[misc]
+        for one in every:
+            if getattr(one, "is_flag", False):
+                one.metavar = ""
+        return every
+
+
+class _Command(_PlainFlags, TyperCommand): ...
+
+
+class _Group(_PlainFlags, TyperGroup): ...
+
+
 class _App(typer.Typer):
     """Commands that all take --plugin, and the options of a run where they ask for its configuration (`wanted`)."""
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
-        register = super().command(name, **options)
+        register = super().command(name, cls=_Command, **options)
 
         def add(command: Any) -> Any:
             register(_complete(command))
@@ -91,6 +109,7 @@ def _complete(command: Callable[..., None]) -> Callable[..., Callable[[], None]]
 
 
 app = _App(
+    cls=_Group,
     help="Continual learning on graphs without keeping old nodes: learn new classes one group after the other, "
     "measure what is forgotten, resume after a crash.",
     epilog=EXAMPLES,
@@ -360,8 +379,7 @@ def _described(thing: Any, kind: str) -> dict[str, Any]:
         from ipal.estimator.settings import describe
 
         return describe(thing)
-    about = getattr(thing, "about", "") or (thing.__doc__ or "").strip().partition("\n")[0]
-    return {"name": thing.name, "about": about}
+    return {"name": thing.name, "about": getattr(thing, "about", "") or first_paragraph(thing.__doc__)}
 
 
 def _presets() -> list[dict[str, Any]]:

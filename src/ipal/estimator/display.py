@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from ipal.config import first_paragraph
 from ipal.estimator.model import Model
 from ipal.estimator.settings import LearnerConfig, own_settings, settings_model
 from ipal.system.units import size
@@ -49,7 +50,7 @@ def _number(value: Any) -> str:
 
 def as_html(config: LearnerConfig, model: Model | None) -> str:
     """Method, classes, what is kept and how large it is, as a list in HTML."""
-    about = (type(config.method).__doc__ or "").strip().partition("\n")[0]
+    about = first_paragraph(type(config.method).__doc__)
     rows = {"method": f"{config.method.title}: {about}", "settings": as_text(config)}
     if model is not None:
         report = model.memory_report()

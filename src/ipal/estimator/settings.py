@@ -18,6 +18,7 @@ from ipal.config import (
     TrainConfig,
     attribute_docs,
     explain,
+    first_paragraph,
     known_settings,
     refuse_truth,
     usable_number,
@@ -188,5 +189,5 @@ def describe(method: type[Method]) -> dict[str, Any]:
     """A method as plain facts: name, what it is, its settings."""
     docs = attribute_docs(method)
     settings = [{"name": f.name, "default": f.default, "about": docs.get(f.name)} for f in dataclasses.fields(method)]
-    about = (method.__doc__ or "").strip().splitlines()[0]
+    about = first_paragraph(method.__doc__)
     return {"name": method.name, "about": about, "stores_exemplars": method.keeps != "statistics", "settings": settings}
