@@ -388,16 +388,25 @@ def test_an_experiment_file_with_bad_plugins(given: str, command: Command, tmp_p
     complaint(command("bench", "toys.yaml"), "toys.yaml, line 4: ")
 
 
-@pytest.mark.parametrize(
-    "body", ["raise ValueError('no such file')", "return SimpleNamespace(x=object(), y=[0], edge_index=3)"]
-)
+BROKEN = {
+    "raises": ("raise ValueError('no such file')", "(ValueError: no such file)."),
+    "no array": ("return SimpleNamespace(x=zeros(2, 2, requires_grad=True), y=[0], edge_index=[])", "(RuntimeError: "),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
 def test_a_dataset_that_cannot_be_made_is_a_sentence_that_names_its_plugin(
-    command: Command, tmp_path: Path, body: str
+    command: Command, tmp_path: Path, name: str
 ) -> None:
-    lines = ["from types import SimpleNamespace", "import ipal", "def make():", f"    {body}"]
-    lines.append('broken = ipal.DatasetEntry("broken", "", make=make, about="it fails")')
+    body, words = BROKEN[name]
+    lines = [
+        "from types import SimpleNamespace",
+        "from torch import zeros",
+        "import ipal",
+        "def make():",
+        f"    {body}",
+    ]
+    lines.append('it = ipal.DatasetEntry("broken", "It fails.", make=make)')
     (tmp_path / "broken.py").write_text("\n".join(lines))
-    said = complaint(command("run", "--plugin", "broken.py", "--dataset", "broken"))
-    assert "dataset 'broken'" in said
-    if "raise" in body:
-        assert said.endswith("of broken.py could not be made (ValueError: no such file).")
+    said = command("run", "--plugin", "broken.py", "--dataset", "broken")
+    complaint(said, f"The dataset 'broken' of broken.py could not be made {words}")

@@ -67,7 +67,7 @@ class _PlainFlags:
 class _Command(_PlainFlags, TyperCommand): ...
 
 
-class _Group(_PlainFlags, TyperGroup): ...
+class _Commands(_PlainFlags, TyperGroup): ...
 
 
 class _App(typer.Typer):
@@ -109,7 +109,7 @@ def _complete(command: Callable[..., None]) -> Callable[..., Callable[[], None]]
 
 
 app = _App(
-    cls=_Group,
+    cls=_Commands,
     help="Continual learning on graphs without keeping old nodes: learn new classes one group after the other, "
     "measure what is forgotten, resume after a crash.",
     epilog=EXAMPLES,

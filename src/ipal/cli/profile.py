@@ -48,8 +48,8 @@ def profile(
         render.as_json({**found, "files": list(map(str, written))})
         return
     _show(found)
-    for line in report.notes(found):
-        render.say(line)
+    for sentence in report.notes(found):
+        render.say(sentence)
     render.note("written: " + ", ".join(map(str, written)))
 
 

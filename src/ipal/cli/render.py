@@ -16,7 +16,7 @@ from rich.text import Text
 
 from ipal.errors import visible
 from ipal.runs.records import batch_in_words, stream_in_words
-from ipal.system.status import Status
+from ipal.system.status import Status as Status
 from ipal.system.units import size as size
 
 if TYPE_CHECKING:

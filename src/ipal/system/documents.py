@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict
@@ -94,7 +94,7 @@ FORMS = (
 class _Loader(yaml.SafeLoader):
     """Plain data: 1e5 is a number; yes, 1:30, 1_000 and dates are text. 010 is refused."""
 
-    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
+    yaml_implicit_resolvers = {  # noqa: RUF012
         letter: [(TAG + kind, form) for kind, form, letters in FORMS if letter in letters]
         for letter in ["", *"~<tTfFnN-+.0123456789"]
     }

@@ -22,8 +22,14 @@ class Status:
 
     def __enter__(self) -> Self:
         if self._console.is_terminal or self._console.is_jupyter:
-            shown = {"console": self._console, "transient": True, "redirect_stdout": False, "redirect_stderr": False}
-            self._live = Live(get_renderable=self._line, refresh_per_second=8, **shown)
+            self._live = Live(
+                get_renderable=self._line,
+                console=self._console,
+                refresh_per_second=8,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
             self._live.start(refresh=True)
         return self
 
