@@ -258,3 +258,10 @@ def test_an_option_without_a_value_has_no_type_in_the_help(command: Command) -> 
     assert "<bool>" not in shown
     assert "<bool>" not in command("--help").out
     assert re.search(r"--html +Also write", shown)
+
+
+def test_commands_come_in_groups(command: Command) -> None:
+    shown = command("--help").out
+    groups = ["Run and look", "Compare runs", "Use a model", "Change a model"]
+    assert [shown.index(group) for group in groups] == sorted(shown.index(group) for group in groups)
+    assert "─ Commands ─" not in shown

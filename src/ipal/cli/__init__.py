@@ -28,7 +28,7 @@ from ipal.cli import (
     track,
     watch,
 )
-from ipal.cli.app import app
+from ipal.cli.app import RUNNING, app
 from ipal.cli.render import plain_warnings
 from ipal.cli.team import is_team, together
 from ipal.errors import ConfigError, IpalError, StoreError, nearest
@@ -38,25 +38,28 @@ if TYPE_CHECKING:  # torch takes seconds to load
 
 __all__ = ["app", "main"]
 
-app.command()(data.data)
-app.command()(bench.bench)
-app.command()(report.report)
-app.command()(drift.drift)
-app.command()(profile.profile)
-app.command()(audit.audit)
-app.command()(predict.predict)
-app.command()(discover.discover)
-app.command()(explain.explain)
-app.command()(serve.serve)
-app.command()(export.export)
-app.command()(track.track)
-app.command()(models.merge)
-app.command()(models.forget)
-app.command()(classes.rename)
-app.command()(classes.merge_classes)
-app.command()(classes.split)
-app.command()(classes.relabel)
-app.command()(watch.watch)
+for _panel, _commands in (
+    (RUNNING, (data.data,)),
+    ("Compare runs", (bench.bench, report.report, drift.drift, profile.profile, track.track)),
+    (
+        "Use a model",
+        (
+            predict.predict,
+            explain.explain,
+            discover.discover,
+            watch.watch,
+            audit.audit,
+            serve.serve,
+            export.export,
+        ),
+    ),
+    (
+        "Change a model",
+        (models.forget, models.merge, classes.rename, classes.merge_classes, classes.split, classes.relabel),
+    ),
+):
+    for _one in _commands:
+        app.command(rich_help_panel=_panel)(_one)
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 """What typer raises where options and arguments do not fit a command."""

@@ -34,9 +34,9 @@ EXAMPLES = """
 
   ipal run --dataset digits                     ten digits, no download
 
-  ipal run --dataset cs --set ipal.gamma=0.7    CS-CL, as in the paper
+  ipal run --dataset cs --preset paper          CS-CL, as in the paper
 
-  ipal run --dataset nodes.csv,edges.csv        a graph of your own, in two tables
+  ipal run --dataset nodes.csv,edges.csv        a graph in two tables
 
   ipal resume cs-ipal-seed0                     go on after a crash
 
@@ -108,6 +108,8 @@ def _complete(command: Callable[..., None]) -> Callable[..., Callable[[], None]]
     return complete
 
 
+RUNNING = "Run and look"
+"""The first group of commands in the help."""
 app = _App(
     cls=_Commands,
     help="Continual learning on graphs without keeping old nodes: learn new classes one group after the other, "
@@ -195,7 +197,7 @@ def wanted_run(
     return run_config(tree, own)
 
 
-@app.command()
+@app.command(rich_help_panel=RUNNING)
 def run(
     context: typer.Context,
     wanted: RunConfig,
@@ -231,7 +233,7 @@ def run(
         broadcast(team, lambda: write_page([str(folder.path)], runs, root=root))
 
 
-@app.command()
+@app.command(rich_help_panel=RUNNING)
 def resume(
     context: typer.Context,
     name: RunName,
@@ -263,7 +265,7 @@ def resume(
     _execute(resolved, folder, show, checkpoint_every=checkpoint_every, runtime=runtime)
 
 
-@app.command()
+@app.command(rich_help_panel=RUNNING)
 def show(
     name: Annotated[str, typer.Argument(metavar="RUN|MODEL", help="Path or name of a run, or latest; a model file.")],
     runs: Runs = RUNS,
@@ -282,7 +284,7 @@ def show(
     _show(folder, folder.result(), full=full, as_json=as_json)
 
 
-@app.command(name="list")
+@app.command(name="list", rich_help_panel=RUNNING)
 def list_things(
     what: Annotated[str, typer.Argument(help="methods, encoders, streams, metrics, scores, datasets, presets, runs.")],
     runs: Runs = RUNS,

@@ -124,7 +124,7 @@ class ProgressLine:
         self._status.__exit__(*error)
 
     def started(self, tasks: int, epochs: int, done: int) -> None:
-        self._tasks, self._epochs, self._done = tasks, epochs, done
+        self._tasks, self._epochs, self._done, self._from = tasks, epochs, done, done
         self._show(done // epochs if epochs else 0)
 
     def epoch(self, task: int, terms: dict[str, float]) -> None:
@@ -144,8 +144,9 @@ class ProgressLine:
 
     def _show(self, task: int, more: str | None = None) -> None:
         more = (", preparing" if self._epochs else ", learning") if more is None else more
-        done = self._done / (self._tasks * self._epochs) if self._epochs else task / self._tasks
-        self._status.show(f"task {task + 1} of {self._tasks}{more}", done)
+        done, all_of_it = self._done - self._from, self._tasks * self._epochs - self._from  # in this process
+        share = done / max(1, all_of_it) if self._epochs else task / self._tasks
+        self._status.show(f"task {task + 1} of {self._tasks}{more}", share)
 
 
 SHORT = ("average_performance", "average_forgetting")
