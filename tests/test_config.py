@@ -10,6 +10,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ipal
 from ipal.config import (
     EncoderConfig,
     ProtocolConfig,
@@ -20,7 +21,7 @@ from ipal.config import (
     parse_assignment,
     run_config,
 )
-from ipal.errors import ConfigError, did_you_mean
+from ipal.errors import ConfigError, did_you_mean, nearest
 
 BASE: dict[str, Any] = {"dataset": "digits"}
 
@@ -170,13 +171,30 @@ def test_an_assignment_without_name_or_sign_is_refused_with_an_example(text: str
 
 
 def test_an_assignment_whose_value_is_broken_says_to_quote_it() -> None:
-    with pytest.raises(ConfigError, match="quote it"):
+    with pytest.raises(ConfigError, match="quote what is text"):
         parse_assignment("split=[1, 2")
 
 
 def test_a_number_in_scientific_notation_is_a_number() -> None:
-    # YAML 1.1 reads 1e-4 as a string; the setting is a number all the same.
+    assert run_config(override(BASE, parse_assignment("train.epochs=1e2"))).train.epochs == 100
     assert run_config(override(BASE, parse_assignment("train.lr_base=1e-4"))).train.lr_base == 1e-4
+
+
+def test_a_number_with_a_leading_zero_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"--set train\.epochs=010 holds 010, .* write 10, or quote it"):
+        parse_assignment("train.epochs=010")
+
+
+@pytest.mark.parametrize("text", ["train.epochs=true", "seed=false", "split=[true, 2]", "encoder.restart=[0.1, true]"])
+def test_true_and_false_are_no_numbers(text: str) -> None:
+    assert "true and false are no numbers" in complaint(override(BASE, parse_assignment(text)))
+    with pytest.raises(ConfigError, match=r"'ipal\.gamma' cannot be True"):
+        ipal.IPAL(gamma=True)
+
+
+@pytest.mark.parametrize("text", ["on", "yes", "true", "1"])
+def test_what_is_true_or_false_may_be_said_in_words(text: str) -> None:
+    assert run_config(override(BASE, parse_assignment(f"train.relative={text}"))).train.relative is True
 
 
 # ---------------------------------------------------------------------- the method's settings
@@ -216,7 +234,7 @@ def test_a_methods_settings_must_be_settings() -> None:
         ({"epochs": 1}, ["Unknown setting 'epochs'", "'train.epochs'"]),
         ({"protocol": {"clas_order": "label"}}, ["'protocol.clas_order'", "'protocol.class_order'"]),
         ({"encoder": {"depth": 3}}, ["Unknown setting 'encoder.depth'"]),
-        ({"zzz": 1}, ["Unknown setting 'zzz'", "Known:", "train.epochs"]),
+        ({"zzz": 1}, ["Unknown setting 'zzz'", "Known:", "seed, split, threads, train."]),
         ({"train": {"epochs": -1}}, ["'train.epochs'", "-1", "greater than or equal to 0"]),
         ({"train": {"epochs": "abc"}}, ["'train.epochs'", "'abc'", "integer"]),
         ({"train": {"lr_base": 0}}, ["'train.lr_base'", "greater than 0"]),
@@ -278,6 +296,14 @@ def test_the_nearest_name_is_suggested_or_all_are_listed(name: str, expected: st
 
 def test_where_nothing_is_known_nothing_is_suggested() -> None:
     assert did_you_mean("x", []) == ""
+    names = ["seed", "train.epochs", "train.lr_base", "ipal.gamma", "ipal.k", "ipal.products", "other.gamma"]
+    assert did_you_mean("ipal.epochs", names) == " Did you mean 'train.epochs'?"
+    assert did_you_mean("epochs", names) == " Did you mean 'train.epochs'?"
+    assert did_you_mean("gama", names) == " Did you mean 'ipal.gamma'?"
+    assert did_you_mean("other.gama", names) == " Did you mean 'other.gamma'?"
+    assert did_you_mean("trian", names) == " Did you mean 'train'?"
+    assert did_you_mean("ipal.dbp", names) == " Known: ipal.gamma, ipal.k, ipal.products."
+    assert nearest("ipal.dbp", names) is None
     assert did_you_mean("x", ["gamma", "beta", "gamma"]) == " Known: beta, gamma."
 
 

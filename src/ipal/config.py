@@ -20,6 +20,7 @@ from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_serializer,
     model_validator,
@@ -64,6 +65,21 @@ def usable_number(value: Any) -> Any:
     return value
 
 
+def refuse_truth(cls: type[BaseModel], value: Any, info: ValidationInfo) -> Any:
+    """Refuse true and false for a setting that is a number: they would count as 1 and 0."""
+    given, hint = (
+        value if isinstance(value, list | tuple) else [value],
+        cls.model_fields[str(info.field_name)].annotation,
+    )
+    if any(isinstance(one, bool) for one in given) and not _takes_truth(hint):
+        raise ValueError("true and false are no numbers")
+    return value
+
+
+def _takes_truth(hint: Any) -> bool:
+    return hint in (bool, Any) or any(map(_takes_truth, get_args(hint)))
+
+
 class _Explaining(ModelMetaclass):
     """Turns pydantic's ValidationError of a section into a ConfigError."""
 
@@ -96,12 +112,18 @@ def attribute_docs(kind: type) -> dict[str, str]:
     return found
 
 
+def first_paragraph(doc: str | None) -> str:
+    """What a docstring begins with, on one line."""
+    return " ".join(inspect.cleandoc(doc or "").partition("\n\n")[0].split())
+
+
 class Section(BaseModel, metaclass=_Explaining):
     """A frozen group of settings: unknown names are refused and values are checked."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
     _usable = field_validator("*")(usable_number)
+    _no_truth = field_validator("*", mode="before")(refuse_truth)
 
 
 class StreamConfig(Section):
@@ -270,9 +292,10 @@ def run_config(tree: Mapping[str, Any], methods_settings: Iterable[str] = ()) ->
         return RunConfig.model_validate(renamed)
     except ValidationError as error:
         known = [name for name in known_settings(RunConfig) if name != "settings"]
+        methods = sorted(methods_settings, key=lambda name: not name.startswith(f"{method}."))
         raise explain(
             error,
-            [*known, str(method), *methods_settings],
+            [*known, str(method), *methods],
             renamed={"settings": str(method)},
         ) from error
 
@@ -309,7 +332,7 @@ def explain(
 
 def _keys(location: tuple[int | str, ...]) -> list[str]:
     """The dotted path of a setting; type names of union branches (`class_order`) are left out."""
-    branches = {section.__name__ for section in Section.__subclasses__()}
+    branches = {section.__name__ for section in Section.__subclasses__()} | {"bool", "int", "float", "str"}
     return [str(part) for part in location if str(part).replace("_", "").isalnum() and part not in branches]
 
 
@@ -338,7 +361,7 @@ def override(tree: Mapping[str, Any], other: Mapping[str, Any]) -> Tree:
 
 
 def parse_assignment(text: str) -> Tree:
-    """`ipal.gamma=0.7` as `{"ipal": {"gamma": 0.7}}`; values are read as YAML."""
+    """`ipal.gamma=0.7` as `{"ipal": {"gamma": 0.7}}`; values are read as YAML 1.2."""
     path, equals, value = text.partition("=")
     if not equals or not path.strip():
         raise ConfigError(f"--set takes NAME=VALUE, for example --set ipal.gamma=0.7; got '{shortened(text)}'.")
@@ -347,7 +370,7 @@ def parse_assignment(text: str) -> Tree:
     try:
         leaf: Any = parse_yaml(value)
     except DocumentError as error:
-        raise ConfigError(f"The value in --set {shortened(text)} {error}: quote it.") from error
+        raise ConfigError(f"The value in --set {shortened(text)} {error}.") from error
     return nested(path.strip(), leaf)
 
 

@@ -21,6 +21,8 @@ from typing import Any, ClassVar
 
 MOST_WORD, MOST_MESSAGE, MOST_VALUE, MOST_NAME = 240, 1200, 120, 80
 """Characters of one word of a message (as a path), of all of it, of a value in it, of a name worth a suggestion."""
+CLOSE = 0.6
+"""How alike two names are, of 1, for one to be suggested in place of the other."""
 
 
 def visible(text: str) -> str:
@@ -121,9 +123,29 @@ def say_unused(what: str) -> None:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`` Did you mean 'gamma'?`` for the known name nearest to `name`, or the list of known names."""
-    known = sorted(set(known))
-    near = get_close_matches(name, known, n=1, cutoff=0.55) if len(name) <= MOST_NAME else []
+    """`` Did you mean 'gamma'?`` for the known name nearest to `name`, or the known names beside it."""
+    known = list(dict.fromkeys(known))
+    near = nearest(name, known)
     if near:
-        return f" Did you mean '{near[0]}'?"
-    return f" Known: {', '.join(known)}." if known else ""
+        return f" Did you mean '{near}'?"
+    section = name.rpartition(".")[0]
+    beside = [one for one in known if section and one.rpartition(".")[0] == section]
+    listed = beside or {one.partition(".")[0] for one in known}
+    return f" Known: {', '.join(sorted(listed))}." if listed else ""
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name, or section, that is written much like this one.
+
+    Of dotted names the parts after the last dot are compared; of several alike, the one in the same section comes
+    first.
+    """
+    section, _, last = name.rpartition(".")
+    written: dict[str, str] = {}
+    for one in known:
+        above, _, own = one.rpartition(".")
+        if own not in written or above == section:
+            written[own] = one
+        written.setdefault(above, above)
+    near = get_close_matches(last, written, n=1, cutoff=CLOSE) if len(name) <= MOST_NAME else []
+    return written[near[0]] if near else None

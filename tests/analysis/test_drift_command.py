@@ -128,7 +128,7 @@ def test_verdicts_say_what_was_measured() -> None:
     assert "supported; PR − PCL 4.00" in verdict((5.0, 5.1, 4.9), (1.0, 1.0, 1.0))
     assert "contradicted" in verdict((1.0, 1.1, 1.0), (5.0, 5.0, 5.0))
     assert "undecided" in verdict((1.0, 5.0, 2.0), (2.0, 1.0, 4.0))
-    assert "undecided; with one seed there is no interval" in verdict((2.0,), (1.0,))
+    assert "undecided; with fewer than 3 seeds there is no interval" in verdict((2.0,), (1.0,))
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def test_the_command_shows_a_table_and_writes_a_figure_and_the_numbers(command: 
     assert done.code == 0, done.err
     for word in (*STEPS, "start", "reading the graph", "end", "all", "share", "memory", "undisturbed"):
         assert word in done.out
-    assert "task 3/3 learned" in done.err
+    assert "task 3 of 3 learned" in done.err
     assert not (tmp_path / "runs").exists()
     files = {path.suffix: path for path in (tmp_path / "profile").iterdir()}
     assert files.keys() == {".json", ".png", ".svg"}

@@ -128,7 +128,7 @@ def test_closed_output_and_readers_who_leave_are_no_errors_of_ours(tmp_path: Pat
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Analytic(hops=2), "Did you mean 'analytic.steps'"),
+        (lambda: Analytic(hops=2), "analytic.ridge, analytic.seed, analytic.steps"),
         (lambda: Analytic(expansion=64), "Unknown setting 'analytic.expansion'"),
         (lambda: Analytic(width=3), "analytic.width"),
         (lambda: Analytic(width=2**18), "analytic.width"),

@@ -165,8 +165,17 @@ def test_a_damaged_checkpoint_is_refused_by_resume_and_left_as_it_is(
     damage, words = DAMAGES[name]
     damage(interrupted / "checkpoint.safetensors")
     before = contents(interrupted)
-    complaint(command("resume", interrupted.name), "checkpoint.safetensors", *words)
+    said = complaint(command("resume", interrupted.name), "checkpoint.safetensors", *words)
     assert contents(interrupted) == before
+    checkpoint = interrupted / "checkpoint.safetensors"
+    assert said.endswith(f"Delete {checkpoint} to start the run from its first task.")
+
+
+def test_without_its_damaged_checkpoint_a_run_starts_again(command: Command, interrupted: Path) -> None:
+    cut(interrupted / "checkpoint.safetensors")
+    complaint(command("resume", interrupted.name), "Delete")
+    (interrupted / "checkpoint.safetensors").unlink()
+    assert command("resume", interrupted.name).code == 0
 
 
 def test_a_damaged_checkpoint_is_refused_by_run_as_well(command: Command, interrupted: Path) -> None:

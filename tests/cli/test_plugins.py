@@ -172,12 +172,12 @@ def test_a_toy_goes_through_every_command(
     assert (name, len(version)) == (("toys.py", 64) if with_toys else ("toys", 3))
     stored = command("show", folder, "--json")
     assert stored.json == {**run, "run": str(folder.resolve())}
-    assert name in command("show", folder).out
+    assert name in command("show", folder, "--long").out
     assert run["protocol"]["stream"] == {"name": "toy-stream", "again": 1}
     assert [one is None for one in run["before_learning"]] == [True, True, False, False]
     assert run["metrics"]["forward_transfer"] is not None
     assert run["metrics"]["worst_task"] == min(run["accuracy_matrix"][-1])
-    assert "Lowest accuracy of a task at the end" in command("show", folder, *with_toys).out
+    assert "Lowest accuracy of a task at the end" in command("show", folder, "--long", *with_toys).out
 
     other = resumed(command, door, tmp_path)
     assert_same_model(other, folder)
@@ -386,3 +386,27 @@ def test_an_experiment_file_with_bad_plugins(given: str, command: Command, tmp_p
     (tmp_path / "bad.py").write_text("1 / 0\n")
     (tmp_path / "toys.yaml").write_text(EXPERIMENT.replace("PLUGINS", f"plugins: {given}"))
     complaint(command("bench", "toys.yaml"), "toys.yaml, line 4: ")
+
+
+BROKEN = {
+    "raises": ("raise ValueError('no such file')", "(ValueError: no such file)."),
+    "no array": ("return SimpleNamespace(x=zeros(2, 2, requires_grad=True), y=[0], edge_index=[])", "(RuntimeError: "),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_dataset_that_cannot_be_made_is_a_sentence_that_names_its_plugin(
+    command: Command, tmp_path: Path, name: str
+) -> None:
+    body, words = BROKEN[name]
+    lines = [
+        "from types import SimpleNamespace",
+        "from torch import zeros",
+        "import ipal",
+        "def make():",
+        f"    {body}",
+    ]
+    lines.append('it = ipal.DatasetEntry("broken", "It fails.", make=make)')
+    (tmp_path / "broken.py").write_text("\n".join(lines))
+    said = command("run", "--plugin", "broken.py", "--dataset", "broken")
+    complaint(said, f"The dataset 'broken' of broken.py could not be made {words}")

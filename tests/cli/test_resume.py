@@ -78,7 +78,7 @@ def test_ctrl_c_says_how_to_go_on(command: Command, tmp_path: Path, monkeypatch:
 
     watcher = Watcher(4)
     with monkeypatch.context() as pressed:
-        pressed.setattr(render.ProgressBar, "epoch", lambda self, task, terms: watcher.epoch(task, terms))
+        pressed.setattr(render.ProgressLine, "epoch", lambda self, task, terms: watcher.epoch(task, terms))
         done = command("run", *SMALL, "--checkpoint-every", 2)
     assert done.code == 130
     assert done.out == ""

@@ -15,12 +15,12 @@ from tests.support import Command, Ipal, complaint
 def test_a_run_as_a_user_starts_it(ipal: Ipal, command: Command, tmp_path: Path) -> None:
     """The one run here through a real process: a matrix for people on stdout, progress on stderr."""
     done = ipal("run", "--dataset", "digits", "--set", "train.epochs=2", check=True)
-    for word in ("Accuracy (%)", "task 4", "AP", "AF", "peak memory", "retained", "no node is stored", "protocol"):
+    for word in ("Accuracy (%)", "task 4", "AP", "AF", "peak memory", "retained", "no node is stored", "ipal: appnp"):
         assert word in done.stdout
     (folder,) = (tmp_path / "runs").iterdir()
     assert folder.name in done.stdout.replace("\n", "")
     assert folder.name.startswith("digits-ipal-seed0-")
-    assert "task 4/4 learned" in done.stderr
+    assert "task 4 of 4 learned" in done.stderr
     assert "learned, AP so far" not in done.stdout
     assert "Traceback" not in done.stderr
     again = command("run", "--dataset", "digits", "--set", "train.epochs=2", "--json")
@@ -31,8 +31,38 @@ def test_a_run_as_a_user_starts_it(ipal: Ipal, command: Command, tmp_path: Path)
 def test_stdout_carries_only_data_while_progress_goes_to_stderr(command: Command) -> None:
     done = command("run", *SMALL, "--json")
     assert done.json["method"] == "ipal"
-    assert "task 3/3 learned" in done.err
+    assert "task 3 of 3 learned" in done.err
     assert "{" not in done.err
+
+
+def test_a_result_fits_on_a_terminal(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """80 columns and 25 lines, those of the command and of the next prompt among them."""
+    monkeypatch.setenv("COLUMNS", "80")
+    for method in ("ipal", "analytic"):
+        run = ["run", "--dataset", "digits", "--method", method, "--set", "protocol.calibration=0"]
+        first, again = command(*run), command(*run)
+        lines = [*again.err.splitlines(), *first.out.splitlines()]
+        assert first.out == again.out
+        assert len(lines) <= 23
+        assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--method", "analytic"], "analytic: width 4,096, steps 16, restart 0.02 and 0.3, ridge "),
+        (["--method", "analytic", "--set", "analytic.ridge=0.5"], "restart 0.02 and 0.3, ridge 0.5\n"),
+        (["--set", "ipal.k=7"], "ipal: appnp 32, steps 16, restart 0.02 and 0.3, 3 epochs, tau 0.07, gamma 3, k 7\n"),
+        (["--set", "encoder.kind=gcn"], "ipal: gcn 128, 3 epochs, tau 0.07, gamma 3\n"),
+        (["--method", "ncm"], "ncm: steps 10, restart 0.15, tau 0.07\n"),
+        (["--method", "ewc", "--set", "ewc.competing=current"], "3 epochs, competing current, strength 10,000\n"),
+    ],
+)
+def test_a_line_says_what_the_model_is(command: Command, options: list[str], words: str) -> None:
+    shown = command("run", "--dataset", GRAPH, *options, *(["--set", "train.epochs=3"] if "ncm" not in options else []))
+    assert words in shown.out, shown
+    model = next(Path("runs").glob("*/model.safetensors"))
+    assert words.strip() in " ".join(command("show", model).out.split())
 
 
 def test_a_finished_run_is_shown_and_not_repeated(command: Command, finished: Path) -> None:
@@ -150,3 +180,22 @@ def test_a_preset_lies_below_everything_and_an_unknown_one_is_answered_with_thos
     assert (tree["train"]["lr_base"], tree["train"]["lr_next"], tree["train"]["relative"]) == (1e-3, 1e-4, False)
     complaint(command("run", "--dataset", GRAPH, "--preset", "papr"), "no preset 'papr'", "'paper' and 'printed'")
     assert [row["name"] for row in command("list", "presets", "--json").json] == ["paper", "printed"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--epochs", 3], "There is no option --epochs: --set train.epochs=VALUE sets it (see 'ipal run --help')."),
+        (["--gamma", 3], "--set ipal.gamma=VALUE"),
+        (["--lr-base", 3], "--set train.lr_base=VALUE"),
+        (["--thread", 3], "did you mean --threads?"),
+        (["--nonsense", 3], "There is no option --nonsense (see 'ipal run --help')."),
+        (["--set", "epochs=3"], "Unknown setting 'epochs'. Did you mean 'train.epochs'?"),
+        (["--set", "ipal.epochs=3"], "Unknown setting 'ipal.epochs'. Did you mean 'train.epochs'?"),
+        (["--set", "ipal.dbp=3"], "Unknown setting 'ipal.dbp'. Known: ipal.alpha"),
+    ],
+)
+def test_a_setting_where_it_does_not_belong_is_shown_where_it_does(
+    command: Command, options: list[object], words: str
+) -> None:
+    complaint(command("run", "--dataset", "digits", *options), words)

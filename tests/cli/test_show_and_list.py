@@ -7,10 +7,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import ipal
+from ipal.cli import render
 from tests.cli.support import GRAPH, interrupted_run
 from tests.support import Command, complaint
 
@@ -97,7 +99,51 @@ def test_a_run_is_shown_to_people(command: Command, finished: Path) -> None:
     for words in ("Accuracy (%)", f"{result['average_performance']:.2f} %", f"{result['average_forgetting']:.2f} %"):
         assert words in shown.out
     assert "no node is stored; 6 classes remembered" in shown.out
-    assert "train isolated, test isolated" in shown.out
+    assert "train isolated" not in shown.out
+    assert f"ipal show {finished} --long" in shown.out.replace("\n", "")
+    full = command("show", finished.name, "--long").out
+    for words in (
+        "train isolated, test isolated",
+        "macro-F1",
+        "encoder weights",
+        "of which",
+        "Mean accuracy over tasks",
+    ):
+        assert words in full, words
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_metrics_of_forgetting_are_shown_once_where_they_are_equal(
+    command: Command, finished: Path, same: bool
+) -> None:
+    result = json.loads((finished / "result.json").read_text())
+    result["metrics"] |= {"average_forgetting": -1.5, "backward_transfer": -1.5}
+    result["metrics"]["forgetting_from_best"] = -1.5 if same else -2.5
+    (finished / "result.json").write_text(json.dumps(result))
+    for options in ([], ["--long"]):
+        lines = command("show", finished.name, *options).out.splitlines()
+        assert len([line for line in lines if "-1.50 %" in line]) == (1 if same or not options else 2)
+        assert any(line.startswith("AF, BWT, FM " if same else "AF ") for line in lines)
+
+
+def test_a_matrix_that_is_too_wide_leaves_tasks_in_the_middle_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    tasks = 20
+    matrix = [[float(row) if other <= row else None for other in range(tasks)] for row in range(tasks)]
+    content: Any = {"protocol": {"split": [1] * tasks}, "accuracy_matrix": matrix}
+    content["average_performance_curve"] = list(map(float, range(tasks)))
+    console = render.PlainConsole()
+    monkeypatch.setattr(render, "out", console)
+    with console.capture() as capture:
+        console.print(render._matrix(content, full=False))
+    shown = capture.get()
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "…" in shown
+    for word in ("task 1 ", "task 20 ", "19.00"):
+        assert word in shown
+    assert "task 10 " not in shown
+    assert [number for number in render._some(20, 6)] == [0, 1, 2, None, 18, 19]
+    assert render._some(5, 6) == [0, 1, 2, 3, 4]
 
 
 def test_showing_needs_no_torch(finished: Path) -> None:
@@ -197,3 +243,25 @@ def test_lists_that_need_no_torch_do_not_wait_for_it(what: str, tmp_path: Path) 
     listing = f"app(['list', '{what}', '--json'], standalone_mode=False)()"
     text = f"import sys; from ipal.cli import app; {listing}; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", text], cwd=tmp_path, check=True, capture_output=True, timeout=120)
+
+
+@pytest.mark.parametrize("kind", ["streams", "encoders", "metrics", "methods"])
+def test_descriptions_are_whole_sentences(command: Command, kind: str) -> None:
+    for row in command("list", kind, "--json").json:
+        about = row["about"]
+        assert about.endswith(".") or kind == "metrics", about
+        assert "\n" not in about
+
+
+def test_an_option_without_a_value_has_no_type_in_the_help(command: Command) -> None:
+    shown = command("run", "--help").out
+    assert "<bool>" not in shown
+    assert "<bool>" not in command("--help").out
+    assert re.search(r"--html +Also write", shown)
+
+
+def test_commands_come_in_groups(command: Command) -> None:
+    shown = command("--help").out
+    groups = ["Run and look", "Compare runs", "Use a model", "Change a model"]
+    assert [shown.index(group) for group in groups] == sorted(shown.index(group) for group in groups)
+    assert "─ Commands ─" not in shown

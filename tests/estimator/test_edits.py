@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 
 import ipal
 from ipal import NCM, SLDA, Analytic, TaskStream
+from ipal.data.datasets import Dataset
 from ipal.errors import ConfigError, DataError
 from ipal.estimator import edits, files
 from ipal.estimator.learners import learner_class
@@ -284,3 +285,16 @@ def test_every_method_takes_the_whole_graph_each_month_with_new_labels_of_known_
     assert len(learner.predict(graph.data(graph.nodes))) == len(graph.y)
     if counts := learner.model_.nodes_behind_class():
         assert counts == {str(label): int((graph.y == label).sum()) for label in learner.classes_}
+
+
+def test_true_is_no_class_although_it_equals_one(tiny: Dataset) -> None:
+    learner = ipal.Analytic(width=32).partial_fit(ipal.graph_from(tiny))
+    for change in (
+        lambda: ipal.forget_class(learner, True),
+        lambda: ipal.merge_classes(learner, [1, 2], True),
+        lambda: ipal.merge_classes(learner, [True, 2], 2),
+        lambda: ipal.rename_class(learner, np.True_, 9),
+        lambda: ipal.rename_class(learner, 1, True),
+    ):
+        with pytest.raises(DataError, match="True is no class"):
+            change()

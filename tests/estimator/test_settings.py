@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import ipal
 from ipal.config import run_config
 from ipal.data.streams import TaskStream
 from ipal.errors import ConfigError
@@ -179,3 +180,18 @@ def test_titles_are_those_of_the_paper() -> None:
     titles = {paper.plain_name(name): method.title for name, method in METHODS.items()}
     assert titles == {**paper.METHODS, "analytic": "analytic", "ipalonline": "IPAL (online)"}
     assert {name for name, method in METHODS.items() if method.keeps == "everything"} == {"joint"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"epochs": 5}, r"'ipal\.epochs'\. Did you mean train=\{'epochs': …\}\?"),
+        ({"hiden": 5}, r"Did you mean encoder=\{'hidden': …\}\?"),
+        ({"gama": 5}, r"Did you mean 'ipal\.gamma'\?"),
+        ({"train": {"epoch": 5}}, r"'ipal\.train\.epoch'\. Did you mean 'ipal\.train\.epochs'\?"),
+        ({"dbp": 5}, r"'ipal\.dbp'\. Known: ipal\.alpha"),
+    ],
+)
+def test_only_what_is_close_is_suggested(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        ipal.IPAL(**settings)

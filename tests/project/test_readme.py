@@ -70,7 +70,7 @@ def test_make_run_does_what_the_readme_says(command: Command) -> None:
     assert said.code == 0, said.err
     for words in ("Accuracy (%)", "AP", "AF", "time", "peak memory", "retained", "no node is stored", "folder"):
         assert words in said.out
-    assert "task 4/4 learned, AP so far" in said.err  # as it goes
+    assert "task 4 of 4 learned, AP so far" in said.err  # as it goes
     performance = float(re.search(r"^AP\s+([\d.]+) %", said.out, flags=re.MULTILINE)[1])
     assert performance > 94
 

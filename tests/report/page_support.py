@@ -44,6 +44,7 @@ def write_whole_run(
     result = {
         "method": method,
         "title": paper.title(method),
+        "model": f"{method}: appnp 8, 2 epochs, gamma 3",
         "dataset": "mine",
         "seed": seed,
         "average_performance": sum(matrix[2]) / 3,

@@ -40,6 +40,9 @@ def test_headline_numbers_and_sections(page: Parsed):
         "overview", "accuracy", "classes", "confusion", "losses", "plane", "drift", "retained", "cost", "setup",
     ]  # fmt: skip
     assert [link["href"] for link in page.all("a")[1:]] == [f"#{name}" for name in sections]
+    assert page.text.index("ipal: appnp 8, 2 epochs, gamma 3. 3 tasks of 2+1+1 classes") < page.text.index("73.33")
+    (heat,) = page.data("charts")["matrix"]["traces"]
+    assert (heat["lowest"], heat["highest"]) == (60, 100), "93 and 100 are told apart"
     assert "Something could not be shown." in page.text
     assert "few nodes (4)" in page.text
 

@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from ipal.report.statistics import marks, paired_interval, spread
-from ipal.report.styles import spread_out
+from ipal.report import paper
+from ipal.report.statistics import marks, paired_differences, paired_interval, scale_from, spread
+from ipal.report.styles import mark_for, spread_out
 
 
 def test_spread_by_hand():
@@ -24,15 +25,36 @@ def test_paired_interval_by_hand():
 
 
 def test_only_equal_seeds_make_a_pair():
-    # Seed 5 has no partner; differences at 1 and 2: 2 and 4, deviation sqrt(2), t of 1 degree 12.7062.
-    found = paired_interval({5: 99.0, 2: 24.0, 1: 12.0}, {1: 10.0, 2: 20.0, 3: 0.0})
-    assert found == pytest.approx((3.0, 3.0 - 12.7062, 3.0 + 12.7062), abs=1e-4)
-    assert paired_interval({0: 1.0}, {0: 2.0}) is None
-    # With ten comparisons each interval is one of 99.5 %: t(1) at 0.9975 is 127.32; differences 1 and 3.
-    ten = paired_interval({0: 1.0, 1: 3.0}, {0: 0.0, 1: 0.0}, comparisons=10)
+    # Seed 5 has no partner; differences at 1, 2 and 3: 1, 2 and 3, t of 2 degrees 4.302653.
+    values, others = {5: 99.0, 3: 33.0, 2: 22.0, 1: 11.0}, {1: 10.0, 2: 20.0, 3: 30.0, 4: 0.0}
+    assert paired_differences(values, others) == [1.0, 2.0, 3.0]
+    half = 4.302653 / math.sqrt(3)
+    assert paired_interval(values, others) == pytest.approx((2.0, 2.0 - half, 2.0 + half), abs=1e-4)
+    # With ten comparisons each interval is one of 99.5 %: t(2) at 0.9975 is 14.089.
+    ten = paired_interval(values, others, comparisons=10)
     assert ten is not None
-    assert ten.high - ten.difference == pytest.approx(127.32, rel=1e-4)
-    assert paired_interval({0: 1.0, 1: 1.0}, {2: 2.0}) is None
+    assert ten.high - ten.difference == pytest.approx(14.089 / math.sqrt(3), rel=1e-4)
+    assert paired_interval({0: 1.0, 1: 1.0, 2: 2.0}, {3: 2.0}) is None
+
+
+def test_too_few_seeds_bear_no_interval():
+    # Two differences of 1 and 3 would give 2 ± 12.7, and with ten comparisons 2 ± 127: points of a percentage.
+    assert paired_interval({0: 1.0}, {0: 2.0}) is None
+    assert paired_interval({0: 1.0, 1: 3.0}, {0: 0.0, 1: 0.0}) is None
+
+
+def test_a_scale_of_colours_begins_below_the_lowest_value():
+    assert scale_from([93.0, 100.0]) == 90
+    assert scale_from([100.0]) == 90
+    assert scale_from([37.5, 99.0]) == 30
+    assert scale_from([]) == 0
+
+
+def test_the_closed_form_shares_its_colour_with_no_other_method():
+    names = [*paper.METHODS, "analytic", "mine", "yours"]
+    colours = [mark_for(name, names).colour for name in names]
+    for name in ("ipal", "analytic"):
+        assert colours.count(mark_for(name, names).colour) == 1
 
 
 def test_what_prints_the_same_ranks_the_same():

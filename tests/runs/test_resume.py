@@ -3,6 +3,7 @@
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -188,6 +189,19 @@ def test_ctrl_c_says_how_to_go_on_and_a_second_process_is_kept_out(command, tmp_
     assert f"ipal resume {Path('runs') / folder.path.name}" in said
     assert "Traceback" not in said
     assert "is not finished" in command("show", folder.path.name).err
+
+
+def test_many_ctrl_c_are_as_quiet_as_one(tmp_path):
+    process = start(tmp_path, "runs")
+    wait_for_second_task(tmp_path / "runs", process)
+    with suppress(ProcessLookupError):  # it has ended
+        while process.poll() is None:
+            process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    assert "KeyboardInterrupt" not in said
+    assert said.count("Go on with: ipal resume") == 1
 
 
 def test_the_same_seed_gives_the_same_bits_also_when_runs_share_the_machine(tmp_path):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ipal.system.documents import MOST_YAML, DocumentError, parse_json, parse_yaml, read_json
+from ipal.system.documents import MOST_YAML, DocumentError, parse_json, parse_yaml, read_json, write_yaml
 from tests.hostile_files import ALIASES
 
 
@@ -21,6 +21,13 @@ from tests.hostile_files import ALIASES
         ("2020-99-99", "2020-99-99"),
         ("2020-01-01", "2020-01-01"),
         ("0x10", 16),
+        ("[0, -7, +7, 10]", [0, -7, 7, 10]),
+        ("[1e5, 1e-4, .5, 5., 1.5e3, -2E+3, 01.5]", [1e5, 1e-4, 0.5, 5.0, 1500.0, -2000.0, 1.5]),
+        ("[yes, no, on, off, y]", ["yes", "no", "on", "off", "y"]),
+        ("on: 1", {"on": 1}),
+        ("[1:30, 1:30.5, 1_000, 0b11, 0o17, =]", ["1:30", "1:30.5", "1_000", "0b11", "0o17", "="]),
+        ("[True, FALSE, ~, Null, ]", [True, False, None, None]),
+        ("['010', \"1e5\"]", ["010", "1e5"]),
     ],
 )
 def test_plain_yaml_is_read(text: str, value: Any) -> None:
@@ -40,6 +47,11 @@ def test_plain_yaml_is_read(text: str, value: Any) -> None:
         ("9" * 10_000, "10000 digits"),
         ("0x" + "f" * 10_000, "10002 digits"),
         ("a: 1\na: 2", "says 'a' twice"),
+        ("010", "holds 010, a number with a leading zero: write 10, or quote it"),
+        ("a: [-007]", "holds -007, .* write 7,"),
+        ("00", "write 0,"),
+        ("!!int 010", "leading zero"),
+        ("!!int 1:30", "not what its tag says"),
         ("!!int x", "not what its tag says"),
         ("!!bool x", "not what its tag says"),
         ("!!timestamp x", "not what its tag says"),
@@ -48,11 +60,18 @@ def test_plain_yaml_is_read(text: str, value: Any) -> None:
         ("a: b: c", "not valid YAML"),
         ("a: 1\n---\nb: 2", "not valid YAML"),
     ],
-    ids=range(17),
+    ids=range(22),
 )
 def test_other_yaml_is_refused(text: str, words: str) -> None:
     with pytest.raises(DocumentError, match=words):
         parse_yaml(text)
+
+
+@pytest.mark.parametrize("text", ["1e5", "010", "yes", "1:30", "1_000", "2020-01-01", "", "null", "~", ".5", "=", "x"])
+def test_text_that_looks_like_something_else_is_written_so_that_it_is_read_back(text: str) -> None:
+    for value in (text, [text], {"a": text}):
+        assert parse_yaml(write_yaml(value)) == value
+        assert yaml.safe_load(write_yaml(value)) == value
 
 
 def test_the_line_is_named() -> None:

@@ -2,9 +2,12 @@
 
 import errno
 import os
+import signal
 import sys
-from contextlib import suppress
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -25,35 +28,38 @@ from ipal.cli import (
     track,
     watch,
 )
-from ipal.cli.app import app
+from ipal.cli.app import RUNNING, app
 from ipal.cli.render import plain_warnings
 from ipal.cli.team import is_team, together
-from ipal.errors import ConfigError, IpalError, StoreError
+from ipal.errors import ConfigError, IpalError, StoreError, nearest
 
 if TYPE_CHECKING:  # torch takes seconds to load
     from ipal.backend.distributed import Team
 
 __all__ = ["app", "main"]
 
-app.command()(data.data)
-app.command()(bench.bench)
-app.command()(report.report)
-app.command()(drift.drift)
-app.command()(profile.profile)
-app.command()(audit.audit)
-app.command()(predict.predict)
-app.command()(discover.discover)
-app.command()(explain.explain)
-app.command()(serve.serve)
-app.command()(export.export)
-app.command()(track.track)
-app.command()(models.merge)
-app.command()(models.forget)
-app.command()(classes.rename)
-app.command()(classes.merge_classes)
-app.command()(classes.split)
-app.command()(classes.relabel)
-app.command()(watch.watch)
+for _panel, _commands in (
+    (RUNNING, (data.data,)),
+    ("Compare runs", (bench.bench, report.report, drift.drift, profile.profile, track.track)),
+    (
+        "Use a model",
+        (
+            predict.predict,
+            explain.explain,
+            discover.discover,
+            watch.watch,
+            audit.audit,
+            serve.serve,
+            export.export,
+        ),
+    ),
+    (
+        "Change a model",
+        (models.forget, models.merge, classes.rename, classes.merge_classes, classes.split, classes.relabel),
+    ),
+):
+    for _one in _commands:
+        app.command(rich_help_panel=_panel)(_one)
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 """What typer raises where options and arguments do not fit a command."""
@@ -66,9 +72,11 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     _occupy_closed_streams()
     try:
-        with plain_warnings():
+        with plain_warnings(), _interrupted_once():
             together(_command) if is_team() else _command()
         sys.stdout.flush()
+    except KeyboardInterrupt:
+        sys.exit(130)
     except IpalError as error:
         _end(error)
     except BrokenPipeError:  # the reader of the output has closed it
@@ -77,6 +85,29 @@ def main() -> None:
     except OSError as error:
         _drop_output()
         _end(_explained(error))
+
+
+@contextmanager
+def _interrupted_once() -> Iterator[None]:
+    """The first Ctrl-C ends the command, which cleans up; further ones would only interrupt that."""
+
+    def interrupt(*_: object) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler or not _is_main_thread():
+        yield  # ignored, or somebody else's
+        return
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is interrupt:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def _command(team: "Team | None" = None) -> None:
@@ -88,15 +119,37 @@ def _command(team: "Team | None" = None) -> None:
     except KeyboardInterrupt:
         code = 130
     except UsageError as error:
-        message = error.format_message()  # type: ignore[attr-defined]
+        message = _complaint(error)
         if "\n" in message:  # the help, where nothing was asked for
             error.show()  # type: ignore[attr-defined]
             sys.exit(2)
         context = getattr(error, "ctx", None)
         name = context.command_path if context else "ipal"
-        raise ConfigError(f"{message.rstrip('.')} (see '{name} --help').") from error
+        raise ConfigError(f"{message} (see '{name} --help').") from error
     if isinstance(code, int) and code:
         sys.exit(code)
+
+
+def _complaint(error: Any) -> str:
+    """What is wrong with options and arguments; of an unknown option, the nearest one, or the setting of that name."""
+    option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
+    if option is None or context is None:
+        return str(error.format_message()).rstrip(".")
+    name, known = option.lstrip("-"), [one.lstrip("-") for part in context.command.params for one in part.opts]
+    setting = _setting(name.replace("-", "_")) if "set" in known else None
+    near = nearest(name, known)
+    hint = f": --set {setting}=VALUE sets it" if setting else f": did you mean --{near}?" if near else ""
+    return f"There is no option {option}{hint}"
+
+
+def _setting(last: str) -> str | None:
+    """The setting of a run that ends in this name."""
+    from ipal.config import RunConfig, known_settings
+    from ipal.estimator.registry import METHODS
+    from ipal.estimator.settings import own_settings
+
+    own = [f"{name}.{setting}" for name, method in METHODS.here().items() for setting in own_settings(method)]
+    return next((name for name in [*known_settings(RunConfig), *own] if name.rpartition(".")[2] == last), None)
 
 
 def _end(error: IpalError) -> None:

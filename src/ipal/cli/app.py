@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from ipal._version import __version__
 from ipal.cli import render
 from ipal.cli.team import broadcast
-from ipal.config import RunConfig, Tree, override, parse_assignment, run_config
+from ipal.config import RunConfig, Tree, first_paragraph, override, parse_assignment, run_config
 from ipal.errors import CapacityError, ConfigError, did_you_mean, shortened
 from ipal.runs.config_files import presets, read_config_file, read_preset
 from ipal.runs.overview import overview
@@ -33,9 +34,9 @@ EXAMPLES = """
 
   ipal run --dataset digits                     ten digits, no download
 
-  ipal run --dataset cs --set ipal.gamma=0.7    CS-CL, as in the paper
+  ipal run --dataset cs --preset paper          CS-CL, as in the paper
 
-  ipal run --dataset nodes.csv,edges.csv        a graph of your own, in two tables
+  ipal run --dataset nodes.csv,edges.csv        a graph in two tables
 
   ipal resume cs-ipal-seed0                     go on after a crash
 
@@ -52,11 +53,28 @@ Plugins = Annotated[
 ]
 
 
+class _PlainFlags:
+    """In the help, an option that takes no value has no type beside it."""
+
+    def get_params(self, context: Any) -> list[Any]:
+        every: list[Any] = super().get_params(context)  # type: ignore[misc]
+        for one in every:
+            if getattr(one, "is_flag", False):
+                one.metavar = ""
+        return every
+
+
+class _Command(_PlainFlags, TyperCommand): ...
+
+
+class _Commands(_PlainFlags, TyperGroup): ...
+
+
 class _App(typer.Typer):
     """Commands that all take --plugin, and the options of a run where they ask for its configuration (`wanted`)."""
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
-        register = super().command(name, **options)
+        register = super().command(name, cls=_Command, **options)
 
         def add(command: Any) -> Any:
             register(_complete(command))
@@ -78,7 +96,8 @@ def _complete(command: Callable[..., None]) -> Callable[..., Callable[[], None]]
             for path in plugins:
                 load_plugin(path)
         if makes_run:
-            options["wanted"] = wanted_run(**{name: options.pop(name) for name in of_run})
+            with render.Status(render.err, "loading"):  # torch takes seconds
+                options["wanted"] = wanted_run(**{name: options.pop(name) for name in of_run})
         return functools.partial(command, **options)
 
     last = inspect.Parameter("plugins", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Plugins)
@@ -89,7 +108,10 @@ def _complete(command: Callable[..., None]) -> Callable[..., Callable[[], None]]
     return complete
 
 
+RUNNING = "Run and look"
+"""The first group of commands in the help."""
 app = _App(
+    cls=_Commands,
     help="Continual learning on graphs without keeping old nodes: learn new classes one group after the other, "
     "measure what is forgotten, resume after a crash.",
     epilog=EXAMPLES,
@@ -130,7 +152,9 @@ MemoryLimit = Annotated[
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Path, name, part of a name, or latest.")]
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="Model file, run folder, or (part of) a run's name.")]
 Html = Annotated[bool, typer.Option("--html", help="Also write an HTML page of the run.")]
+Long = Annotated[bool, typer.Option("--long", help="Also metrics, what is stored, and the protocol, in words.")]
 RUNS = Path("runs")
+Show = Callable[[RunFolder, dict[str, Any]], None]
 
 
 def wanted_run(
@@ -173,7 +197,7 @@ def wanted_run(
     return run_config(tree, own)
 
 
-@app.command()
+@app.command(rich_help_panel=RUNNING)
 def run(
     context: typer.Context,
     wanted: RunConfig,
@@ -182,31 +206,34 @@ def run(
     checkpoint_every: CheckpointEvery = None,
     memory_limit: MemoryLimit = None,
     html: Html = False,
+    full: Long = False,
     as_json: AsJson = False,
 ) -> None:
     """Learn a stream of tasks and show the accuracy matrix. A finished run is shown, an interrupted one resumed."""
-    from ipal.data.datasets.catalog import data_root
-    from ipal.runs import runner
-
     if html:
         need_extra("html", "jinja2")  # now, not after hours of learning
-    team = context.obj
-    resolved, budget = within_limit(runner.resolve(wanted, data_root(root)), memory_limit)
+    team, show = context.obj, functools.partial(_show, full=full, as_json=as_json)
+    with render.Status(render.err, f"reading {shortened(wanted.dataset)}"):
+        from ipal.data.datasets.catalog import data_root
+        from ipal.runs import runner
+
+        resolved = runner.resolve(wanted, data_root(root))
+    resolved, budget = within_limit(resolved, memory_limit)
     runtime = resolved.runtime(team, budget)
     folder = RunStore(runs).folder_for(resolved.config)
     if broadcast(team, lambda: folder.is_finished):
-        _show_finished(team, folder, as_json)
+        _show_finished(team, folder, show)
     else:
         if folder.checkpoint.exists():
             render.note(f"This run was interrupted before; resuming {folder.path.name}")
-        _execute(resolved, folder, as_json, checkpoint_every=checkpoint_every, runtime=runtime)
+        _execute(resolved, folder, show, checkpoint_every=checkpoint_every, runtime=runtime)
     if html:
         from ipal.cli.page import write_page
 
         broadcast(team, lambda: write_page([str(folder.path)], runs, root=root))
 
 
-@app.command()
+@app.command(rich_help_panel=RUNNING)
 def resume(
     context: typer.Context,
     name: RunName,
@@ -214,32 +241,35 @@ def resume(
     root: DataRoot = None,
     checkpoint_every: CheckpointEvery = None,
     memory_limit: MemoryLimit = None,
+    full: Long = False,
     as_json: AsJson = False,
 ) -> None:
     """Continue an interrupted run; the result is the same as without the interruption."""
-    team = context.obj
+    team, show = context.obj, functools.partial(_show, full=full, as_json=as_json)
     folder = broadcast(team, lambda: RunStore(runs).find(name))
     config = broadcast(team, folder.config)
     if broadcast(team, lambda: folder.is_finished):
-        return _show_finished(team, folder, as_json)
+        return _show_finished(team, folder, show)
+    found = root or broadcast(team, folder.data_root)
+    with render.Status(render.err, f"reading {shortened(config.dataset)}"):
+        from ipal.data.datasets.catalog import data_root
+        from ipal.runs import runner
 
-    from ipal.data.datasets.catalog import data_root
-    from ipal.runs import runner
-
-    resolved = runner.resolve(config, data_root(root or broadcast(team, folder.data_root)))
+        resolved = runner.resolve(config, data_root(found))
     fitting, budget = within_limit(resolved, memory_limit)
     if fitting.config != resolved.config:
         raise CapacityError(
             "This run was started on full graphs, which the limit leaves no room for: start a run with --memory-limit."
         )
     runtime = resolved.runtime(team, budget)
-    _execute(resolved, folder, as_json, checkpoint_every=checkpoint_every, runtime=runtime)
+    _execute(resolved, folder, show, checkpoint_every=checkpoint_every, runtime=runtime)
 
 
-@app.command()
+@app.command(rich_help_panel=RUNNING)
 def show(
     name: Annotated[str, typer.Argument(metavar="RUN|MODEL", help="Path or name of a run, or latest; a model file.")],
     runs: Runs = RUNS,
+    full: Long = False,
     as_json: AsJson = False,
 ) -> None:
     """Show a finished run (accuracy matrix, AP, AF, time, memory, what is stored), or a model file and its history."""
@@ -251,10 +281,10 @@ def show(
     folder.config()
     if not folder.is_finished:
         raise ConfigError(f"{folder.path.name} is not finished: 'ipal resume {folder.path.name}' goes on with it.")
-    _show(folder, folder.result(), as_json)
+    _show(folder, folder.result(), full=full, as_json=as_json)
 
 
-@app.command(name="list")
+@app.command(name="list", rich_help_panel=RUNNING)
 def list_things(
     what: Annotated[str, typer.Argument(help="methods, encoders, streams, metrics, scores, datasets, presets, runs.")],
     runs: Runs = RUNS,
@@ -285,29 +315,29 @@ def within_limit(resolved: "Resolved", limit: str | None) -> tuple["Resolved", "
     return replace(resolved, config=way.config), way.budget
 
 
-def _execute(resolved: "Resolved", folder: RunFolder, as_json: bool, **options: Any) -> None:
+def _execute(resolved: "Resolved", folder: RunFolder, show: Show, **options: Any) -> None:
     from ipal.runs import runner
 
     again = f"ipal resume {folder.path}{options_for(loaded_files())}"
     interrupted = f"Interrupted; nothing saved is lost. Go on with: {again}"
-    with render.interruptible(interrupted), render.ProgressBar(title=folder.path.name) as bar:
-        for _ in runner.run_by_epochs(resolved, folder, bar, **options):
+    with render.interruptible(interrupted), render.ProgressLine() as line:
+        for _ in runner.run_by_epochs(resolved, folder, line, **options):
             pass
-    _show(folder, broadcast(options["runtime"].team, folder.result), as_json)
+    show(folder, broadcast(options["runtime"].team, folder.result))
 
 
-def _show_finished(team: Any, folder: RunFolder, as_json: bool) -> None:
+def _show_finished(team: Any, folder: RunFolder, show: Show) -> None:
     result = broadcast(team, folder.result)
     broadcast(team, folder.tidy)
-    render.note(f"This run is finished already; shown from {folder.path}")
-    _show(folder, result, as_json)
+    render.note("This run is finished already: what it found is shown.")
+    show(folder, result)
 
 
-def _show(folder: RunFolder, result: dict[str, Any], as_json: bool) -> None:
+def _show(folder: RunFolder, result: dict[str, Any], *, full: bool, as_json: bool) -> None:
     if as_json:
         render.as_json({"run": str(folder.path), **result})
     else:
-        render.result(result, folder.path)
+        render.result(result, folder.path, full=full)
 
 
 def _parse_split(text: str | None) -> list[int] | None:
@@ -351,8 +381,7 @@ def _described(thing: Any, kind: str) -> dict[str, Any]:
         from ipal.estimator.settings import describe
 
         return describe(thing)
-    about = getattr(thing, "about", "") or (thing.__doc__ or "").strip().partition("\n")[0]
-    return {"name": thing.name, "about": about}
+    return {"name": thing.name, "about": getattr(thing, "about", "") or first_paragraph(thing.__doc__)}
 
 
 def _presets() -> list[dict[str, Any]]:

@@ -7,17 +7,19 @@ import typer
 
 from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, ModelName, Runs
-from ipal.cli.models import Directed, Force, Out, Rewritten, check_kind, label_of, rewritten
+from ipal.cli.models import Force, Out, Rewritten, check_kind, label_of, rewritten
+from ipal.cli.opened import Directed, is_directed
 
 if TYPE_CHECKING:  # torch takes seconds to load
     from ipal.estimator.model import Model
 
 Taught = Annotated[
-    Path,
+    list[Path],
     typer.Option(
         "--graph",
         metavar="GRAPH",
-        help="The graph that the nodes were learned in: an .npz file with edge_index, x, y and a boolean array train.",
+        help="A graph that was learned: an .npz file with edge_index, x, y and a boolean array train. Repeat the option "
+        "for every graph from the first one concerned to the last one learned.",
     ),
 ]
 
@@ -70,7 +72,7 @@ def split(
     name: ModelName,
     label: Annotated[str, typer.Argument(metavar="CLASS", help="A class of the model.")],
     graph: Taught,
-    directed: Directed = False,
+    directed: Directed = None,
     out: Out = None,
     force: Force = False,
     runs: Runs = RUNS,
@@ -78,18 +80,18 @@ def split(
 ) -> None:
     """Move nodes of a class to new classes, as if they had been learned so.
 
-    GRAPH says which nodes of the class (train) belong to which new class (y).
-    The others stay. Exact for analytic, ncm and slda (with pooled sums, all
-    nodes of the class are needed); other methods refuse.
+    GRAPH is as it was learned, but for y, which has the new classes of the
+    nodes that move. Exact for analytic, ncm and slda; other methods refuse.
     """
     from ipal.data.datasets.forget_file import read_taught
     from ipal.estimator.convert.pyg import task_of
     from ipal.estimator.edits import split_class
 
     def change(model: "Model") -> "Model":
-        file: Any = read_taught(graph, undirected=not directed)
-        check_kind(model, file.y, graph)
-        return split_class(model, label_of(model, label), task_of(file))
+        files: list[Any] = [read_taught(one, undirected=not is_directed(model, directed)) for one in graph]
+        for path, file in zip(graph, files, strict=True):
+            check_kind(model, file.y, path)
+        return split_class(model, label_of(model, label), [task_of(file) for file in files])
 
     _show(rewritten(name, out, force, runs, change, f"split {label}"), "split", as_json)
 
@@ -97,7 +99,7 @@ def split(
 def relabel(
     name: ModelName,
     graph: Taught,
-    directed: Directed = False,
+    directed: Directed = None,
     out: Out = None,
     force: Force = False,
     runs: Runs = RUNS,
@@ -107,17 +109,18 @@ def relabel(
 
     GRAPH has the labels as they were learned (y) and as they should have been
     (new_y) of the nodes that taught (train; default all). Exact for analytic,
-    ncm and slda (with pooled sums, all nodes of the classes are needed); other
-    methods refuse.
+    ncm and slda; other methods refuse.
     """
     from ipal.data.datasets.forget_file import read_correction
     from ipal.estimator import edits
     from ipal.estimator.convert.pyg import correction_of
 
     def change(model: "Model") -> "Model":
-        file: Any = read_correction(graph, undirected=not directed)
-        check_kind(model, file.y, graph)
-        return edits.relabel(model, *correction_of(file))
+        files: list[Any] = [read_correction(one, undirected=not is_directed(model, directed)) for one in graph]
+        for path, file in zip(graph, files, strict=True):
+            check_kind(model, file.y, path)
+        tasks, labels = zip(*map(correction_of, files), strict=True)
+        return edits.relabel(model, tasks, labels)
 
     _show(rewritten(name, out, force, runs, change, "relabelled"), "relabelled", as_json)
 

@@ -11,6 +11,7 @@ from ipal.cli import render
 
 def show_model(path: Path, as_json: bool) -> None:
     """Print a model file as tables, or as JSON."""
+    from ipal.estimator.display import in_words
     from ipal.estimator.files import load
 
     model = load(path)
@@ -32,10 +33,10 @@ def show_model(path: Path, as_json: bool) -> None:
     render.out.print(render.table(("class", "nodes learned"), rows, numbers=["nodes learned"]))
     render.out.print(_history(model.history))
     facts = Table.grid(padding=(0, 2))
-    facts.add_row("method", f"{model.name}, {render.many(model.num_features, 'feature')} a node")
+    facts.add_row("model", f"{in_words(model)}; {render.many(model.num_features, 'feature')} a node")
     items = "; ".join(f"{item['what']} ({render.size(item['bytes'])})" for item in kept["items"])
     facts.add_row("kept", f"{items}; {'raw nodes ARE stored' if kept['stores_exemplars'] else 'no node is stored'}")
-    facts.add_row("model", f"{path} ({render.size(content['bytes'])})")
+    facts.add_row("file", f"{path} ({render.size(content['bytes'])})")
     render.out.print(facts, soft_wrap=True)
 
 

@@ -1,6 +1,6 @@
 """`ipal merge` and `ipal forget`: operations on saved models whose memory is a sum over nodes (the closed form)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
@@ -10,6 +10,7 @@ import typer
 
 from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, ModelName, Runs
+from ipal.cli.opened import Directed, is_directed
 from ipal.errors import ConfigError, DataError, StoreError
 from ipal.runs.run_folder import RunFolder, RunStore
 from ipal.system.files import alone_with, check_target
@@ -22,7 +23,6 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file
 Out = Annotated[
     Path | None, typer.Option("--out", "-o", help="File for the result; default: the model's own file is replaced.")
 ]
-Directed = Annotated[bool, typer.Option("--directed", help="Take GRAPH's edges as they are (protocol.edges=directed).")]
 Counts = dict[str, int]
 
 
@@ -66,7 +66,7 @@ def merge(
             {
                 "model": str(target),
                 "nodes_behind_class": counts,
-                **_solved(whole),
+                **whole.method.chosen(whole.state.memory),
                 "merged": [{"model": str(file), "nodes_behind_class": own} for file, own in named],
             }
         )
@@ -80,12 +80,6 @@ def merge(
     render.say(f"{render.many(len(models), 'model')} merged: {total}\nmodel  {target}")
 
 
-def _solved(model: "Model") -> dict[str, float]:
-    """What is solved for besides the weights."""
-    solve: Any = getattr(model.method, "solved", None)
-    return {} if solve is None else {"ridge": solve(model.state.memory).ridge}
-
-
 def forget(
     name: ModelName,
     classes: Annotated[
@@ -93,69 +87,64 @@ def forget(
         typer.Option(
             "--class",
             metavar="NAME",
-            help="Forget a class; may be repeated. Exact for its own nodes: the model that was never taught them. "
-            "Other nodes' features, into which they may have spread, stay as they were. Not with "
-            "pooled sums (analytic.sums).",
+            help="Forget a class; may be repeated. Its nodes teach nothing, and stay in the graphs.",
         ),
     ] = None,
     rows: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Option(
-            "--rows",
-            metavar="GRAPH",
-            help="Forget what nodes taught. Exact for a model that never learned from their labels, in a graph that is "
-            "the same: they stay in it, and in the features of their neighbours.",
+            "--rows", metavar="GRAPH", help="Forget what nodes taught: as if they had had no label. May be repeated."
         ),
     ] = None,
     nodes: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Option(
-            "--nodes",
-            metavar="GRAPH",
-            help="Forget that nodes were there. Exact for a model that learned from the graph without them: the "
-            "features of every node that they reached are redone.",
+            "--nodes", metavar="GRAPH", help="Forget nodes: as if they had never been there. May be repeated."
         ),
+    ] = None,
+    graphs: Annotated[
+        list[Path] | None,
+        typer.Option("--graph", metavar="GRAPH", help="With --class: what was learned. May be repeated."),
     ] = None,
     which: Annotated[
         str | None,
         typer.Option(
             "--which",
             metavar="NODES",
-            help="Ids or numbers of nodes in GRAPH, as 3,17,25, or a file with one a line; replaces its array forget.",
+            help="Ids or numbers of nodes, as 3,17,25, or a file with one a line; replaces the array forget.",
         ),
     ] = None,
-    directed: Directed = False,
+    directed: Directed = None,
     out: Out = None,
     force: Force = False,
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Make a model of the method analytic forget, exactly, in the sense of --class, --rows or --nodes.
+    """Make a model forget, exactly: it becomes the one that was never taught what is forgotten.
 
-    GRAPH is the whole graph that the nodes were learned in (in a run with
-    isolated tasks, their task's): an .npz file with edge_index, y and x, and
-    boolean arrays forget (nodes to forget) and train (training nodes;
-    default all that have a label); or tables, nodes.csv,edges.csv, with --which.
+    Sums, ridge, calibration and history are those of that model. For it all
+    graphs are needed, from the first one concerned to the last one learned, as
+    they were learned: name each with an option of its own. A graph is an .npz
+    file with edge_index, y and x, and boolean arrays forget (nodes to forget)
+    and train (training nodes; default all that have a label); or tables,
+    nodes.csv,edges.csv, with --which.
 
-    Calibration, and the losses that the ridge follows from, stay as they were
-    measured. The file of the model is replaced; copies of it and merged models
-    are not.
+    The file of the model is replaced; copies of it and merged models are not.
     """
     if sum(map(bool, (classes, rows, nodes))) != 1:
         raise ConfigError("Say what is to be forgotten, with exactly one of --class, --rows and --nodes.")
-    if classes and (which is not None or directed):
-        raise ConfigError("--which and --directed are about a graph: they go with --rows or --nodes, not with --class.")
+    if bool(classes) != bool(graphs):
+        raise ConfigError(
+            "--class and --graph go together: the class, and the graphs from the first one that it was in."
+        )
+    if classes and which is not None:
+        raise ConfigError("--which names nodes: it goes with --rows or --nodes, not with --class.")
     sense = "class" if classes else "rows" if rows else "nodes"
 
     def change(model: "Model") -> "Model":
-        if graph := rows or nodes:
-            return _without(model, graph, sense, which, directed)
-
-        from ipal.estimator.edits import forget_class
-
-        for label in dict.fromkeys(classes or ()):
-            model = forget_class(model, label_of(model, label))
-        return model
+        if paths := rows or nodes:
+            return _without(model, paths, sense, which, directed)
+        return _without_classes(model, classes or [], graphs or [], directed)
 
     source, target, before, after = rewritten(name, out, force, runs, change, f"forgot by {sense}", _with_sums)
     if target != source:
@@ -243,34 +232,45 @@ def check_kind(model: "Model", labels: "Labels", path: Path) -> None:
         raise DataError(f"The labels in {path} are {kinds[0]}, but the model knows its classes by {kinds[1]}.")
 
 
-def _without(model: "Model", path: Path, sense: str, which: str | None, directed: bool) -> "Model":
-    """Without nodes that a file names, or without what they taught."""
-    from ipal.data.datasets.forget_file import read_departure
+def _without(model: "Model", paths: Sequence[Path], sense: str, which: str | None, directed: bool | None) -> "Model":
+    """Without nodes that files name, or without what they taught."""
+    from ipal.data.datasets.forget_file import read_departures
     from ipal.estimator.convert.pyg import departure_of
     from ipal.estimator.edits import forget_nodes, forget_rows
 
-    file: Any = read_departure(path, which, undirected=not directed)
-    departure = departure_of(file)
-    check_kind(model, departure.task.labels, path)
-    if sense == "nodes":
-        return forget_nodes(model, departure)
-    silent = (file.forget_mask & ~file.train_mask).nonzero()[0]
-    if len(silent):
-        raise DataError(f"Node {silent[0]} is to be forgotten, but the array train says that it never taught.")
-    return forget_rows(model, departure)
+    files: list[Any] = read_departures(paths, which, undirected=not is_directed(model, directed))
+    departures = [departure_of(file) for file in files]
+    for path, file, departure in zip(paths, files, departures, strict=True):
+        check_kind(model, departure.task.labels, path)
+        silent = (file.forget_mask & ~file.train_mask).nonzero()[0]
+        if sense == "rows" and len(silent):
+            raise DataError(f"Node {silent[0]} of {path} is to be forgotten, but the array train says it never taught.")
+    return (forget_nodes if sense == "nodes" else forget_rows)(model, departures)
+
+
+def _without_classes(model: "Model", classes: Sequence[str], paths: Sequence[Path], directed: bool | None) -> "Model":
+    from ipal.data.datasets.forget_file import read_taught
+    from ipal.estimator.convert.pyg import task_of
+    from ipal.estimator.edits import forget_classes
+
+    files: list[Any] = [read_taught(path, undirected=not is_directed(model, directed)) for path in paths]
+    tasks = [task_of(file) for file in files]
+    for path, task in zip(paths, tasks, strict=True):
+        check_kind(model, task.labels, path)
+    return forget_classes(model, [label_of(model, one) for one in dict.fromkeys(classes)], tasks)
 
 
 def _with_sums(path: Path) -> "Model":
-    """A model that can be merged and made to forget."""
+    """A model that can be made to forget, and perhaps merged."""
     from ipal.estimator.registry import METHODS
     from ipal.methods.base import Forgets
 
     model = loaded(path)
-    if not model.forgets:
+    if not isinstance(model.method, Forgets):
         able = ", ".join(name for name, method in METHODS.items() if isinstance(method(), Forgets))
         raise StoreError(
-            f"{path} is a model of the method '{model.name}': only models of {able} can be merged and made to forget "
-            "exactly."
+            f"{path} is a model of the method '{model.name}': only models of {able} keep sums, which can be taken "
+            "apart and added."
         )
     return model
 

@@ -19,7 +19,7 @@ GraphName = Annotated[
 ]
 Directed = Annotated[
     bool | None,
-    typer.Option("--directed/--undirected", help="Directed or undirected edges; default: as in the model's run."),
+    typer.Option("--directed/--undirected", help="Directed or undirected edges; default: as the model learned them."),
 ]
 
 
@@ -41,13 +41,11 @@ def opened(name: str, graph: str, runs: Path, root: Path | None, directed: bool 
     from ipal.estimator.files import load
 
     model = load(path, device=device)
-    one_way = is_directed(run, directed)
+    one_way = is_directed(model, directed)
     data = load_to_predict(graph, root or (run.data_root() if run else None), undirected=not one_way)
     return Opened(path, model, data, one_way)
 
 
-def is_directed(run: RunFolder | None, given: bool | None) -> bool:
-    """Whether edges are directed: as given, or as in the run that made the model; else not."""
-    if given is not None:
-        return given
-    return run is not None and run.config().protocol.edges == "directed"
+def is_directed(model: "Model", given: bool | None) -> bool:
+    """Whether edges are directed: as given, or as the model learned them."""
+    return model.schema.directed if given is None else given

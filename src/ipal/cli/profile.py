@@ -41,24 +41,24 @@ def profile(
     from ipal.report import profile as report
 
     fit = partial(within_limit, limit=memory_limit)
-    with render.interruptible("Interrupted; an incomplete run has no profile."), _Bar(out) as bar:
-        found = made(wanted, bar, root, fit, checkpoint_every=checkpoint_every, undisturbed=undisturbed)
+    with render.interruptible("Interrupted; an incomplete run has no profile."), _Line(out) as line:
+        found = made(wanted, line, root, fit, checkpoint_every=checkpoint_every, undisturbed=undisturbed)
     written = report.write(found, out)
     if as_json:
         render.as_json({**found, "files": list(map(str, written))})
         return
     _show(found)
-    for line in report.notes(found):
-        render.say(line)
+    for sentence in report.notes(found):
+        render.say(sentence)
     render.note("written: " + ", ".join(map(str, written)))
 
 
-class _Bar(render.ProgressBar):
+class _Line(render.ProgressLine):
     """Makes the folder when the run starts: not for a run that cannot start, and not after it, when the run would be
     lost if the folder cannot be made."""
 
     def __init__(self, out: Path) -> None:
-        super().__init__("to be profiled")
+        super().__init__()
         self._out = out
 
     def started(self, tasks: int, epochs: int, done: int) -> None:

@@ -1,6 +1,7 @@
 """Printed output. Results go to stdout, everything else to stderr."""
 
 import json
+import shlex
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 from ipal.errors import visible
 from ipal.runs.records import batch_in_words, stream_in_words
+from ipal.system.status import Status as Status
 from ipal.system.units import size as size
 
 if TYPE_CHECKING:
@@ -109,88 +110,132 @@ def plain_warnings() -> Iterator[None]:
         yield
 
 
-class ProgressBar:
-    """Shows a run: a progress bar of epochs, and a line with the accuracy after every task."""
+class ProgressLine:
+    """Shows a run: one line with task, epoch, loss and time. Where there is no terminal, a line for every task."""
 
-    def __init__(self, title: str) -> None:
-        self._title = title
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("epochs"),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[terms]}", style="dim", markup=False),
-            console=err,
-        )
+    def __init__(self) -> None:
+        self._status = Status(err)
 
     def __enter__(self) -> Self:
+        self._status.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._bar.live.is_started:
-            self._bar.stop()
+    def __exit__(self, *error: Any) -> None:
+        self._status.__exit__(*error)
 
     def started(self, tasks: int, epochs: int, done: int) -> None:
-        # Only now, so that an error before the start is printed alone.
-        note(f"run {self._title}")
-        self._bar.start()
-        self._tasks = tasks
-        total = tasks * epochs or None  # not known, or nothing is trained: shown with the first epoch, if there is one
-        self._id = self._bar.add_task("task 1", total=total, completed=done, terms="", visible=epochs > 0)
+        self._tasks, self._epochs, self._done, self._from = tasks, epochs, done, done
+        self._show(done // epochs if epochs else 0)
 
     def epoch(self, task: int, terms: dict[str, float]) -> None:
-        values = "  ".join(f"{name} {value:.3f}" for name, value in terms.items())
-        where = f"task {task + 1}/{self._tasks}"
-        self._bar.update(self._id, advance=1, description=where, terms=values, visible=True)
+        self._done += 1
+        number = min(self._done - task * self._epochs, self._epochs)
+        self._show(task, f", epoch {number} of {self._epochs}, loss {sum(terms.values()):.3f}")
 
-    def learned(self, *_: object) -> None: ...
+    def learned(self, index: int, *_: object) -> None:
+        self._show(index, ", testing")
 
     def task(self, index: int, row: "Row") -> None:
-        performance = sum(row.test) / len(row.test)
-        self._bar.console.print(f"task {index + 1}/{self._tasks} learned, AP so far {performance:.2f} %")
+        if not err.is_terminal:
+            performance = sum(row.test) / len(row.test)
+            self._status.keep(f"task {index + 1} of {self._tasks} learned, AP so far {performance:.2f} %")
+        if index + 1 < self._tasks:
+            self._show(index + 1)
+
+    def _show(self, task: int, more: str | None = None) -> None:
+        more = (", preparing" if self._epochs else ", learning") if more is None else more
+        done, all_of_it = self._done - self._from, self._tasks * self._epochs - self._from  # in this process
+        share = done / max(1, all_of_it) if self._epochs else task / self._tasks
+        self._status.show(f"task {task + 1} of {self._tasks}{more}", share)
 
 
-def result(content: dict[str, Any], folder: Path) -> None:
-    """Accuracy matrix, metrics, cost, retained memory, folder."""
-    from ipal.evaluation.metrics import metric_named
+SHORT = ("average_performance", "average_forgetting")
+"""Metrics of this package that are always shown; those of others are, too."""
+FORGETTING = ("average_forgetting", "backward_transfer", "forgetting_from_best")
+"""Metrics of forgetting, shown as one where they are equal."""
 
-    protocol = content["protocol"]
-    tasks = [f"task {index}\n{classes} cl." for index, classes in enumerate(protocol["split"], start=1)]
-    columns = ["after", *tasks]
-    shown = table(columns, numbers=columns, title="Accuracy (%) on each task, after learning each task")
-    shown.add_column("AP", justify="right", style="bold")
-    for index, row in enumerate(content["accuracy_matrix"]):
-        cells = ["" if value is None else f"{value:.2f}" for value in row]
-        shown.add_row(f"task {index + 1}", *cells, f"{content['average_performance_curve'][index]:.2f}")
-    out.print(shown)
-    kept, timing = content["retained"], content["timing"]
+
+def result(content: dict[str, Any], folder: Path, *, full: bool = False) -> None:
+    """What the model is, accuracy matrix, metrics, cost, retained memory, folder; or, `full`, all that is known."""
+    if "model" in content:
+        say(content["model"])
+    say("Accuracy (%) on each task, after learning each task")
+    out.print(_matrix(content, full))
     facts = Table.grid(padding=(0, 2))
-    for name, value in content["metrics"].items():
-        metric = metric_named(name)
-        if value is not None:
-            facts.add_row(metric.title, f"{value:.2f} {metric.unit}" + f"   ({metric.about})" * bool(metric.about))
-    facts.add_row("time", f"{timing['total_seconds']:.1f} s, of which {timing['evaluation_seconds']:.1f} s evaluation")
+    facts.add_column()
+    facts.add_column(overflow="fold")  # paths are broken, not cut
+    for titles, value, about in _metrics(content["metrics"], full):
+        facts.add_row(titles, value + f"   ({about})" * (full and bool(about)))
+    timing, kept = content["timing"], content["retained"]
+    evaluation = f", of which {timing['evaluation_seconds']:.1f} s evaluation" if full else ""
+    facts.add_row("time", f"{timing['total_seconds']:.1f} s{evaluation}")
     turns = timing["runs_taking_turns"]
     shared = f" (of {turns} runs that took turns in one process)" if turns > 1 else ""
     facts.add_row("peak memory", size(content["peak_memory_bytes"]) + shared)
-    items = "; ".join(f"{item['what']} ({size(item['bytes'])})" for item in kept["items"])
-    facts.add_row("retained", f"{size(kept['bytes'])}: {items}")
+    items = ": " + "; ".join(f"{item['what']} ({size(item['bytes'])})" for item in kept["items"]) if full else ""
     exemplars = "raw nodes ARE stored" if kept["stores_exemplars"] else "no node is stored"
-    facts.add_row("", f"{exemplars}; {len(kept['nodes_behind_class'])} classes remembered")
-    graphs = f"train {protocol['train_graph']}, test {protocol['test_graph']}, {protocol['visibility']}"
-    batch = f", {batch_in_words(protocol['batch'])}" if protocol["batch"] != "full" else ""
-    classes = protocol["classes"]
-    if any(isinstance(name, str) for names in classes for name in names):
-        facts.add_row("classes", "; ".join(", ".join(map(str, names)) for names in classes))
-    stream = stream_in_words(protocol["stream"])
-    facts.add_row("protocol", f"{stream}, {graphs}, {protocol['accuracy']} accuracy{batch}")
-    if content["plugins"]:
-        facts.add_row("plugins", ", ".join(content["plugins"]))
+    classes = f"{len(kept['nodes_behind_class'])} classes remembered"
+    facts.add_row("retained", f"{size(kept['bytes'])}{items}; {exemplars}; {classes}")
     if content["data"]["remark"]:
         facts.add_row("remark", content["data"]["remark"])
+    for name, value in _protocol(content).items() if full else ():
+        facts.add_row(name, value)
     facts.add_row("folder", str(folder))
     out.print(facts, soft_wrap=True)
+    if not full:
+        say(f"more         ipal show {shlex.quote(str(folder))} --long")
+
+
+def _matrix(content: dict[str, Any], full: bool) -> Table:
+    """The accuracy matrix; where it is too wide for the terminal, tasks in the middle are left out."""
+    split, curve = content["protocol"]["split"], content["average_performance_curve"]
+    tasks = _some(len(split), len(split) if full else max(4, (out.width - 20) // 9))
+    columns = ["after", *("…" if task is None else f"task {task + 1}\n{split[task]} cl." for task in tasks)]
+    made = table(columns, numbers=columns)
+    made.add_column("AP", justify="right", style="bold")
+    for task in tasks:
+        row = [None] * len(split) if task is None else content["accuracy_matrix"][task]
+        cells = ["" if other is None or row[other] is None else f"{row[other]:.2f}" for other in tasks]
+        made.add_row(*(["…", *cells, ""] if task is None else [f"task {task + 1}", *cells, f"{curve[task]:.2f}"]))
+    return made
+
+
+def _some(number: int, most: int) -> list[int | None]:
+    """The numbers below `number`; where they are too many, the first and the last ones, and None between them."""
+    if number <= most:
+        return list(range(number))
+    first = most // 2
+    return [*range(first), None, *range(number - (most - first - 1), number)]
+
+
+def _metrics(values: dict[str, float | None], full: bool) -> Iterator[tuple[str, str, str]]:
+    """Title, value and meaning of every metric to show; those of forgetting together where they are equal."""
+    from ipal.evaluation.metrics import METRICS, metric_named
+
+    known = {name: value for name, value in values.items() if value is not None}
+    forgetting = [name for name in FORGETTING if name in known]
+    together = forgetting if len({known[name] for name in forgetting}) == 1 else forgetting[:1]
+    for name, value in known.items():
+        own = name in METRICS and METRICS.origin(name) is None
+        if name in together[1:] or (own and not full and name not in SHORT):
+            continue
+        metric = metric_named(name)
+        titles = [metric_named(other).title for other in together] if name in together else [metric.title]
+        yield ", ".join(titles), f"{value:.2f} {metric.unit}", metric.about
+
+
+def _protocol(content: dict[str, Any]) -> dict[str, str]:
+    """How the tasks were made, and what made them."""
+    protocol, rows = content["protocol"], {}
+    classes = protocol["classes"]
+    if any(isinstance(name, str) for names in classes for name in names):
+        rows["classes"] = "; ".join(", ".join(map(str, names)) for names in classes)
+    graphs = f"train {protocol['train_graph']}, test {protocol['test_graph']}, {protocol['visibility']}"
+    batch = f", {batch_in_words(protocol['batch'])}" if protocol["batch"] != "full" else ""
+    rows["protocol"] = f"{stream_in_words(protocol['stream'])}, {graphs}, {protocol['accuracy']} accuracy{batch}"
+    if content["plugins"]:
+        rows["plugins"] = ", ".join(content["plugins"])
+    return rows
 
 
 def listing(what: str, rows: list[dict[str, Any]], *, full: bool = False) -> None:

@@ -8,9 +8,9 @@ import typer
 
 from ipal.cli import render
 from ipal.cli.app import RUNS, ModelName, Runs
-from ipal.cli.opened import Directed, is_directed
+from ipal.cli.opened import Directed
 from ipal.errors import ConfigError
-from ipal.runs.run_folder import RunFolder, RunStore
+from ipal.runs.run_folder import RunStore
 from ipal.system.files import read_bounded
 
 TOKEN = "IPAL_TOKEN"
@@ -85,7 +85,7 @@ def serve(
         token=token,
         limits=limits,
         threads=threads,
-        directed=is_directed(RunFolder.of_model(path), directed),
+        directed=directed,
         workers=workers,
         watch=watch,
         started=started,

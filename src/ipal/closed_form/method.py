@@ -197,6 +197,9 @@ class Analytic(OnePass):
     def complete(self, memory: SumsMemory) -> SumsMemory:
         return replace(memory, weights=self.solved(memory).weights)
 
+    def chosen(self, memory: SumsMemory) -> dict[str, Any]:
+        return {"steps": memory.map.steps, "restart": memory.map.restarts, "ridge": self.solved(memory).ridge}
+
     def identity(self, memory: SumsMemory) -> str:
         return memory.map.fingerprint
 

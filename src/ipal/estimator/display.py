@@ -6,8 +6,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from ipal.config import first_paragraph
 from ipal.estimator.model import Model
-from ipal.estimator.settings import LearnerConfig, settings_model
+from ipal.estimator.settings import LearnerConfig, own_settings, settings_model
 from ipal.system.units import size
 
 MOST_CLASSES = 20
@@ -22,9 +23,34 @@ def as_text(config: LearnerConfig) -> str:
     return f"{type(config.method).__name__}({set_by_hand})"
 
 
+def in_words(model: Model) -> str:
+    """What a model is, in a line: its encoder, epochs, the first numbers among its settings, and those set by hand."""
+    config, by_hand = model.config, _set_by_hand(model.config)
+    own = {name: getattr(config.method, name) for name in own_settings(type(config.method))}
+    own |= model.method.chosen(model.state.memory)
+    numbers = [name for name, value in own.items() if isinstance(value, int | float | tuple) and value is not True]
+    words = []
+    if model.network is not None:
+        encoder = config.encoder
+        words.append(f"{encoder.kind} {model.network.encoder.width:,}")
+        words += [f"{name} {_number(value)}" for name in ("steps", "restart") if (value := getattr(encoder, name))]
+        words.append(f"{config.epochs:,} epochs")
+    first = numbers[: 4 if model.network is None else 2]
+    words += [f"{name} {_number(own[name])}" for name in own if name in first or name in by_hand]
+    return f"{model.name}: {', '.join(words)}"
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return " and ".join(map(_number, value))
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,g}"
+
+
 def as_html(config: LearnerConfig, model: Model | None) -> str:
     """Method, classes, what is kept and how large it is, as a list in HTML."""
-    about = (type(config.method).__doc__ or "").strip().partition("\n")[0]
+    about = first_paragraph(type(config.method).__doc__)
     rows = {"method": f"{config.method.title}: {about}", "settings": as_text(config)}
     if model is not None:
         report = model.memory_report()

@@ -93,14 +93,13 @@ def relabel(model: Model, tasks: Sequence[Task], labels: Sequence[Labels]) -> Mo
 # ---------------------------------------------------------------------- forgetting
 
 
-def forget_class(model: Model, label: Any, tasks: Sequence[Task]) -> Model:
-    """Forget a class: no node of it taught. Features of other nodes, which they may have reached, stay."""
-    _known(model, label)
-    if _plain(label) not in _labels(tasks):
-        raise DataError(
-            f"No training node of these graphs is of class {label}: give those that it was learned in."
-        )
-    changed = [_chosen(task, task.labels != _plain(label)) for task in tasks]
+def forget_classes(model: Model, labels: Sequence[Any], tasks: Sequence[Task]) -> Model:
+    """Forget classes: no node of them taught. Their nodes stay in the graphs, as neighbours of others."""
+    gone, there = [model.labels[_known(model, label)] for label in labels], _labels(tasks)
+    for label in gone:
+        if label not in there:
+            raise DataError(f"No training node of these graphs is of class {label}: give those that it was in.")
+    changed = [_chosen(task, ~np.isin(task.labels, gone)) for task in tasks]
     return _retaught(model, tasks, changed, "forgot")
 
 
@@ -249,9 +248,10 @@ def merge_models(one: Model, other: Model) -> Model:
     event = history.event("merged models", other.labels, time=history.now())
     past = tuple(history.extended(history.extended(one.history, *other.history), event))
     calibration = one.calibration.merged(other.calibration, places, len(labels), len(one.lessons))
-    state = one.with_memory(memory, labels)
     lessons = sealed((*one.lessons, *other.lessons))
-    return replace(one.changed(state=state, calibration=calibration, lessons=lessons), history=past)
+    schema = replace(one.schema, directed=one.schema.directed or other.schema.directed)
+    whole = one.changed(state=one.with_memory(memory, labels), calibration=calibration, lessons=lessons)
+    return replace(whole, schema=schema, history=past)
 
 
 def _addressed(model: Model, method: MergesModels) -> dict[str, Any]:
@@ -290,7 +290,7 @@ def _names(model: Model) -> list[str]:
 def _known(model: Model, label: Any) -> int:
     """The place of a class that was learned."""
     label = _plain(label)
-    if isinstance(label, bool) or label not in model.labels:
+    if label not in model.labels:
         raise DataError(f"Class {shortened(str(label))} was never learned; known are {', '.join(_names(model))}.")
     return model.labels.index(label)
 
@@ -307,7 +307,10 @@ def _new(model: Model, label: Any) -> Any:
 
 
 def _plain(label: Any) -> Any:
-    return label.item() if isinstance(label, np.generic | torch.Tensor) else label
+    plain = label.item() if isinstance(label, np.generic | torch.Tensor) else label
+    if isinstance(plain, bool):  # equal to 1 and 0
+        raise DataError(f"{plain} is no class: name one by its number or its string.")
+    return plain
 
 
 def _inexact(model: Model, what: str) -> ConfigError:

@@ -103,6 +103,8 @@ class Facts(BaseModel):
     labels: Annotated[list[Annotated[int, Field(ge=-(2**63), lt=2**63)]] | list[str], Field(min_length=1)]
     columns: list[str] = []
     """Names of the features, where they have any."""
+    directed: bool = False
+    """Whether an edge may run one way."""
     history: Annotated[list[Event], Field(max_length=MOST)] = []
     lessons: Annotated[list[KnownLesson], Field(max_length=2**20)] = []
     reference: Reference | None = None

@@ -81,6 +81,7 @@ def facts(model: Model) -> dict[str, Any]:
         "num_features": schema.num_features,
         "types": None if schema.types is None else schema.types.plain,
         "columns": list(schema.columns),
+        "directed": schema.directed,
         "labels": list(model.labels),
         "history": list(model.history),
         "lessons": [lesson.plain for lesson in model.lessons],
@@ -159,7 +160,7 @@ def restored(config: LearnerConfig, read: Snapshot, runtime: Runtime, *, whole: 
         for name in not_finite(tensors):
             raise MisfitError(f"'{name}' holds NaN or infinite numbers")
         types = None if found["types"] is None else Types.of_plain(found["types"])
-        schema = Schema(found["num_features"], types, tuple(found["columns"]))
+        schema = Schema(found["num_features"], types, tuple(found["columns"]), found["directed"])
         model = _restored(config, tensors, found, schema, runtime, whole)
     except KeyError as error:
         raise StoreError(f"{source} does not fit this model: {error} is missing.") from error

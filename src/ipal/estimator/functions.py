@@ -267,7 +267,7 @@ def forget_class(learner: Learner, label: Any, data: "Graphs") -> Learner:
         The same learner.
     """
     model = model_of(learner)
-    return _changed(learner, edits.forget_class(model, _label(label), _tasks(model, data)))
+    return _changed(learner, edits.forget_classes(model, [_label(label)], _tasks(model, data)))
 
 
 def forget_rows(learner: Learner, data: "Graphs") -> Learner:

@@ -21,13 +21,14 @@ from ipal.estimator.documentation import class_doc, class_signature
 from ipal.estimator.model import Model, begin_learning
 from ipal.estimator.open_world import unknown
 from ipal.estimator.settings import LearnerConfig, learner_config
+from ipal.estimator.verbose import shown
 from ipal.methods.base import Method
 from ipal.state.snapshot import Snapshot
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
     from torch_geometric.data import Data, HeteroData
 
-FREE = frozenset({"device", "train", "batch"})
+FREE = frozenset({"device", "train", "batch", "verbose"})
 """Settings that nothing learned rests on: `set_params` changes them at any time."""
 
 
@@ -138,9 +139,9 @@ class Learner:
         time, types = history.now(), None if model is None else model.schema.types
         runtime = Runtime.of(self._config.device) if model is None else model.runtime
         # Restored where learning is interrupted inside torch.no_grad().
-        with torch.set_grad_enabled(torch.is_grad_enabled()):
+        with torch.set_grad_enabled(torch.is_grad_enabled()), shown(self._config, model) as watch:
             learning = begin_learning(self._config, model, task_of(data, types), runtime)
-            model = learning.finish(finished(learning.epochs()))
+            model = learning.finish(finished(watch(learning.epochs())))
         return model.stamped(time)
 
     # ------------------------------------------------------------------ prediction
@@ -354,7 +355,7 @@ class Learner:
         Parameters
         ----------
         **settings
-            Of a fitted learner only device, train and batch, on which nothing learned rests.
+            Of a fitted learner only device, train, batch and verbose, on which nothing learned rests.
 
         Returns
         -------

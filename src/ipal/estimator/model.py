@@ -50,6 +50,8 @@ class Schema:
     """Of nodes and edges; None where there is one of each."""
     columns: tuple[str, ...] = ()
     """Names of the features, where they have any."""
+    directed: bool = False
+    """Whether an edge may run one way: files of graphs are then read so, too."""
 
 
 class Prediction(NamedTuple):
@@ -372,8 +374,13 @@ def begin_learning(
     runtime: Runtime,
     executor: Executor | None = None,
     first_epoch: int = 0,
+    *,
+    directed: bool | None = None,
 ) -> Learning:
-    """Begin a task, or go on with one from an epoch on. The model stays as it is."""
+    """Begin a task, or go on with one from an epoch on. The model stays as it is.
+
+    `directed` says whether edges may run one way; None where the task's graph says it.
+    """
     if len(task.nodes) == 0:
         raise DataError("No node of this graph has a label to learn from: set train_mask for some.")
     model = model or empty_model(config, task.graph, runtime)
@@ -381,6 +388,8 @@ def begin_learning(
         task = dataclasses.replace(task, graph=graph)
     check_graph(task.graph, model.schema)
     _check_task(model, task)
+    if not model.schema.directed and (not task.graph.symmetric if directed is None else directed):
+        model = replace(model, schema=replace(model.schema, directed=True))
     if first_epoch:
         if not set(np.unique(task.labels).tolist()) <= set(model.labels):
             raise DataError("The state to go on from is not from the middle of this task: it lacks classes of it.")

@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
 
 from ipal.backend.batches import check_fanouts
 from ipal.config import (
@@ -18,9 +18,12 @@ from ipal.config import (
     TrainConfig,
     attribute_docs,
     explain,
+    first_paragraph,
+    known_settings,
+    refuse_truth,
     usable_number,
 )
-from ipal.errors import ConfigError
+from ipal.errors import ConfigError, did_you_mean, nearest
 from ipal.methods.base import Method, Trained
 from ipal.nn.encoders import ENCODERS
 
@@ -38,6 +41,8 @@ class SharedSettings(BaseModel):
     """Graphs it will predict on: of one task each (isolated), of all nodes so far (seen), or both."""
     calibration: Share = 0.2
     """Share of training nodes used for calibration: a copy learns without them. 0: none, in half the time."""
+    verbose: Annotated[bool | int, Field(exclude=True)] = 0
+    """Whether a line on stderr says how far a task has come."""
 
 
 class TrainedSettings(SharedSettings):
@@ -60,6 +65,7 @@ class LearnerConfig:
     device: str = "cpu"
     test_graph: TestGraph = "both"
     calibration: float = 0.2
+    verbose: bool | int = 0
     encoder: EncoderConfig = DEFAULT_ENCODER
     """As it is computed: what the test graphs decide is filled in."""
     train: TrainConfig = DEFAULT_TRAIN
@@ -91,7 +97,10 @@ def settings_model(method: type[Method]) -> type[BaseModel]:
     if issubclass(method, Trained):
         both["encoder"], both["train"] = (EncoderConfig, method.default_encoder), (TrainConfig, method.default_train)
     sections = [name for name in ("encoder", "train") if name in both]
-    validators: dict[str, Any] = {"usable": field_validator("*")(usable_number)}
+    validators: dict[str, Any] = {
+        "usable": field_validator("*")(usable_number),
+        "no_truth": field_validator("*", mode="before")(refuse_truth),
+    }
     if sections:
         validators["completed"] = field_validator(*sections, mode="before")(_completed(method))
     made: type[BaseModel] = create_model(
@@ -129,10 +138,11 @@ def _default(field: "dataclasses.Field[Any]") -> Any:
 
 def learner_config(method: type[Method], given: Mapping[str, Any]) -> LearnerConfig:
     """The settings of a learner, checked; every complaint names the setting and the closest known one."""
+    _check_names(method, given)
     try:
         checked = settings_model(method)(**given)
     except ValidationError as error:
-        known = [f"{method.name}.{name}" for name in settings_model(method).model_fields]
+        known = [f"{method.name}.{name}" for name in known_settings(settings_model(method))]
         raise explain(error, known, prefix=f"{method.name}.") from error
     values = {name: getattr(checked, name) for name in type(checked).model_fields}
     own = {name: values[name] for name in own_settings(method)}
@@ -146,6 +156,18 @@ def learner_config(method: type[Method], given: Mapping[str, Any]) -> LearnerCon
         if shared["batch"] != "full" and kind.reads_neighbours():
             check_fanouts(shared["batch"], shared["encoder"])
     return LearnerConfig(made, given=values, **shared)
+
+
+def _check_names(method: type[Method], given: Mapping[str, Any]) -> None:
+    """Refuse an unknown setting; one that belongs into a section is shown there, as train={'epochs': 5}."""
+    fields = settings_model(method).model_fields
+    for name in given:
+        if name not in fields:
+            near = nearest(name, [*fields, *known_settings(settings_model(method))]) or ""
+            section, _, inside = near.rpartition(".")
+            path, known = f"{method.name}.{name}", [f"{method.name}.{one}" for one in fields]
+            hint = f" Did you mean {section}={{'{inside}': …}}?" if section else did_you_mean(path, known)
+            raise ConfigError(f"Unknown setting '{path}'.{hint}", path)
 
 
 def own_settings(method: type[Method]) -> list[str]:
@@ -167,5 +189,5 @@ def describe(method: type[Method]) -> dict[str, Any]:
     """A method as plain facts: name, what it is, its settings."""
     docs = attribute_docs(method)
     settings = [{"name": f.name, "default": f.default, "about": docs.get(f.name)} for f in dataclasses.fields(method)]
-    about = (method.__doc__ or "").strip().splitlines()[0]
+    about = first_paragraph(method.__doc__)
     return {"name": method.name, "about": about, "stores_exemplars": method.keeps != "statistics", "settings": settings}

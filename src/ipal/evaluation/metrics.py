@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ipal.config import first_paragraph
 from ipal.system.plugins import Registry
 
 Matrix = NDArray[np.float64]
@@ -101,7 +102,7 @@ class Metric:
     ) -> None:
         self.title, self.function, self.unit, self.higher_is_better = title, function, unit, higher_is_better
         self.name = function.__name__
-        self.about = (function.__doc__ or "").strip().partition("\n")[0].rstrip(".")
+        self.about = first_paragraph(function.__doc__).rstrip(".")
 
     def __call__(self, scores: Scores) -> float | None:
         value = self.function(scores)

@@ -254,6 +254,10 @@ class Method(ABC):
         """The memory with all that follows from it computed: what a model file holds."""
         return memory
 
+    def chosen(self, memory: Any) -> dict[str, Any]:
+        """Settings that were left open, as they are."""
+        return {}
+
     def identity(self, memory: Any) -> str:
         """Identifies what the memory rests on besides the settings; two memories can be added where it agrees."""
         return ""

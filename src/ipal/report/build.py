@@ -20,7 +20,7 @@ from ipal.report.collect import (
     read_search,
     usual,
 )
-from ipal.report.statistics import listed
+from ipal.report.statistics import FEWEST, listed
 from ipal.runs.records import batch_in_words
 from ipal.system.files import make_folder, write_atomically
 
@@ -109,7 +109,8 @@ def all_tables(benches: Sequence[StoredBench], runs: Path) -> dict[str, Captione
     }
     beside = (
         f"AP against {paper.title(paper.OURS)}, and against the best method without exemplars: mean of the differences "
-        "at equal seeds, with Student's 95 % interval, corrected for the number of rows (Bonferroni)."
+        "at equal seeds, with Student's 95 % interval, corrected for the number of rows (Bonferroni); with fewer than "
+        f"{FEWEST} seeds, there is no interval."
     )
     for bench in benches:
         name, own = bench.name, [bench]

@@ -19,7 +19,7 @@ from ipal.errors import DataError, StoreError
 from ipal.report import cells, paper, tables
 from ipal.report.cells import CellTable
 from ipal.report.figures import DPI, write_figure
-from ipal.report.statistics import how_many, paired_interval, spread
+from ipal.report.statistics import FEWEST, how_many, paired_interval, spread
 from ipal.report.styles import COLOURS, mark_for
 from ipal.system.arrays import read_npz
 from ipal.system.documents import Record, read_json
@@ -218,7 +218,7 @@ def verdicts(numbers: Mapping[str, Any]) -> list[str]:
     lines = []
     for row in numbers["comparison"]:
         share = f"PCL is lower in {100 * row['pcl_lower_share']:.0f} % of classes and tasks"
-        found = "with one seed there is no interval"
+        found = f"with fewer than {FEWEST} seeds there is no interval"
         if row["difference"] is not None:
             found = f"PR − PCL {number(row['difference'])} [{number(row['low'])}, {number(row['high'])}] (95 %)"
         lines.append(f"PCL < PR in {MEASURES[row['measure']]}: {row['verdict']}; {found}; {share}.")

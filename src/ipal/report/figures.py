@@ -16,7 +16,7 @@ from matplotlib.ticker import LogFormatter
 
 from ipal.report import paper
 from ipal.report.collect import Grid, ReportRow, StoredBench
-from ipal.report.statistics import how_many, spread
+from ipal.report.statistics import how_many, scale_from, spread
 from ipal.report.styles import label_points, mark_for, spread_out
 from ipal.report.tables import pretty
 from ipal.system.files import make_folder, write_atomically
@@ -60,7 +60,7 @@ def heat_maps(bench: StoredBench) -> Figure | None:
     if not rows:
         return None
     means = {title: np.mean([run.matrix for run in row.runs], axis=0) for title, row in rows.items()}
-    lowest = 10 * np.floor(min(np.nanmin(mean) for mean in means.values()) / 10)
+    lowest = scale_from(float(np.nanmin(mean)) for mean in means.values())
     figure = _blank(1.2 + 2.75 * len(rows), 3.5)
     panels = figure.subplots(1, len(rows), squeeze=False, sharey=True)[0]
     figure.subplots_adjust(left=0.5 / figure.get_figwidth(), right=1 - 0.8 / figure.get_figwidth(), wspace=0.08)
@@ -70,7 +70,7 @@ def heat_maps(bench: StoredBench) -> Figure | None:
         image = axes.imshow(mean, cmap=colours, vmin=lowest, vmax=100)
         tasks = len(mean)
         for after, on in zip(*np.tril_indices(tasks), strict=True):
-            red, green, blue, _ = colours((mean[after, on] - lowest) / max(100 - lowest, 1))
+            red, green, blue, _ = colours((mean[after, on] - lowest) / (100 - lowest))
             dark = 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.45
             text = f"{mean[after, on]:.{1 if tasks < 8 else 0}f}"
             style = {"ha": "center", "va": "center", "fontsize": 8 if tasks < 12 else 6}

@@ -11,7 +11,9 @@ from ipal.report import paper
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito's palette for colour-blind readers, without its yellow (too pale on white); black is for IPAL.
+CLOSED_FORM = "analytic"
+# Okabe and Ito's palette for colour-blind readers, without its yellow (too pale on white). Black is for IPAL, and Paul
+# Tol's wine for the closed form: those that readers look for share their colour with no other.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7")
 DASHES = ("--", ":", "-.", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 MARKERS = "osD^vPX<>hp8dH"
@@ -28,9 +30,10 @@ class Mark(NamedTuple):
 
 def mark_for(key: str, others: Sequence[str]) -> Mark:
     """The same in all figures for a known method; other rows continue the cycle in the order of `others`."""
-    if key == paper.OURS:
-        return Mark("black", "-", "*", 2.4)
-    names = [name for name in dict.fromkeys([*paper.METHODS, *others]) if name != paper.OURS]
+    own = {paper.OURS: Mark("black", "-", "*", 2.4), CLOSED_FORM: Mark("#882255", "-", "s", 1.8)}
+    if key in own:
+        return own[key]
+    names = [name for name in dict.fromkeys([*paper.METHODS, *others]) if name not in own]
     index = names.index(key)
     return Mark(COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)], MARKERS[index % len(MARKERS)], 1.2)
 

@@ -13,7 +13,7 @@ from ipal.evaluation.metrics import is_higher_better
 from ipal.report import paper
 from ipal.report.cells import Cell, CellTable, table
 from ipal.report.collect import ReportRow, StoredBench
-from ipal.report.statistics import Spread, marks, paired_interval, spread
+from ipal.report.statistics import Spread, marks, paired_differences, paired_interval, spread
 
 SCORES = ("AP", "AF")
 """Of the paper's tables."""
@@ -186,8 +186,11 @@ def _against(bench: StoredBench, row: ReportRow, reference: ReportRow | None) ->
         return ""
     if row is reference:
         return "reference"
-    interval = paired_interval(row.by_seed("AP"), reference.by_seed("AP"), bench.comparisons)
-    return f"{interval.difference:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]" if interval else ""
+    mine, others = row.by_seed("AP"), reference.by_seed("AP")
+    if interval := paired_interval(mine, others, bench.comparisons):
+        return f"{interval.difference:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]"
+    difference = spread(paired_differences(mine, others))
+    return f"{difference.mean:+.2f}" if difference else ""
 
 
 def _settings(row: ReportRow) -> str:

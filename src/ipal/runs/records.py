@@ -108,6 +108,8 @@ class Result(Record):
     method: str
     title: str
     """The method as tables write it."""
+    model: str | None = None
+    """What was learned, in a line."""
     dataset: str
     seed: int
     average_performance: float

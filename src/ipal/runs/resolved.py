@@ -162,9 +162,10 @@ def _check_needs(method: Method, stream: type[Stream]) -> None:
 def _settings(config: RunConfig, method: type[Method]) -> Tree:
     """What a configuration says about the learner."""
     own = [f"{config.method}.{name}" for name in own_settings(method)]
+    shared = [name for name in known_settings(RunConfig) if name.partition(".")[0] in ("seed", "protocol", *SECTIONS)]
     for path in (f"{config.method}.{name}" for name in config.settings):
         if path not in own:
-            raise ConfigError(f"Unknown setting '{path}'.{did_you_mean(path, own)}")
+            raise ConfigError(f"Unknown setting '{path}'.{did_you_mean(path, [*own, *shared])}")
     known = {
         "batch": config.protocol.batch,
         "test_graph": config.protocol.test_graph,
@@ -173,7 +174,7 @@ def _settings(config: RunConfig, method: type[Method]) -> Tree:
         "device": config.device,
         **{name: getattr(config, name).model_dump(exclude_unset=True) for name in SECTIONS},
     }
-    return {**config.settings, **{name: known[name] for name in shared_settings(method)}}
+    return {**config.settings, **{name: known[name] for name in shared_settings(method) if name in known}}
 
 
 def _check_known(name: str, known: Iterable[str], setting: str) -> None:

@@ -22,13 +22,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ipal.config import RunConfig, run_config
 from ipal.data.names import split_names, stem
 from ipal.errors import ConfigError, StoreError, shortened
 from ipal.runs.records import Confusion, Drift, Environment, Result
-from ipal.system.documents import Record, read_json, read_yaml_node, yaml_value
+from ipal.system.documents import Record, read_json, read_yaml_node, write_yaml, yaml_value
 from ipal.system.files import (
     alone_with,
     explain_write_failure,
@@ -87,7 +85,7 @@ class RunFolder:
         # The configuration comes last: a folder that has one is a run, and can be resumed.
         self.write_json("environment.json", environment)
         tree = {"format": FORMAT, **config.to_tree()}
-        write_atomically(self.path / "config.yaml", yaml.safe_dump(tree, sort_keys=False))
+        write_atomically(self.path / "config.yaml", write_yaml(tree))
 
     def config(self) -> RunConfig:
         """The configuration, with its hash checked against the folder's name."""

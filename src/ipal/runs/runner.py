@@ -3,8 +3,8 @@
 import dataclasses
 import sys
 import time
-from collections.abc import Callable, Generator
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from ipal.engine.executors.stacked import Stack
 from ipal.engine.trainer import finished
 from ipal.errors import ConfigError, NonFiniteError, StoreError
 from ipal.estimator import files
+from ipal.estimator.display import in_words
 from ipal.estimator.model import Model, begin_learning
 from ipal.estimator.settings import LearnerConfig
 from ipal.evaluation.class_drift import UNIT
@@ -102,14 +103,15 @@ def run_by_epochs(
     stream, us = resolved.stream.within(runtime.budget), runtime.team
     torch.set_num_threads(runtime.threads or config.threads)
     memory = memory or PeakMemory()
-    learner = resolved.learner_config()
+    learner, directed = resolved.learner_config(), config.protocol.edges == "directed"
     _check_team(config, runtime)
     # Of several processes only rank 0 reads and writes the folder.
     with folder.locked() if us.is_main else nullcontext():
         if us.broadcast(lambda: folder.is_finished):  # by another process, while this one was starting
             return us.broadcast(folder.result)
-        saved = us.broadcast(lambda: Snapshot.load(folder.checkpoint) if folder.checkpoint.exists() else None)
-        progress, model = (Progress(), None) if saved is None else _restore(learner, saved, folder, stream, runtime)
+        with _saying_what_to_do(folder):
+            saved = us.broadcast(lambda: Snapshot.load(folder.checkpoint) if folder.checkpoint.exists() else None)
+            progress, model = (Progress(), None) if saved is None else _restore(learner, saved, folder, stream, runtime)
         if us.is_main and saved is None:
             facts = environment(resolved.machine, config, sys.argv, us.size)
             folder.start(config, {**facts, "data_root": str(resolved.data_root or "")})
@@ -130,7 +132,9 @@ def run_by_epochs(
                 with runtime.tracer.span("preparation"):
                     task = stream.batch(index, number)
                     task = task if stack is None else stack.shared(task)
-                learning = begin_learning(learner, watch.model, task, runtime, executor, progress.epoch)
+                learning = begin_learning(
+                    learner, watch.model, task, runtime, executor, progress.epoch, directed=directed
+                )
                 epochs = learning.epochs()
                 while True:
                     try:
@@ -176,6 +180,15 @@ def run_by_epochs(
             store = partial(_store, folder, stream, progress, files.snapshot(watch.fitted).on_cpu(), result)
             yield from storing(store) if storing else _at_once(store)
     return result
+
+
+@contextmanager
+def _saying_what_to_do(folder: RunFolder) -> Iterator[None]:
+    """A checkpoint that cannot be gone on with does not block its run for good."""
+    try:
+        yield
+    except StoreError as error:
+        raise StoreError(f"{error} Delete {folder.checkpoint} to start the run from its first task.") from error
 
 
 def _at_once(store: Callable[[], None]) -> Generator[None, None, None]:
@@ -354,6 +367,7 @@ def _result(resolved: Resolved, model: Model, progress: Progress) -> dict[str, A
     return {
         "method": config.method,
         "title": model.method.title,
+        "model": in_words(model),
         "dataset": config.dataset,
         "seed": config.seed,
         "average_performance": average_performance(scores),

@@ -4,6 +4,7 @@ All files of settings and stored records are read here. A `DocumentError` is par
 """
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,21 +76,49 @@ def _whole(text: str) -> int:
     return int(text)
 
 
+TAG = "tag:yaml.org,2002:"
+FORMS = (
+    ("bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), "tTfF"),
+    ("null", re.compile(r"^(?:~|null|Null|NULL)?$"), "~nN"),
+    ("int", re.compile(r"^(?:[-+]?[0-9]+|0x[0-9a-fA-F]+)$"), "-+0123456789"),
+    (
+        "float",
+        re.compile(r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf)|\.(?:nan|NaN))$"),
+        "-+.0123456789",
+    ),
+    ("merge", re.compile(r"^<<$"), "<"),
+)
+"""What is no text without quotes, as in YAML 1.2, and the letters that it can begin with; the first that fits."""
+
+
 class _Loader(yaml.SafeLoader):
-    """Plain data only: dates stay text, and numbers have few digits."""
+    """Plain data: 1e5 is a number; yes, 1:30, 1_000 and dates are text. 010 is refused."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012
+        letter: [(TAG + kind, form) for kind, form, letters in FORMS if letter in letters]
+        for letter in ["", *"~<tTfFnN-+.0123456789"]
+    }
 
     def construct_number(self, node: yaml.ScalarNode) -> int:
-        if len(node.value) > MOST_DIGITS:
-            raise DocumentError(f"holds a number of {len(node.value)} digits", node.start_mark)
-        number: int = self.construct_yaml_int(node)
-        return number
+        text: str = node.value
+        if len(text) > MOST_DIGITS:
+            raise DocumentError(f"holds a number of {len(text)} digits", node.start_mark)
+        digits = text.lstrip("+-")
+        if digits.startswith("0x"):
+            return int(text, 16)
+        if digits != "0" and digits.startswith("0"):
+            plain = f"write {digits.lstrip('0') or 0}, or quote it if it is text"
+            raise DocumentError(f"holds {text}, a number with a leading zero: {plain}", node.start_mark)
+        return int(text)
 
 
-_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_number)
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, form) for tag, form in resolvers if not tag.endswith(":timestamp")]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that `_Loader`, or a reader of YAML 1.1, would take for something else."""
+
+
+_Loader.add_constructor(f"{TAG}int", _Loader.construct_number)
+for _kind, _form, _letters in FORMS:
+    _Dumper.add_implicit_resolver(TAG + _kind, _form, list(_letters))
 
 
 def read_yaml_node(path: Path) -> yaml.Node | None:
@@ -100,6 +129,12 @@ def read_yaml_node(path: Path) -> yaml.Node | None:
 def parse_yaml(text: str) -> Any:
     """The value of a YAML text."""
     return yaml_value(compose_yaml(text))
+
+
+def write_yaml(value: Any, **options: Any) -> str:
+    """Plain data as a YAML text that `parse_yaml` reads back."""
+    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, **options)
+    return text
 
 
 def compose_yaml(text: str) -> yaml.Node | None:
@@ -114,7 +149,7 @@ def compose_yaml(text: str) -> yaml.Node | None:
     except RecursionError as error:
         raise DocumentError(f"is nested deeper than {MOST_DEPTH} levels") from error
     except yaml.YAMLError as error:
-        raise DocumentError("is not valid YAML", getattr(error, "problem_mark", None)) from error
+        raise DocumentError("is not valid YAML: quote what is text", getattr(error, "problem_mark", None)) from error
     for count, _ in enumerate(_all_nodes(node), start=1):
         if count > MOST_NODES:
             raise too_many
@@ -136,7 +171,9 @@ def yaml_value(node: yaml.Node | None) -> Any:
     except DocumentError:
         raise
     except yaml.YAMLError as error:
-        raise DocumentError("holds something other than plain data", getattr(error, "problem_mark", None)) from error
+        raise DocumentError(
+            "holds something other than plain data: quote what is text", getattr(error, "problem_mark", None)
+        ) from error
     except (ValueError, LookupError, AttributeError, TypeError) as error:  # a value that does not fit its tag
         raise DocumentError("holds a value that is not what its tag says", node.start_mark) from error
 

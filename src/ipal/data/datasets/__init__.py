@@ -1,5 +1,7 @@
 """From a name or a path to one labelled graph, with a record of what was done to it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,8 @@ from ipal.data.datasets.several import side_by_side
 from ipal.data.datasets.synthetic import parse_size
 from ipal.data.graph import Graph, checked_facts, checked_graph, content_hash
 from ipal.data.labels import checked_ids, file_labels, labelled
-from ipal.errors import DataError, StoreError
+from ipal.errors import DataError, IpalError, StoreError, shortened
+from ipal.system.plugins import in_words
 
 __all__ = ["Dataset", "checked", "convert", "load", "load_graph", "load_to_predict", "loaded"]
 
@@ -44,7 +47,9 @@ def loaded(name: str, folder: Path, undirected: bool) -> Dataset:
 
 def _one(name: str, folder: Path, undirected: bool) -> Dataset:
     if (made := catalog.made_in_memory(name)) is not None:
-        return checked(name, _made(name, made), made, undirected=undirected)
+        with _naming_the_plugin(made.name):
+            raw = _made(name, made)
+        return checked(name, raw, made, undirected=undirected)
     entry = catalog.find(name, folder)
     # A file is known by its full path, so that a run finds it again from any folder.
     known = entry.name if Path(entry.path).is_absolute() else name
@@ -107,6 +112,21 @@ def _mapped(name: str, path: Path, undirected: bool, *, verify: bool = True) -> 
         ids=stored.ids,
         **vars(stored.facts),
     )
+
+
+@contextmanager
+def _naming_the_plugin(name: str) -> Iterator[None]:
+    """An error in the code of a plugin is a sentence that names it."""
+    try:
+        yield
+    except IpalError:
+        raise
+    except Exception as error:
+        origin = catalog.CATALOG.origin(name)
+        if origin is None:
+            raise
+        reason = f"{type(error).__name__}: {shortened(str(error))}"
+        raise DataError(f"The dataset '{name}' of {in_words(origin)} could not be made ({reason}).") from error
 
 
 def _made(name: str, entry: catalog.DatasetEntry) -> RawGraph:

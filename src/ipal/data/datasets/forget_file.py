@@ -2,12 +2,13 @@
 of nodes and edges, whose nodes with a label taught.
 
     train    one True or False a node: those that taught; all that have a label where it is missing
-    forget   one True or False a node: those that are to go (or said by number: see `read_departure`)
+    forget   one True or False a node: those that are to go (or said by number: see `read_departures`)
     new_y    one label a node, as y: what they should have been learned as (see `read_correction`)
 
 Plain arrays only; what the model makes of them is the learner's affair.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipal.data.datasets.catalog import find
-from ipal.data.datasets.node_ids import node_numbers
+from ipal.data.datasets.node_ids import node_numbers_in
 from ipal.data.datasets.readers import read_arrays, read_plain
 from ipal.data.graph import checked_graph
 from ipal.data.graph_data import GraphData
@@ -25,23 +26,27 @@ from ipal.data.names import is_table
 from ipal.errors import DataError
 
 
-def read_departure(path: Path, which: str | None = None, *, undirected: bool = True) -> GraphData:
-    """Read a graph and who is to leave it: `which` are ids or numbers with commas, or a file with one a line."""
-    taught, marks = _read(path, "forget", undirected)
-    n = taught.num_nodes
-    if which is not None and "forget" in marks:
-        raise DataError(f"{path} has an array forget, and --which was given: say only once which nodes are to go.")
-    if which is not None:
-        forget = np.zeros(n, dtype=np.bool_)
-        forget[node_numbers(which, n, "--which", taught.ids)] = True
-    elif "forget" in marks:
-        forget = _mask(marks["forget"], "forget", n, path)
-    else:
-        how = "give" if _in_tables(path) else "add it (one True or False a node), or give"
-        raise DataError(f"{path} has no array forget, which says who is to go: {how} --which 3,17,25.")
-    if not forget.any():
+def read_departures(paths: Sequence[Path], which: str | None = None, *, undirected: bool = True) -> list[GraphData]:
+    """Read graphs and who is to leave them: `which` are ids or numbers with commas, or a file with one a line."""
+    read = [_read(path, "forget", undirected) for path in paths]
+    marked = [path for path, (_, marks) in zip(paths, read, strict=True) if "forget" in marks]
+    if which is not None and marked:
+        raise DataError(f"{marked[0]} has an array forget, and --which was given: say only once which nodes are to go.")
+    if which is None and not marked:
+        how = "give" if _in_tables(paths[0]) else "add it (one True or False a node), or give"
+        raise DataError(f"{paths[0]} has no array forget, which says who is to go: {how} --which 3,17,25.")
+    named = None if which is None else node_numbers_in(which, [(one.num_nodes, one.ids) for one, _ in read], "--which")
+    found = []
+    for number, (path, (taught, marks)) in enumerate(zip(paths, read, strict=True)):
+        forget = np.zeros(taught.num_nodes, dtype=np.bool_)
+        if named is not None:
+            forget[named[number]] = True
+        elif "forget" in marks:
+            forget = _mask(marks["forget"], "forget", taught.num_nodes, path)
+        found.append(replace(taught, forget_mask=forget))
+    if not any(one.forget_mask.any() for one in found if one.forget_mask is not None):
         raise DataError("No node is marked to be forgotten: nothing is to be done.")
-    return replace(taught, forget_mask=forget)
+    return found
 
 
 def read_correction(path: Path, *, undirected: bool = True) -> GraphData:

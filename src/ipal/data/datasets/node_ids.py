@@ -1,6 +1,7 @@
 """Nodes said on a command line or in a file, by what they are called: by their ids, or else their numbers."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from ipal.data.labels import Labels
@@ -13,19 +14,28 @@ MOST_BYTES = 2**30
 
 def node_numbers(text: str, n: int, option: str, ids: Labels | None = None) -> list[int]:
     """Nodes of a graph of n: with commas, or a file with one a line; `option` is where they were said."""
-    if ids is None:
+    return node_numbers_in(text, [(n, ids)], option)[0]
+
+
+def node_numbers_in(text: str, graphs: Sequence[tuple[int, Labels | None]], option: str) -> list[list[int]]:
+    """The same of several graphs, each of so many nodes and with ids or without: a node must be in one of them."""
+    with_ids = all(ids is not None for _, ids in graphs)
+    if not with_ids and any(ids is not None for _, ids in graphs):
+        raise DataError("Some of the graphs have ids of nodes, others have none: nodes cannot be named in all of them.")
+    if not with_ids:
         numbers = list(map(int, _parts(text, option, NUMBER)))
+        most = max(n for n, _ in graphs)
         for number in numbers:
-            if not 0 <= number < n:
-                raise DataError(f"{option} names node {number}, but the nodes are 0 to {n - 1}.")
-        return numbers
-    place = {str(name): number for number, name in enumerate(ids.tolist())}
-    parts = [text.strip()] if text.strip() in place else _parts(text, option)
-    unknown = next((part for part in parts if part not in place), None)
+            if not 0 <= number < most:
+                raise DataError(f"{option} names node {number}, but the nodes are 0 to {most - 1}.")
+        return [[number for number in numbers if number < n] for n, _ in graphs]
+    places = [{str(name): at for at, name in enumerate(ids.tolist())} for _, ids in graphs if ids is not None]
+    parts = [text.strip()] if any(text.strip() in place for place in places) else _parts(text, option)
+    unknown = next((part for part in parts if not any(part in place for place in places)), None)
     if unknown is not None:
-        some = ", ".join(shortened(name, 40) for name in list(place)[:3])
+        some = ", ".join(shortened(name, 40) for name in list(places[0])[:3])
         raise DataError(f"{option} names the node '{shortened(unknown)}', which is no id of the graph, as {some} are.")
-    return [place[part] for part in parts]
+    return [[place[part] for part in parts if part in place] for place in places]
 
 
 def _parts(text: str, option: str, kind: re.Pattern[str] | None = None) -> list[str]:

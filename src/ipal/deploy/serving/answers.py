@@ -36,8 +36,8 @@ class Settings:
 
     limits: Limits
     threads: int = 1
-    directed: bool = False
-    """Of requests that do not say."""
+    directed: bool | None = None
+    """Of requests that do not say; None for how the model learned."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Answers:
         for features in (x, sp.csr_array(x)):  # all libraries are loaded then, too
             predict(model, Graph.of(features, Neighbours.none(2), symmetric=True))
         self._next = model, file.version
-        return {**facts(model), "version": file.version, "directed": self._settings.directed}
+        return {**facts(model), "version": file.version, "directed": self._directed(model)}
 
     @property
     def is_alive(self) -> bool:
@@ -111,7 +111,7 @@ class Answers:
         """Errors are returned, not raised: a traceback would keep the request's data alive."""
         model, version = self._model
         try:
-            question = read_question(body, kind, self._settings.limits, self._settings.directed)
+            question = read_question(body, kind, self._settings.limits, self._directed(model))
             plain, nodes, rejected = (reply or predicted)(model, question)
             return Reply(msgspec.json.encode({"version": version, **plain}), nodes, rejected, version)
         except IpalError as error:
@@ -123,6 +123,9 @@ class Answers:
         except Exception:
             log.exception("Unexpected error")
             return UnexpectedError()
+
+    def _directed(self, model: Model) -> bool:
+        return model.schema.directed if self._settings.directed is None else self._settings.directed
 
     def close(self) -> None:
         """Nothing is left open."""

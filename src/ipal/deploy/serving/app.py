@@ -227,13 +227,13 @@ def make_app(
     token: str | None = None,
     hosts: Collection[str] | None = None,
     threads: int = 1,
-    directed: bool = False,
+    directed: bool | None = None,
     workers: int = 1,
 ) -> FastAPI:
     """The application that serves the model in a file; close its `state.server.answerer` at the end.
 
     With a token, every route but /health requires it, and there is /reload. `hosts` are the allowed Host headers, None
-    for any. `directed` is the default for requests without that option.
+    for any. `directed` is the default for requests without that option, None for how the model learned.
     """
     server = Server(model, Settings(limits or Limits(), threads, directed), workers)
     app = FastAPI(

@@ -118,7 +118,7 @@ def serve(
     token: str | None = None,
     limits: Limits | None = None,
     threads: int | None = None,
-    directed: bool = False,
+    directed: bool | None = None,
     workers: int = 1,
     watch: bool = False,
     started: Callable[[str, Facts], None] = print,

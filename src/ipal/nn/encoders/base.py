@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ipal.backend.operators import Hidden, LayerInput, Need, Operators
 from ipal.backend.partition import ALONE, Layout
-from ipal.config import EncoderConfig, TestGraph
+from ipal.config import EncoderConfig, TestGraph, first_paragraph
 from ipal.errors import ConfigError
 from ipal.system import free_memory
 
@@ -126,7 +126,7 @@ class Encoder(nn.Module, ABC):
     @classmethod
     def describe(cls) -> dict[str, str]:
         """The encoder as plain facts."""
-        return {"name": cls.name, "about": (cls.__doc__ or "").strip().splitlines()[0]}
+        return {"name": cls.name, "about": first_paragraph(cls.__doc__)}
 
     # ------------------------------------------------------------------ what follows
 

@@ -4,9 +4,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import yaml
-
 from ipal.config import RunConfig, Tree
+from ipal.system.documents import write_yaml
 
 OPTIONS = ("dataset", "method", "seed", "split", "device", "threads")
 ALWAYS = ("dataset", "method", "seed", "split")
@@ -60,5 +59,4 @@ def flat(tree: Tree) -> Iterator[tuple[str, Any]]:
 
 def as_yaml(value: Any) -> str:
     """A value as `--set` reads it, on one line."""
-    text: str = yaml.safe_dump(value, default_flow_style=True, width=float("inf"))
-    return text.removesuffix("...\n").strip()
+    return write_yaml(value, default_flow_style=True, width=float("inf")).removesuffix("...\n").strip()

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import yaml
 
 from ipal.report import paper
 from ipal.report.cells import Cell, CellTable, table, table_of_choices
@@ -32,6 +31,7 @@ from ipal.report.page.parts import (
 from ipal.report.page.scores import matrix_spec
 from ipal.report.statistics import listed, marks, spread
 from ipal.report.tables import EXEMPLARS, SCORES, arrowed, pretty, shared, size
+from ipal.system.documents import write_yaml
 
 
 @dataclass(frozen=True)
@@ -341,7 +341,7 @@ def _runs_section(groups: Sequence[Group]) -> PageSection:
     folded = [
         (
             f"{group.title} on {group.first.dataset}: configuration and command",
-            f"{command(group.first.config)}\n\n{yaml.safe_dump(group.first.config.to_tree(), sort_keys=False)}",
+            f"{command(group.first.config)}\n\n{write_yaml(group.first.config.to_tree())}",
         )
         for group in groups
     ]

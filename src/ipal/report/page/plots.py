@@ -59,6 +59,7 @@ def heat_map(
     hover: str,
     *,
     about: Sequence[Sequence[Any]] | None = None,
+    lowest: float = 0,
     highest: float = 100,
     scale: str = "heat",
     suffix: str = " %",
@@ -67,11 +68,19 @@ def heat_map(
 ) -> Spec:
     """Values by row and column; `titles` are those of the rows and of the columns, `about` is for `hover` to use."""
     has_room = len(rows) * len(columns) <= LABELLED_CELLS
-    trace = {"kind": "heat", "z": values, "about": about, "highest": highest, "scale": scale, "suffix": suffix}
+    trace = {
+        "kind": "heat",
+        "z": values,
+        "about": about,
+        "lowest": lowest,
+        "highest": highest,
+        "scale": scale,
+        "suffix": suffix,
+    }
     trace |= {"hover": hover, "digits": digits if has_room else None}
     height = 100 + (max(22, 340 // len(rows)) if len(rows) <= 20 else 12) * len(rows)
-    lowest, most = (420, 760) if square else (320, 980)
-    return spec([trace], min(max(height, lowest), most), named_axis(titles[1], columns), named_axis(titles[0], rows))
+    least, most = (420, 760) if square else (320, 980)
+    return spec([trace], min(max(height, least), most), named_axis(titles[1], columns), named_axis(titles[0], rows))
 
 
 def line(name: str, x: Sequence[Any], y: Values, index: int, hover: str, *, is_main: bool = False, **more: Any) -> Spec:

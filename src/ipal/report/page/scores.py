@@ -11,6 +11,7 @@ from ipal.report.page import plots
 from ipal.report.page.confusion import Counts, counted, grouped, mixing, shares
 from ipal.report.page.facts import RunFacts
 from ipal.report.page.parts import Chart, PageSection, Picker, Spec, count, number
+from ipal.report.statistics import scale_from
 from ipal.runs.records import Confusion, stream_in_words
 
 # ---------------------------------------------------------------------- by task
@@ -67,7 +68,8 @@ def matrix_spec(matrix: Sequence[Sequence[float | None]]) -> Spec:
         for row in matrix
     ]
     hover = "After learning {y}:\n{z:.2f} % on {x}{about}"
-    return plots.heat_map(names, names, matrix, ("after learning", "tested on"), hover, about=about)
+    lowest = scale_from(value for row in matrix for value in row if value is not None)
+    return plots.heat_map(names, names, matrix, ("after learning", "tested on"), hover, about=about, lowest=lowest)
 
 
 def _since_learned(value: float, at_first: float | None) -> str:
@@ -153,11 +155,12 @@ def _recall_map(facts: RunFacts, names: Sequence[str], recalls: Sequence[plots.V
         for moment, value in zip(moments, row, strict=True)
         if value is not None
     ]
+    lowest = scale_from(value for row in recalls for value in row if value is not None)
     return Chart(
         "recall-over-tasks",
         "Recall of every class over the tasks",
         "Read a row from left to right: where it pales, the class is being forgotten.",
-        plots.heat_map(names, moments, recalls, ("class", "after learning"), hover),
+        plots.heat_map(names, moments, recalls, ("class", "after learning"), hover, lowest=lowest),
         table("Recall after each task", ("class", "learned in", "after", "recall %"), rows),
     )
 

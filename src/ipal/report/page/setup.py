@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
 from pydantic import BaseModel
 
 from ipal.config import (
@@ -18,6 +17,7 @@ from ipal.report.page.command import as_yaml, command, default_tree, flat
 from ipal.report.page.facts import RunFacts
 from ipal.report.page.parts import PageSection
 from ipal.runs.records import batch_in_words, stream_in_words
+from ipal.system.documents import write_yaml
 
 WHERE = (
     "The command makes the same run in a folder of the same name. It looks for the graph under IPAL_DATA, or where "
@@ -42,13 +42,8 @@ def setup_section(facts: RunFacts) -> PageSection:
         codes=[("The command that makes this run again", command(facts.config, own_defaults))],
         notes=notes,
         tables=[_protocol_table(facts), _settings_table(facts.config, own_defaults or {}), _software_table(facts)],
-        folded=[("config.yaml", _yaml(facts.config.to_tree()))],
+        folded=[("config.yaml", write_yaml(facts.config.to_tree(), allow_unicode=True))],
     )
-
-
-def _yaml(content: Any) -> str:
-    text: str = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
-    return text
 
 
 def _protocol_table(facts: RunFacts) -> CellTable:

@@ -27,6 +27,7 @@ def one_run(facts: RunFacts) -> Page:
     """Everything about a run, what matters most first."""
     sizes = facts.split
     split = f"{sizes[0]} classes each" if len({*sizes}) == 1 < len(sizes) else f"{'+'.join(map(str, sizes))} classes"
+    model = f"{facts.result['model']}. " if "model" in facts.result else ""
     warnings = [str(remark) for remark in facts.closer.get("remarks", ())]
     if remark := facts.data_remark:
         warnings.insert(0, sentence(f"About this graph: {remark}"))
@@ -34,7 +35,7 @@ def one_run(facts: RunFacts) -> Page:
         title=f"{facts.title} on {facts.dataset}",
         verdict=verdict.of_run(facts),
         subtitle=(
-            f"{plural(len(facts.split), 'task')} of {split}, one after the other; seed {facts.config.seed}. "
+            f"{model}{plural(len(facts.split), 'task')} of {split}, one after the other; seed {facts.config.seed}. "
             f"Run {facts.name}."
         ),
         facts=headline(facts),

@@ -319,7 +319,7 @@ const Charts = (() => {
         row.forEach((value, across) => {
           if (value === null) return;
           const [left, top] = [this.left + across * w, this.top + down * h];
-          const fill = between(scale, value / (trace.highest || 1));
+          const fill = between(scale, (value - trace.lowest) / (trace.highest - trace.lowest || 1));
           add(this.layer, "rect", { x: left, y: top, width: w - gap, height: h - gap, fill });
           const about = trace.about?.[down]?.[across];
           this.spot(trace, left, top, 0, { x: this.spec.x.names[across], y: this.spec.y.names[down], z: value, about }, { w, h });
@@ -330,10 +330,10 @@ const Charts = (() => {
       });
     }
 
-    /** The colours of a heat map, from nothing to the highest value. */
+    /** The colours of a heat map, from the lowest to the highest value. */
     colourLegend(y) {
-      const { scale, highest, suffix } = this.first;
-      const [low, high] = [`0${suffix}`, plain(Number(highest.toPrecision(3))) + suffix];
+      const { scale, lowest, highest, suffix } = this.first;
+      const [low, high] = [lowest, highest].map((end) => plain(Number(end.toPrecision(3))) + suffix);
       const left = Math.max(8, Math.min(this.left, this.width - 180 - this.wide(low + high)));
       const from = left + this.wide(low) + 8;
       const id = `scale-${scale}-${this.look.key}`;
