@@ -18,8 +18,8 @@ Taught = Annotated[
     typer.Option(
         "--graph",
         metavar="GRAPH",
-        help="A graph that was learned: an .npz file with edge_index, x, y and a boolean array train. Repeat the option "
-        "for every graph from the first one concerned to the last one learned.",
+        help="A graph that was learned: an .npz file with edge_index, x, y and a boolean array train. Repeat it for "
+        "every graph from the first one concerned to the last one learned.",
     ),
 ]
 

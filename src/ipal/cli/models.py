@@ -134,9 +134,7 @@ def forget(
     if sum(map(bool, (classes, rows, nodes))) != 1:
         raise ConfigError("Say what is to be forgotten, with exactly one of --class, --rows and --nodes.")
     if bool(classes) != bool(graphs):
-        raise ConfigError(
-            "--class and --graph go together: the class, and the graphs from the first one that it was in."
-        )
+        raise ConfigError("--class and --graph go together: a class, and the graphs from the first one that it was in.")
     if classes and which is not None:
         raise ConfigError("--which names nodes: it goes with --rows or --nodes, not with --class.")
     sense = "class" if classes else "rows" if rows else "nodes"

@@ -1,7 +1,8 @@
 """How sure a model may be: what nodes that did not teach it show, kept as quantiles of two scores for every task.
 
 A method with sums leaves out one training node at a time, in closed form. For other methods some training nodes of a
-task are set aside when it begins, and a copy of the model learns the rest.
+task are set aside when it begins, and a copy of the model learns the rest; of a small task in turn, until enough nodes
+were asked.
 
 Of the nodes that did not teach are kept: quantiles of their novelty, quantiles of the margin by which they are on their
 own class's side, and how sure and how right the model is. Margins are measured from what is usual for the class by what
@@ -10,9 +11,9 @@ not there to be asked again. A class that comes again is judged by the last task
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -25,13 +26,14 @@ from ipal.data.task import Task
 from ipal.errors import CapacityError, DataError, NonFiniteError
 from ipal.estimator.open_world.scores import own_shares, smoothed
 from ipal.estimator.predictor import Predictor
-from ipal.methods.base import UsualMargins
 from ipal.nn.margins import log_probabilities, margins
 
 FEWEST = 64
 """Training nodes of a task: of fewer, too few would be asked to say anything."""
 MOST = 1024
 """Nodes that are asked, about: more would hardly say more."""
+ENOUGH = 256
+"""Nodes: further copies are made until so many were asked."""
 LEVELS = 64
 """Quantiles that are kept of each score."""
 POWERS = np.linspace(math.log(1e-3), math.log(1e3), 56)
@@ -184,7 +186,7 @@ class Calibration:
 def _distribution(values: Tensor, weights: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Values in ascending order, and the share of nodes below each."""
     every = values.double().flatten()
-    weight = (weights.double()[..., None] / LEVELS).expand_as(values).flatten()
+    weight = weights.double()[..., None].expand_as(values).flatten()
     every, weight = every[weight > 0], weight[weight > 0]
     ordered, order = every.sort()
     shares = (weight[order].cumsum(0) - weight[order] / 2) / weight.sum()
@@ -194,23 +196,23 @@ def _distribution(values: Tensor, weights: Tensor) -> tuple[NDArray[np.float64],
 # ---------------------------------------------------------------------- how it is found
 
 
-def quantiles(values: Tensor) -> Tensor:
-    """LEVELS of them, evenly spaced: (1, LEVELS)."""
-    levels = (torch.arange(LEVELS, dtype=torch.float64) + 0.5) / LEVELS
-    return torch.quantile(values.double(), levels).float()[None]
+def quantiles(values: Tensor, weights: Tensor) -> Tensor:
+    """LEVELS of them, evenly spaced, of values that count so much each: (1, LEVELS)."""
+    ordered, shares = _distribution(values[:, None], weights)
+    levels = (np.arange(LEVELS) + 0.5) / LEVELS
+    return torch.from_numpy(np.interp(levels, shares, ordered)).float()[None]
 
 
-@dataclass(frozen=True, eq=False)
-class Asked:
+class Asked(NamedTuple):
     """What a model says of nodes that did not teach it."""
 
     labels: Tensor
     """Their classes, as the model numbers them."""
     logs: Tensor
     """(nodes, classes): logarithms of probabilities."""
+    margin: Tensor
+    """Of the own class, in usual spreads from the usual one."""
     novelty: Tensor
-    usual: UsualMargins
-    """Of the model that was asked."""
 
 
 def calibrated(model: Predictor, task: Task, number: int) -> Calibration:
@@ -221,51 +223,52 @@ def calibrated(model: Predictor, task: Task, number: int) -> Calibration:
 
     def found() -> Calibration:
         try:
-            with torch.no_grad():
-                return known.plus(shown(_asked(model, task), number))
+            return known.plus(shown(*_asked(model, task), number))
         except (NonFiniteError, CapacityError, DataError):
             return known
 
     with model.runtime.tracer.span("calibration"):
-        mine = found()  # the copy is learned by all processes, as the model is
+        mine = found()  # copies are learned by all processes, as the model is
         return model.runtime.team.broadcast(lambda: mine)
 
 
-def shown(asked: Asked, number: int) -> Calibration:
-    """What nodes have shown in a task, as one row."""
+def shown(asked: Asked, nodes_of_classes: Tensor, number: int) -> Calibration:
+    """What nodes have shown in a task, as one row; each stands for its share of the known nodes of its class."""
     labels, logs = asked.labels, asked.logs
-    margin, spread = (part.double().cpu()[labels] for part in asked.usual)
-    own = margins(logs).gather(1, labels[:, None])[:, 0]
-    sure = [(math.exp(power) * logs).softmax(dim=1).amax(dim=1).mean() for power in POWERS]
+    count = torch.bincount(labels, minlength=logs.shape[1])
+    weight = (nodes_of_classes.double() / count)[labels]
+    weight /= weight.sum()
+    sure = [weight @ (math.exp(power) * logs).softmax(dim=1).amax(dim=1) for power in POWERS]
     return Calibration(
         torch.tensor([number]),
-        torch.bincount(labels, minlength=logs.shape[1])[None],
-        quantiles((own - margin) / spread),
-        quantiles(asked.novelty),
+        count[None],
+        quantiles(asked.margin, weight),
+        quantiles(asked.novelty, weight),
         torch.stack(sure).float()[None],
-        (logs.argmax(dim=1) == labels).float().mean()[None],
+        (weight @ (logs.argmax(dim=1) == labels).double()).float()[None],
     )
 
 
-def _asked(model: Predictor, task: Task) -> Asked:
-    """Nodes that are left out, or set aside, and what is said of them."""
+def _asked(model: Predictor, task: Task) -> tuple[Asked, Tensor]:
+    """What is said of nodes that are left out, or set aside; and how many known nodes each class has."""
     random = np.random.default_rng([model.config.seed, len(task.nodes), 4])
     if model.leaves_one_out:
-        return _left_out(model, task, random)
-    is_aside = set_aside(task, model.config.calibration, random)
-    made = model.trial(task, is_aside)
-    nodes, labels = torch.from_numpy(task.nodes[is_aside]), made.rows(task.labels[is_aside]).cpu()
-    scores, novelty = made.scores_and_novelty(task.graph)
-    logs = log_probabilities(made.probabilities(scores, task.graph)).cpu()
-    check_scores(logs)
-    return Asked(labels, logs[nodes], smoothed(novelty, task.graph)[nodes], made.usual_margins())
+        with torch.no_grad():
+            return _left_out(model, task, random), _nodes_of(model)
+    parts, nodes = [], torch.ones(len(model.labels))
+    for aside in folds(task, model.config.calibration, random):
+        made = model.trial(task, aside)
+        with torch.no_grad():
+            parts.append(_set_aside(made, task, aside))
+            nodes = _nodes_of(made)
+    return Asked(*map(torch.cat, zip(*parts, strict=True))), nodes
 
 
 def _left_out(model: Predictor, task: Task, random: np.random.Generator) -> Asked:
     """Some nodes, each by the model that it did not teach; its neighbours are as they are."""
     rows = model.rows(task.labels).cpu()
-    alone = np.flatnonzero(model.nodes_of_classes().cpu()[rows].numpy() > 1)
-    some = torch.from_numpy(np.sort(random.permutation(alone)[:MOST]))
+    several = np.flatnonzero(model.nodes_of_classes()[rows].numpy() > 1)
+    some = torch.from_numpy(np.sort(random.permutation(several)[:MOST]))
     if not len(some):
         raise DataError("No node can be left out: every class has one.")
     nodes, scores = torch.from_numpy(task.nodes)[some], model.left_out(task, some)
@@ -273,13 +276,42 @@ def _left_out(model: Predictor, task: Task, random: np.random.Generator) -> Aske
     _, everyone = model.scores_and_novelty(task.graph)
     novelty = smoothed(everyone, task.graph)[nodes] + own_shares(task.graph)[nodes] * (own - everyone[nodes])
     logs = log_probabilities(model.probabilities(scores, task.graph, nodes)).cpu()
-    return Asked(rows[some], logs, novelty, model.usual_margins())
+    return Asked(rows[some], logs, _margins(model, logs, rows[some]), novelty)
 
 
-def set_aside(task: Task, share: float, random: np.random.Generator) -> NDArray[np.bool_]:
-    """Which training nodes: this share of every class, or less of many nodes, but never all of it."""
-    chosen, share = np.zeros(len(task.nodes), dtype=bool), min(share, MOST / len(task.nodes))
+def _set_aside(model: Predictor, task: Task, aside: NDArray[np.bool_]) -> Asked:
+    """Nodes that a copy of a model did not learn."""
+    nodes, labels = torch.from_numpy(task.nodes[aside]), model.rows(task.labels[aside]).cpu()
+    scores, novelty = model.scores_and_novelty(task.graph)
+    logs = log_probabilities(model.probabilities(scores, task.graph)).cpu()[nodes]
+    check_scores(logs)
+    return Asked(labels, logs, _margins(model, logs, labels), smoothed(novelty, task.graph)[nodes])
+
+
+def _margins(model: Predictor, logs: Tensor, labels: Tensor) -> Tensor:
+    """Of the own class, in usual spreads from the usual one."""
+    margin, spread = (part.double().cpu()[labels] for part in model.usual_margins())
+    return (margins(logs).gather(1, labels[:, None])[:, 0] - margin) / spread
+
+
+def _nodes_of(model: Predictor) -> Tensor:
+    """How many nodes each class has; the same for all where that is not kept."""
+    return model.nodes_of_classes() if model.keeps_classes else torch.ones(len(model.labels))
+
+
+def folds(task: Task, share: float, random: np.random.Generator) -> Iterator[NDArray[np.bool_]]:
+    """Training nodes to set aside, one part after the other, until enough were asked.
+
+    A part is a share of every class, or less of many nodes, but never all of it.
+    """
+    parts = max(1, round(1 / min(share, MOST / len(task.nodes))))
+    place = np.full(len(task.nodes), -1)
     for label in np.unique(task.labels):
         own = random.permutation(np.flatnonzero(task.labels == label))
-        chosen[own[: min(len(own) - 1, math.ceil(share * len(own)))]] = True
-    return chosen
+        place[own] = np.arange(len(own)) % parts if len(own) > 1 else -1
+    asked = 0
+    for part in range(parts):
+        asked += int((place == part).sum())
+        yield place == part
+        if asked >= ENOUGH:
+            return
