@@ -220,6 +220,11 @@ class Model:
         """Margins of nodes of each class by what is kept of it."""
         return self.method.usual_margins(self.state.memory, len(self.labels))
 
+    def mean_logs(self) -> Tensor | None:
+        """Logarithms of probabilities of class means, (classes, classes); None where none are kept."""
+        logs = self.method.mean_logs(self.state.memory)
+        return None if logs is None else logs.double().cpu()
+
     def novelty(self, scores: Tensor, graph: Graph, rows: Tensor | None = None) -> Tensor:
         """How unlike all known classes nodes are, by their scores; see `Method.novelty`."""
         return self.method.novelty(self.state.memory, scores, graph, rows, self.compute).double().cpu()

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ipal.config import EncoderConfig, TestGraph, TrainConfig
 from ipal.errors import ConfigError
-from ipal.nn.margins import log_probabilities, margins
+from ipal.nn.margins import LEAST, log_probabilities, margins
 
 if TYPE_CHECKING:  # types alone: a method computes with what it is handed
     from ipal.backend.batches import Batch
@@ -200,6 +200,12 @@ class UsualMargins(NamedTuple):
     """(classes,): how much nodes differ, in the same unit."""
 
 
+def usual_by_means(logs: Tensor) -> UsualMargins:
+    """Margins of nodes grow with that of the mean of their class, whose logarithms of probabilities are given."""
+    own = margins(logs.double()).diagonal()
+    return UsualMargins(torch.zeros_like(own), own.clamp_min(LEAST))
+
+
 class HardExamples(NamedTuple):
     """Which nodes of a class count as hard: those of largest `losses.hardness`."""
 
@@ -275,9 +281,17 @@ class Method(ABC):
             return []
         return [Remembered(int(count), mean) for count, mean in zip(kept.count.tolist(), kept.mean, strict=True)]
 
+    def mean_logs(self, memory: Any) -> Tensor | None:
+        """Logarithms of probabilities of class means, up to a constant, (classes, classes); None where not kept."""
+        return None
+
     def usual_margins(self, memory: Any, classes: int) -> UsualMargins:
-        """Margins of nodes of so many classes by what is kept: later tasks change both alike."""
-        return UsualMargins(torch.zeros(classes), torch.ones(classes))
+        """Margins of nodes of so many classes by what is kept: later tasks change both alike.
+
+        By default margins grow with that of the class mean, where it is kept.
+        """
+        logs = self.mean_logs(memory)
+        return UsualMargins(torch.zeros(classes), torch.ones(classes)) if logs is None else usual_by_means(logs)
 
     def novelty(self, memory: Any, scores: Tensor, graph: "Graph", rows: Tensor | None, compute: Compute) -> Tensor:
         """How unlike all known classes nodes are, on a scale that does not change as classes come.

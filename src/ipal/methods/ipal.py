@@ -147,7 +147,7 @@ class IPAL(PrototypeClassifier):
 
     def novelty(self, memory: PrototypeMemory, scores: Any, graph: Any, rows: Tensor | None, compute: Any) -> Tensor:
         assert rows is not None, "it has embeddings"
-        return relative_distance(2 - 2 * eq.unit(rows) @ eq.with_middle(memory.mean).T)
+        return relative_distance(eq.unit(rows) @ eq.with_middle(memory.mean).T)
 
     def exported(self, network: "Network", memory: PrototypeMemory, rows: Any) -> tuple[Any, Any]:
         scores = (rows.unit() if self.products == "cosine" else rows) @ self.directed(memory.mean).T

@@ -139,6 +139,9 @@ class OnlineIPAL(IPAL):
     def novelty(self, memory: Any, scores: Any, graph: Any, rows: Tensor | None, compute: Any) -> Tensor:
         return super().novelty(memory.prototypes, scores, graph, rows, compute)
 
+    def mean_logs(self, memory: Any) -> Tensor:
+        return super().mean_logs(memory.prototypes)
+
     def exported(self, network: "Network", memory: Any, rows: Any) -> tuple[Any, Any]:
         return super().exported(network, memory.prototypes, rows)
 

@@ -18,7 +18,6 @@ from ipal.data.task import Task
 from ipal.methods.base import Compute, Space, TaskContext
 from ipal.methods.shared.propagated_features import FeatureSums, PropagatedFeatures, picked
 from ipal.nn import losses
-from ipal.nn.margins import relative_distance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +53,8 @@ class NCM(PropagatedFeatures):
             scores = scores / picked(scores.new_tensor(self.lengths(graph, compute)), nodes)[:, None]
         return (scores / self.tau).softmax(dim=-1)
 
-    def novelty(
-        self, memory: FeatureSums, scores: Tensor, graph: Graph, rows: Tensor | None, compute: Compute
-    ) -> Tensor:
-        products = self.products(graph, losses.with_middle(memory.mean), compute)
-        return relative_distance(2 - 2 * products / products.new_tensor(self.lengths(graph, compute))[:, None])
+    def mean_logs(self, memory: FeatureSums) -> Tensor:
+        return losses.cosine(memory.mean, memory.mean) / self.tau
 
     def exported(self, memory: FeatureSums, rows: Any) -> tuple[Any, Any]:
         mean, rows = memory.mean, rows.within_one().unit()

@@ -17,7 +17,7 @@ from torch import Tensor
 from ipal.data.graph import Graph
 from ipal.data.task import Task
 from ipal.errors import DataError
-from ipal.methods.base import Compute, Extents, Remembered, Space, TaskContext, UsualMargins
+from ipal.methods.base import Compute, Extents, Remembered, Space, TaskContext
 from ipal.methods.shared.propagated_features import FeatureSums, PropagatedFeatures, picked
 from ipal.methods.shared.scatter import ScatterMemory, centred
 from ipal.nn.cholesky import mean_diagonal, shifted_cholesky
@@ -75,18 +75,9 @@ class SLDA(PropagatedFeatures):
         weights, offsets = self.solved(memory)
         return picked(self.products(graph, weights, compute) + offsets, nodes)
 
-    def usual_margins(self, memory: ScatterMemory, classes: int) -> UsualMargins:
-        """Margins grow with the distances between classes.
-
-        Their unit is the squared Mahalanobis distance of a class mean from the nearest other, the median of all
-        classes: the fewer nodes, the larger, where features are many; a small class far from all others changes little.
-        """
-        products = self.solved(memory)[0] @ memory.sums.mean.T
-        own = products.diagonal()
-        apart = own[:, None] + own - products - products.T
-        nearest = apart.fill_diagonal_(torch.inf).amin(dim=1)
-        unit = max(float(nearest.median()), 1e-12) if len(own) > 1 else 1.0
-        return UsualMargins(torch.zeros(classes), torch.full((classes,), unit))
+    def mean_logs(self, memory: ScatterMemory) -> Tensor:
+        weights, offsets = self.solved(memory)
+        return memory.sums.mean @ weights.T + offsets
 
     def exported(self, memory: ScatterMemory, rows: Any) -> tuple[Any, Any]:
         weights, offsets = self.solved(memory)

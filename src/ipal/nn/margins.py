@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+LEAST = 1e-6
+"""Of what is divided by."""
 MOST_MARGIN = 80.0
 """Probabilities of single precision tell no larger ones apart."""
 
@@ -29,12 +31,17 @@ def margins(logs: Tensor) -> Tensor:
     return found
 
 
-def relative_distance(distances: Tensor) -> Tensor:
-    r"""Squared distance to the nearest class mean, as a share of that to the mean of all classes (the last column).
+def relative_distance(cosines: Tensor) -> Tensor:
+    r"""Squared distance to the nearest class mean, as a share of that to the middle of all means.
 
-    .. math:: r_i = \min_c d(x_i, \mu_c) / d(x_i, \mu_0)
+    .. math:: r_i = \min_c \frac{1 - \cos(x_i, \mu_c)}{1 - \cos(x_i, \mu_0)}
 
     Source: Ren et al. 2021, "A Simple Fix to Mahalanobis Distance for Improving Near-OOD Detection", Eq. 4, with a
-    quotient in place of the difference: it needs no common unit of the two distances.
+    quotient in place of the difference, and distances of directions.
+
+    Parameters
+    ----------
+    cosines : Tensor of shape (nodes, classes + 1)
+        Of nodes with class means and, last, with their middle.
     """
-    return distances[:, :-1].amin(dim=1) / distances[:, -1].clamp_min(torch.finfo(distances.dtype).tiny)
+    return (1 - cosines[:, :-1].amax(dim=1)) / (1 - cosines[:, -1]).clamp_min(LEAST)

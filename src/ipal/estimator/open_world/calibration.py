@@ -26,6 +26,7 @@ from ipal.data.task import Task
 from ipal.errors import CapacityError, DataError, NonFiniteError
 from ipal.estimator.open_world.scores import own_shares, smoothed
 from ipal.estimator.predictor import Predictor
+from ipal.methods.base import UsualMargins, usual_by_means
 from ipal.nn.margins import log_probabilities, margins
 
 FEWEST = 64
@@ -60,6 +61,8 @@ class Calibration:
     """(rows, classes): how many nodes of each class were asked, in the model's order."""
     margin: Tensor
     """(rows, LEVELS): quantiles of margins of nodes for their own class, in usual spreads from the usual one."""
+    rivals: Tensor
+    """(rows, LEVELS): by how much the classes of the task moved quantiles of margins, as rivals of earlier ones."""
     novelty: Tensor
     """(rows, LEVELS): quantiles of their novelty."""
     confidence: Tensor
@@ -71,7 +74,7 @@ class Calibration:
     def empty(cls, classes: int = 0) -> Self:
         whole, parts = torch.zeros(0, dtype=torch.int64), torch.zeros(0, LEVELS)
         count = torch.zeros(0, classes, dtype=torch.int64)
-        return cls(whole, count, parts, parts, torch.zeros(0, len(POWERS)), torch.zeros(0))
+        return cls(whole, count, parts, parts, parts, torch.zeros(0, len(POWERS)), torch.zeros(0))
 
     def __bool__(self) -> bool:
         """Whether any node was asked."""
@@ -141,6 +144,13 @@ class Calibration:
         right = float((weight[:, 0] * self.right).sum() / weight.sum())
         return math.exp(float(np.interp(right, sure, POWERS))) if sure[0] < right < sure[-1] else 1.0
 
+    @property
+    def margins_now(self) -> Tensor:
+        """(rows, LEVELS): quantiles of margins, with the rivals that have come since."""
+        since = self.rivals.double().flip(0).cumsum(0).flip(0) - self.rivals
+        found: Tensor = (self.margin + since).sort(dim=1).values
+        return found
+
     def quantile(self, values: Tensor, weights: Tensor, level: float) -> float:
         """Of values (…, LEVELS), which stand for so many nodes (…) each."""
         ordered, shares = _distribution(values, weights)
@@ -173,7 +183,7 @@ class Calibration:
             return
         rows, like = self.task.numel(), Calibration.empty()
         sizes = {"task": (rows,), "count": (rows, classes), "right": (rows,), "confidence": (rows, len(POWERS))}
-        check_shapes(self.tensors(), (sizes | {"margin": (rows, LEVELS), "novelty": (rows, LEVELS)}).items())
+        check_shapes(self.tensors(), (sizes | dict.fromkeys(("margin", "rivals", "novelty"), (rows, LEVELS))).items())
         for name, tensor in self.tensors().items():
             require(tensor.dtype == getattr(like, name).dtype, f"'calibration.{name}' holds {tensor.dtype}")
         require(((self.task >= 0) & (self.task < tasks)).all(), "'calibration.task' holds other numbers")
@@ -212,6 +222,8 @@ class Asked(NamedTuple):
     """(nodes, classes): logarithms of probabilities."""
     margin: Tensor
     """Of the own class, in usual spreads from the usual one."""
+    before: Tensor
+    """The same with fewer rivals; see `fewer_rivals`."""
     novelty: Tensor
 
 
@@ -243,6 +255,7 @@ def shown(asked: Asked, nodes_of_classes: Tensor, number: int) -> Calibration:
         torch.tensor([number]),
         count[None],
         quantiles(asked.margin, weight),
+        quantiles(asked.margin, weight) - quantiles(asked.before, weight),
         quantiles(asked.novelty, weight),
         torch.stack(sure).float()[None],
         (weight @ (logs.argmax(dim=1) == labels).double()).float()[None],
@@ -276,7 +289,8 @@ def _left_out(model: Predictor, task: Task, random: np.random.Generator) -> Aske
     _, everyone = model.scores_and_novelty(task.graph)
     novelty = smoothed(everyone, task.graph)[nodes] + own_shares(task.graph)[nodes] * (own - everyone[nodes])
     logs = log_probabilities(model.probabilities(scores, task.graph, nodes)).cpu()
-    return Asked(rows[some], logs, _margins(model, logs, rows[some]), novelty)
+    margin = own_margins(logs, rows[some], model.usual_margins())
+    return Asked(rows[some], logs, margin, margin, novelty)
 
 
 def _set_aside(model: Predictor, task: Task, aside: NDArray[np.bool_]) -> Asked:
@@ -285,13 +299,32 @@ def _set_aside(model: Predictor, task: Task, aside: NDArray[np.bool_]) -> Asked:
     scores, novelty = model.scores_and_novelty(task.graph)
     logs = log_probabilities(model.probabilities(scores, task.graph)).cpu()[nodes]
     check_scores(logs)
-    return Asked(labels, logs, _margins(model, logs, labels), smoothed(novelty, task.graph)[nodes])
+    margin, before = own_margins(logs, labels, model.usual_margins()), fewer_rivals(model, logs, labels)
+    return Asked(labels, logs, margin, margin if before is None else before, smoothed(novelty, task.graph)[nodes])
 
 
-def _margins(model: Predictor, logs: Tensor, labels: Tensor) -> Tensor:
-    """Of the own class, in usual spreads from the usual one."""
-    margin, spread = (part.double().cpu()[labels] for part in model.usual_margins())
+def own_margins(logs: Tensor, labels: Tensor, usual: UsualMargins) -> Tensor:
+    """Margins of nodes for their own class, in usual spreads from the usual one."""
+    margin, spread = (part.double().cpu()[labels] for part in usual)
     return (margins(logs).gather(1, labels[:, None])[:, 0] - margin) / spread
+
+
+def fewer_rivals(model: Predictor, logs: Tensor, labels: Tensor) -> Tensor | None:
+    """Margins of nodes as if their class had only as many rivals as the classes before; None where it had none.
+
+    Classes of earlier tasks have more rivals by now. What more rivals do is measured where nodes are there to be asked.
+    """
+    means, current = model.mean_logs(), torch.unique(labels)
+    old = torch.tensor([c for c in range(logs.shape[1]) if c not in set(current.tolist())])
+    if means is None or len(old) < 2:
+        return None
+    found = torch.empty(len(labels), dtype=torch.float64)
+    for number, c in enumerate(current.tolist()):
+        among = torch.cat([torch.tensor([c]), old[torch.arange(len(old)) != number % len(old)]])
+        usual = usual_by_means(means[among][:, among])
+        here = labels == c
+        found[here] = own_margins(logs[here][:, among], torch.zeros(int(here.sum()), dtype=torch.int64), usual)
+    return found
 
 
 def _nodes_of(model: Predictor) -> Tensor:

@@ -74,7 +74,7 @@ def sets(model: Predictor, probabilities: NDArray[np.float32], coverage: float) 
         raise DataError("A model of one class has no sets: learn another.")
     known, nodes = required(model)
     margin, spread = (part.double().cpu() for part in model.usual_margins())
-    every = margin[:, None] + spread[:, None] * known.margin[:, None].double()
+    every = margin[:, None] + spread[:, None] * known.margins_now[:, None]
     least = known.quantile(every, known.weights(nodes), 1 - coverage) * model.calibrating_power
     logs = log_probabilities(torch.from_numpy(probabilities))
     return np.asarray((margins(logs) >= min(least, MOST_MARGIN)).numpy())

@@ -16,6 +16,8 @@ from ipal.data.derived import Derives
 from ipal.data.graph import Graph
 from ipal.data.task import Task
 from ipal.methods.base import Compute, OnePass
+from ipal.nn.losses import with_middle
+from ipal.nn.margins import relative_distance
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +104,12 @@ class PropagatedFeatures(OnePass):
         by = weights.T.cpu().numpy()
         start = np.concatenate([unit @ by for _, unit in compute.unit_rows(graph)])
         return torch.from_numpy(compute.walked(graph, start, self.steps, self.restart)).to(weights.device)
+
+    def novelty(self, memory: Any, scores: Tensor, graph: Graph, rows: Tensor | None, compute: Compute) -> Tensor:
+        kept = self.statistics(memory)
+        assert kept is not None, "sums are kept"
+        products = self.products(graph, with_middle(kept.mean), compute)
+        return relative_distance(products / products.new_tensor(self.lengths(graph, compute))[:, None])
 
     def spread(self, rows: Any) -> Any:
         """Rows of an exported program, propagated."""

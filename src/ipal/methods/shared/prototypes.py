@@ -219,6 +219,9 @@ class PrototypeClassifier(Trained):
     def probabilities(self, memory: Any, scores: Tensor, graph: Any, compute: Any, nodes: Any = None) -> Tensor:
         return (scores / self.tau).softmax(dim=-1)
 
+    def mean_logs(self, memory: Any) -> Tensor:
+        return self.product(memory.mean, memory.mean) / self.tau
+
     def exported(self, network: "Network", memory: Any, rows: Any) -> tuple[Any, Any]:
         scores = rows.unit() @ unit(memory.mean).T
         return scores, (scores / self.tau).softmax()
