@@ -328,8 +328,9 @@ def fewer_rivals(model: Predictor, logs: Tensor, labels: Tensor) -> Tensor | Non
 
 
 def _nodes_of(model: Predictor) -> Tensor:
-    """How many nodes each class has; the same for all where that is not kept."""
-    return model.nodes_of_classes() if model.keeps_classes else torch.ones(len(model.labels))
+    """How many nodes each class has; the same for all where that is not kept, or not found in a copy."""
+    found = model.nodes_of_classes() if model.keeps_classes else torch.zeros(0)
+    return found if len(found) == len(model.labels) else torch.ones(len(model.labels))
 
 
 def folds(task: Task, share: float, random: np.random.Generator) -> Iterator[NDArray[np.bool_]]:
