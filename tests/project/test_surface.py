@@ -1,0 +1,50 @@
+"""What a user sees of the package before reading a page: help, and what a type checker says."""
+
+import inspect
+import pydoc
+import re
+from pathlib import Path
+
+import pytest
+from mypy import api
+
+import ipal
+from ipal.estimator.learner import Learner
+from ipal.estimator.registry import METHODS
+from tests.conftest import PROJECT
+from tests.snippets import blocks
+
+LEARNERS = [one for one in (getattr(ipal, name) for name in ipal.__all__) if inspect.isclass(one)]
+LEARNERS = [one for one in LEARNERS if issubclass(one, Learner) and one is not Learner]
+
+
+@pytest.mark.parametrize("learner", LEARNERS, ids=lambda one: one.__name__)
+def test_help_describes_every_parameter_and_shows_no_machinery(learner: type[Learner]) -> None:
+    page = pydoc.plain(pydoc.render_doc(learner))
+    assert not re.search(r"Annotated\[|FieldInfo|pydantic", page)
+    described = inspect.getdoc(learner) or ""
+    for name in inspect.signature(learner).parameters:
+        assert re.search(rf"^{name} : \S.*\n    \S", described, re.MULTILINE), name
+
+
+def test_every_method_has_a_learner() -> None:
+    assert len(LEARNERS) == len(METHODS)
+
+
+MORE = """
+tuned = ipal.IPAL(gamma=0.7, train=ipal.TrainConfig(epochs=2), encoder={"kind": "gcn"}).fit(graph)
+labels, known = tuned.predict(graph, reject=0.05), ipal.score_unknown(tuned, graph)
+sizes = [group.size for group in ipal.discover(tuned, graph)]
+why = ipal.explain(tuned, graph, 3).by_hop
+merged = ipal.merge_models(ipal.Analytic(width=64).fit(graph), ipal.Analytic(width=64).fit(graph))
+"""
+
+
+def test_a_type_checker_accepts_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MYPYPATH", str(PROJECT / "src"))
+    snippet = tmp_path / "snippet.py"
+    python = [block.text for block in blocks(PROJECT / "README.md") if block.language == "python"]
+    snippet.write_text("\n".join([*python, MORE]))
+    options = ["--strict", "--config-file", str(PROJECT / "pyproject.toml"), "--cache-dir", str(tmp_path / "cache")]
+    said, errors, code = api.run([*options, str(snippet)])
+    assert code == 0, said + errors
