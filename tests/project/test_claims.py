@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+import ipal
+from ipal.analysis.audit import audit
 from ipal.estimator.registry import METHODS
 from ipal.nn.encoders import ENCODERS
 from tests.conftest import PROJECT
@@ -103,6 +105,20 @@ def test_the_table_of_the_closed_form_is_table_1(of: Table) -> None:
         assert float(joint) == pytest.approx(of["Joint †"][graph][0], abs=0.051)
         for method, cell in zip(("analytic", "IPAL, default", "NCM", "SLDA"), (closed, *others), strict=True):
             assert cell == "{:.2f} ± {:.2f}".format(*of[method][graph]), (graph, method)
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/index.md", "docs/closed-form.md"])
+def test_where_the_closed_form_is_recommended_a_sentence_says_what_sums_give_away(name: str) -> None:
+    before, _, after = page(name).partition("over fewer nodes than columns")
+    assert re.match(r".{0,30} determine their rows up to a rotation\. Measure it with `ipal audit`", after)
+    assert len(before.split()) < 400, "at its top"
+
+
+def test_what_sums_give_away_is_what_the_audit_says() -> None:
+    digits = ipal.graph_from(ipal.load_dataset("digits"))
+    model = ipal.Analytic(calibration=0).partial_fit(digits)
+    assert len(digits.y) < model.get_params()["width"]
+    assert any("are determined up to a rotation" in remark for remark in audit(model)["remarks"])
 
 
 def test_methods_and_encoders_are_counted_right() -> None:

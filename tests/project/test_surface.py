@@ -3,9 +3,12 @@
 import inspect
 import pydoc
 import re
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from mypy import api
 
 import ipal
@@ -25,6 +28,35 @@ def test_help_describes_every_parameter_and_shows_no_machinery(learner: type[Lea
     described = inspect.getdoc(learner) or ""
     for name in inspect.signature(learner).parameters:
         assert re.search(rf"^{name} : \S.*\n    \S", described, re.MULTILINE), name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distilled(ipal.Classifier):
+    """Scores that stay near those of the previous network, in the words of the page on methods."""
+
+    name = "distilled"
+    title = "Distilled"
+
+    def prepare(self, memory: None, context: ipal.TaskContext) -> ipal.TaskContext:
+        return context.with_before()
+
+    def loss(
+        self, network: Any, memory: None, batch: Any, context: Any, rng: torch.Generator
+    ) -> dict[str, torch.Tensor]:
+        terms = super().loss(network, memory, batch, context, rng)
+        scores = network.classifier(network.encoder(batch.graph))
+        assert torch.allclose(scores, network(batch.graph))
+        if context.teacher is not None:
+            before = context.teacher.classifier(context.before_of(batch)).detach()
+            terms["distillation"] = (scores[:, : before.shape[1]] - before).square().mean()
+        return terms
+
+
+def test_scores_of_the_teacher_are_had_as_the_page_on_methods_says() -> None:
+    page = (PROJECT / "docs" / "add-a-method.md").read_text()
+    for words in ("network.classifier(embeddings)", "context.before_of(batch)", "context.teacher.classifier"):
+        assert words in page
+    ipal.check_method(Distilled)
 
 
 def test_every_method_has_a_learner() -> None:
