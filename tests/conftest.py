@@ -145,6 +145,33 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 
 @pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many nodes every `score` of a snippet asked about; it fails where a learner had learned from one of them."""
+    from ipal.estimator.learner import Learner
+    from tests.support import rows_of
+
+    learned: dict[Learner, set[bytes]] = {}
+    counts: list[int] = []
+    partial_fit, score = Learner.partial_fit, Learner.score
+
+    def learn(learner: Learner, data: Any) -> Learner:
+        learned.setdefault(learner, set()).update(rows_of(data, getattr(data, "train_mask", None)))
+        return partial_fit(learner, data)
+
+    def ask(learner: Learner, data: Any, mask: Any = None) -> float:
+        if Path(sys._getframe(1).f_code.co_filename).is_relative_to(PROJECT / "src"):
+            return score(learner, data, mask)  # no snippet: the package itself
+        rows = rows_of(data, getattr(data, "test_mask", None) if mask is None else mask)
+        assert not learned.get(learner, set()).intersection(rows), "accuracy on nodes that were learned from"
+        counts.append(len(rows))
+        return score(learner, data, mask)
+
+    monkeypatch.setattr(Learner, "partial_fit", learn)
+    monkeypatch.setattr(Learner, "score", ask)
+    return counts
+
+
+@pytest.fixture
 def visitor(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Iterator[Visitor]":
     """Somebody who does what a page of the documentation says (see snippets.py), with nothing left behind."""
     from ipal.bench.suite import ENGINES

@@ -102,6 +102,14 @@ def sparse_parts(prefix: str, matrix: sp.csr_array, values: str = "data") -> dic
     }
 
 
+def rows_of(data: Any, mask: Any = None) -> list[bytes]:
+    """Features of the nodes of a graph, or of those in a mask: what a node can be recognised by in another graph."""
+    if not hasattr(data, "edge_index"):  # types of nodes, each with features of its own
+        return []
+    x = data.x.toarray() if sp.issparse(data.x) else np.asarray(data.x)
+    return [row.tobytes() for row in (x if mask is None else x[np.asarray(mask)])]
+
+
 # ---------------------------------------------------------------------- packages
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 INTRODUCTION = (
-    "Small programs that need no more than the package, each run by a test. They stand in the folder `examples` of the "
-    "repository; start them from its root."
+    "Small programs, each run by a test. They stand in the folder `examples` of the repository; start them from its "
+    "root. What they need, how long they take and what they print is in its `README.md`."
 )
 
 

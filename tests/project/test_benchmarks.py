@@ -142,26 +142,6 @@ def test_floors_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert speed.floor(machine.Work(20, 10, 4, 6)) == 2 + 2 + 2 + 3
 
 
-def test_the_model_of_scale_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(PROJECT / "benchmarks")
-    model = importlib.import_module("scale_model")
-    # 10 nodes of 256 features (two blocks), 30 edges, 5 nodes learned, width 4, predicted twice.
-    size = model.Size(nodes=10, edges=30, features=256, classes=2, taught=0.5, looks=2, steps=2, width=4)
-    taken = {"propagation": 15360.0, "expansion": 40.0, "sums": 240.0, "evaluation": 320.0}
-    speed = model.constants(size, taken, memory=1e9, link=2.0)
-    assert (speed.step, speed.expansion, speed.product, speed.look) == (1, 2, 3, 4)
-    assert model.seconds(size, speed) == {**taken, "exchange": 0}
-    # A device each for the blocks; four have no more to divide there. Tables of 10240 + 80 + 128 bytes go round.
-    four = model.seconds(size, speed, 4)
-    assert four == {"propagation": 7680, "expansion": 10, "sums": 60, "evaluation": 80, "exchange": 10448 * 1.5 / 2}
-    assert model.gathered(100, 4) == 75
-    # Features and rows 2 x 10240, edges 120, 128 columns five times in double and once in single, four columns of 80.
-    block = 10 * 128 * (5 * 8 + 4)
-    assert model.device_bytes(size) == 20480 + 120 + block + 320
-    assert model.device_bytes(size, on_host=True) == 120 + block + 320
-    assert model.host_bytes(size) == 20480 + 120 + 80
-
-
 def test_encoder_and_stock_layers_compute_the_same(bench: SimpleNamespace) -> None:
     lines = bench.details["encoder step, CS"] + bench.details["encoder step, Arxiv"]
     assert "CS-sized sparse features" in lines

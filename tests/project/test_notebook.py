@@ -22,13 +22,14 @@ def run(source: list[str], namespace: dict[str, Any], command: Command) -> None:
 
 
 @pytest.mark.usefixtures("hurry")
-def test_its_cells_run_and_learn(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+def test_its_cells_run_and_learn(command: Command, asked: list[int], capsys: pytest.CaptureFixture[str]) -> None:
     namespace: dict[str, Any] = {}
     said = ""
     for cell in CODE:
         run(cell["source"], namespace, command)
         said += capsys.readouterr().out
     assert "10 classes, accuracy on those of the first task:" in said
+    assert len(asked) == 4, "each by `score`, on nodes that were not learned from"
     assert namespace["model"].score(namespace["graph"]) > 0.9
     assert "rests on its seed" in said
     assert set(namespace["runs"]["method"]) == {"ncm", "analytic"}

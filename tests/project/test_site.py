@@ -1,10 +1,12 @@
 """The documentation as it is built: complete, by itself, and without a network."""
 
+import importlib
 import inspect
 import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -46,13 +48,48 @@ def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
         assert "@import" not in path.read_text()
 
 
-def test_every_public_name_is_in_the_reference(site: Path) -> None:
+def reference(site: Path) -> set[str]:
+    """All names that are described, by the module that defines them."""
     inventory = zlib.decompress((site / "objects.inv").read_bytes().split(b"\n", 4)[4]).decode()
-    documented = {line.split(" ")[0] for line in inventory.splitlines()}
+    return {line.split(" ")[0] for line in inventory.splitlines()}
+
+
+def full_name(member: Any) -> str:
+    return f"{inspect.getmodule(member).__name__}.{member.__qualname__}"
+
+
+def test_every_public_name_is_in_the_reference(site: Path) -> None:
+    documented = reference(site)
     for name in set(ipal.__all__) - {"__version__"}:
         member = getattr(ipal, name)
-        member = getattr(member, "_method", member)  # a learner is described where its method is
-        assert f"{inspect.getmodule(member).__name__}.{member.__qualname__}" in documented, name
+        assert full_name(getattr(member, "_method", member)) in documented, name  # a learner where its method is
+    for name in (name for name in dir(ipal.IPAL) if not name.startswith("_")):
+        assert f"{full_name(ipal.Learner)}.{name}" in documented, name
+    for error in (one for one in vars(ipal.errors).values() if inspect.isclass(one)):
+        if issubclass(error, ipal.IpalError | Warning):
+            assert full_name(error) in documented, error
+
+
+def test_what_pages_and_examples_import_is_in_the_reference(site: Path) -> None:
+    documented = reference(site)
+    sources = [block.text for page in (PROJECT / "docs").rglob("*.md") for block in blocks(page)]
+    sources += [path.read_text() for path in (PROJECT / "examples").glob("*.py")]
+    lines = {
+        found for text in sources for found in re.findall(r"^from (ipal\.[\w.]+) import (.+)$", text, re.MULTILINE)
+    }
+    assert len(lines) > 5
+    for module, names in sorted(lines):
+        for name in names.split(","):
+            member = getattr(importlib.import_module(module), name.strip())
+            assert full_name(member) in documented, f"{module}.{name}"
+
+
+def test_the_reference_has_no_constants_and_parameters_in_tables(site: Path) -> None:
+    constants = [name for name in reference(site) if re.search(r"\.[A-Z]+(_[A-Z]+)+$|\.METRICS$", name)]
+    assert constants == []
+    page = text(site, "api/index.md")
+    assert page.count("Parameters:") > 10
+    assert '--parameters"' not in page, "a heading: the docstring was not read as numpydoc"
 
 
 def test_every_command_and_setting_is_listed(site: Path) -> None:

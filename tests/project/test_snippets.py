@@ -4,6 +4,7 @@ import re
 import shlex
 from collections import Counter
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -15,13 +16,22 @@ NAMES = [page.relative_to(PROJECT / "docs").as_posix() for page in PAGES]
 ALL = {name: blocks(page) for name, page in zip(NAMES, PAGES, strict=True)}
 
 
-@pytest.mark.usefixtures("hurry")
+@pytest.mark.usefixtures("hurry", "asked")
 @pytest.mark.parametrize("name", [name for name in NAMES if any(block.kind != "show" for block in ALL[name])])
 def test_a_page_can_be_followed(name: str, visitor: Visitor) -> None:
     for block in ALL[name]:
         if block.kind == "write":
             check_written(block)
         visitor.follow(block)
+
+
+PRINTED = re.compile(r"\(\w+\.predict\([^()]*\) == [\w.]*(?:y|kind|truth)\b[^)]*\)+\.mean\(\)")
+
+
+@pytest.mark.parametrize("path", [PROJECT / "README.md", *PAGES], ids=lambda path: path.name)
+def test_no_page_counts_right_predictions_of_all_nodes(path: Path) -> None:
+    """Those learned from would be among them: `score` with a mask says which nodes count."""
+    assert not PRINTED.findall(path.read_text(encoding="utf-8"))
 
 
 def test_no_snippet_is_left_out() -> None:

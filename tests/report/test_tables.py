@@ -3,12 +3,13 @@
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from ipal.report import paper, tables
-from ipal.report.build import all_tables, caption, remarks
+from ipal.report.build import all_tables, caption, protocol, remarks
 from ipal.report.collect import StoredBench, choose_manifests, read_bench
 from ipal.runs.manifest import Failure
 from tests.report.support import write_entry, write_manifest
@@ -48,7 +49,8 @@ def test_what_was_not_run_is_an_empty_cell(runs):
 
 
 def test_the_caption_names_the_protocol(runs):
-    text = caption(benches(runs, "table1-cs"))
+    chosen = benches(runs, "table1-cs")
+    text = f"{caption(chosen)} {protocol(chosen)}"
     for words in ("3 seeds (0 to 2)", "train graph isolated", "test graph isolated", "transductive", "balanced",
                   "60/20/20", "CS-CL 5+2+2+2+2+2"):  # fmt: skip
         assert words in text
@@ -116,12 +118,13 @@ def test_cost_has_time_memory_and_exemplars(runs):
 
 def test_latex_escapes_and_marks(runs):
     table = tables.wide(benches(runs, "table1-cs"))
-    text = tables.latex(table, "100 % of {all} #1", "tab:x", ["a remark"])
+    text = tables.latex(table, "100 % of {all} #1", "tab:x", "† is a sign.", ["a remark"])
     assert r"\caption{100 \% of \{all\} \#1}" in text
     assert r"own\_one \& 50 \% & 61.00 $\pm$ 1.00 & $-$10.00 $\pm$ 0.00 \\" in text
     assert r"ER-GNN $^{\dagger}$ & \textbf{81.00 $\pm$ 1.00} & \underline{$-$8.00 $\pm$ 0.00}" in text
     assert r"\multicolumn{2}{c}{CS-CL}" in text
     assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
+    assert r"{\footnotesize $^{\dagger}$ is a sign.}" in text
     assert text.endswith("% a remark\n")
 
 
@@ -151,6 +154,9 @@ def test_every_kind_of_table_is_also_latex_and_csv(runs):
     for key, one in made.items():
         page, latex, values = (one.files[f"{one.stem}.{suffix}"] for suffix in ("md", "tex", "csv"))
         assert page.startswith(one.caption[:40]), key
+        (shown,) = re.findall(r"\\caption\{(.*)\}$", latex, re.MULTILINE)
+        assert len(shown.split()) < 30, key
+        assert not re.search(r"[.:;] [A-Z]\w+ ", shown.partition(": ")[2] or shown), f"{key}: more than one sentence"
         table = latex.partition("\\end{table}")[0]
         assert table.isascii(), (key, {sign for sign in table if not sign.isascii()})
         assert table.count("{") - table.count(r"\{") == table.count("}") - table.count(r"\}")

@@ -95,7 +95,19 @@ def matrix_of_rows(rows: Sequence[Sequence[float | None]]) -> Matrix:
 
 
 class Metric:
-    """A number of a whole run. Its name and what it is in words are those of the function."""
+    """A number of a whole run. Its name and what it is in words are those of the function.
+
+    Parameters
+    ----------
+    title : str
+        What tables call it.
+    function : callable
+        From `Scores` to a number, or to None where it is not defined.
+    unit : str, default='%'
+        Of the number.
+    higher_is_better : bool, default=True
+        Whether tables rank the highest value first, with an arrow up; else the lowest, with an arrow down.
+    """
 
     def __init__(
         self, title: str, function: Callable[[Scores], float | None], *, unit: str = "%", higher_is_better: bool = True

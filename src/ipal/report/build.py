@@ -77,6 +77,9 @@ class Captioned:
     benches: Sequence[StoredBench]
     """That its numbers are from."""
     caption: str
+    """One sentence: what the numbers are."""
+    how: str = ""
+    """How they were measured: below the caption in Markdown, a comment in LaTeX."""
     signs: str = ""
     """What the signs in it mean."""
     numbers: bool = False
@@ -85,7 +88,11 @@ class Captioned:
     @property
     def markdown(self) -> str:
         commands = "\n".join([*dict.fromkeys(bench.manifest.command for bench in self.benches), "ipal report"])
-        parts = [_wrap(self.caption), f"```console\n{commands}\n```", tables.markdown(self.table)]
+        parts = [
+            _wrap(f"{self.caption} {self.how}".strip()),
+            f"```console\n{commands}\n```",
+            tables.markdown(self.table),
+        ]
         if self.signs:
             parts.append(_wrap(self.signs))
         if listed := remarks(self.benches):
@@ -95,8 +102,8 @@ class Captioned:
     @property
     def files(self) -> dict[str, str]:
         """As Markdown, LaTeX and CSV, by the names of the files."""
-        text = f"{self.caption} {self.signs}".strip()
-        latex = tables.latex(self.table, text, f"tab:{self.stem}", remarks(self.benches))
+        comments = [*filter(None, [self.how]), *remarks(self.benches)]
+        latex = tables.latex(self.table, self.caption, f"tab:{self.stem}", self.signs, comments)
         csv = tables.to_csv(tables.numbers(self.benches)) if self.numbers else tables.cells_csv(self.table)
         return {f"{self.stem}.md": self.markdown + "\n", f"{self.stem}.tex": latex, f"{self.stem}.csv": csv}
 
@@ -104,7 +111,7 @@ class Captioned:
 def all_tables(benches: Sequence[StoredBench], runs: Path) -> dict[str, Captioned]:
     """Every table with its caption, by its key in a page."""
     found = {
-        kind: Captioned(kind, tables.wide(chosen), chosen, caption(chosen), legend(chosen), numbers=True)
+        kind: Captioned(kind, tables.wide(chosen), chosen, caption(chosen), protocol(chosen), legend(chosen), True)
         for kind, chosen in of_paper(benches).items()
     }
     beside = (
@@ -117,20 +124,23 @@ def all_tables(benches: Sequence[StoredBench], runs: Path) -> dict[str, Captione
         if points := read_search(bench.manifest, runs):
             text = f"{bench.title}: what settings were chosen from, by mean AP on validation nodes over seeds, in %."
             shown = tables.search(points)
-            found[f"{name}.search"] = Captioned(f"search-{name}", shown, own, text, "Best of each row in bold.")
+            found[f"{name}.search"] = Captioned(f"search-{name}", shown, own, text, signs="Best of each row in bold.")
         if bench.manifest.kind == "figure6":
             continue
-        measured, signs = caption(own), legend(own)
-        text = f"{bench.title}. {measured} {beside}"
-        found[name] = Captioned(f"details-{name}", tables.details(bench), own, text, signs, numbers=True)
-        text = f"{bench.title}: all metrics of a run. {measured}"
-        found[f"{name}.metrics"] = Captioned(f"metrics-{name}", tables.metrics(bench), own, text, signs)
+        how, signs = protocol(own), legend(own)
+        text = f"{bench.title}: {caption(own)}"
+        found[name] = Captioned(f"details-{name}", tables.details(bench), own, text, f"{how} {beside}", signs, True)
+        text = f"{bench.title}: all metrics of a run, {_over_seeds(bench)}."
+        found[f"{name}.metrics"] = Captioned(f"metrics-{name}", tables.metrics(bench), own, text, how, signs)
         machines = "; ".join(sorted({run.machine for row in bench.rows for run in row.runs}))
-        text = f"{bench.title}: time and memory of a run, mean over {_seeds(bench)}. Measured on: {machines}."
-        found[f"{name}.cost"] = Captioned(f"cost-{name}", tables.cost(bench), own, text, legend(own, ranked=False))
+        text, how = f"{bench.title}: time and memory of a run, mean over {_seeds(bench)}.", f"Measured on: {machines}."
+        found[f"{name}.cost"] = Captioned(f"cost-{name}", tables.cost(bench), own, text, how, legend(own, ranked=False))
     compared = [bench for bench in benches if bench.is_comparable_to_paper and bench.name in found]
-    text = "The paper's numbers (Tables 1 and 2) beside ours, in %. A reason is given only where it was measured."
-    found["reproducibility"] = Captioned("REPRODUCIBILITY", tables.reproducibility(compared), compared, text)
+    text, how = (
+        "The paper's numbers (Tables 1 and 2) beside ours, in %.",
+        "A reason is given only where it was measured.",
+    )
+    found["reproducibility"] = Captioned("REPRODUCIBILITY", tables.reproducibility(compared), compared, text, how)
     return found
 
 
@@ -146,20 +156,24 @@ def of_paper(benches: Sequence[StoredBench]) -> dict[str, list[StoredBench]]:
 
 
 def caption(benches: Sequence[StoredBench]) -> str:
-    """What the numbers are and under which protocol they were measured."""
-    protocol = usual(_shared(bench.protocol) for bench in benches)
+    """What the numbers are, in one sentence."""
+    return f"AP and AF on test nodes in %, {_over_seeds(*benches)}."
+
+
+def protocol(benches: Sequence[StoredBench]) -> str:
+    """Under which protocol numbers were measured."""
+    rules = usual(_shared(bench.protocol) for bench in benches)
     splits = "; ".join(f"{bench.title} {'+'.join(map(str, bench.protocol.get('split', ())))}" for bench in benches)
-    if not protocol:
+    if not rules:
         return "No run is finished."
-    train, validation = (round(100 * protocol[f"{part}_share"]) for part in ("train", "validation"))
+    train, validation = (round(100 * rules[f"{part}_share"]) for part in ("train", "validation"))
     parts = f"{train}/{validation}/{100 - train - validation} within each class"
-    if protocol.get("parts") == "given":
+    if rules.get("parts") == "given":
         parts = "training, validation and test nodes as the dataset says"
     return (
-        f"AP and AF on test nodes in %, mean ± sample standard deviation over {_seeds(*benches)}. "
-        f"Protocol: train graph {protocol['train_graph']}, test graph {protocol['test_graph']}, "
-        f"{protocol['visibility']}, {protocol['accuracy']} accuracy, {batch_in_words(protocol['batch'])}, class order "
-        f"{protocol['class_order']}, {protocol['edges']} edges, {parts}; classes of each "
+        f"Protocol: train graph {rules['train_graph']}, test graph {rules['test_graph']}, "
+        f"{rules['visibility']}, {rules['accuracy']} accuracy, {batch_in_words(rules['batch'])}, class order "
+        f"{rules['class_order']}, {rules['edges']} edges, {parts}; classes of each "
         f"task: {splits}."
     )
 
@@ -200,6 +214,10 @@ def _seeds(*benches: StoredBench) -> str:
     """`5 seeds (0 to 4)`."""
     every = dict.fromkeys(bench.manifest.seeds for bench in benches)
     return " or ".join(f"{len(seeds)} seed{'s' * (len(seeds) != 1)} ({listed(seeds)})" for seeds in every)
+
+
+def _over_seeds(*benches: StoredBench) -> str:
+    return f"mean ± sample standard deviation over {_seeds(*benches)}"
 
 
 def _wrap(text: str, indent: str = "") -> str:

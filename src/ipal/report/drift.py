@@ -129,7 +129,7 @@ def make_report(paths: Sequence[Path], out: Path, command: str) -> tuple[dict[st
     images = [path for name, draw in figures.items() for path in write_figure(out / name, draw)]
     page = [
         "# Drift of old classes' features",
-        textwrap.fill(caption(every), 120, break_long_words=False, break_on_hyphens=False),
+        textwrap.fill(f"{caption(every)} {measured(every)}", 120, break_long_words=False, break_on_hyphens=False),
         f"```console\n{command}\n```",
         tables.markdown(table(numbers)),
         *("\n".join(f"- {line}" for line in lines) for lines in (verdicts(numbers), about_hard(numbers)) if lines),
@@ -143,7 +143,7 @@ def make_report(paths: Sequence[Path], out: Path, command: str) -> tuple[dict[st
     steps = [{"method": one.method, "seed": one.seed, **row} for one in every for row in one.facts["steps"]]
     texts = {
         "drift.md": "\n\n".join(page) + "\n",
-        "drift.tex": tables.latex(table(numbers), caption(every), "tab:drift"),
+        "drift.tex": tables.latex(table(numbers), caption(every), "tab:drift", comments=[measured(every)]),
         "drift.csv": tables.to_csv(by_measure),
         "steps.csv": tables.to_csv(steps),
     }
@@ -187,18 +187,25 @@ def _compare(every: Sequence[Measurement], measure: str) -> dict[str, Any]:
 
 
 def caption(every: Sequence[Measurement]) -> str:
-    """Caption: what was measured, and how."""
+    """What was measured, in one sentence."""
+    split = "+".join(map(str, every[0].facts["config"]["split"]))
+    return (
+        f"{every[0].dataset}, tasks of {split} classes: drift of old classes, mean over classes and tasks "
+        f"± standard deviation over {_seeds(every)}."
+    )
+
+
+def measured(every: Sequence[Measurement]) -> str:
+    """How it was measured."""
     config, ridge = every[0].facts["config"], every[0].facts["ridge"]
     train = {json.dumps(one.facts["config"]["train"], sort_keys=True) for one in every}
     rates = f"{config['train']['epochs']} epochs a task, rate {config['train']['lr_base']:g}, later tasks "
     same = f"All methods: {rates}{config['train']['lr_next']:g}." if len(train) == 1 else "Training settings DIFFER."
     return (
-        f"{every[0].dataset}, tasks of {'+'.join(map(str, config['split']))} classes. "
         f"Training nodes of every old class, embedded on their own task's graph before and after each later task; "
         f"Gaussians with full covariance plus a ridge of {ridge:g} times the class's mean variance before, the same on "
-        f"both sides. Mean over old classes and tasks, ± standard deviation over {_seeds(every)}. "
-        f"{same} The KL is half the sum of the three terms below it. ‖μ′−μ‖² depends on the scale of a method's "
-        f"embeddings, all else does not; 'variance' is the class's mean variance before."
+        f"both sides. {same} The KL is half the sum of the three terms below it. ‖μ′−μ‖² depends on the scale of a "
+        f"method's embeddings, all else does not; 'variance' is the class's mean variance before."
     )
 
 

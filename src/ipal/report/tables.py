@@ -274,8 +274,11 @@ LATEX_SIGNS = {
 }
 
 
-def latex(shown: CellTable, caption: str, label: str, remarks: Sequence[str] = ()) -> str:
-    """A table for LaTeX with the packages booktabs and graphicx, shrunk where it is wider than the page."""
+def latex(shown: CellTable, caption: str, label: str, below: str = "", comments: Sequence[str] = ()) -> str:
+    """A table for LaTeX with the packages booktabs and graphicx, shrunk where it is wider than the page.
+
+    `below` stands under it in small print; `comments` are for the text around it.
+    """
     styles = {"best": r"\textbf{%s}", "second": r"\underline{%s}", "": "%s"}
     lines = [
         r"\begin{table}",
@@ -294,7 +297,9 @@ def latex(shown: CellTable, caption: str, label: str, remarks: Sequence[str] = (
         lines.append(" ".join(rf"\cmidrule(lr){{{first}-{last}}}" for first, last in rules))
     lines += [" & ".join(map(_escape, shown.columns)) + r" \\", r"\midrule"]
     lines += [" & ".join(styles[cell.mark] % _escape(cell.text) for cell in row) + r" \\" for row in shown.rows]
-    lines += [r"\bottomrule", r"\end{tabular}}", r"\end{table}", *(f"% {remark}" for remark in remarks)]
+    lines += [r"\bottomrule", r"\end{tabular}}"]
+    lines += [rf"\par\smallskip{{\footnotesize {_escape(below)}}}"] if below else []
+    lines += [r"\end{table}", *(f"% {_escape(comment)}" for comment in comments)]
     return "\n".join(lines) + "\n"
 
 
