@@ -112,6 +112,10 @@ class IgnoredInput(UserWarning):
     """A part of the input is not used: what is learned and predicted does not depend on it."""
 
 
+class Qualified(UserWarning):
+    """A result rests on less than usual; the message says on what."""
+
+
 def say_ignored(what: str) -> None:
     """Warn about an unused part of the input; as of every warning, Python shows the first one of its text."""
     say_unused(f"{what}; an edge counts by its weight (edge_weight) alone, whatever its attributes or type")

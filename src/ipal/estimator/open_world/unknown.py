@@ -1,5 +1,6 @@
 """Rejection of nodes of unknown classes, and prediction sets: what a calibrated model answers."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from ipal.data.graph import Graph
 from ipal.data.labels import Labels
-from ipal.errors import ConfigError, DataError
+from ipal.errors import ConfigError, DataError, Qualified, shortened
 from ipal.estimator.open_world.calibration import FEWEST, Calibration
 from ipal.estimator.open_world.scores import smoothed
 from ipal.estimator.predictor import Predictor
@@ -33,6 +34,14 @@ def required(model: Predictor) -> tuple[Calibration, Tensor]:
         raise ConfigError(
             f"The method '{model.name}' keeps nothing of earlier classes by which it could be calibrated: it can "
             "reject nodes and give sets after its first task alone; analytic, ipal, ncm and slda can always."
+        )
+    never = [label for label, row in zip(model.labels, found.latest().tolist(), strict=True) if row < 0]
+    if never:
+        warnings.warn(
+            f"Class {', '.join(shortened(str(label), 40) for label in never[:5])} was never calibrated, because its "
+            f"tasks had fewer than {FEWEST} training nodes, or it came first and alone: it is taken to be as the others.",
+            Qualified,
+            stacklevel=3,
         )
     return found, model.nodes_of_classes()
 
