@@ -410,8 +410,8 @@ def begin_learning(
 def _check_task(model: Model, task: Task) -> None:
     if any(lesson.fingerprint == fingerprint(task) for lesson in model.lessons):
         warnings.warn(
-            "These training nodes of this graph were learned before, and count twice from now on: mark only labels that "
-            "are new in train_mask.",
+            "These training nodes of this graph were learned before, and count twice from now on: mark only new labels "
+            "in train_mask.",
             Qualified,
             stacklevel=4,
         )
