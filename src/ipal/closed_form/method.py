@@ -84,7 +84,7 @@ def mean_leverage(normal: Normal, ridge: float) -> float:
 
     .. math:: h = \frac{1}{N} \, \mathrm{tr} \big( A (A + \lambda I)^{-1} \big)
 
-    Source: Golub, Heath & Wahba 1979, "Generalized Cross-Validation as a Method for Choosing a Good Ridge Parameter",
+    Source: Golub et al. 1979, "Generalized Cross-Validation as a Method for Choosing a Good Ridge Parameter",
     Eq. 1.4.
     """
     inverse = torch.cholesky_inverse(factorise(normal.gram, ridge).lower)

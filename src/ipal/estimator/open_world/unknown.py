@@ -39,7 +39,7 @@ def required(model: Predictor) -> tuple[Calibration, Tensor]:
     if never:
         warnings.warn(
             f"Class {', '.join(shortened(str(label), 40) for label in never[:5])} was never calibrated, because its "
-            f"tasks had fewer than {FEWEST} training nodes, or it came first and alone: it is taken to be like the rest.",
+            f"tasks had fewer than {FEWEST} training nodes, or it came first and alone: it is taken to be like others.",
             Qualified,
             stacklevel=3,
         )
