@@ -7,7 +7,17 @@ import sys
 import tempfile
 from pathlib import Path
 
-PARTS = ("kills_forked", "kills_command", "kills_bench", "disks", "inputs", "commands", "server", "metamorphic")
+PARTS = (
+    "kills_forked",
+    "kills_command",
+    "kills_bench",
+    "disks",
+    "inputs",
+    "commands",
+    "server",
+    "metamorphic",
+    "forgetting",
+)
 ROOT = Path(__file__).parents[1]
 
 

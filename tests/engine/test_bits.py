@@ -97,13 +97,13 @@ def test_loaded_models_merge_and_forget_to_the_bits_of_those_in_memory(sums, tin
     for name, learner in (("left", left), ("right", right)):
         learner.save(tmp_path / name)
         loaded.append(ipal.load(tmp_path / name))
-    both, again = ipal.merge_models(left, right), ipal.merge_models(*loaded)
-    assert_same_bits(both, again)
     task = data_of(tiny_stream, 0)
     task.forget_mask = task.train_mask & (task.y == 0)
-    for learner in (both, again):
+    for learner in (left, loaded[0]):
         ipal.forget_rows(learner, task)
         assert_laid_out(learner.model_)
+    assert_same_bits(left, loaded[0])
+    both, again = ipal.merge_models(left, right), ipal.merge_models(*loaded)
     assert_same_bits(both, again)
     for learner in (both, again):
         learner.partial_fit(data_of(tiny_stream, 2))

@@ -209,19 +209,20 @@ def test_forgetting_and_merging_interrupted_at_any_line_change_nothing(tiny_stre
         return taught(small(Analytic, steps=1, sums="per-class"), tiny_stream, *tasks)
 
     other, before, others = known(2), known(0, 1), known(2)
-    data = data_of(tiny_stream, 0)
-    data.forget_mask = torch.zeros_like(data.train_mask)
+    graphs = data, _ = [data_of(tiny_stream, task) for task in (0, 1)]
+    for graph in graphs:
+        graph.forget_mask = torch.zeros_like(graph.train_mask)
     data.forget_mask[tiny_stream.task(0).nodes[:3]] = True
     for action in (
-        lambda one: ipal.forget_class(one, 0),
-        lambda one: ipal.forget_rows(one, data),
-        lambda one: ipal.forget_nodes(one, data),
+        lambda one: ipal.forget_class(one, 0, graphs),
+        lambda one: ipal.forget_rows(one, graphs),
+        lambda one: ipal.forget_nodes(one, graphs),
         lambda one: ipal.merge_models(one, other),
     ):
         for learner in interrupted_everywhere(lambda: known(0, 1), action, points=20):
             assert equal(learner, before)
             assert equal(other, others)
-    assert equal(ipal.forget_class(learner, 0), ipal.forget_class(before, 0))
+    assert equal(ipal.forget_class(learner, 0, graphs), ipal.forget_class(before, 0, graphs))
 
 
 def test_learned_alike_after_an_interruption_also_with_dropout(tiny_stream: TaskStream) -> None:

@@ -1,7 +1,7 @@
 """Unknown classes, calibration and prediction sets: equations by hand, and what a model says on a graph of blocks."""
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -10,17 +10,15 @@ from torch_geometric.data import Data
 
 import ipal
 from ipal import ConfigError
-from ipal.closed_form.method import LEAST_RIDGE, Analytic
-from ipal.closed_form.metric import Mahalanobis, overall, with_more_ridge
-from ipal.closed_form.ridge import factorise, ridge_weights
-from ipal.closed_form.sums import Normal
 from ipal.data.graph import Graph
-from ipal.deploy.predict import predict, read, write_csv
-from ipal.estimator import files
-from ipal.estimator.open_world import held_out, scores, unknown
-from ipal.estimator.open_world.calibration import LEVELS, Calibration, moved_along, quantiles, sharpened
-from ipal.estimator.open_world.held_out import best_power, margins, mean_margins, set_aside
-from ipal.estimator.open_world.scores import KINDS, NAMES
+from ipal.deploy.predict import predict, write_csv
+from ipal.errors import DataError
+from ipal.estimator.model import Model
+from ipal.estimator.open_world import scores, unknown
+from ipal.estimator.open_world.calibration import LEVELS, sharpened
+from ipal.estimator.registry import METHODS as REGISTERED
+from ipal.methods.base import UsualMargins
+from tests.learning import learned
 
 METHODS = [ipal.Analytic, ipal.NCM, ipal.SLDA, ipal.IPAL]
 
@@ -58,20 +56,6 @@ def known(graph):
 # ---------------------------------------------------------------------- by hand
 
 
-def test_entropy_by_hand():
-    logs = torch.tensor([[0.5, 0.5], [1.0, 0.0]]).clamp_min(1e-30).log()
-    assert scores.entropy(logs).tolist() == pytest.approx([math.log(2), 0.0])
-
-
-def test_margin_by_hand():
-    assert scores.margin(torch.tensor([[0.1, 0.6, 0.3]]).log()).tolist() == pytest.approx([math.log(0.5)])
-
-
-def test_relative_distance_by_hand():
-    # To two classes 2 and 6, to the mean of all 4: 2 / 4.
-    assert scores.relative_distance(torch.tensor([[2.0, 6.0, 4.0]])).tolist() == [0.5]
-
-
 def test_auroc_by_hand():
     # 3 above both, 1 equal to one and above none: (1 + 1 + 0.5 + 0) / 4.
     assert scores.auroc(torch.tensor([[3.0], [1.0]]), torch.tensor([[1.0], [2.0]])).tolist() == [0.625]
@@ -80,25 +64,20 @@ def test_auroc_by_hand():
 def test_smoothed_by_hand():
     # A path 0 - 1 - 2: means over a node and its neighbours, once.
     path = Graph(np.ones((3, 1), dtype=np.float32), np.array([[0, 1, 1, 2], [1, 0, 2, 1]]))
-    found = scores.smoothed(torch.tensor([[3.0], [0.0], [6.0]]), path, times=1)
-    assert found.flatten().tolist() == [1.5, 3.0, 3.0]
+    found = scores.smoothed(torch.tensor([3.0, 0.0, 6.0]), path, times=1)
+    assert found.tolist() == [1.5, 3.0, 3.0]
+    # Twice: (1.5 + 3) / 2, (1.5 + 3 + 3) / 3, (3 + 3) / 2.
+    assert scores.smoothed(torch.tensor([3.0, 0.0, 6.0]), path).tolist() == [2.25, 2.5, 3.0]
 
 
-def test_best_power_by_hand():
-    # Eight nodes say 0.9 for class 0, and seven are right: (7 + 1/2) / 9 = 0.9^s / (0.9^s + 0.1^s).
-    logs, labels = torch.tensor([[0.9, 0.1]] * 8).double().log(), torch.tensor([0] * 7 + [1])
-    right = 7.5 / 9
-    power, precision = best_power(logs, labels)
-    assert math.exp(power) == pytest.approx(math.log(right / (1 - right)) / math.log(9), rel=1e-3)
-    # d conf / d log s = q (1 - q) s log 9, over the variance q (1 - q) / n.
-    slope = right * (1 - right) * math.log(right / (1 - right))
-    assert precision == pytest.approx(slope**2 * 8 / (right * (1 - right)), rel=0.02)
-
-
-def test_nodes_that_are_all_recognised_do_not_ask_for_certainty():
-    logs = torch.tensor([[0.6, 0.4]] * 20).double().log()
-    power, _ = best_power(logs, torch.zeros(20, dtype=torch.int64))
-    assert held_out.confidence(logs, power) == pytest.approx(20.5 / 21, abs=1e-3)
+@pytest.mark.parametrize("directed", [False, True])
+def test_own_shares_are_what_a_value_weighs_in_its_own_mean(directed):
+    edges = np.array([[0, 1, 1, 3, 2], [1, 2, 3, 0, 0]])
+    edges = edges if directed else np.concatenate([edges, edges[::-1]], axis=1)
+    graph = Graph(np.ones((5, 1), dtype=np.float32), edges)
+    found = scores.own_shares(graph)
+    for node in range(5):
+        assert float(found[node]) == pytest.approx(float(scores.smoothed(torch.eye(5)[node].double(), graph)[node]))
 
 
 def test_sharpened_by_hand():
@@ -107,51 +86,6 @@ def test_sharpened_by_hand():
     assert sharpened(p, 2.0)[0].tolist() == pytest.approx([0.36 / 0.46, 0.09 / 0.46, 0.01 / 0.46], rel=1e-5)
     assert sharpened(p, 1.0)[0].tolist() == pytest.approx(p[0].tolist(), rel=1e-5)
     assert sharpened(torch.tensor([[1.0, 0.0]]), 0.5)[0].tolist() == pytest.approx([1.0, 0.0], abs=1e-6)
-
-
-def test_margins_by_hand():
-    logs = torch.tensor([[0.5, 0.3, 0.2]]).double().log()
-    assert margins(logs)[0].tolist() == pytest.approx([math.log(5 / 3), math.log(3 / 5), math.log(2 / 5)])
-    # Raised to a power, probabilities have that many times the margins.
-    assert margins((3 * logs).log_softmax(dim=1))[0].tolist() == pytest.approx((3 * margins(logs))[0].tolist())
-
-
-def test_quantiles_are_evenly_spaced():
-    assert quantiles(torch.arange(LEVELS + 1.0)[:, None])[0, :2].tolist() == pytest.approx([0.5, 1.5])
-
-
-def test_values_move_along_two_distributions_by_hand():
-    # [0, 1] goes to [0, 10]: the middle to the middle, what is beyond as far as the ends.
-    before, after = torch.tensor([0.0, 1.0]), torch.tensor([0.0, 10.0])
-    assert moved_along(torch.tensor([[0.5, 2.0, -1.0]]), before, after)[0].tolist() == [5.0, 11.0, -1.0]
-
-
-def test_a_threshold_is_a_quantile_over_classes_by_their_number_of_nodes():
-    one = torch.linspace(0, 1, LEVELS)
-    novelty = torch.zeros(2, len(NAMES), LEVELS)
-    novelty[0], novelty[1] = one, one + 10
-    found, trials = torch.zeros(len(NAMES)), torch.ones(1, dtype=torch.int64)
-    made = Calibration(torch.tensor([90, 10]), torch.zeros(2, 2), torch.zeros(2, LEVELS), novelty, found, trials)
-    assert made.threshold(0.05) == pytest.approx(10.5, abs=0.02)  # half of the small class
-    assert made.threshold(0.2) < 1
-
-
-def test_some_of_every_class_are_set_aside_and_never_all(graph):
-    task = ipal.Task(
-        Graph(np.ones((12, 1), np.float32), np.zeros((2, 0), int)), np.arange(12), np.array([0] * 11 + [1])
-    )
-    chosen = set_aside(task, 0.2, np.random.default_rng(0))
-    assert chosen[:11].sum() == 3
-    assert not chosen[11]
-
-
-def test_of_many_nodes_fewer_are_set_aside_by_hand():
-    nodes, half = 20_480, 10_240
-    many = ipal.Task(
-        Graph(np.ones((nodes, 1), np.float32), np.zeros((2, 0), int)), np.arange(nodes), np.arange(nodes) // half
-    )
-    chosen = set_aside(many, 0.2, np.random.default_rng(0))
-    assert [chosen[:half].sum(), chosen[half:].sum()] == [1024, 1024]
 
 
 # ---------------------------------------------------------------------- what a model says
@@ -193,39 +127,6 @@ def test_sets_hold_the_own_class_about_as_often_as_asked(method, known, graph):
     assert (found[0.6] <= found[0.95]).all()
 
 
-@pytest.mark.parametrize("sums", ["pooled", "per-class"])
-def test_a_class_taken_away_is_a_class_never_learned(graph, sums):
-    """Rehearsed unknown nodes are really unknown: exactly with sums by class, and nearly with pooled ones."""
-    part = graph.subgraph(graph.y < 4)
-    model, never = (ipal.Analytic(width=32, steps=2, ridge=0.1, sums=sums, calibration=0) for _ in range(2))
-    model = model.partial_fit(part).model_
-    before = files.checkpoint(model)
-    others = part.clone()
-    others.train_mask = part.train_mask & (part.y != 3)  # in the same graph
-    never = never.partial_fit(others).model_
-    found = held_out.without_class(scores.Views.of(model, read(model, part)), 3, anew=True)
-    assert found.logs.shape[1] == 3
-    assert found.model.labels == never.labels
-    expected = scores.Views.of(never, read(never, part))
-    if sums == "per-class":
-        assert torch.equal(found.scores, expected.scores)
-    off = (found.scores - expected.scores).square().mean().sqrt()
-    assert off < 0.1 * expected.scores.std()
-    after = files.checkpoint(model)
-    assert all(torch.equal(before.tensors[name], tensor) for name, tensor in after.tensors.items())
-
-
-def test_a_class_is_taken_from_pooled_sums_without_solving_anew(graph):
-    model = ipal.Analytic(width=32, steps=2, ridge=0.1, calibration=0).partial_fit(graph).model_
-    made = model.trial_without_class(2)
-    normal, solved = made.state.memory.sums.normal(), made.method.solved(made.state.memory)
-    by_hand = ridge_weights(factorise(normal.gram, 0.1 * 4 / 5), normal.mean)
-    torch.testing.assert_close(solved.weights, by_hand, rtol=1e-6, atol=1e-8)
-    assert solved.ridge == pytest.approx(0.08)
-    assert made.labels == (0, 1, 3, 4)
-    assert model.labels == (0, 1, 2, 3, 4)
-
-
 def test_pooled_sums_find_unknown_nodes_as_well_as_sums_by_class():
     name = "synthetic:nodes=400,classes=5,features=16,signal=3,seed=1"
     dataset = ipal.load_dataset(name)
@@ -235,33 +136,6 @@ def test_pooled_sums_find_unknown_nodes_as_well_as_sums_by_class():
         model = ipal.Analytic(width=256, sums=sums).partial_fit(data)
         score = torch.from_numpy(ipal.score_unknown(model, data))[:, None]
         assert float(scores.auroc(score[is_new], score[~is_new])) > 0.95
-
-
-def test_what_is_kept_is_saved_merged_and_forgotten(tmp_path, graph):
-    def learned(*classes):
-        chosen = torch.isin(graph.y, torch.tensor(classes))
-        return ipal.Analytic(width=32, steps=1, ridge=0.1, sums="per-class").partial_fit(graph.subgraph(chosen))
-
-    model, other = learned(0, 1, 2), learned(3, 4)
-    model.save(tmp_path / "m")
-    again = ipal.load(tmp_path / "m")
-    assert (ipal.score_unknown(again, graph) == ipal.score_unknown(model, graph)).all()
-    both = ipal.merge_models(model, other)
-    counts = [count for one in (model, other) for count in one.model_.calibration.count.tolist()]
-    assert both.model_.calibration.count.tolist() == counts
-    assert ipal.forget_class(both, 1).model_.calibration.count.tolist() == [counts[0], *counts[2:]]
-    assert len(ipal.score_unknown(both, graph)) == graph.num_nodes
-
-
-def test_earlier_classes_move_as_more_come(graph):
-    model = ipal.NCM()
-    model.partial_fit(graph.subgraph(graph.y < 2))
-    before = model.model_.calibration
-    after = model.partial_fit(graph.subgraph((graph.y == 2) | (graph.y == 3))).model_.calibration
-    kind = KINDS.index("entropy") + len(KINDS)
-    assert (after.count > 0).all()
-    # With two more classes there is more to be unsure about.
-    assert float(after.novelty[:2, kind].mean()) > float(before.novelty[:, kind].mean())
 
 
 def test_groups_of_rejected_nodes_are_found():
@@ -295,9 +169,9 @@ def test_what_was_not_calibrated_says_so(graph):
     part = graph.subgraph(graph.y < 2)
     model = ipal.NCM(calibration=0).partial_fit(part)
     for ask in (ipal.score_unknown, ipal.predict_sets, ipal.discover):
-        with pytest.raises(ConfigError, match=r"learn it anew with calibration=0\.2"):
+        with pytest.raises(ConfigError, match="its setting calibration is 0"):
             ask(model, part)
-    with pytest.raises(ConfigError, match=r"learn it anew with calibration=0\.2"):
+    with pytest.raises(ConfigError, match="its setting calibration is 0"):
         model.predict(part, reject=0.05)
 
 
@@ -314,140 +188,113 @@ def test_shares_are_shares(known, graph):
         ipal.NCM(calibration=0.9)
 
 
-def test_a_small_task_does_not_calibrate(graph):
+def test_a_small_task_does_not_calibrate():
     few = blocks(classes=2, each=20)
-    model = ipal.NCM().partial_fit(few)
-    assert not model.model_.calibration
-    assert len(unknown.masked(np.array([1, 2]), np.array([True, False]))) == 2
+    for model in (ipal.NCM().partial_fit(few), ipal.Analytic(width=32).partial_fit(few)):
+        assert not model.model_.calibration
+        with pytest.raises(ConfigError, match="no task had 64 training nodes and brought the number of classes to two"):
+            model.predict(few, reject=0.05)
+    assert unknown.masked(np.array([1, 2]), np.array([True, False])).tolist() == [None, 2]
 
 
-def two_classes() -> Normal:
-    """Rows 0, 2 and 4, 6 on a line: their balanced A, and means."""
-    gram = torch.tensor([[(0 + 4) / 2 + (16 + 36) / 2]], dtype=torch.float64)
-    return normal_of(gram, torch.tensor([[1.0, 5.0]], dtype=torch.float64))
+def test_of_one_class_nothing_can_be_unlike_and_no_set_be_made(graph):
+    one = graph.subgraph(graph.y == 0)
+    model = ipal.NCM().partial_fit(one)
+    with pytest.raises(ConfigError, match="it is not calibrated"):
+        ipal.score_unknown(model, one)
+    with pytest.raises(DataError, match="A model of one class has no sets"):
+        ipal.predict_sets(model, one)
+    assert (model.predict_proba(one) == 1).all()
 
 
-def normal_of(gram, mean) -> Normal:
-    """What distances do not look at is left out."""
-    return Normal(gram, mean, *(torch.zeros(0) for _ in range(3)))
+# ---------------------------------------------------------------------- methods that keep nothing of classes
 
 
-def test_distances_by_hand():
-    # Within classes the scatter is 2 and overall 10, both without a ridge: 3 is 2 from either mean, in the middle.
-    metric = Mahalanobis.of(two_classes(), 0.0, 0.0)
-    found = metric.distances(metric.products(torch.tensor([[3.0], [4.0]])))
-    torch.testing.assert_close(found, torch.tensor([[2.0, 2.0, 0.0], [4.5, 0.5, 0.1]], dtype=torch.float64))
-    # As if the first class were the only one: its mean is the middle, and no scatter is between classes.
-    alone = metric.distances(metric.products(torch.tensor([[3.0]])), torch.tensor([0]))
-    torch.testing.assert_close(alone, torch.tensor([[2.0, 2.0]], dtype=torch.float64))
+KEEP_NOTHING = ["bare", "ewc", "mas", "lwf", "twp", "gem", "er-gnn", "joint"]
 
 
-def test_the_larger_of_two_ridges_is_in_distances_by_hand():
-    # A ridge of 6 makes the scatter of 2 one of 8, as three times the mean of the diagonal would: 4 / 8.
-    for least, ridge in ((0.0, 6.0), (3.0, 6.0), (3.0, 1.0)):
-        metric = Mahalanobis.of(two_classes(), least, ridge)
-        found = metric.distances(metric.products(torch.tensor([[3.0]])))
-        torch.testing.assert_close(found[:, :2], torch.tensor([[0.5, 0.5]], dtype=torch.float64))
+def quick(name: str) -> ipal.Learner:
+    encoder = {"kind": "gcn", "layers": 2, "hidden": 16, "width": 16}
+    train = {"epochs": 15, "lr_base": 0.02, "lr_next": 0.02}
+    return ipal.learner_class(REGISTERED[name])(encoder=encoder, train=train)
 
 
-def test_overall_by_hand():
-    # The row 4 and means -+ 2 around 3, through 1 / 2: 1 / 2 - t^T (I + K)^-1 t = 1 / 10.
-    inner = torch.tensor([[2.0, -2.0], [-2.0, 2.0]], dtype=torch.float64)
-    found = overall(torch.tensor([[0.5]]).double(), torch.tensor([[-1.0, 1.0]]).double(), inner)
-    assert float(found) == pytest.approx(0.1)
+@pytest.mark.parametrize("name", KEEP_NOTHING)
+def test_methods_that_keep_nothing_of_classes_reject_after_the_first_task_alone(name, graph):
+    first, rows = graph.subgraph(graph.y < 3), (graph.y < 3).numpy()
+    learner = quick(name).partial_fit(first)
+    assert not learner.model_.keeps_classes
+    assert np.equal(learner.predict(graph, reject=0.05), None)[rows].mean() < 0.3
+    assert ipal.predict_sets(learner, graph, 0.9).shape == (graph.num_nodes, 3)
+    learner.partial_fit(graph.subgraph(graph.y >= 3))
+    said = f"'{name}' keeps nothing of earlier classes .* after its first task alone; analytic, ipal, ncm and slda can"
+    for ask in (ipal.score_unknown, ipal.predict_sets, ipal.discover):
+        with pytest.raises(ConfigError, match=said):
+            ask(learner, graph)
+    with pytest.raises(ConfigError, match=said):
+        learner.predict(graph, reject=0.05)
+    assert learner.predict_proba(graph).sum(axis=1) == pytest.approx(1, abs=1e-4)
+    # A task of all classes says of all of them how they look by now.
+    again = graph.clone()
+    again.train_mask = ~graph.train_mask
+    assert ipal.score_unknown(learner.partial_fit(again), graph).shape == (graph.num_nodes,)
 
 
-def test_with_more_ridge_by_hand():
-    # x = 3 and a scatter of 1: 9 / (1 + 0.5) with a ridge of 0.5, and 9 / (1 + 2) with one of 2.
-    squares, falls = torch.tensor([[9 / 1.5]]).double(), torch.tensor([[(3 / 1.5) ** 2]]).double()
-    assert float(with_more_ridge(squares, falls, torch.tensor(1.5))) == pytest.approx(0.5)
+def test_only_they_keep_nothing(tiny_stream):
+    found = {name for name, method in REGISTERED.items() if not learned(method, tiny_stream, 1).keeps_classes}
+    assert found == set(KEEP_NOTHING)
 
 
-def test_distances_are_those_by_both_covariances():
-    random = torch.Generator().manual_seed(0)
-    x, labels = torch.rand(60, 6, dtype=torch.float64, generator=random), torch.arange(60) % 3
-    x[:, 0] += labels / 4
-    means = torch.stack([x[labels == c].mean(dim=0) for c in range(3)])
-    metric = Mahalanobis.of(normal_of((x.T @ x / 20).tril(), means.T), 0.1, 0.0)
-    found = metric.distances(metric.products(x.float()))
-
-    def by(centred, scattered):
-        scatter = scattered.T @ scattered / 20
-        scatter += 0.1 * scatter.diagonal().mean() * torch.eye(6)
-        return ((centred @ scatter.inverse()) * centred).sum(dim=1)
-
-    for c in range(3):
-        torch.testing.assert_close(found[:, c], by(x - means[c], x - means[labels]), rtol=1e-4, atol=1e-4)
-    middle = means.mean(dim=0)
-    torch.testing.assert_close(found[:, -1], by(x - middle, x - middle), rtol=0.05, atol=1e-3)  # to first order
+# ---------------------------------------------------------------------- what is kept
 
 
-def test_wide_models_measure_distances_as_the_narrower_one_that_is_in_them(graph, monkeypatch):
-    wide = ipal.Analytic(width=64, steps=1, ridge=0.1, calibration=0).partial_fit(graph).model_
-    whole = wide.distances(read(wide, graph))(None)
-    monkeypatch.setattr("ipal.closed_form.method.MEASURED", 16)
-    narrow = wide.distances(read(wide, graph))(None)
-    assert narrow.shape == whole.shape
-    assert not torch.equal(narrow, whole)
-    # Written out: every fourth column alone, twice as long, with covariances of their own.
-    memory = wide.state.memory
-    rows, normal = 2 * memory.map.expanded(memory.map.propagated(read(wide, graph)))[:, ::4], memory.sums.normal()
-    metric = Mahalanobis.of(normal_of(4 * normal.gram[::4, ::4], 2 * normal.mean[::4]), LEAST_RIDGE, 0.1)
-    torch.testing.assert_close(narrow, metric.distances(metric.products(rows.float())), rtol=1e-3, atol=1e-3)
+def test_what_is_kept_is_saved_merged_and_forgotten(tmp_path, graph):
+    def learned(*classes):
+        chosen = graph.subgraph(torch.isin(graph.y, torch.tensor(classes)))
+        return ipal.Analytic(width=32, steps=1, ridge=0.1).partial_fit(chosen), chosen
 
-
-def test_distances_that_take_long_are_measured_once(graph, monkeypatch):
-    model = ipal.Analytic(width=16, steps=1, calibration=0, sums="per-class").partial_fit(graph).model_
-    view, calls, measured = scores.Views.of(model, read(model, graph)), [], Analytic.distances
-    monkeypatch.setattr(Analytic, "distances", lambda *given: calls.append(given) or measured(*given))
-    some = view.among(torch.tensor([0, 2]))
-    assert torch.equal(some.distances[:, :2], view.distances[:, [0, 2]])
-    assert not torch.equal(some.distances[:, 2], view.distances[:, -1])  # another middle
-    away = held_out.without_class(view, 1, anew=False)
-    assert torch.equal(away.distances[:, :-1], view.distances[:, [0, 2, 3, 4]])
-    assert not torch.equal(away.logs, view.among(away.classes).logs)  # but it is solved anew
-    assert len(calls) == 1
-    assert held_out.without_class(view, 1, anew=True).distances.shape == away.distances.shape
-    assert len(calls) == 2
+    (model, first), (other, _) = learned(0, 1, 2), learned(3, 4)
+    model.save(tmp_path / "m")
+    again = ipal.load(tmp_path / "m")
+    assert (ipal.score_unknown(again, graph) == ipal.score_unknown(model, graph)).all()
+    kept, theirs = model.model_.calibration, other.model_.calibration
+    both = ipal.merge_models(model, other).model_.calibration
+    assert both.task.tolist() == [0, 1]
+    assert both.count.tolist() == [[*kept.count[0].tolist(), 0, 0], [0, 0, 0, *theirs.count[0].tolist()]]
+    assert torch.equal(both.novelty, torch.cat([kept.novelty, theirs.novelty]))
+    assert len(ipal.score_unknown(ipal.merge_models(model, other), graph)) == graph.num_nodes
+    ipal.forget_class(model, 1, first)
+    assert model.model_.calibration.count.shape == (1, 2)
+    assert not torch.equal(model.model_.calibration.novelty, kept.novelty)
 
 
 def test_sets_by_hand(known):
-    # A margin of zero is asked for, at least: the class of probability 0.51 is ahead of 0.48, which is behind.
-    model, even = known[ipal.NCM].model_, torch.zeros(4, LEVELS)
-    model = replace(model, calibration=replace(model.calibration, own=even))
-    found = unknown.sets(model, np.array([[0.51, 0.48, 0.01, 0.0]], dtype=np.float32), 0.9)
-    assert found.tolist() == [[True, False, False, False]]
-    # Half as much is enough: margins grow with the power that probabilities were raised to.
-    less = replace(model.calibration, own=even + math.log(0.48 / 0.51) / model.calibration.power)
-    model = replace(model, calibration=less)
-    found = unknown.sets(model, np.array([[0.51, 0.48001, 0.01, 0.0]], dtype=np.float32), 0.9)
-    assert found.tolist() == [[True, True, False, False]]
+    # Margins are usual ones and a spread times a quantile; of a mean margin of 1.5 by a spread of 0.5, at -2: 0.5.
+    model = known[ipal.NCM].model_
+    even = replace(model.calibration, margin=torch.full((1, LEVELS), -2.0), rivals=torch.zeros(1, LEVELS))
+
+    class Usual(Model):
+        calibrating_power = 1.0
+
+        def usual_margins(self):
+            return UsualMargins(torch.full((4,), 1.5), torch.full((4,), 0.5))
+
+    by_hand = Usual(**{field.name: getattr(model, field.name) for field in fields(model)} | {"calibration": even})
+    just, less = math.exp(0.501), math.exp(0.499)
+    p = np.array([[just, 1, 0.5, 0.5], [less, 1, 0.5, 0.5], [1, 1, 0.1, 0.1]], dtype=np.float32)
+    found = unknown.sets(by_hand, p / p.sum(axis=1, keepdims=True), 0.9)
+    assert found.tolist() == [[True, False, False, False], [False] * 4, [False] * 4]
+    # Probabilities that were raised to a power have that many times the margins.
+    Usual.calibrating_power = 0.5
+    found = unknown.sets(by_hand, p / p.sum(axis=1, keepdims=True), 0.9)
+    assert found.tolist() == [[True, False, False, False], [True, False, False, False], [False] * 4]
 
 
-def test_margins_of_earlier_classes_move_with_those_of_their_means(graph):
-    """The closed form solves all classes anew: with ten of them the margins of the first two are others."""
-    learner = ipal.Analytic(width=32, steps=1, ridge=0.1).partial_fit(graph.subgraph(graph.y < 2))
-    model, memory = learner.model_, learner.model_.state.memory
-    before = mean_margins(model)
-    # Written out: scores of the means, own less the best other.
-    scored = memory.sums.mean @ model.method.solved(memory).weights
-    assert before.tolist() == pytest.approx([float(scored[0, 0] - scored[0, 1]), float(scored[1, 1] - scored[1, 0])])
-    model = learner.partial_fit(graph.subgraph(graph.y >= 2)).model_
-    after = mean_margins(model)[:2]
-    assert (after < before).all()
-    assert mean_margins(model, torch.tensor([1, 3])).shape == (2,)
-    assert (mean_margins(ipal.NCM().partial_fit(graph).model_) == 0).all()
-    low = model.calibration.least_margin(0.9, mean_margins(model))
-    assert low < model.calibration.least_margin(0.9, mean_margins(model) + 0.5)
-
-
-def test_scores_are_compared_as_calibrated_probabilities_have_them(known, graph):
-    learner, part = known[ipal.NCM], graph.subgraph(graph.y < 4)
-    model = learner.model_
-    view = scores.Views.of(model, read(model, part))
-    raised = replace(view, power=model.calibrating_power)
-    p = torch.from_numpy(learner.predict_proba(part)).double()
-    kind = len(KINDS) + KINDS.index("entropy")
-    torch.testing.assert_close(raised.novelty(kind)[:, 0], scores.entropy(p.log()), rtol=1e-3, atol=1e-4)
-    torch.testing.assert_close(raised.novelty(kind + 1), view.novelty(kind + 1) * model.calibrating_power)
-    assert ipal.score_unknown(learner, part) == pytest.approx(raised.novelty(model.calibration.kind)[:, 0].numpy())
+@pytest.mark.parametrize("method", METHODS)
+def test_novelty_is_the_share_of_known_nodes_that_are_less_novel(method, known, graph):
+    score, test = ipal.score_unknown(known[method], graph), ((graph.y < 4) & ~graph.train_mask).numpy()
+    assert ((score > 0) & (score < 1)).all()
+    for share in (0.05, 0.2, 0.5):
+        rejected = np.equal(known[method].predict(graph, reject=share), None)
+        assert np.array_equal(rejected, score > 1 - share)
+        assert rejected[test].mean() == pytest.approx(share, abs=0.12)

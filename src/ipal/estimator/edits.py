@@ -160,7 +160,7 @@ def _retaught(
     method = _forgetting(model)
     for label in _labels(tasks):
         _known(model, label)
-    tasks = [replace(task, graph=model.checked(task.graph)) for task in tasks]
+    tasks, changed = ([replace(task, graph=model.checked(task.graph)) for task in some] for some in (tasks, changed))
     order, first = _last_lessons(model, tasks)
     lessons, taught = model.lessons[first:], [model.numbered(tasks[place]) for place in order]
     memory = method.without_tasks(model.state.memory, taught, first, model.compute)
@@ -172,8 +172,11 @@ def _retaught(
             found = found if lesson.time is None else found.stamped(lesson.time)
     if found is None:
         raise DataError("Nothing would be left: a model needs at least one class.")
-    nodes = sum(len(task.nodes) for task in tasks) - sum(len(task.nodes) for task in changed)
-    return found.changed(history.event(what, classes, into=into, nodes=nodes, time=history.now()))
+    nodes = sum(len(tasks[place].nodes) - len(changed[place].nodes) for place in order)
+    event = history.event(what, classes, into=into, nodes=nodes, time=history.now())
+    _, since = history.parted(model.history, len(lessons))
+    forgot = [one for one in since if one["what"] == "forgot"]  # other events name classes, which may be gone
+    return replace(found, history=tuple(history.extended(found.history, *forgot, event)))
 
 
 def _last_lessons(model: Model, tasks: Sequence[Task]) -> tuple[list[int], int]:
@@ -187,8 +190,8 @@ def _last_lessons(model: Model, tasks: Sequence[Task]) -> tuple[list[int], int]:
                 f"{which} none that taught the model: features, edges, labels and train_mask must be as they were "
                 "learned, without what was forgotten since."
             )
-        if prints.count(one) > known.count(one):
-            raise DataError(f"Graph {number} of these is given more often than it was learned.")
+        if prints.count(one) > 1:
+            raise DataError(f"Graph {number} of these is given twice: give every graph once, however often it taught.")
     first = min(known.index(one) for one in prints)
     missing = [lesson for lesson in model.lessons[first:] if lesson.fingerprint not in prints]
     if missing:
@@ -220,7 +223,8 @@ def _remaining(model: Model, memory: Any, first: int) -> Model | None:
         state=model.with_memory(method.of_classes(memory, left), [model.labels[c] for c in left]),
         calibration=model.calibration.before(first).of_classes(left),
         lessons=model.lessons[:first],
-        history=tuple(history.without_last(model.history, len(model.lessons) - first)),
+        schema=replace(model.schema, directed=model.lessons[first - 1].directed),
+        history=tuple(history.parted(model.history, len(model.lessons) - first)[0]),
         reference=None,
     )
 

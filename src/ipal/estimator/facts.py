@@ -66,6 +66,7 @@ class KnownLesson(BaseModel):
 
     fingerprint: str = Field(pattern=r"^[0-9a-f]{32}$")
     nodes: Natural
+    directed: bool = False
     time: Time | None = None
     sealed: bool = False
 

@@ -68,15 +68,17 @@ def extended(history: Sequence[Mapping[str, Any]], *more: Mapping[str, Any]) -> 
     return every if len(every) <= MOST else [_together(old), *new]
 
 
-def without_last(history: Sequence[Mapping[str, Any]], learned: int) -> History:
-    """Without the last events in which something was learned; what was drawn together goes where they reach it."""
-    kept: History = []
-    for one in reversed(history):
-        if learned and one["what"] in ("learned", "earlier"):
-            learned -= 1 if one["what"] == "learned" else learned
-        else:
-            kept.insert(0, dict(one))
-    return kept
+def parted(history: Sequence[Mapping[str, Any]], learned: int) -> tuple[History, History]:
+    """What was before the last events in which something was learned, so many of them, and what was since.
+
+    What was drawn together is not taken apart.
+    """
+    every = [dict(one) for one in history]
+    for place in reversed(range(len(every))):
+        learned -= {"learned": 1, "earlier": learned}.get(every[place]["what"], 0)
+        if not learned:
+            return every[:place], every[place:]
+    return [], every
 
 
 def stamped(history: Sequence[Mapping[str, Any]], time: str) -> History:

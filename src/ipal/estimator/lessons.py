@@ -18,13 +18,15 @@ class Lesson:
     """Of features, edges, training nodes, and which of them had the same label."""
     nodes: int
     """Training nodes."""
+    directed: bool = False
+    """Whether an edge could run one way, in this graph or an earlier one."""
     time: str | None = None
     sealed: bool = False
     """Whether models or classes were merged since: then it cannot be taken away again."""
 
     @classmethod
-    def of(cls, task: Task) -> "Lesson":
-        return cls(fingerprint(task), len(task.nodes))
+    def of(cls, task: Task, *, directed: bool) -> "Lesson":
+        return cls(fingerprint(task), len(task.nodes), directed)
 
     @property
     def plain(self) -> dict[str, Any]:

@@ -366,7 +366,7 @@ class Learning:
 
     def finish(self, state: State) -> Model:
         """The model after the task."""
-        lessons = (*self.model.lessons, Lesson.of(self.task))
+        lessons = (*self.model.lessons, Lesson.of(self.task, directed=self.model.schema.directed))
         model = self.model.changed(history.learned(self.task), state=state, lessons=lessons)
         if not model.leaves_one_out:
             return model
