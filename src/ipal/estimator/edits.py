@@ -172,7 +172,7 @@ def _retaught(
             found = found if lesson.time is None else found.stamped(lesson.time)
     if found is None:
         raise DataError("Nothing would be left: a model needs at least one class.")
-    nodes = sum(len(task.nodes) for task in tasks) - sum(len(task.nodes) for task in changed)
+    nodes = sum(len(tasks[place].nodes) - len(changed[place].nodes) for place in order)
     return found.changed(history.event(what, classes, into=into, nodes=nodes, time=history.now()))
 
 
@@ -233,8 +233,9 @@ def merge_models(one: Model, other: Model) -> Model:
     method = _merging(one)
     if type(other.method) is not type(one.method):
         raise DataError(f"A model of '{one.name}' cannot be merged with one of '{other.name}'.")
+    settings = _addressed(other, _merging(other))
     for name, mine in _addressed(one, method).items():
-        theirs = _addressed(other, method)[name]
+        theirs = settings[name]
         if mine != theirs:
             raise DataError(f"These models cannot be merged: {name} is {mine} in one and {theirs} in the other.")
     if type(one.labels[0]) is not type(other.labels[0]):
