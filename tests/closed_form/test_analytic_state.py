@@ -28,7 +28,7 @@ def test_saved_and_loaded_sums_and_weights_are_the_same_bits(sums, tmp_path):
     assert (solved(loaded).ridge, solved(loaded).scale) == (solved(learner).ridge, solved(learner).scale)
     assert equal(files.snapshot(loaded.model_), files.snapshot(learner.model_))
     for each in (learner, loaded):
-        forget_rows(each, one.data(one.of(0, 1), one.of(1)))
+        forget_rows(each, [one.data(one.of(0, 1), one.of(1)), one.data(one.of(2, 3))])
     assert equal(files.snapshot(loaded.model_), files.snapshot(learner.model_))
 
 

@@ -74,10 +74,7 @@ def test_sums_are_the_same_to_the_bit_whatever_came_went_and_came_again(case, su
     taken = forget_rows(case.model(sums, case.nodes), case.data(case.nodes, parts[0])).partial_fit(case.data(parts[0]))
     gone = case.of(int(case.random.choice(case.classes)))
     forgotten = case.model(sums, case.nodes)
-    if sums == "per-class":
-        forget_class(forgotten, case.y[gone[0]])
-    else:
-        forget_rows(forgotten, case.data(gone, gone))
+    forget_class(forgotten, case.y[gone[0]], case.data(case.nodes))
     assert len(forgotten.classes_) == len(case.classes) - 1
     for other in (shared, taken, forgotten.partial_fit(case.data(gone))):
         assert_same_model(other, whole, case)
@@ -152,7 +149,7 @@ def test_the_memory_that_sums_may_take_by_hand():
     with Refused(learner, "analytic.memory", error=CapacityError):
         merge_models(learner, one.model("per-class", one.of(3)))
     with Refused(learner, "analytic.memory", error=CapacityError):
-        split_class(learner, 0, replace(one, y=np.where(one.nodes == one.of(0)[0], 9, one.y)).data(one.of(0)))
+        split_class(learner, 0, replace(one, y=np.where(one.nodes == one.of(0)[0], 9, one.y)).data(one.of(0, 1, 2)))
     small = replace(one, options={**one.options, "memory": 4096 / GIB})
     assert len(small.model("pooled", small.nodes).classes_) == len(one.classes)
     fresh = Analytic(**{**one.options, "memory": 4095 / GIB})
@@ -223,11 +220,13 @@ def test_merged_models_that_share_classes_have_the_losses_of_both():
     one = case(14, ridge=None)
     a, b = one.model("pooled", one.nodes[::2]), one.model("pooled", one.nodes[1::2])
     merged = merge_models(a, b)
-    at = [merged.classes_.tolist().index(label) for label in b.classes_]
     mine, theirs, both = (memory(each).left_out for each in (a, b, merged))
-    back = both.of_classes(at)
-    torch.testing.assert_close(back.loss - theirs.loss, mine.of_classes(at).loss)
-    assert (back.count - theirs.count).tolist() == mine.of_classes(at).count.tolist()
+    at = torch.tensor([merged.classes_.tolist().index(label) for label in b.classes_])
+    assert torch.equal(both.loss, torch.cat([mine.loss, theirs.loss]))
+    assert both.count.tolist() == [*mine.count.tolist(), *theirs.count.tolist()]
+    assert both.place.tolist() == [*mine.place.tolist(), *at[theirs.place].tolist()]
+    assert both.task.tolist() == [0] * len(mine.task) + [1] * len(theirs.task)
+    assert memory(merged).tasks == 2
     found, other_way = solved(merged), solved(merge_models(b, a))
     assert found.ridge in RIDGES
     assert (other_way.ridge, other_way.scale) == pytest.approx((found.ridge, found.scale))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ipal import Analytic
+from ipal.backend.checks import MisfitError
 from ipal.closed_form import left_out
 from ipal.closed_form.left_out import (
     FIRST_RIDGE,
@@ -19,12 +20,16 @@ from ipal.closed_form.left_out import (
     RIDGES,
     SCALES,
     LeftOut,
+    Products,
     interpolated,
     left_out_scores,
     log_losses,
+    products_by_factor,
+    products_by_ridge,
     spaced,
 )
 from ipal.closed_form.lower_half import mirrored
+from ipal.closed_form.ridge import factorise
 from ipal.closed_form.rows import Rows
 from ipal.closed_form.sums import Kind, Normal, Sums
 from ipal.errors import NonFiniteError
@@ -46,19 +51,42 @@ def sums_of(kind: Kind, x: Tensor, labels: Tensor) -> tuple[Sums, Rows]:
 # ------------------------------------------------------------------ scores
 
 
+def by_both_ways(x: Tensor, labels: Tensor, normal: Normal, ridge: float) -> Tensor:
+    """Scores by an eigendecomposition, and by a triangle: the same."""
+    (by_ridge,) = products_by_ridge(x, normal, [ridge])
+    by_factor = products_by_factor(x, normal, factorise(normal.gram, ridge).lower)
+    for one, other in zip(by_ridge, by_factor, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
+    found, same = (left_out_scores(products, labels, normal) for products in (by_ridge, by_factor))
+    torch.testing.assert_close(found, same, rtol=1e-7, atol=1e-9)
+    return found
+
+
+def test_products_by_hand() -> None:
+    # A + I = (3 1; 1 2), of inverse (2 -1; -1 3) / 5. The row (1, 0), the means (1, 1) and (0, 2) as columns.
+    normal = Normal(doubles([2, 99], [1, 1]), doubles([1, 0], [1, 2]), torch.ones(2), torch.ones(2), torch.zeros(2))
+    expected = Products(doubles(2 / 5), doubles([1 / 5, -2 / 5]), doubles([3 / 5, 4 / 5], [4 / 5, 12 / 5]))
+    (by_ridge,) = products_by_ridge(doubles([1, 0]), normal, [1.0])
+    by_factor = products_by_factor(doubles([1, 0]), normal, factorise(normal.gram, 1.0).lower)
+    for found in (by_ridge, by_factor):
+        for part, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(part, other)
+
+
 def test_left_out_scores_by_hand() -> None:
     # One column. Class 0 has the rows 1 and 3, class 1 has 2 and 4: means 2 and 3, C / N = 1 / 2, k = 0.
     # A = (1 + 9 + 4 + 16) / 2 = 15. Without the row 1: A' = 14.5, means 3 and 3; with a ridge of 0.5: 1 * 3 / 15.
     normal = Normal(doubles([15]), doubles([2, 3]), torch.tensor([2, 2]), torch.full((2,), 0.5), torch.zeros(2))
-    found = left_out_scores(doubles([1]), torch.tensor([0]), normal, [0.5, 1.5])
-    torch.testing.assert_close(found[:, 0], doubles([3 / 15, 3 / 15], [3 / 16, 3 / 16]))
+    for ridge, expected in ((0.5, 3 / 15), (1.5, 3 / 16)):
+        found = by_both_ways(doubles([1]), torch.tensor([0]), normal, ridge)
+        torch.testing.assert_close(found, doubles([expected, expected]))
     # Without the row 4: A' = 15 - 8 = 7, means 2 and 2.
-    found = left_out_scores(doubles([4]), torch.tensor([1]), normal, [1.0])
-    torch.testing.assert_close(found[0], doubles([8 / 8, 8 / 8]))
+    found = by_both_ways(doubles([4]), torch.tensor([1]), normal, 1.0)
+    torch.testing.assert_close(found, doubles([8 / 8, 8 / 8]))
     # With k = -1/2 for class 0, whose mean goes from 2 to 3: A' = 14.5 - (9 - 4) / 2 = 12.
     normal = replace(normal, mean_weight=doubles(-0.5, 0).flatten())
-    found = left_out_scores(doubles([1]), torch.tensor([0]), normal, [3.0])
-    torch.testing.assert_close(found[0], doubles([3 / 15, 3 / 15]))
+    found = by_both_ways(doubles([1]), torch.tensor([0]), normal, 3.0)
+    torch.testing.assert_close(found, doubles([3 / 15, 3 / 15]))
 
 
 @pytest.mark.parametrize("kind", ["pooled", "per-class"])
@@ -74,7 +102,7 @@ def test_leaving_a_row_out_is_building_the_matrices_without_it(
     sums, given_rows = sums_of(kind, x, labels)
     x = torch.cat([piece for piece, _ in given_rows.pieces(torch.arange(rows))])  # on their grid
     normal = sums.normal()
-    found = left_out_scores(x, labels, normal, [ridge, 2 * ridge])[0]
+    found = by_both_ways(x, labels, normal, ridge)
     for i in range(rows):
         others = torch.arange(rows) != i
         means = torch.stack([x[others & (labels == c)].mean(dim=0) for c in range(3)])
@@ -84,6 +112,14 @@ def test_leaving_a_row_out_is_building_the_matrices_without_it(
         gram = (x[others].T * f[labels[others]]) @ x[others] + (means.T * k) @ means
         expected = x[i] @ torch.linalg.solve(gram + ridge * torch.eye(width).double(), means.T)
         torch.testing.assert_close(found[i], expected, rtol=1e-7, atol=1e-9)
+
+
+def test_many_ridges_are_each_as_if_alone() -> None:
+    x, labels = torch.rand(9, 4, dtype=torch.float64), torch.arange(9) % 2
+    normal = sums_of("pooled", x, labels)[0].normal()
+    for ridge, several in zip(RIDGES, products_by_ridge(x, normal, RIDGES), strict=True):
+        (alone,) = products_by_ridge(x, normal, [ridge])
+        assert all(torch.equal(one, other) for one, other in zip(several, alone, strict=True))
 
 
 def test_log_losses_by_hand() -> None:
@@ -110,35 +146,49 @@ def test_the_vertex_of_a_parabola_by_hand() -> None:
 
 
 def losses_at(*least: tuple[int, int]) -> Tensor:
-    """Of each class 1, but 0 at one ridge and scale."""
+    """Of each row 1, but 0 at one ridge and scale."""
     loss = torch.ones(len(least), len(RIDGES), len(SCALES), dtype=torch.float64)
-    for c, (ridge, scale) in enumerate(least):
-        loss[c, ridge, scale] = 0
+    for row, (ridge, scale) in enumerate(least):
+        loss[row, ridge, scale] = 0
     return loss
+
+
+def kept(loss: Tensor, *rows: tuple[int, int, int]) -> LeftOut:
+    """Losses with their (task, class, number of nodes)."""
+    task, place, count = torch.tensor(rows, dtype=torch.int64).reshape(-1, 3).T
+    return LeftOut(task, place, loss, count)
 
 
 def test_the_best_ridge_and_scale_by_hand() -> None:
     # All else is equal: the vertex lies in the middle.
-    ridge, scale = LeftOut(losses_at((3, 5)), torch.tensor([1])).best(RIDGES)
+    ridge, scale = kept(losses_at((3, 5)), (0, 0, 1)).best(RIDGES)
     assert (ridge, scale) == (RIDGES[3], pytest.approx(SCALES[5]))
     # Every class counts the same, whatever its number of rows. By rows it would be 1 / 102 and 40 / 102.
     loss = losses_at((3, 5), (4, 6)) * doubles([[100]], [[2]]).view(2, 1, 1)
     loss[0, 4, 6], loss[1, 3, 5] = 40, 1
-    assert LeftOut(loss, torch.tensor([100, 2])).best(RIDGES)[0] == RIDGES[4]  # (0.4 + 0) / 2, not (0 + 0.5) / 2
+    assert kept(loss, (0, 0, 100), (0, 1, 2)).best(RIDGES)[0] == RIDGES[4]  # (0.4 + 0) / 2, not (0 + 0.5) / 2
+    # And whatever its number of tasks: class 0 in two parts, of 90 and 10 rows, is class 0 in one.
+    parts = torch.cat([0.9 * loss[:1], 0.1 * loss[:1], loss[1:]])
+    assert kept(parts, (0, 0, 90), (1, 0, 10), (1, 1, 2)).best(RIDGES) == kept(loss, (0, 0, 100), (0, 1, 2)).best(
+        RIDGES
+    )
+
+
+def test_of_ridges_that_are_about_as_good_the_smallest_is_taken() -> None:
+    # 1 % more than the least is as good.
+    for more, ridge in ((1.009, RIDGES[2]), (1.011, RIDGES[7])):
+        loss = torch.full((1, len(RIDGES), len(SCALES)), 9.0, dtype=torch.float64)
+        loss[0, 7, 5], loss[0, 2, 5] = 1, more
+        assert kept(loss, (0, 0, 1)).best(RIDGES)[0] == ridge
 
 
 def test_until_a_row_was_left_out_ridge_and_scale_are_the_first() -> None:
-    none = LeftOut.empty(len(RIDGES), CPU).grown(3)
+    none = LeftOut.empty(len(RIDGES), CPU)
     assert none.best(RIDGES) == (FIRST_RIDGE, FIRST_SCALE)
     assert none.best([0.7]) == (0.7, FIRST_SCALE)
     assert FIRST_RIDGE in RIDGES
     assert FIRST_SCALE in SCALES
     assert tuple(sorted(RIDGES)) == RIDGES
-
-
-def test_classes_that_were_not_judged_have_no_say() -> None:
-    found = LeftOut(losses_at((3, 5), (9, 9)), torch.tensor([4, 0]))
-    assert found.best(RIDGES)[0] == RIDGES[3]
 
 
 # ------------------------------------------------------------------ which rows
@@ -165,46 +215,103 @@ def test_no_more_rows_than_the_most_are_left_out() -> None:
 # ------------------------------------------------------------------ sums of losses
 
 
+def columns(found: LeftOut) -> tuple[list[int], list[int], list[int]]:
+    """Tasks, classes and numbers of nodes."""
+    return found.task.tolist(), found.place.tolist(), found.count.tolist()
+
+
 @pytest.mark.parametrize("kind", ["pooled", "per-class"])
 def test_losses_are_those_of_the_rows_that_were_left_out(kind: Kind) -> None:
     x, labels = torch.rand(9, 4, dtype=torch.float64), torch.arange(9) % 2
     sums, rows = sums_of(kind, x, labels)
-    found = LeftOut.empty(2, CPU).plus(sums, rows, [0.1, 1.0])
+    found = LeftOut.empty(2, CPU).plus(sums, rows, 0, [0.1, 1.0])
     x = torch.cat([piece for piece, _ in rows.pieces(torch.arange(9))])
-    scores = left_out_scores(x, labels, sums.normal(), [0.1, 1.0])
-    assert found.count.tolist() == [5, 4]
+    scores = [left_out_scores(one, labels, sums.normal()) for one in products_by_ridge(x, sums.normal(), [0.1, 1.0])]
+    assert columns(found) == ([0, 0], [0, 1], [5, 4])
     for c in (0, 1):
         for number in (0, 1):
             expected = log_losses(scores[number], labels, SCALES)[:, labels == c].sum(dim=1)
             torch.testing.assert_close(found.loss[c, number], expected)
-    again = found.plus(sums, rows.chosen(torch.tensor([0])), [0.1, 1.0])
-    assert again.count.tolist() == [6, 4]
-    assert torch.equal(again.loss[1], found.loss[1])
+    # Another task has rows of its own, only of the classes that it brought.
+    again = found.plus(sums, rows.chosen(torch.tensor([0])), 1, [0.1, 1.0])
+    assert columns(again) == ([0, 0, 1], [0, 1, 0], [5, 4, 1])
+    assert torch.equal(again.loss[:2], found.loss)
+    # A task of which no row can be left out has none.
+    alone, only = sums_of(kind, x[:1], labels[:1])
+    assert LeftOut.empty(2, CPU).plus(alone, only, 0, [0.1, 1.0]).task.tolist() == []
 
 
 def test_wide_rows_are_left_out_of_the_narrower_model_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(left_out, "COLUMNS", 2)
     x, labels = torch.rand(9, 5, dtype=torch.float64), torch.arange(9) % 2
     sums, rows = sums_of("pooled", x, labels)
-    found = LeftOut.empty(1, CPU).plus(sums, rows, [0.1])
+    found = LeftOut.empty(1, CPU).plus(sums, rows, 0, [0.1])
     x = torch.cat([piece for piece, _ in rows.pieces(torch.arange(9))])
     # Every second column, and rows about as long as before.
     narrow = math.sqrt(2) * x[:, ::2]
     whole = sums.normal()
     normal = replace(whole, gram=2 * mirrored(whole.gram)[::2, ::2], mean=math.sqrt(2) * whole.mean[::2])
-    losses = log_losses(left_out_scores(narrow, labels, normal, [0.1])[0], labels, SCALES)
+    losses = log_losses(by_both_ways(narrow, labels, normal, 0.1), labels, SCALES)
     torch.testing.assert_close(found.loss.sum(dim=(0, 1)), losses.sum(dim=1))
 
 
-def test_losses_are_merged_and_chosen_by_hand() -> None:
-    one, other = LeftOut(losses_at((0, 0), (1, 1)), torch.tensor([3, 4])), LeftOut(losses_at((2, 2)), torch.tensor([5]))
-    both = one.merged(other, torch.tensor([1]), 3)
-    assert both.count.tolist() == [3, 9, 0]
-    assert torch.equal(both.loss[1], one.loss[1] + other.loss[0])
-    assert not both.loss[2].any()
-    some = both.of_classes([1, 0])
-    assert some.count.tolist() == [9, 3]
-    assert torch.equal(some.loss[1], one.loss[0])
+# Class 0 and 1 in task 0, class 1 and 2 in task 1.
+TWO_TASKS = ((0, 0, 3), (0, 1, 4), (1, 1, 5), (1, 2, 6))
+
+
+def test_losses_before_a_task_by_hand() -> None:
+    one = kept(losses_at((0, 0), (1, 1), (2, 2), (3, 3)), *TWO_TASKS)
+    assert columns(one.before(1)) == ([0, 0], [0, 1], [3, 4])
+    assert torch.equal(one.before(1).loss, one.loss[:2])
+    assert columns(one.before(0)) == ([], [], [])
+    assert columns(one.before(2)) == columns(one)
+
+
+def test_losses_of_classes_that_move_by_hand() -> None:
+    one = kept(losses_at((0, 0), (1, 1), (2, 2), (3, 3)), *TWO_TASKS)
+    # The classes turned round.
+    assert columns(one.moved(torch.tensor([2, 1, 0]))) == ([0, 0, 1, 1], [2, 1, 1, 0], [3, 4, 5, 6])
+    # Class 1 is gone, and class 2 takes its place.
+    left = one.moved(torch.tensor([0, -1, 1]))
+    assert columns(left) == ([0, 1], [0, 1], [3, 6])
+    assert torch.equal(left.loss, one.loss[[0, 3]])
+    # Classes 0 and 1 are one: their rows stay two, and count together. By hand: class 0 had 0 at (0, 0) of 3 nodes, and
+    # 1 elsewhere of 3, class 1 the same at (1, 1): both places have a loss of 1 / 7, so the smaller ridge is taken.
+    united = one.before(1).moved(torch.tensor([0, 0]))
+    assert columns(united) == ([0, 0], [0, 0], [3, 4])
+    assert united.best(RIDGES)[0] == RIDGES[0]
+
+
+def test_losses_of_two_models_by_hand() -> None:
+    one = kept(losses_at((0, 0), (1, 1), (2, 2), (3, 3)), *TWO_TASKS)
+    other = kept(losses_at((4, 4), (5, 5)), (0, 0, 7), (1, 1, 8))
+    # Their classes are my class 1 and a new one, their tasks come after my two.
+    both = one.merged(other, torch.tensor([1, 3]), 2)
+    assert columns(both) == ([0, 0, 1, 1, 2, 3], [0, 1, 1, 2, 1, 3], [3, 4, 5, 6, 7, 8])
+    assert torch.equal(both.loss, torch.cat([one.loss, other.loss]))
+    back = both.before(2)
+    assert columns(back) == columns(one)
+    assert torch.equal(back.loss, one.loss)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "word"),
+    [
+        ("task", [0, 0, 1, 2], "left_out.task"),  # there were two
+        ("task", [0, 0, 1, -1], "left_out.task"),
+        ("place", [0, 1, 1, 3], "left_out.place"),  # there are three
+        ("place", [0, 1, 1, -1], "left_out.place"),
+        ("count", [3, 4, 5, 0], "left_out.count"),
+        ("count", [3, 4, 5, -6], "left_out.count"),
+        ("task", [0, 0, 1], "differ"),
+        ("count", [3, 4, 5], "differ"),
+    ],
+)
+def test_losses_that_no_model_has_are_refused(name: str, values: list[int], word: str) -> None:
+    one = kept(losses_at((0, 0), (1, 1), (2, 2), (3, 3)), *TWO_TASKS)
+    one.check(classes=3, tasks=2)
+    with pytest.raises(MisfitError, match=word):
+        replace(one, **{name: torch.tensor(values)}).check(classes=3, tasks=2)
 
 
 def test_scores_that_are_no_numbers_are_refused() -> None:
@@ -212,7 +319,7 @@ def test_scores_that_are_no_numbers_are_refused() -> None:
     sums, rows = sums_of("pooled", x, labels)
     broken = replace(rows, expand=lambda some: some.double() * math.nan)
     with pytest.raises(NonFiniteError, match="leave-one-out scores"):
-        LeftOut.empty(1, CPU).plus(sums, broken, [0.1])
+        LeftOut.empty(1, CPU).plus(sums, broken, 0, [0.1])
 
 
 # ------------------------------------------------------------------ a model
@@ -225,8 +332,8 @@ def test_a_model_uses_the_ridge_and_the_scale_of_the_least_loss(sums) -> None:
     losses = []
     for ridge in RIDGES:
         fixed = Analytic(sums=sums, **{**one.options, "ridge": ridge}).partial_fit(one.data(one.nodes))
-        kept = memory(fixed).left_out
-        losses.append(float((kept.loss / kept.count[:, None, None]).mean(dim=0).min()))
+        found_out = memory(fixed).left_out
+        losses.append(float((found_out.loss / found_out.count[:, None, None]).mean(dim=0).min()))
     assert solved(found).ridge == RIDGES[int(np.argmin(losses))]
     fixed = Analytic(sums=sums, **{**one.options, "ridge": solved(found).ridge}).partial_fit(one.data(one.nodes))
     assert torch.equal(solved(fixed).weights, solved(found).weights)

@@ -70,24 +70,6 @@ def test_ridge_weights_by_hand() -> None:
     torch.testing.assert_close(weights, doubles([2 / 5, 1 / 5], [-1 / 5, 2 / 5]))
 
 
-def test_weights_without_by_hand() -> None:
-    # One column, two classes of means 1 and 2, a scatter of 1 each and no ridge: A = 2 + 1 + 4 = 7, W = (1, 2) / 7.
-    # Without the second, A' = 1 + 1 and W' = 1 / 2; without the first, A' = 1 + 4 and W' = 2 / 5.
-    weights, mean = doubles([1 / 7, 2 / 7]), doubles([1, 2])
-    torch.testing.assert_close(ridge.weights_without(weights, mean, 1), doubles([1 / 2]))
-    torch.testing.assert_close(ridge.weights_without(weights, mean, 0), doubles([2 / 5]))
-
-
-@pytest.mark.parametrize("c", [0, 2, 4])
-def test_weights_without_a_class_are_those_solved_anew(c) -> None:
-    rows, mean = normal(30, 8), normal(8, 5, seed=1)
-    others = torch.arange(5) != c
-    scatter = rows.T @ rows / 30
-    whole = torch.linalg.solve(5 * scatter + 0.5 * torch.eye(8) + mean @ mean.T, mean)
-    anew = torch.linalg.solve(4 * scatter + 0.4 * torch.eye(8) + mean[:, others] @ mean[:, others].T, mean[:, others])
-    torch.testing.assert_close(ridge.weights_without(whole, mean, c), anew)
-
-
 # ---------------------------------------------------------------------- what cannot be solved
 
 

@@ -1,4 +1,4 @@
-"""Sums of the closed form against numbers worked by hand: what they are, what can be taken away, what is refused."""
+"""Sums of the closed form against numbers worked by hand: what they are, and what comes and goes."""
 
 import dataclasses
 import math
@@ -14,11 +14,9 @@ from ipal.backend.distributed import Team
 from ipal.closed_form.lower_half import add_products, mirrored, numbers, square
 from ipal.closed_form.rows import Rows, exact_parts, grid, rounded
 from ipal.closed_form.sums import Kind, Sums, balanced_weights
-from ipal.errors import DataError
 from tests.closed_form.analytic_support import few
 
 CPU = torch.device("cpu")
-NAMES = ["ant", "bee"]
 BOTH = pytest.mark.parametrize("kind", ["pooled", "per-class"])
 
 
@@ -40,7 +38,7 @@ def none(kind: Kind, width: int = 2, classes: int = 2) -> Sums:
 
 
 def learned(kind: Kind) -> Sums:
-    return none(kind).exchanged(None, THREE, NAMES)
+    return none(kind).changed(1, THREE)
 
 
 def assert_same(a: Sums, b: Sums) -> None:
@@ -112,7 +110,7 @@ def test_normal_equations_by_hand() -> None:
 @BOTH
 def test_normal_equations_of_every_second_column_by_hand(kind) -> None:
     x = on_grid(9, 5, 100)
-    sums = none(kind, 5).exchanged(None, Rows(x, torch.arange(9) % 2, torch.Tensor.double), NAMES)
+    sums = none(kind, 5).changed(1, Rows(x, torch.arange(9) % 2, torch.Tensor.double))
     whole, some = sums.normal(), sums.normal(2)
     # Columns 0, 2 and 4, each made longer by the root of 2.
     torch.testing.assert_close(mirrored(some.gram), 2 * mirrored(whole.gram)[::2, ::2])
@@ -170,7 +168,7 @@ class Member(Team):
 
 @BOTH
 def test_two_processes_take_in_their_shares_by_hand(kind) -> None:
-    start = none(kind).exchanged(None, rows(doubles([0, 2]), 1), NAMES)
+    start = none(kind).changed(1, rows(doubles([0, 2]), 1))
     whole = start.changed(1, THREE)
     second = Member(1)
     start.changed(1, THREE, second)
@@ -192,7 +190,7 @@ def test_two_processes_take_in_their_shares_by_hand(kind) -> None:
 def test_adding_changes_no_sums_that_were_there(kind) -> None:
     before = learned(kind)
     kept = {name: tensor.clone() for name, tensor in before.tensors().items()}
-    before.grown(3).exchanged(rows(BEE, 1), None, NAMES)
+    before.grown(3).changed(-1, rows(BEE, 1))
     before.of_classes([1])
     before.merged(before, torch.tensor([0, 1]), 2)
     before.merged(before, torch.tensor([2, 3]), 4)
@@ -202,31 +200,50 @@ def test_adding_changes_no_sums_that_were_there(kind) -> None:
 
 @BOTH
 def test_a_class_that_is_taken_away_leaves_nothing(kind) -> None:
-    left = learned(kind).exchanged(rows(ANTS, 0, 0), None, NAMES)
+    left = learned(kind).changed(-1, rows(ANTS, 0, 0))
     assert left.count.tolist() == [0, 1]
-    assert_same(left.of_classes([1]), none(kind, 2, 1).exchanged(None, rows(BEE, 0), ["bee"]))
+    assert_same(left.of_classes([1]), none(kind, 2, 1).changed(1, rows(BEE, 0)))
 
 
 @BOTH
 def test_part_of_a_class_is_taken_away(kind) -> None:
-    left = learned(kind).exchanged(rows(ANTS[:1], 0), None, NAMES)
-    assert_same(left, none(kind).exchanged(None, rows(torch.cat([ANTS[1:], BEE]), 0, 1), NAMES))
+    left = learned(kind).changed(-1, rows(ANTS[:1], 0))
+    assert_same(left, none(kind).changed(1, rows(torch.cat([ANTS[1:], BEE]), 0, 1)))
 
 
 @BOTH
 def test_rows_may_be_exchanged_for_others_of_their_class_or_of_another(kind) -> None:
-    corrected = learned(kind).exchanged(rows(ANTS[:1], 0), rows(doubles([0.6, 0.8]), 0), NAMES)
+    left = learned(kind).changed(-1, rows(ANTS[:1], 0))
     inputs = torch.cat([doubles([0.6, 0.8]), ANTS[1:], BEE])
-    assert_same(corrected, none(kind).exchanged(None, rows(inputs, 0, 0, 1), NAMES))
-    moved = learned(kind).exchanged(rows(ANTS[:1], 0), rows(ANTS[:1], 1), NAMES)
-    assert_same(moved, none(kind).exchanged(None, rows(torch.cat([ANTS, BEE]), 1, 0, 1), NAMES))
+    assert_same(left.changed(1, rows(inputs[:1], 0)), none(kind).changed(1, rows(inputs, 0, 0, 1)))
+    assert_same(left.changed(1, rows(ANTS[:1], 1)), none(kind).changed(1, rows(torch.cat([ANTS, BEE]), 1, 0, 1)))
 
 
 @BOTH
-def test_nothing_exchanged_for_nothing_changes_nothing(kind) -> None:
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_no_rows_change_nothing(kind, sign) -> None:
     nobody = Rows(torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64), torch.Tensor.double)
-    for old, new in ((nobody, nobody), (None, nobody), (nobody, None), (None, None)):
-        assert_same(learned(kind).exchanged(old, new, NAMES), learned(kind))
+    before = learned(kind)
+    assert before.changed(sign, nobody) is before
+
+
+@BOTH
+@few
+@given(seed=st.integers(0, 10**6), size=st.sampled_from([0.1, 1.0, 1e4]))
+def test_rows_taken_away_leave_the_bits_from_before_they_came(kind, seed: int, size: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    x, labels = torch.randn(50, 7, generator=generator).double(), torch.randint(0, 3, (50,), generator=generator)
+    everything = Rows(x, labels, lambda some: size * some)  # by the bound in single or in double precision
+    first, later = (everything.chosen(part) for part in torch.arange(50).split([20, 30]))
+    before = none(kind, 7, 3).changed(1, first)
+    after = before.changed(1, later)
+    assert not torch.equal(after.total, before.total)
+    found = after.changed(-1, later)
+    assert torch.equal(found.count, before.count)
+    assert torch.equal(found.total, before.total)
+    assert all(torch.equal(a, b) for a, b in zip(found.gram, before.gram, strict=True))
+    gone = found.changed(-1, first)
+    assert not any(part.any() for part in (gone.count, gone.total, *gone.gram)), "no rounding is left"
 
 
 @BOTH
@@ -236,70 +253,24 @@ def test_rows_in_any_order_and_parts_have_the_same_bits(kind, seed: int, width: 
     generator = torch.Generator().manual_seed(seed)
     x = torch.nn.functional.normalize(torch.randn(40, width, generator=generator)).double()
     labels = torch.randint(0, 3, (40,), generator=generator)
-    names = ["ant", "bee", "cat"]
     everything = Rows(x, labels, torch.Tensor.double)
-    whole = none(kind, width, 3).exchanged(None, everything, names)
+    whole = none(kind, width, 3).changed(1, everything)
     order = torch.randperm(40, generator=generator)
     parts, sums = order.split([1, 14, 25]), none(kind, width, 3)
     for part in parts:
-        sums = sums.exchanged(None, everything.chosen(part), names)
+        sums = sums.changed(1, everything.chosen(part))
     assert_same(sums, whole)
     first, rest = (none(kind, width, 3).changed(1, everything.chosen(part)) for part in order.split([15, 25]))
     assert_same(first.merged(rest, torch.arange(3), 3), whole)
-    assert_same(whole.exchanged(everything.chosen(parts[2]), None, names), first)
-
-
-# ------------------------------------------------------------------ what is refused
-
-
-@BOTH
-def test_more_rows_than_were_learned_are_refused(kind) -> None:
-    with pytest.raises(DataError, match=r"Class bee was learned from 1 node\(s\), but 2 are"):
-        learned(kind).exchanged(rows(ANTS, 1, 1), None, NAMES)
-
-
-@BOTH
-@pytest.mark.parametrize("foreign", [doubles([0.6, 0.8], [0.8, 0.6]), -ANTS, 1.01 * ANTS])
-def test_rows_other_than_those_learned_are_refused(kind, foreign) -> None:
-    with pytest.raises(DataError, match="class ant is no sum over nodes"):
-        learned(kind).exchanged(rows(foreign, 0, 0), None, NAMES)
-    # Also where as many others take their place: they must not hide it.
-    with pytest.raises(DataError, match="class ant is no sum over nodes"):
-        learned(kind).exchanged(rows(foreign, 0, 0), rows(foreign, 0, 0), NAMES)
-
-
-@BOTH
-def test_foreign_rows_of_the_same_sum_are_refused_by_their_products(kind) -> None:
-    # (2, -1) and (-1, 2) add up to what both ants do, but would leave 2 - 5 on the diagonal.
-    with pytest.raises(DataError, match="class ant is no sum over nodes"):
-        learned(kind).exchanged(rows(doubles([2, -1], [-1, 2]), 0, 0), None, NAMES)
-
-
-@BOTH
-def test_a_single_foreign_row_is_refused_where_rows_are_fewer_than_columns(kind) -> None:
-    wide = torch.eye(8, dtype=torch.float64)[:4]
-    kept = none(kind, 8, 1).exchanged(None, rows(wide, 0, 0, 0, 0), NAMES)
-    kept.exchanged(rows(wide[2:3], 0), None, NAMES)
-    foreign = torch.eye(8, dtype=torch.float64)[5:6]
-    with pytest.raises(DataError, match="no sum over nodes"):
-        kept.exchanged(rows(foreign, 0), None, NAMES)
-    # A mixture of learned rows is inside their span, but not one of them.
-    with pytest.raises(DataError, match="no sum over nodes"):
-        kept.exchanged(rows(wide[:2].sum(dim=0, keepdim=True), 0), None, NAMES)
-
-
-def test_a_row_of_another_class_is_refused_by_its_own_classes_sum() -> None:
-    # All rows stay in pooled sums of products; the class would have one node, at (0, 0), and the scatter tells.
-    with pytest.raises(DataError, match="class ant is no sum over nodes"):
-        learned("pooled").exchanged(rows(BEE, 0), None, NAMES)
+    assert_same(whole.changed(-1, everything.chosen(parts[2])), first)
 
 
 @BOTH
 def test_rows_that_cancel_each_other_can_be_forgotten(kind) -> None:
     opposite = doubles([0.6, 0.8, 0], [-0.6, -0.8, 0], [0, 0, 1])  # of sum zero, but for the last
-    kept = none(kind, 3).exchanged(None, rows(opposite, 0, 0, 1), NAMES)
-    left = kept.exchanged(rows(opposite[[1, 0]] * (1 + 1e-13), 0, 0), None, NAMES)
-    assert left.count.tolist() == [0, 1]
+    kept = none(kind, 3).changed(1, rows(opposite, 0, 0, 1))
+    left = kept.changed(-1, rows(opposite[[1, 0]] * (1 + 1e-13), 0, 0))
+    assert_same(left, none(kind, 3).changed(1, rows(opposite[2:], 1)))
 
 
 # ------------------------------------------------------------------ classes come and go
@@ -308,7 +279,7 @@ def test_rows_that_cancel_each_other_can_be_forgotten(kind) -> None:
 @BOTH
 def test_merged_by_hand(kind) -> None:
     # One has an ant (1, 0) and a bee (0, 1), the other a bee (1, 1).
-    one, other = none(kind).exchanged(None, rows(ANTS, 0, 1), NAMES), none(kind, 2, 1).changed(1, rows(BEE, 0))
+    one, other = none(kind).changed(1, rows(ANTS, 0, 1)), none(kind, 2, 1).changed(1, rows(BEE, 0))
     both = one.merged(other, torch.tensor([1]), 2)
     assert both.count.tolist() == [1, 2]
     assert both.total.tolist() == [[1, 0], [1, 2]]
@@ -329,41 +300,12 @@ def test_united_by_hand(kind) -> None:
     assert_same(turned.of_classes([1, 0]), learned(kind))
 
 
-def test_a_class_without_its_nodes_is_forgotten_by_per_class_sums_only() -> None:
-    assert_same(
-        learned("per-class").without(0, NAMES).of_classes([1]), none("per-class", 2, 1).changed(1, rows(BEE, 0))
-    )
-    with pytest.raises(DataError, match=r"class ant: forget all its nodes.*\(--rows\), or.*analytic\.sums=per-class"):
-        learned("pooled").without(0, NAMES)
-
-
-def test_about_without_a_class_by_hand() -> None:
-    # Of the ants, two thirds of all, the scatter is (1/2 -1/2; -1/2 1/2), which is that of all: the bee has none.
-    # Without the bee a third of it is gone, and its own product: (2 1; 1 2) - (1 1; 1 1) - 1/3 (1/2 -1/2; -1/2 1/2).
-    found = learned("pooled").about_without(1)
-    torch.testing.assert_close(found.products(0), doubles([5 / 6, 1 / 6], [1 / 6, 5 / 6]))
-    assert found.count.tolist() == [2, 0]
-    assert_same(learned("per-class").about_without(1).of_classes([0]), learned("per-class").of_classes([0]))
-
-
-def test_about_without_a_class_that_scatters_as_the_others_is_exact() -> None:
-    x = on_grid(4, 3, 60)
-    moved = torch.cat([x, x + 20 * grid(3), x - 7 * grid(3)])
-    labels = torch.arange(3).repeat_interleave(4)
-    whole = none("pooled", 3, 3).changed(1, Rows(moved, labels, torch.Tensor.double))
-    never = none("pooled", 3, 2).changed(1, Rows(moved[:8], labels[:8], torch.Tensor.double))
-    torch.testing.assert_close(whole.about_without(2).of_classes([0, 1]).products(0), never.products(0))
-    assert whole.products(0).equal(
-        none("pooled", 3, 3).changed(1, Rows(moved, labels, torch.Tensor.double)).products(0)
-    )
-
-
 # ------------------------------------------------------------------ as tensors
 
 
 @BOTH
 def test_sums_go_through_tensors_and_back(kind) -> None:
-    kept = none(kind).exchanged(None, rows(doubles([0.6, 0.8], [1, 1]), 0, 1), NAMES)
+    kept = none(kind).changed(1, rows(doubles([0.6, 0.8], [1, 1]), 0, 1))
     again = Sums.empty(kind, 2, CPU).of_tensors(kept.tensors())
     assert_same(again, kept)
     for half, other in zip(again.gram, kept.gram, strict=True):
@@ -372,7 +314,7 @@ def test_sums_go_through_tensors_and_back(kind) -> None:
 
 
 def test_sums_of_products_are_saved_as_whole_numbers_of_32_bits_where_these_are_enough() -> None:
-    kept = none("per-class").exchanged(None, rows(doubles([0.6, 0.8], [1, 1]), 0, 1), NAMES)
+    kept = none("per-class").changed(1, rows(doubles([0.6, 0.8], [1, 1]), 0, 1))
     saved = kept.tensors()["gram"]
     # Steps of 2^-7: 77 and 102.
     assert saved.dtype == torch.int32

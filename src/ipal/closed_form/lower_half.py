@@ -23,17 +23,17 @@ def panels(half: Tensor, width: int) -> Iterator[tuple[int, Tensor]]:
         offset += rows * columns
 
 
-def add_products(half: Tensor, rows: Tensor, factor: float = 1.0) -> None:
-    """Add the products of columns of `rows`, times a factor, in place.
+def add_products(half: Tensor, rows: Tensor) -> None:
+    """Add the products of columns of `rows`, in place.
 
     Products are computed in the precision of the rows, and added in that of the matrix.
     """
     for begin, panel in panels(half, rows.shape[1]):
         left, right = rows[:, begin:].T, rows[:, begin : begin + PANEL]
         if rows.dtype == half.dtype:
-            panel.addmm_(left, right, alpha=factor)
+            panel.addmm_(left, right)
         else:
-            panel.add_(left @ right, alpha=factor)
+            panel.add_(left @ right)
 
 
 def square(half: Tensor, width: int, step: int = 1) -> Tensor:

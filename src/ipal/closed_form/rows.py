@@ -4,9 +4,6 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ipal.closed_form.feature_map import pieces, take
@@ -83,7 +80,3 @@ class Rows:
     def chosen(self, some: Tensor) -> "Rows":
         """Some of the rows."""
         return replace(self, labels=self.labels[some], nodes=some if self.nodes is None else self.nodes[some])
-
-    def where(self, mask: NDArray[np.bool_]) -> "Rows":
-        """The rows for which the mask is True."""
-        return self.chosen(torch.from_numpy(np.flatnonzero(mask)).to(self.labels.device))

@@ -116,12 +116,12 @@ class Sums:
         count, total = pad(self.count, (0, more)), pad(self.total, (0, 0, 0, more))
         return replace(self, count=count, total=total, gram=gram)
 
-    def changed(self, sign: Literal[-1, 1], rows: Rows | None, team: Team = ONE_PROCESS) -> Self:
+    def changed(self, sign: Literal[-1, 1], rows: Rows, team: Team = ONE_PROCESS) -> Self:
         """With rows, or without rows that are sure to have been learned. What does not change is shared.
 
         Of several processes each takes its share of the rows.
         """
-        if not rows:
+        if not len(rows):
             return self
         share, alone = team.share(len(rows)), team.size == 1
         own = rows if alone else rows.chosen(torch.arange(share.begin, share.end, device=rows.labels.device))
@@ -138,7 +138,7 @@ class Sums:
         gram = list(self.gram)
         for number, half in added.items():
             gram[number] = torch.add(gram[number], half, alpha=sign)
-        count = self.count + sign * _counted(rows, len(self.count), self.count)
+        count = self.count + sign * torch.bincount(rows.labels, minlength=len(self.count))
         return replace(self, count=count, total=torch.add(self.total, total, alpha=sign), gram=tuple(gram))
 
     # ------------------------------------------------------------------ classes come and go
@@ -195,10 +195,6 @@ class Sums:
         """The same on a device."""
         gram = tuple(half.to(device) for half in self.gram)
         return replace(self, count=self.count.to(device), total=self.total.to(device), gram=gram)
-
-
-def _counted(rows: Rows | None, classes: int, like: Tensor) -> Tensor:
-    return torch.zeros(classes).to(like) if rows is None else torch.bincount(rows.labels, minlength=classes)
 
 
 def _zeros(*shape: int, device: torch.device) -> Tensor:

@@ -237,8 +237,9 @@ def merge_models(one: Model, other: Model) -> Model:
     method = _merging(one)
     if type(other.method) is not type(one.method):
         raise DataError(f"A model of '{one.name}' cannot be merged with one of '{other.name}'.")
+    settings = _addressed(other, _merging(other))
     for name, mine in _addressed(one, method).items():
-        theirs = _addressed(other, method)[name]
+        theirs = settings[name]
         if mine != theirs:
             raise DataError(f"These models cannot be merged: {name} is {mine} in one and {theirs} in the other.")
     if type(one.labels[0]) is not type(other.labels[0]):
