@@ -275,7 +275,7 @@ class Analytic(OnePass):
     ) -> Tensor:
         return (self.solved(memory).scale * scores).softmax(dim=-1)
 
-    def usual_margins(self, memory: SumsMemory, classes: int) -> UsualMargins:
+    def usual_margins(self, memory: SumsMemory) -> UsualMargins:
         usual, scale = self.usual(memory), self.solved(memory).scale
         own = scale * margins(usual.mean).diagonal()
         return UsualMargins(own, scale * usual.spread)

@@ -29,13 +29,14 @@ from ipal.estimator import history
 from ipal.estimator.convert.hetero import check_types
 from ipal.estimator.kept import kept_items
 from ipal.estimator.lessons import Lesson, fingerprint
-from ipal.estimator.open_world.calibration import Calibration, calibrated, sharpened
+from ipal.estimator.open_world.calibration import Calibration, calibrated, sharpened, usual_by_means
 from ipal.estimator.settings import LearnerConfig
 from ipal.methods.base import LeavesOneOut, Method, OnePass, Outputs, Remembered, Trained, UsualMargins
 from ipal.methods.classifier import predicts_by_network_alone
 from ipal.nn.by_rows import encoded
 from ipal.nn.compute import GraphCompute
 from ipal.nn.encoders import ENCODERS
+from ipal.nn.margins import log_probabilities, margins
 from ipal.nn.network import Network
 from ipal.state.value import State, copied
 from ipal.system import plugins
@@ -219,7 +220,11 @@ class Model:
 
     def usual_margins(self) -> UsualMargins:
         """Margins of nodes of each class by what is kept of it."""
-        return self.method.usual_margins(self.state.memory, len(self.labels))
+        known, logs = self.method.usual_margins(self.state.memory), self.mean_logs()
+        if known is not None:
+            return known
+        classes = len(self.labels)
+        return UsualMargins(torch.zeros(classes), torch.ones(classes)) if logs is None else usual_by_means(logs)
 
     def mean_logs(self) -> Tensor | None:
         """Logarithms of probabilities of class means, (classes, classes); None where none are kept."""
@@ -228,7 +233,15 @@ class Model:
 
     def novelty(self, scores: Tensor, graph: Graph, rows: Tensor | None = None) -> Tensor:
         """How unlike all known classes nodes are, by their scores; see `Method.novelty`."""
-        return self.method.novelty(self.state.memory, scores, graph, rows, self.compute).double().cpu()
+        found = self.method.novelty(self.state.memory, scores, graph, rows, self.compute)
+        return (self._novelty_by_margins(scores, graph) if found is None else found).double().cpu()
+
+    def _novelty_by_margins(self, scores: Tensor, graph: Graph) -> Tensor:
+        """How little the likeliest class is ahead, compared with what is usual for nodes of that class."""
+        logs = log_probabilities(self.probabilities(scores, graph))
+        best = logs.argmax(dim=1)
+        margin, spread = (part.to(logs)[best] for part in self.usual_margins())
+        return (margin - margins(logs).gather(1, best[:, None])[:, 0]) / spread
 
     def scores_and_novelty(self, graph: Graph) -> tuple[Tensor, Tensor]:
         """Scores of all nodes of a graph, and how unlike all known classes each is."""

@@ -23,7 +23,6 @@ from torch import Tensor
 
 from ipal.config import EncoderConfig, TestGraph, TrainConfig
 from ipal.errors import ConfigError
-from ipal.nn.margins import LEAST, log_probabilities, margins
 
 if TYPE_CHECKING:  # types alone: a method computes with what it is handed
     from ipal.backend.batches import Batch
@@ -200,12 +199,6 @@ class UsualMargins(NamedTuple):
     """(classes,): how much nodes differ, in the same unit."""
 
 
-def usual_by_means(logs: Tensor) -> UsualMargins:
-    """Margins of nodes grow with that of the mean of their class, whose logarithms of probabilities are given."""
-    own = margins(logs.double()).diagonal()
-    return UsualMargins(torch.zeros_like(own), own.clamp_min(LEAST))
-
-
 class HardExamples(NamedTuple):
     """Which nodes of a class count as hard: those of largest `losses.hardness`."""
 
@@ -285,25 +278,19 @@ class Method(ABC):
         """Logarithms of probabilities of class means, up to a constant, (classes, classes); None where not kept."""
         return None
 
-    def usual_margins(self, memory: Any, classes: int) -> UsualMargins:
-        """Margins of nodes of so many classes by what is kept: later tasks change both alike.
+    def usual_margins(self, memory: Any) -> UsualMargins | None:
+        """Margins of nodes by what is kept, where that says more than the margins of class means."""
+        return None
 
-        By default margins grow with that of the class mean, where it is kept.
-        """
-        logs = self.mean_logs(memory)
-        return UsualMargins(torch.zeros(classes), torch.ones(classes)) if logs is None else usual_by_means(logs)
-
-    def novelty(self, memory: Any, scores: Tensor, graph: "Graph", rows: Tensor | None, compute: Compute) -> Tensor:
+    def novelty(
+        self, memory: Any, scores: Tensor, graph: "Graph", rows: Tensor | None, compute: Compute
+    ) -> Tensor | None:
         """How unlike all known classes nodes are, on a scale that does not change as classes come.
 
-        By default how little the likeliest class is ahead, compared with what is usual for nodes of that class.
-        `rows` are embeddings of all nodes of the graph, for a method that trains a network.
+        None: by how little the likeliest class is ahead, compared with what is usual for nodes of that class. `rows`
+        are embeddings of all nodes of the graph, for a method that trains a network.
         """
-        logs = log_probabilities(self.probabilities(memory, scores, graph, compute))
-        usual, best = self.usual_margins(memory, scores.shape[1]), logs.argmax(dim=1)
-        ahead = margins(logs).gather(1, best[:, None])[:, 0]
-        margin, spread = (part.to(logs)[best] for part in usual)
-        return (margin - ahead) / spread
+        return None
 
     @property
     def hard_examples(self) -> HardExamples | None:

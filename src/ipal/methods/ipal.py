@@ -24,7 +24,6 @@ from ipal.methods.base import HardExamples, TaskContext, Terms
 from ipal.methods.shared.prototypes import PrototypeClassifier, PrototypeContext, PrototypeMemory
 from ipal.nn import losses as eq
 from ipal.nn.in_pieces import in_pieces
-from ipal.nn.margins import relative_distance
 from ipal.nn.truncated_beta import TruncatedBeta
 
 if TYPE_CHECKING:
@@ -147,7 +146,7 @@ class IPAL(PrototypeClassifier):
 
     def novelty(self, memory: PrototypeMemory, scores: Any, graph: Any, rows: Tensor | None, compute: Any) -> Tensor:
         assert rows is not None, "it has embeddings"
-        return relative_distance(eq.unit(rows) @ eq.with_middle(memory.mean).T)
+        return eq.relative_distance(eq.unit(rows) @ eq.with_middle(memory.mean).T)
 
     def exported(self, network: "Network", memory: PrototypeMemory, rows: Any) -> tuple[Any, Any]:
         scores = (rows.unit() if self.products == "cosine" else rows) @ self.directed(memory.mean).T

@@ -29,19 +29,3 @@ def margins(logs: Tensor) -> Tensor:
     rival = first[:, None].expand_as(logs).scatter(1, top, second[:, None])
     found: Tensor = (logs - rival).clamp(-MOST_MARGIN, MOST_MARGIN)
     return found
-
-
-def relative_distance(cosines: Tensor) -> Tensor:
-    r"""Squared distance to the nearest class mean, as a share of that to the middle of all means.
-
-    .. math:: r_i = \min_c \frac{1 - \cos(x_i, \mu_c)}{1 - \cos(x_i, \mu_0)}
-
-    Source: Ren et al. 2021, "A Simple Fix to Mahalanobis Distance for Improving Near-OOD Detection", Eq. 4, with a
-    quotient in place of the difference, and distances of directions.
-
-    Parameters
-    ----------
-    cosines : Tensor of shape (nodes, classes + 1)
-        Of nodes with class means and, last, with their middle.
-    """
-    return (1 - cosines[:, :-1].amax(dim=1)) / (1 - cosines[:, -1]).clamp_min(LEAST)

@@ -26,8 +26,8 @@ from ipal.data.task import Task
 from ipal.errors import CapacityError, DataError, NonFiniteError
 from ipal.estimator.open_world.scores import own_shares, smoothed
 from ipal.estimator.predictor import Predictor
-from ipal.methods.base import UsualMargins, usual_by_means
-from ipal.nn.margins import log_probabilities, margins
+from ipal.methods.base import UsualMargins
+from ipal.nn.margins import LEAST, log_probabilities, margins
 
 FEWEST = 64
 """Training nodes of a task: of fewer, too few would be asked to say anything."""
@@ -307,6 +307,12 @@ def own_margins(logs: Tensor, labels: Tensor, usual: UsualMargins) -> Tensor:
     """Margins of nodes for their own class, in usual spreads from the usual one."""
     margin, spread = (part.double().cpu()[labels] for part in usual)
     return (margins(logs).gather(1, labels[:, None])[:, 0] - margin) / spread
+
+
+def usual_by_means(logs: Tensor) -> UsualMargins:
+    """Margins of nodes grow with that of the mean of their class, whose logarithms of probabilities are given."""
+    own = margins(logs.double()).diagonal()
+    return UsualMargins(torch.zeros_like(own), own.clamp_min(LEAST))
 
 
 def fewer_rivals(model: Predictor, logs: Tensor, labels: Tensor) -> Tensor | None:

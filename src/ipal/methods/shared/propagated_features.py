@@ -16,8 +16,7 @@ from ipal.data.derived import Derives
 from ipal.data.graph import Graph
 from ipal.data.task import Task
 from ipal.methods.base import Compute, OnePass
-from ipal.nn.losses import with_middle
-from ipal.nn.margins import relative_distance
+from ipal.nn.losses import relative_distance, with_middle
 
 
 @dataclass(frozen=True, eq=False)
