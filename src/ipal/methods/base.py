@@ -199,6 +199,28 @@ class UsualMargins(NamedTuple):
     """(classes,): how much nodes differ, in the same unit."""
 
 
+def with_middle(means: Tensor) -> Tensor:
+    """Directions of class means, and that of their middle as the last row."""
+    directions = torch.nn.functional.normalize(means, dim=1)
+    return torch.cat([directions, torch.nn.functional.normalize(directions.mean(dim=0, keepdim=True), dim=1)])
+
+
+def relative_distance(cosines: Tensor) -> Tensor:
+    r"""Squared distance to the nearest class mean, as a share of that to the middle of all means.
+
+    .. math:: r_i = \min_c \frac{1 - \cos(x_i, \mu_c)}{1 - \cos(x_i, \mu_0)}
+
+    Source: Ren et al. 2021, "A Simple Fix to Mahalanobis Distance for Improving Near-OOD Detection", Eq. 4, with a
+    quotient in place of the difference, and distances of directions.
+
+    Parameters
+    ----------
+    cosines : Tensor of shape (nodes, classes + 1)
+        Of nodes with class means and, last, with their middle.
+    """
+    return (1 - cosines[:, :-1].amax(dim=1)) / (1 - cosines[:, -1]).clamp_min(1e-6)
+
+
 class HardExamples(NamedTuple):
     """Which nodes of a class count as hard: those of largest `losses.hardness`."""
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ipal.config import Count, Draws, EncoderConfig, NonNegative, Restart, TrainConfig
 from ipal.data.centrality import NodeWeights, node_weights
-from ipal.methods.base import HardExamples, TaskContext, Terms
+from ipal.methods.base import HardExamples, TaskContext, Terms, relative_distance, with_middle
 from ipal.methods.shared.prototypes import PrototypeClassifier, PrototypeContext, PrototypeMemory
 from ipal.nn import losses as eq
 from ipal.nn.in_pieces import in_pieces
@@ -146,7 +146,7 @@ class IPAL(PrototypeClassifier):
 
     def novelty(self, memory: PrototypeMemory, scores: Any, graph: Any, rows: Tensor | None, compute: Any) -> Tensor:
         assert rows is not None, "it has embeddings"
-        return eq.relative_distance(eq.unit(rows) @ eq.with_middle(memory.mean).T)
+        return relative_distance(eq.unit(rows) @ with_middle(memory.mean).T)
 
     def exported(self, network: "Network", memory: PrototypeMemory, rows: Any) -> tuple[Any, Any]:
         scores = (rows.unit() if self.products == "cosine" else rows) @ self.directed(memory.mean).T

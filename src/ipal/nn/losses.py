@@ -13,28 +13,6 @@ from torch import Tensor
 from ipal.backend import fused
 
 
-def with_middle(means: Tensor) -> Tensor:
-    """Directions of means, and that of their middle as the last row."""
-    directions = unit(means)
-    return torch.cat([directions, unit(directions.mean(dim=0, keepdim=True))])
-
-
-def relative_distance(cosines: Tensor) -> Tensor:
-    r"""Squared distance to the nearest class mean, as a share of that to the middle of all means.
-
-    .. math:: r_i = \min_c \frac{1 - \cos(x_i, \mu_c)}{1 - \cos(x_i, \mu_0)}
-
-    Source: Ren et al. 2021, "A Simple Fix to Mahalanobis Distance for Improving Near-OOD Detection", Eq. 4, with a
-    quotient in place of the difference, and distances of directions.
-
-    Parameters
-    ----------
-    cosines : Tensor of shape (nodes, classes + 1)
-        Of nodes with class means and, last, with their middle.
-    """
-    return (1 - cosines[:, :-1].amax(dim=1)) / (1 - cosines[:, -1]).clamp_min(1e-6)
-
-
 def unit(rows: Tensor) -> Tensor:
     """Rows scaled to length one; a row of zeros stays. Fewer passes than `F.normalize`, backward most of all."""
     if torch.is_grad_enabled() and rows.dim() == 2 and fused.can_fuse(rows):

@@ -15,8 +15,7 @@ from ipal.config import Hops, Restart
 from ipal.data.derived import Derives
 from ipal.data.graph import Graph
 from ipal.data.task import Task
-from ipal.methods.base import Compute, OnePass
-from ipal.nn.losses import relative_distance, with_middle
+from ipal.methods.base import Compute, OnePass, relative_distance, with_middle
 
 
 @dataclass(frozen=True, eq=False)
