@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor
 
 from ipal.closed_form.feature_map import pieces, take
