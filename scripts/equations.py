@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from ipal import analysis, backend, closed_form, data, engine, estimator, evaluation, methods, nn
 from ipal.methods.ipal import IPAL
@@ -73,14 +74,24 @@ def modules() -> Iterator[ModuleType]:
 
 
 def equations() -> list[Equation]:
-    """All functions and classes that name a source, in the order in which they are written, and the whole loss."""
-    found = []
-    for module in modules():
-        for name, member in vars(module).items():
-            public = not name.startswith("_") and getattr(member, "__module__", None) == module.__name__
-            if public and "Source:" in (inspect.getdoc(member) or ""):
-                found.append(equation(f"{module.__name__}.{name}", name.lower(), member))
+    """All functions, classes and methods that name a source, as they are written, and the whole loss."""
+    found = [
+        equation(f"{module.__name__}.{name}", name.lower().replace(".", "_"), member)
+        for module in modules()
+        for name, member in members(module)
+        if "Source:" in (inspect.getdoc(member) or "")
+    ]
     return [*found, equation("ipal.methods.ipal.IPAL.loss", "ipal_loss", IPAL.loss)]
+
+
+def members(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    """Public functions and classes of a module, each class followed by its own methods."""
+    for name, member in vars(module).items():
+        if not name.startswith("_") and getattr(member, "__module__", None) == module.__name__:
+            yield name, member
+            if inspect.isclass(member):
+                own = vars(member).items()
+                yield from ((f"{name}.{of}", one) for of, one in own if inspect.isfunction(one) and of[0] != "_")
 
 
 def equation(name: str, test_name: str, member: Callable[..., object]) -> Equation:

@@ -151,17 +151,18 @@ def test_a_ridge_and_a_scale_of_many_small_batches_are_about_those_of_one():
 def test_the_only_node_of_a_class_judges_when_others_have_come():
     x = np.eye(4, dtype=np.float32)
     model = learn(config(), task_of(x[:2], np.array([0, 1])))
-    assert model.state.memory.left_out.count.tolist() == [0, 0]
+    assert model.state.memory.left_out.count.tolist() == []
     assert (solved(model).ridge, solved(model).scale) == (FIRST_RIDGE, FIRST_SCALE)
     model = learn(model, task_of(x[2:], np.array([1, 2])))
-    assert model.state.memory.left_out.count.tolist() == [0, 1, 0]
+    left_out = model.state.memory.left_out
+    assert [part.tolist() for part in (left_out.task, left_out.place, left_out.count)] == [[1], [1], [1]]
 
 
 # ------------------------------------------------------------------ cheap
 
 
 @POOLED_AND_PER_CLASS
-def test_what_is_kept_does_not_grow_with_the_number_of_batches(sums: str, tmp_path: Path):
+def test_of_more_batches_only_losses_are_kept_a_row_for_every_class_in_one(sums: str, tmp_path: Path):
     batches = batches_of(all_nodes())
     sizes = []
     for number in (5, 20):
@@ -169,12 +170,16 @@ def test_what_is_kept_does_not_grow_with_the_number_of_batches(sums: str, tmp_pa
         files.save(model, tmp_path / "model")
         saved = Snapshot.load(tmp_path / "model").tensors
         kept = {name for name in saved if not name.startswith(("calibration", "generator"))}
-        parts = ("sums.count", "sums.total", "sums.gram", "left_out.loss", "left_out.count", "weights")
-        assert kept == {f"memory.{name}" for name in parts}
+        parts = {"sums.count", "sums.total", "sums.gram", "tasks", "weights"}
+        losses = {f"left_out.{name}" for name in ("task", "place", "loss", "count")}
+        assert kept == {f"memory.{name}" for name in parts | losses}
         assert model.memory_report()["bytes"] == sum(one.numel() * one.element_size() for one in saved.values())
         assert model.memory_report()["only_while_learning"] == []
         assert equal(files.snapshot(files.load(tmp_path / "model")), files.snapshot(model))
-        sizes.append({name: saved[name].shape for name in kept})
+        sizes.append({name: saved[f"memory.{name}"].shape for name in parts})
+        assert model.state.memory.tasks == number
+        assert saved["memory.left_out.task"].tolist() == np.repeat(np.arange(number), 4).tolist()
+        assert sorted(saved["memory.left_out.place"].tolist()[:4]) == [0, 1, 2, 3]
     assert sizes[0] == sizes[1]
 
 

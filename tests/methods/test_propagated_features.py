@@ -79,7 +79,7 @@ def test_sparse_features_are_learned_as_dense_ones_are(method, steps, tiny_strea
 def test_nothing_is_trained(method, tiny_stream: TaskStream):
     assert config(method).epochs == 0
     assert list(begin_learning(config(method), None, tiny_stream.task(0), CPU).epochs()) == []
-    assert set(shared_settings(method)) == {"seed", "device", "test_graph", "calibration"}
+    assert set(shared_settings(method)) == {"seed", "device", "test_graph", "calibration", "verbose"}
 
 
 def test_ncm_by_distance_is_scikit_learns_nearest_centroid(tiny_stream: TaskStream):
@@ -137,16 +137,25 @@ def test_slda_predicts_as_scikit_learns_discriminant_analysis(tiny_stream: TaskS
     assert np.mean(np.concatenate(agree)) > 0.99
 
 
-def test_slda_separation_by_hand():
-    # Means at 0, 1, 3 and 100 on a line, variance 1/4: squared distances to the nearest 1, 1, 2^2, 97^2, times 4.
-    means = torch.tensor([[0.0], [1.0], [3.0], [100.0]])
-
-    def separation(classes: int) -> float:
-        sums = FeatureSums(means[:classes], torch.ones(classes, dtype=torch.int64))
-        return SLDA().separation(ScatterMemory(sums, torch.eye(1), 4 * means[:classes], torch.zeros(classes)))
-
-    assert separation(4) == pytest.approx(4)
-    assert 0 < separation(1) < 1e-6, "one class is apart from none"
+def test_scores_of_class_means_by_hand():
+    # Means at 0, 1 and 3 on a line, weights of 4 times these, offsets of -2 times their squares: a variance of 1/4.
+    means = torch.tensor([[0.0], [1.0], [3.0]])
+    sums = FeatureSums(2 * means, torch.full((3,), 2))
+    memory = ScatterMemory(sums, torch.eye(1), 4 * means, -2 * means.square()[:, 0])
+    logs = SLDA().mean_logs(memory)
+    assert logs.tolist() == [[0, -2, -18], [0, 2, -6], [0, 10, 18]]
+    # Ahead of the nearest other by 2 (0 over 1), 2 (1 over 0), 8 (3 over 1): margins of nodes grow with these.
+    usual = SLDA().usual_margins(memory, 3)
+    assert (usual.margin.tolist(), usual.spread.tolist()) == ([0, 0, 0], [2, 2, 8])
+    # In a plane, of directions at right angles and halfway between, by a temperature of 1/2.
+    sums = FeatureSums(torch.tensor([[2.0, 0], [0, 3], [1, 1]]), torch.tensor([2, 1, 1]))
+    half = 2 * 0.5**0.5
+    torch.testing.assert_close(
+        NCM(tau=0.5).mean_logs(sums), torch.tensor([[2, 0, half], [0, 2, half], [half, half, 2]])
+    )
+    # By distance, of (1, 0) and (0, 3): twice the products, less the square of the other.
+    sums = FeatureSums(torch.tensor([[2.0, 0], [0, 3]]), torch.tensor([2, 1]))
+    assert NCM(tau=0.5, nearness="distance").mean_logs(sums).tolist() == [[2, -18], [-2, 18]]
 
 
 def test_slda_covariance_is_the_one_within_classes(tiny_stream: TaskStream):

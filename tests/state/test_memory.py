@@ -113,7 +113,8 @@ LAYOUT = {
     "slda": {"memory.sums.sum", "memory.sums.count", "memory.scatter", "memory.weights", "memory.offsets"},
     "analytic": {
         *("memory.sums.count", "memory.sums.total", "memory.sums.gram", "memory.weights"),
-        *("memory.left_out.loss", "memory.left_out.count"),
+        *(f"memory.left_out.{name}" for name in ("task", "place", "loss", "count")),
+        "memory.tasks",
     },
     "ewc": NETWORK | {f"memory.{group}.{name}" for group in ("importance", "values") for name in NETWORK},
 }

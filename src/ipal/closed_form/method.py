@@ -71,7 +71,7 @@ def usual_scores(normal: Normal, weights: Tensor, leverage: float) -> Usual:
     scatter less than unseen ones, by their mean leverage h. What the truth differs by is a factor of about one for each
     class, which hardly changes as classes come.
 
-    Source: Cook & Weisberg 1982, "Residuals and Influence in Regression", Eq. 2.2.8 (the residual of a row that is left
+    Source: Cook & Weisberg 1982, "Residuals and Influence in Regression", Sec. 2.2 (the residual of a row that is left
     out), with the mean leverage of all rows.
     """
     mean = normal.mean
@@ -85,7 +85,7 @@ def mean_leverage(normal: Normal, ridge: float) -> float:
     .. math:: h = \frac{1}{N} \, \mathrm{tr} \big( A (A + \lambda I)^{-1} \big)
 
     Source: Golub et al. 1979, "Generalized Cross-Validation as a Method for Choosing a Good Ridge Parameter",
-    Eq. 1.4.
+    Sec. 1.
     """
     inverse = torch.cholesky_inverse(factorise(normal.gram, ridge).lower)
     freedom = len(inverse) - ridge * float(inverse.diagonal().sum())

@@ -54,7 +54,10 @@ class NCM(PropagatedFeatures):
         return (scores / self.tau).softmax(dim=-1)
 
     def mean_logs(self, memory: FeatureSums) -> Tensor:
-        return losses.cosine(memory.mean, memory.mean) / self.tau
+        mean = memory.mean
+        if self.nearness == "distance":
+            return (2 * mean @ mean.T - mean.square().sum(dim=1)) / self.tau
+        return losses.cosine(mean, mean) / self.tau
 
     def exported(self, memory: FeatureSums, rows: Any) -> tuple[Any, Any]:
         mean, rows = memory.mean, rows.within_one().unit()

@@ -137,9 +137,9 @@ class Calibration:
         Source: Cox 1958, "Two Further Applications of a Model for Binary Regression", calibration in the large. It is
         one number that a few nodes far off do not decide, as they do the cross-entropy of Guo et al. 2017.
         """
-        weight = self.weights(nodes).sum(dim=1, keepdim=True)
-        if not float(weight.sum()):
+        if not self or not int(nodes.sum()):
             return 1.0
+        weight = self.weights(nodes).sum(dim=1, keepdim=True)
         sure = np.maximum.accumulate(((weight * self.confidence).sum(dim=0) / weight.sum()).numpy())
         right = float((weight[:, 0] * self.right).sum() / weight.sum())
         return math.exp(float(np.interp(right, sure, POWERS))) if sure[0] < right < sure[-1] else 1.0
