@@ -126,7 +126,7 @@ def some_nodes(random: np.random.Generator, months: Months) -> Array:
         gone[random.choice(len(gone), int(random.integers(2, 12)), replace=False)] = True
         gone[random.choice(np.flatnonzero(months.teaches))] = True
     else:
-        gone = months.teaches & (months.month == random.integers(0, months.month.max() + 1))
+        gone = months.teaches & (months.month == random.choice(months.month[months.teaches]))
     return gone
 
 
