@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -237,13 +238,24 @@ def _without(model: "Model", paths: Sequence[Path], sense: str, which: str | Non
     from ipal.estimator.edits import forget_nodes, forget_rows
 
     files: list[Any] = read_departures(paths, which, undirected=not is_directed(model, directed))
+    if sense == "rows":
+        files = _where_taught(files, paths, named=which is not None)
     departures = [departure_of(file) for file in files]
-    for path, file, departure in zip(paths, files, departures, strict=True):
+    for path, departure in zip(paths, departures, strict=True):
         check_kind(model, departure.task.labels, path)
-        silent = (file.forget_mask & ~file.train_mask).nonzero()[0]
-        if sense == "rows" and len(silent):
-            raise DataError(f"Node {silent[0]} of {path} is to be forgotten, but the array train says it never taught.")
     return (forget_nodes if sense == "nodes" else forget_rows)(model, departures)
+
+
+def _where_taught(files: Sequence[Any], paths: Sequence[Path], named: bool) -> list[Any]:
+    """Nodes that are marked must have taught; those that are named, in one of the graphs, and leave it."""
+    names = [range(file.num_nodes) if file.ids is None else file.ids.tolist() for file in files]
+    leaving = [file.forget_mask & file.train_mask for file in files]
+    taught = {of[at] for of, some in zip(names, leaving, strict=True) for at in some.nonzero()[0] if named}
+    for path, file, of in zip(paths, files, names, strict=True):
+        never = [of[at] for at in (file.forget_mask & ~file.train_mask).nonzero()[0] if of[at] not in taught]
+        if never:
+            raise DataError(f"Node {never[0]} of {path} is to be forgotten, but the array train says it never taught.")
+    return [replace(file, forget_mask=some) for file, some in zip(files, leaving, strict=True)]
 
 
 def _without_classes(model: "Model", classes: Sequence[str], paths: Sequence[Path], directed: bool | None) -> "Model":

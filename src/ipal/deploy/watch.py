@@ -135,6 +135,11 @@ class Measured:
     def nodes(self) -> int:
         return int(self.counts.sum())
 
+    @property
+    def rejections(self) -> float:
+        """About how many nodes are rejected or not, each for itself: novelty is a mean over neighbours."""
+        return max(1.0, self.nodes / (1 + self.edges[1] / max(1, self.nodes)))
+
 
 def measure(model: Model, graph: Graph) -> Measured:
     """What can be watched of a graph without any label."""
@@ -212,7 +217,7 @@ def watch(
         add("homophily", h, before, abs(h - before), 2 * errors + noise)
     if now.unknown is not None:
         share = REJECTED if then.unknown is None else then.unknown
-        noise = z * math.sqrt(share * (1 - share) * (1 / now.nodes + 1 / max(1, then.nodes)))
+        noise = z * math.sqrt(share * (1 - share) * (1 / now.rejections + 1 / then.rejections))
         add("unknown", now.unknown, share, now.unknown, share + noise)
     least = limits.get("expected_accuracy")
     if least is None and remembered:

@@ -56,6 +56,8 @@ def _changed(learner: Learner, model: Model) -> Learner:
 
 def _several(data: Any) -> list[Any]:
     """One graph, or several in a list."""
+    if isinstance(data, list | tuple) and not data:
+        raise DataError("The list of graphs is empty: give all from the first one concerned to the last one learned.")
     return list(data) if isinstance(data, list | tuple) else [data]
 
 
