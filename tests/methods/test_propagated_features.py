@@ -17,6 +17,7 @@ from ipal.data.task import Task
 from ipal.errors import CapacityError
 from ipal.estimator import files
 from ipal.estimator.model import Model, begin_learning, empty_model
+from ipal.estimator.open_world.calibration import usual_by_means
 from ipal.estimator.settings import shared_settings
 from ipal.methods.ncm import NCM
 from ipal.methods.shared import scatter
@@ -145,7 +146,7 @@ def test_scores_of_class_means_by_hand():
     logs = SLDA().mean_logs(memory)
     assert logs.tolist() == [[0, -2, -18], [0, 2, -6], [0, 10, 18]]
     # Ahead of the nearest other by 2 (0 over 1), 2 (1 over 0), 8 (3 over 1): margins of nodes grow with these.
-    usual = SLDA().usual_margins(memory, 3)
+    usual = usual_by_means(logs)
     assert (usual.margin.tolist(), usual.spread.tolist()) == ([0, 0, 0], [2, 2, 8])
     # In a plane, of directions at right angles and halfway between, by a temperature of 1/2.
     sums = FeatureSums(torch.tensor([[2.0, 0], [0, 3], [1, 1]]), torch.tensor([2, 1, 1]))

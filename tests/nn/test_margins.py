@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from ipal.nn.margins import LEAST, MOST_MARGIN, log_probabilities, margins, relative_distance
+from ipal.methods.base import relative_distance
+from ipal.nn.margins import LEAST, MOST_MARGIN, log_probabilities, margins
 
 
 def test_margins_by_hand() -> None:

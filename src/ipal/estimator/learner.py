@@ -1,5 +1,6 @@
 """The scikit-learn style face of a method: `partial_fit`, `predict`, `score`, `save`."""
 
+import warnings
 from pathlib import Path
 from types import new_class
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
@@ -13,12 +14,13 @@ from ipal.backend.runtime import Runtime
 from ipal.data.graph import Graph
 from ipal.data.labels import Labels
 from ipal.engine.trainer import finished
-from ipal.errors import ConfigError, NotFittedError, StoreError, shortened
+from ipal.errors import ConfigError, NotFittedError, Qualified, StoreError, shortened
 from ipal.estimator import display, files, history
 from ipal.estimator.convert.hetero import graph_of, task_of
 from ipal.estimator.convert.pyg import labels_to_score, share_right
 from ipal.estimator.documentation import class_doc, class_signature
-from ipal.estimator.model import Model, begin_learning
+from ipal.estimator.lessons import fingerprint
+from ipal.estimator.model import Learning, Model, begin_learning
 from ipal.estimator.open_world import unknown
 from ipal.estimator.settings import LearnerConfig, learner_config
 from ipal.estimator.verbose import shown
@@ -141,6 +143,7 @@ class Learner:
         # Restored where learning is interrupted inside torch.no_grad().
         with torch.set_grad_enabled(torch.is_grad_enabled()), shown(self._config, model) as watch:
             learning = begin_learning(self._config, model, task_of(data, types), runtime)
+            _say_if_learned_before(learning)
             model = learning.finish(finished(watch(learning.epochs())))
         return model.stamped(time)
 
@@ -428,3 +431,15 @@ def _remade(kind: type[Learner] | type[Method], settings: dict[str, Any], model:
     if model is not None:
         learner._become(model)
     return learner
+
+
+def _say_if_learned_before(learning: Learning) -> None:
+    """Warn where the same labels of the same graph come again: in sums they count twice."""
+    known = learning.model.lessons
+    if known and fingerprint(learning.task) in {lesson.fingerprint for lesson in known}:
+        warnings.warn(
+            "These training nodes of this graph were learned before, and count twice from now on: mark only new labels "
+            "in train_mask.",
+            Qualified,
+            stacklevel=4,
+        )

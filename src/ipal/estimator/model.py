@@ -4,7 +4,6 @@ Learning gives another model. A thread that predicts with the old one is not aff
 """
 
 import dataclasses
-import warnings
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,11 +23,11 @@ from ipal.data.relations import Types, num_edge_types
 from ipal.data.task import Task
 from ipal.engine.executors.recorded import Automatic
 from ipal.engine.trainer import Epoch, Executor, Setup, begin_task, finished, fit_task, initial_state, numbered
-from ipal.errors import DataError, Qualified, shortened
+from ipal.errors import DataError, shortened
 from ipal.estimator import history
 from ipal.estimator.convert.hetero import check_types
 from ipal.estimator.kept import kept_items
-from ipal.estimator.lessons import Lesson, fingerprint
+from ipal.estimator.lessons import Lesson
 from ipal.estimator.open_world.calibration import Calibration, calibrated, sharpened, usual_by_means
 from ipal.estimator.settings import LearnerConfig
 from ipal.methods.base import LeavesOneOut, Method, OnePass, Outputs, Remembered, Trained, UsualMargins
@@ -421,13 +420,6 @@ def begin_learning(
 
 
 def _check_task(model: Model, task: Task) -> None:
-    if any(lesson.fingerprint == fingerprint(task) for lesson in model.lessons):
-        warnings.warn(
-            "These training nodes of this graph were learned before, and count twice from now on: mark only new labels "
-            "in train_mask.",
-            Qualified,
-            stacklevel=4,
-        )
     if model.stores_exemplars and model.schema.types is not None:
         raise DataError(
             f"The method '{model.name}' keeps nodes, and cannot keep those of several types: take one that keeps "

@@ -33,7 +33,7 @@ def required(model: Predictor) -> tuple[Calibration, Tensor]:
     if not model.keeps_classes and bool((found.latest() < 0).any()):
         raise ConfigError(
             f"The method '{model.name}' keeps nothing of earlier classes by which it could be calibrated: it can "
-            "reject nodes and give sets after its first task alone; analytic, ipal, ncm and slda can always."
+            "reject nodes and give sets only after a task with all classes; analytic, ipal, ncm and slda can always."
         )
     never = [label for label, row in zip(model.labels, found.latest().tolist(), strict=True) if row < 0]
     if never:
