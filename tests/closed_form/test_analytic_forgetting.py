@@ -177,6 +177,7 @@ def test_some_nodes_of_a_class_that_came_twice_are_forgotten_in_both_graphs(sums
 
 
 @POOLED_AND_PER_CLASS
+@pytest.mark.filterwarnings("ignore:These training nodes of this graph were learned before")
 def test_a_graph_that_came_twice_is_given_once_for_both(sums):
     one = case(38)
     part, between, gone = one.of(0, 1), one.of(3), one.of(1)[:1]

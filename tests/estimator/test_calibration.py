@@ -30,8 +30,9 @@ from ipal.estimator.open_world.calibration import (
     own_margins,
     quantiles,
     shown,
+    usual_by_means,
 )
-from ipal.methods.base import UsualMargins, usual_by_means
+from ipal.methods.base import UsualMargins
 from ipal.state.snapshot import Snapshot
 from tests.closed_form.analytic_support import solved
 from tests.conftest import PROJECT

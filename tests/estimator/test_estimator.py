@@ -16,7 +16,7 @@ import ipal
 from ipal.config import EncoderConfig, ProtocolConfig, TrainConfig
 from ipal.data.datasets import Dataset
 from ipal.data.streams import TaskStream, default_split
-from ipal.errors import ConfigError, DataError, StoreError
+from ipal.errors import ConfigError, DataError, Qualified, StoreError
 from ipal.estimator import files
 from ipal.estimator.learner import Learner
 from ipal.estimator.learners import learner_class
@@ -264,8 +264,10 @@ def test_classes_may_come_one_at_a_time_and_with_a_single_node(method, tiny_stre
 @EVERY_METHOD
 def test_a_class_that_comes_again_is_learned_further(method, tiny_stream: TaskStream):
     learner = gentle(method)
-    for index in (0, 1, 0):
+    for index in (0, 1):
         learner.partial_fit(data_of(tiny_stream, index))
+    with pytest.warns(Qualified, match="were learned before, and count twice"):
+        learner.partial_fit(data_of(tiny_stream, 0))
     assert learner.classes_.tolist() == [0, 1, 2, 3]
     assert learner.predict_proba(data_of(tiny_stream, 0)).shape[1] == 4
     behind = learner.memory_report()["nodes_behind_class"]
