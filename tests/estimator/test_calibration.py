@@ -364,6 +364,7 @@ def test_of_small_months_the_first_is_refused_and_later_ones_lose_as_many_in_the
     assert max(lost) < 0.2
 
 
+@pytest.mark.filterwarnings("ignore:Class .* was never calibrated")
 @pytest.mark.parametrize("alone", [1, 7], ids=["one class, then the others", "one class a task"])
 def test_a_task_of_one_class_does_not_ruin_probabilities(alone, real_data):
     dataset = load("cora-ml", real_data)
