@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ WORDS = ("", " ", "x", "-1", "0", "1e999", "nan", "9" * 5000, "[/bold]", "a" * 3
 
 def graph_files(bases: Bases, case: Case) -> None:
     from ipal.data.datasets import load, load_graph
-    from ipal.data.datasets.forget_file import read_departure
+    from ipal.data.datasets.forget_file import read_departures
 
     draw = case.random
     path = case.folder / "mine.npz"
@@ -37,7 +38,7 @@ def graph_files(bases: Bases, case: Case) -> None:
     readers: list[Callable[[], object]] = [
         lambda: load(str(path)).hash,
         lambda: load_graph(str(path)),
-        lambda: read_departure(path),
+        lambda: read_departures([path]),
     ]
     draw.choice(readers)()
 
@@ -53,7 +54,7 @@ def stock_files(bases: Bases, case: Case) -> None:
 
 def table_files(bases: Bases, case: Case) -> None:
     from ipal.data.datasets import load, load_graph
-    from ipal.data.datasets.forget_file import read_departure
+    from ipal.data.datasets.forget_file import read_departures
 
     draw = case.random
     kind = draw.choice(sorted({path.suffix for path in (bases.folder / "tables").iterdir()}))
@@ -72,7 +73,7 @@ def table_files(bases: Bases, case: Case) -> None:
     readers: list[Callable[[], object]] = [
         lambda: load(f"{nodes},{edges}").hash,
         lambda: load_graph(f"{case.folder}/"),
-        lambda: read_departure(Path(f"{nodes},{edges}"), "n3,n5"),
+        lambda: read_departures([Path(f"{nodes},{edges}")], "n3,n5"),
         lambda: _command("data", "--inspect", f"{nodes},{edges}"),
     ]
     draw.choice(readers)()
@@ -101,6 +102,8 @@ def graph_folders(bases: Bases, case: Case) -> None:
 
 def models(bases: Bases, case: Case) -> None:
     from ipal.estimator import edits, files
+    from ipal.runs import runner
+    from ipal.runs.run_folder import RunFolder
 
     draw = case.random
     sound = one_of(draw, bases.models)
@@ -112,8 +115,10 @@ def models(bases: Bases, case: Case) -> None:
     model.memory_report()
     model.predict_graph(_graph(bases))
     if model.name == "analytic":
-        edits.merge_models(files.load(sound), model)
-        edits.forget_class(model, model.labels[0])
+        stream = runner.resolve(RunFolder(sound.parent).config()).stream
+        last = stream.task(len(stream) - 1)
+        edits.forget_classes(model, [last.labels[0]], [last])
+        edits.merge_models(replace(files.load(sound), lessons=()), model)  # as if it had learned other graphs
 
 
 def checkpoints(bases: Bases, case: Case) -> None:

@@ -8,7 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from faults.children import PATIENCE, command, must_succeed
+import numpy as np
+
+from faults.children import PATIENCE, command, fork, must_succeed
 from faults.core import Failed
 from faults.runs import tensors
 
@@ -16,7 +18,9 @@ GRAPH = "synthetic:nodes=150,classes=6,features=12,signal=0.3,homophily=0.2"
 OTHER = f"{GRAPH},seed=1"
 TRAIN = ["--set", "train.epochs=2", "--set", "encoder.hidden=8", "--set", "encoder.width=8"]
 PER_CLASS = ["--method", "analytic", "--set", "analytic.sums=per-class", "--set", "analytic.width=16"]
-PER_CLASS += ["--set", "analytic.steps=1"]
+PER_CLASS += ["--set", "analytic.steps=1", "--split", "3,3"]
+TAUGHT = ("--graph", "task-0.npz", "--graph", "task-1.npz")
+"""What the first run has learned."""
 NOT_COMPARED = {"log.txt", ".lock"}
 
 
@@ -34,8 +38,13 @@ class Long:
 
 LONG = (
     Long("merge", ("merge", "first", "second", "-o", "merged.safetensors", "--force"), "merged.safetensors"),
-    Long("forget", ("forget", "first", "--class", "0"), "runs"),
-    Long("forget -o", ("forget", "first", "--class", "1", "-o", "less.safetensors", "--force"), "less.safetensors"),
+    Long("forget", ("forget", "first", "--class", "0", *TAUGHT), "runs"),
+    Long(
+        "forget -o",
+        ("forget", "first", "--class", "1", *TAUGHT, "-o", "less.safetensors", "--force"),
+        "less.safetensors",
+    ),
+    Long("relabel -o", ("relabel", "first", *TAUGHT, "-o", "right.safetensors", "--force"), "right.safetensors"),
     Long("rename", ("rename", "first", "0", "9"), "runs"),
     Long(
         "merge-classes -o",
@@ -80,7 +89,24 @@ def furnish(folder: Path) -> Path:
         (made,) = (folder / f"{name}-runs").iterdir()
         made.rename(folder / "runs" / f"{name}-{made.name}")
         (folder / f"{name}-runs").rmdir()
+    must_succeed(fork(lambda: _write_tasks(folder), folder).end(PATIENCE), "tasks")
     return folder
+
+
+def _write_tasks(folder: Path) -> None:
+    """The tasks of the first run, and other labels for some nodes of the last."""
+    from ipal.runs import runner
+    from ipal.runs.run_folder import RunFolder
+
+    (run,) = (folder / "runs").glob("first-*")
+    stream = runner.resolve(RunFolder(run).config()).stream
+    for number in range(len(stream)):
+        task = stream.task(number)
+        y = np.full(task.graph.num_nodes, -1)
+        y[task.nodes] = task.labels
+        right = np.where((y >= 0) & (np.arange(len(y)) % 7 == 0), y[task.nodes[0]], y)
+        arrays = {"x": task.graph.x, "edge_index": task.graph.edges, "y": y, "train": y >= 0, "new_y": right}
+        np.savez(folder / f"task-{number}.npz", **arrays)
 
 
 def copied(workspace: Path, folder: Path) -> Path:

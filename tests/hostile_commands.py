@@ -172,7 +172,7 @@ def _names(draw: random.Random, files: HostileFiles) -> Invocation:
             ["export", word, "-o", out],
             ["serve", word],
             ["merge", word, word, "-o", out],
-            ["forget", word, "--class", word],
+            ["forget", word, "--class", word, "--graph", word],
             ["track", word, "--to", "tensorboard", "-o", out],
             ["run", "--dataset", word],
             ["run", "--dataset", GRAPH, "--method", word],

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from ipal import Analytic
 from ipal.data.datasets import Dataset
 from ipal.data.task import Task
+from ipal.runs import runner
+from ipal.runs.run_folder import RunFolder
 from tests.closed_form.analytic_support import assert_same_sums, by_label
 
 SMALL: dict[str, Any] = {"width": 48, "steps": 2, "restart": (0.1, 0.4), "ridge": 0.1}
@@ -46,6 +48,15 @@ def data_of(task: Task) -> Any:
     labels = np.full(task.graph.num_nodes, -1)
     labels[task.nodes] = task.labels
     return SimpleNamespace(x=task.graph.x, edge_index=task.graph.edges, y=labels, train_mask=labels >= 0)
+
+
+def graphs_of(run: Path, option: str = "--graph") -> list[object]:
+    """The graphs that a run has learned, as files, each named by an option."""
+    stream, said = runner.resolve(RunFolder(run).config()).stream, list[object]()
+    for index in range(len(stream)):
+        data = data_of(stream.task(index))
+        said += [option, write(f"task-{index}.npz", data, train=data.train_mask)]
+    return said
 
 
 def write(path: str, data: Any, **more: Any) -> Path:

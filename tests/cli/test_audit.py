@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.cli.merge_and_forget_support import graphs_of
 from tests.cli.support import GRAPH, interrupted_run
 from tests.support import Command, complaint, write_graph
 
@@ -51,7 +52,7 @@ def test_a_run_is_audited_in_the_graphs_it_was_taught_in(command, closed_form, t
 
 
 def test_a_run_that_was_made_to_forget_is_no_longer_taken_for_what_it_was_taught(command, closed_form):
-    forgot = command("forget", "analytic", "--class", "0")
+    forgot = command("forget", "analytic", "--class", "0", *graphs_of(closed_form))
     assert forgot.code == 0, forgot.err
     found = command("audit", "analytic", "--data", GRAPH, "--json").json
     assert "0" not in found["nodes_behind_class"]

@@ -32,17 +32,55 @@ def test_classes_merged_split_and_corrected_in_files(
     command: Command, taught: Callable[..., Analytic], tiny: Dataset, sums: str
 ) -> None:
     taught(sums)
-    command("merge-classes", "m.safetensors", 0, 2, "--into", 2)
-    united = np.where(tiny.y == 0, 2, tiny.y)
-    assert_same(loaded("m.safetensors"), model(sums).partial_fit(view(tiny, y=united)), tiny)
-    write("parts.npz", view(tiny), train=np.isin(tiny.y, [0, 2]))
+    parts = np.where((tiny.y == 2) & (np.arange(len(tiny.y)) % 2 == 0), 9, tiny.y)
+    write("parts.npz", view(tiny, y=parts))
     assert "split" in command("split", "m.safetensors", 2, "--graph", "parts.npz").out
-    assert_same(loaded("m.safetensors"), model(sums).partial_fit(view(tiny)), tiny)
-    right = np.where(np.arange(len(tiny.y)) % 9 == 0, 3, tiny.y)
-    write("right.npz", view(tiny), new_y=right)
-    command("relabel", "m.safetensors", "--graph", "right.npz")
+    assert_same(loaded("m.safetensors"), model(sums).partial_fit(view(tiny, y=parts)), tiny)
+    right = np.where(np.arange(len(tiny.y)) % 9 == 0, 3, parts)
+    write("right.npz", view(tiny, y=parts), new_y=right)
+    assert "relabelled" in command("relabel", "m.safetensors", "--graph", "right.npz").out
     assert_same(loaded("m.safetensors"), model(sums).partial_fit(view(tiny, y=right)), tiny)
-    assert [one["what"] for one in loaded("m.safetensors").history_] == ["learned", "merged", "split", "relabelled"]
+    command("merge-classes", "m.safetensors", 9, 2, "--into", 2)
+    united = np.where(right == 9, 2, right)
+    assert_same(loaded("m.safetensors"), model(sums).partial_fit(view(tiny, y=united)), tiny)
+    assert [one["what"] for one in loaded("m.safetensors").history_] == ["learned", "relabelled", "merged"]
+
+
+@BOTH
+@pytest.mark.parametrize("what", ["split", "relabel"])
+def test_classes_are_split_and_corrected_in_several_graphs(
+    command: Command, tiny: Dataset, sums: str, what: str
+) -> None:
+    half = np.arange(len(tiny.y)) % 2 == 0
+    right = np.where((tiny.y == 2) & (np.arange(len(tiny.y)) % 3 == 0), 9 if what == "split" else 3, tiny.y)
+    months = [view(tiny, train_mask=half), view(tiny, train_mask=~half)]
+    saved(model(sums).partial_fit(months[0]).partial_fit(months[1]), "m.safetensors")
+    for number, month in enumerate(months):
+        labels = {"y": right} if what == "split" else {"new_y": right}
+        write(f"{number}.npz", month, train=month.train_mask, **labels)
+    arguments = [what, "m.safetensors", *[2] * (what == "split"), "--graph", "0.npz"]
+    before = Path("m.safetensors").read_bytes()
+    complaint(command(*arguments), "learned 1 graph(s) more", "missing: the graph with 120 training nodes")
+    assert Path("m.safetensors").read_bytes() == before
+    done = command(*arguments, "--graph", "1.npz")
+    assert done.code == 0, done.err
+    never = model(sums)
+    for month in months:
+        month.y = right
+        never.partial_fit(month)
+    assert_same(loaded("m.safetensors"), never, tiny)
+    assert loaded("m.safetensors").history_[-1]["what"] == ("split" if what == "split" else "relabelled")
+
+
+def test_classes_that_were_merged_are_not_split_again(
+    command: Command, taught: Callable[..., Analytic], tiny: Dataset
+) -> None:
+    taught()
+    command("merge-classes", "m.safetensors", 0, 2, "--into", 2)
+    before = Path("m.safetensors").read_bytes()
+    write("parts.npz", view(tiny))
+    complaint(command("split", "m.safetensors", 2, "--graph", "parts.npz"), "none that taught the model")
+    assert Path("m.safetensors").read_bytes() == before
 
 
 def test_names_that_are_strings_and_other_methods(command: Command, tiny: Dataset) -> None:
@@ -53,7 +91,7 @@ def test_names_that_are_strings_and_other_methods(command: Command, tiny: Datase
     saved(ipal.PCL(train={"epochs": 1}).partial_fit(view(tiny)), "p.safetensors")
     before = Path("p.safetensors").read_bytes()
     write("right.npz", view(tiny), new_y=tiny.y + 1)
-    assert "'pcl' cannot correct labels exactly" in complaint(
+    assert "'pcl' cannot forget or correct labels exactly" in complaint(
         command("relabel", "p.safetensors", "--graph", "right.npz")
     )
     assert Path("p.safetensors").read_bytes() == before
@@ -68,7 +106,9 @@ def test_names_that_are_strings_and_other_methods(command: Command, tiny: Datase
         (("merge-classes", "m.safetensors", 0, "--into", 0), "at least two"),
         (("merge-classes", "m.safetensors", 0, 1, "--into", 2), "known already"),
         (("split", "m.safetensors", 0, "--graph", "nowhere.npz"), "nowhere.npz does not exist"),
-        (("split", "m.safetensors", 0, "--graph", "plain.npz"), "was learned from"),
+        (("split", "m.safetensors", 0, "--graph", "same.npz"), "names no new class"),
+        (("split", "m.safetensors", 0, "--graph", "words.npz"), "are strings"),
+        (("split", "m.safetensors", 0, "--graph", "plain.npz"), "none that taught the model"),
         (("relabel", "m.safetensors", "--graph", "plain.npz"), "has no array new_y"),
         (("relabel", "m.safetensors", "--graph", "same.npz"), "says the same"),
         (("relabel", "m.safetensors", "--graph", "words.npz"), "are strings"),
@@ -81,7 +121,8 @@ def test_misuse_is_one_sentence_and_changes_nothing(
     taught()
     write("plain.npz", view(tiny, y=tiny.y + 50))
     write("same.npz", view(tiny), new_y=tiny.y)
-    write("words.npz", view(tiny, y=tiny.y.astype(str)), new_y=tiny.y.astype(str))
+    names = np.char.add("class ", tiny.y.astype(str))
+    write("words.npz", view(tiny, y=names), new_y=names)
     before = Path("m.safetensors").read_bytes()
     assert words in complaint(command(*arguments))
     assert Path("m.safetensors").read_bytes() == before
@@ -103,20 +144,21 @@ def test_a_model_file_is_shown_with_its_history(
 ) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     known = counts(taught())
-    command("rename", "m.safetensors", 1, 40)
-    command("forget", "m.safetensors", "--class", 40)
+    write("g.npz", view(tiny))
+    command("forget", "m.safetensors", "--class", 1, "--graph", "g.npz")
+    command("rename", "m.safetensors", 2, 40)
     found = command("show", "m.safetensors", "--json").json
     assert found["method"] == "analytic"
-    assert found["classes"] == {name: nodes for name, nodes in known.items() if name != "1"}
+    assert found["classes"] == {"40" if name == "2" else name: n for name, n in known.items() if name != "1"}
     assert found["bytes"] == Path("m.safetensors").stat().st_size
     assert [(one["what"], one["classes"], one["into"], one["nodes"]) for one in found["history"]] == [
-        ("learned", list(known), [], len(tiny.y)),
-        ("renamed", ["1"], ["40"], 0),
-        ("forgot", ["40"], [], known["1"]),
+        ("learned", [name for name in known if name != "1"], [], len(tiny.y) - known["1"]),
+        ("forgot", [], [], known["1"]),
+        ("renamed", ["2"], ["40"], 0),
     ]
     assert {one["time"] for one in found["history"]} == {"2023-11-14T22:13:20Z"}
-    shown = command("show", "m.safetensors").out
-    for words in ("2023-11-14 22:13:20Z", "1 -> 40", "forgot", "no node is stored", "analytic"):
+    shown = " ".join(command("show", "m.safetensors").out.split())
+    for words in ("2023-11-14 22:13:20Z", "2 -> 40", "forgot", "no node is stored", "analytic"):
         assert words in shown
 
 

@@ -68,15 +68,17 @@ def test_labels_are_corrected_in_the_graph_as_it_was_learned(
     right = np.where(data.train_mask & (np.arange(len(data.y)) % 5 == 0), 3, data.y)
     write("right.npz", data, new_y=right, train=data.train_mask)
     parts = np.where((data.y == 2) & (np.arange(len(data.y)) % 2 == 0), 9, data.y)
-    write("parts.npz", data, y=parts, train=data.train_mask & (data.y == 2))
+    write("parts.npz", data, y=parts, train=data.train_mask)
     for arguments, labels in (
         (("relabel", run, "--graph", "right.npz"), right),
         (("split", run, 2, "--graph", "parts.npz"), parts),
+        (("forget", run, "--class", 4, "--graph", "right.npz"), np.where(data.y == 4, -1, data.y)),
     ):
         done = command(*arguments, "-o", "changed.st", "--force")
         assert done.code == 0, done.err
-        data.y = labels
+        data.y, data.train_mask = labels, labels >= 0
         assert_same(loaded("changed.st"), model().partial_fit(data), tiny)
+        assert loaded("changed.st").model_.schema.directed
 
 
 def test_a_model_file_says_how_edges_were_learned(command: Command, tiny: Dataset) -> None:
@@ -95,8 +97,8 @@ def test_a_model_file_says_how_edges_were_learned(command: Command, tiny: Datase
 
 @pytest.mark.parametrize("said", [None, False])
 def test_a_server_takes_edges_as_the_model_learned_them_unless_told(run: Path, said: bool | None) -> None:
-    answers = Answers(Settings(Limits(), directed=said))
-    assert answers.load(ModelFile(run / "model.safetensors", "1"))["directed"] is (said is None)
+    answers, path = Answers(Settings(Limits(), directed=said)), run / "model.safetensors"
+    assert answers.load(ModelFile(path, path.read_bytes(), "1"))["directed"] is (said is None)
 
 
 def test_a_merged_model_was_directed_where_one_of_its_parts_was(command: Command, tiny: Dataset) -> None:

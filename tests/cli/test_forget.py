@@ -11,19 +11,20 @@ import pytest
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ipal import Analytic, ProtocolConfig
+import ipal
+from ipal import NCM, SLDA, Analytic, ProtocolConfig
 from ipal.data.datasets import Dataset, load
 from ipal.data.graph import checked_graph
 from ipal.data.streams import TaskStream
 from tests.cli.merge_and_forget_support import (
     BOTH,
     PER_CLASS,
-    POOLED,
     RUN,
     apart,
     assert_same,
     counts,
     data_of,
+    graphs_of,
     loaded,
     model,
     saved,
@@ -49,7 +50,9 @@ def test_a_forgotten_class_is_as_if_its_nodes_had_never_taught(
     command: Command, taught: Callable[..., Analytic], tiny: Dataset, tmp_path: Path
 ) -> None:
     before = counts(taught())
-    done = command("forget", "m.safetensors", "--class", 1, "--class", 4, "--class", 4, "--json").json
+    write("g.npz", view(tiny))
+    classes = ["--class", 1, "--class", 4, "--class", 4]
+    done = command("forget", "m.safetensors", *classes, "--graph", "g.npz", "--json").json
     never = model().partial_fit(view(tiny, train_mask=~np.isin(tiny.y, [1, 4])))
     assert_same(loaded("m.safetensors"), never, tiny)
     assert done == {
@@ -59,7 +62,8 @@ def test_a_forgotten_class_is_as_if_its_nodes_had_never_taught(
         "nodes_behind_class": {"before": before, "after": counts(never)},
         "forgotten_classes": ["1", "4"],
     }
-    shown = command("forget", "m.safetensors", "--class", 0)
+    write("g.npz", view(tiny), train=~np.isin(tiny.y, [1, 4]))
+    shown = command("forget", "m.safetensors", "--class", 0, "--graph", "g.npz")
     for word in ("nodes before", "forgotten", "3 other classes", "as before", "m.safetensors"):
         assert word in shown.out
     assert shown.err == ""
@@ -137,7 +141,7 @@ def test_a_whole_graph_can_go_and_a_node_that_nobody_felt(command: Command, tiny
     saved(both, "m.safetensors")
     write("low.npz", low, forget=np.ones(len(low.y), dtype=bool))
     write("high.npz", high, train=train)
-    assert command("forget", "m.safetensors", "--nodes", "low.npz").code == 0
+    assert command("forget", "m.safetensors", "--nodes", "high.npz", "--nodes", "low.npz").code == 0, "in any order"
     assert_same(loaded("m.safetensors"), never, tiny)
     assert command("forget", "m.safetensors", "--nodes", "high.npz", "--which", alone).code == 0
     assert_same(loaded("m.safetensors"), never, tiny)
@@ -149,10 +153,9 @@ def test_a_task_of_a_run_forgets_nodes_and_the_run_says_so(command: Command, tin
     graph = load("low.npz")
     stream = TaskStream(graph.graph, graph.y, (2, 1), ProtocolConfig(), 0)
     task = stream.task(0)
-    part = data_of(task)
-    write("task.npz", part, train=part.train_mask)
-    Path("leaving.txt").write_text("".join(f"{node}\n" for node in [*task.nodes[:3], 0]) + "\n")
-    done = command("forget", "low", "--nodes", "task.npz", "--which", "leaving.txt")
+    part, files = data_of(task), graphs_of(folder, "--nodes")
+    write("task-0.npz", part, train=part.train_mask, forget=np.isin(np.arange(len(part.y)), [*task.nodes[:3], 0]))
+    done = command("forget", "low", *files)
     assert done.code == 0, done.err
     assert "result.json was measured before" in done.err
     assert "forgot by nodes" in (folder / "log.txt").read_text()
@@ -181,18 +184,23 @@ def test_sparse_features_and_names_as_labels(command: Command, tiny: Dataset) ->
     never = model().partial_fit(SimpleNamespace(**vars(data), train_mask=~leaving))
     assert apart(loaded("./--rows.st"), never) <= 1e-6
     assert counts(loaded("./--nodes.st")) == counts(never)
-    assert command("forget", "m.safetensors", "--class", "cow", "--json").json["forgotten_classes"] == ["cow"]
+    forget = ("forget", "m.safetensors", "--graph", "g.npz", "--class")
+    assert command(*forget, "cow", "--json").json["forgotten_classes"] == ["cow"]
     assert "cow" not in loaded("m.safetensors").classes_.tolist()
-    assert "[/bee]" in command("forget", "m.safetensors", "--class", "[/bee]").out, "a name is no markup"
+    write("g.npz", data, **sparse_parts("x", data.x, "values"), x=None, train=names != "cow")
+    assert "[/bee]" in command(*forget, "[/bee]").out, "a name is no markup"
 
     numbered = write("n.npz", view(tiny))
     complaint(command("forget", "m.safetensors", "--rows", numbered, "--which", 3), "numbers", "strings")
 
 
-def test_through_a_link_the_file_itself_forgets(command: Command, taught: Callable[..., Analytic]) -> None:
+def test_through_a_link_the_file_itself_forgets(
+    command: Command, taught: Callable[..., Analytic], tiny: Dataset
+) -> None:
     taught()
+    write("g.npz", view(tiny))
     os.symlink("m.safetensors", "link.safetensors")
-    assert command("forget", "link.safetensors", "--class", 0).code == 0
+    assert command("forget", "link.safetensors", "--class", 0, "--graph", "g.npz").code == 0
     assert Path("link.safetensors").is_symlink()
     assert 0 not in loaded("m.safetensors").classes_.tolist()
 
@@ -218,15 +226,21 @@ def refused(command: Command, taught: Callable[..., Analytic]) -> Callable[..., 
 def test_exactly_one_sense_must_be_given(refused: Callable[..., str]) -> None:
     for arguments in ([], ["--class", 0, "--rows", "g.npz"], ["--rows", "g.npz", "--nodes", "g.npz"]):
         refused(arguments, "exactly one of --class, --rows and --nodes")
-    refused(["--class", 0, "--which", 3], "--which", "not with --class")
-    refused(["--class", 0, "--directed"], "--directed", "not with --class")
+    refused(["--class", 0, "--graph", "g.npz", "--which", 3], "--which", "not with --class")
+    refused(["--class", 0], "--class and --graph go together")
+    refused(["--rows", "g.npz", "--graph", "g.npz"], "--class and --graph go together")
 
 
-def test_a_class_that_is_unknown_not_apart_or_the_last_is_not_forgotten(refused: Callable[..., str]) -> None:
-    refused(["--class", 9], "Class 9 was never learned", "0, 1, 2, 3, 4, 5")
-    refused(["--class", 1, "--class", "cow"], "Class cow was never learned")
-    refused(["--class", 1], "Pooled sums", "class 1", "--rows", sums=POOLED)
-    refused([part for c in range(6) for part in ("--class", c)], "at least one class")
+@BOTH
+def test_a_class_that_is_unknown_not_in_the_graph_or_the_last_is_not_forgotten(
+    refused: Callable[..., str], tiny: Dataset, sums: str
+) -> None:
+    graph = ["--graph", write("g.npz", view(tiny))]
+    refused(["--class", 9, *graph], "Class 9 was never learned", "0, 1, 2, 3, 4, 5", sums=sums)
+    refused(["--class", 1, "--class", "cow", *graph], "Class cow was never learned", sums=sums)
+    refused([*(part for c in range(6) for part in ("--class", c)), *graph], "at least one class", sums=sums)
+    some_of_it = write("some.npz", view(tiny), train=tiny.y != 1)
+    refused(["--class", 1, "--graph", some_of_it], "No training node of these graphs is of class 1", sums=sums)
 
 
 @pytest.mark.parametrize(
@@ -280,10 +294,14 @@ def test_a_graph_file_that_is_not_there_or_none_is_named(refused: Callable[..., 
 def test_nodes_that_were_never_learned_are_refused(refused: Callable[..., str], tiny: Dataset, option: str) -> None:
     half = np.arange(len(tiny.y)) % 2 == 0
     write("all.npz", view(tiny), forget=tiny.y == 1)
-    refused([option, "all.npz"], "Class 0 was learned from", "said to have taught", "training nodes", train_mask=half)
+    refused([option, "all.npz"], "This graph is none that taught the model", "train_mask", train_mask=half)
     others = np.flatnonzero(~half & (tiny.y == 1))[:10]
     write("other.npz", view(tiny), forget=some(tiny, *others[:5]), train=some(tiny, *others))
-    refused([option, "other.npz"], "not those that were learned", "graph has changed", train_mask=half)
+    refused([option, "other.npz"], "This graph is none that taught the model", train_mask=half)
+    moved = view(tiny)
+    moved.x = moved.x + np.eye(*moved.x.shape, dtype=np.float32)
+    write("moved.npz", moved, forget=some(tiny, 0, 2), train=half)
+    refused([option, "moved.npz"], "This graph is none that taught the model", "features", train_mask=half)
 
 
 @pytest.mark.parametrize("option", ["--rows", "--nodes"])
@@ -295,7 +313,7 @@ def test_the_same_nodes_are_not_forgotten_twice_also_where_the_sums_do_not_show_
     write("g.npz", view(graph), forget=np.arange(600) < 60)
     assert command("forget", "m.safetensors", option, "g.npz").code == 0
     once = Path("m.safetensors").read_bytes()
-    complaint(command("forget", "m.safetensors", option, "g.npz"), "said to have taught", "forgotten before")
+    complaint(command("forget", "m.safetensors", option, "g.npz"), "none that taught the model", "forgotten since")
     assert Path("m.safetensors").read_bytes() == once
 
 
@@ -303,37 +321,138 @@ def test_rows_that_did_not_teach_or_are_all_are_refused(refused: Callable[..., s
     train = np.arange(len(tiny.y)) > 0
     write("g.npz", view(tiny), train=train)
     refused(["--rows", "g.npz", "--which", "0,5"], "Node 0", "array train", "never taught", train_mask=train)
+    write("marked.npz", view(tiny), train=train, forget=~train)
+    refused(["--rows", "marked.npz"], "Node 0", "array train", "never taught", train_mask=train)
     write("all.npz", view(tiny), forget=np.ones(len(tiny.y), dtype=bool))
     refused(["--rows", "all.npz"], "Nothing would be left")
 
 
-@BOTH
-def test_a_node_and_a_class_are_forgotten_with_only_some_of_the_training_nodes_named(
-    command: Command, taught: Callable[..., Analytic], tiny: Dataset, sums: str
+# ---------------------------------------------------------------------- several graphs
+
+
+@pytest.fixture
+def grown(command: Command, tiny: Dataset) -> SimpleNamespace:
+    """A graph that grows by 60 nodes a month, three times; m.safetensors has learned each month's new nodes in it."""
+    months = [view(tiny, np.arange(n), train_mask=np.arange(n) >= n - 60) for n in (120, 180, 240)]
+    learner = model()
+    for number, month in enumerate(months):
+        learner.partial_fit(month)
+        write(f"{number}.npz", month, train=month.train_mask)
+    saved(learner, "m.safetensors")
+    return SimpleNamespace(months=months, learner=learner)
+
+
+def without(month: Any, leaving: Any, sense: str) -> Any:
+    """A month in which these nodes never taught, or never were."""
+    if sense == "--rows":
+        return SimpleNamespace(**{**vars(month), "train_mask": month.train_mask & ~leaving})
+    stay = np.flatnonzero(~leaving)
+    kept = np.isin(month.edge_index, stay).all(axis=0)
+    return SimpleNamespace(
+        x=month.x[stay],
+        edge_index=np.searchsorted(stay, month.edge_index[:, kept]),
+        y=month.y[stay],
+        train_mask=month.train_mask[stay],
+    )
+
+
+@pytest.mark.parametrize("sense", ["--rows", "--nodes"])
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_nodes_are_forgotten_in_all_graphs_from_the_first_one_that_they_were_in(
+    command: Command, grown: SimpleNamespace, tiny: Dataset, first: int, sense: str
 ) -> None:
-    taught(sums)
-    node = np.flatnonzero(tiny.y == 1)[0]
-    write("part.npz", view(tiny), train=some(tiny, *np.flatnonzero(tiny.y == 1)[:4]))
-    assert command("forget", "m.safetensors", "--rows", "part.npz", "--which", node).code == 0
-    never = model(sums).partial_fit(view(tiny, train_mask=~some(tiny, node)))
+    node = 60 * (first + 1) + 5  # taught in that month; a neighbour in those that follow
+    files = [part for month in (2, 1, 0)[: 3 - first] for part in (sense, f"{month}.npz")]
+    done = command("forget", "m.safetensors", *files, "--which", f"{node},{node + 1}", "--json")
+    assert done.code == 0, done.err
+    never = model()
+    for number, month in enumerate(grown.months):
+        leaving = np.isin(np.arange(len(month.y)), [node, node + 1]) & (number >= first)
+        never.partial_fit(without(month, leaving, sense))
+    found = loaded("m.safetensors")
+    assert_same(found, never, tiny)
+    assert (found.decision_function(view(tiny)) == never.decision_function(view(tiny))).all(), "to the bit"
+    assert [one["what"] for one in found.history_] == ["learned"] * 3 + ["forgot"]
+    assert found.history_[-1]["nodes"] == 2
+
+
+@pytest.mark.parametrize("option", ["--nodes", "--rows"])
+def test_a_later_graph_that_is_missing_is_asked_for(command: Command, grown: SimpleNamespace, option: str) -> None:
+    before = Path("m.safetensors").read_bytes()
+    for given, missing in (((0,), "2 graph(s)"), ((0, 2), "1 graph(s)"), ((1,), "1 graph(s)")):
+        files = [part for month in given for part in (option, f"{month}.npz")]
+        complaint(
+            command("forget", "m.safetensors", *files, "--which", 60 * (given[0] + 1)),
+            f"learned {missing} more",
+            "give all graphs from the first one that the nodes were in",
+            "missing: the graph with 60 training nodes",
+        )
+    complaint(
+        command("forget", "m.safetensors", "--class", 1, "--graph", "0.npz", "--graph", "1.npz"), "learned 1 graph(s)"
+    )
+    assert Path("m.safetensors").read_bytes() == before
+
+
+def test_a_class_is_forgotten_in_all_its_graphs(command: Command, grown: SimpleNamespace, tiny: Dataset) -> None:
+    graphs = [part for month in range(3) for part in ("--graph", f"{month}.npz")]
+    assert command("forget", "m.safetensors", "--class", 1, *graphs, "--json").json["forgotten_classes"] == ["1"]
+    never = model()
+    for month in grown.months:
+        never.partial_fit(without(month, month.y == 1, "--rows"))
     assert_same(loaded("m.safetensors"), never, tiny)
-    write("class.npz", view(tiny), forget=tiny.y == 4, train=tiny.y == 4)
-    assert command("forget", "m.safetensors", "--rows", "class.npz", "--json").json["forgotten_classes"] == ["4"]
-    never = model(sums).partial_fit(view(tiny, train_mask=~some(tiny, node) & (tiny.y != 4)))
-    assert_same(loaded("m.safetensors"), never, tiny)
+
+
+@pytest.mark.filterwarnings("ignore:These training nodes of this graph were learned before")
+def test_a_graph_that_was_learned_twice_is_given_once(command: Command, tiny: Dataset) -> None:
+    train, node = tiny.y < 3, int(np.flatnonzero(tiny.y == 1)[0])
+    month, less = view(tiny, train_mask=train), view(tiny, train_mask=train & ~some(tiny, node))
+    saved(model().partial_fit(month).partial_fit(month), "m.safetensors")
+    write("g.npz", month, train=train)
+    forget = ("forget", "m.safetensors", "--rows", "g.npz", "--which", node)
+    complaint(command(*forget, "--rows", "g.npz"), "given twice")
+    assert command(*forget).code == 0
+    assert_same(loaded("m.safetensors"), model().partial_fit(less).partial_fit(less), tiny)
+    assert loaded("m.safetensors").history_[-1]["nodes"] == 2
+
+
+@pytest.mark.parametrize("after", ["merge", "merge-classes"])
+def test_what_was_merged_forgets_no_more(
+    command: Command, pair: Callable[..., None], tiny: Dataset, after: str
+) -> None:
+    pair()
+    merge = ["merge", "a.safetensors", "b.safetensors", "-o", "c.safetensors"]
+    united = ["merge-classes", "b.safetensors", 3, 4, "--into", 4, "-o", "c.safetensors"]
+    assert command(*(merge if after == "merge" else united)).code == 0
+    high = view(tiny, those(tiny, 3, 4, 5))
+    write("high.npz", high, y=high.y if after == "merge" else np.where(high.y == 3, 4, high.y))
+    before = Path("c.safetensors").read_bytes()
+    said = complaint(command("forget", "c.safetensors", "--nodes", "high.npz", "--which", 3))
+    assert ("were merged since" if after == "merge" else "none that taught") in said
+    assert Path("c.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize("method", [NCM, SLDA])
+def test_other_methods_with_sums_forget_too(command: Command, tiny: Dataset, method: Any) -> None:
+    train = np.arange(len(tiny.y)) % 2 == 0
+    saved(method().partial_fit(view(tiny, train_mask=train)), "m.safetensors")
+    write("g.npz", view(tiny), train=train)
+    assert command("forget", "m.safetensors", "--rows", "g.npz", "--which", "2,4").code == 0
+    never = method().partial_fit(view(tiny, train_mask=train & ~some(tiny, 2, 4)))
+    found = ipal.load("m.safetensors")
+    assert (found.decision_function(view(tiny)) == never.decision_function(view(tiny))).all()
 
 
 # ---------------------------------------------------------------------- help
 
 
-def test_the_help_says_in_which_sense_each_is_exact(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_help_says_what_is_exact_and_what_is_needed(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     monkeypatch.setenv("TERMINAL_WIDTH", "300")
     shown = " ".join(command("forget", "--help").out.split())
     for words in (
-        "Exact for its own nodes",
-        "Exact for a model that never learned from their labels",
-        "Exact for a model that learned from the graph without them",
-        "Calibration, and the losses that the ridge follows from, stay as they were measured",
+        "it becomes the one that was never taught what is forgotten",
+        "Sums, ridge, calibration and history are those of that model",
+        "from the first one concerned to the last one learned, as they were learned",
+        "as if they had never been there",
     ):
         assert words in shown

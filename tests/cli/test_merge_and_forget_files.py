@@ -2,7 +2,7 @@
 
 import errno
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,35 +12,51 @@ import pytest
 from ipal import Analytic
 from ipal.data.datasets import Dataset
 from ipal.data.labels import Label
+from ipal.data.task import Task
 from ipal.errors import StoreError
 from ipal.estimator import edits, files
 from ipal.estimator.model import Model
 from ipal.runs.run_folder import RunFolder
 from tests.cli import paused
-from tests.cli.merge_and_forget_support import RUN, loaded, those, view, write
+from tests.cli.merge_and_forget_support import RUN, graphs_of, loaded, those, view, write
 from tests.processes import loaded_context
 from tests.support import Command, complaint
 
 # ---------------------------------------------------------------------- forget: files
 
 
+FORGET = ("forget", "m.safetensors", "--graph", "g.npz", "--class")
+
+
+@pytest.fixture
+def graph(command: Command, tiny: Dataset) -> None:
+    """What m.safetensors has learned, as g.npz."""
+    write("g.npz", view(tiny))
+
+
+@pytest.mark.usefixtures("graph")
 def test_another_file_may_take_what_is_left_but_replaces_none_unless_forced(
     command: Command, taught: Callable[..., Analytic], tmp_path: Path
 ) -> None:
     taught()
     before = Path("m.safetensors").read_bytes()
-    done = command("forget", "m.safetensors", "--class", 1, "-o", "less.safetensors", "--json")
+    done = command(*FORGET, 1, "-o", "less.safetensors", "--json")
     assert done.json["model"] == str(tmp_path / "less.safetensors")
     assert done.json["read_from"] == str(tmp_path / "m.safetensors")
     assert "still remembers" in done.err
     assert Path("m.safetensors").read_bytes() == before
     assert loaded("less.safetensors").classes_.tolist() == [0, 2, 3, 4, 5]
-    complaint(command("forget", "m.safetensors", "--class", 2, "-o", "less.safetensors"), "exists already", "--force")
+    complaint(
+        command(*FORGET, 2, "-o", "less.safetensors"),
+        "exists already",
+        "--force",
+    )
     assert loaded("less.safetensors").classes_.tolist() == [0, 2, 3, 4, 5]
-    assert command("forget", "m.safetensors", "--class", 2, "-o", "less.safetensors", "--force").code == 0
+    assert command(*FORGET, 2, "-o", "less.safetensors", "--force").code == 0
     assert loaded("less.safetensors").classes_.tolist() == [0, 1, 3, 4, 5]
 
 
+@pytest.mark.usefixtures("graph")
 @pytest.mark.parametrize("place", ["os.fsync", "os.replace", "ipal.system.files.create"])
 def test_the_model_is_whole_where_a_write_fails(
     command: Command, taught: Callable[..., Analytic], monkeypatch: pytest.MonkeyPatch, place: str
@@ -53,25 +69,26 @@ def test_the_model_is_whole_where_a_write_fails(
 
     with monkeypatch.context() as patch:
         patch.setattr(place, full)
-        complaint(command("forget", "m.safetensors", "--class", 1), "No room", "m.safetensors")
+        complaint(command(*FORGET, 1), "No room", "m.safetensors")
     assert Path("m.safetensors").read_bytes() == before
     assert set(Path().iterdir()) == names
-    assert command("forget", "m.safetensors", "--class", 1).code == 0
+    assert command(*FORGET, 1).code == 0
     assert loaded("m.safetensors").classes_.tolist() == [0, 2, 3, 4, 5]
 
 
+@pytest.mark.usefixtures("graph")
 def test_what_another_process_forgot_meanwhile_is_not_brought_back(
     command: Command, taught: Callable[..., Analytic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taught()
-    forget_class = edits.forget_class
+    forget_classes = edits.forget_classes
 
-    def slow(model: Model, label: Label) -> Model:
-        files.save(forget_class(files.load("m.safetensors"), 5), "m.safetensors")
-        return forget_class(model, label)
+    def slow(model: Model, labels: Sequence[Label], tasks: Sequence[Task]) -> Model:
+        files.save(forget_classes(files.load("m.safetensors"), [5], tasks), "m.safetensors")
+        return forget_classes(model, labels, tasks)
 
-    monkeypatch.setattr(edits, "forget_class", slow)
-    complaint(command("forget", "m.safetensors", "--class", 1), "changed by another process", "repeat")
+    monkeypatch.setattr(edits, "forget_classes", slow)
+    complaint(command(*FORGET, 1), "changed by another process", "repeat")
     assert loaded("m.safetensors").classes_.tolist() == [0, 1, 2, 3, 4]
 
 
@@ -93,20 +110,29 @@ def about_to_write(*arguments: object) -> Iterator[None]:
         process.join()
 
 
-def test_two_processes_that_forget_at_once_lose_neither_wish(command: Command, taught: Callable[..., Analytic]) -> None:
+@pytest.mark.usefixtures("graph")
+def test_two_processes_that_forget_at_once_lose_neither_wish(
+    command: Command, taught: Callable[..., Analytic], tiny: Dataset
+) -> None:
     taught()
-    with about_to_write("forget", "m.safetensors", "--class", 1):
-        complaint(command("forget", "m.safetensors", "--class", 5), "m.safetensors is being worked on", "wait")
+    write("less.npz", view(tiny), train=tiny.y != 1)
+    with about_to_write(*FORGET, 1):
+        complaint(
+            command(*FORGET, 5),
+            "m.safetensors is being worked on",
+            "wait",
+        )
     assert loaded("m.safetensors").classes_.tolist() == [0, 2, 3, 4, 5]
-    assert command("forget", "m.safetensors", "--class", 5).code == 0
+    assert command("forget", "m.safetensors", "--class", 5, "--graph", "less.npz").code == 0
     assert loaded("m.safetensors").classes_.tolist() == [0, 2, 3, 4]
 
 
 def test_the_model_of_a_run_is_changed_under_the_lock_of_the_run(command: Command, tiny: Dataset) -> None:
     write("low.npz", view(tiny, those(tiny, 0, 1, 2)))
     run = command("run", "--dataset", "low.npz", *RUN, "--split", "2,1", "--json").json["run"]
-    with about_to_write("forget", run, "--class", 1):
-        complaint(command("forget", run, "--class", 2), "being worked on by another process")
+    graphs = graphs_of(Path(run))
+    with about_to_write("forget", run, "--class", 1, *graphs):
+        complaint(command("forget", run, "--class", 2, *graphs), "being worked on by another process")
         with pytest.raises(StoreError, match="being worked on"), RunFolder(Path(run)).locked():
             pass
     assert loaded(Path(run) / "model.safetensors").classes_.tolist() == [0, 2]
@@ -125,5 +151,5 @@ def test_an_unfinished_run_has_no_model_yet(command: Command, taught: Callable[.
     write("low.npz", view(tiny, those(tiny, 0, 1, 2)))
     folder = Path(command("run", "--dataset", "low.npz", *RUN, "--json").json["run"])
     (folder / "result.json").unlink()
-    complaint(command("forget", "low", "--class", 1), "no model yet", "ipal resume low-analytic")
+    complaint(command("forget", "low", "--class", 1, "--graph", "g.npz"), "no model yet", "ipal resume low-analytic")
     complaint(command("merge", "m.safetensors", folder, "-o", "c"), "no model yet")

@@ -2,7 +2,9 @@
 
 import csv
 import json
+import pickle
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import ipal
 from ipal.data.datasets import convert, load
 from ipal.deploy.predict import predict
 from ipal.estimator import files
+from ipal.estimator.learner import Learner
 from tests.cli.support import GRAPH
 from tests.support import Command, complaint, write_graph
 
@@ -136,6 +139,32 @@ def test_what_cannot_be_predicted_is_said_in_a_sentence(
     write_graph(tmp_path / "no-edges.npz", edge_index=None)
     complaint(command("predict", model, *options, "-o", "out.csv"), *words)
     assert not (tmp_path / "out.csv").exists()
+
+
+UNCALIBRATED: dict[str, tuple[Learner, list[int], str]] = {
+    "of one class": (ipal.NCM(), [60], "class"),
+    "of small tasks": (ipal.NCM(), [30, 90], "no task had 64 training nodes"),
+    "told not to": (ipal.NCM(calibration=0), [400], "its setting calibration is 0"),
+    "with nothing of classes": (ipal.Bare(train={"epochs": 1}), [200, 400], "'bare' keeps nothing of earlier classes"),
+}
+
+
+@pytest.mark.parametrize("which", UNCALIBRATED)
+@pytest.mark.parametrize("option", ["--reject", "--coverage"])
+def test_a_model_that_cannot_be_calibrated_rejects_nothing_and_gives_no_sets(
+    command: Command, tmp_path: Path, which: str, option: str
+) -> None:
+    learner, ends, words = UNCALIBRATED[which]
+    dataset = ipal.load_dataset("synthetic:nodes=400,classes=4,features=16,signal=3,seed=1")
+    data, place = ipal.graph_from(dataset), np.argsort(np.argsort(dataset.y, kind="stable"), kind="stable")
+    learner = pickle.loads(pickle.dumps(learner))
+    for begin, end in pairwise([0, *ends]):
+        learner.partial_fit(replace(data, train_mask=(begin <= place) & (place < end)))  # class by class
+    learner.save(tmp_path / "model")
+    say = ["predict", tmp_path / "model", "--graph", dataset.name, "-o", "out.csv"]
+    complaint(command(*say, option, "0.5"), words)
+    assert not Path("out.csv").exists()
+    assert command(*say).code == 0, "but it predicts"
 
 
 def test_a_full_disk_leaves_no_part_of_a_table(

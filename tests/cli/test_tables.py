@@ -2,11 +2,14 @@
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import ipal
+from ipal import Analytic
 from tests.support import Command, complaint, write_graph
 
 KINDS = ("bot", "human", "shop")
@@ -101,15 +104,68 @@ def test_every_stream_takes_names(command: Command, tables: str) -> None:
         assert {name for task in run["protocol"]["classes"] for name in task} == set(KINDS), stream
 
 
-def test_nodes_are_forgotten_by_their_ids(command: Command, tables: str) -> None:
-    seen = ["protocol.train_graph=seen", "protocol.test_graph=seen", "analytic.sums=per-class"]
-    options = [word for setting in seen for word in ("--set", setting)]
-    command("run", "--dataset", tables, "--method", "analytic", "--split", "3", *options)
-    found = command("forget", "latest", "--class", "shop", "-o", "less.safetensors", "--json").json
+def table(name: str, accounts: list[int], labelled: Callable[[int], bool]) -> str:
+    """A month of accounts, as tables: those that are labelled teach."""
+    lines = ["id,label,size,country"]
+    for number in accounts:
+        label = KINDS[number % 3] if labelled(number) else ""
+        lines.append(f"acc-{number},{label},{4 * (number % 3) + number / 100},{'DE' if number % 2 else 'FR'}")
+    Path(f"{name}-nodes.csv").write_text("\n".join(lines) + "\n")
+    edges = [f"acc-{one},acc-{other}" for one in accounts for other in (one + 3, one + 9) if other in accounts]
+    Path(f"{name}-edges.csv").write_text("\n".join(["source,target", *edges]) + "\n")
+    return f"{name}-nodes.csv,{name}-edges.csv"
+
+
+def learned_months(*months: str) -> Analytic:
+    learner = Analytic(width=32)
+    for month in months:
+        learner.partial_fit(ipal.graph_from(ipal.load_dataset(month)))
+    return learner
+
+
+@pytest.mark.parametrize("sense", ["--rows", "--nodes"])
+def test_nodes_are_forgotten_by_their_ids_in_every_graph_that_has_them(command: Command, sense: str) -> None:
+    first = table("first", list(range(60)), lambda number: True)
+    second = table("second", list(range(30, 90)), lambda number: number >= 60)  # a part of the first, and new ones
+    learned_months(first, second).save("m.safetensors")
+    done = command("forget", "m.safetensors", sense, first, sense, second, "--which", "acc-7,acc-40,acc-80")
+    assert done.code == 0, done.err
+    gone = (7, 40, 80)
+    if sense == "--rows":
+        never = learned_months(
+            table("first", list(range(60)), lambda number: number not in gone),
+            table("second", list(range(30, 90)), lambda number: number >= 60 and number not in gone),
+        )
+    else:
+        never = learned_months(
+            table("first", [one for one in range(60) if one not in gone], lambda number: True),
+            table("second", [one for one in range(30, 90) if one not in gone], lambda number: number >= 60),
+        )
+    found = ipal.load("m.safetensors")
+    asked = ipal.graph_from(ipal.load_dataset(second))
+    assert (found.decision_function(asked) == never.decision_function(asked)).all()
+    assert found.history_[-1]["nodes"] == 3
+
+
+def test_ids_that_taught_nowhere_or_are_in_no_graph_are_refused(command: Command) -> None:
+    first = table("first", list(range(60)), lambda number: number != 40)
+    second = table("second", list(range(30, 90)), lambda number: number >= 60)
+    learned_months(first, second).save("m.safetensors")
+    write_graph(Path("plain.npz"))
+    forget = ("forget", "m.safetensors", "--rows", first, "--rows", second, "--which")
+    complaint(command(*forget, "acc-3,acc-40"), "Node acc-40 of first-nodes.csv", "never taught")
+    complaint(command(*forget, "acc-3,acc-9999"), "--which names the node 'acc-9999'")
+    complaint(command("forget", "m.safetensors", "--nodes", first, "--nodes", second), "--which")
+    mixed = ("forget", "m.safetensors", "--nodes", first, "--nodes", "plain.npz", "--which", "acc-3")
+    complaint(command(*mixed), "Some of the graphs have ids of nodes, others have none")
+    complaint(command("forget", "m.safetensors", "--nodes", first, "--which", "acc-3"), "learned 1 graph(s) more")
+
+
+def test_a_class_of_tables_is_forgotten_by_its_name(command: Command) -> None:
+    first = table("first", list(range(60)), lambda number: True)
+    learned_months(first).save("m.safetensors")
+    found = command("forget", "m.safetensors", "--class", "shop", "--graph", first, "--json").json
     assert found["forgotten_classes"] == ["shop"]
-    done = command("forget", "latest", "--rows", tables, "--which", "acc-9999", "-o", "x.safetensors")
-    complaint(done, "--which names the node 'acc-9999'")
-    complaint(command("forget", "latest", "--rows", tables, "-o", "x.safetensors"), "--which")
 
 
 def test_inspect_says_what_was_understood(command: Command, tables: str) -> None:
