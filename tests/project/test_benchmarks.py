@@ -115,6 +115,7 @@ def test_a_growing_graph_is_learned_month_by_month_and_forgets_exactly(printed: 
             r"tasks of two accuracy [\d.]+ %, calibration error [\d.]+ -> [\d.]+ %, coverage [\d.]+ % with",
         ),
     ],
+    ids=["unknown", "calibration"],
 )
 def test_unknown_classes_and_calibration_are_measured(printed: Printed, what: str, words: str) -> None:
     graph = "synthetic:nodes=600,classes=4"
