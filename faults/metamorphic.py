@@ -407,13 +407,13 @@ def split_and_merged(world: World) -> None:
     import ipal
 
     world = world.changed(ridge=RIDGE)
-    method, (task, later) = world.one_of(*CLOSED), world.tasks()
+    method, task = world.one_of(*CLOSED), world.tasks()[0]
     learner, label = world.learned(method), world.classes[0]
     new = np.array("zebra") if world.y.dtype.kind == "U" else np.array(99)
     moves = task.train_mask & (world.y == label) & (world.random.random(len(world.y)) < 0.5)
     if not moves.any():
         return
-    ipal.split_class(learner, label, [replace(task, y=np.where(moves, new, task.y)), later])
+    ipal.split_class(learner, label, replace(task, y=np.full(len(world.y), new), train_mask=moves))
     ipal.merge_classes(learner, [label, new[()]], label)
     must_agree(world.learned(method), learner, world.data(), exact=False)
 
@@ -434,7 +434,7 @@ def forgotten(world: World) -> None:
     leaving = _leaving(world, first)
     if not leaving.any():
         return
-    learner = ipal.forget_rows(world.learned(method), [replace(first, forget_mask=leaving), second])
+    learner = ipal.forget_rows(world.learned(method), replace(first, forget_mask=leaving))
     never = world.learner(method).partial_fit(replace(first, train_mask=first.train_mask & ~leaving))
     must_agree(never.partial_fit(second), learner, world.data(), exact=False)
 
@@ -443,11 +443,11 @@ def forgotten_and_learned_again(world: World) -> None:
     import ipal
 
     world = world.changed(ridge=RIDGE)
-    method, (first, second) = world.one_of(*CLOSED), world.tasks()
+    method, first = world.one_of(*CLOSED), world.tasks()[0]
     leaving = _leaving(world, first)
     if not leaving.any():
         return
-    learner = ipal.forget_rows(world.learned(method), [replace(first, forget_mask=leaving), second])
+    learner = ipal.forget_rows(world.learned(method), replace(first, forget_mask=leaving))
     learner.partial_fit(replace(first, train_mask=leaving))
     must_agree(world.learned(method), learner, world.data(), exact=False)
 
