@@ -407,13 +407,13 @@ def split_and_merged(world: World) -> None:
     import ipal
 
     world = world.changed(ridge=RIDGE)
-    method, task = world.one_of(*CLOSED), world.tasks()[0]
+    method, tasks = world.one_of(*CLOSED), world.tasks()
     learner, label = world.learned(method), world.classes[0]
     new = np.array("zebra") if world.y.dtype.kind == "U" else np.array(99)
-    moves = task.train_mask & (world.y == label) & (world.random.random(len(world.y)) < 0.5)
+    moves = tasks[0].train_mask & (world.y == label) & (world.random.random(len(world.y)) < 0.5)
     if not moves.any():
         return
-    ipal.split_class(learner, label, replace(task, y=np.full(len(world.y), new), train_mask=moves))
+    ipal.split_class(learner, label, [replace(task, y=np.where(moves, new, task.y)) for task in tasks])
     ipal.merge_classes(learner, [label, new[()]], label)
     must_agree(world.learned(method), learner, world.data(), exact=False)
 
@@ -426,6 +426,11 @@ def _leaving(world: World, task: Any) -> Array:
     return np.asarray(chosen)
 
 
+def _nobody(task: Any) -> Any:
+    """A graph of which nobody is forgotten."""
+    return replace(task, forget_mask=np.zeros(task.num_nodes, dtype=bool))
+
+
 def forgotten(world: World) -> None:
     import ipal
 
@@ -434,7 +439,7 @@ def forgotten(world: World) -> None:
     leaving = _leaving(world, first)
     if not leaving.any():
         return
-    learner = ipal.forget_rows(world.learned(method), replace(first, forget_mask=leaving))
+    learner = ipal.forget_rows(world.learned(method), [replace(first, forget_mask=leaving), _nobody(second)])
     never = world.learner(method).partial_fit(replace(first, train_mask=first.train_mask & ~leaving))
     must_agree(never.partial_fit(second), learner, world.data(), exact=False)
 
@@ -443,11 +448,11 @@ def forgotten_and_learned_again(world: World) -> None:
     import ipal
 
     world = world.changed(ridge=RIDGE)
-    method, first = world.one_of(*CLOSED), world.tasks()[0]
+    method, (first, second) = world.one_of(*CLOSED), world.tasks()
     leaving = _leaving(world, first)
     if not leaving.any():
         return
-    learner = ipal.forget_rows(world.learned(method), replace(first, forget_mask=leaving))
+    learner = ipal.forget_rows(world.learned(method), [replace(first, forget_mask=leaving), _nobody(second)])
     learner.partial_fit(replace(first, train_mask=leaving))
     must_agree(world.learned(method), learner, world.data(), exact=False)
 

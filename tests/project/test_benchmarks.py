@@ -117,6 +117,7 @@ def test_a_growing_graph_is_learned_month_by_month_and_forgets_exactly(printed: 
     ],
     ids=["unknown", "calibration"],
 )
+@pytest.mark.filterwarnings("ignore:Class .* was never calibrated")  # the first, alone in its task
 def test_unknown_classes_and_calibration_are_measured(printed: Printed, what: str, words: str) -> None:
     graph = "synthetic:nodes=600,classes=4"
     own = (what, "--datasets", graph, "--methods", "ncm", "slda", "--number", "2")
