@@ -82,10 +82,48 @@ def ratios(text: str) -> list[float]:
     return [float(number) for number in re.findall(r"ratio[^\n]*?([\d.]+) x", text)]
 
 
-@pytest.mark.parametrize("lines", ["months.py"], indirect=True)
-def test_a_growing_graph_is_learned_month_by_month(lines: str) -> None:
-    assert len(re.findall(r"^\| \d \| [\d.]+ ± [\d.]+ \| [\d.]+ ± [\d.]+ \| [\d.]+ MB \|$", lines, re.MULTILINE)) == 4
-    assert "learned at once, balanced: " in lines
+def test_a_growing_graph_is_learned_month_by_month_and_forgets_exactly(printed: Printed, tmp_path: Path) -> None:
+    chosen = ("--threads", "1", "--datasets", "accounts", "cora-ml", "--methods", "ncm", "slda")
+    lines = printed("months.py", *chosen, repeats=1)
+    assert list(tmp_path.iterdir()) == []
+    rows = re.findall(r"^\| ([\w-]+) \| (ncm|slda) \| (\d) ((?:\| (?:[\d.]+|–) ){8})\|$", lines, re.MULTILINE)
+    months = {"accounts": 6, "cora-ml": 4}
+    assert [row[:3] for row in rows] == [
+        (graph, method, str(month))
+        for graph in months
+        for method in ("ncm", "slda")
+        for month in range(1, months[graph] + 1)
+    ]
+    for *_, cells in rows:
+        accuracy, lost, of_all, *_ = cells.split("|")[1:]
+        assert 0 < float(accuracy) <= 100
+        assert {lost.strip(), of_all.strip()} == {"–"} or 0 <= float(lost) <= 100
+    assert re.findall(r"^  ([\w-]+), (\w+), seed 0: 0\.0e\+00$", lines, re.MULTILINE) == [
+        (graph, method) for graph in months for method in ("ncm", "slda")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        (
+            "unknown",
+            r"2 pairs: AUROC 0\.\d+, known lost [\d.]+ % .*, unknown found \d+ %, by largest probability \d+ %",
+        ),
+        (
+            "calibration",
+            r"tasks of two accuracy [\d.]+ %, calibration error [\d.]+ -> [\d.]+ %, coverage [\d.]+ % with",
+        ),
+    ],
+    ids=["unknown", "calibration"],
+)
+@pytest.mark.filterwarnings("ignore:Class .* was never calibrated")  # the first, alone in its task
+def test_unknown_classes_and_calibration_are_measured(printed: Printed, what: str, words: str) -> None:
+    graph = "synthetic:nodes=600,classes=4"
+    own = (what, "--datasets", graph, "--methods", "ncm", "slda", "--number", "2")
+    lines = printed("unknown_classes.py", own=own)
+    assert len(re.findall(words, lines)) == 2, lines
+    assert [method for method in ("ncm", "slda") if f"{graph} {method}" in lines] == ["ncm", "slda"]
 
 
 def test_one_table_has_every_benchmark(bench: SimpleNamespace) -> None:
