@@ -41,6 +41,7 @@ def test_a_learner_refuses_broken_data_with_the_reason(name: str) -> None:
         IPAL(train=TrainConfig(epochs=1)).partial_fit(some_data(**changes))
 
 
+@pytest.mark.filterwarnings("ignore:These training nodes of this graph were learned before")
 def test_a_learner_that_refused_broken_data_has_lost_nothing() -> None:
     learner = IPAL(train=TrainConfig(epochs=1)).partial_fit(some_data())
     expected = learner.predict_proba(some_data())
