@@ -30,6 +30,7 @@ SMALL = "synthetic:nodes=300,classes=6"
 KNOWN = 0.6
 """Share of nodes that have a label."""
 FORGOTTEN = 5
+GRAPHS = ("accounts", "accounts, no weights", "cora-ml", "photo", "computers", "dblp")
 METHODS_SHOWN = ("analytic", "ipal", "ncm", "slda")
 
 
@@ -195,7 +196,7 @@ def graphs(names: list[str], seed: int, small: bool) -> dict[str, Arriving]:
 
 def main() -> None:
     parser: argparse.ArgumentParser = options("A graph that grows for months.", repeats=1)
-    parser.add_argument("--datasets", nargs="+", default=["accounts", "accounts, no weights", "cora-ml"])
+    parser.add_argument("--datasets", nargs="+", default=list(GRAPHS))
     parser.add_argument("--methods", nargs="+", default=list(METHODS_SHOWN), help="as they are by default")
     parser.add_argument("--first", type=int, default=0, help="seed: others than 0 to try something, 0 to publish")
     chosen = parser.parse_args()

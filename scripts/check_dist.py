@@ -11,7 +11,13 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-NEEDED = ("ipal/py.typed", "ipal/cli/__init__.py", "ipal/report/page/templates/", "ipal/report/page/static/")
+NEEDED = (
+    "ipal/py.typed",
+    "ipal/cli/__init__.py",
+    "ipal/report/page/templates/",
+    "ipal/report/page/static/",
+    "/experiments/table1-cs.yaml",
+)
 DATA = (".npz", ".npy", ".graph", ".safetensors", ".parquet", ".csv", ".pt", ".pkl")
 MOST_BYTES = 5_000_000
 CONSTRAINTS = Path(__file__).parents[1] / "constraints.txt"

@@ -33,13 +33,14 @@ from ipal.cli import app
 from ipal.cli.app import wanted_run
 from ipal.config import RunConfig
 from ipal.data.datasets import catalog
+from ipal.estimator.registry import METHODS
 from ipal.runs.resolved import check_settings
 from tests.support import Outcome
 
 PROJECT = Path(__file__).parents[1]
 SHOWN = {"text", "math"}
 NOT_RUN = ("needs ", "runs until ")
-OTHERS = {"docker", "curl", "export", "git", "mlflow", "ray", "tensorboard"}
+OTHERS = {"docker", "curl", "export", "git", "mlflow", "ray", "tensorboard", "wandb"}
 """Programs of others: allowed where nothing is run."""
 
 FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```\s*?$", re.DOTALL | re.MULTILINE)
@@ -215,9 +216,11 @@ def _resolve_ipal(arguments: list[str], place: str) -> None:
             assert catalog.made_in_memory(one) or catalog.find(one, Path("nowhere")), place
     if "settings" in given:
         options = RunConfig.model_fields.keys() - {"settings", "split", "seed", "protocol", "plugins"} | {"preset"}
-        names = options & given.keys()
-        config = wanted_run(settings=list(given["settings"] or []), **{one: given[one] for one in names})
-        check_settings(config)
+        options = {one: given[one] for one in options & given.keys()}
+        for method in given["methods"].split(",") if name == "drift" else [given.get("method")]:
+            others = METHODS.keys() - {method} if name == "drift" else set()
+            settings = [one for one in given["settings"] or [] if one.partition(".")[0] not in others]
+            check_settings(wanted_run(settings=settings, **options | {"method": method}))
 
 
 @cache

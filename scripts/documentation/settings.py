@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from ipal.config import EncoderConfig, ProtocolConfig, RunConfig, Sampling, TrainConfig, attribute_docs
+from ipal.config import Counts, EncoderConfig, ProtocolConfig, RunConfig, Sampling, TrainConfig, attribute_docs
 from ipal.estimator.registry import METHODS
 from ipal.estimator.settings import describe, own_settings, settings_model
 from ipal.methods.base import Method, Trained
@@ -20,6 +20,7 @@ file for `--config` the names are nested (`train: {epochs: 50}`); in Python the 
 SECTIONS: list[tuple[str, str, type[BaseModel]]] = [
     ("The run", "", RunConfig),
     ("The protocol", "protocol.", ProtocolConfig),
+    ("Nodes of each part", "protocol.parts.", Counts),
     ("Mini-batches", "protocol.batch.", Sampling),
     ("The encoder", "encoder.", EncoderConfig),
     ("Training", "train.", TrainConfig),

@@ -42,6 +42,7 @@ if _TYPE_CHECKING:  # `as` says to type checkers that a name is public
     from ipal.estimator.functions import score_unknown as score_unknown
     from ipal.estimator.functions import split_class as split_class
     from ipal.estimator.learner import Learner as Learner
+    from ipal.estimator.learners import DPCR as DPCR
     from ipal.estimator.learners import EFC as EFC
     from ipal.estimator.learners import ERGNN as ERGNN
     from ipal.estimator.learners import EWC as EWC
@@ -54,6 +55,7 @@ if _TYPE_CHECKING:  # `as` says to type checkers that a name is public
     from ipal.estimator.learners import PR as PR
     from ipal.estimator.learners import SLDA as SLDA
     from ipal.estimator.learners import TWP as TWP
+    from ipal.estimator.learners import AdaGauss as AdaGauss
     from ipal.estimator.learners import Analytic as Analytic
     from ipal.estimator.learners import Bare as Bare
     from ipal.estimator.learners import Joint as Joint
@@ -100,6 +102,7 @@ _WHERE = {
     ),
     "ipal.estimator.learner": ("Learner",),
     "ipal.estimator.learners": (
+        "DPCR",
         "EFC",
         "ERGNN",
         "EWC",
@@ -112,6 +115,7 @@ _WHERE = {
         "PR",
         "SLDA",
         "TWP",
+        "AdaGauss",
         "Analytic",
         "Bare",
         "Joint",

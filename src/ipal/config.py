@@ -158,6 +158,20 @@ class Sampling(Section):
     """Most neighbours sampled per node, one number per layer, from the training nodes outwards; or all."""
 
 
+class Counts(Section):
+    """So many nodes of every class for each part. Its other nodes stay in the graph without a role: they pass messages,
+    and are neither labels nor tested."""
+
+    train: Count
+    """Labelled nodes of a class."""
+    validation: Count
+    """Nodes of a class kept for choosing settings."""
+    test: Count
+    """Nodes of a class for the test."""
+    fewer: Literal["error", "shares"] = "error"
+    """A class with fewer nodes than all three. error: see `small_classes`. shares: it is split by the shares."""
+
+
 class ProtocolConfig(Section):
     """How a graph becomes tasks, and how predictions are scored."""
 
@@ -174,14 +188,18 @@ class ProtocolConfig(Section):
     """balanced: mean of per-class accuracy over the task's classes. micro: share of nodes."""
     batch: Literal["full"] | Sampling = "full"
     """full: the whole task graph is one batch. Or mini-batches, as {nodes: 2000, fanouts: [10, 25]}."""
-    class_order: Literal["label", "shuffled"] | Annotated[tuple[Label, ...], Field(max_length=MOST_TASKS)] = "label"
-    """label: ascending. shuffled: by the run's seed. Or the labels themselves, in the order to learn them."""
+    class_order: Literal["size", "label", "shuffled"] | Annotated[tuple[Label, ...], Field(max_length=MOST_TASKS)] = (
+        "label"
+    )
+    """label: ascending. shuffled: by the run's seed. size: most nodes first, of equal ones the smaller label. Or the
+    labels themselves, in the order to learn them."""
     small_classes: Literal["error", "drop"] = "error"
     """What to do with a class that cannot give every part of the split at least one node."""
     edges: Literal["undirected", "directed"] = "undirected"
     """undirected: every edge is added in both directions. directed: as in the file."""
-    parts: Literal["drawn", "given"] = "drawn"
-    """drawn: training, validation and test nodes are drawn by the run's seed. given: they are as the dataset says."""
+    parts: Literal["drawn", "given"] | Counts = "drawn"
+    """drawn: training, validation and test nodes are drawn by the run's seed, as the shares say. given: they are as the
+    dataset says. Or drawn by number, as {train: 100, validation: 50, test: 100}."""
     calibration: Share = 0.2
     """Share of training nodes by which a model is calibrated: a copy learns without them. 0: not, in half the time."""
     train_share: Annotated[float, Field(gt=0, lt=1)] = 0.6
@@ -293,6 +311,11 @@ def run_config(tree: Mapping[str, Any], methods_settings: Iterable[str] = ()) ->
     except ValidationError as error:
         known = [name for name in known_settings(RunConfig) if name != "settings"]
         methods = sorted(methods_settings, key=lambda name: not name.startswith(f"{method}."))
+        if others := tree.keys() & {name.partition(".")[0] for name in methods} - {str(method)}:
+            other = min(others)
+            raise ConfigError(
+                f"The settings '{other}' are of another method than '{method}': add --method {other}."
+            ) from error
         raise explain(
             error,
             [*known, str(method), *methods],

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from ipal.analysis.profile import profile, summary
+from ipal.bench.experiment_file import as_tree, read_preset
 from ipal.config import override, run_config
 from ipal.estimator.registry import METHODS
 from ipal.report.profile import all_of_it, background, lines, notes, task_columns
-from ipal.runs.config_files import read_preset
 from ipal.runs.environment import PeakMemory
 from ipal.runs.runner import Silent
 from ipal.system.tracing import Lap
@@ -76,7 +76,7 @@ def test_what_a_loss_calls_stands_beside_it_and_evaluation_includes_its_encoder(
 
 
 def test_operators_of_a_graph_are_a_part() -> None:
-    found = profiled(**override(read_preset("paper"), {"train": {"epochs": 2}}))
+    found = profiled(**override(as_tree(read_preset("paper", "ipal")), {"dataset": GRAPH, "train": {"epochs": 2}}))
     made = [row for row in found["parts"] if row["part"][-1] == "operators"]
     assert sum(row["times"] for row in made) == 3, "one for each of the tasks' graphs, in training and in the tests"
     assert all(row["own_seconds"] > 0 for row in made)

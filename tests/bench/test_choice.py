@@ -6,6 +6,7 @@ import pytest
 
 from ipal.bench.duration import Stopwatch
 from ipal.bench.suite import choose, execute
+from ipal.cli.bench import _by_labels
 from ipal.errors import StoreError
 from ipal.runs import manifest
 from ipal.runs.manifest import Failure, GridPoint, Manifest, ManifestRow, all_manifests, manifest_path, read_manifest
@@ -237,3 +238,23 @@ def test_the_row_is_shown_and_a_better_choice_is_told(command, tmp_path):
     (row,) = command("bench", "x.yaml", "--json").json["x"]
     assert row["settings"] == {"ipal.gamma": 0.1}
     assert json.dumps(row["average_performance"]) == '{"mean": 1.0, "sd": 0.0}'
+
+
+def test_what_is_not_tuned_is_said_with_the_settings_used(command, tmp_path):
+    settled(write(tmp_path, "ncm: {}\nslda: {}\nipal: {ipal.gamma: 0.4}"), [(1, 1)])
+    said = command("bench", "x.yaml").out
+    table, _, below = said.partition("Defaults are not tuned for this graph")
+    assert table.count("defaults") == 2
+    assert "ncm.steps: 10" in below
+    assert "slda.shrinkage" in below
+    assert "ipal.tau" not in below
+    rows = {row["label"]: row["defaults"] for row in command("bench", "x.yaml", "--json").json["x"]}
+    assert rows["ncm"]["ncm.steps"] == 10
+    assert rows["ipal"] == {}
+    settled(write(tmp_path, "ipal: {ipal.gamma: 0.4}"), [(1, 1)])
+    assert "not tuned" not in command("bench", "x.yaml").out
+
+
+def test_a_setting_that_rows_share_is_said_once():
+    rows = {"a": {"x": 1, "y": 2}, "b": {"x": 1, "y": 3}, "c": {"z": None}}
+    assert _by_labels(rows) == {("a", "b"): {"x": 1}, ("a",): {"y": 2}, ("b",): {"y": 3}, ("c",): {"z": None}}

@@ -7,10 +7,11 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
-from ipal.bench.experiment_file import ExperimentEntry, read_experiment
+from ipal.bench.experiment_file import ExperimentEntry, read_experiment, read_preset
 from ipal.data import datasets
 from ipal.data.graph import Graph
 from ipal.errors import ConfigError, IpalError
+from ipal.runs import config_files
 from ipal.system import plugins
 from tests.bench.support import HEAD, TINY, plan, write
 
@@ -92,6 +93,100 @@ def test_a_run_that_two_entries_share_is_made_once(tmp_path):
 def test_seeds(tmp_path, text, seeds):
     head = f"kind: table1\nall: {{dataset: '{TINY}'}}\n" + (f"seeds: {text}\n" if text else "")
     assert read_experiment(write(tmp_path, "ipal:", head)).seeds == seeds
+
+
+# ---------------------------------------------------------------------- presets
+
+
+@pytest.fixture
+def published(tmp_path, monkeypatch):
+    """A folder of experiments in place of those of the package."""
+    folder = tmp_path / "published"
+    folder.mkdir()
+    entries = "ewc: {ewc.strength: 7, train.epochs: 3}\nipal:\n  ipal.gamma: 0.4\n  grid: {ipal.gamma: [0.1, 0.4]}"
+    write(folder, entries, "kind: table1\nall: {dataset: cs, protocol.calibration: 0}\n", "first.yaml")
+    (folder / "second.yaml").write_text("like: first.yaml\nall: {dataset: dblp}\n")
+    monkeypatch.setattr(config_files, "PRESETS", folder)
+    return folder
+
+
+def values(entry: ExperimentEntry) -> dict[str, Any]:
+    (point,) = entry.points(tune=False)
+    return {name: setting.value for name, setting in point.items()}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "preset: first\nkind: study\nall: {{dataset: '{0}'}}\nentries: {{ewc: {{}}}}",
+        "kind: study\nall: {{dataset: '{0}', preset: first}}\nentries: {{ewc: {{}}}}",
+        "kind: study\nall: {{dataset: '{0}'}}\nentries: {{ewc: {{preset: first}}}}",
+        "preset: gone\nkind: study\nall: {{dataset: '{0}'}}\nentries: {{ewc: {{preset: first}}}}",
+    ],
+    ids=["at the top", "for all", "of an entry", "of an entry, over that at the top"],
+)
+def test_a_preset_gives_an_entry_what_was_chosen_for_its_method_but_no_dataset(tmp_path, published, text):
+    path = tmp_path / "mine.yaml"
+    path.write_text(text.format(TINY))
+    entry = only_entry(path)
+    assert values(entry) == {"dataset": TINY, "protocol.calibration": 0, "ewc.strength": 7, "train.epochs": 3}
+    (row,) = plan(path).benches[0].rows
+    assert row.points[0].settings == {"protocol.calibration": 0, "ewc.strength": 7, "train.epochs": 3}
+    assert row.defaults == {}
+
+
+def test_all_that_a_file_says_goes_over_its_preset(tmp_path, published):
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        f"preset: first\nkind: study\nall: {{dataset: '{TINY}', train.epochs: 1}}\n"
+        "entries: {ewc: {ewc.strength: 9}, ipal: {grid: {ipal.gamma: [1, 2]}}}\n"
+    )
+    ewc, ipal = read_experiment(path).entries
+    assert (values(ewc)["train.epochs"], values(ewc)["ewc.strength"]) == (1, 9)
+    assert values(ipal)["ipal.gamma"] == 0.4, "chosen, and not searched"
+    assert [point["ipal.gamma"].value for point in ipal.points(tune=True)] == [1, 2]
+    (tmp_path / "like.yaml").write_text("like: mine.yaml\nall: {dataset: digits}\n")
+    ewc, _ = read_experiment(tmp_path / "like.yaml").entries
+    assert values(ewc) == values(read_experiment(path).entries[0]) | {"dataset": "digits"}
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ("ewc: {preset: frist}", "There is no preset 'frist' (see 'ipal list presets'). Did you mean 'first'?"),
+        ("ewc: {preset: [first]}", "There is no preset '['first']'"),
+        ("lwf: {preset: first}", "'first' has no entry of the method 'lwf', and one is needed"),
+        ("ipal: {preset: second}", "'second' has no value chosen yet for ipal.gamma of ipal: 'ipal bench"),
+        ("ipal: {grid: {preset: [first]}}", "Unknown setting 'preset'."),
+    ],
+)
+def test_a_preset_that_does_not_fit_is_refused_with_its_line(tmp_path, published, entry, words):
+    path = write(tmp_path, entry)
+    with pytest.raises(ConfigError) as caught:
+        read_experiment(path)
+    assert str(caught.value).startswith(f"{path}, line 7: ")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_preset_with_several_entries_of_a_method_is_no_choice(tmp_path, published):
+    write(published, "a: {method: ewc}\nb: {method: ewc}", name="several.yaml")
+    with pytest.raises(ConfigError, match="has 2 entries of the method 'ewc', and one is needed"):
+        read_experiment(write(tmp_path, "ewc: {preset: several}"))
+
+
+def test_an_experiment_is_no_preset_of_itself(published):
+    with pytest.raises(ConfigError, match=r"line 7: There is no preset 'mine'"):
+        read_experiment(write(published, "ewc: {preset: mine}", name="mine.yaml"))
+
+
+def test_every_value_chosen_in_a_published_table_is_a_preset():
+    names = [name for name in config_files.presets() if name.startswith("table1-cs")]
+    assert names == ["table1-cs", "table1-cs-seen"]
+    for name in names:
+        for entry in read_experiment(config_files.presets()[name]).entries:
+            if entry.label == entry.method:
+                assert read_preset(name, entry.method) == entry.given
 
 
 # ---------------------------------------------------------------------- complaints

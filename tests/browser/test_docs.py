@@ -117,7 +117,7 @@ def test_a_phone_shows_all_of_it(open_tab: OpenTab, site: Path):
     for name in (*PAGES, "commands", "settings", "equations", "performance"):
         tab.page.goto(address(site, name))
         assert overflow(tab.page) == 0, name
-    for name in ("closed-form", "method"):  # what is wider scrolls by itself, by keyboard, too
+    for name in ("results", "method"):  # what is wider scrolls by itself, by keyboard, too
         tab.page.goto(address(site, name))
         assert overflow(tab.page) == 0, name
         wide = tab.page.locator("[aria-label$='scrolls sideways']").first

@@ -54,8 +54,8 @@ def test_a_result_fits_on_a_terminal(command: Command, monkeypatch: pytest.Monke
         (["--method", "analytic", "--set", "analytic.ridge=0.5"], "restart 0.02 and 0.3, ridge 0.5\n"),
         (["--set", "ipal.k=7"], "ipal: appnp 32, steps 16, restart 0.02 and 0.3, 3 epochs, tau 0.07, gamma 3, k 7\n"),
         (["--set", "encoder.kind=gcn"], "ipal: gcn 128, 3 epochs, tau 0.07, gamma 3\n"),
-        (["--method", "ncm"], "ncm: steps 10, restart 0.15, tau 0.07\n"),
-        (["--method", "ewc", "--set", "ewc.competing=current"], "3 epochs, competing current, strength 10,000\n"),
+        (["--method", "ncm"], "ncm: steps 10, restart 0.3, tau 0.07\n"),
+        (["--method", "ewc", "--set", "ewc.competing=current"], "3 epochs, competing current, strength 100,000\n"),
     ],
 )
 def test_a_line_says_what_the_model_is(command: Command, options: list[str], words: str) -> None:
@@ -178,14 +178,26 @@ def test_a_preset_lies_below_everything_and_an_unknown_one_is_answered_with_thos
     assert (tree["ipal"]["products"], tree["ipal"]["gamma"], tree["encoder"]["hidden"]) == ("raw", 0.7, 128)
     assert (tree["encoder"]["kind"], tree["encoder"]["layers"], tree["ipal"]["node_weights"]) == ("gcn", 2, "pagerank")
     assert (tree["train"]["lr_base"], tree["train"]["lr_next"], tree["train"]["relative"]) == (1e-3, 1e-4, False)
-    complaint(command("run", "--dataset", GRAPH, "--preset", "papr"), "no preset 'papr'", "'paper' and 'printed'")
-    assert [row["name"] for row in command("list", "presets", "--json").json] == ["paper", "printed"]
+    complaint(command("run", "--dataset", GRAPH, "--preset", "papr"), "no preset 'papr'", "Did you mean 'paper'?")
+    wrong = command("run", "--dataset", GRAPH, "--preset", "paper", "--method", "ewc")
+    complaint(wrong, "'paper' has no entry of the method 'ewc'")
+
+
+def test_every_experiment_is_a_preset(command: Command) -> None:
+    listed = {row["name"]: row for row in command("list", "presets", "--json").json}
+    assert {"paper", "printed", "table1-cs", "table1-cora-seen"} <= listed.keys()
+    assert listed["table1-cs"]["about"] == "All methods on CS-CL (Table 1 of the paper)"
+    assert "table1-cs" in command("list", "presets").out
+    words = ("--preset", "table1-cora-ml", "--method", "ewc", "--set", "train.epochs=1", "--json")
+    tree = config_of(Path(command("run", "--dataset", GRAPH, *words).json["run"]))
+    assert (tree["ewc"]["strength"], tree["train"]["epochs"], tree["protocol"]["calibration"]) == (1e5, 1, 0)
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         (["--epochs", 3], "There is no option --epochs: --set train.epochs=VALUE sets it (see 'ipal run --help')."),
+        (["--set", "ewc.strength=3"], "The settings 'ewc' are of another method than 'ipal': add --method ewc."),
         (["--gamma", 3], "--set ipal.gamma=VALUE"),
         (["--lr-base", 3], "--set train.lr_base=VALUE"),
         (["--thread", 3], "did you mean --threads?"),

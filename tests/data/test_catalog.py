@@ -7,11 +7,14 @@ import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from torch_geometric.data import Data
 
 from ipal.data.datasets import catalog, load
 from ipal.errors import DataError
-from tests.data.support import put_benchmark, put_ogb, put_reddit
+from tests.data.support import COUNTS, EDGES, UNDIRECTED, Y, dense, pairs, put_benchmark, put_ogb, put_reddit
 
 MADE = [name for name, entry in catalog.CATALOG.items() if entry.make]
 STOCK = {name: entry for name, entry in catalog.CATALOG.items() if entry.download}
@@ -25,7 +28,16 @@ EXPECTED_CALLS = {
     "cora-ml": ("CitationFull", ("pyg", "Cora_ML")),
     "reddit": ("Reddit", ("pyg/Reddit",)),
     "arxiv": ("PygNodePropPredDataset", ("ogbn-arxiv", "pyg")),
+    "cora": ("Planetoid", ("pyg/Planetoid", "Cora")),
+    "citeseer": ("Planetoid", ("pyg/Planetoid", "CiteSeer")),
+    "pubmed": ("Planetoid", ("pyg/Planetoid", "PubMed")),
+    "flickr": ("AttributedGraphDataset", ("pyg/AttributedGraphDataset", "flickr")),
+    "blogcatalog": ("AttributedGraphDataset", ("pyg/AttributedGraphDataset", "blogcatalog")),
+    "wiki": ("AttributedGraphDataset", ("pyg/AttributedGraphDataset", "wiki")),
+    "actor": ("Actor", ("pyg/Actor",)),
 }
+REWRITTEN = [name for name, entry in STOCK.items() if entry.path.startswith("graphs/")]
+MADE_BY_STOCK = Data(x=torch.tensor(COUNTS), edge_index=torch.tensor(EDGES), y=torch.tensor(Y))
 Calls = list[tuple[str, tuple[str, ...]]]
 
 
@@ -36,7 +48,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, act: Callable[..., object]) -> Non
     def fake(name: str) -> Callable[..., object]:
         return lambda *arguments, **named: act(name, *arguments, *named.values())
 
-    for name in ("Coauthor", "Amazon", "CitationFull", "Reddit"):
+    for name in {entry.download.partition(":")[0] for entry in STOCK.values()} - {"OGB"}:
         monkeypatch.setattr(stock, name, fake(name))
     ogb = types.SimpleNamespace(PygNodePropPredDataset=fake("PygNodePropPredDataset"))
     monkeypatch.setitem(sys.modules, "ogb", types.ModuleType("ogb"))
@@ -50,14 +62,34 @@ def test_every_graph_with_a_download_is_tested_here() -> None:
 @pytest.mark.parametrize("name", STOCK)
 def test_a_graph_is_fetched_with_its_stock_class(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: Calls = []
-    stand_in(monkeypatch, lambda stock, *arguments: calls.append((stock, arguments)))
+
+    def fetch(stock: str, *arguments: str) -> list[Data]:
+        calls.append((stock, arguments))
+        return [MADE_BY_STOCK]
+
+    stand_in(monkeypatch, fetch)
     catalog.download(name, tmp_path)
     stock, arguments = EXPECTED_CALLS[name]
     there = tuple(str(tmp_path / part) if part.startswith("pyg") else part for part in arguments)
     assert calls == [(stock, there)]
 
 
-@pytest.mark.parametrize("name", [name for name in STOCK if name != "arxiv"])
+@pytest.mark.parametrize("x", [MADE_BY_STOCK.x, MADE_BY_STOCK.x.to_sparse_csr()], ids=["dense", "sparse"])
+@pytest.mark.parametrize("name", REWRITTEN)
+def test_what_a_stock_class_made_is_read_as_a_plain_file(
+    name: str, x: torch.Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(monkeypatch, lambda *_: [Data(x=x, edge_index=MADE_BY_STOCK.edge_index, y=MADE_BY_STOCK.y)])
+    catalog.download(name, tmp_path)
+    found = load(name, tmp_path)
+    assert np.array_equal(dense(found.graph), COUNTS)
+    assert pairs(found.graph.edges) == UNDIRECTED
+    # Node 2 has no features.
+    assert found.y.tolist() == ([0, 0, -1, 1, 2, 2] if name == "citeseer" else Y.tolist())
+    assert ("1 of 6 nodes have no label" in found.remark) == (name == "citeseer")
+
+
+@pytest.mark.parametrize("name", [name for name in STOCK if name not in ("arxiv", *REWRITTEN)])
 def test_the_stock_class_puts_the_file_where_it_is_looked_for(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,10 +137,20 @@ def test_a_missing_package_of_stock_classes_is_named(tmp_path: Path, monkeypatch
         catalog.download("cs", tmp_path)
 
 
-def test_a_graph_that_nobody_serves_says_where_to_bring_it(tmp_path: Path) -> None:
+def test_a_package_that_a_stock_class_needs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
+
+    stand_in(monkeypatch, fail)
+    with pytest.raises(DataError, match=r"needs pandas: pip install 'ipal\[pandas\]'"):
+        catalog.download("wiki", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["corafull-proxy", "chameleon"])
+def test_a_graph_that_nobody_serves_says_where_to_bring_it(name: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="bring its file to") as caught:
-        catalog.download("corafull-proxy", tmp_path)
-    assert str(tmp_path / "graphs/corafull-proxy.npz") in str(caught.value)
+        catalog.download(name, tmp_path)
+    assert str(tmp_path / f"graphs/{name}.npz") in str(caught.value)
 
 
 @pytest.mark.parametrize("name", MADE)

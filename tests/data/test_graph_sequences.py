@@ -35,8 +35,8 @@ def small(y: list[int], edges: list[list[int]], width: int = 3, **facts: Any) ->
     return Dataset(f"g{len(y)}", graph, np.array(y), None, "none", "", False, **facts)
 
 
-def stream_of(names: str, **stream: Any) -> Any:
-    tree = {"dataset": names, "protocol": {"stream": {"name": "graphs", **stream}}}
+def stream_of(names: str, seed: int = 0, **stream: Any) -> Any:
+    tree = {"dataset": names, "seed": seed, "protocol": {"stream": {"name": "graphs", **stream}}}
     return Resolver().resolve(run_config(tree)).stream
 
 
@@ -304,6 +304,14 @@ def test_every_task_is_a_graph_and_the_order_goes_round(first: int) -> None:
     assert [split.classes for split in stream.test_splits(2)] == [None] * 3, "nobody says which graph a node is of"
 
 
+@pytest.mark.parametrize("seed", [0, 1, 5])
+def test_seeds_make_all_rotations(seed: int) -> None:
+    stream = stream_of(f"{ONE},{TWO},{THREE}", seed=seed, first="seed")
+    same = stream_of(f"{ONE},{TWO},{THREE}", seed=seed, first=seed % 3)
+    assert (stream.classes, stream.split_hash) == (same.classes, same.split_hash)
+    assert stream.describe()["domains"] == same.describe()["domains"]
+
+
 @pytest.mark.parametrize("method", ["ncm", "analytic"])
 def test_graphs_are_learned_one_after_the_other(command: Command, method: str) -> None:
     order = ("--set", "protocol.stream={name: graphs, first: 1}")
@@ -320,6 +328,7 @@ def test_graphs_are_learned_one_after_the_other(command: Command, method: str) -
         ("digits", "graphs", ["'digits' is one", "name more with commas", "an array 'domain'"]),
         (f"{ONE},{TWO}", "{name: graphs, first: 2}", ["first is 2", "the graphs are 0 to 1"]),
         (f"{ONE},{TWO}", "{name: graphs, first: -1}", ["protocol.stream.first"]),
+        (f"{ONE},{TWO}", "{name: graphs, first: last}", ["protocol.stream.first", "'seed'"]),
     ],
 )
 def test_a_sequence_that_there_is_not_gets_a_sentence(

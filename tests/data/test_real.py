@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from ipal.config import run_config
 from ipal.data.datasets import catalog, load
+from ipal.runs import runner
+from ipal.runs.run_folder import RunStore
+from tests.runs.test_resume import Stop
 
 REAL = {
     "cs": (18_333, 163_788, 6_805, 15),
@@ -15,6 +19,14 @@ REAL = {
     "photo": (7_650, 238_162, 745, 8),
     "dblp": (17_716, 105_734, 1_639, 4),
     "cora-ml": (2_995, 16_316, 2_879, 7),
+    "cora": (2_708, 10_556, 1_433, 7),
+    "citeseer": (3_327, 9_104, 3_703, 6),
+    "pubmed": (19_717, 88_648, 500, 3),
+    "flickr": (7_575, 479_476, 12_047, 9),
+    "blogcatalog": (5_196, 343_486, 8_189, 6),
+    "wiki": (2_405, 23_192, 4_973, 17),
+    "actor": (7_600, 53_318, 932, 5),
+    "chameleon": (890, 17_708, 2_325, 5),
     "corafull-proxy": (19_793, 126_842, 256, 70),
 }
 
@@ -34,6 +46,17 @@ def test_a_proxy_says_what_it_is_and_that_its_features_look_beyond_the_task(real
     dataset = load("corafull-proxy", real_data)
     assert dataset.beyond_task
     assert "not CoraFull-CL results" in dataset.remark
+
+
+def test_nodes_of_citeseer_that_the_source_leaves_unlabelled_are_in_no_task(real_data: Path, tmp_path: Path) -> None:
+    if not (real_data / catalog.CATALOG["citeseer"].path).exists():
+        pytest.skip("citeseer is not here")
+    dataset = load("citeseer", real_data)
+    assert np.bincount(dataset.y[dataset.y >= 0]).tolist() == [249, 590, 668, 701, 596, 508]
+    assert "no label in the source; 15 of 3327 nodes have no label" in dataset.remark
+    resolved = runner.resolve(run_config({"dataset": "citeseer", "method": "analytic"}), real_data)
+    result = runner.run(resolved, RunStore(tmp_path).folder_for(resolved.config), Stop())
+    assert result["average_performance"] > 70
 
 
 def test_cs_is_what_pytorch_geometric_reads(real_data: Path) -> None:

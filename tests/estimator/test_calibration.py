@@ -14,7 +14,7 @@ from ipal.backend.checks import MisfitError
 from ipal.closed_form.left_out import SCALES
 from ipal.data.datasets import load
 from ipal.data.graph import Graph
-from ipal.errors import ConfigError, StoreError
+from ipal.errors import ConfigError, Qualified, StoreError
 from ipal.estimator import files
 from ipal.estimator.convert.pyg import task_of
 from ipal.estimator.open_world import calibration as module
@@ -364,7 +364,7 @@ def test_of_small_months_the_first_is_refused_and_later_ones_lose_as_many_in_the
     assert max(lost) < 0.2
 
 
-@pytest.mark.filterwarnings("ignore:Class .* was never calibrated")
+@pytest.mark.filterwarnings("ignore:Class .* was (never calibrated|calibrated without)")
 @pytest.mark.parametrize("alone", [1, 7], ids=["one class, then the others", "one class a task"])
 def test_a_task_of_one_class_does_not_ruin_probabilities(alone, real_data):
     dataset = load("cora-ml", real_data)
@@ -380,3 +380,18 @@ def test_a_task_of_one_class_does_not_ruin_probabilities(alone, real_data):
     assert SCALES[0] * 1.05 < solved(learner).scale < SCALES[-1] / 1.05
     lost = np.equal(learner.predict(graph, reject=0.05), None)[~teaches].mean()
     assert 0.01 < lost < 0.12
+
+
+@pytest.mark.parametrize("method", [ipal.Analytic(width=256), ipal.NCM()], ids=["closed form", "NCM"])
+def test_two_tasks_of_one_class_are_too_few_to_reject_and_three_are_enough(method):
+    dataset = load("digits")
+    graph = ipal.graph_from(dataset)
+    for label in range(2):
+        method.partial_fit(replace(graph, train_mask=dataset.y == label))
+    for ask in (lambda: method.predict(graph, reject=0.05), lambda: ipal.predict_sets(method, graph, 0.9)):
+        with pytest.raises(ConfigError, match="calibrated for one class only: learn another class"):
+            ask()
+    assert set(method.predict(graph)) == {0, 1}
+    method.partial_fit(replace(graph, train_mask=dataset.y == 2))
+    with pytest.warns(Qualified, match=r"Class 0 was never calibrated.* Class 1, 2 was calibrated without nodes"):
+        assert np.equal(method.predict(graph, reject=0.05), None)[np.asarray(dataset.y) > 2].mean() > 0.5

@@ -40,6 +40,7 @@ GENTLE = {
     "lwf": {"strength": 0.25},
     "twp": {"loss_strength": 1.0, "topology_strength": 1.0},
     "polo": {"kappa": 0.1, "replay_strength": 1.0},
+    "pr": {"competing": "seen"},
 }
 # On a tiny graph many columns only take longer.
 NARROW = {"analytic": {"width": 64}}

@@ -18,12 +18,15 @@ from ipal.runs.resolved import resolve
 from tests.learning import learned
 
 OTHER = {
+    "adapter_steps": 3,
     "beta": 0.5,
+    "bound": 0.01,
     "budget": 3,
-    "choice": "mean",
+    "choice": "coverage",
     "competing": "current",
     "damping": 5.0,
     "distance": 1.5,
+    "epsilon": 1.0,
     "fisher": "batch",
     "hops": 3,
     "kappa": 0.1,
@@ -37,7 +40,8 @@ OTHER = {
     "rho": 0.3,
     "ridge": 2.0,
     "samples": 3,
-    "shrinkage": 0.5,
+    "share": 0.5,
+    "shrinkage": 0.2,
     "sigma": 1.0,
     "softening": 5.0,
     "steps": 3,
@@ -52,10 +56,12 @@ OTHER_OF = {
         "steps": 3,
         "restart": 0.5,
         "sums": "per-class",
-    }
+    },
+    "adagauss": {"competing": "seen"},
+    "pr": {"competing": "seen"},
 }
 # What another setting must be, so that this one can matter.
-TOGETHER = {"distance": {"budget": 3}, "choice": {"budget": 3, "distance": 1.5}}
+TOGETHER = {"distance": {"budget": 3, "choice": "coverage"}, "choice": {"budget": 3, "distance": 1.5}}
 # What limits the sums of the closed form changes nothing else: tests/closed_form/test_analytic_sums.py.
 # IPAL's own settings are tried in tests/methods/test_ipal.py and tests/methods/test_ipal_online.py.
 ELSEWHERE = {("analytic", "memory")}
@@ -88,7 +94,7 @@ def test_every_setting_of_every_method_changes_what_is_learned_or_said(method, s
 
 # Setting, default, a value that is just allowed, one that is not: what docs and published runs rely on.
 TAU = ("tau", 0.07, 0.01, 0.0)
-PROPAGATION = [("steps", 10, 0, -1), ("restart", 0.15, 0.0, -0.01), ("restart", 0.15, 0.99, 1.0)]
+STEPS = ("steps", 10, 0, -1)
 RANGES = {
     "ipal": [
         TAU,
@@ -108,18 +114,18 @@ RANGES = {
     ],
     "ipal-online": [("momentum", None, 0.0, -0.01), ("momentum", None, 0.99, 1.0)],
     "bare": [("competing", "seen", "current", "other")],
-    "ewc": [("strength", 1e4, 0.0, -0.01), ("fisher", "per-node", "batch", "other")],
-    "mas": [("strength", 1e4, 0.0, -0.01)],
-    "joint": [("label_smoothing", 0.0, 0.99, 1.0)],
+    "ewc": [("strength", 1e5, 0.0, -0.01), ("fisher", "per-node", "batch", "other")],
+    "mas": [("strength", 1.0, 0.0, -0.01)],
+    "joint": [("label_smoothing", 0.1, 0.99, 1.0)],
     "lwf": [("strength", 1.0, 0.0, -0.01), ("softening", 2.0, 0.01, 0.0)],
     "gem": [("memory", 100, 1, 0), ("hops", 1, 0, -1), ("margin", 0.5, 0.0, -0.01)],
     "twp": [
         ("loss_strength", 1e4, 0.0, -0.01),
-        ("topology_strength", 1e4, 0.0, -0.01),
-        ("beta", 0.01, 0.0, -0.01),
+        ("topology_strength", 100.0, 0.0, -0.01),
+        ("beta", 0.001, 0.0, -0.01),
     ],
-    "er-gnn": [("budget", 100, 1, 0), ("choice", "coverage", "mean", "other"), ("distance", 0.5, 0.01, 0.0)],
-    "polo": [("replay_strength", 10.0, 0.0, -0.01), ("kappa", 10.0, 0.0, -0.01), ("rho", 1.0, 0.0, -0.01)],
+    "er-gnn": [("budget", 100, 1, 0), ("choice", "mean", "coverage", "other"), ("distance", 0.5, 0.01, 0.0)],
+    "polo": [("replay_strength", 10.0, 0.0, -0.01), ("kappa", 3.0, 0.0, -0.01), ("rho", 1.0, 0.0, -0.01)],
     "efc": [
         ("strength", 10.0, 0.0, -0.01),
         ("damping", 0.1, 0.0, -0.01),
@@ -127,10 +133,39 @@ RANGES = {
         ("sigma", 0.2, 0.01, 0.0),
         ("samples", 20, 1, 0),
     ],
-    "pr": [("samples", 10, 1, 0)],
+    "adagauss": [
+        ("competing", "current", "seen", "other"),
+        ("strength", 10.0, 0.0, -0.01),
+        ("bound", 1.0, 0.0, -0.01),
+        ("shrinkage", 0.5, 0.001, 0.0),
+        ("shrinkage", 0.5, 1.0, 1.01),
+        ("samples", 2000, 1, 0),
+        ("adapter_steps", 300, 0, -1),
+    ],
+    "dpcr": [
+        ("strength", 1.0, 0.0, -0.01),
+        ("softening", 2.0, 0.01, 0.0),
+        ("epsilon", 0.01, 0.001, 0.0),
+        ("share", 0.9999, 0.01, 0.0),
+        ("share", 0.9999, 1.0, 1.01),
+        ("ridge", 0.001, 1e-6, 0.0),
+    ],
+    "pr": [("samples", 10, 1, 0), ("competing", "current", "seen", "other")],
     "pcl": [TAU],
-    "ncm": [TAU, *PROPAGATION, ("nearness", "cosine", "distance", "other")],
-    "slda": [*PROPAGATION, ("shrinkage", 0.01, 0.001, 0.0), ("shrinkage", 0.01, 1.0, 1.01)],
+    "ncm": [
+        TAU,
+        ("steps", 10, 0, -1),
+        ("restart", 0.3, 0.0, -0.01),
+        ("restart", 0.3, 0.99, 1.0),
+        ("nearness", "cosine", "distance", "other"),
+    ],
+    "slda": [
+        STEPS,
+        ("restart", 0.15, 0.0, -0.01),
+        ("restart", 0.15, 0.99, 1.0),
+        ("shrinkage", 0.5, 0.001, 0.0),
+        ("shrinkage", 0.5, 1.0, 1.01),
+    ],
     "analytic": [
         ("width", 4096, 4, 3),
         ("width", 4096, 2**17, 2**17 + 1),

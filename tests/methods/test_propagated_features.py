@@ -109,7 +109,7 @@ def test_ncm_by_cosine_does_not_ask_for_the_length_of_features(tiny_stream: Task
 def test_sums_and_products_are_those_of_propagated_features(steps, tiny_stream: TaskStream):
     task = tiny_stream.task(0)
     model = learned(NCM, tiny_stream, 1, steps=steps)
-    x, sums = propagated(task.graph, steps, 0.15, CPU), model.state.memory
+    x, sums = propagated(task.graph, steps, model.config.method.restart, CPU), model.state.memory
     for row, label in enumerate(model.labels):
         own = x[task.nodes[task.labels == label]]
         np.testing.assert_allclose(sums.sum[row].numpy(), own.sum(axis=0), rtol=1e-4, atol=1e-5)

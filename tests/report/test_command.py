@@ -105,6 +105,15 @@ def test_a_page_that_does_not_fit_is_refused_and_nothing_written(command: Comman
     assert not (tmp_path / "out").exists()
 
 
+def test_a_study_has_no_figures_and_no_heading_for_them(command: Command, tmp_path: Path):
+    write_manifest(
+        tmp_path / "runs", "why-cs", [write_entry(tmp_path / "runs", "cs", "bare", [16.0])], "study", seeds=1
+    )
+    assert command("report", "-o", "out").code == 0
+    assert "Figures" not in (tmp_path / "out" / "README.md").read_text()
+    assert not (tmp_path / "out" / "REPRODUCIBILITY.md").exists()
+
+
 def test_nothing_to_report_says_what_to_do(command: Command, runs: Path):
     complaint(command("report", "--runs", "empty"), "ipal bench experiments/table1-cs.yaml")
     complaint(command("report", "table1-sc", "--runs", runs), "Did you mean 'table1-cs'?")

@@ -124,16 +124,19 @@ def test_the_best_method_is_highlighted_whichever_it_is(tmp_path: Path):
 
 def test_the_verdict_says_by_how_much_and_whether_it_may_be_chance(tmp_path: Path):
     runs, path = tmp_path / "runs", tmp_path / "page.html"
-    folders = [write_whole_run(runs, seed=seed) for seed in range(3)]
-    better = [write_whole_run(runs, method="ncm", seed=seed, gain=gain) for seed, gain in enumerate((2.0, 3.0, 4.0))]
-    # Differences 2, 3, 4: mean 3, deviation 1; t with 2 degrees of freedom 4.3027; 3 ± 4.3027 / sqrt(3) = 0.5 to 5.5.
-    assert _verdict([*folders, *better], path) == (
-        "mine: NCM is best with AP 76.3 %, 3.0 points before IPAL; the 95 % interval of the difference, 0.5 to 5.5, "
+    folders = [write_whole_run(runs, seed=seed) for seed in range(5)]
+
+    def ncm(*gains: float) -> list[RunFolder]:
+        return [write_whole_run(runs, method="ncm", seed=seed, gain=gain) for seed, gain in enumerate(gains)]
+
+    # Differences 1 to 5: mean 3, variance 2.5; t with 4 degrees of freedom 2.7764; 3 ± 2.7764 * sqrt(2.5 / 5).
+    assert _verdict([*folders, *ncm(1.0, 2.0, 3.0, 4.0, 5.0)], path) == (
+        "mine: NCM is best with AP 76.3 %, 3.0 points before IPAL; the 95 % interval of the difference, 1.0 to 5.0, "
         "excludes zero."
     )
-    unsure = [write_whole_run(runs, method="ncm", seed=seed, gain=gain) for seed, gain in enumerate((0.0, 3.0, 6.0))]
-    assert _verdict([*folders, *unsure], path).endswith("−4.5 to 10.5, includes zero, so it may be chance.")
-    assert "one seed cannot tell" in _verdict([folders[0], unsure[0]], path)
+    unsure = ncm(-1.0, 1.0, 3.0, 5.0, 7.0)
+    assert _verdict([*folders, *unsure], path).endswith("−0.9 to 6.9, includes zero, so it may be chance.")
+    assert "fewer than five seeds cannot tell" in _verdict([*folders[:4], *unsure[:4]], path)
     other = [
         write_whole_run(runs, method=name, protocol={"accuracy": "micro"}, gain=g)
         for name, g in (("ewc", 1), ("mas", 0))

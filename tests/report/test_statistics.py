@@ -18,10 +18,12 @@ def test_spread_by_hand():
 
 
 def test_paired_interval_by_hand():
-    # Differences at seeds 0, 1, 2: 1, 2, 3. Mean 2, deviation 1; Student's t of 2 degrees at 0.975 is 4.302653.
-    found = paired_interval({0: 11.0, 1: 22.0, 2: 33.0}, {0: 10.0, 1: 20.0, 2: 30.0})
-    half = 4.302653 / math.sqrt(3)
-    assert found == pytest.approx((2.0, 2.0 - half, 2.0 + half), abs=1e-5)
+    # Differences at seeds 0 to 4: 1 to 5. Mean 3, variance 10 / 4; Student's t of 4 degrees at 0.975 is 2.776445.
+    found = paired_interval(
+        {seed: 11.0 * (seed + 1) for seed in range(5)}, {seed: 10.0 * (seed + 1) for seed in range(5)}
+    )
+    half = 2.776445 * math.sqrt(2.5 / 5)
+    assert found == pytest.approx((3.0, 3.0 - half, 3.0 + half), abs=1e-5)
 
 
 def test_only_equal_seeds_make_a_pair():
@@ -29,9 +31,9 @@ def test_only_equal_seeds_make_a_pair():
     values, others = {5: 99.0, 3: 33.0, 2: 22.0, 1: 11.0}, {1: 10.0, 2: 20.0, 3: 30.0, 4: 0.0}
     assert paired_differences(values, others) == [1.0, 2.0, 3.0]
     half = 4.302653 / math.sqrt(3)
-    assert paired_interval(values, others) == pytest.approx((2.0, 2.0 - half, 2.0 + half), abs=1e-4)
+    assert paired_interval(values, others, fewest=3) == pytest.approx((2.0, 2.0 - half, 2.0 + half), abs=1e-4)
     # With ten comparisons each interval is one of 99.5 %: t(2) at 0.9975 is 14.089.
-    ten = paired_interval(values, others, comparisons=10)
+    ten = paired_interval(values, others, comparisons=10, fewest=3)
     assert ten is not None
     assert ten.high - ten.difference == pytest.approx(14.089 / math.sqrt(3), rel=1e-4)
     assert paired_interval({0: 1.0, 1: 1.0, 2: 2.0}, {3: 2.0}) is None
@@ -39,8 +41,10 @@ def test_only_equal_seeds_make_a_pair():
 
 def test_too_few_seeds_bear_no_interval():
     # Two differences of 1 and 3 would give 2 ± 12.7, and with ten comparisons 2 ± 127: points of a percentage.
-    assert paired_interval({0: 1.0}, {0: 2.0}) is None
-    assert paired_interval({0: 1.0, 1: 3.0}, {0: 0.0, 1: 0.0}) is None
+    values = dict(enumerate([1.0, 3.0, 2.0, 4.0, 5.0]))
+    for seeds in range(1, 5):
+        assert paired_interval(values, dict.fromkeys(range(seeds), 0.0)) is None
+    assert paired_interval(values, dict.fromkeys(range(5), 0.0)) is not None
 
 
 def test_a_scale_of_colours_begins_below_the_lowest_value():

@@ -16,6 +16,7 @@ from ipal.backend.cuda_graphs import Recordings, Terms, can_record
 from ipal.backend.distributed import Team
 from ipal.backend.runtime import Runtime
 from ipal.bench import interleave
+from ipal.bench.experiment_file import as_tree, read_preset
 from ipal.bench.interleave import run_interleaved
 from ipal.config import run_config
 from ipal.data import centrality
@@ -30,7 +31,6 @@ from ipal.estimator.registry import METHODS
 from ipal.methods.base import Trained
 from ipal.methods.ipal import IPAL
 from ipal.runs import runner
-from ipal.runs.config_files import read_preset
 from ipal.runs.run_folder import RunStore
 from ipal.runs.runner import Silent
 from ipal.state.value import State
@@ -154,7 +154,9 @@ def test_nothing_of_a_failed_run_stays(
     monkeypatch.setattr(IPAL, "end_task", fails)
     monkeypatch.setattr(interleave, "LANES", 2)
     runs = [
-        runner.resolve(run_config({**read_preset("paper"), "dataset": NAME, "seed": seed}), dataset=data)
+        runner.resolve(
+            run_config({**as_tree(read_preset("paper", "ipal")), "dataset": NAME, "seed": seed}), dataset=data
+        )
         for seed in range(4)
     ]
     before = alive()

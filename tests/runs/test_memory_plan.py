@@ -189,7 +189,7 @@ def test_other_errors_stay_what_they_are(monkeypatch: pytest.MonkeyPatch, comman
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of address space are Linux's")
 def test_memory_that_really_runs_out(tmp_path: Path) -> None:
     plain = {"NO_COLOR": "1", "COLUMNS": "200"}
-    words = ("run", "--dataset", "digits", "--preset", "paper", "--set", "encoder.hidden=20000")
+    words = ("run", "--dataset", "digits", "--preset", "paper", "--set", "encoder.hidden=40000")
     words += ("--set", "protocol.calibration=0")  # a copy would be refused before memory runs out
     process = Started(tmp_path, *words, memory=500 * 2**20, environment=plain)
     _, said = process.communicate(timeout=120)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ipal import ConfigError
+from ipal.bench.experiment_file import as_tree, read_experiment, read_preset
 from ipal.config import EncoderConfig, RunConfig, TrainConfig, run_config
 from ipal.estimator import files
 from ipal.estimator.registry import METHODS
@@ -14,7 +15,7 @@ from ipal.estimator.settings import LearnerConfig, learner_config, own_settings
 from ipal.methods.base import Method, Trained
 from ipal.methods.ewc import EWC
 from ipal.methods.ipal import IPAL
-from ipal.runs.config_files import read_preset
+from ipal.runs.config_files import presets
 from ipal.runs.resolved import check_settings
 from tests.learning import config, learn
 
@@ -38,8 +39,17 @@ def test_a_run_that_says_nothing_has_the_methods_defaults(method: type[Trained])
 def test_ipal_has_defaults_of_its_own() -> None:
     assert IPAL.default_encoder == EncoderConfig(kind="appnp", layers=1, hidden=2048, width=2048)
     assert made(IPAL).train == TrainConfig(epochs=5, lr_base=2e-3, lr_next=2e-3, relative=True)
-    assert (made(EWC).encoder, made(EWC).train) == (EncoderConfig(), TrainConfig())
+    assert (made(EWC).encoder, made(EWC).train) == (EncoderConfig(), TrainConfig(epochs=200))
     assert checked(method="ipal").encoder != checked(method="ewc").encoder
+
+
+def test_settings_of_table_1_are_the_defaults() -> None:
+    for entry in read_experiment(presets()["table1-cs"]).entries:
+        if entry.label == entry.method:
+            said = as_tree(entry.given)
+            assert check_settings(run_config({**said, "method": entry.method})) == checked(
+                dataset="cs", method=entry.method, protocol={"calibration": 0}
+            )
 
 
 def test_what_is_given_takes_the_place_of_a_default_and_the_rest_stays() -> None:
@@ -95,9 +105,11 @@ def test_a_saved_model_is_of_its_own_encoder_and_not_of_the_default(tiny_stream:
     assert (again.encoder, again.train) == (model.config.encoder, model.config.train)
 
 
-@pytest.mark.parametrize(("preset", "epochs", "gamma"), [("paper", 10, 0.4), ("printed", 200, 0.7)])
+@pytest.mark.parametrize(
+    ("preset", "epochs", "gamma"), [("paper", 200, 0.7), ("printed", 200, 0.7), ("drift-cs", 10, 0.4)]
+)
 def test_presets_leave_nothing_to_defaults(preset: str, epochs: int, gamma: float) -> None:
-    tree = read_preset(preset)
+    tree = as_tree(read_preset(preset, "ipal"))
     found = checked(**tree)
     assert found.encoder == EncoderConfig(kind="gcn", layers=2, hidden=128, width=128)
     assert found.train == TrainConfig(epochs=epochs, lr_base=1e-3, lr_next=1e-4, relative=False)

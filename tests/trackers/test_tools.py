@@ -1,4 +1,4 @@
-"""What arrives in TensorBoard and MLflow, read back with their own readers."""
+"""What arrives in TensorBoard, MLflow and Weights & Biases, read back with their own readers."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import pytest
 
 from ipal.errors import ConfigError, StoreError
 from ipal.runs.run_folder import RunFolder
-from ipal.trackers import TRACKERS, mlflow, read, tensorboard
+from ipal.trackers import TRACKERS, mlflow, read, tensorboard, wandb
 from tests.support import Command, complaint
 
 # ---------------------------------------------------------------------- TensorBoard
@@ -85,6 +85,69 @@ def test_places_that_mlflow_cannot_reach(
     monkeypatch.setattr(mlflow, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=words):
         mlflow.track(read(finished), address)
+
+
+# ---------------------------------------------------------------------- Weights & Biases
+
+
+def told(folder: Path) -> tuple[dict, dict, dict, list]:
+    """Config, summary, series by name, and the record of the run, from an offline folder."""
+    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.sdk.internal.datastore import DataStore
+
+    (file,) = folder.glob("*.wandb")
+    store, records = DataStore(), []
+    store.open_for_scan(str(file))
+    while (data := store.scan_data()) is not None:
+        records.append(Record.FromString(data))
+    store.close()
+    runs = [record.run for record in records if record.HasField("run")]
+    config = {one.key: json.loads(one.value_json) for one in runs[0].config.update}
+    summary, series = {}, {}
+    for record in records:
+        summary |= {".".join(one.nested_key): json.loads(one.value_json) for one in record.summary.update}
+        row = {one.nested_key[0]: json.loads(one.value_json) for one in record.history.item}
+        counted = next((name for name in ("epoch", "batch", "task") if name in row), None)
+        for name, value in row.items():
+            if "/" in name:
+                series.setdefault(name, []).append((row[counted], value))
+    return config, summary, series, runs
+
+
+def test_wandb_shows_every_number_once_and_nothing_is_sent(
+    own: RunFolder, unfinished: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("WANDB_MODE", "online")  # even so
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "true")
+    whole, part, out = read(own), read(unfinished), tmp_path / "offline"
+    tracked = [wandb.track(record, str(out)) for record in (part, part, whole, whole)]
+    assert os.environ["WANDB_ERROR_REPORTING"] == "false"
+    assert [one.change for one in tracked] == ["new", "unchanged", "updated", "unchanged"]
+    (folder,) = out.iterdir()
+    assert str(folder) == tracked[-1].where
+    assert folder.match(f"offline-run-*-{whole.digest}")
+    config, summary, series, (run,) = told(folder)
+    assert (run.run_id, run.display_name, run.project, list(run.tags)) == (whole.digest, whole.name, "ipal", [])
+    assert run.telemetry.feature.offline
+    assert config["ipal"]["gamma"] == whole.settings["ipal.gamma"]
+    assert config["environment"]["packages"]["torch"] == whole.facts["packages.torch"]
+    assert set(series) == set(whole.series)
+    for name, points in whole.series.items():
+        assert sorted(series[name]) == [(step, pytest.approx(value, rel=1e-12)) for step, value in points]
+        assert summary[name] == pytest.approx(points[-1].value, rel=1e-12)
+    # The same configuration, run once more elsewhere.
+    result = own.result()
+    result["peak_memory_bytes"] += 1
+    (own.path / "result.json").write_text(json.dumps(result))
+    again = wandb.track(read(own), str(out))
+    assert again.change == "updated"
+    assert [str(one) for one in out.iterdir()] == [again.where]
+    assert told(Path(again.where))[1]["cost/peak_memory_bytes"] == result["peak_memory_bytes"]
+
+
+def test_wandb_marks_an_unfinished_run(unfinished: RunFolder, tmp_path: Path):
+    *_, (run,) = told(Path(wandb.track(read(unfinished), str(tmp_path)).where))
+    assert list(run.tags) == ["unfinished"]
 
 
 # ---------------------------------------------------------------------- the command

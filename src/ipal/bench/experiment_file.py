@@ -7,6 +7,7 @@ A file holds only what differs from the defaults:
     seeds: 5                      # 0 to 4, or a list
     tuning_seeds: 2               # 100 and 101, or a list: grids are searched with these, and grow at their edges
     plugins: [mine.py]            # files beside it whose methods, datasets, … are used below
+    preset: table1-cs             # another experiment, of which every entry takes the values chosen for its method
     all: {dataset: cs}            # settings of every run; those under a method's name are for its entries alone
     entries:
       ewc:                        # a label; the method, where none is given
@@ -15,7 +16,8 @@ A file holds only what differs from the defaults:
           ewc.strength: [1, 10, 100]
 
 `like: table1-cs.yaml` takes over the entries, grids and settings of another file in the same folder, but no value
-chosen from a grid, because choices depend on the dataset. Errors name the file and the line.
+chosen from a grid, because choices depend on the dataset. `preset` takes the chosen values alone, for all
+entries or in one; all that the file says itself goes over them. Errors name the file and the line.
 """
 
 import itertools
@@ -23,24 +25,25 @@ import math
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any, get_args
 
 import yaml
 
-from ipal.config import RunConfig, known_settings, nested, override, run_config
+from ipal.config import RunConfig, Tree, known_settings, nested, override, run_config
 from ipal.data.streams import STREAMS
-from ipal.errors import ConfigError, IpalError, did_you_mean, shortened
+from ipal.errors import ConfigError, IpalError, did_you_mean, nearest, shortened
 from ipal.estimator.registry import METHODS
 from ipal.estimator.settings import own_settings
-from ipal.runs.config_files import complaining, read_config_node
+from ipal.runs.config_files import complaining, presets, read_config_node
 from ipal.runs.manifest import Kind
 from ipal.runs.plugins import load_plugin
 from ipal.runs.resolved import check_settings
 from ipal.system.documents import yaml_value
 from ipal.system.files import is_file
 
-PARTS = ("about", "like", "kind", "seeds", "tuning_seeds", "plugins", "all", "entries")
+PARTS = ("about", "like", "preset", "kind", "seeds", "tuning_seeds", "plugins", "all", "entries")
 MOST_SEEDS, MOST_RUNS = 1000, 10_000
 """Most runs of one file."""
 NULL = "tag:yaml.org,2002:null"
@@ -71,20 +74,31 @@ class ExperimentEntry:
     label: str
     line: int
     method: str
+    preset: Settings
+    """What a preset has for this method."""
     common: Settings
     """The settings of all entries that apply to this method."""
     fixed: Settings
     grid: dict[str, list[Setting]]
 
+    @property
+    def given(self) -> Settings:
+        """All that has a value."""
+        return self.preset | self.common | self.fixed
+
+    @property
+    def own(self) -> Settings:
+        """What has a value for this entry in particular."""
+        return {name: self.given[name] for name in self.preset | self.fixed}
+
     def searched(self, tune: bool) -> dict[str, list[Setting]]:
         """The part of the grid to search: settings without a value, or all with `tune`."""
-        return {name: values for name, values in self.grid.items() if tune or name not in self.common | self.fixed}
+        return {name: values for name, values in self.grid.items() if tune or name not in self.given}
 
     def points(self, tune: bool) -> list[Settings]:
         """The full settings at every point of the grid; one point where nothing is searched."""
         grid = self.searched(tune)
-        fixed = self.common | self.fixed
-        return [fixed | dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+        return [self.given | dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
 
 @dataclass(frozen=True)
@@ -104,11 +118,8 @@ class Experiment:
 
     def config(self, entry: ExperimentEntry, point: Settings, seed: int) -> RunConfig:
         """The configuration of one run."""
-        tree: dict[str, Any] = {"method": entry.method, "seed": seed}
-        for name, setting in point.items():
-            tree = override(tree, nested(name, setting.value))
         with self.blaming(entry, point):
-            config = run_config(tree)
+            config = run_config({**as_tree(point), "method": entry.method, "seed": seed})
             check_settings(config)
         return config
 
@@ -124,6 +135,36 @@ class Experiment:
                 name = name.rpartition(".")[0]
             path, line = (point[name].path, point[name].line) if name else (self.path, entry.line)
             raise ConfigError(f"{path}, line {line}: {error}") from error
+
+
+def as_tree(settings: Settings) -> Tree:
+    """The values of settings, nested."""
+    return reduce(override, (nested(name, setting.value) for name, setting in settings.items()), {})
+
+
+def read_preset(name: str, method: str, takers: tuple[Path, ...] = ()) -> Settings:
+    """The settings that an experiment of the package gives a method. `takers` are files that are being read."""
+    known = {name: path for name, path in presets().items() if path.resolve() not in takers}
+    if name not in known:
+        near = nearest(name, known)
+        hint = f" Did you mean '{near}'?" if near else ""
+        raise ConfigError(f"There is no preset '{shortened(name)}' (see 'ipal list presets').{hint}")
+    entries = read_experiment(known[name], takers or (known[name].resolve(),)).entries
+    of_method = [entry for entry in entries if entry.method == method]
+    found = [entry for entry in of_method if entry.label == method] or of_method
+    if len(found) != 1:
+        methods = ", ".join(dict.fromkeys(entry.method for entry in entries))
+        count = f"{len(found)} entries" if found else "no entry"
+        raise ConfigError(
+            f"The preset '{name}' has {count} of the method '{shortened(method)}', and one is needed: name another "
+            f"preset, or a method with one entry there ({methods})."
+        )
+    if missing := ", ".join(found[0].searched(tune=False)):
+        raise ConfigError(
+            f"The preset '{name}' has no value chosen yet for {missing} of {method}: 'ipal bench {known[name]}' "
+            "searches one."
+        )
+    return found[0].given
 
 
 def read_experiment(path: Path, takers: tuple[Path, ...] = ()) -> Experiment:
@@ -149,15 +190,16 @@ def read_experiment(path: Path, takers: tuple[Path, ...] = ()) -> Experiment:
     named = [name.partition(".")[0] for name in source.mapping(node)]
     methods = dict.fromkeys([*METHODS.here(), *(name for name in named if name in METHODS)])
     shared = _shared()
-    everywhere = [*shared, "dataset", "method", *itertools.chain.from_iterable(map(_own, methods))]
-    common = (like.common if like else {}) | source.settings(source.leaves(source.mapping(node), everywhere))
+    everywhere = [*shared, "dataset", "method", "preset", *itertools.chain.from_iterable(map(_own, methods))]
+    common = (like.common if like else {}) | source.settings({"preset": parts["preset"]} if "preset" in parts else {})
+    common |= source.settings(source.leaves(source.mapping(node), everywhere))
     if "dataset" not in common:
         raise source.error(line, "The setting 'dataset' is missing.")
     inherited = {entry.label: entry for entry in like.entries} if like else {}
     own = source.mapping(parts["entries"][1]) if "entries" in parts else {}
     nothing: Place = line, yaml.ScalarNode(NULL, "")
     entries = [
-        _entry(source, label, *own.get(label, nothing), common, shared, inherited.get(label))
+        _entry(source, label, *own.get(label, nothing), common, shared, inherited.get(label), takers)
         for label in dict.fromkeys([*inherited, *own])
     ]
     if not entries:
@@ -223,6 +265,7 @@ def _entry(
     common: Settings,
     shared: list[str],
     like: ExperimentEntry | None,
+    takers: tuple[Path, ...],
 ) -> ExperimentEntry:
     parts = source.mapping(node)
     _, grid = parts.pop("grid", (line, None))
@@ -236,14 +279,28 @@ def _entry(
     known = [*shared, *_own(method.value)]
     taken_over = {name: setting for name, setting in like.fixed.items() if name not in like.grid} if like else {}
     choices = {name: source.choices(name, *at) for name, at in source.leaves(source.mapping(grid), known).items()}
+    own = source.settings(source.leaves(parts, [*known, "preset"]))
+    chosen = like.preset if like else {}
+    if preset := own.pop("preset", common.get("preset")):
+        chosen = _chosen(preset, method.value, (*takers, source.path.resolve()))
     return ExperimentEntry(
         label=label,
         line=line,
         method=method.value,
+        preset=chosen,
         common={name: setting for name, setting in common.items() if name in {*known, "dataset"}},
-        fixed=taken_over | source.settings(source.leaves(parts, known)),
+        fixed=taken_over | own,
         grid=choices or (like.grid if like else {}),
     )
+
+
+def _chosen(preset: Setting, method: str, takers: tuple[Path, ...]) -> Settings:
+    """What a preset has for a method; the dataset is that of the file which names it."""
+    try:
+        found = read_preset(str(preset.value), method, takers)
+    except ConfigError as error:
+        raise ConfigError(f"{preset.path}, line {preset.line}: {error}") from error
+    return {name: setting for name, setting in found.items() if name != "dataset"}
 
 
 def _seeds(source: "_Source", line: int, node: yaml.Node, name: str = "seeds", first: int = 0) -> tuple[int, ...]:

@@ -15,10 +15,11 @@ from ipal.bench.jobs import Engine, Job, pack
 from ipal.bench.local_executor import processes, run_all
 from ipal.bench.ray_executor import ray_cluster
 from ipal.bench.search import Search
-from ipal.config import RunConfig
+from ipal.config import RunConfig, known_settings
 from ipal.data.datasets.catalog import data_root
 from ipal.errors import ConfigError, StoreError, did_you_mean
 from ipal.estimator.registry import METHODS
+from ipal.estimator.settings import own_settings, shared_settings
 from ipal.runs import manifest
 from ipal.runs.manifest import GridPoint
 from ipal.runs.resolved import Resolver
@@ -34,6 +35,8 @@ class BenchRow:
     search: Search
     given: manifest.Settings
     """The values in the file of the settings in its grid."""
+    defaults: manifest.Settings
+    """The settings of an entry for which the file chooses none."""
     chosen: GridPoint | None = None
     """The chosen point, after all runs; None if no point has all its runs."""
     failures: dict[str, str] = field(default_factory=dict)
@@ -118,6 +121,7 @@ class Bench:
             "method": row.entry.method,
             "stores_exemplars": METHODS.find(row.entry.method).keeps != "statistics",
             "settings": row.chosen.settings if row.chosen else {},
+            "defaults": row.defaults,
             "runs": list(row.chosen.runs) if row.chosen else [],
             "average_performance": spread([result["average_performance"] for result in results]),
             "average_forgetting": spread([result["average_forgetting"] for result in results]),
@@ -235,15 +239,17 @@ class _Resolver:
         def make(point: Settings, seeds: Sequence[int]) -> GridPoint:
             jobs = [self._job(file, entry, point, seed) for seed in seeds]
             self.jobs |= {job.name: job for job in jobs}
-            settings = _values(jobs[0].config, [*entry.fixed, *searched])
+            settings = _values(jobs[0].config, [*entry.own, *searched])
             return GridPoint(settings=settings, runs=tuple(job.name for job in jobs))
 
         reported = seeds or file.seeds
         by = seeds or file.tuning_seeds if searched else ()
         search = Search(entry, searched, make, by or reported, reported, entry.points(tune))
         given = self._job(file, entry, entry.points(tune=False)[0], reported[0])
-        fixed = entry.grid.keys() & (entry.common | entry.fixed).keys()
-        return BenchRow(entry, search, given=_values(given.config, fixed))
+        fixed = entry.grid.keys() & entry.given.keys()
+        used = [] if entry.own or entry.grid else _of_method(entry.method)
+        defaults = {name: value for name, value in _values(given.config, used).items() if value is not None}
+        return BenchRow(entry, search, given=_values(given.config, fixed), defaults=defaults)
 
     def _job(self, file: Experiment, entry: ExperimentEntry, point: Settings, seed: int) -> Job:
         config = file.config(entry, point, seed)
@@ -307,6 +313,14 @@ def _by_metric(results: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
     return {name: found for name, found in values.items() if None not in found}
 
 
+def _of_method(name: str) -> list[str]:
+    """The settings that decide what a method learns: its own, those of its encoder and of its training."""
+    method = METHODS.find(name)
+    sections = {"encoder", "train"} & {*shared_settings(method)}
+    shared = [known for known in known_settings(RunConfig) if known.partition(".")[0] in sections]
+    return [*(f"{name}.{own}" for own in own_settings(method)), *shared]
+
+
 def _values(config: RunConfig, names: Collection[str]) -> manifest.Settings:
     tree, stream = config.to_tree(), config.protocol.stream
     values = {"protocol.stream": stream.name, "protocol.stream.name": stream.name}
@@ -327,7 +341,7 @@ def _record(entry: ExperimentEntry, row: BenchRow | None, before: manifest.Manif
         label=entry.label,
         method=entry.method,
         stores_exemplars=METHODS.find(entry.method).keeps != "statistics",
-        settings={name: setting.value for name, setting in entry.fixed.items()},
+        settings={name: setting.value for name, setting in entry.own.items()},
         grid={name: tuple(setting.value for setting in values) for name, values in entry.grid.items()},
     )
     if row is None:

@@ -18,7 +18,7 @@ from ipal.cli import render
 from ipal.cli.team import broadcast
 from ipal.config import RunConfig, Tree, first_paragraph, override, parse_assignment, run_config
 from ipal.errors import CapacityError, ConfigError, did_you_mean, shortened
-from ipal.runs.config_files import presets, read_config_file, read_preset
+from ipal.runs.config_files import presets, read_config_file
 from ipal.runs.overview import overview
 from ipal.runs.run_folder import RunFolder, RunStore
 from ipal.system.files import is_file
@@ -34,7 +34,7 @@ EXAMPLES = """
 
   ipal run --dataset digits                     ten digits, no download
 
-  ipal run --dataset cs --preset paper          CS-CL, as in the paper
+  ipal run --dataset cs --preset paper          CS-CL, as we read the paper
 
   ipal run --dataset nodes.csv,edges.csv        a graph in two tables
 
@@ -175,7 +175,8 @@ def wanted_run(
     ] = None,
     config: Annotated[Path | None, typer.Option(help="YAML file with settings.")] = None,
     preset: Annotated[
-        str | None, typer.Option(help="Settings under a name, as paper: see 'ipal list presets'.")
+        str | None,
+        typer.Option(help="What an experiment gives the method, as paper or table1-cs: see 'ipal list presets'."),
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads (default 1).")] = None,
@@ -183,10 +184,15 @@ def wanted_run(
     """The configuration that options ask for: --set overrides the others, these the file, the file the preset."""
     options: Tree = {"dataset": dataset, "method": method, "seed": seed, "device": device, "threads": threads}
     options["split"] = _parse_split(split)
-    tree: Tree = override(read_preset(preset) if preset else {}, read_config_file(config) if config else {})
+    tree: Tree = read_config_file(config) if config else {}
     tree = override(tree, {name: value for name, value in options.items() if value is not None})
     for assignment in settings or []:
         tree = override(tree, parse_assignment(assignment))
+    if preset:
+        from ipal.bench.experiment_file import as_tree, read_preset
+
+        wanted = str(tree.get("method", RunConfig.model_fields["method"].default))
+        tree = override(as_tree(read_preset(preset, wanted)), tree)
     if "dataset" not in tree:
         raise ConfigError("Say which graph: --dataset digits needs no file; 'ipal list datasets' shows all.")
 
@@ -385,4 +391,5 @@ def _described(thing: Any, kind: str) -> dict[str, Any]:
 
 
 def _presets() -> list[dict[str, Any]]:
-    return [{"name": name, "file": str(path), "about": path.read_text()} for name, path in presets().items()]
+    found = presets()
+    return [{"name": name, "about": read_config_file(found[name])["about"], "file": str(found[name])} for name in found]

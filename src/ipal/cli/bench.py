@@ -188,13 +188,26 @@ def _show_rows(bench: "Bench", rows: list[dict[str, Any]]) -> None:
         cost = (f"{row['seconds']:.1f}" if row["runs"] else "", peak)
         scores = [_spread(row[name]) for name in ("average_performance", "average_forgetting")]
         validation = f"{row['validation']['mean']:.2f}" if row["runs"] else ""
-        settings = f"\n  {_settings(row['settings'])}" if row["settings"] else ""
+        settings = _settings(row["settings"]) or "defaults" * bool(row["defaults"])
         mark = " †" * row["stores_exemplars"]
-        table.add_row(row["label"] + mark + settings, *scores, validation, *cost)
+        table.add_row(row["label"] + mark + (settings and f"\n  {settings}"), *scores, validation, *cost)
     render.out.print(table)
     render.legend(rows)
     if any(row["runs"] and row["runs_taking_turns"] > 1 for row in rows):
         render.out.print("‡ of all runs that took turns in one process.")
+    if untuned := {row["label"]: row["defaults"] for row in rows if row["defaults"]}:
+        render.say("Defaults are not tuned for this graph: name a 'preset' or a 'grid' in the file. The settings used:")
+        for labels, used in _by_labels(untuned).items():
+            render.say(f"  {', '.join(labels)}: {_settings(used)}")
+
+
+def _by_labels(settings: dict[str, dict[str, Any]]) -> dict[tuple[str, ...], dict[str, Any]]:
+    """What several rows have in common is said once: settings by the labels of all rows that have them."""
+    found: dict[tuple[str, ...], dict[str, Any]] = {}
+    for name, value in ((name, value) for used in settings.values() for name, value in used.items()):
+        labels = tuple(label for label, used in settings.items() if name in used and used[name] == value)
+        found.setdefault(labels, {})[name] = value
+    return found
 
 
 def _show_failures(failures: dict[str, str]) -> None:

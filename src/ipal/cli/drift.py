@@ -13,7 +13,6 @@ from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, DataRoot
 from ipal.config import Tree, override, parse_assignment
 from ipal.errors import ConfigError
-from ipal.runs.config_files import read_preset
 from ipal.system.optional import FIGURES, need_extra
 
 OUT = Path("drift")
@@ -37,10 +36,12 @@ def drift(
 ) -> None:
     """Measure the drift of old classes' features (Theorem 1, Figures 1 and 5). Measured values are kept."""
     need_extra(*FIGURES)
+    from ipal.bench.experiment_file import as_tree, read_preset
+
     named = [name for part in methods.split(",") if (name := part.strip())]
-    paper = read_preset("paper")  # the theorem is about the paper's reading, and all methods train alike
-    tree: Tree = {"dataset": dataset, **{name: paper[name] for name in ("encoder", "train")}}
-    tree |= {name: paper[name] for name in named if name in paper}
+    alike = as_tree(read_preset("drift-cs", "ipal"))  # all methods train alike
+    tree: Tree = {"dataset": dataset, **{name: alike[name] for name in ("encoder", "train")}}
+    tree |= {name: alike[name] for name in named if name in alike}
     for assignment in settings or []:
         tree = override(tree, parse_assignment(assignment))
     if {"method", "seed"} & tree.keys():

@@ -240,7 +240,7 @@ def _protocol(content: dict[str, Any]) -> dict[str, str]:
 
 def listing(what: str, rows: list[dict[str, Any]], *, full: bool = False) -> None:
     """A list of things; of what a package offers, only the name is known."""
-    own = {"datasets": _list_datasets, "runs": _list_runs, "presets": _list_presets}
+    own = {"datasets": _list_datasets, "runs": _list_runs}
     own["methods"] = _list_settings if full else _list_methods
     show = own.get(what, _list_things)
     show([row for row in rows if len(row) > 2])
@@ -251,11 +251,6 @@ def listing(what: str, rows: list[dict[str, Any]], *, full: bool = False) -> Non
 
 def _list_things(rows: list[dict[str, Any]]) -> None:
     out.print(table(("name", "what it is"), [(row["name"], row["about"]) for row in rows]))
-
-
-def _list_presets(rows: list[dict[str, Any]]) -> None:
-    for row in rows:
-        out.print(Text.assemble((row["name"], "bold"), f" ({row['file']})\n{row['about']}"), soft_wrap=True)
 
 
 def _list_datasets(rows: list[dict[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""`ipal track`: runs shown in TensorBoard or MLflow."""
+"""`ipal track`: runs shown in TensorBoard, MLflow or Weights & Biases."""
 
 from typing import Annotated
 
@@ -12,15 +12,16 @@ from ipal.runs.run_folder import RunStore
 
 def track(
     names: Annotated[list[str], typer.Argument(metavar="RUN", help="Paths, names, or parts of names of runs.")],
-    to: Annotated[str, typer.Option(help="tensorboard or mlflow.")],
+    to: Annotated[str, typer.Option(help="tensorboard, mlflow or wandb.")],
     out: Annotated[str, typer.Option("--out", "-o", help="Folder; for mlflow also the address of a server.")],
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Show runs in TensorBoard or MLflow: settings, losses, accuracies, AP, AF, recall of classes, time, memory.
+    """Show runs in TensorBoard, MLflow or W&B: settings, losses, accuracies, AP, AF, recall of classes, time, memory.
 
     Runs may be finished or running. Tracking a run again adds only what is
-    new. Needs the extra tensorboard or mlflow.
+    new. Needs the extra tensorboard, mlflow or wandb. For W&B (Weights & Biases)
+    nothing is sent: wandb sync does that.
     """
     from ipal.trackers import TRACKERS, read
 

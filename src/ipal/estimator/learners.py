@@ -7,7 +7,9 @@ from ipal.estimator import files
 from ipal.estimator.learner import Learner
 from ipal.estimator.learner import learner_class as learner_class
 from ipal.methods import (
+    adagauss,
     bare,
+    dpcr,
     efc,
     ergnn,
     ewc,
@@ -60,6 +62,12 @@ class POLO(Learner, method=polo.POLO): ...
 
 
 class EFC(Learner, method=efc.EFC): ...
+
+
+class AdaGauss(Learner, method=adagauss.AdaGauss): ...
+
+
+class DPCR(Learner, method=dpcr.DPCR): ...
 
 
 class PR(Learner, method=pr.PR): ...

@@ -8,8 +8,10 @@ from ipal.closed_form.method import Analytic
 from ipal.config import RunConfig
 from ipal.errors import ConfigError
 from ipal.estimator.settings import learner_config
+from ipal.methods.adagauss import AdaGauss
 from ipal.methods.bare import Bare
 from ipal.methods.base import Method, OnePass, Trained
+from ipal.methods.dpcr import DPCR
 from ipal.methods.efc import EFC
 from ipal.methods.ergnn import ERGNN
 from ipal.methods.ewc import EWC
@@ -57,6 +59,8 @@ METHODS: plugins.Registry[type[Method]] = plugins.Registry(
         ERGNN,
         POLO,
         EFC,
+        AdaGauss,
+        DPCR,
         PR,
         PCL,
         NCM,

@@ -6,7 +6,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,6 +43,8 @@ class Scores:
     """By task, from the first on; None where it was not tested before it was learned."""
     along: Sequence[float] = ()
     """Mean accuracy over the tasks so far at points along a stream of batches; none in other streams."""
+    earlier: Sequence[Confusion] = ()
+    """After each task before the last; none where they were not stored."""
 
 
 # ---------------------------------------------------------------------- one entry of the matrix
@@ -246,6 +248,47 @@ def overall_accuracy(scores: Scores) -> float | None:
     return 100.0 * sum(found.get(name, 0) for name, found in counts.items()) / total if total else None
 
 
+def mean_overall_accuracy(scores: Scores) -> float | None:
+    r"""Mean over tasks of the percent of all test nodes so far that are predicted right after each.
+
+    .. math:: \frac{1}{N} \sum_{t=1}^{N} \frac{1}{n_t} \sum_{c} \mathrm{TP}_{t,c}
+
+    n_t are the test nodes of all classes so far, TP_t,c the right ones of class c after task t. None of runs that did
+    not store which class was taken for which.
+    """
+    return _mean_over_tasks(overall_accuracy, scores)
+
+
+def class_accuracy(scores: Scores) -> float | None:
+    r"""Mean over all classes of the percent of their test nodes that are predicted right at the end.
+
+    .. math:: \frac{1}{C} \sum_{c=1}^{C} \frac{\mathrm{TP}_c}{n_c}
+
+    Every class counts alike, whichever task brought it. None of runs that did not store which class was taken for
+    which.
+    """
+    found = scores.confusion or {}
+    recalls = [counts.get(name, 0) / total for name, counts in found.items() if (total := sum(counts.values()))]
+    return 100.0 * float(np.mean(recalls)) if recalls else None
+
+
+def mean_class_accuracy(scores: Scores) -> float | None:
+    r"""Mean over tasks of the mean accuracy over all classes so far after each.
+
+    .. math:: \frac{1}{N} \sum_{t=1}^{N} \frac{1}{C_t} \sum_{c=1}^{C_t} \frac{\mathrm{TP}_{t,c}}{n_{t,c}}
+
+    C_t are the classes so far. None of runs that did not store which class was taken for which.
+    """
+    return _mean_over_tasks(class_accuracy, scores)
+
+
+def _mean_over_tasks(metric: Callable[[Scores], float | None], scores: Scores) -> float | None:
+    """Of a metric that reads the confusion alone."""
+    values = [metric(replace(scores, confusion=one)) for one in (*scores.earlier, scores.confusion)]
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if len(known) == len(scores.test) else None
+
+
 METRICS: Registry[Metric] = Registry(
     "metric",
     (
@@ -259,6 +302,9 @@ METRICS: Registry[Metric] = Registry(
         Metric("FM", forgetting_from_best),
         Metric("AAUC", area_under_accuracy),
         Metric("micro", overall_accuracy),
+        Metric("mean micro", mean_overall_accuracy),
+        Metric("balanced", class_accuracy),
+        Metric("mean balanced", mean_class_accuracy),
     ),
     lambda thing: isinstance(thing, Metric),
     check=lambda metric: metric(Scores(np.array([[50.0, np.nan], [40.0, 60.0]]), confusion={"a": {"a": 1}})),
@@ -302,15 +348,19 @@ def stored_scores(result: Mapping[str, Any], confusion: Mapping[str, Any] | None
     validation = matrix_of_rows(result["validation"].get("accuracy_matrix", []))
     before = [None if one is None else Before(**one) for one in result.get("before_learning", [])]
     points, ends = result.get("along"), np.cumsum(result.get("protocol", {}).get("batches") or [])
+    after_task: list[Confusion] = []
+    if confusion is not None and len(confusion["after_task"]) == len(test):
+        names = confusion["classes"]
+        for entries in confusion["after_task"]:
+            counts: dict[str, dict[str, int]] = {}
+            for true, predicted, count in entries:
+                counts.setdefault(names[true], {})[names[predicted]] = count
+            after_task.append(counts)
     found = []
     for t in range(1, len(test) + 1):
-        counts: dict[str, dict[str, int]] | None = None
-        if confusion is not None and len(confusion["after_task"]) == len(test):
-            names, counts = confusion["classes"], {}
-            for true, predicted, count in confusion["after_task"][t - 1]:
-                counts.setdefault(names[true], {})[names[predicted]] = count
         own = validation[:t, :t] if len(validation) else None
         reached = 0 if points is None else sum(batch <= ends[t - 1] for batch in points["batch"])
         along = points["test"][:reached] if points else []
-        found.append(Scores(test[:t, :t], own, counts, before[:t], along))
+        last = after_task[t - 1] if after_task else None
+        found.append(Scores(test[:t, :t], own, last, before[:t], along, after_task[: t - 1]))
     return found

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ipal.config import TrainConfig
 from ipal.methods.classifier import Classifier
 
 
@@ -11,3 +12,4 @@ class Bare(Classifier):
 
     name = "bare"
     title = "Bare"
+    default_train = TrainConfig(epochs=50)

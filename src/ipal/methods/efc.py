@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ipal.config import Draws, NonNegative, Positive
+from ipal.config import Draws, NonNegative, Positive, TrainConfig
 from ipal.errors import DataError
 from ipal.methods.base import Remembered, Space, TaskContext, Terms
 from ipal.methods.classifier import HeadClassifier, balanced_cross_entropy, node_cross_entropy
@@ -49,8 +49,7 @@ def drifted_means(mu: Tensor, f: Tensor, f_before: Tensor, E: Tensor, sigma: flo
 
     .. math:: \mu_c + \sum_i w_{ci} (f_i - f'_i), \quad w_{ci} \propto e^{s_{ci} / (2 \sigma^2)}
 
-    Source: Magistri et al. 2024, prototype drift. s is minus the squared E-distance of f'_i to mu_c, scaled to 0..1
-    over all classes and nodes together.
+    Source: Magistri et al. 2024, prototype drift. s is minus the squared E-distance of f'_i to mu_c, scaled to 0..1.
     """
     s = -((f_before @ E * f_before).sum(dim=1)[None] - 2 * mu @ E @ f_before.T + (mu @ E * mu).sum(dim=1)[:, None])
     s = (s - s.min()) / (s.max() - s.min()).clamp_min(1e-12)
@@ -82,6 +81,7 @@ class EFC(HeadClassifier):
 
     name = "efc"
     title = "EFC"
+    default_train = TrainConfig(epochs=800)
 
     def init(self, space: Space) -> GaussianMemory:
         return GaussianMemory.empty(space.width, space.device)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ipal.config import Count, Positive
+from ipal.config import Count, Positive, TrainConfig
 from ipal.methods.base import Space, TaskContext, Terms
 from ipal.methods.classifier import Classifier, balanced_cross_entropy
 from ipal.methods.shared.exemplars import NodeBuffer, disjoint_union, excerpt, without_edges
@@ -59,13 +59,14 @@ class ERGNN(Classifier):
 
     budget: Count = 100
     """Nodes kept of every class."""
-    choice: Literal["coverage", "mean"] = "coverage"
+    choice: Literal["coverage", "mean"] = "mean"
     """coverage: fewest nodes of other classes nearby. mean: nearest to the class's mean."""
     distance: Positive = 0.5
     """What is nearby, in mean distances between training nodes (coverage)."""
 
     name = "er-gnn"
     title = "ER-GNN"
+    default_train = TrainConfig(epochs=200)
     keeps = "nodes"
 
     def init(self, space: Space) -> NodeBuffer:

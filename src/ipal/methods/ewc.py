@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ipal.config import NonNegative
+from ipal.config import NonNegative, TrainConfig
 from ipal.methods.base import Parameters, Space, TaskContext, Terms
 from ipal.methods.classifier import Classifier
 from ipal.methods.shared.anchored import Anchor, quadratic_pull
@@ -50,13 +50,14 @@ def elastic_penalty(theta: Mapping[str, Tensor], fisher: Parameters, anchor: Par
 class EWC(Classifier):
     """Elastic weight consolidation: important parameters stay near their old values, by Fisher information."""
 
-    strength: NonNegative = 1e4
+    strength: NonNegative = 1e5
     """Weight of the penalty, the paper's lambda (Eq. 3)."""
     fisher: Literal["per-node", "batch"] = "per-node"
     """Mean of squared gradients of single nodes, or the squared gradient of the mean (as widely used)."""
 
     name = "ewc"
     title = "EWC"
+    default_train = TrainConfig(epochs=200)
 
     def init(self, space: Space) -> Anchor:
         return Anchor({}, {})

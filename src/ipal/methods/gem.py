@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 from torch import Tensor
 
-from ipal.config import Count, Hops, NonNegative
+from ipal.config import Count, Hops, NonNegative, TrainConfig
 from ipal.data.task import Task
 from ipal.methods.base import Space, TaskContext
 from ipal.methods.classifier import Classifier, balanced_cross_entropy
@@ -35,6 +34,8 @@ def dual_solution(K: NDArray[np.float64], q: NDArray[np.float64], margin: float)
     Source: Lopez-Paz & Ranzato 2017, the dual of their quadratic programme. `K` is G G^T, `q` is G g. With K = R^T R
     and v = w + margin it is the least-squares problem R w = -R^{-T} (q + margin K 1), w >= 0.
     """
+    from scipy.optimize import nnls  # half a second that other methods need not wait for
+
     values, vectors = np.linalg.eigh(K)
     usable = values > values.max() * 1e-12
     root = np.sqrt(values[usable])
@@ -75,6 +76,7 @@ class GEM(Classifier):
 
     name = "gem"
     title = "GEM"
+    default_train = TrainConfig(epochs=200)
     keeps = "nodes"
 
     def needs(self) -> dict[str, str]:

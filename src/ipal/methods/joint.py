@@ -14,7 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ipal.config import TrainConfig
+from ipal.config import EncoderConfig, TrainConfig
 from ipal.data.task import Task
 from ipal.methods.base import Space, TaskContext, Terms
 from ipal.methods.classifier import HeadClassifier, balanced_cross_entropy, class_weights
@@ -41,11 +41,13 @@ def uniform_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 class Joint(HeadClassifier):
     """Training on all tasks at once, anew at every task: the upper reference, not a continual learner."""
 
-    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Share of every target that is spread over all classes."""
 
     name = "joint"
     title = "Joint"
+    default_train = TrainConfig(epochs=50, lr_base=3e-3, weight_decay=5e-4)
+    default_encoder = EncoderConfig(kind="skip", hidden=256, dropout=0.8)
     keeps = "everything"
 
     def needs(self) -> dict[str, str]:

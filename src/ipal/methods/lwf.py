@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ipal.config import NonNegative, Positive
+from ipal.config import NonNegative, Positive, TrainConfig
 from ipal.methods.base import TaskContext, Terms
 from ipal.methods.classifier import Classifier, node_cross_entropy
 
@@ -63,6 +63,7 @@ class LwF(Classifier):
 
     name = "lwf"
     title = "LwF"
+    default_train = TrainConfig(epochs=50)
 
     def prepare(self, memory: None, context: TaskContext) -> LwFContext:
         seen = context.with_before()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ipal.config import NonNegative
+from ipal.config import NonNegative, TrainConfig
 from ipal.methods.base import Parameters, Space, TaskContext, Terms
 from ipal.methods.classifier import Classifier
 from ipal.methods.shared.anchored import Anchor
@@ -56,11 +56,12 @@ class SensitivityMemory:
 class MAS(Classifier):
     """Memory aware synapses: parameters to which outputs are sensitive stay near their newest values."""
 
-    strength: NonNegative = 1e4
+    strength: NonNegative = 1.0
     """Weight of the penalty, the paper's lambda."""
 
     name = "mas"
     title = "MAS"
+    default_train = TrainConfig(epochs=800)
 
     def init(self, space: Space) -> SensitivityMemory:
         return SensitivityMemory(Anchor({}, {}), 0)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ipal.config import Positive
+from ipal.config import Positive, Restart
 from ipal.data.graph import Graph
 from ipal.data.task import Task
 from ipal.methods.base import Compute, Space, TaskContext
@@ -24,6 +24,8 @@ from ipal.nn import losses
 class NCM(PropagatedFeatures):
     """Nearest class mean on propagated features; nothing is trained."""
 
+    restart: Restart = 0.3
+    """Share of a node's own features in every step."""
     nearness: Literal["cosine", "distance"] = "cosine"
     """How near a node is to a class mean."""
     tau: Positive = 0.07

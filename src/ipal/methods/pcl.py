@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from ipal.config import TrainConfig
 from ipal.methods.base import TaskContext, Terms
 from ipal.methods.shared.prototypes import PrototypeClassifier, PrototypeContext, PrototypeMemory
 from ipal.nn import losses
@@ -25,6 +26,7 @@ class PCL(PrototypeClassifier):
 
     name = "pcl"
     title = "PCL"
+    default_train = TrainConfig(epochs=2)
 
     def prepare(self, memory: PrototypeMemory, context: TaskContext) -> PrototypeContext:
         return PrototypeContext.of(context, np.ones(len(context.task.nodes)))

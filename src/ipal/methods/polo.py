@@ -1,8 +1,7 @@
 """POLO: non-exemplar class-incremental learning via prototype reinforcement, correction and augmentation.
 
 Wang et al. 2023 (ACM Multimedia), "Non-Exemplar Class-Incremental Learning via Adaptive Old Class Reconstruction".
-Prototypes weigh low-density nodes and follow the drift of nearby nodes and prototypes; pseudo features replay classes.
-Differences from the paper: an encoder of graphs; balanced cross-entropy.
+Prototypes weigh low-density nodes and follow the drift of nearby nodes and prototypes. Balanced cross-entropy.
 """
 
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ipal.config import NonNegative
+from ipal.config import NonNegative, TrainConfig
 from ipal.methods.base import Space, TaskContext, Terms
 from ipal.methods.classifier import Classifier, node_cross_entropy
 from ipal.methods.shared.prototypes import PrototypeMemory
@@ -81,13 +80,14 @@ class POLO(Classifier):
 
     replay_strength: NonNegative = 10.0
     """Weight of the cross-entropy on pseudo features."""
-    kappa: NonNegative = 10.0
+    kappa: NonNegative = 3.0
     """Weight of the feature distillation."""
     rho: NonNegative = 1.0
     """Strength of the topology correction."""
 
     name = "polo"
     title = "POLO"
+    default_train = TrainConfig(epochs=200)
 
     def init(self, space: Space) -> PrototypeMemory:
         return PrototypeMemory.empty(space.width, space.device)

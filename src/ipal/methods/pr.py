@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ipal.config import Draws
+from ipal.config import Draws, TrainConfig
 from ipal.methods.base import Space, TaskContext, Terms
-from ipal.methods.classifier import Classifier
+from ipal.methods.classifier import Classifier, Competing
 from ipal.methods.shared.prototypes import PrototypeContext, PrototypeMemory
 
 if TYPE_CHECKING:
@@ -36,11 +36,14 @@ def replay_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 class PR(Classifier):
     """Conventional prototype replay: cross-entropy on nodes and on samples of old classes' Gaussians."""
 
+    competing: Competing = "current"
+    """Classes whose outputs the cross-entropy of current nodes compares: all seen so far, or the current ones."""
     samples: Draws = 10
     """Features drawn for each old class at each step."""
 
     name = "pr"
     title = "PR"
+    default_train = TrainConfig(epochs=200)
 
     def init(self, space: Space) -> PrototypeMemory:
         return PrototypeMemory.empty(space.width, space.device)

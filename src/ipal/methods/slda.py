@@ -45,7 +45,7 @@ def discriminant(mean: Tensor, covariance: Tensor, shrinkage: float) -> tuple[Te
 class SLDA(PropagatedFeatures):
     """Streaming linear discriminant analysis on propagated features; nothing is trained."""
 
-    shrinkage: Annotated[float, Field(gt=0, le=1)] = 1e-2
+    shrinkage: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Share of the identity in the covariance, the paper's epsilon."""
 
     name = "slda"

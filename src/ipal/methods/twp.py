@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ipal.config import NonNegative
+from ipal.config import NonNegative, TrainConfig
 from ipal.methods.base import Parameters, Space, TaskContext, Terms
 from ipal.methods.classifier import Classifier, node_cross_entropy
 from ipal.methods.shared.anchored import Anchor
@@ -47,13 +47,14 @@ class TWP(Classifier):
 
     loss_strength: NonNegative = 1e4
     """Weight of the importance for the loss, the paper's lambda_l."""
-    topology_strength: NonNegative = 1e4
+    topology_strength: NonNegative = 100.0
     """Weight of the importance for the topology, the paper's lambda_t."""
-    beta: NonNegative = 0.01
+    beta: NonNegative = 1e-3
     """Weight of the L1 norm of the current importance for the loss."""
 
     name = "twp"
     title = "TWP"
+    default_train = TrainConfig(epochs=200)
 
     def init(self, space: Space) -> Anchor:
         return Anchor({}, {})

@@ -20,7 +20,7 @@ from ipal.report.collect import (
     read_search,
     usual,
 )
-from ipal.report.statistics import FEWEST, listed
+from ipal.report.statistics import how_many, listed
 from ipal.runs.records import batch_in_words
 from ipal.system.files import make_folder, write_atomically
 
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RANKS = "Best in bold, second underlined; Joint, the upper reference, is not ranked."
+DIFFERENCES = (
+    "Differences in AP are means at equal seeds with Student's 95 % interval, corrected for the number of rows "
+    "(Bonferroni); rows with fewer than five seeds have none."
+)
+NO_DIFFERENCES = "Differences are not shown: fewer than five seeds."
 OPENING = "<!-- ipal report: "
 # Marks are at the start of a line, so that a page can also mention them.
 BLOCK = re.compile(rf"^{OPENING}(?P<key>\S+) -->\s*$(?P<body>.*?)^<!-- end -->", re.DOTALL | re.MULTILINE)
@@ -80,8 +85,8 @@ class Captioned:
     """One sentence: what the numbers are."""
     how: str = ""
     """How they were measured: below the caption in Markdown, a comment in LaTeX."""
-    signs: str = ""
-    """What the signs in it mean."""
+    below: str = ""
+    """What its signs mean, and what it leaves out."""
     numbers: bool = False
     """Whether its CSV has every number behind it, seed by seed, and not its cells."""
 
@@ -93,8 +98,8 @@ class Captioned:
             f"```console\n{commands}\n```",
             tables.markdown(self.table),
         ]
-        if self.signs:
-            parts.append(_wrap(self.signs))
+        if self.below:
+            parts.append(_wrap(self.below))
         if listed := remarks(self.benches):
             parts.append("\n".join(_wrap(f"- {remark}", indent="  ") for remark in listed))
         return "\n\n".join(parts)
@@ -103,7 +108,7 @@ class Captioned:
     def files(self) -> dict[str, str]:
         """As Markdown, LaTeX and CSV, by the names of the files."""
         comments = [*filter(None, [self.how]), *remarks(self.benches)]
-        latex = tables.latex(self.table, self.caption, f"tab:{self.stem}", self.signs, comments)
+        latex = tables.latex(self.table, self.caption, f"tab:{self.stem}", self.below, comments)
         csv = tables.to_csv(tables.numbers(self.benches)) if self.numbers else tables.cells_csv(self.table)
         return {f"{self.stem}.md": self.markdown + "\n", f"{self.stem}.tex": latex, f"{self.stem}.csv": csv}
 
@@ -114,34 +119,40 @@ def all_tables(benches: Sequence[StoredBench], runs: Path) -> dict[str, Captione
         kind: Captioned(kind, tables.wide(chosen), chosen, caption(chosen), protocol(chosen), legend(chosen), True)
         for kind, chosen in of_paper(benches).items()
     }
-    beside = (
-        f"AP against {paper.title(paper.OURS)}, and against the best method without exemplars: mean of the differences "
-        "at equal seeds, with Student's 95 % interval, corrected for the number of rows (Bonferroni); with fewer than "
-        f"{FEWEST} seeds, there is no interval."
-    )
     for bench in benches:
         name, own = bench.name, [bench]
         if points := read_search(bench.manifest, runs):
             text = f"{bench.title}: what settings were chosen from, by mean AP on validation nodes over seeds, in %."
             shown = tables.search(points)
-            found[f"{name}.search"] = Captioned(f"search-{name}", shown, own, text, signs="Best of each row in bold.")
+            found[f"{name}.search"] = Captioned(f"search-{name}", shown, own, text, below="Best of each row in bold.")
         if bench.manifest.kind == "figure6":
             continue
         how, signs = protocol(own), legend(own)
-        text = f"{bench.title}: {caption(own)}"
-        found[name] = Captioned(f"details-{name}", tables.details(bench), own, text, f"{how} {beside}", signs, True)
-        text = f"{bench.title}: all metrics of a run, {_over_seeds(bench)}."
+        text, shown = f"{bench.title}: {caption(own)}", tables.details(bench)
+        found[name] = Captioned(f"details-{name}", shown, own, text, *_with_differences(bench, how, signs), True)
+        text = f"{bench.title}: all metrics, {_over_seeds(own)}."
         found[f"{name}.metrics"] = Captioned(f"metrics-{name}", tables.metrics(bench), own, text, how, signs)
         machines = "; ".join(sorted({run.machine for row in bench.rows for run in row.runs}))
-        text, how = f"{bench.title}: time and memory of a run, mean over {_seeds(bench)}.", f"Measured on: {machines}."
+        text, how = f"{bench.title}: time and memory of a run, mean over {_seeds(own)}.", f"Measured on: {machines}."
         found[f"{name}.cost"] = Captioned(f"cost-{name}", tables.cost(bench), own, text, how, legend(own, ranked=False))
     compared = [bench for bench in benches if bench.is_comparable_to_paper and bench.name in found]
-    text, how = (
-        "The paper's numbers (Tables 1 and 2) beside ours, in %.",
-        "A reason is given only where it was measured.",
-    )
-    found["reproducibility"] = Captioned("REPRODUCIBILITY", tables.reproducibility(compared), compared, text, how)
+    shown = tables.reproducibility(compared)
+    if shown.rows:
+        behind = [bench for chosen in of_paper(compared).values() for bench in chosen]
+        text = f"The paper's numbers (Tables 1 and 2) beside ours in %, {_over_seeds(behind)}."
+        run = {bench.title for bench in benches if bench.protocol}
+        missing = ", ".join(title for title in paper.DATASETS.values() if title not in run)
+        below = f"Not run: {missing}." if missing else ""
+        found["reproducibility"] = Captioned("REPRODUCIBILITY", shown, compared, text, "", below)
     return found
+
+
+def _with_differences(bench: StoredBench, how: str, below: str) -> tuple[str, str]:
+    """The texts of a table with what they say of the differences between its rows."""
+    if tables.differences(bench):
+        return f"{how} {DIFFERENCES}", below
+    comparable = tables.references(bench) and sum(bool(row.runs) for row in bench.rows) > 1
+    return how, f"{below} {NO_DIFFERENCES}" if comparable else below
 
 
 def of_paper(benches: Sequence[StoredBench]) -> dict[str, list[StoredBench]]:
@@ -157,21 +168,27 @@ def of_paper(benches: Sequence[StoredBench]) -> dict[str, list[StoredBench]]:
 
 def caption(benches: Sequence[StoredBench]) -> str:
     """What the numbers are, in one sentence."""
-    return f"AP and AF on test nodes in %, {_over_seeds(*benches)}."
+    return f"AP and AF in %, {_over_seeds(benches)}."
 
 
 def protocol(benches: Sequence[StoredBench]) -> str:
-    """Under which protocol numbers were measured."""
+    """Under which protocol numbers were measured, and with which seeds."""
     rules = usual(_shared(bench.protocol) for bench in benches)
     splits = "; ".join(f"{bench.title} {'+'.join(map(str, bench.protocol.get('split', ())))}" for bench in benches)
     if not rules:
         return "No run is finished."
+    seeds = " or ".join(dict.fromkeys(listed(bench.manifest.seeds) for bench in benches))
     train, validation = (round(100 * rules[f"{part}_share"]) for part in ("train", "validation"))
     parts = f"{train}/{validation}/{100 - train - validation} within each class"
+    if isinstance(counts := rules.get("parts"), dict):
+        parts = "/".join(str(counts[part]) for part in ("train", "validation", "test")) + " nodes of each class"
+        parts += f" ({train}/{validation}/{100 - train - validation} % of one with fewer)" * (
+            counts["fewer"] == "shares"
+        )
     if rules.get("parts") == "given":
         parts = "training, validation and test nodes as the dataset says"
     return (
-        f"Protocol: train graph {rules['train_graph']}, test graph {rules['test_graph']}, "
+        f"Protocol: seeds {seeds}, train graph {rules['train_graph']}, test graph {rules['test_graph']}, "
         f"{rules['visibility']}, {rules['accuracy']} accuracy, {batch_in_words(rules['batch'])}, class order "
         f"{rules['class_order']}, {rules['edges']} edges, {parts}; classes of each "
         f"task: {splits}."
@@ -210,14 +227,13 @@ def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     return ", ".join(f"{field} {value}" for field, value in one.items() if value != other.get(field))
 
 
-def _seeds(*benches: StoredBench) -> str:
-    """`5 seeds (0 to 4)`."""
-    every = dict.fromkeys(bench.manifest.seeds for bench in benches)
-    return " or ".join(f"{len(seeds)} seed{'s' * (len(seeds) != 1)} ({listed(seeds)})" for seeds in every)
+def _seeds(benches: Sequence[StoredBench]) -> str:
+    return " or ".join(dict.fromkeys(how_many(bench.manifest.seeds) for bench in benches))
 
 
-def _over_seeds(*benches: StoredBench) -> str:
-    return f"mean ± sample standard deviation over {_seeds(*benches)}"
+def _over_seeds(benches: Sequence[StoredBench]) -> str:
+    graphs = dict.fromkeys(f"test graph {bench.protocol['test_graph']}, " for bench in benches if bench.protocol)
+    return f"{''.join(graphs)}mean ± sample standard deviation over {_seeds(benches)}"
 
 
 def _wrap(text: str, indent: str = "") -> str:
@@ -256,7 +272,9 @@ def _index(written: Sequence[Path], out: Path, benches: Sequence[StoredBench]) -
     shown = [f"![{Path(name).stem}]({name})" for name in names if name.endswith(".png")]
     about = [f"- {bench.name}: {bench.manifest.about or bench.title} (`{bench.manifest.command}`)" for bench in benches]
     parts = ["# Report", "From these benches:", "\n".join(about), "Tables:", "\n".join(lines)]
-    return "\n\n".join([*parts, "Figures, each also as SVG:", *shown]) + "\n"
+    if shown:
+        parts += ["Figures, each also as SVG:", *shown]
+    return "\n\n".join(parts) + "\n"
 
 
 # ---------------------------------------------------------------------- a page kept by hand

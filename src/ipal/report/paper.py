@@ -21,6 +21,8 @@ METHODS = {
     "ergnn": "ER-GNN",
     "polo": "POLO",
     "efc": "EFC",
+    "adagauss": "AdaGauss",
+    "dpcr": "DPCR",
     "pr": "PR",
     "pcl": "PCL",
     "ipal": "IPAL",
@@ -29,6 +31,8 @@ METHODS = {
 }
 OURS = "ipal"
 """The paper's own method: others are compared with it, and figures bring it out."""
+OWN_ENCODER = "IPAL, paper's encoder"
+"""The label of its row with the paper's encoder, in a table that also has this package's."""
 DATASETS = {"cs": "CS-CL", "corafull": "CoraFull-CL", "arxiv": "Arxiv-CL", "reddit": "Reddit-CL"}
 SPLITS = {
     "cs": [5, 2, 2, 2, 2, 2],
@@ -70,40 +74,6 @@ ipal.distillation=none    64.07±4.32 32.50±2.76 16.89±0.25
 ipal.distillation=fd      72.79±2.70 36.04±2.83 27.25±0.71
 ipal.boundary=False       75.94±3.05 33.63±2.58 31.06±0.42
 """
-
-WHY: dict[tuple[str, str], str] = {
-    ("cs", "bare"): (
-        "AP agrees. It depends on epochs and optimiser: 38.65 / -70.24 with 200 epochs, 31.59 with later tasks at the "
-        "base rate, 25.08 with moments reset (experiments/bare-cs.yaml)."
-    ),
-    ("cs", "ewc"): (
-        "The per-node Fisher information and its strength. The squared gradient of the mean loss at strength 1e4 and "
-        "200 epochs gives 47.40 / -60.08 (experiments/untuned-cs.yaml)."
-    ),
-    ("cs", "mas"): (
-        "Strength and epochs: 75.35 with 1 and 800, chosen on validation nodes, 17.34 with the usual 1e4 and 200 "
-        "(untuned-cs.yaml)."
-    ),
-    ("cs", "lwf"): "Not found: 40.06 at 50 epochs, 40.88 at 200 (untuned-cs.yaml).",
-    ("cs", "gem"): (
-        "The memory: stored nodes with their neighbours give 94.08 at 200 epochs, without them 87.51 "
-        "(untuned-cs.yaml); the rest is not found."
-    ),
-    ("cs", "ergnn"): "Tuning in part: 89.24 as usually run (coverage, 200 epochs; untuned-cs.yaml), 90.44 tuned.",
-    ("cs", "ipal"): (
-        "Epochs: 10, chosen on validation nodes; 81.11 with 200 epochs and gamma 0.7 (experiments/table2-cs.yaml). The "
-        "paper names none."
-    ),
-    ("cs", "ipal.node_weights=uniform"): "As for the whole method; TIGP gains 0.9 points here, 3 in the paper.",
-    ("cs", "ipal.distillation=none"): "As for the whole method; it falls by 16 points here, by 19 in the paper.",
-    ("cs", "ipal.distillation=fd"): "As for the whole method; it falls by 8 points here, by 10 in the paper.",
-    ("cs", "ipal.boundary=False"): "As for the whole method; DBP makes no difference here, and 7 points in the paper.",
-}
-"""Why our number differs from the paper's, by (dataset, method): only what was measured, with the measurement.
-
-Rows of Table 2 have their switch in place of the method, as ("cs", "ipal.distillation=fd").
-"""
-NOT_EXAMINED = "not examined"
 
 
 def _score(text: str) -> Spread | None:

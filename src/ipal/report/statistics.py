@@ -27,8 +27,8 @@ def spread(values: Sequence[float]) -> Spread | None:
     return Spread(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None)
 
 
-FEWEST = 3
-"""Seeds that an interval needs: Student's factor for two is 13 to 180, so that theirs says nothing."""
+FEWEST = 5
+"""Seeds that an interval needs: with fewer it is too wide to say anything."""
 
 
 def scale_from(values: Iterable[float]) -> float:
@@ -42,9 +42,9 @@ def paired_differences(values: Mapping[int, float], reference: Mapping[int, floa
 
 
 def paired_interval(
-    values: Mapping[int, float], reference: Mapping[int, float], comparisons: int = 1
+    values: Mapping[int, float], reference: Mapping[int, float], comparisons: int = 1, fewest: int = FEWEST
 ) -> Interval | None:
-    r"""Mean difference over the seeds both have, with its 95 % interval; None with fewer than `FEWEST` such seeds.
+    r"""Mean difference over the seeds both have, with its 95 % interval; None with fewer than `fewest` such seeds.
 
     .. math:: \bar d \pm t_{n-1,\,1 - 0.025 / m} \, \frac{s_d}{\sqrt n}, \qquad d_s = v_s - r_s
 
@@ -53,7 +53,7 @@ def paired_interval(
     """
     differences = paired_differences(values, reference)
     summary = spread(differences)
-    if len(differences) < FEWEST or summary is None or summary.deviation is None:
+    if len(differences) < fewest or summary is None or summary.deviation is None:
         return None
     level = 1 - 0.025 / max(1, comparisons)
     half = float(stdtrit(len(differences) - 1, level)) * summary.deviation / math.sqrt(len(differences))

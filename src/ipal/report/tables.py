@@ -13,7 +13,7 @@ from ipal.evaluation.metrics import is_higher_better
 from ipal.report import paper
 from ipal.report.cells import Cell, CellTable, table
 from ipal.report.collect import ReportRow, StoredBench
-from ipal.report.statistics import Spread, marks, paired_differences, paired_interval, spread
+from ipal.report.statistics import Spread, marks, paired_interval, spread
 
 SCORES = ("AP", "AF")
 """Of the paper's tables."""
@@ -69,25 +69,40 @@ def metrics(bench: StoredBench) -> CellTable:
 
 
 def details(bench: StoredBench) -> CellTable:
-    """One dataset: scores, difference to the paper's method, the paper's numbers where they exist, settings."""
+    """One dataset: scores, differences to other rows, the paper's numbers where they exist, settings."""
     scores = [score_cells(bench, score) for score in SCORES]
+    against = differences(bench)
     beside_paper = bench.is_comparable_to_paper
-    references = {paper.title(paper.OURS): bench.reference}
-    if bench.best is not bench.reference:
-        references["the best without exemplars"] = bench.best
     rows = [
         (
             row.marked_title,
             *(cells[row.key] for cells in scores),
-            *(_against(bench, row, reference) for reference in references.values()),
+            *(cells[row.key] for cells in against.values()),
             *(map(_cell, printed_scores(bench, row)) if beside_paper else ()),
             _settings(row),
         )
         for row in _sorted_rows([bench])
     ]
     of_paper = [f"paper {score}" for score in SCORES] if beside_paper else []
-    against = [f"AP against {name} [95 %]" for name in references]
     return table("", ("method", *map(arrowed, SCORES), *against, *of_paper, "settings"), rows)
+
+
+def references(bench: StoredBench) -> dict[str, ReportRow]:
+    """Rows that others are compared with: the paper's method, and the best without exemplars if it is another."""
+    rows = {paper.title(paper.OURS): bench.reference}
+    if bench.best is not bench.reference:
+        rows["the best without exemplars"] = bench.best
+    return {name: row for name, row in rows.items() if row}
+
+
+def differences(bench: StoredBench) -> dict[str, dict[str, str]]:
+    """Columns of differences in AP, by row; one without any interval is left out."""
+    found = {}
+    for name, reference in references(bench).items():
+        others = {row.key: _difference(bench, row, reference) for row in bench.rows if row is not reference}
+        if any(others.values()):
+            found[f"AP against {name} [95 %]"] = {**others, reference.key: "reference"}
+    return found
 
 
 def cost(bench: StoredBench) -> CellTable:
@@ -127,20 +142,21 @@ def search(points: Sequence[tuple[str, Mapping[str, Any], Sequence[float]]]) -> 
 
 
 def reproducibility(benches: Sequence[StoredBench]) -> CellTable:
-    """Every number of the paper's tables beside ours, run or not, with the reason for the difference."""
+    """The paper's numbers beside ours where there is a run."""
     rows, order = [], list(paper.DATASETS)
     for (dataset, method), printed in sorted(paper.PRINTED.items(), key=lambda item: order.index(item[0][0])):
         ours = _ours(benches, dataset, method)
+        if ours is None:
+            continue
         cells = []
         for score, theirs in zip(SCORES, printed, strict=True):
-            mine = spread(list(ours.by_seed(score).values())) if ours and theirs else None
+            mine = spread(list(ours.by_seed(score).values())) if theirs else None
             gap = mine.mean - theirs.mean if mine and theirs else None
             cells += [_cell(theirs), _cell(mine), Cell("" if gap is None else f"{gap:+.2f}", gap)]
-        reason = paper.WHY.get((dataset, method), paper.NOT_EXAMINED) if ours else "not run"
         title = paper.METHODS.get(method, f"{paper.title(paper.OURS)} with `{method}`")
-        rows.append((title, paper.DATASETS[dataset], *cells, reason))
+        rows.append((title, paper.DATASETS[dataset], *cells))
     scores = [f"{whose}{score}" for score in SCORES for whose in ("paper ", "our ", "difference in ")]
-    return table("", ("method", "dataset", *scores, "why they differ"), rows)
+    return table("", ("method", "dataset", *scores), rows)
 
 
 def printed_scores(bench: StoredBench, row: ReportRow) -> paper.Printed:
@@ -151,7 +167,12 @@ def printed_scores(bench: StoredBench, row: ReportRow) -> paper.Printed:
 
 
 def _paper_key(bench: StoredBench, row: ReportRow) -> str:
-    return (row.switch or paper.OURS) if bench.manifest.kind != "table1" and row.is_ours else row.key
+    """The method, or the switch, under which the paper has a number for a row."""
+    if bench.manifest.kind != "table1" and row.is_ours:
+        return row.switch or paper.OURS
+    if row.is_ours and any(other.entry.label == paper.OWN_ENCODER for other in bench.rows):
+        return paper.OURS if row.entry.label == paper.OWN_ENCODER else row.entry.label + " by default"
+    return row.key
 
 
 # ---------------------------------------------------------------------- texts of cells
@@ -181,16 +202,9 @@ def _seconds(value: float) -> str:
     return f"{value:#.3g}" if value < 100 else f"{value:.0f}"
 
 
-def _against(bench: StoredBench, row: ReportRow, reference: ReportRow | None) -> str:
-    if reference is None:
-        return ""
-    if row is reference:
-        return "reference"
-    mine, others = row.by_seed("AP"), reference.by_seed("AP")
-    if interval := paired_interval(mine, others, bench.comparisons):
-        return f"{interval.difference:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]"
-    difference = spread(paired_differences(mine, others))
-    return f"{difference.mean:+.2f}" if difference else ""
+def _difference(bench: StoredBench, row: ReportRow, reference: ReportRow) -> str:
+    interval = paired_interval(row.by_seed("AP"), reference.by_seed("AP"), bench.comparisons)
+    return f"{interval.difference:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]" if interval else ""
 
 
 def _settings(row: ReportRow) -> str:

@@ -1,4 +1,4 @@
-"""Settings in YAML files: those of the user, and the presets that come with the package."""
+"""Settings in YAML files: those of the user, and where the presets are that come with the package."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,11 +7,12 @@ from pathlib import Path
 import yaml
 
 from ipal.config import Tree
-from ipal.errors import ConfigError, shortened
+from ipal.errors import ConfigError
 from ipal.system.documents import DocumentError, read_yaml_node, yaml_value
 
-PRESETS = Path(__file__).with_name("presets")
-"""A folder with one file for each preset."""
+IN_WHEEL, IN_SOURCE = (Path(__file__).parents[up] / "experiments" for up in (1, 3))
+PRESETS = IN_WHEEL if IN_WHEEL.is_dir() else IN_SOURCE
+"""The folder of the experiment files."""
 
 
 @contextmanager
@@ -48,13 +49,5 @@ def read_config_file(path: Path) -> Tree:
 
 
 def presets() -> dict[str, Path]:
-    """The files of the presets, by the names that `--preset` takes."""
-    return {path.stem: path for path in sorted(PRESETS.glob("*.yaml"))}
-
-
-def read_preset(name: str) -> Tree:
-    """The settings of a preset."""
-    if name not in presets():
-        known = " and ".join(f"'{one}'" for one in presets())
-        raise ConfigError(f"There is no preset '{shortened(name)}': known are {known} (see 'ipal list presets').")
-    return read_config_file(presets()[name])
+    """The experiment files that come with the package, by the names that `--preset` takes."""
+    return {path.stem: path for path in sorted(PRESETS.glob("*.yaml"), key=lambda path: path.stem)}

@@ -362,7 +362,8 @@ def _result(resolved: Resolved, model: Model, progress: Progress) -> dict[str, A
     test = matrix_of_rows([row.test for row in progress.rows])
     validation = matrix_of_rows([row.validation for row in progress.rows])
     along = [point.test for point in progress.points]
-    scores = Scores(test, validation, progress.rows[-1].confusion, progress.before, along)
+    *earlier, last = (row.confusion for row in progress.rows)
+    scores = Scores(test, validation, last, progress.before, along, earlier)
     epochs = max(1, model.config.epochs)
     return {
         "method": config.method,

@@ -108,9 +108,10 @@ def _of_progress(progress: Mapping[str, Any]) -> Series:
     rows = progress.get("rows", [])
     before = [one and Before(**one) for one in progress.get("before", [])]
     test, validation = (matrix_of_rows([row[part] for row in rows]) for part in ("test", "validation"))
+    found = [row.get("confusion") for row in rows]
     so_far = [
-        Scores(test[:t, :t], validation[:t, :t], row.get("confusion"), before[:t])
-        for t, row in enumerate(rows, start=1)
+        Scores(test[:t, :t], validation[:t, :t], found[t - 1], before[:t], earlier=list(filter(None, found[: t - 1])))
+        for t in range(1, len(rows) + 1)
     ]
     return {
         **_losses(progress.get("history", [])),

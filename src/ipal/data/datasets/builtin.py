@@ -1,6 +1,10 @@
 """Graphs that need no file: the handwritten digits inside scikit-learn, and communities of any size."""
 
+import importlib.util
+from pathlib import Path
+
 import numpy as np
+from numpy.typing import NDArray
 
 from ipal.data.datasets.readers import RawGraph
 from ipal.data.datasets.synthetic import RedditShaped, synthetic
@@ -8,23 +12,29 @@ from ipal.data.datasets.synthetic import RedditShaped, synthetic
 
 def digits(neighbours: int = 8) -> RawGraph:
     """Each of 1,797 digit images linked to its nearest neighbours by pixel distance; features are the pixels."""
-    from sklearn.datasets import load_digits
-
-    images = load_digits()
+    pixels, target = _images()
     # Pixels are whole numbers up to 16, so these distances are exact, and equal ones are told apart by their order: the
     # same graph on every machine, with any number of threads. Numbers of 16 bits are sorted several times as fast.
-    square = (images.data**2).sum(axis=1)
-    distance = (square[:, None] + square[None, :] - 2 * images.data @ images.data.T).astype(np.int16)
+    square = (pixels**2).sum(axis=1)
+    distance = (square[:, None] + square[None, :] - 2 * pixels @ pixels.T).astype(np.int16)
     np.fill_diagonal(distance, np.iinfo(np.int16).max)
     nearest = np.argsort(distance, axis=1, kind="stable")[:, :neighbours]
-    x = (images.data / 16.0).astype(np.float32)
+    x = (pixels / 16.0).astype(np.float32)
     return RawGraph(
         np.stack([np.repeat(np.arange(len(x)), neighbours), nearest.reshape(-1)]),
-        images.target,
+        target,
         x,
         f"pixels scaled to [0, 1]; edges join {neighbours} nearest neighbours over all images, "
         "so the graph itself was made from more than one task",
     )
+
+
+def _images() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Pixels and digits, from the file that `sklearn.datasets.load_digits` reads: importing that takes a second."""
+    found = importlib.util.find_spec("sklearn")
+    assert found is not None, "the package depends on it"
+    rows = np.loadtxt(Path(str(found.origin)).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
+    return rows[:, :-1], rows[:, -1].astype(np.int64)
 
 
 def reddit_shaped(size: RedditShaped) -> RawGraph:

@@ -14,7 +14,15 @@ from typing import Any
 
 from ipal.data.datasets import builtin
 from ipal.data.datasets.folders import holds_graph
-from ipal.data.datasets.readers import Reader, read_gnn_benchmark, read_ogb, read_plain, read_reddit
+from ipal.data.datasets.readers import (
+    Reader,
+    read_citeseer,
+    read_gnn_benchmark,
+    read_ogb,
+    read_plain,
+    read_reddit,
+    write_plain,
+)
 from ipal.data.datasets.synthetic import RedditShaped, Synthetic, synthetic
 from ipal.data.datasets.tables.files import pair_in
 from ipal.data.datasets.tables.read import read_tables
@@ -38,7 +46,7 @@ class DatasetEntry:
     split: tuple[int, ...] | None = None
     """The benchmark's own split; None for the general rule."""
     download: str = ""
-    """The stock class that fetches it, as `ipal data --download` calls it."""
+    """The stock class that fetches it, as `ipal data --download` calls it, and what it is given."""
     remark: str = ""
     """What a result on this graph must say about itself."""
     beyond_task: bool = False
@@ -140,6 +148,58 @@ OWN: tuple[DatasetEntry, ...] = (
         "pyg/cora_ml/raw/cora_ml.npz",
         read_gnn_benchmark,
         download="CitationFull:Cora_ML",
+    ),
+    DatasetEntry(
+        "cora",
+        "Cora: citations among seven topics (the graph of Planetoid)",
+        "graphs/cora.npz",
+        download="Planetoid:Cora",
+    ),
+    DatasetEntry(
+        "citeseer",
+        "CiteSeer: citations among six topics (the graph of Planetoid)",
+        "graphs/citeseer.npz",
+        read_citeseer,
+        download="Planetoid:CiteSeer",
+        remark="nodes without a word have no label in the source",
+    ),
+    DatasetEntry(
+        "pubmed",
+        "PubMed: citations among three kinds of diabetes (the graph of Planetoid)",
+        "graphs/pubmed.npz",
+        download="Planetoid:PubMed",
+    ),
+    DatasetEntry(
+        "flickr",
+        "Flickr: users who follow each other, with tags; many edges between classes",
+        "graphs/flickr.npz",
+        split=(3, 2, 2, 2),
+        download="AttributedGraphDataset:flickr",
+    ),
+    DatasetEntry(
+        "blogcatalog",
+        "BlogCatalog: bloggers who follow each other, with words; many edges between classes",
+        "graphs/blogcatalog.npz",
+        split=(2, 2, 2),
+        download="AttributedGraphDataset:blogcatalog",
+    ),
+    DatasetEntry(
+        "wiki",
+        "Wiki: pages of Wikipedia that link to each other, with words",
+        "graphs/wiki.npz",
+        split=(5, 3, 3, 3, 3),
+        download="AttributedGraphDataset:wiki",
+    ),
+    DatasetEntry(
+        "actor",
+        "Actor: actors named on the same page; edges say little about classes",
+        "graphs/actor.npz",
+        download="Actor:",
+    ),
+    DatasetEntry(
+        "chameleon",
+        "Chameleon without duplicates: 890 pages of Wikipedia by traffic; edges say little about classes",
+        "graphs/chameleon.npz",
     ),
     DatasetEntry(
         "corafull-proxy",
@@ -293,7 +353,10 @@ def how_to_get(name: str, entry: DatasetEntry, root: Path) -> str:
 
 
 def download(name: str, root: Path) -> None:
-    """Fetch a graph with PyTorch Geometric's (or OGB's) own class, which knows where it lies."""
+    """Fetch a graph with PyTorch Geometric's (or OGB's) own class, which knows where it lies.
+
+    Raw files that would need unpickling are read by that class alone, and what it made is written as a plain file.
+    """
     names = names_in(name, root)
     if len(names) > 1:
         for one in names:
@@ -306,24 +369,25 @@ def download(name: str, root: Path) -> None:
     if not stock:
         raise DataError(f"'{name}' cannot be downloaded: bring its file to {root / entry.path}.")
     try:
-        _download(stock, argument, root / "pyg")
+        fetched = _download(stock, argument, root / "pyg")
+        if Path(entry.path).parent.name == "graphs":
+            write_plain(root / entry.path, fetched[0])
     except ImportError as error:
-        package, extra = ("ogb", "ogb") if stock == "OGB" else ("torch-geometric", "pyg")
+        package = str(error.name).partition(".")[0]
+        package, extra = (package, package) if package in ("ogb", "pandas") else ("torch-geometric", "pyg")
         raise DataError(f"Downloading '{name}' needs {package}: pip install 'ipal[{extra}]'.") from error
     except (OSError, RuntimeError, ValueError, zipfile.BadZipFile) as error:
         raise DataError(f"'{name}' could not be downloaded ({error}): {how_to_get(name, entry, root)}") from error
 
 
-def _download(stock: str, argument: str, pyg: Path) -> None:
+def _download(stock: str, argument: str, pyg: Path) -> Any:
     import importlib
 
     if stock == "OGB":
         # The class also unpickles a cache of its own making; only the raw files it leaves are read here.
         ogb = importlib.import_module("ogb.nodeproppred")
-        ogb.PygNodePropPredDataset(argument, root=str(pyg))
-        return
-    datasets = importlib.import_module("torch_geometric.datasets")
-    if stock == "Reddit":
-        datasets.Reddit(str(pyg / "Reddit"))
-    else:
-        getattr(datasets, stock)(str(pyg), argument)
+        return ogb.PygNodePropPredDataset(argument, root=str(pyg))
+    made = getattr(importlib.import_module("torch_geometric.datasets"), stock)
+    # Names of the others differ from those of these in capitals alone, which are one where a disk does not tell them.
+    folder = pyg if stock in ("Coauthor", "Amazon", "CitationFull") else pyg / stock
+    return made(str(folder), *filter(None, [argument]))

@@ -5,7 +5,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from ipal.data.labels import UNLABELLED, whole_labels
 from ipal.errors import CapacityError, DataError, say_ignored
 from ipal.system import free_memory
 from ipal.system.arrays import read_npz
-from ipal.system.files import open_plain
+from ipal.system.files import make_folder, open_plain, written_whole
 
 MUCH, MOST_PACKED = 2**30, 100
 """An .npz file that unpacks to so many bytes, and to so many times its size, is no graph that was saved with care."""
@@ -144,6 +144,25 @@ def read_plain(path: Path) -> RawGraph:
     _say_what_is_ignored(path)
     known: dict[str, Any] = {name: arrays.get(name) for name in OF_PARTS}
     return RawGraph(edges, y, x, "features as in the file" if x is not None else "", **known)
+
+
+def write_plain(path: Path, data: Any) -> None:
+    """A Data of PyTorch Geometric, with features dense or sparse, as a plain file."""
+    x = data.x.to_sparse_csr()
+    parts = dict(zip(SPARSE, (x.values(), x.col_indices(), x.crow_indices(), x.shape), strict=True))
+    arrays = {name: np.asarray(part) for name, part in {"edge_index": data.edge_index, "y": data.y, **parts}.items()}
+    make_folder(path.parent)
+    with written_whole(path) as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+
+
+def read_citeseer(path: Path) -> RawGraph:
+    """A plain file of CiteSeer, where nodes without features have no label in the source, and class 0 in the file."""
+    raw = read_plain(path)
+    if raw.x is None or raw.x.ndim != 2 or raw.y.shape != raw.x.shape[:1]:  # refused later
+        return raw
+    empty = np.asarray(abs(raw.x).sum(axis=1)).reshape(-1) == 0
+    return replace(raw, y=np.where(empty, UNLABELLED, raw.y))
 
 
 def read_unlabelled(path: Path) -> RawGraph:

@@ -10,13 +10,23 @@ from ipal.data.streams.domain_incremental import DomainIncremental
 from ipal.data.streams.graph_sequence import GraphSequence
 from ipal.data.streams.online import Online
 from ipal.data.streams.returning import Returning
-from ipal.data.streams.splits import TEST, TRAIN, VALIDATION, assign_parts, cut_classes, default_split, order_classes
+from ipal.data.streams.splits import (
+    CONTEXT,
+    TEST,
+    TRAIN,
+    VALIDATION,
+    assign_parts,
+    cut_classes,
+    default_split,
+    order_classes,
+)
 from ipal.data.streams.task_incremental import TaskIncremental
 from ipal.data.streams.time_incremental import TimeIncremental
 from ipal.data.task import LabelledNodes, Task, TestSplit
 from ipal.system.plugins import Registry
 
 __all__ = [
+    "CONTEXT",
     "STREAMS",
     "TEST",
     "TRAIN",

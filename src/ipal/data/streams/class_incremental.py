@@ -6,17 +6,31 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import SerializerFunctionWrapHandler, model_serializer
 
-from ipal.config import ProtocolConfig, RunConfig
+from ipal.config import Count, ProtocolConfig, RunConfig
 from ipal.data.dataset import Dataset
 from ipal.data.graph import Graph, Nodes
 from ipal.data.labels import Label, Labels
 from ipal.data.node_facts import NodeFacts
 from ipal.data.streams.base import Stream
-from ipal.data.streams.splits import TEST, TRAIN, VALIDATION, assign_parts, cut_classes, default_split, order_classes
+from ipal.data.streams.splits import (
+    CONTEXT,
+    TEST,
+    TRAIN,
+    VALIDATION,
+    assign_parts,
+    at_most,
+    cut_classes,
+    default_split,
+    order_classes,
+)
 from ipal.data.task import LabelledNodes, Task, TestSplit
 from ipal.errors import DataError
 from ipal.system.memory_budget import Budget
+
+SHOTS = 5
+"""Place of the seed of a random draw, after those of online.py."""
 
 
 class TaskStream(Stream):
@@ -28,6 +42,21 @@ class TaskStream(Stream):
 
     name = "class"
     gives = frozenset({"boundaries", "whole tasks", "whole classes"})
+
+    class Settings(Stream.Settings):
+        classes: Count | None = None
+        """So many classes are learned, the first of the order; others are left out of the graph. None: all."""
+        shots: Count | None = None
+        """Most labelled nodes of a class in each task after the first; further training nodes stay in the graph without
+        a role. None: all."""
+
+        @model_serializer(mode="wrap")
+        def _serialised(self, plain: SerializerFunctionWrapHandler) -> Any:
+            """Without what is left open."""
+            open_ = {name for name in ("classes", "shots") if getattr(self, name) is None}
+            return {name: value for name, value in plain(self).items() if name not in open_}
+
+    settings: Settings
 
     def __init__(
         self,
@@ -44,8 +73,10 @@ class TaskStream(Stream):
         self.graph = graph
         self.y = y
         self.part, self.dropped = assign_parts(y, protocol, seed, self.facts.parts)
-        order = order_classes(y[self.part >= 0], protocol, seed)
+        order = self._learned(order_classes(y[self.part >= 0], protocol, seed))
         self.task_of = np.where(self.part >= 0, self.tasks_of_nodes(order, split, seed), -1)
+        self._label_few(seed)
+        self.untested = (self.part == TRAIN) | (self.part == CONTEXT)
         number = int(self.task_of.max()) + 1
         for part, what in ((TRAIN, "training"), (VALIDATION, "validation"), (TEST, "test")):
             count = np.bincount(self.task_of[self.part == part], minlength=number)
@@ -66,6 +97,27 @@ class TaskStream(Stream):
         for index, classes in enumerate(groups):
             task_of[np.isin(self.y, classes)] = index
         return task_of
+
+    def _learned(self, order: list[Label]) -> list[Label]:
+        """The classes to learn; the others are dropped."""
+        # A stream that is built on this one may have settings of its own only.
+        number = getattr(self.settings, "classes", None) or len(order)
+        if number > len(order):
+            raise DataError(f"protocol.stream.classes is {number}, but there are {len(order)} classes: set fewer.")
+        self.dropped = [*self.dropped, *order[number:]]
+        self.part[np.isin(self.y, order[number:])] = -1
+        return order[:number]
+
+    def _label_few(self, seed: int) -> None:
+        """Leave every class at most `shots` training nodes in each task after the first."""
+        shots = getattr(self.settings, "shots", None)
+        if shots is None:
+            return
+        later = np.flatnonzero((self.task_of > 0) & (self.part == TRAIN))
+        _, group = np.unique(self.y[later], return_inverse=True)
+        group = group * (self.task_of.max() + 1) + self.task_of[later]
+        kept = at_most(group, shots, np.random.default_rng([seed, SHOTS]))
+        self.part[np.delete(later, kept)] = CONTEXT
 
     @classmethod
     def of(cls, dataset: Dataset, config: RunConfig) -> Self:
@@ -121,7 +173,7 @@ class TaskStream(Stream):
         if with_earlier:
             chosen = (self.task_of >= 0) & (self.task_of <= index)
         if not with_unlabelled:
-            chosen = chosen & (self.part == TRAIN)
+            chosen = chosen & self.untested
         nodes = np.flatnonzero(chosen)
         return _part(self.graph, nodes, self.budget), nodes
 

@@ -1,6 +1,6 @@
 """Graph sequences: whole graphs one after the other, each with classes of its own."""
 
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,9 @@ class GraphSequence(TaskStream):
     name = "graphs"
 
     class Settings(TaskStream.Settings):
-        first: int = Field(0, ge=0, lt=MOST_TASKS)
-        """Place, from 0, of the graph that comes first; the others follow in turn."""
+        first: Literal["seed"] | Annotated[int, Field(ge=0, lt=MOST_TASKS)] = 0
+        """Place, from 0, of the graph that comes first; the others follow in turn. seed: the run's seed says which, in
+        turn, so that as many seeds as there are graphs make all rotations."""
 
     settings: Settings
 
@@ -36,7 +37,7 @@ class GraphSequence(TaskStream):
     def tasks_of_nodes(self, order: list[Label], split: tuple[int, ...] | None, seed: int) -> NDArray[np.int64]:
         assert self.facts.domain is not None, "checked where it is made"
         self.domains, which = np.unique(self.facts.domain, return_inverse=True)
-        first = self.settings.first
+        first = seed % len(self.domains) if self.settings.first == "seed" else self.settings.first
         if first >= len(self.domains):
             raise DataError(
                 f"protocol.stream.first is {first}, but the graphs are 0 to {len(self.domains) - 1}: set one of them."
@@ -47,8 +48,9 @@ class GraphSequence(TaskStream):
                 f"Class {again[0]} is in several graphs: give the classes of each graph numbers of their own, or set "
                 "protocol.stream=domain, where classes come again."
             )
+        self.domains = np.roll(self.domains, -first)
         return np.asarray((which - first) % len(self.domains), dtype=np.int64)
 
     def describe(self) -> dict[str, Any]:
         """With the domain that each task is."""
-        return {**super().describe(), "domains": np.roll(self.domains, -self.settings.first).tolist()}
+        return {**super().describe(), "domains": self.domains.tolist()}

@@ -11,7 +11,7 @@ from ipal.config import Count
 from ipal.data.csr import Neighbours
 from ipal.data.graph import Graph, Nodes
 from ipal.data.streams.class_incremental import TaskStream
-from ipal.data.streams.splits import TRAIN
+from ipal.data.streams.splits import TRAIN, at_most
 from ipal.data.task import Task
 from ipal.errors import DataError
 
@@ -87,7 +87,7 @@ class Online(TaskStream):
         b = int(self.ends[index]) - self._batches[index] + number
         new = self.batch_of == b
         if self.protocol.visibility == "inductive":
-            new &= self.part == TRAIN
+            new &= self.untested
         nodes = self._with_neighbourhood(np.flatnonzero(new), b)
         graph, groups = self.graph.induced(nodes, self.budget), self.task_of[nodes]
         if self.protocol.train_graph == "isolated" and (groups != groups[0]).any():
@@ -106,7 +106,7 @@ class Online(TaskStream):
             if self.protocol.train_graph == "isolated":
                 there &= self.task_of[found] == self.task_of[edge[place]]
             if self.protocol.visibility == "inductive":
-                there &= self.part[found] == TRAIN
+                there &= self.untested[found]
             some = at_most(place[there], self.settings.neighbours, random)
             edge = np.setdiff1d(found[there][some], reached)
             reached = np.union1d(reached, edge)
@@ -146,10 +146,3 @@ def neighbours_of(neighbours: Neighbours, nodes: Nodes) -> tuple[Nodes, Nodes]:
     place = np.repeat(np.arange(len(nodes)), degree)
     within = np.arange(len(place)) - np.repeat(np.cumsum(degree) - degree, degree)
     return place, neighbours.indices[start[place] + within].astype(np.int64)
-
-
-def at_most(place: Nodes, most: int, random: np.random.Generator) -> Nodes:
-    """Which entries stay if every place keeps at most so many, drawn at random."""
-    order = np.lexsort((random.random(len(place)), place))
-    first = np.searchsorted(place[order], place[order])  # of its place, where entries are sorted
-    return np.sort(order[np.arange(len(order)) - first < most])

@@ -3,11 +3,12 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ipal.config import ProtocolConfig
+from ipal.config import Counts, ProtocolConfig
 from ipal.data.labels import Label, Labels, labelled
 from ipal.errors import DataError
 
-TRAIN, VALIDATION, TEST = 0, 1, 2
+TRAIN, VALIDATION, TEST, CONTEXT = 0, 1, 2, 3
+"""What a node is for. CONTEXT: it is in the graph of its task, and nothing else."""
 
 
 def default_split(num_classes: int) -> tuple[int, ...]:
@@ -20,12 +21,15 @@ def default_split(num_classes: int) -> tuple[int, ...]:
 
 def order_classes(y: Labels, protocol: ProtocolConfig, seed: int) -> list[Label]:
     """The labels in the order in which they are to be learned."""
-    labels: list[Label] = np.unique(y).tolist()
+    found, sizes = np.unique(y, return_counts=True)
+    labels: list[Label] = found.tolist()
     if protocol.class_order == "label":
         return labels
     if protocol.class_order == "shuffled":
         shuffled: list[Label] = np.random.default_rng([seed, 1]).permutation(labels).tolist()
         return shuffled
+    if protocol.class_order == "size":
+        return [labels[place] for place in np.argsort(-sizes, kind="stable")]
     if sorted(protocol.class_order, key=str) != sorted(labels, key=str):
         raise DataError(f"protocol.class_order must name each of the {len(labels)} classes once: {shorten(labels)}.")
     return list(protocol.class_order)
@@ -54,16 +58,26 @@ def cut_evenly(groups: Labels, value: NDArray[np.integer], parts: int) -> NDArra
     return part
 
 
+def at_most(place: NDArray[np.int64], most: int, random: np.random.Generator) -> NDArray[np.int64]:
+    """Which entries stay if every place keeps at most so many, drawn at random."""
+    order = np.lexsort((random.random(len(place)), place))
+    first = np.searchsorted(place[order], place[order])  # of its place, where entries are sorted
+    return np.sort(order[np.arange(len(order)) - first < most])
+
+
 def assign_parts(
     y: Labels, protocol: ProtocolConfig, seed: int, given: NDArray[np.int64] | None = None
 ) -> tuple[NDArray[np.int8], list[Label]]:
-    """Train, validation or test for every node, and the classes that are dropped; -1 for nodes that are not used."""
+    """Train, validation, test or context for every node, and the classes that are dropped; -1 for nodes not used."""
     if protocol.parts == "given":
         part, lacking = _given_parts(y, given)
         what, instead = "No training, validation or test node in the given parts", "Give them some"
     else:
         part, lacking = _drawn_parts(y, protocol, seed)
         what, instead = "Too small to split into training, validation and test nodes", "Add nodes"
+        if isinstance(protocol.parts, Counts):
+            what = "Fewer nodes than protocol.parts asks for"
+            instead = "Ask for fewer, set protocol.parts.fewer=shares"
     if lacking and protocol.small_classes == "error":
         sizes = ", ".join(f"{label} ({np.sum(y == label)} node(s))" for label in lacking[:5])
         raise DataError(
@@ -76,23 +90,33 @@ def assign_parts(
 
 def _drawn_parts(y: Labels, protocol: ProtocolConfig, seed: int) -> tuple[NDArray[np.int8], list[Label]]:
     """Class by class, by a seed; and which classes are too small for it."""
-    test_share = 1 - protocol.train_share - protocol.validation_share
-    if test_share <= 0:
+    if protocol.train_share + protocol.validation_share >= 1:
         raise DataError("protocol.train_share and protocol.validation_share leave nothing for the test.")
     part = np.full(len(y), -1, dtype=np.int8)
     random = np.random.default_rng([seed, 0])
     lacking = []
     for label in np.unique(y[labelled(y)]):
         members = random.permutation(np.flatnonzero(y == label))
-        validation = max(1, round(protocol.validation_share * len(members)))
-        test = max(1, round(test_share * len(members)))
-        if validation + test >= len(members):
+        train, validation, test = _sizes(len(members), protocol)
+        if train < 1 or train + validation + test > len(members):
             lacking.append(label.item())
             continue
-        part[members] = TRAIN
-        part[members[:validation]] = VALIDATION
-        part[members[validation : validation + test]] = TEST
+        role = np.repeat([VALIDATION, TEST, TRAIN], [validation, test, train])
+        part[members] = CONTEXT
+        part[members[: len(role)]] = role
     return part, lacking
+
+
+def _sizes(size: int, protocol: ProtocolConfig) -> tuple[int, int, int]:
+    """Training, validation and test nodes of a class of so many nodes."""
+    counts = protocol.parts
+    if isinstance(counts, Counts):
+        asked = counts.train, counts.validation, counts.test
+        if counts.fewer == "error" or sum(asked) <= size:
+            return asked
+    validation = max(1, round(protocol.validation_share * size))
+    test = max(1, round((1 - protocol.train_share - protocol.validation_share) * size))
+    return size - validation - test, validation, test
 
 
 def _given_parts(y: Labels, given: NDArray[np.int64] | None) -> tuple[NDArray[np.int8], list[Label]]:

@@ -35,15 +35,35 @@ def required(model: Predictor) -> tuple[Calibration, Tensor]:
             f"The method '{model.name}' keeps nothing of earlier classes by which it could be calibrated: it can "
             "reject nodes and give sets only after a task with all classes; analytic, ipal, ncm and slda can always."
         )
-    never = [label for label, row in zip(model.labels, found.latest().tolist(), strict=True) if row < 0]
-    if never:
-        warnings.warn(
-            f"Class {', '.join(shortened(str(label), 40) for label in never[:5])} was never calibrated, because its "
-            f"tasks had fewer than {FEWEST} training nodes, or it came first and alone: it is taken to be like others.",
-            Qualified,
-            stacklevel=3,
+    latest = found.latest()
+    never = [label for label, row in zip(model.labels, latest.tolist(), strict=True) if row < 0]
+    if int((latest >= 0).sum()) < 2:
+        raise ConfigError(
+            "This model cannot reject nodes or give sets yet, because it is calibrated for one class only: learn "
+            f"another class, or two in one task of at least {FEWEST} training nodes."
         )
+    of_task = (found.count > 0).sum(dim=1)[latest]
+    alone = [label for label, row, n in zip(model.labels, latest, of_task, strict=True) if row >= 0 and n == 1]
+    said = [
+        _named(
+            never,
+            f"never calibrated, because its task had fewer than {FEWEST} training nodes, or it came first and alone: "
+            "it is taken to be like others",
+        ),
+        _named(
+            alone,
+            "calibrated without nodes of other classes, because it was the only one of its task: the shares that "
+            "'reject' and 'coverage' ask for may be missed by far",
+        ),
+    ]
+    if any(said):
+        warnings.warn(" ".join(filter(None, said)), Qualified, stacklevel=3)
     return found, model.nodes_of_classes()
+
+
+def _named(labels: list[Any], what: str) -> str:
+    """A sentence about classes; nothing where there are none."""
+    return f"Class {', '.join(shortened(str(label), 40) for label in labels[:5])} was {what}." if labels else ""
 
 
 def scored(model: Predictor, graph: Graph) -> NDArray[np.float64]:

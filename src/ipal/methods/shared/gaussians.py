@@ -1,8 +1,9 @@
 """A Gaussian with a full covariance for every class."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -10,24 +11,54 @@ from torch import Tensor
 from ipal.backend.checks import check_symmetric, require
 from ipal.methods.base import Remembered
 from ipal.methods.shared.prototypes import PrototypeMemory
-from ipal.nn.cholesky import shifted_cholesky
+from ipal.nn.cholesky import mean_diagonal, shifted_cholesky
+
+
+def moments(f: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and covariance of rows; of one column `torch.cov` gives no matrix."""
+    return f.mean(dim=0), torch.cov(f.T, correction=0).reshape(2 * f.shape[1:])
+
+
+def whitening(covariance: Tensor, s: float) -> tuple[Tensor, Tensor]:
+    r"""For every class a matrix after which distances are Mahalanobis distances, and the offset of its log-density.
+
+    .. math:: A_c A_c^T = S_c^{-1}, \quad S_c = (1 - s) \Sigma_c + s v I
+
+    Source: Rypesc et al. 2024, the classification by Gaussians. v is the mean variance of all classes, the offset
+    -log det(S) / 2. NaN where S has no inverse.
+    """
+    eye = torch.eye(covariance.shape[-1]).to(covariance.double())
+    v = mean_diagonal(covariance.double().mean(dim=0))
+    lower, info = torch.linalg.cholesky_ex((1 - s) * covariance.double() + s * v * eye)
+    lower = torch.where(info[:, None, None] > 0, torch.nan, lower)
+    inverse = torch.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False).mT
+    return inverse.to(covariance), -lower.diagonal(dim1=-2, dim2=-1).log().sum(dim=1).to(covariance)
+
+
+def log_density(f: Tensor, mu: Tensor, A: Tensor, offsets: Tensor) -> Tensor:
+    r"""Logarithm of every class's density at embeddings, up to a constant: (nodes, classes).
+
+    .. math:: -\tfrac12 \|(f - \mu_c) A_c\|^2 - \tfrac12 \log \det S_c
+
+    Source: Rypesc et al. 2024, the Bayes classifier, with the same prior for every class; A and the offsets are those
+    of `whitening`.
+    """
+    apart = [(f @ A_c - mu_c @ A_c).square().sum(dim=1) for mu_c, A_c in zip(mu, A, strict=True)]
+    return offsets - 0.5 * torch.stack(apart, dim=1)
 
 
 @dataclass(frozen=True, eq=False)
-class GaussianMemory:
-    """A full Gaussian for every class, and the metric of the feature space."""
+class ClassGaussians:
+    """A full Gaussian for every class, in the order in which classes were learned."""
 
     prototypes: PrototypeMemory
     """per class: mean and variance of its embeddings, number of nodes behind them"""
     covariance: Tensor
     """per class: full covariance of its embeddings"""
-    feature_matrix: Tensor
-    """which directions of the embeddings the outputs depend on"""
 
     @classmethod
-    def empty(cls, width: int, device: torch.device) -> "GaussianMemory":
-        zeros = torch.zeros(width, width, device=device)
-        return cls(PrototypeMemory.empty(width, device), zeros.new_zeros(0, width, width), zeros)
+    def empty(cls, width: int, device: torch.device) -> Self:
+        return cls(PrototypeMemory.empty(width, device), torch.zeros(0, width, width, device=device))
 
     def check(self, classes: int, parameters: Mapping[str, Tensor], whole: bool) -> None:
         self.prototypes.check(classes, parameters, whole)
@@ -40,7 +71,7 @@ class GaussianMemory:
     def finite_parts(self) -> dict[str, Tensor]:
         """Means must be short enough to be squared, as in `PrototypeMemory`."""
         prototypes = {f"prototypes.{name}": part for name, part in self.prototypes.finite_parts().items()}
-        return {**prototypes, "covariance": self.covariance, "feature_matrix": self.feature_matrix}
+        return {**prototypes, "covariance": self.covariance}
 
     @property
     def mean(self) -> Tensor:
@@ -56,11 +87,16 @@ class GaussianMemory:
         noise = torch.randn(len(mean), k, mean.shape[1], generator=generator, device=mean.device)
         return (mean[:, None] + noise @ roots.mT).flatten(0, 1)
 
-    def learned(self, row: Tensor, f: Tensor) -> "GaussianMemory":
+    def samples(self, row: int, k: int, generator: torch.Generator) -> Tensor:
+        """`k` embeddings of a class: (k, width). The covariance's root is symmetric, and may have zero directions."""
+        values, vectors = torch.linalg.eigh(self.covariance[row].double())
+        root = ((vectors * values.clamp_min(0).sqrt()) @ vectors.mT).to(self.covariance)
+        return self.draw(torch.tensor([row], device=root.device), root[None], k, generator)
+
+    def learned(self, row: Tensor, f: Tensor) -> Self:
         """With a class; one that was known is pooled with what is known of it, as prototypes are."""
-        mean, known = f.mean(dim=0), int(row) < len(self.prototypes)
-        covariance = torch.cov(f.T, correction=0).reshape(2 * f.shape[1:])  # of one column it gives no matrix
-        if known:
+        mean, covariance = moments(f)
+        if int(row) < len(self.prototypes):
             share = len(f) / (len(f) + int(self.prototypes.count[row]))
             apart = mean - self.prototypes.mean[row[0]]
             between = share * (1 - share) * torch.outer(apart, apart)
@@ -71,6 +107,16 @@ class GaussianMemory:
         count, variance = torch.tensor([len(f)], device=f.device), f.var(dim=0, correction=0)[None]
         return replace(self, prototypes=self.prototypes.learned(row, mean[None], variance, count), covariance=every)
 
+    def moved(self, mean: Tensor, covariance: Tensor) -> Self:
+        """With other means and covariances of all classes; the numbers of nodes stay."""
+        variance = covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0).clone()
+        return replace(self, prototypes=replace(self.prototypes, mean=mean, variance=variance), covariance=covariance)
+
+    def mapped(self, by: Callable[[Tensor], Tensor], k: int, generator: torch.Generator) -> Self:
+        """Of every class the Gaussian of `k` mapped samples; one class at a time."""
+        found = [moments(by(self.samples(row, k, generator))) for row in range(len(self.mean))]
+        return self.moved(*map(torch.stack, zip(*found, strict=True)))
+
     def with_products(self, kept: list[Remembered]) -> list[Remembered]:
         """What is kept of the classes, with the sums of products of their rows."""
         return [replace(one, second=partial(self.products, row)) for row, one in enumerate(kept)]
@@ -79,3 +125,19 @@ class GaussianMemory:
         """Sum of products of a class's rows, from mean and covariance."""
         mean = self.prototypes.mean[row]
         return int(self.prototypes.count[row]) * (self.covariance[row] + torch.outer(mean, mean))
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianMemory(ClassGaussians):
+    """A full Gaussian for every class, and the metric of the feature space."""
+
+    feature_matrix: Tensor
+    """which directions of the embeddings the outputs depend on"""
+
+    @classmethod
+    def empty(cls, width: int, device: torch.device) -> Self:
+        known = ClassGaussians.empty(width, device)
+        return cls(known.prototypes, known.covariance, torch.zeros(width, width, device=device))
+
+    def finite_parts(self) -> dict[str, Tensor]:
+        return {**super().finite_parts(), "feature_matrix": self.feature_matrix}

@@ -93,7 +93,7 @@ def of_comparison(title: str, ranked: Sequence[Contestant]) -> str:
     )
     interval = paired_interval(best.by_seed, second.by_seed, len(ranked) - 1)
     if interval is None:
-        return f"{said}; one seed cannot tell whether that is chance."
+        return f"{said}; fewer than five seeds cannot tell whether that is chance."
     bounds = signless(f"{interval.low:.1f}") + " to " + signless(f"{interval.high:.1f}")
     if interval.low > 0:
         return f"{said}; the 95 % interval of the difference, {bounds}, excludes zero."

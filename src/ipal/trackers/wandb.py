@@ -1,0 +1,112 @@
+"""Runs for Weights & Biases, in offline folders: nothing is sent. Identified by the hash of their configuration.
+
+A folder is replaced as a whole where anything has changed, as W&B does with a run of the same id that is sent again.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from ipal.errors import StoreError
+from ipal.system.files import aside, make_folder
+from ipal.system.optional import need_extra
+from ipal.trackers.record import RunRecord, Tracked
+
+PROJECT = "ipal"
+MARK = "ipal.sha256"
+"""File in a run's folder: hash of all that was written."""
+STEPS = {"loss": "epoch", "along": "batch"}
+"""What the series of a group count; all else counts tasks."""
+SETTINGS = {
+    "mode": "offline",
+    "reinit": "create_new",  # otherwise a run of the caller, which may be online, is written to
+    "silent": True,
+    "console": "off",
+    "symlink": False,
+    # About the process that copies, not the run.
+    "disable_code": True,
+    "disable_git": True,
+    "x_disable_meta": True,
+    "x_disable_stats": True,
+    "x_disable_machine_info": True,
+    "x_save_requirements": False,
+}
+
+
+def track(record: RunRecord, out: str) -> Tracked:
+    """Write a run to a folder of its own under `out`; a run that was there and has changed is replaced."""
+    need_extra("wandb", "wandb")
+    known, mark = sorted(Path(out).glob(f"offline-run-*-{record.digest}")), _mark(record)
+    for folder in known:
+        if (folder / MARK).exists() and (folder / MARK).read_text() == mark:
+            return Tracked(record.name, str(folder), "unchanged")
+    os.environ["WANDB_ERROR_REPORTING"] = "false"
+    import wandb
+
+    make_folder(Path(out))
+    with aside(Path(out) / record.name, folder=True) as temporary:
+        try:
+            written = _written(record, temporary)
+        except wandb.Error as error:
+            raise StoreError(f"Weights & Biases cannot write to {out}: {error}") from error
+        (written / MARK).write_text(mark)
+        for folder in known:
+            shutil.rmtree(folder)
+        place = written.rename(Path(out) / written.name)
+    return Tracked(record.name, str(place), "updated" if known else "new")
+
+
+def how_to_look(out: str) -> str:
+    return f"Nothing was sent. Send them with: wandb sync {out}/offline-run-*"
+
+
+def _mark(record: RunRecord) -> str:
+    told = [record.name, record.finished, record.settings, record.facts, record.series]
+    return sha256(json.dumps(told).encode()).hexdigest()
+
+
+def _written(record: RunRecord, folder: Path) -> Path:
+    """Write a run somewhere below a folder."""
+    import wandb
+
+    run = wandb.init(
+        project=PROJECT,
+        id=record.digest,
+        name=record.name,
+        tags=None if record.finished else ["unfinished"],
+        config={**_tree(record.settings), "environment": _tree(record.facts)},
+        dir=str(folder),
+        settings=wandb.Settings(**SETTINGS),
+    )
+    for group in {name.partition("/")[0] for name in record.series}:
+        run.define_metric(f"{group}/*", step_metric=STEPS.get(group, "task"))
+    for row in _rows(record):
+        run.log(row)
+    run.finish()
+    return Path(run.dir).parent
+
+
+def _rows(record: RunRecord) -> list[dict[str, float]]:
+    """All numbers of the same step together; W&B's own counter just counts rows."""
+    rows: dict[tuple[str, int], dict[str, float]] = {}
+    for name, points in record.series.items():
+        counted = STEPS.get(name.partition("/")[0], "task")
+        for step, value in points:
+            rows.setdefault((counted, step), {counted: step})[name] = value
+    return [rows[key] for key in sorted(rows)]
+
+
+def _tree(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """By the parts of dotted names: W&B wants no dots, and joins the parts again where it shows them."""
+    tree: dict[str, Any] = {}
+    for name, value in flat.items():
+        *above, last = name.split(".")
+        branch = tree
+        for part in above:
+            branch = branch.setdefault(part, {})
+        branch[last] = value
+    return tree
