@@ -160,7 +160,7 @@ def test_a_task_half_learned_and_left_behind_was_never_begun(method: type[Method
     assert equal(model, before)
 
 
-# A signal that comes while Python runs a finaliser is reported and dropped by Python: the task then ends as if none came.
+# Python drops a signal that comes while it runs a finaliser, and says so: the task then ends as if none had come.
 @pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("method", [IPAL, EFC, Analytic], ids=lambda method: method.name)
 def test_a_signal_at_any_time_leaves_a_task_whole_or_out(method: type[Method], tiny_stream: TaskStream) -> None:
