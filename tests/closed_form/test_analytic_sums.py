@@ -50,21 +50,6 @@ def test_the_order_and_grouping_of_classes_do_not_matter(case, sums):
 
 @POOLED_AND_PER_CLASS
 @few
-@given(case=cases, pieces=st.integers(2, 12))
-def test_rows_in_any_pieces_are_the_rows_at_once(case, sums, pieces):
-    parts = np.array_split(case.random.permutation(case.nodes), pieces)
-    assert_same_model(case.model(sums, *parts), case.model(sums, case.nodes), case)
-
-
-@POOLED_AND_PER_CLASS
-def test_one_row_at_a_time_is_all_rows_at_once(sums):
-    few_rows = case(3)
-    one_by_one = few_rows.model(sums, *few_rows.random.permutation(few_rows.nodes).reshape(-1, 1))
-    assert_same_model(one_by_one, few_rows.model(sums, few_rows.nodes), few_rows)
-
-
-@POOLED_AND_PER_CLASS
-@few
 @given(case=cases, pieces=st.integers(2, 8))
 def test_sums_are_the_same_to_the_bit_whatever_came_went_and_came_again(case, sums, pieces):
     whole = case.model(sums, case.nodes)
@@ -185,18 +170,6 @@ def test_every_restart_needs_some_columns():
 @POOLED_AND_PER_CLASS
 @few
 @given(case=cases)
-def test_merged_models_of_different_classes_are_the_model_of_all(case, sums):
-    order = case.random.permutation(case.classes)
-    one, two, three = (case.model(sums, case.of(*labels)) for labels in (order[:1], order[1:3], order[3:]))
-    whole = case.model(sums, case.nodes)
-    for a, b, c in ((one, two, three), (two, three, one)):
-        assert_same_model(merge_models(merge_models(a, b), c), whole, case)
-        assert_same_model(merge_models(c, merge_models(a, b)), whole, case)
-
-
-@POOLED_AND_PER_CLASS
-@few
-@given(case=cases)
 def test_merged_models_that_share_classes_are_the_model_of_all_rows(case, sums):
     parts = np.array_split(case.random.permutation(case.nodes), 3)
     one, two, three = (case.model(sums, part) for part in parts)
@@ -289,12 +262,3 @@ def test_every_protocol_is_learned(protocol, sums, tiny):
     stream = TaskStream(tiny.graph, tiny.y, default_split(tiny.num_classes), ProtocolConfig(**protocol), 0)
     model = learned(method.Analytic, stream, 3, sums=sums, calibration=0.2)
     assert np.mean([accuracy(model, stream, index) for index in range(3)]) > 0.7
-
-
-def test_scores_of_some_nodes_are_rows_of_those_of_all(tiny):
-    x, edges, y = map(torch.from_numpy, (tiny.graph.x, tiny.graph.edges, tiny.y))
-    model = Analytic(width=64, steps=1).partial_fit(Data(x, edges, y=y)).model_
-    some = torch.tensor([5, 2, 11])
-    whole, part = model.predict_graph(tiny.graph), model.predict_graph(tiny.graph, some)
-    torch.testing.assert_close(part.scores, whole.scores[some])
-    assert part.labels.tolist() == whole.labels[some.numpy()].tolist()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ipal.backend.propagated import propagated
 from ipal.backend.runtime import Runtime
-from ipal.closed_form.feature_map import ROWS_AT_ONCE, FeatureMap, pieces, random_features
+from ipal.closed_form.feature_map import FeatureMap, random_features
 from ipal.data.graph import Graph, checked_graph
 from ipal.nn.evidence import FeatureRows
 
@@ -151,13 +151,6 @@ def test_rows_to_be_scored_are_rows_to_be_added_up_in_single_precision(width: in
 
 @WIDTHS
 @RESTARTS
-def test_rows_of_some_nodes_are_those_of_all(width: int, restarts: tuple[float, ...]) -> None:
-    made, graph, some = feature_map(12, width, restarts), some_graph(), torch.tensor([7, 3, 39])
-    assert torch.equal(made.propagated_at(graph, some), made.propagated(graph)[some])
-
-
-@WIDTHS
-@RESTARTS
 def test_the_exported_map_gives_the_same_rows(width: int, restarts: tuple[float, ...]) -> None:
     made, graph = feature_map(12, width, restarts), some_graph()
     words = made.exported(FeatureRows.of(graph))
@@ -183,10 +176,3 @@ def test_a_map_is_a_function_of_its_fields_and_every_field_tells_in_the_fingerpr
     assert len({each.fingerprint for each in [made, *others]}) == len(changes) + 1
     narrow = feature_map(5, 60)
     assert dataclasses.replace(narrow, seed=1).fingerprint != narrow.fingerprint
-
-
-def test_pieces_are_all_rows_in_order() -> None:
-    x = torch.arange(2 * ROWS_AT_ONCE + 3)
-    assert [len(piece) for piece in pieces(x)] == [ROWS_AT_ONCE, ROWS_AT_ONCE, 3]
-    assert torch.equal(torch.cat(pieces(x)), x)
-    assert [len(piece) for piece in pieces(x[:0])] == [0]

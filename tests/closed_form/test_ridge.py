@@ -58,12 +58,6 @@ def test_no_ridge_is_no_problem_where_the_sums_have_full_rank() -> None:
     torch.testing.assert_close(ROWS @ ridge.ridge_weights(factor, MEAN), TARGETS)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_nodes_without_any_feature_give_weights_of_zero(dtype) -> None:
-    factor = ridge.factorise(torch.zeros(3, 3, dtype=dtype), 0.1)
-    assert torch.equal(ridge.ridge_weights(factor, torch.zeros(3, 2, dtype=dtype)), torch.zeros(3, 2, dtype=dtype))
-
-
 def test_ridge_weights_by_hand() -> None:
     # (3 1; 1 2)^-1 = (2 -1; -1 3) / 5.
     weights = ridge.ridge_weights(ridge.factorise(GRAM, 1.0), MEAN)

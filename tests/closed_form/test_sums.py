@@ -72,27 +72,6 @@ def test_balanced_weights_by_hand() -> None:
     assert (f.tolist(), k.tolist()) == ([0, 0.5], [0, 0])
 
 
-def test_balanced_weights_of_one_class_a_group_are_those_of_every_class_alone() -> None:
-    x, labels = torch.rand(12, 3, dtype=torch.float64), torch.tensor([0] * 2 + [1] * 7 + [2] * 3)
-    found = write_out(balanced_weights(torch.bincount(labels), torch.arange(3)), x, labels)
-    own = [x[labels == c] for c in range(3)]
-    torch.testing.assert_close(found, sum((some.T @ some / len(some) for some in own), torch.zeros(3, 3).double()))
-
-
-def test_balanced_weights_of_one_group_share_the_scatter_within_classes() -> None:
-    x, labels = torch.rand(12, 3, dtype=torch.float64), torch.tensor([0] * 2 + [1] * 7 + [2] * 3)
-    found = write_out(balanced_weights(torch.bincount(labels), torch.zeros(3, dtype=torch.int64)), x, labels)
-    means = torch.stack([x[labels == c].mean(dim=0) for c in range(3)])
-    within = x - means[labels]
-    torch.testing.assert_close(found, 3 / 12 * within.T @ within + means.T @ means)
-
-
-def test_balanced_weights_of_classes_of_one_size_are_the_same_in_any_groups() -> None:
-    for group in ([0, 0, 0], [0, 1, 2], [0, 0, 1]):
-        f, k = balanced_weights(torch.tensor([4, 4, 4]), torch.tensor(group))
-        assert (f.tolist(), k.tolist()) == ([0.25] * 3, [0] * 3)
-
-
 def test_normal_equations_by_hand() -> None:
     # By class: (1 0; 0 1) / 2 of the ants, (1 1; 1 1) of the bee. Means (1/2, 1/2) and (1, 1).
     normal = learned("per-class").normal()
@@ -133,21 +112,6 @@ def test_what_is_kept_by_hand() -> None:
         assert learned(kind).count.tolist() == [2, 1]
         assert learned(kind).total.tolist() == [[1, 1], [1, 1]]
         assert learned(kind).mean.tolist() == [[0.5, 0.5], [1, 1]]
-
-
-def test_saved_shape_by_hand() -> None:
-    assert Sums.saved_shape("pooled", 10, 7) == (1, 100)
-    assert Sums.saved_shape("per-class", 10, 7) == (7, 100)
-    # 300 columns: 256 of 300 rows, and 44 of 44.
-    assert Sums.saved_shape("pooled", 300, 7) == (1, 256 * 300 + 44 * 44)
-    for kind in ("pooled", "per-class"):
-        assert learned(kind).tensors()["gram"].shape == Sums.saved_shape(kind, 2, 2)
-
-
-def test_pieces_are_the_chosen_rows_and_their_labels() -> None:
-    ((found, labels),) = THREE.pieces(torch.tensor([2, 0]))
-    torch.testing.assert_close(found, doubles([1, 1], [1, 0]))
-    assert labels.tolist() == [1, 0]
 
 
 # ------------------------------------------------------------------ rows come and go
@@ -196,27 +160,6 @@ def test_adding_changes_no_sums_that_were_there(kind) -> None:
     before.merged(before, torch.tensor([2, 3]), 4)
     before.united(torch.tensor([0, 0]), 1)
     assert all(torch.equal(kept[name], tensor) for name, tensor in before.tensors().items())
-
-
-@BOTH
-def test_a_class_that_is_taken_away_leaves_nothing(kind) -> None:
-    left = learned(kind).changed(-1, rows(ANTS, 0, 0))
-    assert left.count.tolist() == [0, 1]
-    assert_same(left.of_classes([1]), none(kind, 2, 1).changed(1, rows(BEE, 0)))
-
-
-@BOTH
-def test_part_of_a_class_is_taken_away(kind) -> None:
-    left = learned(kind).changed(-1, rows(ANTS[:1], 0))
-    assert_same(left, none(kind).changed(1, rows(torch.cat([ANTS[1:], BEE]), 0, 1)))
-
-
-@BOTH
-def test_rows_may_be_exchanged_for_others_of_their_class_or_of_another(kind) -> None:
-    left = learned(kind).changed(-1, rows(ANTS[:1], 0))
-    inputs = torch.cat([doubles([0.6, 0.8]), ANTS[1:], BEE])
-    assert_same(left.changed(1, rows(inputs[:1], 0)), none(kind).changed(1, rows(inputs, 0, 0, 1)))
-    assert_same(left.changed(1, rows(ANTS[:1], 1)), none(kind).changed(1, rows(torch.cat([ANTS, BEE]), 1, 0, 1)))
 
 
 @BOTH

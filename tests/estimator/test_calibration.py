@@ -106,18 +106,6 @@ def test_a_class_that_was_never_asked_is_as_all_others():
     assert float(weights.sum()) == pytest.approx(72)
 
 
-def test_the_power_is_where_confidence_is_what_is_right_by_hand():
-    # Confidence is a line over powers, from 0.3 to 1: it is 0.8 after 5 / 7 of the way.
-    at = POWERS[0] + 5 / 7 * (POWERS[-1] - POWERS[0])
-    assert row(0, [3, 5]).power(torch.tensor([3, 5])) == pytest.approx(np.exp(at), rel=1e-4)
-    # Of two rows that count one and three: (0.8 + 3 * 0.4) / 4 = 0.5.
-    both, at = row(0, [3, 0]).plus(row(1, [0, 5], right=0.4)), POWERS[0] + 2 / 7 * (POWERS[-1] - POWERS[0])
-    assert both.power(torch.tensor([10, 30])) == pytest.approx(np.exp(at), rel=1e-4)
-    # What no power gives says nothing; nor do classes without a node.
-    assert row(0, [3, 5], right=0.2).power(torch.tensor([3, 5])) == 1
-    assert row(0, [3, 5]).power(torch.tensor([0, 0])) == 1
-
-
 def test_margins_have_the_rivals_that_came_since():
     known = two().plus(row(3, [0, 0, 0, 9], at=20.0))
     moved = torch.tensor([[9.0], [-2.0], [-0.5]]).expand(3, LEVELS)

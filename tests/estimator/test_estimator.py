@@ -100,41 +100,6 @@ def known(tiny: Dataset) -> Callable[..., Learner]:
 
 
 @EVERY_METHOD
-def test_new_classes_need_not_be_announced_and_are_learned(method, tiny_stream: TaskStream):
-    learner = gentle(method)
-    for index in range(3):
-        assert learner.partial_fit(data_of(tiny_stream, index)) is learner
-        assert learner.classes_.tolist() == [label for classes in tiny_stream.classes[: index + 1] for label in classes]
-        task = data_of(tiny_stream, index)
-        held_out = ~task.train_mask.numpy()
-        assert np.mean(learner.predict(task)[held_out] == task.y.numpy()[held_out]) > 0.7
-
-
-@EVERY_METHOD
-def test_probabilities_sum_to_one_and_agree_with_predictions(method, known, tiny_stream: TaskStream):
-    learner, graph = known(method), data_of(tiny_stream, 1)
-    p = learner.predict_proba(graph)
-    assert p.shape == (graph.num_nodes, 6)
-    np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-5)
-    assert np.array_equal(learner.classes_[p.argmax(axis=1)], learner.predict(graph))
-
-
-@EVERY_METHOD
-def test_a_saved_model_predicts_and_goes_on_learning_as_if_never_saved(method, tiny_stream: TaskStream, tmp_path):
-    learner = fitted(method, tiny_stream, tasks=2)
-    learner.save(tmp_path / "model.safetensors", moments=True)
-    loaded = method.load(tmp_path / "model.safetensors")
-    assert loaded.get_params() == learner.get_params()
-    assert loaded.memory_report() == learner.memory_report()
-    before = learner.predict_proba(data_of(tiny_stream, 2))
-    assert np.array_equal(loaded.predict_proba(data_of(tiny_stream, 2)), before)
-    assert type(ipal.load(tmp_path / "model.safetensors")) is method
-    for one in (learner, loaded):
-        one.partial_fit(data_of(tiny_stream, 2))
-    assert_same_bits(loaded, learner)
-
-
-@EVERY_METHOD
 def test_a_saved_model_has_no_moments_and_goes_on_learning_with_fresh_ones(method, tiny_stream: TaskStream, tmp_path):
     learner = fitted(method, tiny_stream, tasks=2)
     learner.save(tmp_path / "model.safetensors")
@@ -194,24 +159,6 @@ def test_only_a_method_that_says_so_keeps_rows_of_the_data(method, known, tiny_s
 
 
 @EVERY_METHOD
-def test_one_task_is_a_stream_too(method, known, tiny_stream: TaskStream):
-    learner, task = known(method, tasks=1), data_of(tiny_stream, 0)
-    assert len(learner.classes_) == 2
-    assert np.mean(learner.predict(task) == task.y.numpy()) > 0.8
-
-
-@EVERY_METHOD
-def test_permuting_the_nodes_permutes_the_embeddings_and_changes_no_score(method, known, tiny_stream: TaskStream):
-    learner, graph = known(method), data_of(tiny_stream, 0)
-    order = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(0))
-    place = torch.empty_like(order)
-    place[order] = torch.arange(len(order))
-    permuted = Data(x=graph.x[order], edge_index=place[graph.edge_index])
-    np.testing.assert_allclose(learner.embed(permuted), learner.embed(graph)[order], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(learner.predict_proba(permuted), learner.predict_proba(graph)[order], atol=1e-4)
-
-
-@EVERY_METHOD
 def test_labels_may_be_strings(method, tiny_stream: TaskStream, tmp_path):
     names = np.array(["ant", "bee", "cat", "dog", "eel", "fox"])
     learner = make(method)
@@ -249,17 +196,6 @@ def test_tasks_may_bring_sparse_and_dense_features_in_turn(method, known, tiny_s
     np.testing.assert_allclose(learner.predict_proba(tasks[0]), known(method).predict_proba(tasks[0]), atol=0.02)
     learner.save(tmp_path / "m")
     assert np.array_equal(method.load(tmp_path / "m").predict(tasks[1]), learner.predict(tasks[1]))
-
-
-@EVERY_METHOD
-def test_classes_may_come_one_at_a_time_and_with_a_single_node(method, tiny_stream: TaskStream):
-    learner = make(method)
-    for label in range(3):
-        x = torch.from_numpy(tiny_stream.graph.x[np.flatnonzero(tiny_stream.y == label)[:1]])
-        learner.partial_fit(Data(x=x, y=torch.tensor([label])))
-    p = learner.predict_proba(data_of(tiny_stream, 0))
-    assert p.shape[1] == 3
-    assert np.isfinite(p).all()
 
 
 @EVERY_METHOD
