@@ -39,16 +39,6 @@ def test_a_model_of_other_random_directions_is_refused(tmp_path):
         Analytic.load(tmp_path / "m")
 
 
-@POOLED_AND_PER_CLASS
-def test_a_saved_model_holds_sums_of_products_as_whole_numbers_of_32_bits(sums, tmp_path):
-    one = case(43)
-    learner = one.model(sums, one.of(0, 1), one.of(2))
-    learner.save(tmp_path / "m")
-    gram = Snapshot.load(tmp_path / "m").tensors["memory.sums.gram"]
-    assert gram.dtype == torch.int32
-    assert gram.shape == (1 if sums == "pooled" else 3, 32 * 32)
-
-
 def test_a_model_that_was_not_asked_is_solved_before_it_is_saved(tmp_path):
     one = case(44)
     learner = one.model("pooled", one.of(0, 1))

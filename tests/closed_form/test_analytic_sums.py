@@ -7,16 +7,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch_geometric.data import Data
 
 from ipal import NCM, Analytic, forget_class, forget_rows, merge_models, relabel
-from ipal.closed_form import method
 from ipal.closed_form.left_out import RIDGES
 from ipal.closed_form.lower_half import numbers
 from ipal.closed_form.method import GIB
 from ipal.closed_form.rows import rounded
-from ipal.config import ProtocolConfig
-from ipal.data.streams import TaskStream, default_split
 from ipal.errors import CapacityError, ConfigError
 from ipal.estimator import files
 from tests.closed_form.analytic_support import (
@@ -32,7 +28,6 @@ from tests.closed_form.analytic_support import (
     memory,
     solved,
 )
-from tests.learning import accuracy, learned
 
 # ------------------------------------------------------------------ learning, in any order and any pieces
 
@@ -65,16 +60,6 @@ def test_sums_are_the_same_to_the_bit_whatever_came_went_and_came_again(case, su
         assert_same_model(other, whole, case)
 
 
-def test_with_classes_of_one_size_both_kinds_of_sums_give_the_same_model():
-    one = case(5, width=64)
-    even = np.concatenate([one.of(label)[:3] for label in one.classes])
-    pooled, per_class = (one.model(sums, even) for sums in ("pooled", "per-class"))
-    np.testing.assert_allclose(by_label(pooled), by_label(per_class), rtol=1e-6, atol=1e-9)
-    # With classes of any sizes they differ: one scatter within classes is shared, or each class has its own.
-    pooled, per_class = (one.model(sums, one.nodes) for sums in ("pooled", "per-class"))
-    assert np.abs(by_label(pooled) - by_label(per_class)).max() > 1e-3
-
-
 def rows_of(learner, one) -> np.ndarray:
     return rounded(torch.from_numpy(learner.embed(one.data(one.nodes))).double()).numpy()
 
@@ -100,13 +85,6 @@ def test_weights_of_sums_by_class_are_those_of_the_balanced_ridge_written_out():
     gram = (phi * weight[:, None]).T @ phi + 0.3 * np.eye(phi.shape[1])
     expected = np.linalg.solve(gram, (phi * weight[:, None]).T @ targets)
     np.testing.assert_allclose(by_label(learner), expected, rtol=1e-6, atol=1e-9)
-
-
-@POOLED_AND_PER_CLASS
-def test_nodes_without_any_feature_are_learned_and_predicted(sums):
-    learner = Analytic(width=8, ridge=0.1, sums=sums)
-    learner.partial_fit(Data(x=torch.zeros(4, 3), y=torch.tensor([0, 0, 1, 1])))
-    assert learner.predict_proba(Data(x=torch.zeros(1, 3))).tolist() == [[0.5, 0.5]]
 
 
 @pytest.mark.parametrize(
@@ -181,15 +159,6 @@ def test_merged_models_that_share_classes_are_the_model_of_all_rows(case, sums):
         assert equal(files.checkpoint(each.model_), before)
 
 
-@POOLED_AND_PER_CLASS
-def test_a_merged_model_goes_on_learning_and_is_saved(sums, tmp_path):
-    one = case(11)
-    merged = merge_models(one.model(sums, one.of(0)), one.model(sums, one.of(1)))
-    merged.save(tmp_path / "m")
-    later = Analytic.load(tmp_path / "m").partial_fit(one.data(one.of(*one.classes[2:])))
-    assert_same_model(later, one.model(sums, one.nodes), one)
-
-
 def test_merged_models_that_share_classes_have_the_losses_of_both():
     one = case(14, ridge=None)
     a, b = one.model("pooled", one.nodes[::2]), one.model("pooled", one.nodes[1::2])
@@ -244,21 +213,3 @@ def test_defaults_said_and_unsaid_are_merged():
 
 
 # ------------------------------------------------------------------ protocols
-
-
-@pytest.mark.parametrize(
-    "protocol",
-    [
-        {"test_graph": "seen"},
-        {"train_graph": "seen", "test_graph": "seen"},
-        {"visibility": "inductive"},
-        {"visibility": "inductive", "test_graph": "seen", "accuracy": "micro"},
-        {"edges": "directed"},
-    ],
-    ids=str,
-)
-@POOLED_AND_PER_CLASS
-def test_every_protocol_is_learned(protocol, sums, tiny):
-    stream = TaskStream(tiny.graph, tiny.y, default_split(tiny.num_classes), ProtocolConfig(**protocol), 0)
-    model = learned(method.Analytic, stream, 3, sums=sums, calibration=0.2)
-    assert np.mean([accuracy(model, stream, index) for index in range(3)]) > 0.7

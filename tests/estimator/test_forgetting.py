@@ -13,12 +13,9 @@ import ipal
 from faults import forgetting
 from faults.core import Failed
 from faults.forgetting import CHANGES, Months, must_answer_alike, must_be_equal, tried
-from ipal.errors import ConfigError, DataError, Qualified, StoreError
+from ipal.errors import DataError, Qualified, StoreError
 from ipal.estimator import history
-from ipal.estimator.learners import learner_class
 from ipal.estimator.open_world.calibration import Calibration
-from ipal.estimator.registry import METHODS
-from ipal.methods.base import Forgets, Trained
 from tests.closed_form.analytic_support import Refused
 
 # Months may bring a class with too few nodes to be asked: that is said, and the same for both models.
@@ -304,25 +301,3 @@ def test_what_cannot_be_left_is_refused(months: Months) -> None:
         ipal.forget_rows(learner, marked(months, outside))
     with Refused(learner, "No training node of these graphs is of class cormorant"):
         ipal.forget_class(learner, "cormorant", months.graphs()[0])
-
-
-@pytest.mark.parametrize("name", sorted(METHODS))
-def test_methods_without_sums_refuse_and_say_which_can(name: str, months: Months) -> None:
-    method = METHODS[name]
-    assert issubclass(method, Forgets) == (name in ("analytic", "ncm", "slda"))
-    if issubclass(method, Forgets):
-        return
-    assert issubclass(method, Trained)
-    encoder = {"kind": "gcn", "layers": 2, "hidden": 8, "width": 8}
-    learner = learner_class(method)(calibration=0, encoder=encoder, train={"epochs": 1})
-    graph = marked(months, persons(months, 0))[0]
-    learner.partial_fit(graph)
-    words = (f"'{name}' cannot forget or correct labels exactly", "analytic, ncm, slda")
-    for forget in (
-        ipal.forget_nodes,
-        ipal.forget_rows,
-        lambda one, data: ipal.forget_class(one, "anchovy", data),
-        lambda one, data: ipal.relabel(one, replace(data, new_y=np.roll(data.y, 1))),
-    ):
-        with Refused(learner, *words, error=ConfigError):
-            forget(learner, graph)

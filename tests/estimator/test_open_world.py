@@ -122,16 +122,6 @@ def test_sets_hold_the_own_class_about_as_often_as_asked(method, known, graph):
     assert (found[0.6] <= found[0.95]).all()
 
 
-def test_pooled_sums_find_unknown_nodes_as_well_as_sums_by_class():
-    name = "synthetic:nodes=400,classes=5,features=16,signal=3,seed=1"
-    dataset = ipal.load_dataset(name)
-    is_new = dataset.y > 2
-    data = replace(ipal.graph_from(dataset), train_mask=~is_new)
-    for sums in ("pooled", "per-class"):
-        model = ipal.Analytic(width=256, sums=sums).partial_fit(data)
-        assert roc_auc_score(is_new, ipal.score_unknown(model, data)) > 0.95
-
-
 def test_groups_of_rejected_nodes_are_found():
     data = blocks(classes=6, noise=0.6)
     model = ipal.Analytic(width=128).partial_fit(data.subgraph(data.y < 4))
