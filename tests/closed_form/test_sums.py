@@ -48,13 +48,6 @@ def assert_same(a: Sums, b: Sums) -> None:
         assert torch.equal(tensor, b.tensors()[name]), name
 
 
-def write_out(weights: tuple[Tensor, Tensor], x: Tensor, labels: Tensor) -> Tensor:
-    """A, row by row and mean by mean."""
-    f, k = weights
-    means = torch.stack([x[labels == c].mean(dim=0) for c in range(len(f))])
-    return (x.T * f[labels]) @ x + (means.T * k) @ means
-
-
 # ------------------------------------------------------------------ what they are
 
 

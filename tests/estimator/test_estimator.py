@@ -58,10 +58,6 @@ def make(method: type[Learner] | type[Method], **options: object) -> Learner:
     return learner(**{**used, **NARROW.get(method_of(learner).name, {}), **options})
 
 
-def gentle(method: type[Learner]) -> Learner:
-    return make(method, **GENTLE.get(method_of(method).name, {}))
-
-
 def data_of(stream: TaskStream, index: int) -> Data:
     """A task as a user would bring it: all labels present, the mask says which count."""
     task = stream.task(index)
