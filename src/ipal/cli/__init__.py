@@ -130,7 +130,7 @@ def _command(team: "Team | None" = None) -> None:
 
 def _complaint(error: Any) -> str:
     """What is wrong with options and arguments; of an unknown option or command, what is meant."""
-    context = getattr(error, "ctx", None)
+    context: Any = getattr(error, "ctx", None)
     if (option := getattr(error, "option_name", None)) is not None and context is not None:
         return f"There is no option {option}{_instead(option.lstrip('-'), context.command)}"
     message = str(error.format_message()).rstrip(".")

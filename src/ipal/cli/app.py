@@ -186,7 +186,7 @@ def wanted_run(
     ] = None,
     epochs: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Epochs of every task: short for --set train.epochs=N."),
+        typer.Option("--epochs", metavar="N", help="Epochs of every task: short for --set train.epochs=N."),
     ] = None,
     settings: Annotated[
         list[str] | None,

@@ -8,9 +8,8 @@ from types import MappingProxyType
 
 from pydantic import ValidationError
 
-from ipal.backend.devices import usable_device
 from ipal.backend.distributed import Team
-from ipal.backend.runtime import Runtime
+from ipal.backend.runtime import Runtime, usable_device
 from ipal.config import (
     EncoderConfig,
     RunConfig,
