@@ -13,9 +13,8 @@ from ipal.data.dataset import Dataset
 from ipal.data.datasets import checked, loaded
 from ipal.data.datasets.catalog import data_root
 from ipal.data.datasets.readers import FACTS, RawGraph
-from ipal.data.datasets.tables.assemble import Roles, assembled
+from ipal.data.datasets.tables.assemble import Roles, assembled, read_tables
 from ipal.data.datasets.tables.columns import Table, table_of
-from ipal.data.datasets.tables.read import read_tables
 from ipal.data.graph import Graph
 from ipal.data.graph_data import GraphData
 from ipal.data.labels import NO_NAME
