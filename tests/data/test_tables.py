@@ -76,12 +76,6 @@ def test_numbers_with_a_comma_between_semicolons(tmp_path: Path) -> None:
     assert dataset.graph.edge_weight.tolist() == [0.5, 0.5]
 
 
-def test_labels_are_part_of_the_hash_and_ids_are_not(tmp_path: Path) -> None:
-    one = load(put(tmp_path)).hash
-    assert load(put(tmp_path, NODES.replace("bot", "robot"))).hash != one
-    assert load(put(tmp_path, NODES.replace("carl", "karl"), EDGES.replace("carl", "karl"))).hash == one
-
-
 def test_numbers_as_ids_and_labels_stay_numbers(tmp_path: Path) -> None:
     dataset = load(put(tmp_path, "id,class,x\n7,0,1\n12,5,2\n9,,3\n", "src,dst\n7,12\n9,7\n"))
     assert dataset.y.tolist() == [0, 5, -1]
@@ -99,12 +93,6 @@ def test_time_domain_and_split_are_facts_not_features(tmp_path: Path) -> None:
     assert dataset.time.tolist() == [3, 4]
     assert dataset.parts is not None
     assert dataset.parts.tolist() == [0, 2]
-
-
-def test_without_features_structural_ones_are_made(tmp_path: Path) -> None:
-    dataset = load(put(tmp_path, "id,label\na,u\nb,v\n", "source,target\na,b\n"))
-    assert dataset.graph.num_features == 384
-    assert dataset.beyond_task
 
 
 MISSING = ["", "NaN", "nan", "None", "NA", "N/A", "#N/A", "<NA>", "null", "NULL", "nil", "?", "-", " - "]
@@ -163,12 +151,6 @@ def test_a_label_is_one_however_it_is_written(tmp_path: Path, given: list[str], 
     rows = "".join(f"{node},{label},{node}\n" for node, label in enumerate(given))
     assert load(put(tmp_path, f"id,label,size\n{rows}", "source,target\n0,1\n")).y.tolist() == expected
     assert ipal.graph_from({"x": np.ones((5, 1)), "edge_index": [[0], [1]], "y": given}).y.tolist() == expected
-
-
-def test_truth_is_a_number_as_in_a_table_in_memory(tmp_path: Path) -> None:
-    dataset = load(put(tmp_path, "id,label,member\na,u,True\nb,v,false\n", "source,target\na,b\n"))
-    assert dataset.columns == ("member",)
-    assert dataset.graph.x.tolist() == [[1], [0]]
 
 
 def test_a_line_between_digits_is_text(tmp_path: Path) -> None:

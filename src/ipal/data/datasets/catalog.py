@@ -78,7 +78,7 @@ OWN: tuple[DatasetEntry, ...] = (
         split=(21, 5, 5, 5, 5),
         remark="made up in Reddit's size and shape: results are not Reddit-CL results",
         costly=True,
-        make=builtin.reddit_shaped,
+        make=lambda size: synthetic(size.as_synthetic()),
         sizes=RedditShaped,
     ),
     DatasetEntry(

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,8 +127,8 @@ def assembled(nodes: Table, edges: Table, roles: Roles) -> RawGraph:
     """The graph that two tables say."""
     name = roles.need("id", nodes.names, nodes.where, "")
     label = roles.find("label", nodes.names, nodes.where)
-    given = None if label is None else cast(Words, nodes.columns[label])
-    ids = cast(Words, nodes.columns[name])
+    given = None if label is None else nodes.words(label)
+    ids = nodes.words(name)
     _check_ids(ids, given, nodes)
     facts = roles.facts(nodes.names, nodes.where)
     own = {name, label, *facts.values()}
@@ -260,7 +259,7 @@ def _ends(ids: Words, edges: Table, nodes: Table, roles: Roles) -> NDArray[np.in
     found = np.empty((2, edges.rows), dtype=np.int64)
     for row, end in enumerate(("source", "target")):
         name = roles.need(end, edges.names, edges.where, "")
-        words = cast(Words, edges.columns[name])
+        words = edges.words(name)
         if (words.codes < 0).any():
             raise DataError(f"Row {_first(words.codes < 0)} of {edges.where} has no {end}: every edge needs two ends.")
         numbers = np.array([place.get(word, -1) for word in words.words] or [-1], dtype=np.int64)

@@ -57,15 +57,21 @@ class Table:
     names: Sequence[str]
     """Of all columns, also those that were not wanted."""
 
+    def words(self, name: str) -> Words:
+        """A column of ids or labels, without words that no row has, as categories of pandas may be."""
+        column = self.columns[name]
+        assert isinstance(column, Words), "asked for as words"
+        every, codes = np.unique(np.append(column.codes, -1), return_inverse=True)
+        return Words([column.words[place] for place in every[1:].tolist()], (codes[:-1] - 1).astype(np.int32))
+
 
 Wanted = Callable[[Sequence[str]], Mapping[str, bool]]
 """Of the names of columns: which are wanted, and whether as words even where they look like numbers (ids, labels)."""
 
 
 def merged(values: Sequence[Any], codes: NDArray[Any]) -> Words:
-    """A column of words from values and each row's place among them (-1: none); values that no row has are left out."""
-    used = {*np.unique(codes).tolist()}
-    texts = [written(value) if place in used else "" for place, value in enumerate(values)]
+    """A column of words from different values and each row's place among them (-1: none)."""
+    texts = [written(value) for value in values]
     if long := next((text for text in texts if len(text) > MOST_LETTERS), None):
         raise DataError(f"'{shortened(long, 40)}' has {len(long)} letters: ids and labels have at most {MOST_LETTERS}.")
     place = {text: number for number, text in enumerate(dict.fromkeys(filter(None, texts)))}
