@@ -203,9 +203,6 @@ def test_a_toy_goes_through_every_command(
     assert "Lowest accuracy of a task at the end" in page
     if with_toys:
         assert "--plugin toys.py" in page
-    complaint(
-        command("forget", folder, "--class", "1", "--graph", "g.npz", *with_toys), "'toy-method': only models of ncm"
-    )
     complaint(command("merge", folder, other, "-o", "m.safetensors", *with_toys), "'toy-method'")
     served = list[str]()
     monkeypatch.setattr("ipal.deploy.serving.server.serve", lambda path, **_: served.append(files.load(path).name))

@@ -91,7 +91,7 @@ BAD = {
     "pear = Fruit('pear')\nplum = Fruit('pear')": "PATH defines a fruit 'pear', and there is another",
     "pear = Fruit('a pear')": "A fruit of PATH has the name 'a pear': use letters, digits",
     "pear = Fruit(7)": "A fruit of PATH has the name 7: use letters, digits",
-    "pear: Fruit = Fruit('pear', -1)": "The fruit 'pear' of PATH cannot be used as a fruit: ValueError: a price below zero",
+    "pear: Fruit = Fruit('pear', -1)": "The fruit 'pear' of PATH cannot be used as a fruit: ValueError: a price",
     "pear = 1": "PATH defines nothing of its own that has a name (a fruit)",
 }
 

@@ -16,12 +16,21 @@ from numpy.typing import NDArray
 
 from ipal.data.csr import Neighbours
 from ipal.data.graph import Features, Graph, checked_edges, checked_graph, checked_weights
+from ipal.data.labels import Labels
 from ipal.data.relations import EdgeType, Relations, Types
 from ipal.data.task import Task
 from ipal.errors import DataError
 from ipal.estimator.convert import pyg
 from ipal.estimator.convert.arrays import given_features
-from ipal.estimator.convert.pyg import NO_EDGES, Departure, given_edges, given_labels, given_leaving, is_hetero
+from ipal.estimator.convert.pyg import (
+    NO_EDGES,
+    Departure,
+    given_edges,
+    given_labels,
+    given_leaving,
+    is_hetero,
+    right_labels,
+)
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
     from torch_geometric.data import Data, HeteroData
@@ -56,6 +65,12 @@ def departure_of(data: "Data | HeteroData", types: Types | None) -> Departure:
         return pyg.departure_of(data)
     task, present = task_of(data, types), [name for name, _ in types.nodes if name in data.node_types]
     return Departure(task, given_leaving([data[name] for name in present], [data[name].num_nodes for name in present]))
+
+
+def correction_of(data: "Data | HeteroData", types: Types | None) -> tuple[Task, Labels]:
+    """A training view, and the right labels of its nodes."""
+    task = task_of(data, types)
+    return task, right_labels(data[task.graph.types.target] if task.graph.types else data, task)
 
 
 def check_types(given: Types | None, known: Types | None) -> None:

@@ -142,19 +142,18 @@ def given_leaving(stores: Sequence[Any], sizes: Sequence[int]) -> Nodes:
     return np.flatnonzero(np.concatenate(marked))
 
 
-def correction_of(data: "Data") -> tuple[Task, Labels]:
-    """A training view, and the right labels of its nodes (`new_y`)."""
-    task = task_of(data)
+def right_labels(data: Any, task: Task) -> Labels:
+    """What the training nodes of a view should have been learned as (`new_y`)."""
     new = getattr(data, "new_y", None)
     if new is None:
         raise DataError("Say what the labels should have been: set data.new_y, one label per node as in data.y.")
-    labels = one_a_node(new, task.graph.num_nodes, "data.new_y")[task.nodes]
+    labels = one_a_node(new, len(task.graph.targets), "data.new_y")[task.nodes]
     if not _may_teach(data, labels).all():
         raise DataError(
             "data.new_y has no label for a node in train_mask: take the node out of train_mask, or forget what it "
             "taught with ipal.forget_rows."
         )
-    return task, _plain_labels(labels)
+    return _plain_labels(labels)
 
 
 # ---------------------------------------------------------------------- edges
