@@ -15,7 +15,6 @@ import typer
 from ipal.cli import (
     audit,
     bench,
-    classes,
     data,
     discover,
     drift,
@@ -43,18 +42,7 @@ __all__ = ["app", "main"]
 for _panel, _commands in (
     (EXPERIMENT, (data.data, bench.bench, report.report, drift.drift, profile.profile, track.track)),
     (USE, (predict.predict, explain.explain, discover.discover, watch.watch, serve.serve, export.export)),
-    (
-        MAINTAIN,
-        (
-            audit.audit,
-            models.forget,
-            models.merge,
-            classes.rename,
-            classes.merge_classes,
-            classes.split,
-            classes.relabel,
-        ),
-    ),
+    (MAINTAIN, (audit.audit, models.forget, models.merge, models.rename, models.merge_classes, models.relabel)),
 ):
     for _one in _commands:
         app.command(rich_help_panel=_panel)(_one)
