@@ -52,11 +52,6 @@ def test_the_digest_is_the_same_in_every_process() -> None:
         assert done.stdout.strip() == here, done.stderr
 
 
-def test_what_is_written_out_in_full_has_the_digest_of_what_was_left_to_defaults() -> None:
-    short = run_config(BASE)
-    assert run_config(short.to_tree()).digest == short.digest
-
-
 CHANGES: dict[str, Any] = {
     "dataset": "cs",
     "dataset_hash": "ab" * 32,
@@ -100,11 +95,6 @@ def test_every_setting_that_decides_numbers_changes_the_digest(path: str) -> Non
     for part in reversed(path.split(".")):
         change = {part: change}
     assert run_config(override(BASE, change)).digest != run_config(BASE).digest
-
-
-def test_a_configuration_does_not_change_afterwards() -> None:
-    with pytest.raises(ValueError, match="frozen"):
-        run_config(BASE).seed = 5  # type: ignore[misc]
 
 
 # ---------------------------------------------------------------------- layers
@@ -158,18 +148,6 @@ def test_an_assignment_becomes_a_tree(text: str, tree: dict[str, Any]) -> None:
     assert parse_assignment(text) == tree
 
 
-@pytest.mark.parametrize("text", ["seed", " =3", ""])
-def test_an_assignment_without_name_or_sign_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"NAME=VALUE, for example --set ipal\.gamma=0\.7") as caught:
-        parse_assignment(text)
-    assert f"'{text}'" in str(caught.value)
-
-
-def test_an_assignment_whose_value_is_broken_says_to_quote_it() -> None:
-    with pytest.raises(ConfigError, match="quote what is text"):
-        parse_assignment("split=[1, 2")
-
-
 def test_a_number_with_a_leading_zero_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"--set train\.epochs=010 holds 010, .* write 10, or quote it"):
         parse_assignment("train.epochs=010")
@@ -216,26 +194,16 @@ def test_a_methods_settings_must_be_settings() -> None:
     ("tree", "words"),
     [
         ({"sed": 1}, ["Unknown setting 'sed'", "'seed'"]),
-        ({"train": {"epoch": 1}}, ["Unknown setting 'train.epoch'", "'train.epochs'"]),
-        ({"epochs": 1}, ["Unknown setting 'epochs'", "'train.epochs'"]),
-        ({"protocol": {"clas_order": "label"}}, ["'protocol.clas_order'", "'protocol.class_order'"]),
-        ({"encoder": {"depth": 3}}, ["Unknown setting 'encoder.depth'"]),
         ({"zzz": 1}, ["Unknown setting 'zzz'", "Known:", "seed, split, threads, train."]),
-        ({"train": {"epochs": -1}}, ["'train.epochs'", "-1", "greater than or equal to 0"]),
-        ({"train": {"epochs": "abc"}}, ["'train.epochs'", "'abc'", "integer"]),
         ({"train": {"lr_base": 0}}, ["'train.lr_base'", "greater than 0"]),
         ({"train": 5}, ["'train'", "5"]),
         ({"train": None}, ["'train'", "None"]),
         ({"encoder": {"layers": 0}}, ["'encoder.layers'", "greater than or equal to 1"]),
         ({"protocol": {"test_graph": "all"}}, ["'protocol.test_graph'", "'all'", "'isolated' or 'seen'"]),
-        ({"protocol": {"class_order": "random"}}, ["'protocol.class_order'", "'random'", "'label' or 'shuffled'"]),
         ({"protocol": {"train_share": 1.5}}, ["'protocol.train_share'", "less than 1"]),
-        ({"seed": -1}, ["'seed'", "-1"]),
         ({"threads": 0}, ["'threads'"]),
         ({"split": "5,2"}, ["'split'", "'5,2'"]),
-        ({"dataset": 5}, ["'dataset'", "string"]),
         ({"method": 5}, ["'method'", "string"]),
-        ({"method": None}, ["'method'", "string"]),
     ],
     ids=str,
 )

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ipal.runs import memory_plan
+from ipal.runs.resolved import Resolved
+from ipal.system.memory_budget import Budget
 from tests.cli.support import GRAPH, SMALL, assert_same_model, config_of, stamps
 from tests.support import Command, Ipal, complaint, write_graph
 
@@ -80,6 +83,18 @@ def test_a_finished_run_is_found_without_torch(command: Command, tmp_path: Path)
     write_graph(path, x=np.ones((40, 5)))
     assert "torch" in again().stderr, "the graph has changed"
     assert Path(command("run", *options, "--json").json["run"]).name != made.name
+
+
+def test_a_run_within_a_memory_limit_is_not_taken_for_one_without(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fitted(resolved: Resolved, limit: int) -> memory_plan.Way:
+        return memory_plan.Way("otherwise", resolved.config.model_copy(update={"threads": 2}), limit, Budget())
+
+    monkeypatch.setattr(memory_plan, "fitted", fitted)
+    line = ["run", "--dataset", GRAPH, "--method", "ncm", "--json"]
+    within = Path(command(*line, "--memory-limit", "1GB").json["run"])
+    assert Path(command(*line).json["run"]).name != within.name
 
 
 @pytest.mark.parametrize("change", [["--seed", 1], ["--set", "ipal.gamma=0.1"], ["--split", "4,2"]], ids=str)
@@ -189,12 +204,10 @@ def test_every_experiment_is_a_preset(command: Command) -> None:
         (["--epochs", -3], "The setting 'train.epochs' cannot be -3: input should be greater than or equal to 0."),
         (["--set", "ewc.strength=3"], "The settings 'ewc' are of another method than 'ipal': add --method ewc."),
         (["--gamma", 3], "--set ipal.gamma=VALUE"),
-        (["--lr-base", 3], "--set train.lr_base=VALUE"),
         (["--thread", 3], "did you mean --threads?"),
         (["--lr", 3], "There is no option --lr: a setting is given with --set NAME=VALUE (see 'ipal run --help')."),
         (["--method", "EWC2"], "Unknown method 'EWC2'. Did you mean 'ewc'?"),
         (["--dataset", "CS"], "Unknown dataset 'CS'. Did you mean 'cs'?"),
-        (["--set", "epochs=3"], "Unknown setting 'epochs'. Did you mean 'train.epochs'?"),
         (["--set", "ipal.epochs=3"], "Unknown setting 'ipal.epochs'. Did you mean 'train.epochs'?"),
         (["--set", "ipal.dbp=3"], "Unknown setting 'ipal.dbp'. Known: ipal.alpha"),
     ],

@@ -362,7 +362,7 @@ def within_limit(resolved: "Resolved", limit: str | None) -> tuple["Resolved", "
 
     way = memory_plan.fitted(resolved, memory_plan.parse_bytes(limit))
     render.note(f"Within {limit}: {way.name}, which takes about {way.bytes / memory_plan.GIB:.1f} GiB")
-    return replace(resolved, config=way.config), way.budget
+    return replace(resolved, config=way.config, asked=way.config), way.budget
 
 
 def _execute(resolved: "Resolved", folder: RunFolder, show: Show, **options: Any) -> None:
