@@ -53,7 +53,7 @@ def test_every_node_has_a_row(command: Command, finished: Path, tmp_path: Path) 
 
 def test_labels_need_not_be_there_and_are_not_looked_at(command: Command, model: Path, tmp_path: Path) -> None:
     write_graph(tmp_path / "unlabelled.npz", y=None)
-    write_graph(tmp_path / "nonsense.npz", y=np.array([np.nan, 7.5]))
+    write_graph(tmp_path / "nonsense.npz", y=np.arange(40) % 7)
     for name in ("learned", "unlabelled", "nonsense"):
         assert command("predict", model, "--graph", f"{name}.npz", "-o", f"{name}.csv").code == 0
     contents = {(tmp_path / f"{name}.csv").read_text() for name in ("learned", "unlabelled", "nonsense")}
