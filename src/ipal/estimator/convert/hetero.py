@@ -22,7 +22,15 @@ from ipal.data.task import Task
 from ipal.errors import DataError
 from ipal.estimator.convert import pyg
 from ipal.estimator.convert.arrays import given_features
-from ipal.estimator.convert.pyg import NO_EDGES, Departure, given_edges, given_labels, given_leaving, right_labels
+from ipal.estimator.convert.pyg import (
+    NO_EDGES,
+    Departure,
+    given_edges,
+    given_labels,
+    given_leaving,
+    is_hetero,
+    right_labels,
+)
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
     from torch_geometric.data import Data, HeteroData
@@ -78,11 +86,6 @@ def check_types(given: Types | None, known: Types | None) -> None:
         f"The model was trained on a HeteroData with labels at '{known.target}': predict such a one in Python, with "
         "model.predict(data) (files and requests have no types of nodes and edges)."
     )
-
-
-def is_hetero(data: Any) -> bool:
-    """Whether it is a `HeteroData`, which may not be installed."""
-    return "HeteroData" in {kind.__name__ for kind in type(data).__mro__}
 
 
 def _graph(data: Any, types: Types | None) -> Graph:
