@@ -51,10 +51,11 @@ def stored_rows(
         for sign in (1, -1):
             near = shadows.query_ball_point(sign * theirs[there], SAME, p=np.inf)
             for place, some in zip(there.tolist(), near, strict=True):
-                kept = sign * _unit(table, place) if some else None
-                here = {int(n) for n in telling[some] if np.linalg.norm(_unit(rows, n) - kept) <= SAME}
-                nodes |= here
-                where |= {name} if here else set()
+                if some:
+                    kept = sign * _unit(table, place)
+                    here = {int(n) for n in telling[some] if np.linalg.norm(_unit(rows, n) - kept) <= SAME}
+                    nodes |= here
+                    where |= {name} if here else set()
     return Found(len(telling), rows.shape[0] - len(telling), nodes, where)
 
 
