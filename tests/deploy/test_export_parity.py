@@ -42,13 +42,14 @@ CASES: dict[str, Case] = {
     **{f"encoder {kind}": (IPAL, {"encoder": EncoderConfig(kind=kind, hidden=12, width=12)}) for kind in ENCODERS},
     "propagated and projected": (IPAL, {"encoder": PROJECTED}),
     "three layers": (IPAL, {"encoder": EncoderConfig(layers=3, hidden=20, width=8, last_activation="relu")}),
+    "calibrated": (IPAL, {"encoder": PROJECTED, "calibration": 0.2}),
     "other activations": (METHODS["bare"], {"encoder": EncoderConfig(activation="tanh", last_activation="elu")}),
 }
 FILES = [
     "bare",
     "polo",
     "slda",
-    "propagated and projected",
+    "calibrated",
     "wide features",
     "encoder sage",
     "encoder gat",

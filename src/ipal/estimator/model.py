@@ -184,12 +184,10 @@ class Model:
         """The scores of a graph's nodes, or of some, as probabilities, before calibration."""
         return self.method.probabilities(self.state.memory, scores, graph, compute or self.compute, nodes)
 
-    def scores_and_probabilities(
-        self, graph: Graph, nodes: Tensor | None = None, compute: Compute | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def scores_and_probabilities(self, graph: Graph, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Scores and calibrated probabilities of all nodes of a graph, or of some."""
-        scores = self.forward(graph, nodes, compute).scores
-        return scores, self.calibrated(self.probabilities(scores, graph, nodes, compute))
+        scores = self.forward(graph, nodes).scores
+        return scores, self.calibrated(self.probabilities(scores, graph, nodes))
 
     def calibrated(self, probabilities: Tensor) -> Tensor:
         """Probabilities that say how often they are right, as far as held-out nodes can show."""

@@ -166,7 +166,7 @@ def _traced(model: Model, edge_weights: bool) -> "ModelProto":
 def _quiet() -> Iterator[None]:
     """Without what torch's exporter says about itself."""
     before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
+    logging.disable(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

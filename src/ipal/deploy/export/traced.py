@@ -20,6 +20,7 @@ from ipal.backend.propagated import Columns, Propagated, RowSource
 from ipal.data.csr import Norm
 from ipal.errors import ConfigError
 from ipal.estimator.model import Model
+from ipal.estimator.open_world.calibration import sharpened
 from ipal.nn.network import Network
 from ipal.system.tracing import SILENT, Tracer
 
@@ -184,14 +185,17 @@ class Inference(nn.Module):
 
     def __init__(self, model: Model) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.power = model, model.calibrating_power
         self.network = model.network
 
     def forward(
         self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         graph: Any = TracedGraph.of(x, edge_index, edge_weight)
-        scores, probabilities = self.model.scores_and_probabilities(graph, compute=graph)
+        scores = self.model.forward(graph, compute=graph).scores
+        probabilities = self.model.probabilities(scores, graph, compute=graph)
+        if self.power != 1:
+            probabilities = sharpened(probabilities, self.power)
         return scores, probabilities, scores.argmax(dim=1)
 
 
