@@ -17,7 +17,7 @@ from ipal.data.graph import Graph
 from ipal.data.neighbourhood import neighbourhood
 from ipal.data.streams import TaskStream
 from ipal.errors import CapacityError, ConfigError, DataError, IpalError, NonFiniteError
-from ipal.estimator.evidence import Evidence
+from ipal.estimator.evidence import NodeEvidence
 from ipal.estimator.explain import Explanation, explained
 from ipal.methods.bare import Bare
 from ipal.methods.base import Method
@@ -245,7 +245,7 @@ def test_a_method_whose_scores_follow_from_something_else_is_refused(tiny: Datas
         name = "twice"
 
         def forward(self, memory: Any, graph: Graph, compute: Any, nodes: Any = None) -> torch.Tensor:
-            return super().forward(memory, graph, compute, nodes) * (2 if isinstance(compute, Evidence) else 1)
+            return super().forward(memory, graph, compute, nodes) * (2 if isinstance(compute, NodeEvidence) else 1)
 
     with pytest.raises(ConfigError, match="'twice' cannot be explained: its scores follow from more"):
         explained(learned(Twice, tiny_stream, 1), tiny.graph, 0)

@@ -47,7 +47,7 @@ def contribution(x: NDArray[Any], gradient: NDArray[Any]) -> NDArray[Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class NodeEvidence:
     """What a method computes with for one node, from values that a score can be divided among."""
 
     graph: Graph
@@ -59,7 +59,7 @@ class Evidence:
     """What was made of the features."""
 
     @classmethod
-    def of(cls, graph: Graph, node: int, runtime: Runtime) -> "Evidence":
+    def of(cls, graph: Graph, node: int, runtime: Runtime) -> "NodeEvidence":
         _need(64 * (graph.x.nnz if isinstance(graph.x, sp.csr_array) else graph.x.size), graph)
         x = sp.csr_array(graph.x).astype(np.float64)
         x.eliminate_zeros()
@@ -153,7 +153,7 @@ class Evidence:
 class _Operators(Operators):
     """Those of a graph, with features whose products are kept."""
 
-    evidence: Evidence
+    evidence: NodeEvidence
 
     @property
     def first(self) -> FirstInput:
@@ -162,7 +162,7 @@ class _Operators(Operators):
 
 @dataclass(frozen=True, eq=False)
 class _First(FirstInput):
-    evidence: Evidence
+    evidence: NodeEvidence
 
     def projected(self, weight: Tensor) -> Tensor:
         return self.evidence.projected(weight)

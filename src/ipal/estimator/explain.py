@@ -18,7 +18,7 @@ from ipal.data.graph import Graph, Nodes
 from ipal.data.labels import Labels
 from ipal.data.neighbourhood import neighbourhood
 from ipal.errors import ConfigError, DataError, NonFiniteError
-from ipal.estimator.evidence import Evidence, FixedDivisors
+from ipal.estimator.evidence import FixedDivisors, NodeEvidence
 from ipal.estimator.predictor import Predictor
 from ipal.methods.base import Compute
 
@@ -165,7 +165,7 @@ def explained(model: Predictor, graph: Graph, node: int, against: Any = None) ->
         raise NonFiniteError(f"the scores of node {node} cannot be computed")
     order = scores.argsort(descending=True, stable=True).tolist()
     best, other = order[0], _other(model, order, against)
-    rows = Evidence.of(part.graph, int(part.nodes[0]), model.runtime)
+    rows = NodeEvidence.of(part.graph, int(part.nodes[0]), model.runtime)
     with FixedDivisors():
         (found,) = model.forward(part.graph, compute=cast(Compute, rows)).scores
     scores = scores.double().cpu()
