@@ -66,11 +66,6 @@ def test_a_batch_is_one_graph_of_several() -> None:
     assert np.array_equal(both.graph.edges[:, : len(expected()[0])], expected())
 
 
-def test_predictions_for_some_nodes_take_a_data_too(fitted: IPAL) -> None:
-    whole = predict.predict(fitted.model_, some_data())
-    assert np.array_equal(whole.probabilities, predict.predict(fitted.model_, graph_of(some_data())).probabilities)
-
-
 def test_types_that_are_not_known_are_refused_with_the_line_that_makes_one_of_them(fitted: IPAL) -> None:
     data = HeteroData({"paper": {"x": torch.from_numpy(X).float(), "y": torch.from_numpy(Y)}})
     data["paper", "cites", "paper"].edge_index = torch.from_numpy(E)

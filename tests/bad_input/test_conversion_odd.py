@@ -220,16 +220,6 @@ def test_odd_values_are_read_or_refused(use: str) -> None:
                 raise AssertionError(f"{use}: {part} = {name}: {type(error).__name__}: {error}") from error
 
 
-@pytest.mark.parametrize("kind", ["bfloat16", "half", "double", "requires grad", "parameter", "conjugate's real part"])
-def test_numbers_that_mean_what_they_say_are_read_in_a_dict(kind: str) -> None:
-    kinds = tensors(XT.bfloat16().float()) | {
-        "conjugate's real part": lambda: XT.bfloat16().to(torch.complex64).conj().real
-    }
-    found = ipal.graph_from(sound() | {"x": kinds[kind]()})
-    assert np.array_equal(found.x, XT.bfloat16().float().numpy()) or kind == "half"
-    assert np.allclose(found.x, XT, atol=0.02)
-
-
 @pytest.mark.parametrize("kind", ["COO", "CSR", "CSC", "BSR", "BSC", "sparse bfloat16"])
 def test_sparse_features_and_matrices_of_every_layout_are_read(kind: str) -> None:
     with warnings.catch_warnings():
