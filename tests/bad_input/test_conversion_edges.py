@@ -1,8 +1,6 @@
 """Edges in any form, in `edge_index` or `adj_t`: read, refused with the line that converts them, or warned about."""
 
 import os
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +16,7 @@ from torch_geometric.utils import dense_to_sparse, from_scipy_sparse_matrix, to_
 from ipal import NCM, DataError, load_dataset
 from ipal.errors import IgnoredInput
 from ipal.estimator.convert.pyg import graph_of
-from tests.bad_input.conversion_support import N, SparseTensor, converted, expected
-from tests.bad_input.support import E, X, Y, one, some_data
+from tests.bad_input.support import E, N, SparseTensor, X, Y, converted, expected, one, some_data
 from tests.processes import loaded_context
 
 # ---------------------------------------------------------------------- adj_t
@@ -173,15 +170,6 @@ def test_a_process_warns_once(tmp_path: Path) -> None:
     lines = [line.partition("Not used: ")[2] for line in said.splitlines() if "Not used: " in line]
     in_file = [f"the array {name} of {tmp_path / 'more.npz'}" for name in ("edge_attr", "edge_type")]
     assert [line.partition(";")[0] for line in lines] == [*in_file, *NOT_USED]
-
-
-def test_the_command_warns_in_one_line(tmp_path: Path) -> None:
-    np.savez(tmp_path / "more.npz", edge_index=E, x=X, y=Y, edge_attr=np.ones(E.shape[1]))
-    done = subprocess.run(
-        [sys.executable, "-m", "ipal", "data", "more.npz"], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert done.stderr.startswith("Warning: Not used: the array edge_attr of")
-    assert done.stderr.count("\n") == 1
 
 
 # ---------------------------------------------------------------------- edges

@@ -18,8 +18,7 @@ from ipal import IPAL, NCM, DataError
 from ipal.deploy import predict
 from ipal.errors import IgnoredInput
 from ipal.estimator.convert.pyg import graph_of, task_of
-from tests.bad_input.conversion_support import N, expected
-from tests.bad_input.support import E, X, Y, some_data
+from tests.bad_input.support import E, N, X, Y, expected, some_data
 
 DATASET = ipal.load_dataset("synthetic:nodes=60,classes=3,features=4")
 

@@ -12,8 +12,7 @@ from torch_geometric.utils import index_to_mask
 
 from ipal import NCM, DataError
 from ipal.estimator.convert.pyg import graph_of, task_of
-from tests.bad_input.conversion_support import N, SparseTensor, converted
-from tests.bad_input.support import X, Y, one, some_data
+from tests.bad_input.support import N, SparseTensor, X, Y, converted, one, some_data
 
 # ---------------------------------------------------------------------- features
 
