@@ -231,7 +231,7 @@ def test_networkx_vectors_missing_attributes_and_directions() -> None:
     graph.edges[0, 1]["weight"] = 3
     assert graph_from(graph, directed=True).edge_weight.tolist() == [3, 1]
     del graph.nodes[1]["x"]
-    with pytest.raises(DataError, match="column x of the nodes"):
+    with pytest.raises(DataError, match="column x of the networkx graph"):
         graph_from(graph)
 
 
