@@ -263,10 +263,10 @@ def test_a_job_names_the_plugins_that_its_process_loads(tmp_path: Path, monkeypa
     forget_plugins()
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
-    assert [reason for _, reason in GroupRunner()(JobGroup(jobs))] == [None] * 4
+    assert list(GroupRunner()(JobGroup(jobs)).values()) == [None] * 4
     path.unlink()
     forget_plugins()
-    ((_, reason),) = GroupRunner()(JobGroup(jobs[:1]))
+    (reason,) = GroupRunner()(JobGroup(jobs[:1])).values()
     assert f"There is no plugin file {path}" in str(reason)
 
 
