@@ -12,7 +12,6 @@ from ipal.backend.propagated import propagated
 from ipal.backend.runtime import Runtime
 from ipal.closed_form.feature_map import FeatureMap, random_features
 from ipal.data.graph import Graph, checked_graph
-from ipal.nn.evidence import FeatureRows
 
 HERE = Runtime.of()
 # Two nodes joined by an edge, a third alone; features of lengths 2, 5 and 0.
@@ -140,17 +139,6 @@ def test_rows_to_be_scored_are_rows_to_be_added_up_in_single_precision(width: in
     torch.testing.assert_close(rows_of(made, graph).float(), rows_of(made, graph, torch.float32), rtol=1e-4, atol=1e-5)
     assert made.propagated(graph) is made.propagated(graph), "kept"
     assert torch.equal(made.propagated(graph), before), "and not changed by what is made of it"
-
-
-@WIDTHS
-@RESTARTS
-def test_the_exported_map_gives_the_same_rows(width: int, restarts: tuple[float, ...]) -> None:
-    made, graph = feature_map(12, width, restarts), some_graph()
-    words = made.exported(FeatureRows.of(graph))
-    expected = rows_of(made, graph)
-    for node in (0, 17, 39):
-        # Linear columns and random features of each part stand side by side, as in the map.
-        torch.testing.assert_close(words.at(node).double(), expected[node], rtol=1e-4, atol=1e-5)
 
 
 def test_a_map_is_a_function_of_its_fields_and_every_field_tells_in_the_fingerprint() -> None:
