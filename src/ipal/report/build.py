@@ -1,25 +1,15 @@
-"""Tables with captions and commands; the folder of a report; tables kept up to date inside a page written by hand."""
+"""Tables with captions and commands, and the folder of a report."""
 
-import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ipal.errors import ConfigError, did_you_mean
 from ipal.report import paper, tables
 from ipal.report.cells import CellTable
-from ipal.report.collect import (
-    PROTOCOL_FIELDS,
-    StoredBench,
-    choose_manifests,
-    read_bench,
-    read_grids,
-    read_search,
-    usual,
-)
+from ipal.report.collect import Bench, choose_manifests, read_bench, read_search, usual
 from ipal.report.statistics import how_many, listed
 from ipal.runs.records import batch_in_words
 from ipal.system.files import make_folder, write_atomically
@@ -33,39 +23,20 @@ DIFFERENCES = (
     "(Bonferroni); rows with fewer than five seeds have none."
 )
 NO_DIFFERENCES = "Differences are not shown: fewer than five seeds."
-OPENING = "<!-- ipal report: "
-# Marks are at the start of a line, so that a page can also mention them.
-BLOCK = re.compile(rf"^{OPENING}(?P<key>\S+) -->\s*$(?P<body>.*?)^<!-- end -->", re.DOTALL | re.MULTILINE)
-BEGIN = re.compile(rf"^{OPENING}", re.MULTILINE)
 
 
-def make_report(
-    runs: Path,
-    out: Path,
-    names: Sequence[str] = (),
-    into: Path | None = None,
-    figures_for: Sequence[str] = (),
-    draw: bool = True,
-) -> list[Path]:
+def make_report(runs: Path, out: Path, names: Sequence[str] = (), draw: bool = True) -> list[Path]:
     """Everything `ipal report` does; returns the files written, the index first."""
-    manifests = choose_manifests(runs, names)
-    known = [manifest.name for manifest in manifests]
-    for name in figures_for:
-        if name not in known:
-            raise ConfigError(f"There is no bench '{name}' to draw figures for.{did_you_mean(name, known)}")
-    benches = [read_bench(manifest, runs) for manifest in manifests]
-    made = all_tables(benches, runs)
-    # Before anything is written, so that a wrong key leaves no partial report.
-    page = replace_blocks(read_page(into), {key: one.markdown for key, one in made.items()}, into) if into else ""
-    written = _write_tables(out, made.values())
-    drawn = [bench for bench in benches if not figures_for or bench.name in figures_for]
+    benches = [read_bench(manifest, runs) for manifest in choose_manifests(runs, names)]
+    files = {name: text for made in all_tables(benches, runs).values() for name, text in made.files.items()}
+    make_folder(out)
+    for name, text in files.items():
+        write_atomically(out / name, text)
+    written = [out / name for name in files]
     if draw:
-        written += _write_figures(out / "figures", drawn, runs)
+        written += _write_figures(out / "figures", benches, runs)
     index = out / "README.md"
     write_atomically(index, _index(written, out, benches))
-    if into:
-        write_atomically(into, page)
-        written.append(into)
     return [index, *written]
 
 
@@ -79,7 +50,7 @@ class Captioned:
     stem: str
     """Of its files."""
     table: CellTable
-    benches: Sequence[StoredBench]
+    benches: Sequence[Bench]
     """That its numbers are from."""
     caption: str
     """One sentence: what the numbers are."""
@@ -88,7 +59,7 @@ class Captioned:
     below: str = ""
     """What its signs mean, and what it leaves out."""
     numbers: bool = False
-    """Whether its CSV has every number behind it, seed by seed, and not its cells."""
+    """Whether its CSV has every number behind it, run by run, and not its cells."""
 
     @property
     def markdown(self) -> str:
@@ -109,11 +80,11 @@ class Captioned:
         """As Markdown, LaTeX and CSV, by the names of the files."""
         comments = [*filter(None, [self.how]), *remarks(self.benches)]
         latex = tables.latex(self.table, self.caption, f"tab:{self.stem}", self.below, comments)
-        csv = tables.to_csv(tables.numbers(self.benches)) if self.numbers else tables.cells_csv(self.table)
+        csv = tables.numbers(self.benches) if self.numbers else tables.cells_csv(self.table)
         return {f"{self.stem}.md": self.markdown + "\n", f"{self.stem}.tex": latex, f"{self.stem}.csv": csv}
 
 
-def all_tables(benches: Sequence[StoredBench], runs: Path) -> dict[str, Captioned]:
+def all_tables(benches: Sequence[Bench], runs: Path) -> dict[str, Captioned]:
     """Every table with its caption, by its key in a page."""
     found = {
         kind: Captioned(kind, tables.wide(chosen), chosen, caption(chosen), protocol(chosen), legend(chosen), True)
@@ -147,18 +118,18 @@ def all_tables(benches: Sequence[StoredBench], runs: Path) -> dict[str, Captione
     return found
 
 
-def _with_differences(bench: StoredBench, how: str, below: str) -> tuple[str, str]:
+def _with_differences(bench: Bench, how: str, below: str) -> tuple[str, str]:
     """The texts of a table with what they say of the differences between its rows."""
     if tables.differences(bench):
         return f"{how} {DIFFERENCES}", below
-    comparable = tables.references(bench) and sum(bool(row.runs) for row in bench.rows) > 1
+    comparable = bench.references and sum(bool(row.runs) for row in bench.rows) > 1
     return how, f"{below} {NO_DIFFERENCES}" if comparable else below
 
 
-def of_paper(benches: Sequence[StoredBench]) -> dict[str, list[StoredBench]]:
+def of_paper(benches: Sequence[Bench]) -> dict[str, list[Bench]]:
     """The benches of each of the paper's tables, where there are any; other test graphs in tables of their own."""
     usual_graph = paper.PROTOCOL["test_graph"]
-    found: dict[str, list[StoredBench]] = {}
+    found: dict[str, list[Bench]] = {}
     for bench in sorted(benches, key=lambda bench: bench.manifest.kind):
         graph = bench.protocol.get("test_graph", usual_graph)
         if bench.manifest.kind in ("table1", "table2"):
@@ -166,12 +137,12 @@ def of_paper(benches: Sequence[StoredBench]) -> dict[str, list[StoredBench]]:
     return found
 
 
-def caption(benches: Sequence[StoredBench]) -> str:
+def caption(benches: Sequence[Bench]) -> str:
     """What the numbers are, in one sentence."""
     return f"AP and AF in %, {_over_seeds(benches)}."
 
 
-def protocol(benches: Sequence[StoredBench]) -> str:
+def protocol(benches: Sequence[Bench]) -> str:
     """Under which protocol numbers were measured, and with which seeds."""
     rules = usual(_shared(bench.protocol) for bench in benches)
     splits = "; ".join(f"{bench.title} {'+'.join(map(str, bench.protocol.get('split', ())))}" for bench in benches)
@@ -195,13 +166,13 @@ def protocol(benches: Sequence[StoredBench]) -> str:
     )
 
 
-def legend(benches: Sequence[StoredBench], ranked: bool = True) -> str:
+def legend(benches: Sequence[Bench], ranked: bool = True) -> str:
     """What the signs of the table mean."""
-    stored = any(row.entry.stores_exemplars for bench in benches for row in bench.rows)
+    stored = any(row.stores_exemplars for bench in benches for row in bench.rows)
     return " ".join([tables.EXEMPLARS] * stored + [RANKS] * ranked)
 
 
-def remarks(benches: Sequence[StoredBench]) -> list[str]:
+def remarks(benches: Sequence[Bench]) -> list[str]:
     """Remarks on the comparability of one table."""
     table = usual(_shared(bench.protocol) for bench in benches)
     found = []
@@ -220,18 +191,18 @@ def remarks(benches: Sequence[StoredBench]) -> list[str]:
 
 def _shared(protocol: Mapping[str, Any]) -> dict[str, Any]:
     """What datasets can have in common: all but the split."""
-    return {field: protocol[field] for field in PROTOCOL_FIELDS if field in protocol}
+    return {field: value for field, value in protocol.items() if field != "split"}
 
 
 def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     return ", ".join(f"{field} {value}" for field, value in one.items() if value != other.get(field))
 
 
-def _seeds(benches: Sequence[StoredBench]) -> str:
+def _seeds(benches: Sequence[Bench]) -> str:
     return " or ".join(dict.fromkeys(how_many(bench.manifest.seeds) for bench in benches))
 
 
-def _over_seeds(benches: Sequence[StoredBench]) -> str:
+def _over_seeds(benches: Sequence[Bench]) -> str:
     graphs = dict.fromkeys(f"test graph {bench.protocol['test_graph']}, " for bench in benches if bench.protocol)
     return f"{''.join(graphs)}mean ± sample standard deviation over {_seeds(benches)}"
 
@@ -240,18 +211,7 @@ def _wrap(text: str, indent: str = "") -> str:
     return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
-# ---------------------------------------------------------------------- the folder
-
-
-def _write_tables(out: Path, made: Iterable[Captioned]) -> list[Path]:
-    make_folder(out)
-    contents = {name: content for one in made for name, content in one.files.items()}
-    for name, content in contents.items():
-        write_atomically(out / name, content)
-    return [out / name for name in contents]
-
-
-def _write_figures(folder: Path, benches: Sequence[StoredBench], runs: Path) -> list[Path]:
+def _write_figures(folder: Path, benches: Sequence[Bench], runs: Path) -> list[Path]:
     from ipal.report import figures  # matplotlib may not be installed
 
     drawings: dict[str, Callable[[], Figure | None]] = {}
@@ -261,12 +221,13 @@ def _write_figures(folder: Path, benches: Sequence[StoredBench], runs: Path) -> 
             drawings[f"cost-{bench.name}"] = partial(figures.cost_plot, bench)
         if bench.manifest.kind == "table2":
             drawings[f"figure3-{bench.name}"] = partial(figures.heat_maps, bench)
-    grids = [(bench.title, read_grids(bench.manifest, runs)) for bench in benches if bench.manifest.kind == "figure6"]
-    drawings["figure6"] = partial(figures.gamma_curves, grids)
+    grids = [bench for bench in benches if bench.manifest.kind == "figure6"]
+    points = [(bench.title, read_search(bench.manifest, runs)) for bench in grids]
+    drawings["figure6"] = partial(figures.gamma_curves, points)
     return [path for name, draw in drawings.items() for path in figures.write_figure(folder / name, draw)]
 
 
-def _index(written: Sequence[Path], out: Path, benches: Sequence[StoredBench]) -> str:
+def _index(written: Sequence[Path], out: Path, benches: Sequence[Bench]) -> str:
     names = [path.relative_to(out).as_posix() for path in written]
     lines = [f"- [{name}]({name})" for name in names if not name.endswith((".png", ".svg"))]
     shown = [f"![{Path(name).stem}]({name})" for name in names if name.endswith(".png")]
@@ -275,26 +236,3 @@ def _index(written: Sequence[Path], out: Path, benches: Sequence[StoredBench]) -
     if shown:
         parts += ["Figures, each also as SVG:", *shown]
     return "\n\n".join(parts) + "\n"
-
-
-# ---------------------------------------------------------------------- a page kept by hand
-
-
-def read_page(path: Path) -> str:
-    try:
-        return path.read_bytes().decode()  # bytes: line ends stay as they are
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"The page {path} cannot be read as text: name a Markdown file with --into.") from error
-
-
-def replace_blocks(page: str, texts: Mapping[str, str], path: Path | None = None) -> str:
-    """The page with each table between its marks replaced."""
-    keys = [match["key"] for match in BLOCK.finditer(page)]
-    if len(keys) != len(BEGIN.findall(page)):
-        raise ConfigError(f"A table in {path} has no end: put <!-- end --> after each '{OPENING}NAME -->'.")
-    if not keys:
-        raise ConfigError(f"{path} has no place for a table: put '{OPENING}table1 -->' and '<!-- end -->' into it.")
-    for key in keys:
-        if key not in texts:
-            raise ConfigError(f"{path} asks for a table '{key}' that is not there.{did_you_mean(key, texts)}")
-    return BLOCK.sub(lambda match: f"{OPENING}{match['key']} -->\n\n{texts[match['key']]}\n\n<!-- end -->", page)
