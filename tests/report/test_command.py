@@ -18,10 +18,10 @@ def test_the_folder_has_tables_pages_figures_and_an_index(command: Command, runs
     assert done.code == 0, done.err
     assert "out/README.md" in done.err
     names = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    pictures = ["figure3-table2-cs", "figure4-table1-cs", "figure4-table1-proxy", "figure6", "cost-table1-cs"]
+    pictures = ["figure3-table2-cs", "figure4-table1-cs", "figure4-table1-proxy", "figure6"]
     assert names >= {f"figures/{name}.{suffix}" for name in pictures for suffix in ("svg", "png")}
     assert names >= {f"{table}.{suffix}" for table in ("table1", "table2") for suffix in ("md", "tex", "csv")}
-    assert names >= {"details-table1-cs.md", "cost-table1-cs.md", "details-table2-cs.md", "REPRODUCIBILITY.md"}
+    assert names >= {"details-table1-cs.md", "cost-table1-cs.md", "details-table2-cs.md"}
     index = (tmp_path / "out" / "README.md").read_text()
     assert all(f"({name})" in index for name in names if name != "README.md" and not name.endswith(".svg"))
 
@@ -67,7 +67,6 @@ def test_a_study_has_no_figures_and_no_heading_for_them(command: Command, tmp_pa
     )
     assert command("report", "-o", "out").code == 0
     assert "Figures" not in (tmp_path / "out" / "README.md").read_text()
-    assert not (tmp_path / "out" / "REPRODUCIBILITY.md").exists()
 
 
 def test_nothing_to_report_says_what_to_do(command: Command, runs: Path):

@@ -106,15 +106,6 @@ def all_tables(benches: Sequence[Bench], runs: Path) -> dict[str, Captioned]:
         machines = "; ".join(sorted({run.machine for row in bench.rows for run in row.runs}))
         text, how = f"{bench.title}: time and memory of a run, mean over {_seeds(own)}.", f"Measured on: {machines}."
         found[f"{name}.cost"] = Captioned(f"cost-{name}", tables.cost(bench), own, text, how, legend(own, ranked=False))
-    compared = [bench for bench in benches if bench.is_comparable_to_paper and bench.name in found]
-    shown = tables.reproducibility(compared)
-    if shown.rows:
-        behind = [bench for chosen in of_paper(compared).values() for bench in chosen]
-        text = f"The paper's numbers (Tables 1 and 2) beside ours in %, {_over_seeds(behind)}."
-        run = {bench.title for bench in benches if bench.protocol}
-        missing = ", ".join(title for title in paper.DATASETS.values() if title not in run)
-        below = f"Not run: {missing}." if missing else ""
-        found["reproducibility"] = Captioned("REPRODUCIBILITY", shown, compared, text, "", below)
     return found
 
 
@@ -218,7 +209,6 @@ def _write_figures(folder: Path, benches: Sequence[Bench], runs: Path) -> list[P
     for bench in benches:
         if bench.manifest.kind == "table1":
             drawings[f"figure4-{bench.name}"] = partial(figures.learning_dynamics, bench)
-            drawings[f"cost-{bench.name}"] = partial(figures.cost_plot, bench)
         if bench.manifest.kind == "table2":
             drawings[f"figure3-{bench.name}"] = partial(figures.heat_maps, bench)
     grids = [bench for bench in benches if bench.manifest.kind == "figure6"]

@@ -109,8 +109,9 @@ class Run:
 
     @property
     def data_remark(self) -> str:
-        """The remark that every result on this graph carries."""
-        return str(self.result["data"]["remark"] or "")
+        """The remark that every result on this graph carries, as a sentence."""
+        remark = str(self.result["data"]["remark"] or "")
+        return f"{remark.removesuffix('.')}." if remark else ""
 
     @property
     def stores_exemplars(self) -> bool:

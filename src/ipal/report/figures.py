@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 import matplotlib.style
 import numpy as np
 from matplotlib import colormaps
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
 from ipal.report import paper
-from ipal.report.collect import Bench, Row
+from ipal.report.collect import Bench
 from ipal.report.statistics import how_many, scale_from, spread
 from ipal.report.tables import pretty
 from ipal.system.files import make_folder, write_atomically
@@ -107,36 +106,27 @@ def heat_maps(bench: Bench) -> Figure | None:
 
 def learning_dynamics(bench: Bench) -> Figure | None:
     """Figure 4: AP after each task, methods by their last AP; the best without exemplars is thick."""
-    figure, axes, rows = _of_methods(bench)
+    rows = sorted((row for row in bench.rows if row.runs), key=lambda row: -row.mean("AP"))
+    if not rows:
+        return None
+    figure = blank(7.2, 4.4)
+    axes = figure.subplots()
     for row in rows:
         curves = np.array([run.curve for run in row.runs])
-        mark, steps = mark_for(row.key, [one.key for one in bench.rows]), np.arange(1, curves.shape[1] + 1)
-        look: dict[str, Any] = {"linewidth": 1.2, "markersize": 5, "zorder": 2}
-        if row is bench.best:
-            look = {"linewidth": 2.4, "markersize": 8, "zorder": 3}
-        line = {"color": mark.colour, "linestyle": mark.dash, "marker": mark.marker}
-        axes.plot(steps, curves.mean(axis=0), **line, **look, label=f"{_short(row)} {row.mean('AP'):.1f}")
-        if row is bench.best and len(curves) > 1:
-            mean, deviation = curves.mean(axis=0), curves.std(axis=0, ddof=1)
+        mean, steps = curves.mean(axis=0), np.arange(1, curves.shape[1] + 1)
+        mark, is_best = mark_for(row.key, [one.key for one in bench.rows]), row is bench.best
+        name = row.title if len(row.title) <= 26 else row.title[:25] + "…"
+        look = {"color": mark.colour, "linestyle": mark.dash, "marker": mark.marker, "label": f"{name} {mean[-1]:.1f}"}
+        axes.plot(steps, mean, linewidth=2.4 if is_best else 1.2, markersize=8 if is_best else 5, **look)
+        if is_best and len(curves) > 1:
+            deviation = curves.std(axis=0, ddof=1)
             axes.fill_between(steps, mean - deviation, mean + deviation, color="0.85", zorder=1, linewidth=0)
         axes.set_xticks(steps)
-    axes.set(xlabel="tasks learned", title=f"{bench.title}: AP after each task ({_mean_of(bench)})")
-    return _with_names(figure, axes, rows)
-
-
-def cost_plot(bench: Bench) -> Figure | None:
-    """AP against the time of a run: up and to the left is better; the best AP without exemplars is large."""
-    figure, axes, rows = _of_methods(bench)
-    for row in rows:
-        mark, x = mark_for(row.key, [one.key for one in bench.rows]), max(float(np.mean(row.costs("seconds"))), 1e-3)
-        look: dict[str, Any] = {"color": mark.colour, "marker": mark.marker, "linestyle": "", "markeredgewidth": 0.5}
-        large = 12 if row is bench.best else 7
-        axes.plot(x, row.mean("AP"), **look, markersize=large, markeredgecolor="black", label=_short(row))
-    _logarithmic(axes)
-    axes.margins(x=0.12, y=0.12)
-    axes.set(xlabel="seconds a run (logarithmic)")
-    axes.set_title(f"{bench.title}: AP against time ({_mean_of(bench)}; † stores raw nodes)")
-    return _with_names(figure, axes, rows)
+    axes.grid(axis="y", color="0.9", linewidth=0.6)
+    title = f"{bench.title}: AP after each task (mean of {how_many(bench.manifest.seeds)})"
+    axes.set(xlabel="tasks learned", ylabel="AP on test nodes, %", title=title)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")
+    return figure
 
 
 def gamma_curves(
@@ -168,7 +158,9 @@ def gamma_curves(
         axes.axvspan(*paper.GAMMA_RANGE, color="0.93", zorder=0, linewidth=0)
         tried = [gamma for points in found.values() for gamma in points]
         if max(tried) > 2 and min(tried) > 0:
-            _logarithmic(axes)
+            axes.set_xscale("log")
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.xaxis.set_minor_formatter(LogFormatter())
         axes.margins(x=0.08, y=0.1)
         axes.set(title=title, xlabel="γ")
         axes.legend(fontsize=7)
@@ -192,35 +184,3 @@ def _by_gamma(
             others = [f"{name}={value}" for name, value in sorted(settings.items()) if name != paper.GAMMA]
             lines.setdefault(", ".join([row, *others]), {})[float(gamma)] = scores
     return lines
-
-
-def _of_methods(bench: Bench) -> tuple[Figure, Axes, list[Row]]:
-    """An empty panel for AP, and the rows to draw, the highest AP first."""
-    figure = blank(7.2, 4.4)
-    axes = figure.subplots()
-    axes.set_ylabel("AP on test nodes, %")
-    axes.grid(axis="y", color="0.9", linewidth=0.6)
-    return figure, axes, sorted((row for row in bench.rows if row.runs), key=lambda row: -row.mean("AP"))
-
-
-def _with_names(figure: Figure, axes: Axes, rows: Sequence[Row]) -> Figure | None:
-    """The methods beside the panel."""
-    if rows:
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")
-    return figure if rows else None
-
-
-def _mean_of(bench: Bench) -> str:
-    return f"mean of {how_many(bench.manifest.seeds)}"
-
-
-def _logarithmic(axes: Axes) -> None:
-    """With ticks as plain numbers."""
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter(LogFormatter())
-
-
-def _short(row: Row) -> str:
-    """A label shortened to fit."""
-    return row.title if len(row.title) <= 26 else row.title[:25] + "…"

@@ -103,28 +103,6 @@ def search(points: Sequence[tuple[str, Mapping[str, Any], Sequence[float]]]) -> 
     return table("", ("row", "settings", "validation AP"), rows)
 
 
-def reproducibility(benches: Sequence[Bench]) -> CellTable:
-    """The paper's numbers beside ours where there is a run."""
-    found: dict[tuple[str, str, str], Row] = {}
-    for bench in benches:
-        for row in (row for row in bench.rows if row.runs and any(printed_scores(bench, row))):
-            found.setdefault((bench.manifest.kind, bench.manifest.dataset, _paper_key(bench, row)), row)
-    rows, order = [], list(paper.DATASETS)
-    for (dataset, method), printed in sorted(paper.PRINTED.items(), key=lambda item: order.index(item[0][0])):
-        ours = found.get(("table2" if "=" in method else "table1", dataset, method))
-        if ours is None:
-            continue
-        cells = []
-        for score, theirs in zip(SCORES, printed, strict=True):
-            mine = spread(list(ours.by_seed(score).values())) if theirs else None
-            gap = mine.mean - theirs.mean if mine and theirs else None
-            cells += [spread_cell(theirs), spread_cell(mine), Cell("" if gap is None else f"{gap:+.2f}", gap)]
-        title = paper.METHODS.get(method, f"{paper.title(paper.OURS)} with `{method}`")
-        rows.append((title, paper.DATASETS[dataset], *cells))
-    scores = [f"{whose}{score}" for score in SCORES for whose in ("paper ", "our ", "difference in ")]
-    return table("", ("method", "dataset", *scores), rows)
-
-
 def printed_scores(bench: Bench, row: Row) -> paper.Printed:
     """What the paper prints for this row; a proxy of its graph or another protocol has nothing to be compared with."""
     if not (bench.is_comparable_to_paper and bench.is_usual(row)):

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from ipal.errors import ConfigError, IpalError, did_you_mean
+from ipal.errors import ConfigError, IpalError
 from ipal.report.collect import Run, read_whole_run
-from ipal.runs.manifest import all_manifests, manifest_path, read_manifest
+from ipal.runs.manifest import manifest_path, read_manifest
 from ipal.runs.run_folder import RunFolder, RunStore
 
 
@@ -27,7 +27,7 @@ def choose(names: Sequence[str], runs: Path) -> tuple[list[Run], list[str]]:
                     add(RunFolder(runs / run), entry.label)
                 remarks += [f"{entry.label}: {failure.run} failed: {failure.reason}" for failure in entry.failures]
         else:
-            folder = _find(store, name)
+            folder = store.find(name)
             found.setdefault(folder.path.resolve(), read_whole_run(folder))
     for folder in store.all() if not names else ():
         if folder.is_finished:
@@ -39,11 +39,3 @@ def choose(names: Sequence[str], runs: Path) -> tuple[list[Run], list[str]]:
             "the folder of the runs with --runs."
         )
     return list(found.values()), remarks
-
-
-def _find(store: RunStore, name: str) -> RunFolder:
-    try:
-        return store.find(name)
-    except IpalError as error:
-        near = did_you_mean(name, [manifest.name for manifest in all_manifests(store.root)])
-        raise ConfigError(f"{error}{near}" if "Did you mean" in near else str(error)) from error

@@ -11,26 +11,12 @@ import numpy as np
 from ipal.report import paper
 from ipal.report.cells import Cell, CellTable, table
 from ipal.report.collect import Row, Run
-from ipal.report.page import plots, verdict
-from ipal.report.page.parts import (
-    Chart,
-    Fact,
-    Page,
-    PageSection,
-    Picker,
-    Spec,
-    count,
-    number,
-    plural,
-    seconds,
-    sentence,
-    signless,
-)
+from ipal.report.page import plots
+from ipal.report.page.parts import Chart, Fact, Page, PageSection, Spec, count, number, seconds, signless
 from ipal.report.page.scores import matrix_spec
-from ipal.report.page.setup import command, flat, in_words
-from ipal.report.statistics import listed, spread
+from ipal.report.page.setup import flat, in_words
+from ipal.report.statistics import listed, paired_interval, spread
 from ipal.report.tables import EXEMPLARS, SCORES, arrowed, cost_cell, score_cells, size
-from ipal.system.documents import write_yaml
 
 
 @dataclass(frozen=True)
@@ -61,7 +47,18 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        return verdict.of_comparison(self.title, self.ranked)
+        """The best method, by how much, and whether seeds alone could explain it."""
+        if not self.ranked:
+            return f"{self.title}: fewer than two rows have the same seeds, so none is called best."
+        best, second, *_ = sorted(self.ranked, key=lambda row: -row.mean("AP"))
+        score, before = best.mean("AP"), signless(f"{best.mean('AP') - second.mean('AP'):.1f}")
+        said = f"{self.title}: {best.title} is best with AP {score:.1f} %, {before} points before {second.title}"
+        interval = paired_interval(best.by_seed("AP"), second.by_seed("AP"), len(self.ranked) - 1)
+        if interval is None:
+            return f"{said}; fewer than five seeds cannot tell whether that is chance."
+        bounds = signless(f"{interval.low:.1f}") + " to " + signless(f"{interval.high:.1f}")
+        zero = "excludes zero" if interval.low > 0 else "includes zero, so it may be chance"
+        return f"{said}; the 95 % interval of the difference, {bounds}, {zero}."
 
 
 def several_runs(runs: Sequence[Run], remarks: Sequence[str] = ()) -> Page:
@@ -73,10 +70,8 @@ def several_runs(runs: Sequence[Run], remarks: Sequence[str] = ()) -> Page:
     rows = [row for one in comparisons for row in one.rows]
     tone = "warn" if clashes else ""
     return Page(
-        title=f"{plural(len(runs), 'run')} compared",
-        verdict=verdict.of_comparisons(
-            [one.verdict for one in comparisons], [one.best.title for one in comparisons if one.best]
-        ),
+        title=f"{len(runs)} runs compared",
+        verdict=_verdict(comparisons),
         subtitle=f"{', '.join(datasets)}. Runs that differ in the seed alone are one row.",
         facts=[
             Fact("runs", str(len(runs)), "finished, each with its own folder"),
@@ -84,11 +79,20 @@ def several_runs(runs: Sequence[Run], remarks: Sequence[str] = ()) -> Page:
             Fact("graphs", str(len(datasets)), ", ".join(datasets)),
             Fact("protocols", str(len(comparisons)), "numbers are compared within one only", tone=tone),
         ],
-        warnings=[*clashes, *(sentence(f"{name}: {text}") for name, text in about_data.items()), *remarks],
+        warnings=[*clashes, *(f"{name}: {text}" for name, text in about_data.items()), *remarks],
         sections=[*(_comparison_section(one, len(comparisons) > 1) for one in comparisons), _runs_section(rows)],
         download={"runs": [run.as_plain() for run in runs]},
         name="runs",
     )
+
+
+def _verdict(comparisons: Sequence[Comparison]) -> str:
+    """Of the one comparison, or how often which method is best."""
+    if len(comparisons) == 1:
+        return comparisons[0].verdict
+    wins = Counter(one.best.title for one in comparisons if one.best).most_common()
+    said = ", ".join(f"{title} in {number}" for title, number in wins)
+    return f"Of {len(comparisons)} comparisons, best in AP: {said}." if said else "No comparison has a best row."
 
 
 # ---------------------------------------------------------------------- rows
@@ -239,7 +243,9 @@ def _matrices(comparison: Comparison) -> Chart:
         "Accuracy matrix",
         "Mean over seeds. A row is a moment, a column a task that is tested; AP is the mean of the last row.",
         {},
-        Picker([row.title for row in comparison.rows], specs, chosen=main),
+        [row.title for row in comparison.rows],
+        specs,
+        main,
     )
 
 
@@ -252,14 +258,9 @@ def _runs_section(rows: Sequence[Row]) -> PageSection:
         for row in rows
         for run in row.runs
     ]
-    folded = []
-    for row, first in ((row, row.runs[0]) for row in rows):
-        title = f"{row.title} on {first.dataset}: configuration and command"
-        folded.append((title, f"{command(first.config)}\n\n{write_yaml(first.config.to_tree())}"))
     return PageSection(
         "runs",
         "All runs",
-        lead="Every run by the name of its folder. Below, the configuration of the first seed of every row.",
+        lead="Every run by the name of its folder, which holds its configuration.",
         tables=[table("Runs", ("run", "method", "graph", "seed", "AP %", "AF"), runs)],
-        folded=folded,
     )

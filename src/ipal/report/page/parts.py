@@ -1,6 +1,6 @@
 """What a page is made of: numbers in boxes, tables, charts, sections. Plain values, no HTML."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,17 +8,6 @@ from ipal.report.cells import Cell, CellTable
 
 Spec = dict[str, Any]
 """A chart as `static/charts.js` draws it: `traces`, `height`, and the axes `x` and `y`."""
-
-
-@dataclass(frozen=True)
-class Picker:
-    """A list to choose what a chart shows from."""
-
-    options: Sequence[str]
-    changes: Sequence[Mapping[str, Any]]
-    """What each option puts in the place of the chart's own: `traces`, axes, or names that are `hidden`."""
-    chosen: int = 0
-    label: str = "Shown"
 
 
 @dataclass(frozen=True)
@@ -30,13 +19,12 @@ class Chart:
     reading: str
     """How to read it."""
     spec: Spec
-    """What all choices of the picker have in common."""
-    picker: Picker | None = None
-
-    def as_plain(self) -> dict[str, Any]:
-        """What the script needs."""
-        changes, chosen = (self.picker.changes, self.picker.chosen) if self.picker else ([], 0)
-        return {**self.spec, "changes": changes, "chosen": chosen}
+    """What all choices have in common."""
+    options: Sequence[str] = ()
+    """To choose from what is shown."""
+    changes: Sequence[Spec] = ()
+    """What each option puts in the place of the chart's own: `traces`, axes, or names that are `hidden`."""
+    chosen: int = 0
 
 
 @dataclass(frozen=True)
@@ -66,8 +54,6 @@ class PageSection:
     notes: Sequence[str] = ()
     codes: Sequence[tuple[str, str]] = ()
     """A title and lines to copy."""
-    folded: Sequence[tuple[str, str]] = ()
-    """A title and lines, collapsed."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +97,3 @@ def signless(text: str) -> str:
 def plural(number_of: int, word: str) -> str:
     ending = "es" if word.endswith("s") else "s"
     return f"{number_of} {word}" if number_of == 1 else f"{number_of} {word}{ending}"
-
-
-def sentence(text: str) -> str:
-    return text if text.endswith((".", "!", "?")) else f"{text}."

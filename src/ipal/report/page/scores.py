@@ -8,7 +8,7 @@ from ipal.report.cells import Cell, CellTable, table
 from ipal.report.collect import Run
 from ipal.report.page import plots
 from ipal.report.page.confusion import Counts, counted, grouped, mixing, shares
-from ipal.report.page.parts import Chart, PageSection, Picker, Spec, count, number
+from ipal.report.page.parts import Chart, PageSection, Spec, count, number
 from ipal.report.statistics import scale_from
 from ipal.runs.records import stream_in_words
 
@@ -228,5 +228,5 @@ def _confusion_chart(
         known = names[: len(one)]
         specs.append(plots.heat_map(known, known, rounded, (*titles, "% of the row"), hover, **look))
     options = [f"after {name}" for name in plots.tasks(len(specs))]
-    picker = Picker(options, specs, chosen=len(specs) - 1)
-    return Chart(f"{what}-confusion", f"Which {what} is taken for which", reading, {}, picker)
+    title = f"Which {what} is taken for which"
+    return Chart(f"{what}-confusion", title, reading, {}, options, specs, chosen=len(specs) - 1)

@@ -92,7 +92,6 @@ def setup_section(run: Run) -> PageSection:
         codes=[("The command that makes this run again", command(run.config, own_defaults))],
         notes=notes,
         tables=[_protocol_table(run), _settings_table(run.config, own_defaults or {}), _software_table(run)],
-        folded=[("config.yaml", write_yaml(run.config.to_tree(), allow_unicode=True))],
     )
 
 

@@ -6,9 +6,7 @@ from typing import Any
 
 from ipal.report.collect import Run
 from ipal.report.page import plots
-from ipal.report.page.parts import Chart, PageSection, Picker, Spec
-from ipal.report.statistics import spread
-from ipal.runs.records import Drift
+from ipal.report.page.parts import Chart, PageSection, Spec
 
 MOST_BARS = 200
 """Batches that are drawn one by one; of more, neighbouring ones share a bar."""
@@ -20,16 +18,7 @@ def along_section(run: Run) -> PageSection | None:
     """Accuracy along the way, what came when, and what a batch cost; None where tasks come whole."""
     if run.result.get("along") is None:
         return None
-    lead = "Tasks came in batches of nodes, each seen once. The learner was also tested between them."
-    batches: Sequence[Any] = run.protocol.get("batches") or []
-    ends = list(accumulate(batches, initial=0))[: len(batches)]
-    borders = list(zip([end + 0.5 for end in ends], plots.tasks(len(ends)), strict=True))
-    charts = [_along_chart(run, borders), _batch_cost_chart(run, borders)]
-    return PageSection("along", "Along the stream", lead=lead, charts=charts)
-
-
-def _along_chart(run: Run, borders: Sequence[tuple[float, str]]) -> Chart:
-    points, mixture = run.result["along"], run.protocol.get("mixture") or []
+    points, mixture, batches = (run.result["along"], *(run.protocol.get(name) or [] for name in ("mixture", "batches")))
     look: Spec = {"is_main": True, "size": 6, "markers": len(points["batch"]) <= 60}
     data = [plots.line("mean accuracy", points["batch"], points["test"], 0, "{y:.2f} % after batch {x}", **look)]
     width = -(-len(mixture) // MOST_BARS) or 1
@@ -39,32 +28,22 @@ def _along_chart(run: Run, borders: Sequence[tuple[float, str]]) -> Chart:
         nodes = [sum(row[task] for row in rows) / len(rows) for rows in groups]
         shown = "{y:.1f} training nodes of " + name + " in batch {x}"
         data.append(plots.bars(name, middles, nodes, task, shown, panel=1, width=width))
-    panels = [plots.percent_axis("mean accuracy", points["test"]), plots.axis("nodes a batch", low=0, share=0.6)]
-    return Chart(
-        "along",
-        "Accuracy along the stream, and what came",
-        "Above: mean test accuracy over the tasks so far. Below: how many training nodes of which task a batch had. "
-        "AAUC is the mean of the line's points.",
-        plots.spec(data, 480, plots.axis("batches learned"), panels, borders=borders),
-    )
-
-
-def _batch_cost_chart(run: Run, borders: Sequence[tuple[float, str]]) -> Chart:
-    points = run.result["along"]
     milliseconds = [1000 * value for value in run.result["timing"].get("seconds_per_batch") or []]
-    batches, kilobytes = list(range(1, len(milliseconds) + 1)), [value / 1000 for value in points["bytes"]]
-    data = [
-        plots.line("time", batches, milliseconds, 0, "{y:.2f} ms for batch {x}", markers=False),
-        plots.line("model", points["batch"], kilobytes, 1, "{y:.1f} kB after batch {x}", panel=1),
-    ]
-    panels = [plots.axis("ms to learn a batch", low=0), plots.axis("kB of the model", low=0)]
-    return Chart(
-        "batch-cost",
-        "Cost of a batch",
-        "Time to learn a batch, tests not counted, and what a saved model holds. Flat lines: a batch costs as much "
-        "late in the stream as early.",
-        plots.spec(data, 420, plots.axis("batch"), panels, borders=borders),
+    numbers, hover = list(range(1, len(milliseconds) + 1)), "{y:.2f} ms for batch {x}"
+    data.append(plots.line("time of a batch", numbers, milliseconds, 0, hover, panel=2, markers=False))
+    panels = [plots.percent_axis("mean accuracy", points["test"])]
+    panels += [plots.axis(title, low=0, share=0.6) for title in ("nodes a batch", "ms a batch")]
+    ends = list(accumulate(batches, initial=0))[: len(batches)]
+    borders = list(zip([end + 0.5 for end in ends], plots.tasks(len(ends)), strict=True))
+    chart = Chart(
+        "along",
+        "Accuracy along the stream, what came, and what it cost",
+        "Above: mean test accuracy over the tasks so far; AAUC is the mean of its points. Below: how many training "
+        "nodes of which task a batch had, and the time to learn it, tests not counted.",
+        plots.spec(data, 620, plots.axis("batches learned"), panels, borders=borders),
     )
+    lead = "Tasks came in batches of nodes, each seen once. The learner was also tested between them."
+    return PageSection("along", "Along the stream", lead=lead, charts=[chart])
 
 
 # ---------------------------------------------------------------------- losses
@@ -93,7 +72,8 @@ def losses_section(run: Run) -> PageSection:
         "Each term that the method adds up, as it was in each epoch; dotted lines are where a new task begins. A term "
         "that begins late is one that needs something to remember.",
         plots.spec(lines, 380, across, down, together=True, borders=borders),
-        Picker(("linear", "logarithmic"), scales, label="Scale"),
+        ("linear scale", "logarithmic scale"),
+        scales,
     )
     return PageSection("losses", "Loss terms", charts=[chart])
 
@@ -139,7 +119,8 @@ def _plane_chart(run: Run, plane: Mapping[str, Any]) -> Chart:
         f"A dot is a node, coloured by its true class; a dot with a ring is a hard example; a star is what is "
         f"remembered of the class ({what}). Click a class in the legend to hide it, twice to see it alone.",
         plots.spec([*dots, *stars], 600, bare, bare),  # stars lie on top
-        Picker(["all tasks", *(f"only {name}" for name in plots.tasks(len(hidden)))], [{}, *hidden]),
+        ["all tasks", *(f"only {name}" for name in plots.tasks(len(hidden)))],
+        [{}, *hidden],
     )
 
 
@@ -175,53 +156,25 @@ def drift_section(run: Run) -> PageSection:
     has_gap = any(one.gap is not None for moment in run.drift.after_task for one in moment.values())
     notes = [] if has_gap else ["This method remembers no prototypes, so there is no gap to show."]
     measures = ("shift", "gap") if has_gap else ("shift",)
-    # By measure and class: after every task.
-    moved = {
-        measure: _moved(run.drift, measure, [name for names in run.classes for name in names]) for measure in measures
-    }
-    return PageSection("drift", title, lead=lead, charts=[_drift_lines(run, moved), _drift_map(moved)], notes=notes)
-
-
-def _moved(drift: Drift, measure: str, names: Sequence[str]) -> dict[str, plots.Values]:
-    return {name: [getattr(after.get(name), measure, None) for after in drift.after_task] for name in names}
-
-
-def _drift_lines(run: Run, moved: Mapping[str, Mapping[str, plots.Values]]) -> Chart:
-    """Mean over the classes of each task."""
-    moments, changes = plots.tasks(len(run.split)), []
-    for measure, values in moved.items():
-        lines = []
-        for task, names in enumerate(run.classes):
-            known = [[values[name][at] for name in names] for at in range(task, len(moments))]
-            summaries = [spread([value for value in one if value is not None]) for one in known]
-            means = [one.mean if one else None for one in summaries]
-            hover = f"mean {measure} {{y:.2f}} after {{x}}"
-            lines.append(plots.line(f"classes of task {task + 1}", moments[task:], means, task, hover))
-        changes.append({"traces": lines})
-    down = plots.axis("mean over classes, in spreads", low=0)
-    return Chart(
-        "drift",
-        "Drift by task",
-        "A line is the mean over the classes of one task. Rising: the network moves on and takes the old classes with "
-        "it. A gap that stays low while the shift rises: what is remembered follows.",
-        plots.spec([], 380, plots.axis("after learning", names=moments), down),
-        Picker(list(moved), changes),
-    )
-
-
-def _drift_map(moved: Mapping[str, Mapping[str, plots.Values]]) -> Chart:
-    every = [value for values in moved.values() for row in values.values() for value in row if value]
+    names = [name for names in run.classes for name in names]
+    # By measure, class and task.
+    moved = [
+        [[getattr(one.get(name), what, None) for one in run.drift.after_task] for name in names] for what in measures
+    ]
+    every = [value for values in moved for row in values for value in row if value]
     look: dict[str, Any] = {"highest": max(every, default=1.0), "scale": "warm", "suffix": "", "digits": 2}
     specs = []
-    for measure, values in moved.items():
+    for measure, values in zip(measures, moved, strict=True):
         hover = f"class {{y}} after {{x}}:\n{measure} of {{z:.2f}} spreads"
-        rows, titles = list(values.values()), ("class", "after learning", f"{measure}, in spreads")
-        specs.append(plots.heat_map(list(values), plots.tasks(len(rows[0])), rows, titles, hover, **look))
-    return Chart(
-        "drift-by-class",
+        titles = ("class", "after learning", f"{measure}, in spreads")
+        specs.append(plots.heat_map(names, plots.tasks(len(run.split)), values, titles, hover, **look))
+    chart = Chart(
+        "drift",
         "Drift of every class",
-        "Read a row from left to right; the stronger the colour, the further the class has moved. Both measures share "
-        "one scale.",
+        "Read a row from left to right; the stronger the colour, the further the class has moved. A gap that stays low "
+        "while the shift rises: what is remembered follows. Both measures share one scale.",
         {},
-        Picker(list(moved), specs),
+        measures,
+        specs,
     )
+    return PageSection("drift", title, lead=lead, charts=[chart], notes=notes)

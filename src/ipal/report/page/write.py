@@ -6,10 +6,9 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ipal.errors import ConfigError
 from ipal.report.collect import Run
@@ -18,15 +17,10 @@ from ipal.report.page.parts import Page
 from ipal.report.page.single import one_run
 from ipal.system.files import check_target, make_folder, write_atomically
 
-if TYPE_CHECKING:
-    from jinja2 import Template
-
-SEVERAL = Path("report") / "runs.html"
-
 
 def default_path(runs: Sequence[Run]) -> Path:
     """Default path of a page: of one run, its folder."""
-    return runs[0].folder.path / "report.html" if len(runs) == 1 else SEVERAL
+    return runs[0].folder.path / "report.html" if len(runs) == 1 else Path("report") / "runs.html"
 
 
 def make_page(runs: Sequence[Run], path: Path, remarks: Sequence[str] = ()) -> Path:
@@ -52,9 +46,19 @@ def check_path(path: Path) -> None:
 
 def render(page: Page) -> str:
     """The page as one HTML text."""
-    charts = {chart.key: chart.as_plain() for section in page.sections for chart in section.charts}
+    shown = [chart for section in page.sections for chart in section.charts]
+    charts = {one.key: {**one.spec, "changes": one.changes, "chosen": one.chosen} for one in shown}
     scripts = {name: _static(f"{name}.js") for name in ("theme", "charts", "page")}
-    return _template().render(
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("ipal.report.page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html").render(
         page=page,
         policy=_policy(list(scripts.values())),
         style=_static("page.css"),
@@ -65,11 +69,7 @@ def render(page: Page) -> str:
 
 def packed(content: Any) -> str:
     """JSON, compressed, as text: it would be most of a page."""
-    write = partial(json.dumps, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    try:
-        text = write(content)
-    except ValueError:
-        text = write(_finite(content))
+    text = json.dumps(_finite(content), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
@@ -93,16 +93,3 @@ def _policy(scripts: Sequence[str]) -> str:
 
 def _static(name: str) -> str:
     return (files("ipal.report.page") / "static" / name).read_text(encoding="utf-8")
-
-
-def _template() -> "Template":
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("ipal.report.page"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("page.html")
