@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import ipal
 from ipal.backend.distributed import Team
 from ipal.backend.operators import operators
 from ipal.backend.runtime import Runtime
@@ -17,7 +18,6 @@ from ipal.config import ProtocolConfig
 from ipal.data.graph import Graph
 from ipal.data.streams import TaskStream
 from ipal.estimator import files
-from ipal.estimator.edits import merge_models
 from ipal.estimator.learners import learner_class
 from ipal.estimator.registry import METHODS
 from ipal.methods.base import Method
@@ -90,5 +90,6 @@ def test_a_runtime_elsewhere_is_another_one() -> None:
 
 def test_a_merged_model_computes_with_the_first_ones_runtime(tiny_stream: TaskStream) -> None:
     settings = config(Analytic, width=32, steps=1, sums="per-class")
-    one, two = (learn(settings, tiny_stream.task(index), runtime=Runtime.of()) for index in range(2))
-    assert merge_models(one, two).runtime is one.runtime
+    models = [learn(settings, tiny_stream.task(index), runtime=Runtime.of()) for index in range(2)]
+    one, two = (ipal.Analytic._of(model) for model in models)
+    assert ipal.merge_models(one, two).model_.runtime is models[0].runtime

@@ -151,19 +151,6 @@ def test_a_data_with_both_directions_is_passed_on() -> None:
         graph_from(data, directed="yes")
 
 
-def test_entries_of_a_matrix_that_are_there_twice_are_added_up() -> None:
-    twice = sp.coo_array((np.ones(3), ([0, 0, 1], [1, 1, 2])), shape=(4, 4))
-    for matrix in (twice, twice.tocsr(), twice.toarray()):
-        assert graph_from(matrix, x=X).edge_weight.tolist() == [2, 2, 1, 1]
-
-
-@pytest.mark.parametrize("y", [["1", "2", "1", "2"], [True, False, True, False], [1.0, 2.0, 1.0, 2.0]])
-def test_labels_are_of_the_kind_that_a_file_would_give_them(tmp_path: Path, y: Any) -> None:
-    np.savez(tmp_path / "mine.npz", x=X, edge_index=ONE_WAY, y=np.array(y))
-    read, given = graph_from(tmp_path / "mine.npz"), graph_from({"x": X, "edge_index": ONE_WAY, "y": y})
-    assert read.y.tolist() == given.y.tolist()
-
-
 def test_files_by_their_paths(tmp_path: Path) -> None:
     folder = put(tmp_path)
     by_folder = graph_from(folder)

@@ -14,7 +14,6 @@ import typer
 from ipal.cli import (
     audit,
     bench,
-    classes,
     data,
     discover,
     drift,
@@ -55,7 +54,7 @@ for _panel, _commands in (
     ),
     (
         "Change a model",
-        (models.forget, models.merge, classes.rename, classes.merge_classes, classes.split, classes.relabel),
+        (models.forget, models.merge, models.rename, models.merge_classes, models.relabel),
     ),
 ):
     for _one in _commands:

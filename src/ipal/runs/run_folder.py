@@ -16,15 +16,18 @@ Every file appears whole or not at all. No torch here: results can be read anywh
 import csv
 import io
 import json
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from filelock import Timeout
+
 from ipal.config import RunConfig, run_config
 from ipal.data.names import split_names, stem
-from ipal.errors import ConfigError, StoreError, shortened
+from ipal.errors import ConfigError, IpalError, StoreError, shortened
 from ipal.runs.records import Confusion, Drift, Environment, Result
 from ipal.system.documents import Record, read_json, read_yaml_node, write_yaml, yaml_value
 from ipal.system.files import (
@@ -38,6 +41,8 @@ from ipal.system.files import (
 )
 
 FORMAT = 1
+BUSY = "busy"
+"""Why a run was not made: another process is making it."""
 LATEST = "latest"
 """In place of a name: the run that was started last."""
 MOST_HISTORY = 2**28
@@ -169,6 +174,15 @@ class RunFolder:
                 file.write(line)
         except OSError as error:
             raise explain_write_failure(self.path / "log.txt", error) from error
+
+    def note_failure(self, error: Exception) -> str:
+        """Write to the log why the run failed; returns it as a line, or `BUSY` if another process is making the run."""
+        if isinstance(error, StoreError) and isinstance(error.__cause__, Timeout):
+            return BUSY
+        expected = isinstance(error, IpalError)
+        with suppress(StoreError):
+            self.log(f"failed: {error if expected else ''.join(traceback.format_exception(error))}")
+        return str(error) if expected else f"{type(error).__name__}: {error}"
 
     @contextmanager
     def locked(self) -> Iterator[None]:

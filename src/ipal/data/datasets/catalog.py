@@ -24,8 +24,8 @@ from ipal.data.datasets.readers import (
     write_plain,
 )
 from ipal.data.datasets.synthetic import RedditShaped, Synthetic, synthetic
+from ipal.data.datasets.tables.assemble import read_tables
 from ipal.data.datasets.tables.files import pair_in
-from ipal.data.datasets.tables.read import read_tables
 from ipal.data.names import is_table, split_names
 from ipal.errors import ConfigError, DataError, did_you_mean, shortened
 from ipal.system.plugins import Registry
@@ -78,7 +78,7 @@ OWN: tuple[DatasetEntry, ...] = (
         split=(21, 5, 5, 5, 5),
         remark="made up in Reddit's size and shape: results are not Reddit-CL results",
         costly=True,
-        make=builtin.reddit_shaped,
+        make=lambda size: synthetic(size.as_synthetic()),
         sizes=RedditShaped,
     ),
     DatasetEntry(

@@ -28,12 +28,16 @@ from ipal.data.labels import Label, Labels, file_labels, is_missing, labelled, w
 from ipal.data.task import LabelledNodes, Task
 from ipal.errors import DataError, say_ignored
 from ipal.estimator.convert.arrays import as_numpy, as_sparse, given_features, is_sparse, shape_of
-from ipal.estimator.convert.kinds import not_a_graph
 
 if TYPE_CHECKING:  # for its name alone: importing it takes seconds
     from torch_geometric.data import Data
 
 NO_EDGES = np.zeros((2, 0), dtype=np.int64)
+READS = (
+    "a Data or HeteroData of PyTorch Geometric, a networkx graph, a SciPy sparse matrix with x=features and y=labels, "
+    "two tables (nodes, edges) of pandas, a dict of arrays (x, edge_index, y), or the path of a file or folder"
+)
+"""What `graph_from` takes."""
 
 Weighted = tuple[NDArray[Any], Given]
 """Edges, and the weight of each where there are any."""
@@ -47,11 +51,28 @@ def graph_of(data: "Data") -> Graph:
     neighbour.
     """
     if isinstance(data, Graph) or getattr(data, "x", None) is None:
-        raise DataError(not_a_graph(data))
+        raise DataError(_not_a_graph(data))
     x = given_features(data.x)
     edges, weights = given_edges(data, (int(x.shape[0]), int(x.shape[0])))
     names = data.columns if isinstance(data, GraphData) else ()
     return checked_graph(x, edges, undirected=False, weights=weights, columns=names)
+
+
+def _not_a_graph(data: Any) -> str:
+    """Why no features are found in what was passed as a graph, and what to do: one sentence."""
+    if is_hetero(data):
+        return (
+            "A HeteroData has types of nodes and edges that are not known here: learn from such a one first, or make "
+            "one type of them with data = data.to_homogeneous()."
+        )
+    if hasattr(data, "x") and not isinstance(data, Graph):
+        return "The graph has no features: set data.x (nodes x features, dense or sparse)."
+    return f"A {type(data).__name__} is not read as it is: pass data = ipal.graph_from(…), which takes {READS}."
+
+
+def is_hetero(data: Any) -> bool:
+    """Whether it is a `HeteroData`, which may not be installed."""
+    return "HeteroData" in {kind.__name__ for kind in type(data).__mro__}
 
 
 def task_of(data: "Data") -> Task:
@@ -121,19 +142,18 @@ def given_leaving(stores: Sequence[Any], sizes: Sequence[int]) -> Nodes:
     return np.flatnonzero(np.concatenate(marked))
 
 
-def correction_of(data: "Data") -> tuple[Task, Labels]:
-    """A training view, and the right labels of its nodes (`new_y`)."""
-    task = task_of(data)
+def right_labels(data: Any, task: Task) -> Labels:
+    """What the training nodes of a view should have been learned as (`new_y`)."""
     new = getattr(data, "new_y", None)
     if new is None:
         raise DataError("Say what the labels should have been: set data.new_y, one label per node as in data.y.")
-    labels = one_a_node(new, task.graph.num_nodes, "data.new_y")[task.nodes]
+    labels = one_a_node(new, len(task.graph.targets), "data.new_y")[task.nodes]
     if not _may_teach(data, labels).all():
         raise DataError(
             "data.new_y has no label for a node in train_mask: take the node out of train_mask, or forget what it "
             "taught with ipal.forget_rows."
         )
-    return task, _plain_labels(labels)
+    return _plain_labels(labels)
 
 
 # ---------------------------------------------------------------------- edges

@@ -10,12 +10,14 @@ may be missing (see labels.MISSING): a node without a label has none, a node wit
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ipal.data.datasets.readers import FACTS, RawGraph
 from ipal.data.datasets.tables.columns import Column, Table, Wanted, Words
+from ipal.data.datasets.tables.files import pair_in, read_table
 from ipal.data.feature_names import BETWEEN, category
 from ipal.data.labels import Labels, truth_as_numbers
 from ipal.errors import DataError, shortened
@@ -106,12 +108,27 @@ class Roles:
         return wanted
 
 
+def read_tables(nodes: Path, edges: Path | None = None, roles: Roles | None = None) -> RawGraph:
+    """Of a table of nodes and a table of edges; `nodes` alone is the folder of both."""
+    if edges is None:
+        pair = pair_in(nodes)
+        if pair is None:
+            raise FileNotFoundError(nodes)
+        nodes, edges = pair
+    roles = roles or Roles({})
+    try:
+        of_nodes = read_table(nodes, roles.of_nodes(nodes.name))
+        return assembled(of_nodes, read_table(edges, roles.of_edges(edges.name)), roles)
+    except FileNotFoundError as error:
+        raise DataError(f"The table {error.filename} does not exist.") from error
+
+
 def assembled(nodes: Table, edges: Table, roles: Roles) -> RawGraph:
     """The graph that two tables say."""
     name = roles.need("id", nodes.names, nodes.where, "")
     label = roles.find("label", nodes.names, nodes.where)
-    given = None if label is None else _words(nodes.columns[label])
-    ids = _words(nodes.columns[name])
+    given = None if label is None else nodes.words(label)
+    ids = nodes.words(name)
     _check_ids(ids, given, nodes)
     facts = roles.facts(nodes.names, nodes.where)
     own = {name, label, *facts.values()}
@@ -126,11 +143,6 @@ def assembled(nodes: Table, edges: Table, roles: Roles) -> RawGraph:
         columns=columns,
         **{fact: _whole(nodes, column) for fact, column in facts.items()},
     )
-
-
-def _words(column: Column) -> Words:
-    assert isinstance(column, Words), "asked for as words"
-    return column.used
 
 
 # ---------------------------------------------------------------------- nodes
@@ -226,10 +238,10 @@ def _checked(name: str, column: Column, nodes: Table) -> Column:
             f"{shown} has no value in row {_first(missing)}: fill it in, for example with the mean of the others, or "
             "with a word of its own, as 'unknown', or leave the column out."
         )
-    return _checked_words(column, shown) if isinstance(column, Words) else _checked_numbers(column, shown)
-
-
-def _checked_words(column: Words, shown: str) -> Column:
+    if not isinstance(column, Words):
+        if np.isinf(column).any():
+            raise DataError(f"{shown} holds an infinite number: replace it.")
+        return column
     if len(column.words) > MOST_CATEGORIES:
         raise DataError(
             f"{shown} has {len(column.words)} different texts, as '{shortened(column.words[0], 40)}': at most "
@@ -237,12 +249,6 @@ def _checked_words(column: Words, shown: str) -> Column:
         )
     truth = truth_as_numbers(column.words)
     return column if truth == column.words else np.array(truth, dtype=np.float64)[column.codes]
-
-
-def _checked_numbers(column: NDArray[np.float64], shown: str) -> Column:
-    if np.isinf(column).any():
-        raise DataError(f"{shown} holds an infinite number: replace it.")
-    return column
 
 
 # ---------------------------------------------------------------------- edges
@@ -253,7 +259,7 @@ def _ends(ids: Words, edges: Table, nodes: Table, roles: Roles) -> NDArray[np.in
     found = np.empty((2, edges.rows), dtype=np.int64)
     for row, end in enumerate(("source", "target")):
         name = roles.need(end, edges.names, edges.where, "")
-        words = _words(edges.columns[name])
+        words = edges.words(name)
         if (words.codes < 0).any():
             raise DataError(f"Row {_first(words.codes < 0)} of {edges.where} has no {end}: every edge needs two ends.")
         numbers = np.array([place.get(word, -1) for word in words.words] or [-1], dtype=np.int64)

@@ -1,7 +1,7 @@
 """A table as columns of numbers or of words, from whatever holds them: pandas, arrays, lists, files."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -37,14 +37,6 @@ class Words:
         return labels_of([*self.words, ""])[self.codes]
 
     @property
-    def used(self) -> "Words":
-        """Without words that no row has, as categories of pandas may be."""
-        every, codes = np.unique(self.codes[self.codes >= 0], return_inverse=True)
-        found = self.codes.copy()
-        found[self.codes >= 0] = codes
-        return Words([self.words[place] for place in every.tolist()], found)
-
-    @property
     def there(self) -> "Words":
         """Without the words that say that there is nothing."""
         return merged(["" if is_missing(word) else word for word in self.words], self.codes)
@@ -65,24 +57,16 @@ class Table:
     names: Sequence[str]
     """Of all columns, also those that were not wanted."""
 
+    def words(self, name: str) -> Words:
+        """A column of ids or labels, without words that no row has, as categories of pandas may be."""
+        column = self.columns[name]
+        assert isinstance(column, Words), "asked for as words"
+        every, codes = np.unique(np.append(column.codes, -1), return_inverse=True)
+        return Words([column.words[place] for place in every[1:].tolist()], (codes[:-1] - 1).astype(np.int32))
+
 
 Wanted = Callable[[Sequence[str]], Mapping[str, bool]]
 """Of the names of columns: which are wanted, and whether as words even where they look like numbers (ids, labels)."""
-
-
-@dataclass
-class Dictionary:
-    """Numbers different values as they come: a column of words, some rows at a time."""
-
-    places: dict[Any, int] = field(default_factory=dict)
-    parts: list[NDArray[np.int32]] = field(default_factory=list)
-
-    def add(self, values: Iterable[Any]) -> None:
-        places = self.places
-        self.parts.append(np.fromiter((places.setdefault(value, len(places)) for value in values), dtype=np.int32))
-
-    def column(self) -> Words:
-        return merged(list(self.places), np.concatenate([*self.parts, np.zeros(0, np.int32)]))
 
 
 def merged(values: Sequence[Any], codes: NDArray[Any]) -> Words:
@@ -121,12 +105,13 @@ def words_of(values: Any) -> Words:
     values = _plain(values)
     if isinstance(values, Words):
         return values
-    found = Dictionary()
+    places: dict[Any, int] = {}
+    every = values.tolist() if isinstance(values, np.ndarray) else values
     try:
-        found.add(values.tolist() if isinstance(values, np.ndarray) else values)
+        codes = np.fromiter((places.setdefault(value, len(places)) for value in every), dtype=np.int32)
     except TypeError as error:
         raise DataError("An id or a label is a list or the like: ids and labels are numbers or text.") from error
-    return found.column()
+    return merged(list(places), codes)
 
 
 def _plain(values: Any) -> Any:
