@@ -10,16 +10,16 @@ import pytest
 
 from ipal.report import paper, tables
 from ipal.report.build import all_tables, caption, protocol, remarks
-from ipal.report.collect import Bench, choose_manifests, read_bench
+from ipal.report.collect import StoredBench, choose_manifests, read_bench
 from ipal.runs.manifest import Failure
 from tests.report.support import write_entry, write_manifest
 
 
-def benches(runs: Path, *names: str) -> list[Bench]:
+def benches(runs: Path, *names: str) -> list[StoredBench]:
     return [read_bench(manifest, runs) for manifest in choose_manifests(runs, names)]
 
 
-def blocks(chosen: list[Bench], runs: Path) -> dict[str, str]:
+def blocks(chosen: list[StoredBench], runs: Path) -> dict[str, str]:
     return {key: one.markdown for key, one in all_tables(chosen, runs).items()}
 
 

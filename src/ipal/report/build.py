@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipal.report import paper, tables
 from ipal.report.cells import CellTable
-from ipal.report.collect import Bench, choose_manifests, read_bench, read_search, usual
+from ipal.report.collect import StoredBench, choose_manifests, read_bench, read_search, usual
 from ipal.report.statistics import how_many, listed
 from ipal.runs.records import batch_in_words
 from ipal.system.files import make_folder, write_atomically
@@ -50,7 +50,7 @@ class Captioned:
     stem: str
     """Of its files."""
     table: CellTable
-    benches: Sequence[Bench]
+    benches: Sequence[StoredBench]
     """That its numbers are from."""
     caption: str
     """One sentence: what the numbers are."""
@@ -84,7 +84,7 @@ class Captioned:
         return {f"{self.stem}.md": self.markdown + "\n", f"{self.stem}.tex": latex, f"{self.stem}.csv": csv}
 
 
-def all_tables(benches: Sequence[Bench], runs: Path) -> dict[str, Captioned]:
+def all_tables(benches: Sequence[StoredBench], runs: Path) -> dict[str, Captioned]:
     """Every table with its caption, by its key in a page."""
     found = {
         kind: Captioned(kind, tables.wide(chosen), chosen, caption(chosen), protocol(chosen), legend(chosen), True)
@@ -109,7 +109,7 @@ def all_tables(benches: Sequence[Bench], runs: Path) -> dict[str, Captioned]:
     return found
 
 
-def _with_differences(bench: Bench, how: str, below: str) -> tuple[str, str]:
+def _with_differences(bench: StoredBench, how: str, below: str) -> tuple[str, str]:
     """The texts of a table with what they say of the differences between its rows."""
     if tables.differences(bench):
         return f"{how} {DIFFERENCES}", below
@@ -117,10 +117,10 @@ def _with_differences(bench: Bench, how: str, below: str) -> tuple[str, str]:
     return how, f"{below} {NO_DIFFERENCES}" if comparable else below
 
 
-def of_paper(benches: Sequence[Bench]) -> dict[str, list[Bench]]:
+def of_paper(benches: Sequence[StoredBench]) -> dict[str, list[StoredBench]]:
     """The benches of each of the paper's tables, where there are any; other test graphs in tables of their own."""
     usual_graph = paper.PROTOCOL["test_graph"]
-    found: dict[str, list[Bench]] = {}
+    found: dict[str, list[StoredBench]] = {}
     for bench in sorted(benches, key=lambda bench: bench.manifest.kind):
         graph = bench.protocol.get("test_graph", usual_graph)
         if bench.manifest.kind in ("table1", "table2"):
@@ -128,12 +128,12 @@ def of_paper(benches: Sequence[Bench]) -> dict[str, list[Bench]]:
     return found
 
 
-def caption(benches: Sequence[Bench]) -> str:
+def caption(benches: Sequence[StoredBench]) -> str:
     """What the numbers are, in one sentence."""
     return f"AP and AF in %, {_over_seeds(benches)}."
 
 
-def protocol(benches: Sequence[Bench]) -> str:
+def protocol(benches: Sequence[StoredBench]) -> str:
     """Under which protocol numbers were measured, and with which seeds."""
     rules = usual(_shared(bench.protocol) for bench in benches)
     splits = "; ".join(f"{bench.title} {'+'.join(map(str, bench.protocol.get('split', ())))}" for bench in benches)
@@ -157,13 +157,13 @@ def protocol(benches: Sequence[Bench]) -> str:
     )
 
 
-def legend(benches: Sequence[Bench], ranked: bool = True) -> str:
+def legend(benches: Sequence[StoredBench], ranked: bool = True) -> str:
     """What the signs of the table mean."""
     stored = any(row.stores_exemplars for bench in benches for row in bench.rows)
     return " ".join([tables.EXEMPLARS] * stored + [RANKS] * ranked)
 
 
-def remarks(benches: Sequence[Bench]) -> list[str]:
+def remarks(benches: Sequence[StoredBench]) -> list[str]:
     """Remarks on the comparability of one table."""
     table = usual(_shared(bench.protocol) for bench in benches)
     found = []
@@ -189,11 +189,11 @@ def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     return ", ".join(f"{field} {value}" for field, value in one.items() if value != other.get(field))
 
 
-def _seeds(benches: Sequence[Bench]) -> str:
+def _seeds(benches: Sequence[StoredBench]) -> str:
     return " or ".join(dict.fromkeys(how_many(bench.manifest.seeds) for bench in benches))
 
 
-def _over_seeds(benches: Sequence[Bench]) -> str:
+def _over_seeds(benches: Sequence[StoredBench]) -> str:
     graphs = dict.fromkeys(f"test graph {bench.protocol['test_graph']}, " for bench in benches if bench.protocol)
     return f"{''.join(graphs)}mean ± sample standard deviation over {_seeds(benches)}"
 
@@ -202,7 +202,7 @@ def _wrap(text: str, indent: str = "") -> str:
     return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
-def _write_figures(folder: Path, benches: Sequence[Bench], runs: Path) -> list[Path]:
+def _write_figures(folder: Path, benches: Sequence[StoredBench], runs: Path) -> list[Path]:
     from ipal.report import figures  # matplotlib may not be installed
 
     drawings: dict[str, Callable[[], Figure | None]] = {}
@@ -217,7 +217,7 @@ def _write_figures(folder: Path, benches: Sequence[Bench], runs: Path) -> list[P
     return [path for name, draw in drawings.items() for path in figures.write_figure(folder / name, draw)]
 
 
-def _index(written: Sequence[Path], out: Path, benches: Sequence[Bench]) -> str:
+def _index(written: Sequence[Path], out: Path, benches: Sequence[StoredBench]) -> str:
     names = [path.relative_to(out).as_posix() for path in written]
     lines = [f"- [{name}]({name})" for name in names if not name.endswith((".png", ".svg"))]
     shown = [f"![{Path(name).stem}]({name})" for name in names if name.endswith(".png")]

@@ -198,7 +198,7 @@ class Run:
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class ReportRow:
     """Runs of one method that differ in the seed alone."""
 
     label: str
@@ -254,11 +254,11 @@ class Row:
 
 
 @dataclass(frozen=True, eq=False)
-class Bench:
+class StoredBench:
     """A manifest with its rows read."""
 
     manifest: Manifest
-    rows: Sequence[Row]
+    rows: Sequence[ReportRow]
     remarks: Sequence[str]
 
     @property
@@ -285,21 +285,21 @@ class Bench:
         asked = {**paper.PROTOCOL, "split": paper.SPLITS.get(self.manifest.dataset)}
         return asked["split"] is not None and all(self.protocol.get(field) == asked[field] for field in asked)
 
-    def is_usual(self, row: Row) -> bool:
+    def is_usual(self, row: ReportRow) -> bool:
         return not row.runs or row.runs[0].rules == self.protocol
 
     @property
-    def ranked(self) -> list[Row]:
+    def ranked(self) -> list[ReportRow]:
         """Without upper references, and rows with seeds missing or of another protocol: they do not mean the same."""
         found = [row for row in self.rows if row.is_complete and not row.is_upper_reference]
         return [row for row in found if self.is_usual(row)]
 
-    def find(self, switch: str) -> Row | None:
+    def find(self, switch: str) -> ReportRow | None:
         """The row of the paper's method with this switch and runs to show."""
         return next((row for row in self.rows if row.is_ours and row.runs and row.switch == switch), None)
 
     @property
-    def references(self) -> dict[str, Row]:
+    def references(self) -> dict[str, ReportRow]:
         """Rows that others are compared with: the paper's method, and the best without exemplars if it is another."""
         rows = [row for row in self.rows if row.is_ours]
         ours = min(rows, key=lambda row: (row.key != paper.OURS, row.switch != ""), default=None)
@@ -307,7 +307,7 @@ class Bench:
         return {name: row for name, row in found.items() if row}
 
     @cached_property
-    def best(self) -> Row | None:
+    def best(self) -> ReportRow | None:
         """The row with the highest AP of those that keep no nodes, under the usual protocol."""
         able = [row for row in self.rows if row.by_seed("AP") and self.is_usual(row)]
         able = [row for row in able if not row.stores_exemplars and not row.is_upper_reference]
@@ -359,7 +359,7 @@ def choose_manifests(runs: Path, names: Sequence[str]) -> list[Manifest]:
     return sorted(chosen, key=lambda one: (order.index(one.dataset) if one.dataset in order else len(order), one.name))
 
 
-def read_bench(manifest: Manifest, runs: Path) -> Bench:
+def read_bench(manifest: Manifest, runs: Path) -> StoredBench:
     """All rows with the runs that are there; what is not there becomes a remark."""
     store = RunStore(runs)
     rows, remarks = [], []
@@ -379,9 +379,9 @@ def read_bench(manifest: Manifest, runs: Path) -> Bench:
         remarks += [f"{entry.label}: {failure.run} failed: {failure.reason}" for failure in entry.failures]
         is_complete = {run.seed for run in found} >= set(manifest.seeds)
         fixed = (entry.stores_exemplars, entry.settings, entry.grid)
-        rows.append(Row(entry.label, entry.method, found, *fixed, is_complete))
+        rows.append(ReportRow(entry.label, entry.method, found, *fixed, is_complete))
     about_data = {run.data_remark: None for row in rows for run in row.runs if run.data_remark}
-    return Bench(manifest, rows, [*about_data, *remarks, *_unequal_nodes(rows)])
+    return StoredBench(manifest, rows, [*about_data, *remarks, *_unequal_nodes(rows)])
 
 
 def read_search(manifest: Manifest, runs: Path) -> list[tuple[str, Settings, list[float]]]:
@@ -403,7 +403,7 @@ def _validation_scores(runs: Path, names: Sequence[str]) -> list[float]:
     return scores
 
 
-def _unequal_nodes(rows: Sequence[Row]) -> list[str]:
+def _unequal_nodes(rows: Sequence[ReportRow]) -> list[str]:
     nodes: dict[int, set[str]] = {}
     for run in (run for row in rows for run in row.runs):
         nodes.setdefault(run.seed, set()).add(run.nodes)

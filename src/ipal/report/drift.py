@@ -47,7 +47,7 @@ class Configuration(Record):
 Name = int | str
 
 
-class Drawn(Record):
+class DriftPoints(Record):
     """Training nodes of the first task, just after it was learned."""
 
     model_config = ConfigDict(strict=False)  # lists stand for the tuples
@@ -73,7 +73,7 @@ class Measurement(Record):
     stream: list[dict[str, Any]] = Field(min_length=1)
     """The classes of the first task after all tasks."""
     hard: dict[str, Any] | None
-    drawn: Drawn | None
+    drawn: DriftPoints | None
     """Of seed 0."""
 
     @model_validator(mode="after")

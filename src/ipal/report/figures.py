@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
 from ipal.report import paper
-from ipal.report.collect import Bench
+from ipal.report.collect import StoredBench
 from ipal.report.statistics import how_many, scale_from, spread
 from ipal.report.tables import pretty
 from ipal.system.files import make_folder, write_atomically
@@ -74,7 +74,7 @@ def blank(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
 
 
-def heat_maps(bench: Bench) -> Figure | None:
+def heat_maps(bench: StoredBench) -> Figure | None:
     """Figure 3: accuracy on each task after each task, mean over seeds, on one scale for all panels."""
     rows = {title: row for switch, title in paper.FIGURE3.items() if (row := bench.find(switch))}
     if not rows:
@@ -104,7 +104,7 @@ def heat_maps(bench: Bench) -> Figure | None:
     return figure
 
 
-def learning_dynamics(bench: Bench) -> Figure | None:
+def learning_dynamics(bench: StoredBench) -> Figure | None:
     """Figure 4: AP after each task, methods by their last AP; the best without exemplars is thick."""
     rows = sorted((row for row in bench.rows if row.runs), key=lambda row: -row.mean("AP"))
     if not rows:

@@ -12,7 +12,7 @@ from typing import Any
 from ipal.evaluation.metrics import is_higher_better
 from ipal.report import paper
 from ipal.report.cells import Cell, CellTable, table
-from ipal.report.collect import Bench, Row
+from ipal.report.collect import ReportRow, StoredBench
 from ipal.report.statistics import Spread, marks, paired_interval, spread
 
 SCORES = ("AP", "AF")
@@ -25,7 +25,7 @@ EXEMPLARS = "† stores raw nodes of earlier tasks."
 # ---------------------------------------------------------------------- tables
 
 
-def wide(benches: Sequence[Bench]) -> CellTable:
+def wide(benches: Sequence[StoredBench]) -> CellTable:
     """Table 1 or 2: every method in one row, AP and AF of every dataset in columns."""
     columns = [_scores_by_key(bench, score) for bench in benches for score in SCORES]
     rows = [(row.title, *(column.get(row.key, "") for column in columns)) for row in _sorted_rows(benches)]
@@ -34,14 +34,14 @@ def wide(benches: Sequence[Bench]) -> CellTable:
     return table("", ("method", *(arrowed(score) for _ in benches for score in SCORES)), rows, groups)
 
 
-def metrics(bench: Bench) -> CellTable:
+def metrics(bench: StoredBench) -> CellTable:
     """One dataset: every metric that its runs have."""
     columns = [_scores_by_key(bench, score) for score in bench.scores]
     rows = [(row.title, *(column[row.key] for column in columns)) for row in _sorted_rows([bench])]
     return table("", ("method", *map(arrowed, bench.scores)), rows)
 
 
-def details(bench: Bench) -> CellTable:
+def details(bench: StoredBench) -> CellTable:
     """One dataset: scores, differences to other rows, the paper's numbers where they exist, settings."""
     scores, against = [_scores_by_key(bench, score) for score in SCORES], differences(bench)
     beside_paper = bench.is_comparable_to_paper
@@ -59,7 +59,7 @@ def details(bench: Bench) -> CellTable:
     return table("", ("method", *map(arrowed, SCORES), *against, *of_paper, "settings"), rows)
 
 
-def differences(bench: Bench) -> dict[str, dict[str, str]]:
+def differences(bench: StoredBench) -> dict[str, dict[str, str]]:
     """Columns of differences in AP, by row; one without any interval is left out."""
     found = {}
     for name, reference in bench.references.items():
@@ -74,7 +74,7 @@ def differences(bench: Bench) -> dict[str, dict[str, str]]:
     return found
 
 
-def cost(bench: Bench) -> CellTable:
+def cost(bench: StoredBench) -> CellTable:
     """Time and memory of one dataset's runs."""
     columns = {"seconds": _seconds, "seconds_per_epoch": _seconds, "peak_bytes": size, "retained_bytes": size}
     rows = [
@@ -103,14 +103,14 @@ def search(points: Sequence[tuple[str, Mapping[str, Any], Sequence[float]]]) -> 
     return table("", ("row", "settings", "validation AP"), rows)
 
 
-def printed_scores(bench: Bench, row: Row) -> paper.Printed:
+def printed_scores(bench: StoredBench, row: ReportRow) -> paper.Printed:
     """What the paper prints for this row; a proxy of its graph or another protocol has nothing to be compared with."""
     if not (bench.is_comparable_to_paper and bench.is_usual(row)):
         return None, None
     return paper.PRINTED.get((bench.manifest.dataset, _paper_key(bench, row)), (None, None))
 
 
-def _paper_key(bench: Bench, row: Row) -> str:
+def _paper_key(bench: StoredBench, row: ReportRow) -> str:
     """The method, or the switch, under which the paper has a number for a row."""
     if bench.manifest.kind != "table1" and row.is_ours:
         return row.switch or paper.OURS
@@ -119,9 +119,9 @@ def _paper_key(bench: Bench, row: Row) -> str:
     return row.key
 
 
-def _sorted_rows(benches: Sequence[Bench]) -> list[Row]:
+def _sorted_rows(benches: Sequence[StoredBench]) -> list[ReportRow]:
     """Table 1 in the paper's order of methods, variants after their method; Table 2 as its experiment file has it."""
-    rows: dict[str, Row] = {}
+    rows: dict[str, ReportRow] = {}
     for row in (row for bench in benches for row in bench.rows):
         rows.setdefault(row.key, row)
     if any(bench.manifest.kind != "table1" for bench in benches):
@@ -132,7 +132,7 @@ def _sorted_rows(benches: Sequence[Bench]) -> list[Row]:
 # ---------------------------------------------------------------------- cells
 
 
-def score_cells(rows: Sequence[Row], score: str, ranked: Collection[Row] = ()) -> list[Cell]:
+def score_cells(rows: Sequence[ReportRow], score: str, ranked: Collection[ReportRow] = ()) -> list[Cell]:
     """One column: mean ± deviation, with the best and the second of the ranked rows marked."""
     sign = 1 if is_higher_better(score) else -1
     means = [sign * row.mean(score) if row in ranked and row.by_seed(score) else None for row in rows]
@@ -145,7 +145,7 @@ def score_cells(rows: Sequence[Row], score: str, ranked: Collection[Row] = ()) -
     return found
 
 
-def _scores_by_key(bench: Bench, score: str) -> dict[str, Cell]:
+def _scores_by_key(bench: StoredBench, score: str) -> dict[str, Cell]:
     """By row; what seeds are missing is said."""
     cells = score_cells(bench.rows, score, bench.ranked)
     found = {}
@@ -160,7 +160,7 @@ def arrowed(score: str) -> str:
     return f"{score} {'↑' if is_higher_better(score) else '↓'}"
 
 
-def cost_cell(row: Row, name: str, show: Callable[[float], str]) -> Cell:
+def cost_cell(row: ReportRow, name: str, show: Callable[[float], str]) -> Cell:
     """The mean over seeds; of a peak of memory also how many runs share it."""
     summary, turns = spread(row.costs(name)), round(max(row.costs("taking_turns"), default=1))
     if summary is None:
@@ -193,7 +193,7 @@ def _seconds(value: float) -> str:
     return f"{value:#.3g}" if value < 100 else f"{value:.0f}"
 
 
-def _settings(row: Row) -> str:
+def _settings(row: ReportRow) -> str:
     """What was set, and out of how many values it was chosen."""
     chosen = {name: f" (of {len(values)})" for name, values in row.grid.items()}
     return ", ".join(f"`{name}={value}`{chosen.get(name, '')}" for name, value in row.settings.items())
@@ -293,7 +293,7 @@ def cells_csv(shown: CellTable) -> str:
     return to_csv(rows)
 
 
-def numbers(benches: Sequence[Bench]) -> str:
+def numbers(benches: Sequence[StoredBench]) -> str:
     """As CSV every number behind a table, run by run and in full precision."""
     return to_csv(
         {

@@ -10,7 +10,7 @@ import numpy as np
 
 from ipal.report import paper
 from ipal.report.cells import Cell, CellTable, table
-from ipal.report.collect import Row, Run
+from ipal.report.collect import ReportRow, Run
 from ipal.report.page import plots
 from ipal.report.page.parts import Chart, Fact, Page, PageSection, Spec, count, number, seconds, signless
 from ipal.report.page.scores import matrix_spec
@@ -25,7 +25,7 @@ class Comparison:
 
     key: str
     title: str
-    rows: Sequence[Row]
+    rows: Sequence[ReportRow]
     clash: str
     """A warning where runs on a graph of this name have several protocols."""
 
@@ -34,14 +34,14 @@ class Comparison:
         return self.rows[0].runs[0]
 
     @property
-    def ranked(self) -> list[Row]:
+    def ranked(self) -> list[ReportRow]:
         """Rows with the seeds that most have, without upper references; none if that is one row."""
         usual = Counter(row.seeds for row in self.rows).most_common(1)[0][0]
         found = [row for row in self.rows if row.seeds == usual and not row.is_upper_reference]
         return found if len(found) > 1 else []
 
     @property
-    def best(self) -> Row | None:
+    def best(self) -> ReportRow | None:
         """By mean AP."""
         return max(self.ranked, key=lambda row: row.mean("AP"), default=None)
 
@@ -98,14 +98,14 @@ def _verdict(comparisons: Sequence[Comparison]) -> str:
 # ---------------------------------------------------------------------- rows
 
 
-def _rows(runs: Sequence[Run]) -> list[Row]:
+def _rows(runs: Sequence[Run]) -> list[ReportRow]:
     found: dict[str, list[Run]] = {}
     for run in runs:
         found.setdefault(json.dumps({**run.config.to_tree(), "seed": None}, sort_keys=True), []).append(run)
     by_seed = [sorted(members, key=lambda run: run.seed) for members in found.values()]
     firsts = [members[0] for members in by_seed]
     rows = [
-        Row(_label(first, firsts), first.config.method, members, first.stores_exemplars)
+        ReportRow(_label(first, firsts), first.config.method, members, first.stores_exemplars)
         for first, members in zip(firsts, by_seed, strict=True)
     ]
     return sorted(rows, key=lambda row: (paper.place(row.method), row.title))
@@ -128,8 +128,8 @@ def _label(run: Run, others: Sequence[Run]) -> str:
     return ", ".join([run.result["title"], *settings])
 
 
-def _comparisons(rows: Sequence[Row]) -> list[Comparison]:
-    found: dict[str, list[Row]] = {}
+def _comparisons(rows: Sequence[ReportRow]) -> list[Comparison]:
+    found: dict[str, list[ReportRow]] = {}
     for row in rows:
         config = row.runs[0].config
         same = [config.dataset, config.dataset_hash, row.runs[0].rules]
@@ -199,7 +199,7 @@ def _comparison_table(comparison: Comparison) -> CellTable:
     return table(f"Comparison on {comparison.title}", heads, rows)
 
 
-def _scores(comparison: Comparison, score: str, ranked: Sequence[Row] = ()) -> list[Cell]:
+def _scores(comparison: Comparison, score: str, ranked: Sequence[ReportRow] = ()) -> list[Cell]:
     return [replace(cell, text=signless(cell.text)) for cell in score_cells(comparison.rows, score, ranked)]
 
 
@@ -252,7 +252,7 @@ def _matrices(comparison: Comparison) -> Chart:
 # ---------------------------------------------------------------------- all runs
 
 
-def _runs_section(rows: Sequence[Row]) -> PageSection:
+def _runs_section(rows: Sequence[ReportRow]) -> PageSection:
     runs = [
         (run.name, row.title, run.dataset, count(run.seed), *(number(run.scores[score]) for score in SCORES))
         for row in rows
