@@ -4,6 +4,7 @@ A graph keeps growing, and with it the classes of its nodes. A learner of this p
 other (`partial_fit`), predicts over all classes so far (`predict`), and keeps no node it was trained on.
 """
 
+import sys as _sys
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
@@ -144,7 +145,7 @@ __all__ = [
 
 def __getattr__(name: str) -> _Any:
     if name not in _LAZY:
-        raise AttributeError(f"module 'ipal' has no attribute '{name}'")
+        raise AttributeError(f"module 'ipal' has no attribute '{name}'", name=name, obj=_sys.modules[__name__])
     module, attribute = _LAZY[name]
     return getattr(_import_module(module), attribute)
 

@@ -19,8 +19,8 @@ from ipal.data.graph import Graph
 from ipal.data.streams import TaskStream
 from ipal.estimator import files
 from ipal.estimator.learners import learner_class
-from ipal.estimator.registry import METHODS
 from ipal.methods.base import Method
+from ipal.methods.ipal import IPAL
 from ipal.nn import embed
 from ipal.nn.propagated_features import propagated
 from ipal.system.memory_budget import Budget
@@ -67,7 +67,7 @@ def test_runtimes_on_one_device_share_what_is_derived_of_a_graph(tiny_stream: Ta
     assert operators(task, Runtime.of()) is first
 
 
-@pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
+@pytest.mark.parametrize("method", [IPAL, Analytic], ids=lambda method: method.name)
 def test_a_learner_makes_its_runtime_itself_and_keeps_the_one_it_is_given(
     method: type[Method], tiny_stream: TaskStream
 ) -> None:

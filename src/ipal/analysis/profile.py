@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ipal.backend.devices import usable_device
+from ipal.backend.runtime import usable_device
 from ipal.config import RunConfig
 from ipal.runs import runner
 from ipal.runs.environment import PeakMemory, environment

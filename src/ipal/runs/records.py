@@ -217,6 +217,8 @@ class Environment(Record):
     threads: int | None = None
     data_root: str | None = None
     command: list[str] = Field(default_factory=list)
+    code: str | None = None
+    asked: dict[str, Any] = Field(default_factory=dict)
 
 
 # ---------------------------------------------------------------------- an unfinished run

@@ -14,6 +14,7 @@ Every file appears whole or not at all. No torch here: results can be read anywh
 """
 
 import csv
+import hashlib
 import io
 import json
 import traceback
@@ -221,6 +222,14 @@ class RunFolder:
         return StoreError(f"{self.path / name} is damaged: delete the folder and run again, or restore the file.")
 
 
+def code_stamp() -> str:
+    """Hash of the sizes and times of the package's files: the same stamp, the same defaults."""
+    package = Path(__file__).parents[1]
+    files = [(path, path.stat()) for path in sorted(package.rglob("*.py"))]
+    stamps = [(str(path.relative_to(package)), found.st_size, found.st_mtime_ns) for path, found in files]
+    return hashlib.sha256(json.dumps(stamps).encode()).hexdigest()[:16]
+
+
 class RunStore:
     """All runs under one folder."""
 
@@ -233,6 +242,21 @@ class RunStore:
         dataset = "+".join(map(stem, names))
         dataset = dataset.encode(errors="replace")[:MOST_NAME].decode(errors="ignore")
         return RunFolder(self.root / f"{dataset}-{config.method}-seed{config.seed}-{config.digest}")
+
+    def asked_before(self, asked: RunConfig) -> RunFolder | None:
+        """A finished run that the same code was asked for in the same words; its graph may have changed since.
+
+        Only the methods know the full configuration, whose hash is the folder's name, and they load torch.
+        """
+        given, code = asked.given(), code_stamp()
+        for folder in (RunFolder(path.parent) for path in self.root.glob("*/result.json")):
+            if f"-{asked.method}-seed{asked.seed}-" not in folder.path.name:
+                continue
+            with suppress(StoreError):
+                facts = folder.environment()
+                if (facts.get("asked"), facts.get("code")) == (given, code) and not folder.config().plugins:
+                    return folder
+        return None
 
     def find(self, name: str) -> RunFolder:
         """A run by its path, its name, any part of its name that no other run shares, or as `latest`."""

@@ -114,7 +114,8 @@ def run_by_epochs(
             progress, model = (Progress(), None) if saved is None else _restore(learner, saved, folder, stream, runtime)
         if us.is_main and saved is None:
             facts = environment(resolved.machine, config, sys.argv, us.size)
-            folder.start(config, {**facts, "data_root": str(resolved.data_root or "")})
+            facts |= {"data_root": str(resolved.data_root or ""), "asked": resolved.asked.given()}
+            folder.start(config, facts)
             folder.log("started")
         elif us.is_main:
             folder.log(f"resumed at task {progress.task}, epoch {progress.epoch}")
