@@ -12,7 +12,6 @@ from ipal.backend.propagated import propagated
 from ipal.backend.runtime import Runtime
 from ipal.closed_form.feature_map import ROWS_AT_ONCE, FeatureMap, pieces, random_features
 from ipal.data.graph import Graph, checked_graph
-from ipal.nn.evidence import FeatureRows
 
 HERE = Runtime.of()
 # Two nodes joined by an edge, a third alone; features of lengths 2, 5 and 0.
@@ -154,17 +153,6 @@ def test_rows_to_be_scored_are_rows_to_be_added_up_in_single_precision(width: in
 def test_rows_of_some_nodes_are_those_of_all(width: int, restarts: tuple[float, ...]) -> None:
     made, graph, some = feature_map(12, width, restarts), some_graph(), torch.tensor([7, 3, 39])
     assert torch.equal(made.propagated_at(graph, some), made.propagated(graph)[some])
-
-
-@WIDTHS
-@RESTARTS
-def test_the_exported_map_gives_the_same_rows(width: int, restarts: tuple[float, ...]) -> None:
-    made, graph = feature_map(12, width, restarts), some_graph()
-    words = made.exported(FeatureRows.of(graph))
-    expected = rows_of(made, graph)
-    for node in (0, 17, 39):
-        # Linear columns and random features of each part stand side by side, as in the map.
-        torch.testing.assert_close(words.at(node).double(), expected[node], rtol=1e-4, atol=1e-5)
 
 
 def test_a_map_is_a_function_of_its_fields_and_every_field_tells_in_the_fingerprint() -> None:

@@ -97,7 +97,7 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _show_classes(found: dict[str, Any]) -> None:
-    from ipal.report.page.cost import counts_in_words, flagged_table
+    from ipal.report.audit import counts_in_words, flagged_table
 
     for line in counts_in_words(found):
         render.say(line)
@@ -137,7 +137,7 @@ def _show_inputs(inputs: dict[str, Any], where: str) -> None:
 
 
 def _show_attempts(data: dict[str, Any]) -> None:
-    from ipal.report.page.cost import attempts_table
+    from ipal.report.audit import attempts_table
 
     classes, shared = data["attempts"]["classes"], data["attempts"].get("shared_matrix")
     if classes:

@@ -30,9 +30,8 @@ from ipal.estimator.kept import kept_items
 from ipal.estimator.lessons import Lesson
 from ipal.estimator.open_world.calibration import Calibration, calibrated, sharpened, usual_by_means
 from ipal.estimator.settings import LearnerConfig
-from ipal.methods.base import LeavesOneOut, Method, OnePass, Outputs, Remembered, Trained, UsualMargins
+from ipal.methods.base import Compute, LeavesOneOut, Method, OnePass, Outputs, Remembered, Trained, UsualMargins
 from ipal.methods.classifier import predicts_by_network_alone
-from ipal.nn.by_rows import encoded
 from ipal.nn.compute import GraphCompute
 from ipal.nn.encoders import ENCODERS
 from ipal.nn.margins import log_probabilities, margins
@@ -148,14 +147,17 @@ class Model:
         check_graph(graph, self.schema)
         return graph
 
-    def forward(self, graph: Graph, nodes: Tensor | None = None) -> Outputs:
-        """Embeddings and scores of all nodes of a graph, or of some."""
-        memory = self.state.memory
+    def forward(self, graph: Graph, nodes: Tensor | None = None, compute: Compute | None = None) -> Outputs:
+        """Embeddings and scores of all nodes of a graph, or of some.
+
+        `compute` is what the method is handed: that of the model's device, of an export, or of an explanation.
+        """
+        memory, compute = self.state.memory, compute or self.compute
         if isinstance(self.method, OnePass):
-            return Outputs(None, self.method.forward(memory, graph, self.compute, nodes))
+            return Outputs(None, self.method.forward(memory, graph, compute, nodes))
         assert isinstance(self.method, Trained), "the other kind of method"
         assert self.network is not None, "it has been trained"
-        f = self.compute.embeddings(self.network, graph)
+        f = compute.embeddings(self.network, graph)
         scores = self.method.classify(self.network, memory, f)
         at = slice(None) if nodes is None else nodes.to(f.device)
         return Outputs(f[at], scores[at])
@@ -176,9 +178,11 @@ class Model:
         """(nodes, classes), higher is likelier."""
         return self.forward(graph).scores
 
-    def probabilities(self, scores: Tensor, graph: Graph, nodes: Tensor | None = None) -> Tensor:
+    def probabilities(
+        self, scores: Tensor, graph: Graph, nodes: Tensor | None = None, compute: Compute | None = None
+    ) -> Tensor:
         """The scores of a graph's nodes, or of some, as probabilities, before calibration."""
-        return self.method.probabilities(self.state.memory, scores, graph, self.compute, nodes)
+        return self.method.probabilities(self.state.memory, scores, graph, compute or self.compute, nodes)
 
     def scores_and_probabilities(self, graph: Graph, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Scores and calibrated probabilities of all nodes of a graph, or of some."""
@@ -258,14 +262,6 @@ class Model:
             return self.method.embed(self.state.memory, graph, self.compute)
         assert self.network is not None, "it has been trained"
         return self.compute.embeddings(self.network, graph)
-
-    def exported(self, rows: Any) -> tuple[Any, Any]:
-        """Scores and probabilities from rows of features, in the operations of an exported program."""
-        if isinstance(self.method, OnePass):
-            return self.method.exported(self.state.memory, rows)
-        assert isinstance(self.method, Trained), "the other kind of method"
-        assert self.network is not None, "it has been trained"
-        return self.method.exported(self.network, self.state.memory, encoded(self.network.encoder, rows))
 
     def rows(self, labels: Labels) -> Tensor:
         """The class number of each label."""
