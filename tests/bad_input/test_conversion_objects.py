@@ -18,8 +18,7 @@ from ipal import IPAL, NCM, DataError
 from ipal.deploy import predict
 from ipal.errors import IgnoredInput
 from ipal.estimator.convert.pyg import graph_of, task_of
-from tests.bad_input.conversion_support import N, expected
-from tests.bad_input.support import E, X, Y, some_data
+from tests.bad_input.support import E, N, X, Y, expected, some_data
 
 DATASET = ipal.load_dataset("synthetic:nodes=60,classes=3,features=4")
 
@@ -64,11 +63,6 @@ def test_a_batch_is_one_graph_of_several() -> None:
     both = task_of(Batch.from_data_list([some_data(), some_data()]))
     assert both.graph.num_nodes == 2 * N
     assert np.array_equal(both.graph.edges[:, : len(expected()[0])], expected())
-
-
-def test_predictions_for_some_nodes_take_a_data_too(fitted: IPAL) -> None:
-    whole = predict.predict(fitted.model_, some_data())
-    assert np.array_equal(whole.probabilities, predict.predict(fitted.model_, graph_of(some_data())).probabilities)
 
 
 def test_types_that_are_not_known_are_refused_with_the_line_that_makes_one_of_them(fitted: IPAL) -> None:

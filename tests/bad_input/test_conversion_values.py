@@ -12,8 +12,7 @@ from torch_geometric.utils import index_to_mask
 
 from ipal import NCM, DataError
 from ipal.estimator.convert.pyg import graph_of, task_of
-from tests.bad_input.conversion_support import N, SparseTensor, converted
-from tests.bad_input.support import X, Y, one, some_data
+from tests.bad_input.support import N, SparseTensor, X, Y, converted, one, some_data
 
 # ---------------------------------------------------------------------- features
 
@@ -85,12 +84,12 @@ LABELS: dict[str, tuple[Any, str, Callable[[Data], None] | None]] = {
     "too many": (np.r_[Y, Y], "80 labels for 40 nodes", None),
     "NaN": (
         torch.from_numpy(one(Y.astype(float), 3, np.nan)),
-        "~data.y.isnan()",
+        "set data.train_mask, True for the nodes with one",
         lambda d: setattr(d, "train_mask", ~d.y.isnan()),
     ),
     "None": (
         ["a", "b", None, "c"] * 10,
-        "torch.tensor([label is not None for label in data.y])",
+        "set data.train_mask, True for the nodes with one",
         lambda d: setattr(d, "train_mask", torch.tensor([label is not None for label in d.y])),
     ),
     "words and numbers": (

@@ -14,7 +14,7 @@ from ipal import IPAL, NCM, Analytic, ConfigError, EncoderConfig, TrainConfig
 from ipal.cli import render
 from ipal.config import run_config
 from ipal.data.datasets import load
-from ipal.errors import CapacityError, DataError, IpalError, StoreError, shortened, visible
+from ipal.errors import CapacityError, DataError, IpalError, StoreError
 from ipal.runs.run_folder import RunFolder, RunStore
 from ipal.system import free_memory
 from ipal.trackers.record import read
@@ -56,15 +56,6 @@ def test_a_message_is_one_line_of_bounded_length() -> None:
         assert message.isprintable()
         assert message.startswith("There is no '")
         assert message.endswith("name another.")
-
-
-def test_what_is_long_or_has_no_end_is_shortened() -> None:
-    circle: list[Any] = []
-    circle.append(circle)
-    assert len(shortened("x" * 5000)) <= 120
-    assert shortened(16**5000) == "this int"  # Python refuses to write such a number
-    assert shortened(circle) == "[[...]]"
-    assert visible("a\x1bb\nc") == "a\\x1bb\\nc"
 
 
 def test_markup_in_names_is_shown_and_not_interpreted(

@@ -171,16 +171,6 @@ def test_structural_features_are_what_the_recipe_says(tiny: Dataset) -> None:
     assert np.allclose(made, np.concatenate(kept[1:], axis=1), atol=1e-5)
 
 
-def test_a_graph_without_features_gets_structural_ones_and_its_record_says_so(tmp_path: Path) -> None:
-    path = write_graph(tmp_path / "mine.npz", x=None)
-    dataset = load(str(path))
-    assert dataset.graph.x.shape == (40, 384)
-    assert dataset.beyond_task
-    assert "structural features" in dataset.preprocessing
-    assert "later tasks' nodes included" in dataset.preprocessing
-    assert dataset.hash == load(str(path)).hash
-
-
 def test_structural_features_come_from_the_graph_made_undirected(tmp_path: Path) -> None:
     path = write_graph(tmp_path / "mine.npz", x=None)
     directed, undirected = (load(str(path), undirected=way) for way in (False, True))

@@ -1,10 +1,9 @@
 """The catalog: what is known, where it is looked for, how it is fetched."""
 
-import os
 import sys
 import types
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from torch_geometric.data import Data
 
 from ipal.data.datasets import catalog, load
 from ipal.errors import DataError
-from tests.data.support import COUNTS, EDGES, UNDIRECTED, Y, dense, pairs, put_benchmark, put_ogb, put_reddit
+from tests.data.support import COUNTS, EDGES, UNDIRECTED, Y, dense, pairs
 
 MADE = [name for name, entry in catalog.CATALOG.items() if entry.make]
 STOCK = {name: entry for name, entry in catalog.CATALOG.items() if entry.download}
@@ -173,17 +172,3 @@ def test_the_data_root_is_the_one_given_or_named_or_the_cache(tmp_path: Path, mo
     monkeypatch.delenv("IPAL_DATA")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert catalog.data_root() == tmp_path / ".cache" / "ipal"
-
-
-def test_loading_leaves_the_data_folder_as_it_was(tmp_path: Path) -> None:
-    def files() -> Iterator[tuple[str, int]]:
-        for folder, _, names in os.walk(tmp_path):
-            yield from ((f"{folder}/{name}", os.stat(f"{folder}/{name}").st_mtime_ns) for name in names)
-
-    put_benchmark(tmp_path)
-    put_ogb(tmp_path)
-    put_reddit(tmp_path)
-    before = sorted(files())
-    for name in ("cs", "arxiv", "reddit"):
-        load(name, tmp_path)
-    assert sorted(files()) == before

@@ -48,25 +48,21 @@ Column: TypeAlias = Words | NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Columns of the same number of rows."""
+    """Columns of the same number of rows, each made when it is asked for."""
 
     where: str
     """As messages name it."""
     rows: int
-    columns: Mapping[str, Column]
     names: Sequence[str]
-    """Of all columns, also those that were not wanted."""
+    read: Callable[[str, bool], Column]
+    """A column by its name; as words even where it looks like numbers, if so asked."""
 
     def words(self, name: str) -> Words:
         """A column of ids or labels, without words that no row has, as categories of pandas may be."""
-        column = self.columns[name]
+        column = self.read(name, True)
         assert isinstance(column, Words), "asked for as words"
         every, codes = np.unique(np.append(column.codes, -1), return_inverse=True)
         return Words([column.words[place] for place in every[1:].tolist()], (codes[:-1] - 1).astype(np.int32))
-
-
-Wanted = Callable[[Sequence[str]], Mapping[str, bool]]
-"""Of the names of columns: which are wanted, and whether as words even where they look like numbers (ids, labels)."""
 
 
 def merged(values: Sequence[Any], codes: NDArray[Any]) -> Words:
@@ -133,12 +129,13 @@ def _holds_vectors(values: Sequence[Any]) -> bool:
     return len(values) > 0 and all(isinstance(v, list | tuple | np.ndarray) or hasattr(v, "numpy") for v in values)
 
 
-def table_of(columns: Mapping[str, Any], where: str, wanted: Wanted) -> Table:
+def table_of(columns: Mapping[str, Any], where: str) -> Table:
     """A table from named columns in memory."""
-    found: dict[str, Column] = {}
-    for name, exact in wanted(list(columns)).items():
-        found[name] = words_of(columns[name]) if exact else column_of(columns[name], name, where)
-    sizes = {name: len(column) for name, column in found.items()}
+    sizes = {name: len(column) for name, column in columns.items()}
     if len(set(sizes.values())) > 1:
         raise DataError(f"The columns of {where} have different lengths: {sizes}.")
-    return Table(where, next(iter(sizes.values()), 0), found, list(columns))
+
+    def read(name: str, words: bool) -> Column:
+        return words_of(columns[name]) if words else column_of(columns[name], name, where)
+
+    return Table(where, next(iter(sizes.values()), 0), list(columns), read)

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from ipal.data.datasets.tables.columns import Column, Table, Wanted, merged, words_of
+from ipal.data.datasets.tables.columns import Column, Table, merged, words_of
 from ipal.data.labels import is_missing
 from ipal.errors import CapacityError, DataError, say_unused, shortened
 from ipal.system import free_memory
@@ -25,11 +25,11 @@ PACKED = "\0"
 SMALLER = "leave columns out, or convert it on a larger machine with 'ipal data --convert'"
 
 
-def read_table(path: Path, wanted: Wanted) -> Table:
-    """The wanted columns of a CSV or Parquet file; those whose name is empty are never wanted."""
+def read_table(path: Path) -> Table:
+    """The columns of a CSV or Parquet file that have a name."""
     try:
         with open_plain(path) as file:
-            return KINDS[path.suffix.lower()](file, path.name, wanted)
+            return KINDS[path.suffix.lower()](file, path.name)
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -49,26 +49,25 @@ def pair_in(folder: Path) -> tuple[Path, Path] | None:
 # ---------------------------------------------------------------------- CSV
 
 
-def _read_csv(file: BinaryIO, where: str, wanted: Wanted) -> Table:
+def _read_csv(file: BinaryIO, where: str) -> Table:
     free_memory.need(4 * file.seek(0, io.SEEK_END), "it", SMALLER)
     file.seek(0)
     try:
         with io.TextIOWrapper(file, "utf-8-sig", newline="") as lines:
-            return _parsed(lines, where, wanted)
+            return _parsed(lines, where)
     except UnicodeDecodeError as error:
         raise DataError(f"{where} is no text in UTF-8: save it again as CSV in UTF-8.") from error
     except csv.Error as error:
         raise DataError(f"{where} is no sound CSV file ({error}): save it again as CSV.") from error
 
 
-def _parsed(lines: TextIO, where: str, wanted: Wanted) -> Table:
+def _parsed(lines: TextIO, where: str) -> Table:
     """The cells of a column stay text, packed, until all are there: one letter at the end makes all of them text."""
     first = next((line for line in lines if line.strip()), "")
     delimiter = max(DELIMITERS, key=re.sub('"[^"]*"', "", first).count)
     reader = csv.reader(chain([first], lines), delimiter=delimiter, skipinitialspace=True, strict=True)
     names = _checked_names([name.strip() for name in next(reader, [])], where)
-    exact = wanted([name for name in names if name])
-    packed: dict[str, list[str]] = {name: [] for name in exact}
+    packed: dict[str, list[str]] = {name: [] for name in names if name}
     rows, step = 0, max(1, CELLS_AT_ONCE // max(1, len(names)))
     filled = (row for row in reader if len(row) > 1 or "".join(row).strip())
     while some := list(islice(filled, step)):
@@ -79,8 +78,7 @@ def _parsed(lines: TextIO, where: str, wanted: Wanted) -> Table:
                 if packed[name][-1].count(PACKED) >= len(cells):
                     raise DataError(f"{where} holds a zero byte, which is no text: save it again as CSV.")
         rows += len(some)
-    columns = {name: _unpacked(packed.pop(name), words, comma=delimiter == ";") for name, words in exact.items()}
-    return Table(where, rows, columns, [name for name in names if name])
+    return Table(where, rows, list(packed), lambda name, words: _unpacked(packed[name], words, comma=delimiter == ";"))
 
 
 def _checked_names(names: list[str], where: str) -> list[str]:
@@ -120,7 +118,7 @@ def _unpacked(pieces: list[str], words: bool, *, comma: bool) -> Column:
 # ---------------------------------------------------------------------- Parquet
 
 
-def _read_parquet(file: BinaryIO, where: str, wanted: Wanted) -> Table:
+def _read_parquet(file: BinaryIO, where: str) -> Table:
     need_extra("tables", "pyarrow")
     import pyarrow
     from pyarrow import parquet
@@ -129,17 +127,15 @@ def _read_parquet(file: BinaryIO, where: str, wanted: Wanted) -> Table:
     try:
         source = parquet.ParquetFile(file)
         schema = source.schema_arrow
-        names = _checked_names(list(schema.names), where)
-        exact = wanted([name for name in names if name])
+        names = [name for name in _checked_names(list(schema.names), where) if name]
         free_memory.need(16 * _values(source.metadata), "it", SMALLER)
-        texts = [name for name in exact if _is_text(schema.field(name).type)]
+        texts = [name for name in names if _is_text(schema.field(name).type)]
         file.seek(0)
-        table = parquet.ParquetFile(file, read_dictionary=texts).read(columns=list(exact))
+        table = parquet.ParquetFile(file, read_dictionary=texts).read(columns=names)
         table.validate(full=True)
-        columns = {name: _arrow_column(table[name], name, where, words) for name, words in exact.items()}
-        return Table(where, int(table.num_rows), columns, names)
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError, UnicodeDecodeError) as error:
         raise DataError(damaged) from error
+    return Table(where, int(table.num_rows), names, lambda name, words: _arrow_column(table[name], name, where, words))
 
 
 def _values(metadata: Any) -> int:
@@ -186,7 +182,7 @@ def _floats(values: Any) -> NDArray[np.float64]:
     return np.asarray(whole.cast(kind, safe=False).fill_null(np.nan).to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
-KINDS: Mapping[str, Callable[[BinaryIO, str, Wanted], Table]] = {
+KINDS: Mapping[str, Callable[[BinaryIO, str], Table]] = {
     ".csv": _read_csv,
     ".tsv": _read_csv,
     ".parquet": _read_parquet,
