@@ -127,14 +127,6 @@ def test_labels_in_another_form_are_refused_with_the_line_that_converts_them(kin
         assert len(learner.partial_fit(data).classes_)
 
 
-def test_a_mask_makes_a_class_of_any_number() -> None:
-    data = some_data(y=2 * (Y > 1).astype(int) - 1)
-    with pytest.raises(DataError, match="A label is -1"):
-        NCM().partial_fit(data)
-    data.train_mask = torch.ones(N, dtype=torch.bool)
-    assert NCM().partial_fit(data).classes_.tolist() == [-1, 1]
-
-
 @pytest.mark.parametrize(
     ("y", "classes"),
     [

@@ -225,17 +225,12 @@ def test_a_model_with_any_one_thing_changed_is_refused_or_predicts(tmp_path: Pat
 
 WRONG: dict[str, tuple[str, Any]] = {
     "a weight without dimensions": ("encoder.weights.0", lambda t: torch.tensor(0.5)),
-    "a missing row of the head": ("head.weights.0", lambda t: t[:-1]),
-    "a missing bias of the head": ("head.biases.0", lambda t: t[:-1]),
     "NaN in a weight": ("encoder.weights.1", lambda t: t * float("nan")),
     "a negative number of nodes": ("memory.prototypes.count", lambda t: -t),
     "no node": ("memory.prototypes.count", lambda t: 0 * t),
     "a missing prototype": ("memory.prototypes.mean", lambda t: t[:-1]),
     "a negative variance": ("memory.prototypes.variance", lambda t: t - 100),
-    "a covariance that is none": ("memory.covariance", lambda t: -t),
     "a random state too short": ("generator", lambda t: t[:100]),
-    "moments of another shape": ("optimizer.encoder.weights.0.exp_avg", lambda t: t.sum()),
-    "negative moments": ("optimizer.encoder.weights.0.exp_avg_sq", lambda t: t - 1),
 }
 
 
