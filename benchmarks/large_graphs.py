@@ -129,7 +129,7 @@ def warm_up(device: torch.device) -> None:
 def parts_of(recorder: Recorder) -> Counter[str]:
     """Seconds by part: the innermost span that has a name here."""
     seconds: Counter[str] = Counter()
-    for path, account in recorder.laps[0].parts.items():
+    for path, account in recorder.laps[0].items():
         known = [name for name in path if name in PARTS]
         seconds[known[-1] if known else "other"] += account.nanoseconds / 1e9
     return seconds
@@ -156,7 +156,7 @@ def measure(chosen: argparse.Namespace) -> Line:
         name, nodes = ("huge", 2000) if name == "huge" else ("synthetic:nodes=400,classes=6,communities=2", 0)
     if on_gpu:
         warm_up(device)
-    recorder = Recorder(settle=torch.cuda.synchronize if on_gpu else None)
+    recorder = Recorder(settle=torch.cuda.synchronize if on_gpu else lambda: None)
     memory, clock = PeakMemory(), time.perf_counter()
     stream = huge(nodes, chosen.degree, device) if name == "huge" else named(name, chosen.test_graph, recorder)
     graph, made = stream.graph, time.perf_counter() - clock

@@ -180,9 +180,8 @@ def class_split(random: np.random.Generator, months: Months) -> Change:
     moves[random.choice(np.flatnonzero(own))] = True
     new = np.setdiff1d(NEW if months.y.dtype.kind == "U" else (98, 99), months.y)[0]
     y = np.where(moves, new, months.y)
-    graphs = [replace(graph, y=y[graph.ids]) for graph in months.graphs()]
-    first = int(months.month[moves].min())
-    return Change(lambda learner, graphs: ipal.split_class(learner, label, graphs), graphs, replace(months, y=y), first)
+    graphs = [replace(graph, new_y=y[graph.ids]) for graph in months.graphs()]
+    return Change(ipal.relabel, graphs, replace(months, y=y), int(months.month[moves].min()))
 
 
 CHANGES = (nodes_forgotten, rows_forgotten, class_forgotten, labels_corrected, class_split)

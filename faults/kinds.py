@@ -101,7 +101,9 @@ def graph_folders(bases: Bases, case: Case) -> None:
 
 
 def models(bases: Bases, case: Case) -> None:
+    from ipal.data.graph_data import GraphData
     from ipal.estimator import edits, files
+    from ipal.estimator.learners import Analytic
     from ipal.runs import runner
     from ipal.runs.run_folder import RunFolder
 
@@ -117,8 +119,12 @@ def models(bases: Bases, case: Case) -> None:
     if model.name == "analytic":
         stream = runner.resolve(RunFolder(sound.parent).config()).stream
         last = stream.task(len(stream) - 1)
-        edits.forget_classes(model, [last.labels[0]], [last])
-        edits.merge_models(replace(files.load(sound), lessons=()), model)  # as if it had learned other graphs
+        y = np.full(last.graph.num_nodes, -1)
+        y[last.nodes] = last.labels
+        learner, other = Analytic.load(path), Analytic._of(replace(files.load(sound), lessons=()))
+        edits.merge_models(other, learner)  # as if it had learned other graphs
+        data: Any = GraphData(last.graph.x, last.graph.edges, last.graph.edge_weight, y, y >= 0)
+        edits.forget_class(learner, int(last.labels[0]), data)
 
 
 def checkpoints(bases: Bases, case: Case) -> None:

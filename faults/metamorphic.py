@@ -413,7 +413,7 @@ def split_and_merged(world: World) -> None:
     moves = tasks[0].train_mask & (world.y == label) & (world.random.random(len(world.y)) < 0.5)
     if not moves.any():
         return
-    ipal.split_class(learner, label, [replace(task, y=np.where(moves, new, task.y)) for task in tasks])
+    ipal.relabel(learner, [replace(task, new_y=np.where(moves, new, task.y)) for task in tasks])
     ipal.merge_classes(learner, [label, new[()]], label)
     must_agree(world.learned(method), learner, world.data(), exact=False)
 

@@ -172,8 +172,8 @@ def in_this_process(address: str | None = None) -> Engine:
         for group in groups:
             for job in group.jobs:
                 started(job)
-            for place, reason in GroupRunner()(group):
-                yield group.jobs[place], reason
+            reasons = GroupRunner()(group)
+            yield from ((job, reasons[job.name]) for job in group.jobs)
 
     return engine  # type: ignore[return-value]
 

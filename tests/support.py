@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:  # for their names alone
     import pytest
 
-    from ipal.evaluation.evaluate import Row
+    from ipal.evaluation.rows import Row
 
 # ---------------------------------------------------------------------- the command
 

@@ -16,7 +16,6 @@ from ipal.config import (
     ProtocolConfig,
     RunConfig,
     TrainConfig,
-    known_settings,
     override,
     parse_assignment,
     run_config,
@@ -51,11 +50,6 @@ def test_the_digest_is_the_same_in_every_process() -> None:
         environment = {**os.environ, "PYTHONHASHSEED": salt}
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
         assert done.stdout.strip() == here, done.stderr
-
-
-def test_what_is_written_out_in_full_has_the_digest_of_what_was_left_to_defaults() -> None:
-    short = run_config(BASE)
-    assert run_config(short.to_tree()).digest == short.digest
 
 
 CHANGES: dict[str, Any] = {
@@ -103,11 +97,6 @@ def test_every_setting_that_decides_numbers_changes_the_digest(path: str) -> Non
     assert run_config(override(BASE, change)).digest != run_config(BASE).digest
 
 
-def test_a_configuration_does_not_change_afterwards() -> None:
-    with pytest.raises(ValueError, match="frozen"):
-        run_config(BASE).seed = 5  # type: ignore[misc]
-
-
 # ---------------------------------------------------------------------- layers
 
 
@@ -117,11 +106,6 @@ def test_a_layer_replaces_leaves_and_leaves_the_rest() -> None:
     assert override(below, above) == {"seed": 1, "train": {"epochs": 7, "lr_base": 0.1}, "split": [4]}
     assert below == {"seed": 1, "train": {"epochs": 5, "lr_base": 0.1}, "split": [2, 2]}, "the lower layer was changed"
     assert above == {"train": {"epochs": 7}, "split": [4]}, "the upper layer was changed"
-
-
-def test_a_section_may_stand_over_nothing_and_a_leaf_over_a_section() -> None:
-    assert override({"train": None}, {"train": {"epochs": 1}}) == {"train": {"epochs": 1}}
-    assert override({"train": {"epochs": 1}}, {"train": 5}) == {"train": 5}
 
 
 names = st.sampled_from(["a", "b", "c"])
@@ -149,6 +133,7 @@ def test_layers_keep_the_laws_of_layers(below: dict[str, Any], above: dict[str, 
     [
         ("ipal.gamma=0.7", {"ipal": {"gamma": 0.7}}),
         ("seed=3", {"seed": 3}),
+        ("train.epochs=1e2", {"train": {"epochs": 1e2}}),
         (" seed =3", {"seed": 3}),
         ("ipal.boundary=false", {"ipal": {"boundary": False}}),
         ("ipal.distillation=none", {"ipal": {"distillation": "none"}}),
@@ -161,23 +146,6 @@ def test_layers_keep_the_laws_of_layers(below: dict[str, Any], above: dict[str, 
 )
 def test_an_assignment_becomes_a_tree(text: str, tree: dict[str, Any]) -> None:
     assert parse_assignment(text) == tree
-
-
-@pytest.mark.parametrize("text", ["seed", "=3", " =3", "", "train.epochs"])
-def test_an_assignment_without_name_or_sign_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"NAME=VALUE, for example --set ipal\.gamma=0\.7") as caught:
-        parse_assignment(text)
-    assert f"'{text}'" in str(caught.value)
-
-
-def test_an_assignment_whose_value_is_broken_says_to_quote_it() -> None:
-    with pytest.raises(ConfigError, match="quote what is text"):
-        parse_assignment("split=[1, 2")
-
-
-def test_a_number_in_scientific_notation_is_a_number() -> None:
-    assert run_config(override(BASE, parse_assignment("train.epochs=1e2"))).train.epochs == 100
-    assert run_config(override(BASE, parse_assignment("train.lr_base=1e-4"))).train.lr_base == 1e-4
 
 
 def test_a_number_with_a_leading_zero_is_refused() -> None:
@@ -208,10 +176,6 @@ def test_the_methods_settings_stand_under_the_methods_name() -> None:
     assert "settings" not in tree
 
 
-def test_another_methods_settings_are_refused() -> None:
-    assert "'ipal'" in complaint(BASE | {"method": "other", "ipal": {"gamma": 1}})
-
-
 def test_settings_under_the_word_settings_are_refused_and_the_place_is_named() -> None:
     assert "are under 'ipal'" in complaint(BASE | {"settings": {"gamma": 1}})
 
@@ -230,26 +194,16 @@ def test_a_methods_settings_must_be_settings() -> None:
     ("tree", "words"),
     [
         ({"sed": 1}, ["Unknown setting 'sed'", "'seed'"]),
-        ({"train": {"epoch": 1}}, ["Unknown setting 'train.epoch'", "'train.epochs'"]),
-        ({"epochs": 1}, ["Unknown setting 'epochs'", "'train.epochs'"]),
-        ({"protocol": {"clas_order": "label"}}, ["'protocol.clas_order'", "'protocol.class_order'"]),
-        ({"encoder": {"depth": 3}}, ["Unknown setting 'encoder.depth'"]),
         ({"zzz": 1}, ["Unknown setting 'zzz'", "Known:", "seed, split, threads, train."]),
-        ({"train": {"epochs": -1}}, ["'train.epochs'", "-1", "greater than or equal to 0"]),
-        ({"train": {"epochs": "abc"}}, ["'train.epochs'", "'abc'", "integer"]),
         ({"train": {"lr_base": 0}}, ["'train.lr_base'", "greater than 0"]),
         ({"train": 5}, ["'train'", "5"]),
         ({"train": None}, ["'train'", "None"]),
         ({"encoder": {"layers": 0}}, ["'encoder.layers'", "greater than or equal to 1"]),
         ({"protocol": {"test_graph": "all"}}, ["'protocol.test_graph'", "'all'", "'isolated' or 'seen'"]),
-        ({"protocol": {"class_order": "random"}}, ["'protocol.class_order'", "'random'", "'label' or 'shuffled'"]),
         ({"protocol": {"train_share": 1.5}}, ["'protocol.train_share'", "less than 1"]),
-        ({"seed": -1}, ["'seed'", "-1"]),
         ({"threads": 0}, ["'threads'"]),
         ({"split": "5,2"}, ["'split'", "'5,2'"]),
-        ({"dataset": 5}, ["'dataset'", "string"]),
         ({"method": 5}, ["'method'", "string"]),
-        ({"method": None}, ["'method'", "string"]),
     ],
     ids=str,
 )
@@ -263,8 +217,7 @@ def test_a_missing_dataset_is_named() -> None:
     assert "'dataset' is missing" in complaint({})
 
 
-@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
-@pytest.mark.parametrize("name", ["lr_base", "lr_next", "weight_decay"])
+@pytest.mark.parametrize(("name", "number"), [("lr_base", "inf"), ("lr_next", "nan"), ("weight_decay", "-inf")])
 def test_a_number_that_is_none_is_refused(name: str, number: str) -> None:
     # An infinite learning rate would only show as NaN after an hour.
     assert f"'train.{name}'" in complaint(BASE | {"train": {name: float(number)}})
@@ -275,27 +228,11 @@ def test_a_suggestion_is_always_a_name_that_is_accepted() -> None:
     assert "'settings'" not in message, "'settings' itself is refused: it must not be suggested"
 
 
-def test_known_settings_are_dotted_leaves() -> None:
-    known = known_settings(RunConfig)
-    assert {"dataset", "seed", "split", "train.epochs", "encoder.layers", "protocol.class_order"} <= set(known)
-    assert not {"train", "encoder", "protocol"} & set(known), "a section is no setting"
-    assert len(known) == len(set(known))
-
-
-def test_known_settings_of_a_section_take_a_prefix() -> None:
-    assert known_settings(TrainConfig, "train.")[0] == "train.epochs"
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("gama", " Did you mean 'gamma'?"), ("xyz", " Known: beta, gamma.")],
-)
-def test_the_nearest_name_is_suggested_or_all_are_listed(name: str, expected: str) -> None:
-    assert did_you_mean(name, ["gamma", "beta"]) == expected
-
-
 def test_where_nothing_is_known_nothing_is_suggested() -> None:
     assert did_you_mean("x", []) == ""
+    assert did_you_mean("gama", ["gamma", "beta"]) == " Did you mean 'gamma'?"
+    assert did_you_mean("train", ["run", "track", "list"]) == " Known: list, run, track."
+    assert did_you_mean("CS", ["cs", "cora"]) == " Did you mean 'cs'?"
     names = ["seed", "train.epochs", "train.lr_base", "ipal.gamma", "ipal.k", "ipal.products", "other.gamma"]
     assert did_you_mean("ipal.epochs", names) == " Did you mean 'train.epochs'?"
     assert did_you_mean("epochs", names) == " Did you mean 'train.epochs'?"

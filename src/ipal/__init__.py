@@ -4,6 +4,7 @@ A graph keeps growing, and with it the classes of its nodes. A learner of this p
 other (`partial_fit`), predicts over all classes so far (`predict`), and keeps no node it was trained on.
 """
 
+import sys as _sys
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
@@ -29,18 +30,17 @@ if _TYPE_CHECKING:  # `as` says to type checkers that a name is public
     from ipal.errors import StoreError as StoreError
     from ipal.estimator.conformance import check_method as check_method
     from ipal.estimator.convert.sources import graph_from as graph_from
+    from ipal.estimator.edits import forget_class as forget_class
+    from ipal.estimator.edits import forget_nodes as forget_nodes
+    from ipal.estimator.edits import forget_rows as forget_rows
+    from ipal.estimator.edits import merge_classes as merge_classes
+    from ipal.estimator.edits import merge_models as merge_models
+    from ipal.estimator.edits import relabel as relabel
+    from ipal.estimator.edits import rename_class as rename_class
     from ipal.estimator.functions import discover as discover
     from ipal.estimator.functions import explain as explain
-    from ipal.estimator.functions import forget_class as forget_class
-    from ipal.estimator.functions import forget_nodes as forget_nodes
-    from ipal.estimator.functions import forget_rows as forget_rows
-    from ipal.estimator.functions import merge_classes as merge_classes
-    from ipal.estimator.functions import merge_models as merge_models
     from ipal.estimator.functions import predict_sets as predict_sets
-    from ipal.estimator.functions import relabel as relabel
-    from ipal.estimator.functions import rename_class as rename_class
     from ipal.estimator.functions import score_unknown as score_unknown
-    from ipal.estimator.functions import split_class as split_class
     from ipal.estimator.learner import Learner as Learner
     from ipal.estimator.learners import DPCR as DPCR
     from ipal.estimator.learners import EFC as EFC
@@ -86,19 +86,20 @@ _WHERE = {
     "ipal.data.task": ("LabelledNodes", "Task", "TestSplit"),
     "ipal.errors": ("ConfigError", "DataError", "IpalError", "StoreError"),
     "ipal.estimator.conformance": ("check_method",),
-    "ipal.estimator.functions": (
-        "discover",
-        "explain",
+    "ipal.estimator.edits": (
         "forget_class",
         "forget_nodes",
         "forget_rows",
         "merge_classes",
         "merge_models",
-        "predict_sets",
         "relabel",
         "rename_class",
+    ),
+    "ipal.estimator.functions": (
+        "discover",
+        "explain",
+        "predict_sets",
         "score_unknown",
-        "split_class",
     ),
     "ipal.estimator.learner": ("Learner",),
     "ipal.estimator.learners": (
@@ -144,7 +145,7 @@ __all__ = [
 
 def __getattr__(name: str) -> _Any:
     if name not in _LAZY:
-        raise AttributeError(f"module 'ipal' has no attribute '{name}'")
+        raise AttributeError(f"module 'ipal' has no attribute '{name}'", name=name, obj=_sys.modules[__name__])
     module, attribute = _LAZY[name]
     return getattr(_import_module(module), attribute)
 

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 MOST_WORD, MOST_MESSAGE, MOST_VALUE, MOST_NAME = 240, 1200, 120, 80
 """Characters of one word of a message (as a path), of all of it, of a value in it, of a name worth a suggestion."""
-CLOSE = 0.6
+CLOSE = 0.65
 """How alike two names are, of 1, for one to be suggested in place of the other."""
 
 
@@ -144,12 +144,12 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     Of dotted names the parts after the last dot are compared; of several alike, the one in the same section comes
     first.
     """
-    section, _, last = name.rpartition(".")
+    section, _, last = name.lower().rpartition(".")
     written: dict[str, str] = {}
     for one in known:
         above, _, own = one.rpartition(".")
-        if own not in written or above == section:
-            written[own] = one
-        written.setdefault(above, above)
+        if own.lower() not in written or above == section:
+            written[own.lower()] = one
+        written.setdefault(above.lower(), above)
     near = get_close_matches(last, written, n=1, cutoff=CLOSE) if len(name) <= MOST_NAME else []
     return written[near[0]] if near else None

@@ -46,8 +46,7 @@ def test_it_is_torchs_adam_to_the_bit(weight_decay: float) -> None:
     assert all(parameter.grad is None for parameter in ours)
 
 
-@pytest.mark.parametrize("missing", ["_fused_adam_", "_foreach_add_"])
-@pytest.mark.parametrize("weight_decay", [0.0, 0.01])
+@pytest.mark.parametrize(("missing", "weight_decay"), [("_fused_adam_", 0.0), ("_foreach_add_", 0.01)])
 def test_without_torchs_private_kernels_it_takes_the_same_steps(missing, weight_decay, monkeypatch) -> None:
     generator = torch.Generator().manual_seed(0)
     first = torch.randn(40, 7, generator=generator)

@@ -16,8 +16,8 @@ import pytest
 import torch
 from filelock import FileLock
 
-from ipal.backend.devices import usable_device
 from ipal.backend.distributed import LOST, Team, joined
+from ipal.backend.runtime import usable_device
 from ipal.cli import team
 from ipal.errors import ConfigError, TeamError
 from ipal.nn.encoders import ENCODERS

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import ipal
 from ipal.backend.distributed import Team
 from ipal.backend.operators import operators
 from ipal.backend.runtime import Runtime
@@ -17,10 +18,9 @@ from ipal.config import ProtocolConfig
 from ipal.data.graph import Graph
 from ipal.data.streams import TaskStream
 from ipal.estimator import files
-from ipal.estimator.edits import merge_models
 from ipal.estimator.learners import learner_class
-from ipal.estimator.registry import METHODS
 from ipal.methods.base import Method
+from ipal.methods.ipal import IPAL
 from ipal.nn import embed
 from ipal.nn.propagated_features import propagated
 from ipal.system.memory_budget import Budget
@@ -67,7 +67,7 @@ def test_runtimes_on_one_device_share_what_is_derived_of_a_graph(tiny_stream: Ta
     assert operators(task, Runtime.of()) is first
 
 
-@pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
+@pytest.mark.parametrize("method", [IPAL, Analytic], ids=lambda method: method.name)
 def test_a_learner_makes_its_runtime_itself_and_keeps_the_one_it_is_given(
     method: type[Method], tiny_stream: TaskStream
 ) -> None:
@@ -90,5 +90,6 @@ def test_a_runtime_elsewhere_is_another_one() -> None:
 
 def test_a_merged_model_computes_with_the_first_ones_runtime(tiny_stream: TaskStream) -> None:
     settings = config(Analytic, width=32, steps=1, sums="per-class")
-    one, two = (learn(settings, tiny_stream.task(index), runtime=Runtime.of()) for index in range(2))
-    assert merge_models(one, two).runtime is one.runtime
+    models = [learn(settings, tiny_stream.task(index), runtime=Runtime.of()) for index in range(2)]
+    one, two = (ipal.Analytic._of(model) for model in models)
+    assert ipal.merge_models(one, two).model_.runtime is models[0].runtime

@@ -1,13 +1,18 @@
 """What the tests of bad input share: small inputs that are sound, and ways to damage or refuse them."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch_geometric.data import Data
 
 from ipal.config import run_config
+from ipal.data.graph import Graph
+from ipal.errors import DataError
+from ipal.estimator.convert.pyg import graph_of
 from ipal.runs import runner
 from ipal.runs.run_folder import RunFolder, RunStore
 from tests.support import Command, Watcher, complaint
@@ -21,6 +26,7 @@ RANDOM = np.random.default_rng(0)
 E = RANDOM.integers(0, 40, (2, 120))
 X = RANDOM.normal(size=(40, 5))
 Y = np.repeat(np.arange(4), 10)
+N = len(X)
 
 
 def one(values: np.ndarray[Any, Any], place: Any, value: object) -> np.ndarray[Any, Any]:
@@ -44,6 +50,41 @@ def some_data(**changes: Any) -> Data:
     for name, value in changes.items():
         setattr(data, name, torch.as_tensor(value) if isinstance(value, np.ndarray) else value)
     return data
+
+
+def expected() -> np.ndarray:
+    return graph_of(some_data()).edges
+
+
+def converted(part: str, value: Any, line: str, convert: Callable[[Any], Any] | None) -> Graph | None:
+    """The graph of some data whose part was refused with this line and then converted; None where nothing converts."""
+    data = some_data()
+    data[part] = value
+    with pytest.raises(DataError) as refusal:
+        graph_of(data)
+    assert line in str(refusal.value)
+    if convert is None:
+        return None
+    data[part] = convert(value)
+    return graph_of(data)
+
+
+class SparseTensor:
+    """As much of torch_sparse's as is asked for."""
+
+    def __init__(self, matrix: torch.Tensor, has_value: bool) -> None:
+        self.matrix, self.has_value = matrix.to_sparse_coo().coalesce(), has_value
+
+    def sparse_sizes(self) -> tuple[int, ...]:
+        return tuple(self.matrix.shape)
+
+    def coo(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        row, column = self.matrix.indices()
+        return row, column, self.matrix.values() if self.has_value else None
+
+    def csr(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        rows = self.matrix.to_sparse_csr()
+        return rows.crow_indices(), rows.col_indices(), rows.values() if self.has_value else None
 
 
 def wanted() -> runner.Resolved:

@@ -18,9 +18,8 @@ from torch_geometric.data import Data
 
 import ipal
 from ipal import IpalError
-from tests.bad_input.support import E, X, Y
+from tests.bad_input.support import E, N, X, Y
 
-N = len(X)
 XT, YT = torch.from_numpy(X).float(), torch.from_numpy(Y)
 
 
@@ -220,28 +219,6 @@ def test_odd_values_are_read_or_refused(use: str) -> None:
                 raise AssertionError(f"{use}: {part} = {name}: {type(error).__name__}: {error}") from error
 
 
-@pytest.mark.parametrize("kind", ["bfloat16", "half", "double", "requires grad", "parameter", "conjugate's real part"])
-def test_numbers_that_mean_what_they_say_are_read_in_a_dict(kind: str) -> None:
-    kinds = tensors(XT.bfloat16().float()) | {
-        "conjugate's real part": lambda: XT.bfloat16().to(torch.complex64).conj().real
-    }
-    found = ipal.graph_from(sound() | {"x": kinds[kind]()})
-    assert np.array_equal(found.x, XT.bfloat16().float().numpy()) or kind == "half"
-    assert np.allclose(found.x, XT, atol=0.02)
-
-
-@pytest.mark.parametrize("kind", ["COO", "CSR", "CSC", "BSR", "BSC", "sparse bfloat16"])
-def test_sparse_features_and_matrices_of_every_layout_are_read(kind: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch's, about layouts
-        made = sparse_tensors()[kind]()
-        data = Data(x=made, edge_index=torch.from_numpy(E), y=YT)
-        assert np.array_equal(ipal.NCM().partial_fit(data).model_.num_features, N)
-        found = ipal.graph_from(sound() | {"x": made})
-        assert np.array_equal(found.x.toarray(), np.eye(N))
-        assert ipal.graph_from(made, x=XT).edge_index.shape == (2, 0)  # nothing but self-loops
-
-
 # ---------------------------------------------------------------------- arguments
 
 ARGUMENTS: dict[str, Any] = {
@@ -285,11 +262,9 @@ CALLS: dict[str, Callable[[Any, Any, Any], object]] = {
     "merge_classes": lambda model, data, value: ipal.merge_classes(model, value, 0),
     "merge_classes of": lambda model, data, value: ipal.merge_classes(model, [0, value], 0),
     "merge_classes into": lambda model, data, value: ipal.merge_classes(model, [0, 1], value),
-    "split_class": lambda model, data, value: ipal.split_class(model, value, data),
     "relabel": lambda model, data, value: ipal.relabel(model, value),
     "forget_class": lambda model, data, value: ipal.forget_class(model, value, data),
     "forget_class in": lambda model, data, value: ipal.forget_class(model, 0, value),
-    "split_class in": lambda model, data, value: ipal.split_class(model, 0, value),
     "forget_rows": lambda model, data, value: ipal.forget_rows(model, value),
     "forget_nodes": lambda model, data, value: ipal.forget_nodes(model, value),
     "merge_models": lambda model, data, value: ipal.merge_models(model, value),
@@ -323,9 +298,3 @@ def test_labels_go_into_the_graph() -> None:
         ipal.ConfigError, match=r"fit takes one graph, which has the labels in it: pass ipal\.graph_from"
     ):
         ipal.NCM().fit(X, Y)
-
-
-def test_a_word_is_no_list_of_classes() -> None:
-    data = ipal.graph_from(sound() | {"y": np.array(["a", "b", "c", "d"])[Y]})
-    with pytest.raises(ipal.DataError, match="Name the classes in a list"):
-        ipal.merge_classes(ipal.NCM().partial_fit(data), "ab", "a")

@@ -1,7 +1,6 @@
 """Features, labels and masks in any form: read for what they mean, or refused with the line that converts them."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,9 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import index_to_mask
 
-import ipal
 from ipal import NCM, DataError
 from ipal.estimator.convert.pyg import graph_of, task_of
-from tests.bad_input.conversion_support import N, SparseTensor, converted
-from tests.bad_input.support import E, X, Y, one, some_data
+from tests.bad_input.support import N, SparseTensor, X, Y, converted, one, some_data
 
 # ---------------------------------------------------------------------- features
 
@@ -87,12 +84,12 @@ LABELS: dict[str, tuple[Any, str, Callable[[Data], None] | None]] = {
     "too many": (np.r_[Y, Y], "80 labels for 40 nodes", None),
     "NaN": (
         torch.from_numpy(one(Y.astype(float), 3, np.nan)),
-        "~data.y.isnan()",
+        "set data.train_mask, True for the nodes with one",
         lambda d: setattr(d, "train_mask", ~d.y.isnan()),
     ),
     "None": (
         ["a", "b", None, "c"] * 10,
-        "torch.tensor([label is not None for label in data.y])",
+        "set data.train_mask, True for the nodes with one",
         lambda d: setattr(d, "train_mask", torch.tensor([label is not None for label in d.y])),
     ),
     "words and numbers": (
@@ -154,16 +151,6 @@ def test_labels_that_mean_what_they_say_are_read(y: Any, classes: list[Any]) -> 
     data = some_data()
     data.y = y
     assert NCM().partial_fit(data).classes_.tolist() == classes
-
-
-def test_minus_one_in_a_file_is_no_label_and_less_is_refused(tmp_path: Path) -> None:
-    np.savez(tmp_path / "unlabelled.npz", edge_index=E, x=X, y=Y - 1)
-    dataset = ipal.load_dataset(str(tmp_path / "unlabelled.npz"))
-    assert dataset.num_classes == len(np.unique(Y)) - 1
-    assert f"{(Y == 0).sum()} of {N} nodes have no label" in dataset.remark
-    np.savez(tmp_path / "unlabelled.npz", edge_index=E, x=X, y=Y - 2)
-    with pytest.raises(DataError, match="A label is -2: number the classes 0, 1, 2, …, and write -1"):
-        ipal.load_dataset(str(tmp_path / "unlabelled.npz"))
 
 
 MASKS: dict[str, tuple[Any, str, Callable[[Any], Any] | None]] = {

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from ipal import IPAL, ConfigError, TrainConfig
+from ipal import ConfigError, TrainConfig
 from ipal.backend.adam import Adam
 from ipal.backend.finite import not_finite
 from ipal.bench.suite import choose
 from ipal.config import EncoderConfig, run_config
 from ipal.errors import NonFiniteError
-from ipal.estimator import files
 from ipal.estimator.learner import Learner
 from ipal.estimator.learners import learner_class
 from ipal.estimator.registry import METHODS
@@ -28,7 +27,6 @@ from tests.bench.test_interleave import DEVICES
 from tests.support import Command, Watcher, complaint
 
 TRAINED = [name for name, method in METHODS.items() if issubclass(method, Trained)]
-STATISTICS = [name for name in METHODS if name not in TRAINED]
 
 
 def part(half: int, size: float = 1.0) -> Any:
@@ -202,9 +200,3 @@ def test_a_point_without_a_score_is_not_chosen() -> None:
     points = [GridPoint(settings={"a": number}, runs=(f"run{number}",)) for number in range(3)]
     assert choose(points, {"run0": math.nan, "run1": 50.0, "run2": 40.0}) is points[1]
     assert choose(points, {"run0": math.nan}) is None
-
-
-def test_learning_goes_on_as_before_where_all_is_well() -> None:
-    taught = IPAL(train=TrainConfig(epochs=2)).partial_fit(part(0)).partial_fit(part(1))
-    assert not_finite(files.checkpoint(taught.model_).tensors) == []
-    assert set(STATISTICS) == {"ncm", "slda", "analytic"}

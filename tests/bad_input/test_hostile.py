@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipal import EFC, IPAL, NCM, Analytic, ConfigError, EncoderConfig, TrainConfig
+from ipal import IPAL, NCM, Analytic, ConfigError, EncoderConfig, TrainConfig
 from ipal.cli import render
 from ipal.config import run_config
 from ipal.data.datasets import load
-from ipal.errors import CapacityError, DataError, IpalError, StoreError, shortened, visible
+from ipal.errors import CapacityError, DataError, IpalError, StoreError
 from ipal.runs.run_folder import RunFolder, RunStore
 from ipal.system import free_memory
 from ipal.trackers.record import read
@@ -56,20 +56,6 @@ def test_a_message_is_one_line_of_bounded_length() -> None:
         assert message.isprintable()
         assert message.startswith("There is no '")
         assert message.endswith("name another.")
-
-
-def test_short_messages_stay_as_they_are() -> None:
-    text = "The setting 'ipal.gamma' cannot be '…': ± † é ist in /a/long/path/of/a/file.npz."
-    assert str(IpalError(text)) == text
-
-
-def test_what_is_long_or_has_no_end_is_shortened() -> None:
-    circle: list[Any] = []
-    circle.append(circle)
-    assert len(shortened("x" * 5000)) <= 120
-    assert shortened(16**5000) == "this int"  # Python refuses to write such a number
-    assert shortened(circle) == "[[...]]"
-    assert visible("a\x1bb\nc") == "a\\x1bb\\nc"
 
 
 def test_markup_in_names_is_shown_and_not_interpreted(
@@ -131,22 +117,13 @@ def test_closed_output_and_readers_who_leave_are_no_errors_of_ours(tmp_path: Pat
         (lambda: Analytic(hops=2), "analytic.ridge, analytic.seed, analytic.steps"),
         (lambda: Analytic(expansion=64), "Unknown setting 'analytic.expansion'"),
         (lambda: Analytic(width=3), "analytic.width"),
-        (lambda: Analytic(width=2**18), "analytic.width"),
         (lambda: Analytic(steps=10**9), "analytic.steps"),
         (lambda: Analytic(restart=1.0), "analytic.restart"),
-        (lambda: Analytic(restart=-0.1), "analytic.restart"),
-        (lambda: Analytic(restart=(0.1, 1.0)), "analytic.restart"),
         (lambda: Analytic(restart=()), "analytic.restart"),
-        (lambda: Analytic(restart=float("nan")), "analytic.restart"),
         (lambda: Analytic(ridge=0.0), "analytic.ridge"),
-        (lambda: Analytic(ridge="auto"), "analytic.ridge"),
-        (lambda: Analytic(memory=0), "analytic.memory"),
-        (lambda: Analytic(sums="auto"), "analytic.sums"),
         (lambda: IPAL(gamma=-1), "ipal.gamma"),
         (lambda: IPAL(gama=1), "Did you mean 'ipal.gamma'"),
         (lambda: IPAL(1), "go by name"),
-        (lambda: NCM(steps=10**9), "ncm.steps"),
-        (lambda: EFC(samples=10**12), "efc.samples"),
         (lambda: IPAL(seed=10**23), "ipal.seed"),
         (lambda: TrainConfig(epochs=-1), "'epochs'"),
         (lambda: EncoderConfig(hiden=1), "Did you mean 'hidden'"),
@@ -187,13 +164,8 @@ def test_a_setting_beyond_every_use_is_refused(setting: dict[str, Any]) -> None:
     [
         ("analytic.width=3", ["analytic.width", "4"]),
         ("analytic.restart=1", ["analytic.restart", "less than 1"]),
-        ("analytic.restart=-0.5", ["analytic.restart"]),
-        ("analytic.restart=[0.1,1.5]", ["analytic.restart"]),
-        ("analytic.restart=[]", ["analytic.restart"]),
         ("analytic.restart=much", ["analytic.restart"]),
-        ("analytic.ridge=auto", ["analytic.ridge"]),
         ("analytic.hops=[1]", ["analytic.hops", "analytic.steps"]),
-        ("analytic.expected_classes=5", ["analytic.expected_classes"]),
     ],
     ids=str,
 )
@@ -226,13 +198,6 @@ def test_classes_that_do_not_fit_the_closed_form_are_one_sentence(
 
 
 # ---------------------------------------------------------------------- memory, before it is taken
-
-
-def test_graphs_that_do_not_fit_are_refused_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(free_memory, "available", lambda: 10**6)
-    with pytest.raises(CapacityError, match=r"takes about .* GiB of memory, and .* are free"):
-        load("synthetic:nodes=100000")
-    load("synthetic:nodes=100")
 
 
 def test_a_file_that_does_not_fit_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

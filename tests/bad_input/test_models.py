@@ -119,14 +119,6 @@ def test_a_model_whose_parts_are_missing_is_refused(saved: Path) -> None:
                 ipal.load(saved)
 
 
-def test_a_model_with_settings_of_another_version_is_refused(saved: Path) -> None:
-    state = Snapshot.load(saved)
-    settings = {**state.facts["settings"], "newer": 1}
-    Snapshot(state.tensors, {**state.facts, "settings": settings}).save(saved)
-    with pytest.raises(IpalError, match="newer"):
-        ipal.load(saved)
-
-
 def test_a_model_cannot_be_saved_where_there_is_no_folder(fitted: IPAL, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"none/model\.safetensors"):
         fitted.save(tmp_path / "none" / "model.safetensors")

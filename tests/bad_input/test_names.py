@@ -88,10 +88,6 @@ def test_options_that_do_not_fit_end_with_exit_code_2_and_where_help_is(command:
     complaint(command(*arguments), "(see '", "--help')")
 
 
-def test_a_misspelt_option_is_met_with_the_closest(command: Command) -> None:
-    assert "--dataset" in command("run", "--dataste", "digits").err
-
-
 @pytest.mark.parametrize("split", ["5;2", "a,b", "", "2,,2", "2.5,3.5", "2 2 2"])
 def test_a_malformed_split_is_shown_how_it_is_written(command: Command, split: str) -> None:
     complaint(command("run", "--dataset", GRAPH, "--split", split), "--split", "5,2,2", f"'{split}'")

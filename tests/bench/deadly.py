@@ -1,8 +1,8 @@
 """Jobs that kill their process. Apart, because the process that receives one imports this: without torch, at once."""
 
+import multiprocessing
 import os
 import signal
-import sys
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +18,8 @@ class Deadly(Job):
 
     graves: Path
     deaths: int
-    where: str = "sys"
-    """Only processes that have loaded this module: `ray` spares those on the way."""
+    where: str = "local"
+    """`ray` spares the process on the way to those that Ray has started."""
 
     def __reduce__(self) -> Any:
         return _arrive, (dict(vars(self)),)
@@ -27,7 +27,7 @@ class Deadly(Job):
 
 def _arrive(facts: dict[str, Any]) -> Job:
     job = Deadly(**facts)
-    if job.where in sys.modules:
+    if (job.where == "ray") == (multiprocessing.parent_process() is None):
         _die(job.graves, job.deaths)
     return job
 

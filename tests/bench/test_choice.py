@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from ipal.bench.duration import Stopwatch
+from ipal.bench.duration import estimates
 from ipal.bench.suite import choose, execute
-from ipal.cli.bench import _by_labels
 from ipal.errors import StoreError
 from ipal.runs import manifest
 from ipal.runs.manifest import Failure, GridPoint, Manifest, ManifestRow, all_manifests, manifest_path, read_manifest
@@ -166,7 +165,7 @@ def test_time_is_estimated_from_runs_of_the_same_method_alone(tmp_path):
     )
 
     def estimate(config):
-        return Stopwatch(RunStore(tmp_path / "runs")).estimate(config)
+        return estimates(RunStore(tmp_path / "runs"), [config])[0]
 
     for seed in range(10):
         finished(tmp_path, other.model_copy(update={"seed": seed}), 2.0)
@@ -198,10 +197,7 @@ def test_a_dry_run_says_where_it_knows_no_time(command, tmp_path):
 @pytest.mark.parametrize(
     ("asked", "found"),
     [
-        (["analytic,ipal, default"], ["ipal, default", "analytic"]),
-        (["ipal"], ["ipal"]),
-        (["ipal, default,ipal"], ["ipal", "ipal, default"]),
-        (["ipal", "analytic"], ["ipal", "analytic"]),
+        (["ipal, default", "analytic"], ["ipal, default", "analytic"]),
         (["analytic, ipal"], ["ipal", "analytic"]),
     ],
 )
@@ -209,12 +205,6 @@ def test_several_entries_are_named_with_commas_which_labels_may_have_too(tmp_pat
     path = write(tmp_path, "ipal: {}\n'ipal, default': {method: ipal}\nanalytic: {}")
     (bench,) = plan(path, only=asked).benches
     assert [row.entry.label for row in bench.rows] == found
-
-
-def test_an_entry_that_is_not_there_is_named_alone(command, tmp_path):
-    write(tmp_path, "ipal: {}\nanalytic: {}")
-    said = command("bench", "x.yaml", "--dry-run", "--only", "ipal,analitic")
-    assert "There is no entry 'analitic'. Did you mean 'analytic'?" in said.err
 
 
 def test_a_dry_run_writes_nothing(command, tmp_path):
@@ -253,8 +243,3 @@ def test_what_is_not_tuned_is_said_with_the_settings_used(command, tmp_path):
     assert rows["ipal"] == {}
     settled(write(tmp_path, "ipal: {ipal.gamma: 0.4}"), [(1, 1)])
     assert "not tuned" not in command("bench", "x.yaml").out
-
-
-def test_a_setting_that_rows_share_is_said_once():
-    rows = {"a": {"x": 1, "y": 2}, "b": {"x": 1, "y": 3}, "c": {"z": None}}
-    assert _by_labels(rows) == {("a", "b"): {"x": 1}, ("a",): {"y": 2}, ("b",): {"y": 3}, ("c",): {"z": None}}

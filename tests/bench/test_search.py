@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from ipal.bench.search import MOST_EXTENSIONS, beyond
-from ipal.bench.suite import BenchRow, Suite, execute
+from ipal.bench.suite import MOST_EXTENSIONS, BenchRow, Suite, beyond, execute
 from ipal.runs.manifest import manifest_path, read_manifest
 from tests.bench.support import TINY, Silent, plan, store_result, write
 from tests.support import complaint

@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from ipal.cli import main
 from ipal.estimator import files
@@ -16,12 +17,12 @@ def perform(folder: Path, arguments: list[str]) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     save = files.save
 
-    def paused(model: Model, path: Path) -> None:
+    def paused(model: Model, path: Path, **options: Any) -> None:
         Path("writing").touch()
         while not Path("go on").exists():
             time.sleep(0.01)
-        save(model, path)
+        save(model, path, **options)
 
-    files.save = paused  # type: ignore[assignment]
+    files.save = paused
     sys.argv = ["ipal", *arguments]
     main()

@@ -1,4 +1,4 @@
-"""`ipal rename`, `merge-classes`, `split`, `relabel`: the model that was taught so; the rest is refused, unchanged."""
+"""`ipal rename`, `merge-classes`, `relabel`: the model that was taught so; the rest is refused, unchanged."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -33,8 +33,8 @@ def test_classes_merged_split_and_corrected_in_files(
 ) -> None:
     taught(sums)
     parts = np.where((tiny.y == 2) & (np.arange(len(tiny.y)) % 2 == 0), 9, tiny.y)
-    write("parts.npz", view(tiny, y=parts))
-    assert "split" in command("split", "m.safetensors", 2, "--graph", "parts.npz").out
+    write("parts.npz", view(tiny), new_y=parts)
+    assert "relabelled" in command("relabel", "m.safetensors", "--graph", "parts.npz").out
     assert_same(loaded("m.safetensors"), model(sums).partial_fit(view(tiny, y=parts)), tiny)
     right = np.where(np.arange(len(tiny.y)) % 9 == 0, 3, parts)
     write("right.npz", view(tiny, y=parts), new_y=right)
@@ -47,18 +47,14 @@ def test_classes_merged_split_and_corrected_in_files(
 
 
 @BOTH
-@pytest.mark.parametrize("what", ["split", "relabel"])
-def test_classes_are_split_and_corrected_in_several_graphs(
-    command: Command, tiny: Dataset, sums: str, what: str
-) -> None:
+def test_labels_are_corrected_in_several_graphs(command: Command, tiny: Dataset, sums: str) -> None:
     half = np.arange(len(tiny.y)) % 2 == 0
-    right = np.where((tiny.y == 2) & (np.arange(len(tiny.y)) % 3 == 0), 9 if what == "split" else 3, tiny.y)
+    right = np.where((tiny.y == 2) & (np.arange(len(tiny.y)) % 3 == 0), 3, tiny.y)
     months = [view(tiny, train_mask=half), view(tiny, train_mask=~half)]
     saved(model(sums).partial_fit(months[0]).partial_fit(months[1]), "m.safetensors")
     for number, month in enumerate(months):
-        labels = {"y": right} if what == "split" else {"new_y": right}
-        write(f"{number}.npz", month, train=month.train_mask, **labels)
-    arguments = [what, "m.safetensors", *[2] * (what == "split"), "--graph", "0.npz"]
+        write(f"{number}.npz", month, train=month.train_mask, new_y=right)
+    arguments = ["relabel", "m.safetensors", "--graph", "0.npz"]
     before = Path("m.safetensors").read_bytes()
     complaint(command(*arguments), "learned 1 graph(s) more", "missing: the graph with 120 training nodes")
     assert Path("m.safetensors").read_bytes() == before
@@ -69,18 +65,7 @@ def test_classes_are_split_and_corrected_in_several_graphs(
         month.y = right
         never.partial_fit(month)
     assert_same(loaded("m.safetensors"), never, tiny)
-    assert loaded("m.safetensors").history_[-1]["what"] == ("split" if what == "split" else "relabelled")
-
-
-def test_classes_that_were_merged_are_not_split_again(
-    command: Command, taught: Callable[..., Analytic], tiny: Dataset
-) -> None:
-    taught()
-    command("merge-classes", "m.safetensors", 0, 2, "--into", 2)
-    before = Path("m.safetensors").read_bytes()
-    write("parts.npz", view(tiny))
-    complaint(command("split", "m.safetensors", 2, "--graph", "parts.npz"), "none that taught the model")
-    assert Path("m.safetensors").read_bytes() == before
+    assert loaded("m.safetensors").history_[-1]["what"] == "relabelled"
 
 
 def test_names_that_are_strings_and_other_methods(command: Command, tiny: Dataset) -> None:
@@ -105,13 +90,10 @@ def test_names_that_are_strings_and_other_methods(command: Command, tiny: Datase
         (("rename", "m.safetensors", 0, 1), "known already"),
         (("merge-classes", "m.safetensors", 0, "--into", 0), "at least two"),
         (("merge-classes", "m.safetensors", 0, 1, "--into", 2), "known already"),
-        (("split", "m.safetensors", 0, "--graph", "nowhere.npz"), "nowhere.npz does not exist"),
-        (("split", "m.safetensors", 0, "--graph", "same.npz"), "names no new class"),
-        (("split", "m.safetensors", 0, "--graph", "words.npz"), "are strings"),
-        (("split", "m.safetensors", 0, "--graph", "plain.npz"), "none that taught the model"),
+        (("relabel", "m.safetensors", "--graph", "nowhere.npz"), "nowhere.npz does not exist"),
         (("relabel", "m.safetensors", "--graph", "plain.npz"), "has no array new_y"),
         (("relabel", "m.safetensors", "--graph", "same.npz"), "says the same"),
-        (("relabel", "m.safetensors", "--graph", "words.npz"), "are strings"),
+        (("relabel", "m.safetensors", "--graph", "words.npz"), "labels of the graph are strings"),
         (("rename", "m.safetensors", 0, 9, "-o", "m.safetensors"), "exists already"),
     ],
 )
@@ -122,7 +104,7 @@ def test_misuse_is_one_sentence_and_changes_nothing(
     write("plain.npz", view(tiny, y=tiny.y + 50))
     write("same.npz", view(tiny), new_y=tiny.y)
     names = np.char.add("class ", tiny.y.astype(str))
-    write("words.npz", view(tiny, y=names), new_y=names)
+    write("words.npz", view(tiny, y=names), new_y=tiny.y)
     before = Path("m.safetensors").read_bytes()
     assert words in complaint(command(*arguments))
     assert Path("m.safetensors").read_bytes() == before

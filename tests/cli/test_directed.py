@@ -68,10 +68,10 @@ def test_labels_are_corrected_in_the_graph_as_it_was_learned(
     right = np.where(data.train_mask & (np.arange(len(data.y)) % 5 == 0), 3, data.y)
     write("right.npz", data, new_y=right, train=data.train_mask)
     parts = np.where((data.y == 2) & (np.arange(len(data.y)) % 2 == 0), 9, data.y)
-    write("parts.npz", data, y=parts, train=data.train_mask)
+    write("parts.npz", data, new_y=parts, train=data.train_mask)
     for arguments, labels in (
         (("relabel", run, "--graph", "right.npz"), right),
-        (("split", run, 2, "--graph", "parts.npz"), parts),
+        (("relabel", run, "--graph", "parts.npz"), parts),
         (("forget", run, "--class", 4, "--graph", "right.npz"), np.where(data.y == 4, -1, data.y)),
     ):
         done = command(*arguments, "-o", "changed.st", "--force")

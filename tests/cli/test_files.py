@@ -62,12 +62,6 @@ def test_a_finished_run_leaves_the_files_it_says(finished: Path) -> None:
     assert names == files | {"confusion.json", "drift.json"}, "no checkpoint and no half-written file stays"
 
 
-def test_a_result_is_written_in_lines_and_a_confusion_matrix_in_one(finished: Path) -> None:
-    result, confusion = ((finished / name).read_text() for name in ("result.json", "confusion.json"))
-    assert result == json.dumps(json.loads(result), indent=2) + "\n"
-    assert confusion == json.dumps(json.loads(confusion), separators=(",", ":")) + "\n"
-
-
 def test_the_configuration_is_written_out_in_full(finished: Path) -> None:
     tree = config_of(finished)
     assert tree["format"] == 1

@@ -39,8 +39,7 @@ def test_two_runs_on_different_classes_are_merged_to_the_model_that_learned_both
         folders.append(Path(command("run", "--dataset", f"{name}.npz", *RUN, "--split", "2,1", "--json").json["run"]))
     done = command("merge", "low-analytic", folders[1], "-o", "c.safetensors")
     assert done.code == 0, done.err
-    for word in ("2 models merged: 6 classes", "low-analytic", folders[1].name[:20], "c.safetensors"):
-        assert word in done.out
+    assert "2 models merged: 6 classes" in done.out
 
     both = loaded(folders[0] / "model.safetensors")
     other = load("high.npz")
@@ -59,16 +58,6 @@ def test_two_runs_on_different_classes_are_merged_to_the_model_that_learned_both
 
 
 @BOTH
-def test_models_with_different_classes_are_merged_whichever_sums_they_keep(
-    command: Command, pair: Callable[..., None], tiny: Dataset, sums: str
-) -> None:
-    pair(sums)
-    command("merge", "a.safetensors", "b.safetensors", "-o", "c.safetensors", "--json").json  # noqa: B018
-    both = loaded("a.safetensors").partial_fit(view(tiny, those(tiny, 3, 4, 5)))
-    assert_same(loaded("c.safetensors"), both, tiny)
-
-
-@BOTH
 def test_three_models_that_share_all_classes_are_merged_to_the_one_that_learned_at_once(
     command: Command, tiny: Dataset, sums: str
 ) -> None:
@@ -78,10 +67,7 @@ def test_three_models_that_share_all_classes_are_merged_to_the_one_that_learned_
     done = command("merge", *(f"{index}.safetensors" for index in range(3)), "-o", "c.safetensors")
     whole = model(sums).partial_fit(view(tiny))
     assert_same(loaded("c.safetensors"), whole, tiny)
-    shares = [counts(loaded(f"{index}.safetensors"))["0"] for index in range(3)]
-    for share in shares:
-        assert f"safetensors ({share})" in done.out
-    assert str(sum(shares)) in done.out
+    assert str(counts(whole)["0"]) in done.out
 
 
 @pytest.mark.parametrize(
@@ -162,7 +148,8 @@ def test_other_methods_can_neither_be_merged_nor_forget(
     pair()
     saved(IPAL(train=TrainConfig(epochs=0)).partial_fit(view(tiny)), "ipal.safetensors")
     before = Path("ipal.safetensors").read_bytes()
-    for arguments in (("merge", "a.safetensors", "ipal.safetensors", "-o", "c"), ("forget", "ipal.safetensors")):
-        more = ["--class", 0, "--graph", "g.npz"] if arguments[0] == "forget" else []
-        complaint(command(*arguments, *more), "method 'ipal'", "only models of ncm, slda, analytic keep sums")
+    write("g.npz", view(tiny))
+    forget = ("forget", "ipal.safetensors", "--class", 0, "--graph", "g.npz")
+    complaint(command(*forget), "method 'ipal' cannot forget", "analytic, ncm, slda")
+    complaint(command("merge", "a.safetensors", "ipal.safetensors", "-o", "c"), "'analytic'", "'ipal'")
     assert Path("ipal.safetensors").read_bytes() == before

@@ -2,7 +2,7 @@
 
 import errno
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,8 @@ import pytest
 
 from ipal import Analytic
 from ipal.data.datasets import Dataset
-from ipal.data.labels import Label
-from ipal.data.task import Task
 from ipal.errors import StoreError
-from ipal.estimator import edits, files
-from ipal.estimator.model import Model
+from ipal.estimator import edits
 from ipal.runs.run_folder import RunFolder
 from tests.cli import paused
 from tests.cli.merge_and_forget_support import RUN, graphs_of, loaded, those, view, write
@@ -81,13 +78,13 @@ def test_what_another_process_forgot_meanwhile_is_not_brought_back(
     command: Command, taught: Callable[..., Analytic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taught()
-    forget_classes = edits.forget_classes
+    forget_class = edits.forget_class
 
-    def slow(model: Model, labels: Sequence[Label], tasks: Sequence[Task]) -> Model:
-        files.save(forget_classes(files.load("m.safetensors"), [5], tasks), "m.safetensors")
-        return forget_classes(model, labels, tasks)
+    def slow(learner: Analytic, label: Any, data: Any) -> Any:
+        forget_class(loaded("m.safetensors"), 5, data).save("m.safetensors")
+        return forget_class(learner, label, data)
 
-    monkeypatch.setattr(edits, "forget_classes", slow)
+    monkeypatch.setattr(edits, "forget_class", slow)
     complaint(command(*FORGET, 1), "changed by another process", "repeat")
     assert loaded("m.safetensors").classes_.tolist() == [0, 1, 2, 3, 4]
 

@@ -29,13 +29,16 @@ def test_run_goes_on_where_the_same_run_was_interrupted(command: Command, tmp_pa
     assert "resumed at task 1" in (folder / "log.txt").read_text()
 
 
-def test_a_checkpoint_that_a_killed_process_left_in_a_finished_run_is_removed(command: Command) -> None:
-    folder = Path(command("run", *SMALL, "--json").json["run"])
-    left = folder / "checkpoint.safetensors"
-    for again in (["run", *SMALL], ["resume", folder]):
+def test_a_finished_run_is_shown_and_a_checkpoint_that_a_killed_process_left_is_removed(
+    command: Command, finished: Path
+) -> None:
+    left, before = finished / "checkpoint.safetensors", stamps(finished)
+    for again in (["run", *SMALL], ["resume", finished]):
         left.write_bytes(b"with the moments of the optimiser")
-        assert command(*again).code == 0
-        assert not left.exists()
+        done = command(*again, "--json")
+        assert done.json["accuracy_matrix"] == json.loads((finished / "result.json").read_text())["accuracy_matrix"]
+        assert "finished already" in done.err
+        assert stamps(finished) == before
 
 
 def test_a_run_that_was_only_started_is_resumed_from_the_start(command: Command, tmp_path: Path) -> None:
@@ -63,14 +66,6 @@ def test_resume_finds_a_file_of_ones_own_from_any_folder(
     monkeypatch.chdir(tmp_path / "elsewhere")
     done = command("resume", folder, "--json")
     assert done.code == 0, done.err
-
-
-def test_resuming_a_finished_run_shows_it(command: Command, finished: Path) -> None:
-    before = stamps(finished)
-    done = command("resume", finished.name, "--json")
-    assert done.json["accuracy_matrix"] == json.loads((finished / "result.json").read_text())["accuracy_matrix"]
-    assert "finished already" in done.err
-    assert stamps(finished) == before
 
 
 def test_ctrl_c_says_how_to_go_on(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,19 @@
 """`ipal run`: what it prints, where it puts it, and how its settings reach it."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from ipal.runs import memory_plan
+from ipal.runs.resolved import Resolved
+from ipal.system.memory_budget import Budget
 from tests.cli.support import GRAPH, SMALL, assert_same_model, config_of, stamps
-from tests.support import Command, Ipal, complaint
+from tests.support import Command, Ipal, complaint, write_graph
 
 # ---------------------------------------------------------------------- run
 
@@ -26,13 +32,6 @@ def test_a_run_as_a_user_starts_it(ipal: Ipal, command: Command, tmp_path: Path)
     again = command("run", "--dataset", "digits", "--set", "train.epochs=2", "--json")
     assert again.json["protocol"]["split"] == [4, 2, 2, 2]
     assert "finished already" in again.err
-
-
-def test_stdout_carries_only_data_while_progress_goes_to_stderr(command: Command) -> None:
-    done = command("run", *SMALL, "--json")
-    assert done.json["method"] == "ipal"
-    assert "task 3 of 3 learned" in done.err
-    assert "{" not in done.err
 
 
 def test_a_result_fits_on_a_terminal(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,15 +64,37 @@ def test_a_line_says_what_the_model_is(command: Command, options: list[str], wor
     assert words.strip() in " ".join(command("show", model).out.split())
 
 
-def test_a_finished_run_is_shown_and_not_repeated(command: Command, finished: Path) -> None:
-    before = stamps(finished)
-    done = command("run", *SMALL, "--json")
-    assert done.json["accuracy_matrix"] == json.loads((finished / "result.json").read_text())["accuracy_matrix"]
-    assert "finished already" in done.err
-    assert stamps(finished) == before
-    assert "Accuracy (%)" in command("run", *SMALL).out
-    assert stamps(finished) == before
-    assert len(list(finished.parent.iterdir())) == 1
+def test_a_finished_run_is_found_without_torch(command: Command, tmp_path: Path) -> None:
+    path = write_graph(tmp_path / "mine.npz")
+    options = ["--dataset", "mine.npz", "--method", "ncm"]
+    made = Path(command("run", *options, "--json").json["run"])
+    program = "import sys; sys.modules['torch'] = None; from ipal.cli import main; main()"
+
+    def again(*more: str) -> "subprocess.CompletedProcess[str]":
+        line = [sys.executable, "-c", program, "run", *options, *more, "--json"]
+        return subprocess.run(line, capture_output=True, text=True, timeout=120)
+
+    assert json.loads(again().stdout)["run"] == str(made)
+    assert "torch" in again("--seed", "1").stderr, "another request needs the method"
+    facts = json.loads((made / "environment.json").read_text())
+    (made / "environment.json").write_text(json.dumps({**facts, "code": "another"}))
+    assert "torch" in again().stderr, "defaults may have changed with the code"
+    (made / "environment.json").write_text(json.dumps(facts))
+    write_graph(path, x=np.ones((40, 5)))
+    assert "torch" in again().stderr, "the graph has changed"
+    assert Path(command("run", *options, "--json").json["run"]).name != made.name
+
+
+def test_a_run_within_a_memory_limit_is_not_taken_for_one_without(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fitted(resolved: Resolved, limit: int) -> memory_plan.Way:
+        return memory_plan.Way("otherwise", resolved.config.model_copy(update={"threads": 2}), limit, Budget())
+
+    monkeypatch.setattr(memory_plan, "fitted", fitted)
+    line = ["run", "--dataset", GRAPH, "--method", "ncm", "--json"]
+    within = Path(command(*line, "--memory-limit", "1GB").json["run"])
+    assert Path(command(*line).json["run"]).name != within.name
 
 
 @pytest.mark.parametrize("change", [["--seed", 1], ["--set", "ipal.gamma=0.1"], ["--split", "4,2"]], ids=str)
@@ -86,23 +107,27 @@ def test_a_run_with_other_settings_has_a_folder_of_its_own(
     assert stamps(finished) == before
 
 
-def test_the_same_run_in_another_place_gives_the_same_numbers(command: Command, finished: Path) -> None:
-    other = command("run", *SMALL, "--runs", "elsewhere", "--json").json
-    assert Path(other["run"]).name == finished.name
-    for name in ("history.csv", "config.yaml"):
-        assert (Path(other["run"]) / name).read_bytes() == (finished / name).read_bytes()
-    assert_same_model(Path(other["run"]), finished)
+# ---------------------------------------------------------------------- settings
 
 
-def test_the_folder_of_runs_may_come_from_the_environment(
-    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_folder_of_runs_may_come_from_the_environment_and_numbers_are_the_same_there(
+    command: Command, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("IPAL_RUNS", str(tmp_path / "mine"))
-    assert Path(command("run", *SMALL, "--json").json["run"]).parent == tmp_path / "mine"
+    done = command("run", *SMALL, "--json")
+    other = Path(done.json["run"])
+    assert other == tmp_path / "mine" / finished.name
+    assert "task 3 of 3 learned" in done.err
+    for name in ("history.csv", "config.yaml"):
+        assert (other / name).read_bytes() == (finished / name).read_bytes()
+    assert_same_model(other, finished)
     assert len(command("list", "runs", "--json").json) == 1
 
 
-# ---------------------------------------------------------------------- settings
+def test_one_task_and_no_epochs_are_a_run_that_forgets_nothing(command: Command) -> None:
+    result = command("run", "--dataset", GRAPH, "--epochs", 0, "--split", "6", "--json").json
+    assert result["average_forgetting"] == 0
+    assert len(result["accuracy_matrix"]) == 1
 
 
 def test_settings_reach_every_part_of_the_configuration(command: Command) -> None:
@@ -138,37 +163,17 @@ def test_a_file_lies_below_options_and_options_below_set(command: Command, tmp_p
         f"dataset: {GRAPH}\nseed: 1\nthreads: 1\nsplit: [6]\n"
         "train: {epochs: 1, lr_base: 0.5}\nipal: {gamma: 0.1, tau: 0.2}\nencoder: {width: 16}\n"
     )
-    overriding = ["--seed", 2, "--split", "4,2", "--set", "seed=3", "--set", "ipal.gamma=0.9"]
+    overriding = ["--seed", 2, "--split", "4,2", "--epochs", 2, "--set", "ipal.gamma=0.8"]
+    overriding += ["--set", "seed=3", "--set", "ipal.gamma=0.9"]
     tree = config_of(Path(command("run", "--config", "my.yaml", *overriding, "--json").json["run"]))
     assert tree["seed"] == 3, "--set lies over the option"
+    assert tree["train"]["epochs"] == 2, "--epochs lies over the file"
     assert tree["split"] == [4, 2], "the option lies over the file"
-    assert tree["ipal"]["gamma"] == 0.9, "--set lies over the file"
+    assert tree["ipal"]["gamma"] == 0.9, "--set lies over the file, the later over the earlier"
     assert tree["ipal"]["tau"] == 0.2, "what is not overridden stays"
     assert tree["train"]["lr_base"] == 0.5
     assert tree["encoder"]["width"] == 16
     assert (tree["encoder"]["kind"], tree["encoder"]["hidden"]) == ("appnp", 2048), "what nobody sets is the method's"
-
-
-def test_the_later_of_two_assignments_wins(command: Command) -> None:
-    twice = ["--set", "ipal.k=3", "--set", "ipal.k=4"]
-    assert config_of(Path(command("run", *SMALL, *twice, "--json").json["run"]))["ipal"]["k"] == 4
-
-
-def test_the_split_is_as_asked(command: Command) -> None:
-    result = command("run", *SMALL, "--split", "3,1,2", "--json").json
-    assert result["protocol"]["classes"] == [[0, 1, 2], [3], [4, 5]]
-    assert len(result["accuracy_matrix"]) == 3
-
-
-def test_one_task_alone_forgets_nothing(command: Command) -> None:
-    result = command("run", *SMALL, "--split", "6", "--json").json
-    assert result["average_forgetting"] == 0
-    assert len(result["accuracy_matrix"]) == 1
-
-
-def test_no_epochs_at_all_is_a_run(command: Command) -> None:
-    done = command("run", "--dataset", GRAPH, "--set", "train.epochs=0", "--threads", 1, "--json")
-    assert len(done.json["accuracy_matrix"]) == 3
 
 
 def test_a_preset_lies_below_everything_and_an_unknown_one_is_answered_with_those_there_are(command: Command) -> None:
@@ -196,13 +201,13 @@ def test_every_experiment_is_a_preset(command: Command) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--epochs", 3], "There is no option --epochs: --set train.epochs=VALUE sets it (see 'ipal run --help')."),
+        (["--epochs", -3], "The setting 'train.epochs' cannot be -3: input should be greater than or equal to 0."),
         (["--set", "ewc.strength=3"], "The settings 'ewc' are of another method than 'ipal': add --method ewc."),
         (["--gamma", 3], "--set ipal.gamma=VALUE"),
-        (["--lr-base", 3], "--set train.lr_base=VALUE"),
         (["--thread", 3], "did you mean --threads?"),
-        (["--nonsense", 3], "There is no option --nonsense (see 'ipal run --help')."),
-        (["--set", "epochs=3"], "Unknown setting 'epochs'. Did you mean 'train.epochs'?"),
+        (["--lr", 3], "There is no option --lr: a setting is given with --set NAME=VALUE (see 'ipal run --help')."),
+        (["--method", "EWC2"], "Unknown method 'EWC2'. Did you mean 'ewc'?"),
+        (["--dataset", "CS"], "Unknown dataset 'CS'. Did you mean 'cs'?"),
         (["--set", "ipal.epochs=3"], "Unknown setting 'ipal.epochs'. Did you mean 'train.epochs'?"),
         (["--set", "ipal.dbp=3"], "Unknown setting 'ipal.dbp'. Known: ipal.alpha"),
     ],

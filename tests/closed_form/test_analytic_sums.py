@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.data import Data
 
-from ipal import NCM, Analytic, forget_class, forget_rows, merge_models, split_class
+from ipal import NCM, Analytic, forget_class, forget_rows, merge_models, relabel
 from ipal.closed_form import method
 from ipal.closed_form.left_out import RIDGES
 from ipal.closed_form.lower_half import numbers
@@ -149,7 +149,8 @@ def test_the_memory_that_sums_may_take_by_hand():
     with Refused(learner, "analytic.memory", error=CapacityError):
         merge_models(learner, one.model("per-class", one.of(3)))
     with Refused(learner, "analytic.memory", error=CapacityError):
-        split_class(learner, 0, replace(one, y=np.where(one.nodes == one.of(0)[0], 9, one.y)).data(one.of(0, 1, 2)))
+        right = np.where(one.nodes == one.of(0)[0], 9, one.y)
+        relabel(learner, one.data(one.of(0, 1, 2)).update({"new_y": right}))
     small = replace(one, options={**one.options, "memory": 4096 / GIB})
     assert len(small.model("pooled", small.nodes).classes_) == len(one.classes)
     fresh = Analytic(**{**one.options, "memory": 4095 / GIB})

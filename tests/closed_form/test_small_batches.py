@@ -62,7 +62,7 @@ def predicted(model: Model, task: Task) -> np.ndarray:
 
 def times(recorder: Recorder, name: str) -> int:
     """How often a part was entered."""
-    return sum(account.times for path, account in recorder.laps[-1].parts.items() if path[-1:] == (name,))
+    return sum(account.times for path, account in recorder.laps[-1].items() if path[-1:] == (name,))
 
 
 # ------------------------------------------------------------------ the same, whatever came in which batch

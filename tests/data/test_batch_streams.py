@@ -9,16 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipal.config import run_config
-from ipal.data.csr import Neighbours
 from ipal.data.datasets import Dataset
 from ipal.data.streams import TEST, TRAIN, VALIDATION, Stream
 from ipal.data.streams.blurry import Blurry, blurred_shares
-from ipal.data.streams.online import at_most, neighbours_of, spread_evenly
+from ipal.data.streams.online import at_most, spread_evenly
 from ipal.errors import ConfigError, DataError, IpalError
 from ipal.estimator.registry import METHODS
 from ipal.runs.resolved import Resolver
 from tests.learning import learn
-from tests.support import Command, complaint
+from tests.support import Command
 
 ONLINE = {"name": "online", "batch": 12}
 BLURRY = {"name": "blurry", "batch": 12, "sigma": 3}
@@ -49,12 +48,6 @@ def test_spread_evenly_by_hand() -> None:
     assert spread_evenly(5, np.array([1.0, 3.0, 1.0])).tolist() == [0, 1, 1, 1, 2]
     assert spread_evenly(4, np.array([0.0, 0.0, 2.0])).tolist() == [2, 2, 2, 2]
     assert spread_evenly(0, np.array([1.0])).tolist() == []
-
-
-def test_neighbours_of_some_nodes_by_hand() -> None:
-    rows = Neighbours(np.array([0, 2, 2, 3]), np.array([1, 2, 0], dtype=np.int32))
-    place, found = neighbours_of(rows, np.array([2, 0, 1]))
-    assert (place.tolist(), found.tolist()) == ([0, 1, 1], [0, 1, 2])
 
 
 def test_at_most_so_many_of_each() -> None:
@@ -178,10 +171,9 @@ def test_tests_along_the_way(tiny: Dataset, command: Command) -> None:
     assert len(run["timing"]["seconds_per_batch"]) == sum(batches) == len(run["protocol"]["mixture"])
 
 
-@pytest.mark.parametrize("stream", [ONLINE, BLURRY], ids=["online", "blurry"])
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_learns_batches_or_says_why_not(tiny: Dataset, method: str, stream: dict[str, Any]) -> None:
-    tree = {"dataset": tiny.name, "method": method, "protocol": {"stream": stream}, "train": {"epochs": 1}}
+def test_every_method_learns_batches_or_says_why_not(tiny: Dataset, method: str) -> None:
+    tree = {"dataset": tiny.name, "method": method, "protocol": {"stream": BLURRY}, "train": {"epochs": 1}}
     if method in ("gem", "joint"):
         with pytest.raises(ConfigError, match=rf"'{method}' needs .* does not give: set protocol\.stream=class, or"):
             Resolver().resolve(run_config(tree), tiny)
@@ -210,8 +202,3 @@ def test_what_makes_no_stream_of_batches(tiny: Dataset, stream: dict[str, Any], 
 def test_a_batch_without_training_nodes_is_refused(tiny: Dataset) -> None:
     with pytest.raises(DataError, match=r"Batch \d+ of \d+ has no training node: set a larger"):
         made(tiny, {"name": "blurry", "batch": 1, "sigma": 0.3})
-
-
-def test_the_command_refuses_a_method_that_needs_more(command: Command) -> None:
-    stream = ("--set", "protocol.stream=blurry")
-    complaint(command("run", "--dataset", "digits", "--method", "gem", *stream), "needs boundaries", "er-gnn")

@@ -97,14 +97,6 @@ def test_whether_edges_run_both_ways_is_found_or_known() -> None:
     assert both.induced(np.arange(20)).symmetric
 
 
-def test_edges_come_back_sorted_by_source() -> None:
-    edges = random_edges()
-    graph = checked_graph(np.ones((N, 1), dtype=np.float32), edges, undirected=False)
-    keys = np.unique((edges[0] * N + edges[1])[edges[0] != edges[1]])
-    assert np.array_equal(graph.edges, np.stack([keys // N, keys % N]))
-    assert graph.num_edges == len(keys)
-
-
 def test_rows_of_the_propagation_are_rows_of_the_whole_bit_for_bit(at_once: int) -> None:
     graph = Graph(np.ones((N, 1), dtype=np.float32), random_edges())
     whole = graph.normalised

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import torch
 
 import ipal
-from ipal import DataError, GraphData, graph_from
+from ipal import DataError, graph_from
 from ipal.estimator.convert.pyg import graph_of, task_of
 from tests.data.test_tables import EDGES, NODES, put
 
@@ -41,39 +41,9 @@ def matrix() -> sp.coo_array:
     return sp.coo_array((values, (rows, places)), shape=(4, 4))
 
 
-SAME: dict[str, Any] = {
-    "networkx": lambda: graph_from(drawn()),
-    "networkx, directed": lambda: graph_from(drawn(nx.DiGraph)),
-    "columns": lambda: graph_from(*columns()),
-    "tuple": lambda: graph_from(columns()),
-    "dict of tables": lambda: graph_from(dict(zip(("nodes", "edges"), columns(), strict=True))),
-    "pandas": lambda: graph_from(*frames()),
-    "SciPy": lambda: graph_from(matrix(), x=X, y=LABELS),
-    "array": lambda: graph_from(matrix().toarray(), x=X, y=LABELS),
-    "dict of arrays": lambda: graph_from(
-        {"x": X, "edge_index": np.stack(matrix().coords), "edge_weight": matrix().data, "y": LABELS, "ids": IDS}
-    ),
-}
-
-
 def frames() -> Any:
     pandas = pytest.importorskip("pandas")
     return tuple(pandas.DataFrame(table) for table in columns())
-
-
-@pytest.mark.parametrize("kind", SAME)
-def test_the_same_graph_whatever_it_was(kind: str) -> None:
-    found, expected = SAME[kind](), SAME["columns"]()
-    assert isinstance(found, GraphData)
-    assert np.array_equal(found.x, X)
-    for part in ("edge_index", "edge_weight", "y", "train_mask"):
-        assert np.array_equal(getattr(found, part), getattr(expected, part)), part
-    assert found.y.tolist() == ["bot", "human", "", "shop"]
-    assert found.train_mask.tolist() == [True, True, False, True]
-    if kind not in ("SciPy", "array"):
-        assert found.nodes(["dora", "ben"]).tolist() == [3, 1]
-    assert task_of(found).labels.tolist() == ["bot", "human", "shop"]
-    assert graph_of(found).is_weighted
 
 
 # ---------------------------------------------------------------------- directions
@@ -108,6 +78,8 @@ def routes(folder: Path, weighted: bool) -> dict[str, Any]:
         "npz": (folder / "mine.npz",),
         "tables": (folder / "nodes.csv", folder / "edges.csv"),
         "columns": (nodes, edges),
+        "tuple": ((nodes, edges),),
+        "dict of tables": ({"nodes": nodes, "edges": edges},),
         "networkx": (drawn,),
         "SciPy": (adjacency,),
         "array": (adjacency.toarray(),),
@@ -151,19 +123,6 @@ def test_a_data_with_both_directions_is_passed_on() -> None:
         graph_from(data, directed="yes")
 
 
-def test_entries_of_a_matrix_that_are_there_twice_are_added_up() -> None:
-    twice = sp.coo_array((np.ones(3), ([0, 0, 1], [1, 1, 2])), shape=(4, 4))
-    for matrix in (twice, twice.tocsr(), twice.toarray()):
-        assert graph_from(matrix, x=X).edge_weight.tolist() == [2, 2, 1, 1]
-
-
-@pytest.mark.parametrize("y", [["1", "2", "1", "2"], [True, False, True, False], [1.0, 2.0, 1.0, 2.0]])
-def test_labels_are_of_the_kind_that_a_file_would_give_them(tmp_path: Path, y: Any) -> None:
-    np.savez(tmp_path / "mine.npz", x=X, edge_index=ONE_WAY, y=np.array(y))
-    read, given = graph_from(tmp_path / "mine.npz"), graph_from({"x": X, "edge_index": ONE_WAY, "y": y})
-    assert read.y.tolist() == given.y.tolist()
-
-
 def test_files_by_their_paths(tmp_path: Path) -> None:
     folder = put(tmp_path)
     by_folder = graph_from(folder)
@@ -192,7 +151,7 @@ def test_words_for_no_label_are_neither_learned_nor_scored() -> None:
     assert model.score(mine) == (model.predict(mine) == mine.y)[mine.train_mask].mean()
     for word in ("", "nan", "None", "?"):
         data = Data(x=X, edge_index=mine.edge_index, y=["bot", word, "human", "shop"])
-        with pytest.raises(DataError, match=r"which means unlabelled: set data\.train_mask"):
+        with pytest.raises(DataError, match=r"some say that there is none: set data\.train_mask"):
             ipal.NCM().partial_fit(data)
         assert model.score(data) == (model.predict(data) == data.y)[[0, 2, 3]].mean()
 
@@ -251,6 +210,7 @@ def test_what_pandas_has(tmp_path: Path) -> None:
         {"id": pandas.Categorical(IDS, categories=[*IDS, "nobody"]), "label": kinds, "age": X[:, 0]}
     )
     assert graph_from(named, edges).y.tolist() == ["u", "v", "u", ""]
+    assert graph_from(*frames()).nodes(["dora", "ben"]).tolist() == [3, 1]
     (tmp_path / "nodes.csv").write_text(NODES)
     (tmp_path / "edges.csv").write_text(EDGES)
     read = graph_from(pandas.read_csv(tmp_path / "nodes.csv"), pandas.read_csv(tmp_path / "edges.csv"))
@@ -271,7 +231,7 @@ def test_networkx_vectors_missing_attributes_and_directions() -> None:
     graph.edges[0, 1]["weight"] = 3
     assert graph_from(graph, directed=True).edge_weight.tolist() == [3, 1]
     del graph.nodes[1]["x"]
-    with pytest.raises(DataError, match="column x of the nodes"):
+    with pytest.raises(DataError, match="column x of the networkx graph"):
         graph_from(graph)
 
 

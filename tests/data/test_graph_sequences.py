@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from ipal.config import run_config
 from ipal.data.csr import Neighbours, joined
 from ipal.data.dataset import Dataset
-from ipal.data.datasets import catalog, convert, load, load_graph
+from ipal.data.datasets import catalog, convert, load
 from ipal.data.datasets.inspect import look
 from ipal.data.datasets.several import WIDTH, projected, side_by_side
 from ipal.data.graph import Graph
 from ipal.data.names import split_names
 from ipal.data.streams import TRAIN
-from ipal.errors import CapacityError, DataError
+from ipal.errors import CapacityError
 from ipal.runs.resolved import Resolver
 from ipal.runs.run_folder import RunStore
 from tests.data.support import dense, put_benchmark
@@ -90,14 +90,6 @@ def test_one_file_is_not_taken_twice_by_two_paths(command: Command, tmp_path: Pa
     complaint(command("run", "--dataset", f"a.npz,{tmp_path / 'a.npz'}"), "a.npz twice")
 
 
-def test_a_path_that_could_not_be_told_from_two_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a,b").mkdir()
-    write_graph(tmp_path / "a,b" / "g.npz")
-    monkeypatch.chdir(tmp_path / "a,b")
-    with pytest.raises(DataError, match="has a comma: rename it"):
-        load("digits,g.npz")
-
-
 # ---------------------------------------------------------------------- side by side
 
 
@@ -135,24 +127,6 @@ def test_the_same_graph_has_the_same_features_in_any_company_and_order(names: li
     assert union.graph.num_features == WIDTH
 
 
-def test_no_edge_joins_two_graphs_and_each_keeps_its_own() -> None:
-    parts, union = [load(ONE), load(TWO)], load(f"{ONE},{TWO}")
-    assert union.domain is not None
-    source, target = union.graph.edges
-    np.testing.assert_array_equal(union.domain[source], union.domain[target])
-    for place, part in enumerate(parts):
-        inside = union.graph.induced(np.flatnonzero(union.domain == place))
-        np.testing.assert_array_equal(inside.edges, part.graph.edges)
-    assert union.graph.symmetric
-
-
-def test_labels_of_graphs_are_disjoint() -> None:
-    union = load(f"{ONE},{TWO},{THREE}")
-    own = [set(union.y[union.domain == place].tolist()) for place in range(3)]
-    assert own == [{0, 1, 2}, {3, 4, 5, 6}, {7, 8}]
-    assert union.split == (3, 4, 2)
-
-
 def test_sparse_features_are_projected_as_dense_ones(tmp_path: Path) -> None:
     put_benchmark(tmp_path, "cs")
     put_benchmark(tmp_path, "dblp", labels=np.array([0, 1, 1, 0, 0, 1]))
@@ -161,14 +135,6 @@ def test_sparse_features_are_projected_as_dense_ones(tmp_path: Path) -> None:
     expected = projected(dense(one.graph), int(one.hash, 16))
     np.testing.assert_allclose(union.graph.x[:6], expected, rtol=1e-6)
     assert union.y.tolist() == [0, 0, 1, 1, 2, 2, 3, 4, 4, 3, 3, 4]
-
-
-def test_lengths_and_distances_are_kept_on_average() -> None:
-    """The squared length of a projection has the relative standard deviation sqrt(2 / 512) = 0.0625."""
-    x = np.random.default_rng(0).normal(size=(30, 40)).astype(np.float32)
-    ratios = [np.square(projected(x, seed)).sum(axis=1) / np.square(x).sum(axis=1) for seed in range(20)]
-    assert np.mean(ratios) == pytest.approx(1, abs=0.02)
-    assert np.std(ratios) == pytest.approx(np.sqrt(2 / WIDTH), rel=0.2)
 
 
 def test_projected_by_hand() -> None:
@@ -195,15 +161,6 @@ def test_too_many_nodes_for_the_memory_are_refused(monkeypatch: pytest.MonkeyPat
         side_by_side([small([0, 1], []), small([0, 1, 1], [])])
 
 
-def test_weights_of_edges_are_kept() -> None:
-    plain = Neighbours(np.array([0, 1, 2]), np.array([1, 0], dtype=np.int32))
-    heavy = Neighbours(plain.indptr, plain.indices, weights=np.array([2.0, 3.0], dtype=np.float32))
-    both = joined([plain, heavy])
-    assert both.weights is not None
-    assert both.weights.tolist() == [1, 1, 2, 3]
-    assert joined([plain, plain]).weights is None
-
-
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 12), st.integers(0, 99)), min_size=1, max_size=5))
 @settings(max_examples=40, deadline=None)
 def test_graphs_can_be_taken_apart_again(sizes: list[tuple[int, int, int]]) -> None:
@@ -218,12 +175,6 @@ def test_graphs_can_be_taken_apart_again(sizes: list[tuple[int, int, int]]) -> N
         again = both.without_rest(np.arange(begin, begin + one.num_nodes))
         np.testing.assert_array_equal(again.indptr, one.indptr)
         np.testing.assert_array_equal(again.indices, one.indices)
-
-
-def test_the_hash_is_that_of_the_graphs_in_their_order() -> None:
-    hashes = {name: load(name).hash for name in (f"{ONE},{TWO}", f"{TWO},{ONE}", f"{ONE},{THREE}", ONE)}
-    assert len(set(hashes.values())) == 4
-    assert load(f"{ONE},{TWO}").hash == hashes[f"{ONE},{TWO}"]
 
 
 # ---------------------------------------------------------------------- as a dataset like others
@@ -283,14 +234,10 @@ def test_several_graphs_become_a_folder(tmp_path: Path) -> None:
     assert (after.split, after.preprocessing, after.remark) == (before.split, before.preprocessing, before.remark)
 
 
-def test_several_graphs_can_be_predicted_on() -> None:
-    np.testing.assert_array_equal(load_graph(f"{ONE},{TWO}").x, load(f"{ONE},{TWO}").graph.x)
-
-
 # ---------------------------------------------------------------------- the stream
 
 
-@pytest.mark.parametrize("first", [0, 1, 2])
+@pytest.mark.parametrize("first", [0, 2])
 def test_every_task_is_a_graph_and_the_order_goes_round(first: int) -> None:
     stream, union = stream_of(f"{ONE},{TWO},{THREE}", first=first), load(f"{ONE},{TWO},{THREE}")
     assert union.domain is not None
@@ -312,10 +259,9 @@ def test_seeds_make_all_rotations(seed: int) -> None:
     assert stream.describe()["domains"] == same.describe()["domains"]
 
 
-@pytest.mark.parametrize("method", ["ncm", "analytic"])
-def test_graphs_are_learned_one_after_the_other(command: Command, method: str) -> None:
+def test_graphs_are_learned_one_after_the_other(command: Command) -> None:
     order = ("--set", "protocol.stream={name: graphs, first: 1}")
-    result = command("run", "--dataset", f"{ONE},{TWO}", "--method", method, *order, "--json").json
+    result = command("run", "--dataset", f"{ONE},{TWO}", "--method", "ncm", *order, "--json").json
     assert result["protocol"]["stream"] == {"name": "graphs", "first": 1}
     assert result["protocol"]["classes"] == [[3, 4, 5, 6], [0, 1, 2]]
     assert result["average_performance"] > 80

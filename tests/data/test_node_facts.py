@@ -16,8 +16,7 @@ from ipal.data.dataset import Dataset
 from ipal.data.datasets import convert, load
 from ipal.data.datasets.catalog import DatasetEntry
 from ipal.data.datasets.inspect import look
-from ipal.data.node_facts import NodeFacts
-from ipal.data.streams import TEST, TRAIN, VALIDATION, TaskStream, assign_parts
+from ipal.data.streams import TEST, TRAIN, VALIDATION, assign_parts
 from ipal.errors import DataError
 from ipal.runs.resolved import Resolver
 from tests.support import Command, complaint, write_graph
@@ -41,13 +40,6 @@ def test_a_file_brings_them_by_name(tmp_path: Path) -> None:
     np.testing.assert_array_equal(dataset.parts, SPLIT)
     assert all(values.dtype == np.int64 for values in dataset.known.values())
     assert look(str(tmp_path / "a.npz"), tmp_path)["of_every_node"] == ["time", "domain", "split"]
-
-
-def test_a_look_says_what_there_is(command: Command, tmp_path: Path) -> None:
-    write_graph(tmp_path / "a.npz", domain=DOMAIN, split=SPLIT)
-    assert "also has, of every node: domain, split" in command("data", "a.npz").out
-    write_graph(tmp_path / "a.npz")
-    assert "of every node" not in command("data", "a.npz").out
 
 
 @pytest.mark.parametrize(
@@ -90,13 +82,6 @@ def test_a_folder_keeps_them(tmp_path: Path) -> None:
     assert load(str(tmp_path / "b.graph")).hash == before.hash
 
 
-def test_a_folder_without_them_has_none(tmp_path: Path) -> None:
-    convert(str(write_graph(tmp_path / "a.npz")), tmp_path / "a.graph")
-    assert load(str(tmp_path / "a.graph")).known == {}
-    assert not list((tmp_path / "a.graph").glob("time*"))
-
-
-@pytest.mark.parametrize("name", ["time", "domain", "split"])
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
@@ -108,10 +93,10 @@ def test_a_folder_without_them_has_none(tmp_path: Path) -> None:
     ],
     ids=["gone", "turned", "short", "another kind", "empty"],
 )
-def test_a_folder_with_other_ones_is_refused(name: str, damage: Any, words: str, tmp_path: Path) -> None:
+def test_a_folder_with_other_ones_is_refused(damage: Any, words: str, tmp_path: Path) -> None:
     source = write_graph(tmp_path / "a.npz", time=TIME, domain=DOMAIN, split=SPLIT)
     convert(str(source), tmp_path / "a.graph")
-    damage(tmp_path / "a.graph" / f"{name}.npy")
+    damage(tmp_path / "a.graph" / "split.npy")
     with pytest.raises(DataError, match=words):
         load(str(tmp_path / "a.graph"))
 
@@ -170,18 +155,6 @@ def test_given_parts_are_not_for_nodes_without_a_label(tiny: Dataset) -> None:
         task = stream.task(index)
         assert not bare[task.origin].any(), "neither taught nor in the graph"
         assert (task.labels >= 0).all()
-
-
-def test_parts_are_drawn_unless_asked_for(tiny: Dataset) -> None:
-    parts = np.zeros(240, dtype=np.int64)
-    np.testing.assert_array_equal(stream_of(replace(tiny, parts=parts)).part, stream_of(tiny).part)
-
-
-def test_seeds_do_not_change_given_parts(tiny: Dataset) -> None:
-    facts = NodeFacts(parts=np.arange(240) % 3)
-    protocol = ProtocolConfig(parts="given")
-    one, other = (TaskStream(tiny.graph, tiny.y, (2, 2, 2), protocol, seed, facts) for seed in (0, 1))
-    assert one.split_hash == other.split_hash
 
 
 def test_without_given_parts_a_sentence_says_what_to_do(command: Command) -> None:
@@ -243,8 +216,3 @@ def test_another_number_of_domains_than_the_dataset_has_is_refused(tiny: Dataset
         stream_of(dataset, {"name": "domain", "parts": 3})
     with pytest.raises(DataError, match=r"names 1 domain\(s\), not two or more"):
         stream_of(replace(tiny, domain=np.zeros(240, dtype=np.int64)), "domain")
-
-
-def test_without_domains_there_are_three_by_degree(tiny: Dataset) -> None:
-    assert len(stream_of(tiny, "domain")) == 3
-    assert stream_of(tiny, "domain").split_hash == stream_of(tiny, {"name": "domain", "parts": 3}).split_hash

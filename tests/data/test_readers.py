@@ -8,8 +8,7 @@ import pytest
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ipal.data.datasets import catalog, load
-from ipal.data.graph import checked_graph
+from ipal.data.datasets import load
 from ipal.errors import DataError
 from tests.data.support import (
     COUNTS,
@@ -112,12 +111,6 @@ def test_an_ogb_table_that_is_cut_short_is_refused_by_name(tmp_path: Path) -> No
         load("arxiv", tmp_path)
 
 
-def test_an_empty_ogb_table_is_refused_without_a_warning(tmp_path: Path) -> None:
-    put_ogb(tmp_path, node_label="")
-    with pytest.raises(DataError):
-        load("arxiv", tmp_path)
-
-
 def test_a_missing_ogb_table_says_how_to_get_the_data(tmp_path: Path) -> None:
     (put_ogb(tmp_path) / "edge.csv.gz").unlink()
     with pytest.raises(DataError, match="ipal data --download arxiv"):
@@ -171,27 +164,6 @@ def test_a_plain_file_with_dense_features_is_read(tmp_path: Path) -> None:
     assert not dataset.beyond_task
 
 
-def test_a_plain_file_with_sparse_features_is_read_and_they_stay_sparse(tmp_path: Path) -> None:
-    parts = sparse_parts("x", sp.csr_array(COUNTS), "values")
-    np.savez(tmp_path / "mine.npz", edge_index=EDGES, y=Y, **parts)
-    graph = load(str(tmp_path / "mine.npz")).graph
-    assert isinstance(graph.x, sp.csr_array)
-    assert graph.x.dtype == np.float32
-    assert np.array_equal(dense(graph), COUNTS)
-
-
-def test_a_plain_file_may_hold_more_than_is_needed(tmp_path: Path) -> None:
-    path = write_graph(tmp_path / "mine.npz", time=np.arange(40), remarks=np.array(["a", "b"]))
-    assert load(str(path)).graph.num_nodes == 40
-
-
-def test_a_file_in_the_data_root_is_known_by_its_name(tmp_path: Path) -> None:
-    (tmp_path / "graphs").mkdir()
-    write_graph(tmp_path / "graphs" / "friends.npz")
-    assert load("friends", tmp_path).graph.num_nodes == 40
-    assert "friends" in catalog.all_names(tmp_path)
-
-
 def test_a_path_may_start_at_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     write_graph(tmp_path / "mine.npz")
@@ -202,24 +174,6 @@ def test_edges_run_both_ways_unless_asked_otherwise(tmp_path: Path) -> None:
     np.savez(tmp_path / "mine.npz", edge_index=EDGES, y=Y, x=COUNTS)
     assert pairs(load(str(tmp_path / "mine.npz"), undirected=True).graph.edges) == UNDIRECTED
     assert pairs(load(str(tmp_path / "mine.npz"), undirected=False).graph.edges) == DIRECTED
-
-
-def test_self_loops_and_repeated_edges_are_removed() -> None:
-    twice = np.concatenate([EDGES, EDGES, EDGES[:, ::-1]], axis=1)
-    graph = checked_graph(COUNTS, twice, undirected=False)
-    assert pairs(graph.edges) == DIRECTED
-    assert (graph.edges[0] != graph.edges[1]).all()
-
-
-def test_a_graph_without_edges_is_a_graph() -> None:
-    graph = checked_graph(COUNTS, np.zeros((2, 0), dtype=np.int64), undirected=True)
-    assert graph.edges.shape == (2, 0)
-    assert np.allclose(graph.normalised.toarray(), np.eye(6))
-
-
-def test_labels_stored_as_whole_floats_are_labels(tmp_path: Path) -> None:
-    np.savez(tmp_path / "mine.npz", edge_index=EDGES, y=Y.astype(np.float64), x=COUNTS)
-    assert load(str(tmp_path / "mine.npz")).y.dtype == np.int64
 
 
 GOOD = sp.csr_array(COUNTS)

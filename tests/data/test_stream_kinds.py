@@ -16,19 +16,6 @@ from ipal.evaluation.evaluate import evaluate, evaluate_before
 from ipal.runs import runner
 
 
-@pytest.mark.parametrize("train_graph", ["isolated", "seen"])
-@pytest.mark.parametrize("visibility", ["transductive", "inductive"])
-def test_the_nodes_of_a_task_carry_their_original_numbers(tiny: Dataset, train_graph: str, visibility: str) -> None:
-    stream = TaskStream(
-        tiny.graph, tiny.y, (2, 2, 2), ProtocolConfig(train_graph=train_graph, visibility=visibility), seed=0
-    )
-    for index in range(len(stream)):
-        task = stream.task(index)
-        assert task.origin is not None
-        np.testing.assert_array_equal(tiny.graph.x[task.origin], task.graph.x)
-        np.testing.assert_array_equal(tiny.y[task.origin[task.nodes]], task.labels)
-
-
 def test_task_incremental_has_the_same_tasks_and_tests_with_candidates(tiny: Dataset) -> None:
     one, other = (kind(tiny.graph, tiny.y, (2, 2, 2), ProtocolConfig(), 0) for kind in (TaskStream, TaskIncremental))
     assert one.split_hash == other.split_hash

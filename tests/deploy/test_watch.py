@@ -26,8 +26,8 @@ from ipal.deploy.watch import (
     watch,
 )
 from ipal.errors import ConfigError, StoreError
-from ipal.estimator import edits, history
 from ipal.estimator import files as model_files
+from ipal.estimator import history
 from ipal.estimator.learner import Learner
 from ipal.estimator.model import Model
 from ipal.state.snapshot import Snapshot
@@ -141,9 +141,9 @@ def test_a_reference_is_kept_in_the_file_until_the_model_changes(grown: Dataset,
     again = model_files.load(tmp_path / "m")
     assert again.reference == model.reference is not None
     assert sum(again.reference["counts"]) == len(grown.y)
-    renamed = edits.rename_class(again, 0, 50)
-    assert renamed.reference == model.reference
-    assert edits.merge_classes(renamed, [50, 1], into=1).reference is None
+    learner = ipal.rename_class(ipal.load(tmp_path / "m"), 0, 50)
+    assert learner.model_.reference == model.reference
+    assert ipal.merge_classes(learner, [50, 1], into=1).model_.reference is None
     assert ipal.load(tmp_path / "m").partial_fit(view(grown)).model_.reference is None
 
 

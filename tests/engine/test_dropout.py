@@ -39,7 +39,7 @@ def test_the_seed_and_the_share_decide_what_is_dropped(method: str, tiny_stream:
         assert not torch.equal(first.network.encoder.weights[0], model.network.encoder.weights[0])
 
 
-@pytest.mark.parametrize("method", TRAINED)
+@two_methods
 def test_interrupted_within_a_task_it_goes_on_to_the_same_bits(method: str, tiny_stream: TaskStream) -> None:
     whole = learned(METHODS[method], tiny_stream, 2, encoder=dropping())
     settings, task = config(METHODS[method], encoder=dropping()), tiny_stream.task(1)

@@ -157,12 +157,6 @@ def test_batches_are_made_ahead_in_order_and_mistakes_are_heard_of() -> None:
     assert made == [0, 1, 2, 3]
 
 
-def test_a_batch_may_be_left_before_the_next_is_taken() -> None:
-    batches = prefetched([lambda: 1] * 5)
-    assert next(batches) == 1
-    batches.close()
-
-
 # ------------------------------------------------------------------ learning from them
 
 
@@ -322,9 +316,10 @@ def test_a_run_with_batches_says_so(command: Any) -> None:
 # ------------------------------------------------------------------ embeddings of whole graphs
 
 
-@pytest.mark.parametrize("layers", [2, 3])
-@pytest.mark.parametrize("name", ["digits", "synthetic:nodes=300,classes=4,features=20"])
-@pytest.mark.parametrize("undirected", [True, False])
+@pytest.mark.parametrize(
+    ("name", "undirected", "layers"),
+    [("digits", True, 2), ("digits", False, 3), ("synthetic:nodes=300,classes=4,features=20", False, 3)],
+)
 def test_embeddings_in_pieces_are_those_of_the_whole(
     name: str, undirected: bool, layers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

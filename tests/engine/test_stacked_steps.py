@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from ipal.config import EncoderConfig, ProtocolConfig, Sampling
+from ipal.config import EncoderConfig, ProtocolConfig
 from ipal.data.datasets import load
 from ipal.data.streams import TaskStream
 from ipal.engine.executors.stacked import Mapped, Stack, are_alike
@@ -82,10 +82,6 @@ def test_those_with_attention_predict_one_by_one(stream: TaskStream) -> None:
     graph, nodes = stream.test_splits(0)[0].graph, torch.arange(5)
     for model, found in zip(models, predict_together(models)(graph, nodes), strict=True):
         assert torch.equal(found.scores, model.predict_graph(graph, nodes).scores)
-
-
-def test_mini_batches_are_no_obstacle_to_tests(stream: TaskStream) -> None:
-    assert alike(learned(stream, ipals(batch=Sampling(nodes=20)), tasks=1))
 
 
 # ---------------------------------------------------------------------- values of several runs as one

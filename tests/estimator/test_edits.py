@@ -14,7 +14,7 @@ from ipal import NCM, SLDA, Analytic, TaskStream
 from ipal.closed_form.left_out import RIDGES
 from ipal.data.datasets import Dataset
 from ipal.errors import ConfigError, DataError
-from ipal.estimator import edits, files
+from ipal.estimator import files
 from ipal.estimator.learners import learner_class
 from ipal.estimator.registry import METHODS
 from ipal.methods.base import Method, Trained
@@ -66,7 +66,7 @@ def test_a_renamed_class_is_the_same_under_another_name_in_every_method(
 ) -> None:
     model = learned(method, tiny_stream, 2)
     old = model.labels[1]
-    renamed = edits.rename_class(model, old, 77)
+    renamed = ipal.rename_class(learner_class(method)._of(model), old, 77).model_
     assert renamed.labels == tuple(77 if label == old else label for label in model.labels)
     graph = tiny_stream.task(2).graph
     expected = model.predict_graph(graph).labels
@@ -162,7 +162,8 @@ def test_prototypes_are_pooled_and_the_encoder_stays(
 ) -> None:
     model = learned(method, tiny_stream, 2)
     a, b, *rest = model.labels
-    merged, before = edits.merge_classes(model, [a, b], into=90), model.nodes_behind_class()
+    before = model.nodes_behind_class()
+    merged = ipal.merge_classes(learner_class(method)._of(model), [a, b], into=90).model_
     assert merged.nodes_behind_class() == {
         "90": before[str(a)] + before[str(b)],
         **{str(c): before[str(c)] for c in rest},
@@ -231,11 +232,11 @@ def test_a_split_class_is_that_of_a_model_that_always_told_its_parts_apart(case:
     whole = np.where(case.y == case.classes[1], case.classes[0], case.y)
     own = np.isin(np.arange(len(whole)), np.flatnonzero(whole == case.classes[0]))
     learner = taught(case, whole, sums)
-    assert ipal.split_class(learner, int(case.classes[0]), labelled(case, case.y)) is learner
+    assert ipal.relabel(learner, labelled(case, whole, new_y=torch.from_numpy(case.y))) is learner
     assert_same_model(learner, taught(case, case.y, sums), case)
     # Merged again, it is what it was; split in full, its old name is gone.
-    other = labelled(case, np.where(own, case.y + 40, case.y))
-    learner = ipal.split_class(taught(case, whole, sums), case.classes[0], other)
+    other = labelled(case, whole, new_y=torch.from_numpy(np.where(own, case.y + 40, case.y)))
+    learner = ipal.relabel(taught(case, whole, sums), other)
     assert case.classes[0] not in learner.classes_
     ipal.merge_classes(learner, [case.classes[0] + 40, case.classes[1] + 40], into=case.classes[0])
     assert_same_model(learner, taught(case, whole, sums), case)
@@ -270,14 +271,8 @@ def test_corrections_that_cannot_be_are_refused_and_change_nothing(sums: str) ->
     swapped = np.roll(graph.y, 1)
     with Refused(learner, "none that taught the model"):
         ipal.relabel(learner, labelled(graph, swapped, new_y=torch.from_numpy(graph.y)))
-    with Refused(learner, "names no new class"):
-        ipal.split_class(learner, 0, labelled(graph, graph.y))
-    with Refused(learner, "names no new class"):
-        ipal.split_class(learner, 0, labelled(graph, np.where(graph.y == 0, 1, graph.y)))
-    with Refused(learner, "none that taught the model"):  # nodes of other classes move, too
-        ipal.split_class(learner, 0, labelled(graph, graph.y + 20))
-    with Refused(learner, "none that taught the model"):  # as one that is known
-        ipal.split_class(learner, 0, labelled(graph, np.where(graph.y == 0, np.where(graph.nodes % 2, 20, 1), graph.y)))
+    with Refused(learner, "are strings"):
+        ipal.relabel(learner, Data(x=data.x, edge_index=data.edge_index, y=graph.y.astype(str), new_y=data.y))
     with pytest.raises(DataError, match="one per node is needed"):
         ipal.relabel(learner, labelled(graph, graph.y, new_y=torch.zeros(3)))
 

@@ -236,17 +236,6 @@ def test_the_order_of_types_does_not_matter():
 # ---------------------------------------------------------------------- a model of several types
 
 
-def test_nodes_between_are_learned_from():
-    """Papers have no features to speak of and no edges but to authors: without these there is nothing to learn from."""
-    data = library(1)
-    del data[CITES]
-    data["paper"].x = torch.ones(PAPERS, 1)
-    data["author"].x = torch.nn.functional.one_hot(torch.arange(36) // 12).float()
-    model = ipal.Analytic(width=64).partial_fit(data)
-    held_out = ~data["paper"].train_mask.numpy()
-    assert (model.predict(data) == data["paper"].y.numpy())[held_out].mean() > 0.6, "a third by chance"
-
-
 @EVERY_FORGETFUL_METHOD
 def test_it_goes_on_and_is_saved(method, tmp_path):
     first, second = library(1, classes=[0, 1]), library(2, classes=[2, 3])
@@ -301,15 +290,6 @@ def test_closed_form_forgets_nodes_of_every_type_exactly(gone, sums):
     ipal.forget_nodes(model, marked)
     fresh = ipal.Analytic(**options).partial_fit(data.subgraph({gone: keep}))
     assert_same_sums(model, fresh)
-
-
-def test_closed_form_forgets_what_nodes_taught_exactly():
-    data, fewer = library(), library()
-    data["paper"].forget_mask = data["paper"].train_mask & (torch.arange(PAPERS) < 9)
-    fewer["paper"].train_mask = data["paper"].train_mask & ~data["paper"].forget_mask
-    options: dict[str, Any] = {"width": 32, "steps": 2, "ridge": 0.1}
-    model, fresh = ipal.Analytic(**options).partial_fit(data), ipal.Analytic(**options).partial_fit(fewer)
-    assert_same_sums(ipal.forget_rows(model, data), fresh)
 
 
 @pytest.mark.parametrize("method", [ipal.Analytic, ipal.NCM, ipal.IPAL])

@@ -10,16 +10,12 @@ from ipal.data.streams import TaskStream
 from ipal.data.task import LabelledNodes, TestSplit
 from ipal.estimator.model import Prediction
 from ipal.evaluation.class_drift import ClassDrift
-from ipal.evaluation.evaluate import Cloud, Row, class_clouds, confusion, counted, evaluate, recalls
+from ipal.evaluation.evaluate import Cloud, class_clouds, confusion, counted, evaluate, recalls
+from ipal.evaluation.rows import Row
 from ipal.methods.base import Remembered
 from ipal.runs import runner
 from ipal.runs.run_folder import RunStore
 from tests.support import Watcher
-
-
-def test_a_row_need_not_say_what_stands_behind_it() -> None:
-    row = Row([1.0], [2.0], {"0": 2.0})
-    assert row.confusion == row.drift == {}
 
 
 def test_confusion_counts_by_hand():
@@ -70,7 +66,7 @@ def test_a_class_that_comes_again_moves_from_where_it_was_learned_last():
 
 def test_a_run_places_a_class_that_comes_again_once(tiny_stream: TaskStream):
     tiny_stream.classes.append([1, 0])
-    rows = [Row([], [], {}, {"0": {"1": 2}, "1": {"1": 3}, "5": {"0": 1}})]
+    rows = [Row(validation=[], test=[], per_class={}, confusion={"0": {"1": 2}, "1": {"1": 3}, "5": {"0": 1}})]
     found = runner._confusion(tiny_stream, rows)
     assert found == {"classes": list("012345"), "after_task": [[[0, 1, 2], [1, 1, 3], [5, 0, 1]]]}
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ipal.evaluation import metrics
-from ipal.evaluation.metrics import Before, Scores
+from ipal.evaluation.metrics import Scores
+from ipal.evaluation.rows import Before
 from tests.support import install_package
 
 NAN = float("nan")
@@ -68,13 +69,13 @@ def test_macro_f1_by_hand() -> None:
 
 def test_forward_transfer_by_hand() -> None:
     # Tasks 2 and 4 were tested before they were learned, among 4 and 5 classes: ((40 - 25) + (10 - 20)) / 2.
-    before = [None, Before(40.0, 25.0), None, Before(10.0, 20.0)]
+    before = [None, Before(accuracy=40.0, chance=25.0), None, Before(accuracy=10.0, chance=20.0)]
     assert metrics.forward_transfer(Scores(MATRIX, before=before)) == pytest.approx(2.5)
     assert metrics.forward_transfer(Scores(MATRIX, before=[None, None, None])) is None
 
 
 def test_next_accuracy_by_hand() -> None:
-    before = [None, Before(40.0, 25.0), None, Before(10.0, 20.0)]
+    before = [None, Before(accuracy=40.0, chance=25.0), None, Before(accuracy=10.0, chance=20.0)]
     assert metrics.next_accuracy(Scores(MATRIX, before=before)) == 25.0
     assert metrics.next_accuracy(Scores(MATRIX)) is None
 

@@ -54,7 +54,7 @@ def the_other_model_is_lost(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_person_stays(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(edits, "forget_rows", lambda model, departure: model)
+    patch.setattr(edits, "forget_rows", lambda learner, data: learner)
 
 
 def the_order_of_nodes_counts(patch: pytest.MonkeyPatch) -> None:

@@ -168,7 +168,7 @@ def test_nothing_of_a_failed_run_stays(
 
 def test_graphs_of_other_seeds_do_not_stay(data: Dataset, tmp_path: Path) -> None:
     before = alive()
-    for seed in range(20):
+    for seed in range(5):
         made_run(data, tmp_path, method="ncm", seed=seed, protocol={"visibility": "inductive"})
     assert alive() - before == {}
 

@@ -6,6 +6,7 @@ says so; elsewhere those lines serve. All tensors have a first dimension for lea
 (`learners.stacked`); what is the same for all is there once, with a stride of zero.
 """
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -55,18 +56,45 @@ def contrast(products: Tensor, labels: Tensor, hard_labels: Tensor, first: int, 
 
 def entropy_of_members(affinity: Tensor, members: Tensor) -> Tensor:
     """Entropy of the softmax over each column of `affinity` (classes x nodes); minus infinity where no member."""
-    return cast(Tensor, _Entropy.apply(affinity[None], members[None])).squeeze(0)  # type: ignore[no-untyped-call]
+
+    def kernel(affinity: Tensor, members: Tensor) -> Tensor:
+        affinity, members = affinity.contiguous(), _inner(members)
+        batch, classes, number = affinity.shape
+        found = torch.empty(batch, members.shape[1], number, dtype=affinity.dtype, device=affinity.device)
+        sizes = [members.stride(0), classes, members.shape[1], number]
+        _launch("entropy", -(-number // THREADS), batch, THREADS, 1, [affinity, members, found, *sizes])
+        return found
+
+    return _computed(kernel, affinity, members)
 
 
 def hardest(within: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The `k` largest of each row (classes x nodes) from the largest on: nodes, and rows, or -1 for minus infinity."""
-    nodes, labels = _Hardest.apply(within[None], k)  # type: ignore[no-untyped-call]
-    return nodes.squeeze(0), labels.squeeze(0)
+
+    def kernel(within: Tensor) -> Tensor:
+        within = within.contiguous()
+        batch, classes, number = within.shape
+        found = torch.empty(2, batch, classes * k, dtype=torch.int64, device=within.device)
+        threads = MOST_THREADS if number > FEW_NODES else THREADS
+        _launch("hardest", classes, batch, threads, 1, [within, *found, number, k], 8 * WARP)
+        return found.movedim(0, 1)
+
+    nodes, labels = _computed(kernel, within)
+    return nodes, labels
 
 
 def directions_drawn(mean: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
     """Draws from Gaussians (classes x width), scaled to length one; `noise` is classes x draws x width."""
-    return cast(Tensor, _Drawn.apply(mean[None], variance[None], noise[None])).squeeze(0)  # type: ignore[no-untyped-call]
+
+    def kernel(*inputs: Tensor) -> Tensor:
+        some = [_inner(one) for one in inputs]
+        batch, classes, draws, width = inputs[2].shape
+        found = torch.empty(batch, classes * draws, width, dtype=inputs[0].dtype, device=inputs[0].device)
+        sizes = [*(one.stride(0) for one in some), batch * classes * draws, classes, draws, width]
+        _launch_rows("directions_drawn", batch * classes * draws, [*some, found, *sizes])
+        return found
+
+    return _computed(kernel, mean, variance, noise)
 
 
 def distilled(
@@ -193,66 +221,28 @@ def _columns(products: Tensor, labels: Tensor, hard_labels: Tensor, absent: Tens
     return [*some, *(one.stride(0) for one in some), *sizes]
 
 
-class _Entropy(torch.autograd.Function):
-    @staticmethod
-    def forward(affinity: Tensor, members: Tensor) -> Tensor:
-        affinity, members = affinity.contiguous(), _inner(members)
-        batch, classes, number = affinity.shape
-        found = torch.empty(batch, members.shape[1], number, dtype=affinity.dtype, device=affinity.device)
-        sizes = [members.stride(0), classes, members.shape[1], number]
-        _launch("entropy", -(-number // THREADS), batch, THREADS, 1, [affinity, members, found, *sizes])
-        return found
+class _Computed(torch.autograd.Function):
+    """What a kernel computes; no gradient goes through it."""
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+    def forward(kernel: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+        return kernel(*inputs)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         ctx.mark_non_differentiable(output)
-
-    @staticmethod
-    def vmap(info: Any, dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Tensor, int]:
-        found = _Entropy.apply(*_together(info, dims, inputs))  # type: ignore[no-untyped-call]
-        return found[:, None], 0
-
-
-class _Hardest(torch.autograd.Function):
-    @staticmethod
-    def forward(within: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        within = within.contiguous()
-        batch, classes, number = within.shape
-        nodes, labels = (torch.empty(batch, classes * k, dtype=torch.int64, device=within.device) for _ in range(2))
-        threads = MOST_THREADS if number > FEW_NODES else THREADS
-        _launch("hardest", classes, batch, threads, 1, [within, nodes, labels, number, k], 8 * WARP)
-        return nodes, labels
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: tuple[Tensor, Tensor]) -> None:
-        ctx.mark_non_differentiable(*output)
 
     @staticmethod
     def vmap(
-        info: Any, dims: tuple[int | None, None], within: Tensor, k: int
-    ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-        nodes, labels = _Hardest.apply(*_together(info, dims[:1], (within,)), k)  # type: ignore[no-untyped-call]
-        return (nodes[:, None], labels[:, None]), (0, 0)
-
-
-class _Drawn(torch.autograd.Function):
-    @staticmethod
-    def forward(mean: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
-        inputs = [_inner(one) for one in (mean, variance, noise)]
-        batch, classes, draws, width = noise.shape
-        found = torch.empty(batch, classes * draws, width, dtype=mean.dtype, device=mean.device)
-        sizes = [*(one.stride(0) for one in inputs), batch * classes * draws, classes, draws, width]
-        _launch_rows("directions_drawn", batch * classes * draws, [*inputs, found, *sizes])
-        return found
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        ctx.mark_non_differentiable(output)
-
-    @staticmethod
-    def vmap(info: Any, dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Tensor, int]:
-        found = _Drawn.apply(*_together(info, dims, inputs))  # type: ignore[no-untyped-call]
+        info: Any, dims: tuple[int | None, ...], kernel: Callable[..., Tensor], *inputs: Tensor
+    ) -> tuple[Tensor, int]:
+        found = _Computed.apply(kernel, *_together(info, dims[1:], inputs))  # type: ignore[no-untyped-call]
         return found[:, None], 0
+
+
+def _computed(kernel: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+    """What a kernel for many learners computes for one."""
+    return cast(Tensor, _Computed.apply(kernel, *(one[None] for one in inputs))).squeeze(0)  # type: ignore[no-untyped-call]
 
 
 class _Distilled(torch.autograd.Function):

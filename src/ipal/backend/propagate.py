@@ -7,15 +7,13 @@ neighbours. Sums add in a fixed order, whatever the number of threads.
 import itertools
 import warnings
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from ipal.backend.sparse import Cut, SparseMatrix, bags
+from ipal.backend.sparse import Cut, SparseMatrix, bags, read_only
 from ipal.data.csr import MOST_ENTRIES, Neighbours
 
 NARROW = 64
@@ -45,11 +43,11 @@ class _SumsOnDevice:
             starts = neighbours.indptr[begin : end + 1]
             indices, indptr = neighbours.indices[starts[0] : starts[-1]], starts - starts[0]
             cut = Cut.of(indptr, device)
-            whole = _tensor(indptr.astype(np.int32), device) if cut is None else cut.parts
+            whole = read_only(indptr.astype(np.int32)).to(device) if cut is None else cut.parts
             weights = None
             if neighbours.weights is not None:
-                weights = _tensor(neighbours.values(begin, end, np.float64), device)
-            self._pieces.append((_tensor(indices, device), whole, cut, weights))
+                weights = read_only(neighbours.values(begin, end, np.float64)).to(device)
+            self._pieces.append((read_only(indices).to(device), whole, cut, weights))
 
     def __call__(self, x: Tensor) -> Tensor:
         sums = [_summed(x, *piece) for piece in self._pieces]
@@ -111,14 +109,8 @@ def _of_torch(matrix: sp.csr_array) -> Tensor | sp.csr_array:
     if not mkl or not 0 < matrix.nnz <= MOST_ENTRIES:
         return matrix
     indptr, indices = (part.astype(np.int32, copy=False) for part in (matrix.indptr, matrix.indices))
-    cpu = torch.device("cpu")
-    parts = (_tensor(indptr, cpu), _tensor(indices, cpu), _tensor(matrix.data, cpu))
+    parts = (read_only(indptr), read_only(indices), read_only(matrix.data))
     with warnings.catch_warnings():
         # That CSR is in beta, and that invariants are not checked: they hold by construction.
         warnings.filterwarnings("ignore", message="Sparse (CSR tensor support|invariant checks)")
         return torch.sparse_csr_tensor(parts[0], parts[1], parts[2], size=matrix.shape, check_invariants=False)
-
-
-def _tensor(array: NDArray[Any], device: torch.device) -> Tensor:
-    """On a device; what is mapped for reading alone is copied on the way."""
-    return torch.from_numpy(np.require(array, requirements="W")).to(device)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ipal.backend.propagate import SparseProduct, Spreading
 from ipal.backend.runtime import Runtime
+from ipal.backend.sparse import read_only
 from ipal.config import TestGraph
 from ipal.data.graph import Graph
 
@@ -171,8 +172,8 @@ def _starts(graph: Graph, part: Columns, runtime: Runtime) -> Iterator[tuple[int
     lengths[lengths == 0] = 1.0
     for begin in begins:
         if directions is None:
-            some = np.require(x[:, begin : begin + width], requirements=["C", "W"])
-            yield begin, torch.from_numpy(some).to(device).double().div_(lengths)
+            some = read_only(np.ascontiguousarray(x[:, begin : begin + width]))
+            yield begin, some.to(device).double().div_(lengths)
         else:
             chosen = torch.tensor(directions[:, begin : begin + width], dtype=torch.float64).to(device)
             yield begin, torch.cat([rows @ chosen for rows in _dense(x, device)]).div_(lengths)
@@ -182,8 +183,7 @@ def _dense(x: NDArray[np.float32], device: torch.device) -> Iterator[Tensor]:
     """All rows in double precision, some at a time."""
     step = max(1, VALUES_AT_ONCE // x.shape[1])
     for begin in range(0, len(x), step):
-        some = np.require(x[begin : begin + step], requirements=["C", "W"])
-        yield torch.from_numpy(some).to(device).double()
+        yield read_only(np.ascontiguousarray(x[begin : begin + step])).to(device).double()
 
 
 def _width(nodes: int, runtime: Runtime) -> int:

@@ -1,52 +1,35 @@
-"""Estimates the duration of a run from similar finished runs. No torch here."""
+"""Estimates the duration of runs from similar finished ones. No torch here."""
 
 import statistics
 from collections import defaultdict
-from collections.abc import Hashable
-from typing import NamedTuple
+from collections.abc import Hashable, Iterable
+from contextlib import suppress
 
 from ipal.config import RunConfig
 from ipal.errors import StoreError
 from ipal.runs.run_folder import RunStore
 
 
-class _Finished(NamedTuple):
-    """Times of a finished run, in seconds."""
+def estimates(store: RunStore, configs: Iterable[RunConfig]) -> list[float | None]:
+    """Seconds: the median of the runs of the same method on the same graph, with the same network, batches, device.
 
-    config: RunConfig
-    learning: float
-    evaluation: float
-
-    def scaled_to(self, config: RunConfig) -> float:
-        """Estimate for a similar run with other numbers of epochs and tasks."""
-        epochs = max(1, config.train.epochs) / max(1, self.config.train.epochs)
-        tasks = len(config.split or ()) / max(1, len(self.config.split or ()))
-        return (self.learning * epochs + self.evaluation) * tasks
-
-
-class Stopwatch:
-    """Durations of the finished runs."""
-
-    def __init__(self, store: RunStore) -> None:
-        self._finished: dict[Hashable, list[_Finished]] = defaultdict(list)
-        for folder in store.all():
-            if not folder.is_finished:
-                continue
-            try:
+    None where there is no such run: methods differ by more than a factor of a hundred.
+    """
+    known: dict[Hashable, list[tuple[float, float]]] = defaultdict(list)
+    for folder in store.all():
+        with suppress(StoreError):  # a damaged run has no time
+            if folder.is_finished:
                 config, timing = folder.config(), folder.result()["timing"]
-            except StoreError:  # a damaged run has no time
-                continue
-            evaluation = timing["evaluation_seconds"]
-            run = _Finished(config, timing["total_seconds"] - evaluation, evaluation)
-            self._finished[_alike(config)].append(run)
-
-    def estimate(self, config: RunConfig) -> float | None:
-        """Seconds: the median of the runs of the same method on the same graph, with the same network, batches, device.
-
-        None where there is no such run: methods differ by more than a factor of a hundred.
-        """
-        known = self._finished.get(_alike(config))
-        return statistics.median(run.scaled_to(config) for run in known) if known else None
+                tasks, evaluation = len(config.split or ()), timing["evaluation_seconds"] / len(config.split or ())
+                learning = timing["total_seconds"] / tasks - evaluation
+                known[_alike(config)].append((learning / max(1, config.train.epochs), evaluation))
+    return [
+        statistics.median(epoch * max(1, config.train.epochs) + test for epoch, test in of_method)
+        * len(config.split or ())
+        if (of_method := known.get(_alike(config)))
+        else None
+        for config in configs
+    ]
 
 
 def _alike(config: RunConfig) -> Hashable:

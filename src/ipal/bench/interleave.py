@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from ipal.bench.outcomes import Outcome, reason_of
 from ipal.engine.executors.stacked import Stack, float_settings
 from ipal.methods.base import Trained
 from ipal.runs import runner
@@ -24,6 +23,8 @@ from ipal.runs.resolved import Resolved
 from ipal.runs.run_folder import RunFolder
 
 Run = tuple[Resolved, RunFolder]
+Outcome = tuple[int, str | None]
+"""The index of a run that has ended, and why it failed (None: it did not)."""
 Unit = dict[int, Run]
 """Runs by their index, of which each takes an epoch in turn."""
 
@@ -134,7 +135,7 @@ def _lane(waiting: deque[Unit], ahead: float, beside: _Beside, **options: Any) -
                     except StopIteration:
                         pass
                     except Exception as error:  # kept no longer than this: it holds what the run held
-                        reason = reason_of(error, unit[index][1])
+                        reason = unit[index][1].note_failure(error)
                     ended.append((index, reason))
                     del runs[index]
                     beside.running -= 1

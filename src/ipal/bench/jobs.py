@@ -7,14 +7,15 @@ A run on the CPU is a group of its own. Runs on a GPU that share a graph take tu
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from ipal.bench.outcomes import BUSY, Outcome, reason_of
 from ipal.config import RunConfig
-from ipal.runs.run_folder import RunFolder, RunStore
+from ipal.runs.run_folder import BUSY, RunFolder, RunStore
 
 if TYPE_CHECKING:
     from ipal.runs.resolved import Resolver
@@ -24,7 +25,7 @@ MOST_TOGETHER = 64
 WAIT_FOR_OTHERS = 1.0
 """Seconds until a busy run is tried again."""
 LOOK_SECONDS = 0.5
-"""Seconds between two checks for what is due."""
+"""Seconds between two checks for what is due, or finished."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,10 @@ class Job:
         return self.config.device.startswith("cuda")
 
 
+Outcomes = dict[str, str | None]
+"""Names of jobs, and why they failed (None: they did not)."""
 Ended = tuple[Job, str | None]
-"""A job, and why it failed (None: it did not)."""
+"""A job, and why it failed."""
 
 
 @dataclass(frozen=True)
@@ -105,21 +108,7 @@ def _shared(job: Job) -> Hashable:
     return config.dataset, config.protocol.edges, config.device, config.threads
 
 
-def split(groups: Sequence[JobGroup], places: int) -> list[JobGroup]:
-    """Halve the largest groups until there is one for every place, or nothing left to halve."""
-    found = list(groups)
-    while len(found) < places and (largest := max(found, key=lambda group: len(group.jobs))).jobs[1:]:
-        middle = (len(largest.jobs) + 1) // 2
-        halves = largest.jobs[:middle], largest.jobs[middle:]
-        place = found.index(largest)
-        found[place : place + 1] = [replace(largest, jobs=half) for half in halves]
-    return found
-
-
 # ---------------------------------------------------------------------- the loop of every executor
-
-Report = Literal["started", "finished"] | Outcome
-"""What the process of a group says: that it has begun or ended, or that a job has ended."""
 
 
 class ProcessDiedError(Exception):
@@ -127,78 +116,64 @@ class ProcessDiedError(Exception):
 
 
 class Pool(Protocol):
-    """Where groups are performed: processes of this machine, or of a cluster. A handle stands for a group there."""
+    """Where groups are performed: processes of this machine, or of a cluster."""
 
-    def submit(self, group: JobGroup) -> Any:
-        """The handle of a group that is begun as soon as there is room."""
-
-    def ready(self, handles: Collection[Any], seconds: float) -> Collection[Any]:
-        """Wait at most so long for reports; the handles of those groups that have one."""
-
-    def report(self, handle: Any) -> Report:
-        """The next report of a group, or a `ProcessDiedError`."""
-
-    def cancel(self, handle: Any) -> None: ...
-
-
-@dataclass(eq=False)
-class _Attempt:
-    """A group under way."""
-
-    group: JobGroup
-    unfinished: dict[int, Job]
-    busy: list[Job] = field(default_factory=list)
+    def submit(self, group: JobGroup) -> "Future[Outcomes]": ...
+    def outcomes(self, done: "Future[Outcomes]") -> Outcomes:
+        """How the jobs of a group have ended, or a `ProcessDiedError`."""
 
 
 def perform_all(
-    pool: Pool, groups: Iterable[JobGroup], size: int | None, started: Callable[[Job], None]
+    pool: Pool, groups: Iterable[JobGroup], size: int, started: Callable[[Job], None]
 ) -> Generator[Ended, None, None]:
     """Perform groups in a pool; see `Engine`.
 
     Jobs that another process is making are tried again later: by then it has finished them, or given up. If a process
-    dies, its jobs are tried once more, each in a process of its own.
+    dies, its unfinished jobs are tried once more, each in a process of its own.
     """
     pending, later = deque(groups), deque[tuple[float, JobGroup]]()
-    under_way: dict[Any, _Attempt] = {}
-    try:
-        while pending or later or under_way:
-            while later and later[0][0] <= time.monotonic():
-                pending.append(later.popleft()[1])
-            while pending and (size is None or len(under_way) < size):
-                group = pending.popleft()
-                under_way[pool.submit(group)] = _Attempt(group, dict(enumerate(group.jobs)))
-            for handle in pool.ready(under_way.keys(), LOOK_SECONDS):
-                attempt = under_way[handle]
-                try:
-                    report = pool.report(handle)
-                except ProcessDiedError as death:
-                    report = "finished"
-                    left = attempt.unfinished.values()
-                    if attempt.group.deaths:
-                        yield from [(job, f"the process died twice ({death})") for job in left]
-                    else:
-                        pending.extend(JobGroup((job,), deaths=1) for job in left)
-                if report == "started":
-                    for job in attempt.group.jobs:
-                        started(job)
-                elif report == "finished":
-                    del under_way[handle]
-                    if attempt.busy:
-                        again = replace(attempt.group, jobs=tuple(attempt.busy))
-                        later.append((time.monotonic() + WAIT_FOR_OTHERS, again))
+    under_way: dict[Future[Outcomes], JobGroup] = {}
+    while pending or later or under_way:
+        while later and later[0][0] <= time.monotonic():
+            pending.append(later.popleft()[1])
+        while pending and len(under_way) < size:
+            group = pending.popleft()
+            under_way[pool.submit(group)] = group
+            for job in group.jobs:
+                started(job)
+        if under_way:
+            wait(under_way, LOOK_SECONDS, FIRST_COMPLETED)
+        else:
+            time.sleep(LOOK_SECONDS)
+        for future, group in tuple(under_way.items()):
+            has_ended = future.done()
+            finished = [job for job in group.jobs if job.folder.is_finished]
+            left = tuple(job for job in group.jobs if job not in finished)
+            yield from ((job, None) for job in finished)
+            under_way[future] = replace(group, jobs=left)
+            if not has_ended:
+                continue
+            del under_way[future]
+            try:
+                reasons = pool.outcomes(future)
+            except ProcessDiedError as death:
+                if group.deaths:
+                    yield from ((job, f"the process died twice ({death})") for job in left)
                 else:
-                    place, reason = report
-                    job = attempt.unfinished.pop(place)
-                    if reason == BUSY:
-                        attempt.busy.append(job)
-                    else:
-                        yield job, reason
-    finally:
-        for handle in under_way:
-            pool.cancel(handle)
+                    pending.extend(JobGroup((job,), deaths=1) for job in left)
+                continue
+            yield from ((job, reasons[job.name]) for job in left if reasons[job.name] != BUSY)
+            if busy := tuple(job for job in left if reasons[job.name] == BUSY):
+                later.append((time.monotonic() + WAIT_FOR_OTHERS, replace(group, jobs=busy)))
 
 
 # ---------------------------------------------------------------------- inside the process
+
+
+@cache
+def runner_of_process() -> "GroupRunner":
+    """The one of this process."""
+    return GroupRunner()
 
 
 class GroupRunner:
@@ -208,25 +183,25 @@ class GroupRunner:
         self._graph: Hashable = None
         self._resolver: Resolver | None = None
 
-    def __call__(self, group: JobGroup) -> Iterator[Outcome]:
-        """Make the runs of a group; yields each when it has ended."""
+    def __call__(self, group: JobGroup) -> Outcomes:
+        """Make the runs of a group."""
         # Both are read when torch is first loaded, which is below.
         os.environ["OMP_NUM_THREADS"] = str(group.threads)
         os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
         from ipal.bench.interleave import run_interleaved
         from ipal.runs.plugins import load_plugin
 
-        runs = {}
-        for place, job in enumerate(group.jobs):
+        runs, outcomes = {}, Outcomes()
+        for job in group.jobs:
             try:
                 for plugin in job.plugins:
                     load_plugin(plugin)
-                runs[place] = self._resolver_for(job).resolve(job.config), job.folder
+                runs[job.name] = self._resolver_for(job).resolve(job.config), job.folder
             except Exception as error:
-                yield place, reason_of(error, job.folder)
-        places = list(runs)
-        for number, reason in run_interleaved(list(runs.values()), max(job.stack for job in group.jobs)):
-            yield places[number], reason
+                outcomes[job.name] = job.folder.note_failure(error)
+        names = list(runs)
+        ended = run_interleaved(list(runs.values()), max(job.stack for job in group.jobs))
+        return outcomes | {names[place]: reason for place, reason in ended}
 
     def _resolver_for(self, job: Job) -> "Resolver":
         from ipal.runs.resolved import Resolver

@@ -5,16 +5,15 @@ import multiprocessing.connection
 import os
 import signal
 import threading
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
-from typing import Any
 
-from ipal.bench.jobs import Ended, Engine, GroupRunner, Job, JobGroup, ProcessDiedError, Report, perform_all
+from ipal.bench.jobs import Ended, Engine, Job, JobGroup, Outcomes, ProcessDiedError, perform_all, runner_of_process
 from ipal.errors import ConfigError
 from ipal.system.cores import cores
-
-Pipe = multiprocessing.connection.Connection
 
 
 def processes(address: str | None = None) -> Engine:
@@ -40,24 +39,67 @@ def run_all(
     try:
         yield from perform_all(pool, groups, size or room(job for group in groups for job in group.jobs), started)
     finally:
-        pool.end_idle()
+        pool.end()
 
 
-class Child:
-    """A child process that ends with this one, and a pipe to it. Only this process handles Ctrl-C."""
+class _Processes:
+    """Pools of one process each: where one dies, its pool breaks, and no other."""
 
-    def __init__(self, target: Callable[..., None], *args: Any) -> None:
-        # spawn: a forked process with threads can hang.
-        context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=target, args=(theirs, *args), daemon=True)
-        with _without_interrupts():
-            self.process.start()
-        theirs.close()
+    def __init__(self) -> None:
+        self._idle: list[ChildProcess] = []
+        self._busy: dict[Future[Outcomes], ChildProcess] = {}
+
+    def submit(self, group: JobGroup) -> "Future[Outcomes]":
+        worker = self._idle.pop() if self._idle else ChildProcess()
+        try:
+            future = worker.submit(_perform, group)
+        except BrokenProcessPool:  # it has died while it had nothing to do
+            worker = ChildProcess()
+            future = worker.submit(_perform, group)
+        self._busy[future] = worker
+        return future
+
+    def outcomes(self, done: "Future[Outcomes]") -> Outcomes:
+        worker = self._busy.pop(done)
+        try:
+            found = done.result()
+        except BrokenProcessPool:
+            raise ProcessDiedError(worker.end()) from None
+        self._idle.append(worker)
+        return found
 
     def end(self) -> None:
-        self.process.kill()
-        self.process.join()
+        for worker in (*self._idle, *self._busy.values()):
+            worker.end()
+
+
+class ChildProcess:
+    """A process that does one thing after the other, and ends with this one. Only this one handles Ctrl-C."""
+
+    def __init__(self) -> None:
+        # spawn: a forked process with threads can hang.
+        context = multiprocessing.get_context("spawn")
+        self._pool = ProcessPoolExecutor(1, context, initializer=_follow_parent)
+        self._children: list[multiprocessing.process.BaseProcess] = []
+
+    def submit(self, work: Callable[..., Outcomes], *args: object) -> "Future[Outcomes]":
+        before = multiprocessing.active_children()
+        with _without_interrupts():
+            future = self._pool.submit(work, *args)
+        self._children += [child for child in multiprocessing.active_children() if child not in before]
+        return future
+
+    def interrupt(self) -> None:
+        """Let what it does end in order, where it handles SIGTERM."""
+        for child in self._children:
+            child.terminate()
+
+    def end(self) -> str:
+        """End it at once, if it is alive; says why it has died, otherwise."""
+        for child in self._children:
+            child.kill()
+        self._pool.shutdown()
+        return ", ".join(_cause(child.exitcode) for child in self._children)
 
 
 @contextmanager
@@ -74,42 +116,6 @@ def _without_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class _Processes:
-    """Processes that each perform one group after the other."""
-
-    def __init__(self) -> None:
-        self._idle: list[Child] = []
-
-    def submit(self, group: JobGroup) -> Child:
-        child = self._idle.pop() if self._idle else Child(_serve)
-        with suppress(OSError):  # it has died, as its report will say
-            child.pipe.send(group)
-        return child
-
-    def ready(self, handles: Collection[Child], seconds: float) -> list[Child]:
-        self.end_idle()
-        waited_for = multiprocessing.connection.wait([child.pipe for child in handles], seconds)
-        return [child for child in handles if child.pipe in waited_for]
-
-    def report(self, handle: Child) -> Report:
-        try:
-            report: Report = handle.pipe.recv()
-        except (EOFError, OSError):
-            handle.process.join()
-            raise ProcessDiedError(_cause(handle.process.exitcode)) from None
-        if report == "finished":
-            self._idle.append(handle)
-        return report
-
-    def cancel(self, handle: Child) -> None:
-        handle.end()
-
-    def end_idle(self) -> None:
-        """What has no work left frees its memory."""
-        while self._idle:
-            self._idle.pop().end()
-
-
 def _cause(code: int | None) -> str:
     """Why a process died."""
     with suppress(ValueError):
@@ -122,20 +128,17 @@ def _cause(code: int | None) -> str:
 # ---------------------------------------------------------------------- inside the process
 
 
-def _serve(pipe: "Pipe[Any, Any]") -> None:
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    run = GroupRunner()
-    with suppress(EOFError):
-        while True:
-            group = pipe.recv()
-            pipe.send("started")
-            for outcome in run(group):
-                pipe.send(outcome)
-            pipe.send("finished")
+def _perform(group: JobGroup) -> Outcomes:
+    return runner_of_process()(group)
 
 
-def _end_with_parent() -> None:
+def _follow_parent() -> None:
+    """End when the process that has started this one ends."""
     parent = multiprocessing.parent_process()
     assert parent is not None
-    multiprocessing.connection.wait([parent.sentinel])
+    threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_after(sentinel: int) -> None:
+    multiprocessing.connection.wait([sentinel])
     os._exit(1)

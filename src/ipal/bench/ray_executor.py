@@ -1,15 +1,13 @@
-"""The Ray executor: groups on the machines of a cluster.
+"""The Ray executor: groups as tasks of a Ray cluster.
 
 Every machine of the cluster needs the same version of ipal, and must see the run folder and the graphs under the
 same paths as this one (a shared file system); that the run folder really is shared is checked before any run. Ray
 assigns CPUs (the threads of a run) and GPUs (one per group). Without an address a local Ray is started and stopped
 afterwards.
 
-A separate process talks to Ray: it can be ended on a timeout, its output stays apart, and a failing cluster does not
-end this process.
+A separate process, the driver, talks to Ray: its output stays apart, and a failing cluster does not end this process.
 """
 
-import functools
 import importlib.util
 import logging
 import os
@@ -18,26 +16,19 @@ import socket
 import sys
 import time
 import uuid
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ipal._version import __version__
-from ipal.bench.jobs import (
-    Ended,
-    Engine,
-    GroupRunner,
-    Job,
-    JobGroup,
-    ProcessDiedError,
-    Report,
-    perform_all,
-    split,
-)
-from ipal.bench.local_executor import Child, Pipe
-from ipal.errors import ClusterError, ConfigError, IpalError
+from ipal.bench.jobs import Ended, Engine, Job, JobGroup, Outcomes, ProcessDiedError, perform_all, runner_of_process
+from ipal.bench.local_executor import ChildProcess
+from ipal.errors import ClusterError, ConfigError
 from ipal.system.cores import cores
 from ipal.system.files import make_folder, write_atomically
 
@@ -58,26 +49,20 @@ def ray_cluster(address: str | None = None) -> Engine:
     if importlib.util.find_spec("ray") is None:
         raise ConfigError("--engine ray needs Ray, which is not installed: pip install 'ipal[ray]'")
     address = address or os.environ.get("RAY_ADDRESS") or "local"
-    _check_address(address)
-    return functools.partial(run_all, address=address)
-
-
-def _check_address(address: str) -> None:
-    """Refuse an address that does not answer; Ray itself would try for two minutes."""
-    if address in {"local", "auto"}:
-        return
     if "://" in address:
         raise ConfigError(
             f"The address {address} is that of a Ray client: start the command on a machine of the cluster, with "
             "--address auto or the HOST:PORT of its head."
         )
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
-        raise ConfigError(f"The address of a Ray cluster is HOST:PORT of its head, or auto; got '{address}'.")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
-    except (OSError, OverflowError) as error:
-        raise _unreachable(address, str(error)) from error
+    if address not in {"local", "auto"}:
+        if not host or not port.isdecimal():
+            raise ConfigError(f"The address of a Ray cluster is HOST:PORT of its head, or auto; got '{address}'.")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
+        except (OSError, OverflowError) as error:
+            raise _unreachable(address, str(error)) from error
+    return partial(run_all, address=address)
 
 
 def _unreachable(address: str, why: str) -> ClusterError:
@@ -93,28 +78,55 @@ def run_all(
     groups: Sequence[JobGroup], size: int | None, started: Callable[[Job], None], *, address: str
 ) -> Generator[Ended, None, None]:
     """Perform all groups on a Ray cluster; see `Engine`."""
-    jobs = {job.name: job for group in groups for job in group.jobs}
-    if not jobs:
+    if not groups:
         return
-    for job in jobs.values():
+    for job in (job for group in groups for job in group.jobs):
         if job.on_gpu and job.config.device != "cuda":
             raise ConfigError(f"Ray itself hands out the GPUs: set device to cuda, not {job.config.device}.")
-    with _shared_file(next(iter(jobs.values())).runs) as shared:
+    groups = [_absolute(group) for group in groups]
+    everything = JobGroup(tuple(job for group in groups for job in group.jobs))
+    with _shared_file(everything.jobs[0].runs) as shared:
         origin = _Origin(shared, __version__, tuple(sys.argv))
-        with _driver([_absolute(group) for group in groups], size, address, origin) as driver:
-            patience = START_SECONDS if address == "local" else CONNECT_SECONDS
-            if not driver.pipe.poll(patience):
-                driver.end()  # it does not react
-                raise _unreachable(address, f"no answer within {patience:.0f} seconds")
-            _received(driver)  # that it is connected
-            left = len(jobs)
-            while left:
-                name, has_ended, reason = _received(driver)
-                if has_ended:
-                    left -= 1
-                    yield jobs[name], reason
-                else:
-                    started(jobs[name])
+        driver = _Driver(address, groups, size, origin)
+        try:
+            yield from perform_all(driver, [everything], 1, started)
+        finally:
+            driver.end()
+
+
+class _Driver:
+    """The process that talks to Ray: a pool that performs everything at once."""
+
+    def __init__(self, address: str, groups: Sequence[JobGroup], size: int | None, origin: "_Origin") -> None:
+        self._address, self._work = address, (groups, size, origin)
+        self._worker = ChildProcess()
+        self._under_way = self._worker.submit(_connect, address, groups, size)
+
+    def submit(self, group: JobGroup) -> "Future[Outcomes]":
+        patience = START_SECONDS if self._address == "local" else CONNECT_SECONDS
+        try:
+            self._under_way.result(patience)
+        except TimeoutError:
+            self._worker.end()  # it does not react
+            raise _unreachable(self._address, f"no answer within {patience:.0f} seconds") from None
+        except BrokenProcessPool:
+            raise _unreachable(self._address, "Ray ended the connection") from None
+        self._under_way = self._worker.submit(_drive, *self._work)
+        return self._under_way
+
+    def outcomes(self, done: "Future[Outcomes]") -> Outcomes:
+        try:
+            return done.result()
+        except BrokenProcessPool:
+            raise ClusterError(
+                "The connection to Ray broke down: see to the cluster, then repeat the command; nothing saved is lost."
+            ) from None
+
+    def end(self) -> None:
+        if not self._under_way.done():
+            self._worker.interrupt()
+            wait([self._under_way], LEAVE_SECONDS)
+        self._worker.end()
 
 
 def _absolute(group: JobGroup) -> JobGroup:
@@ -127,7 +139,7 @@ def _absolute(group: JobGroup) -> JobGroup:
 def _shared_file(folder: Path) -> Iterator[Path]:
     """A temporary file that every machine must see."""
     make_folder(folder)
-    shared = folder.absolute() / f".shared-{uuid.uuid4().hex}"
+    shared = folder / f".shared-{uuid.uuid4().hex}"
     write_atomically(shared, shared.name)
     try:
         yield shared
@@ -135,57 +147,14 @@ def _shared_file(folder: Path) -> Iterator[Path]:
         shared.unlink(missing_ok=True)
 
 
-@contextmanager
-def _driver(*task: Any) -> Iterator[Child]:
-    """The process that talks to Ray."""
-    driver = Child(_drive, *task)
-    try:
-        yield driver
-    finally:
-        driver.pipe.close()  # which ends the process
-        driver.process.join(LEAVE_SECONDS)
-        driver.end()
+# ---------------------------------------------------------------------- inside the driver
 
 
-def _received(driver: Child) -> Any:
-    """The next message, unless it is an error."""
-    try:
-        message = driver.pipe.recv()
-    except EOFError:
-        raise ClusterError(
-            "The connection to Ray broke down: see to the cluster, then repeat the command; nothing saved is lost."
-        ) from None
-    if isinstance(message, ClusterError):
-        raise message
-    return message
-
-
-# ---------------------------------------------------------------------- inside the process that talks to Ray
-
-
-def _drive(pipe: "Pipe[Any, Any]", groups: list[JobGroup], size: int | None, address: str, origin: "_Origin") -> None:
-    """Sends None when connected, then the name of a job, whether it has ended, and why it failed; or an error."""
+def _connect(address: str, groups: Sequence[JobGroup], size: int | None) -> Outcomes:
+    """Connect to Ray; nothing is done yet."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(nowhere, stream)
-    with suppress(BrokenPipeError):  # the rest is not wanted
-        try:
-            ray = _connect(address, groups, size)
-            try:
-                pipe.send(None)
-                pool = _Cluster(ray, pipe, origin)
-                started = lambda job: pipe.send((job.name, False, None))  # noqa: E731
-                for job, reason in perform_all(pool, pool.placed(groups), size, started):
-                    pipe.send((job.name, True, reason))
-            finally:
-                ray.shutdown()
-        except ClusterError as error:
-            pipe.send(error)
-        finally:
-            origin.shared.unlink(missing_ok=True)  # if no other process is left to do it
-
-
-def _connect(address: str, groups: list[JobGroup], size: int | None) -> Any:
     options: dict[str, Any] = {}
     if address == "local":
         # A Ray of our own reports to nobody, works at full priority, and obeys nobody else: its token is known here
@@ -204,81 +173,96 @@ def _connect(address: str, groups: list[JobGroup], size: int | None) -> Any:
     try:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        first = " ".join(str(error).split()).partition(". ")[0]
-        raise _unreachable(address, first) from error
-    return ray
+        raise _unreachable(address, " ".join(str(error).split()).partition(". ")[0]) from error
+    return {}
+
+
+def _drive(groups: Sequence[JobGroup], size: int | None, origin: "_Origin") -> Outcomes:
+    import ray
+
+    pool = _Cluster(ray, origin)
+    try:
+        machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        placed = _placed(groups, machines)
+        ended = perform_all(pool, placed, size or _room(placed, machines), lambda job: None)
+        return {job.name: reason for job, reason in ended}
+    finally:
+        pool.end()
+        ray.shutdown()
+
+
+def _placed(groups: Sequence[JobGroup], machines: Sequence[dict[str, float]]) -> list[JobGroup]:
+    """The groups, split to give every GPU one. Refuses resources that no machine has; Ray would wait forever."""
+    for group in groups:
+        needed = {"CPU": group.threads, "GPU": int(group.on_gpu)}
+        if not any(all(machine.get(kind, 0) >= count for kind, count in needed.items()) for machine in machines):
+            gpu = " and a GPU" if group.on_gpu else ""
+            raise ClusterError(
+                f"No machine of the Ray cluster has the {group.threads} CPU(s){gpu} that a run asks for: add one "
+                "that has, or change 'threads' or 'device'."
+            )
+    gpus = sum(int(machine.get("GPU", 0)) for machine in machines)
+    return [*split([group for group in groups if group.on_gpu], gpus), *(one for one in groups if not one.on_gpu)]
+
+
+def split(groups: Sequence[JobGroup], places: int) -> list[JobGroup]:
+    """Halve the largest groups until there is one for every place, or nothing left to halve."""
+    found = list(groups)
+    while 0 < len(found) < places and (largest := max(found, key=lambda group: len(group.jobs))).jobs[1:]:
+        middle = (len(largest.jobs) + 1) // 2
+        halves = largest.jobs[:middle], largest.jobs[middle:]
+        place = found.index(largest)
+        found[place : place + 1] = [replace(largest, jobs=half) for half in halves]
+    return found
+
+
+def _room(groups: Sequence[JobGroup], machines: Sequence[dict[str, float]]) -> int:
+    """How many groups the machines have room for at most: what is begun beyond that waits in Ray."""
+    fewest = min(group.threads for group in groups)
+    return max(1, sum(int(machine.get("CPU", 0)) // fewest for machine in machines))
 
 
 class _Cluster:
-    """Processes of a Ray cluster."""
+    """Tasks of a Ray cluster."""
 
-    def __init__(self, ray: Any, pipe: "Pipe[Any, Any]", origin: "_Origin") -> None:
-        self._ray, self._pipe, self._origin = ray, pipe, origin
+    def __init__(self, ray: Any, origin: "_Origin") -> None:
+        self._ray, self._origin = ray, origin
+        self._tasks: dict[Future[Outcomes], Any] = {}
 
-    def placed(self, groups: Sequence[JobGroup]) -> list[JobGroup]:
-        """The groups, split to give every GPU one. Refuses resources that no machine has; Ray would wait forever."""
-        machines = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-        gpus = sum(int(machine.get("GPU", 0)) for machine in machines)
-        on_gpu = [group for group in groups if group.on_gpu]
-        for group in groups:
-            needed = {"CPU": group.threads, "GPU": int(group.on_gpu)}
-            if not any(all(machine.get(kind, 0) >= count for kind, count in needed.items()) for machine in machines):
-                gpu = " and a GPU" if group.on_gpu else ""
-                raise ClusterError(
-                    f"No machine of the Ray cluster has the {group.threads} CPU(s){gpu} that a run asks for: add one "
-                    "that has, or change 'threads' or 'device'."
-                )
-        return [*(split(on_gpu, gpus) if on_gpu else ()), *(group for group in groups if not group.on_gpu)]
-
-    def submit(self, group: JobGroup) -> Any:
+    def submit(self, group: JobGroup) -> "Future[Outcomes]":
         task = self._ray.remote(_perform_there).options(
             num_cpus=group.threads,
             num_gpus=int(group.on_gpu),
-            num_returns="streaming",
             max_retries=0,  # the jobs of a group that is lost are tried again one by one, from here
             scheduling_strategy="SPREAD",
         )
-        return task.remote(group, self._origin)
+        reference = task.remote(group, self._origin)
+        future: Future[Outcomes] = reference.future()
+        self._tasks[future] = reference
+        return future
 
-    def ready(self, handles: Collection[Any], seconds: float) -> Collection[Any]:
-        if self._pipe.poll():  # it is closed
-            raise BrokenPipeError
-        if not handles:
-            time.sleep(seconds)
-            return []
-        ready: list[Any] = self._ray.wait(list(handles), timeout=seconds)[0]
-        return ready
-
-    def report(self, handle: Any) -> Report:
+    def outcomes(self, done: "Future[Outcomes]") -> Outcomes:
         from ray.exceptions import RayError, RayTaskError
 
+        del self._tasks[done]
         try:
-            report: Report = self._ray.get(next(handle))
-            return report
-        except StopIteration:
-            return "finished"
-        except RayTaskError as error:
-            raise _explain(error) from error
+            return done.result()
+        except RayTaskError as error:  # a worker, not a run, has failed
+            if isinstance(error.cause, ClusterError):
+                raise ClusterError(str(error.cause)) from error
+            last = str(error).strip().splitlines()[-1]
+            raise ClusterError(
+                f"A machine of the Ray cluster cannot make runs ({last}): install the same version of ipal on all of "
+                "them."
+            ) from error
         except RayError as error:
-            raise ProcessDiedError(_cause(error)) from error
+            causes = {"OutOfMemoryError": "out of memory", "NodeDiedError": "its machine was lost"}
+            cause = causes.get(type(error).__name__, "killed: perhaps out of memory")
+            raise ProcessDiedError(cause) from error
 
-    def cancel(self, handle: Any) -> None:
-        self._ray.cancel(handle, force=True)
-
-
-def _explain(error: Any) -> ClusterError:
-    """Why a worker, not a run, failed."""
-    if isinstance(error.cause, IpalError):
-        return ClusterError(str(error.cause))
-    last = str(error).strip().splitlines()[-1]
-    return ClusterError(
-        f"A machine of the Ray cluster cannot make runs ({last}): install the same version of ipal on all of them."
-    )
-
-
-def _cause(error: Exception) -> str:
-    causes = {"OutOfMemoryError": "out of memory", "NodeDiedError": "its machine was lost"}
-    return causes.get(type(error).__name__, "killed: perhaps out of memory")
+    def end(self) -> None:
+        for reference in self._tasks.values():
+            self._ray.cancel(reference, force=True)
 
 
 # ---------------------------------------------------------------------- inside a process of the cluster
@@ -308,9 +292,8 @@ class _Origin:
             time.sleep(0.1)
 
 
-def _perform_there(group: JobGroup, origin: _Origin) -> Iterator[Report]:
-    """Perform a group, and report."""
+def _perform_there(group: JobGroup, origin: _Origin) -> Outcomes:
+    """Perform a group."""
     origin.check()
     sys.argv[:] = origin.command  # runs record the command they were made by
-    yield "started"
-    yield from GroupRunner()(group)
+    return runner_of_process()(group)

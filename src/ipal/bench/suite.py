@@ -5,7 +5,7 @@ import math
 import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,7 +14,6 @@ from ipal.bench.experiment_file import Experiment, ExperimentEntry, Settings, ch
 from ipal.bench.jobs import Engine, Job, pack
 from ipal.bench.local_executor import processes, run_all
 from ipal.bench.ray_executor import ray_cluster
-from ipal.bench.search import Search
 from ipal.config import RunConfig, known_settings
 from ipal.data.datasets.catalog import data_root
 from ipal.errors import ConfigError, StoreError, did_you_mean
@@ -26,35 +25,58 @@ from ipal.runs.resolved import Resolver
 from ipal.runs.run_folder import RunFolder
 from ipal.system.plugins import loaded_files, options_for
 
+MOST_EXTENSIONS = 4
+"""How often a grid grows."""
+
 
 @dataclass(eq=False)
 class BenchRow:
-    """An entry with its runs: a row of the table in progress."""
+    """An entry with its runs: a row of the table in progress.
+
+    With seeds of their own to choose by (`tuning_seeds`), a grid grows where the best value lies at its edge, and the
+    chosen point is then run with the seeds that are reported.
+    """
 
     entry: ExperimentEntry
-    search: Search
+    searched: tuple[str, ...]
+    """Settings that are searched; none where all are given."""
+    make: Callable[[Settings, Sequence[int]], GridPoint]
+    """Plans the runs of some settings for some seeds."""
+    seeds: tuple[int, ...]
+    """Of the runs by which a point is chosen."""
+    reported_seeds: tuple[int, ...]
+    """Of the runs that are reported."""
+    asked: list[Settings]
+    """The settings of the points."""
     given: manifest.Settings
     """The values in the file of the settings in its grid."""
     defaults: manifest.Settings
     """The settings of an entry for which the file chooses none."""
+    points: list[GridPoint] = field(init=False)
+    reported: GridPoint | None = None
+    """The chosen point with the seeds that are reported; None before it is chosen, or where they are the same seeds."""
     chosen: GridPoint | None = None
     """The chosen point, after all runs; None if no point has all its runs."""
     failures: dict[str, str] = field(default_factory=dict)
     """Why runs failed, by name."""
+    extensions: int = 0
 
-    @property
-    def points(self) -> list[GridPoint]:
-        return self.search.points
+    def __post_init__(self) -> None:
+        self.points = [self.make(point, self.seeds) for point in self.asked]
 
     @property
     def is_searched(self) -> bool:
         """Whether the point is chosen by a search, not given."""
-        return bool(self.search.names)
+        return bool(self.searched)
+
+    @property
+    def has_own_seeds(self) -> bool:
+        """Whether the runs by which a point is chosen are other ones than those that are reported."""
+        return self.is_searched and self.seeds != self.reported_seeds
 
     @property
     def runs(self) -> set[str]:
-        reported = self.search.reported
-        points = self.points + ([reported] if reported else [])
+        points = self.points + ([self.reported] if self.reported else [])
         return set(itertools.chain.from_iterable(point.runs for point in points))
 
     @property
@@ -62,6 +84,33 @@ class BenchRow:
         """Chosen settings that differ from the file."""
         chosen = self.chosen.settings if self.chosen else {}
         return {name: value for name, value in chosen.items() if self.given.get(name, value) != value}
+
+    def goes_on(self) -> bool:
+        """Whether more runs are planned, now that a point is chosen: beyond the edge of the grid, or to be reported."""
+        if self.chosen is None or not self.has_own_seeds or self.reported is not None:
+            return False
+        best = self.asked[self.points.index(self.chosen)]
+        further = self._beyond(best) if self.extensions < MOST_EXTENSIONS else []
+        self.extensions += 1
+        self.asked += [asked for asked, _ in further]
+        self.points += [point for _, point in further]
+        if not further:
+            self.reported = self.make(best, self.reported_seeds)
+        return True
+
+    def _beyond(self, best: Settings) -> list[tuple[Settings, GridPoint]]:
+        """Points one step further for every setting whose best value is the least or the greatest of those tried."""
+        found = []
+        for name in self.searched:
+            value = beyond([asked[name].value for asked in self.asked], best[name].value)
+            if value is None:
+                continue
+            asked = best | {name: replace(best[name], value=value)}
+            with suppress(ConfigError):  # no value of this setting
+                point = self.make(asked, self.seeds)
+                if point.settings not in [known.settings for known in self.points]:
+                    found.append((asked, point))
+        return found
 
 
 @dataclass(eq=False)
@@ -92,8 +141,8 @@ class Bench:
             except StoreError as error:
                 row.failures[run] = str(error)
         row.chosen = choose(row.points, scores)
-        if row.chosen and row.search.reported:
-            row.chosen = choose([row.search.reported], scores)
+        if row.chosen and row.reported:
+            row.chosen = choose([row.reported], scores)
 
     def write_manifest(self) -> None:
         earlier = None
@@ -172,6 +221,27 @@ def choose(points: Sequence[GridPoint], scores: Mapping[str, float]) -> GridPoin
     return max(whole, key=lambda point: statistics.fmean(scores[run] for run in point.runs), default=None)
 
 
+def beyond(values: Sequence[Any], best: Any) -> float | int | None:
+    r"""The next value of a grid whose best one lies at its edge; None where it lies inside, or is no positive number.
+
+    .. math:: v_n \cdot v_n / v_{n-1} \quad \text{above}, \qquad v_1 \cdot v_1 / v_2 \quad \text{below}
+
+    Whole numbers stay whole while they are above zero.
+    """
+    if len(set(values)) < 2 or not all(type(value) in (int, float) for value in values):
+        return None
+    known = sorted(set(values))
+    if best == known[-1] and known[-2] > 0:
+        further = float(f"{best * best / known[-2]:.6g}")
+    elif best == known[0] and best > 0:
+        further = float(f"{best * best / known[1]:.6g}")
+    else:
+        return None
+    if all(type(value) is int for value in values) and round(further) > 0:
+        return round(further) if round(further) != best else None
+    return further if math.isfinite(further) and further > 0 else None
+
+
 def spread(values: Sequence[float]) -> dict[str, float | None]:
     """Mean and standard deviation over seeds; None for a single value."""
     return {
@@ -210,18 +280,13 @@ def prepare(
 
 
 def _named(only: Collection[str], labels: Sequence[str]) -> list[str]:
-    """The labels that are asked for, several in one text with commas; a label may have commas itself."""
-    found: list[str] = []
+    """The labels that are asked for, one or several with commas in a text."""
+    found = []
     for text in only:
-        parts = text.split(",")
-        while parts:
-            # The longest label that begins here.
-            starts = (",".join(parts[:end]).strip() for end in range(len(parts), 0, -1))
-            label = next((start for start in starts if start in labels), None)
-            if label is None:
-                raise ConfigError(f"There is no entry '{parts[0].strip()}'.{did_you_mean(parts[0].strip(), labels)}")
-            found.append(label)
-            parts = parts[label.count(",") + 1 :]
+        found += [text] if text in labels else [part.strip() for part in text.split(",")]
+    for label in found:
+        if label not in labels:
+            raise ConfigError(f"There is no entry '{label}'.{did_you_mean(label, labels)}")
     return found
 
 
@@ -244,12 +309,12 @@ class _Resolver:
 
         reported = seeds or file.seeds
         by = seeds or file.tuning_seeds if searched else ()
-        search = Search(entry, searched, make, by or reported, reported, entry.points(tune))
         given = self._job(file, entry, entry.points(tune=False)[0], reported[0])
         fixed = entry.grid.keys() & entry.given.keys()
         used = [] if entry.own or entry.grid else _of_method(entry.method)
         defaults = {name: value for name, value in _values(given.config, used).items() if value is not None}
-        return BenchRow(entry, search, given=_values(given.config, fixed), defaults=defaults)
+        values = _values(given.config, fixed)
+        return BenchRow(entry, searched, make, by or reported, reported, entry.points(tune), values, defaults)
 
     def _job(self, file: Experiment, entry: ExperimentEntry, point: Settings, seed: int) -> Job:
         config = file.config(entry, point, seed)
@@ -286,7 +351,7 @@ def execute(suite: Suite, size: int | None, watcher: Watcher, engine: Engine = r
     def settle() -> None:
         for bench, row in [pair for pair in unsettled if not pair[1].runs & waiting]:
             bench.settle(row, failures)
-            if row.search.goes_on(row.chosen):  # with runs that are made in the next round
+            if row.goes_on():  # with runs that are made in the next round
                 waiting.update(row.runs)
                 continue
             unsettled.remove((bench, row))
@@ -348,7 +413,7 @@ def _record(entry: ExperimentEntry, row: BenchRow | None, before: manifest.Manif
         return record
     # A row that is given shows its point from the start: it can be reported as far as it is done.
     point = row.chosen if row.is_searched else row.points[0]
-    if row.search.has_own_seeds and point is not row.search.reported:
+    if row.has_own_seeds and point is not row.reported:
         point = None  # the runs it was chosen by are no result
     tried: tuple[GridPoint, ...] = ()
     if row.is_searched and (row.chosen or row.failures):

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import signal
 import sys
 import threading
@@ -14,7 +15,6 @@ import typer
 from ipal.cli import (
     audit,
     bench,
-    classes,
     data,
     discover,
     drift,
@@ -28,9 +28,10 @@ from ipal.cli import (
     track,
     watch,
 )
-from ipal.cli.app import RUNNING, app
+from ipal.cli.app import EXPERIMENT, MAINTAIN, USE, app, settings_of_methods
 from ipal.cli.render import plain_warnings
 from ipal.cli.team import is_team, together
+from ipal.config import RunConfig, known_settings
 from ipal.errors import ConfigError, IpalError, StoreError, nearest
 
 if TYPE_CHECKING:  # torch takes seconds to load
@@ -39,24 +40,9 @@ if TYPE_CHECKING:  # torch takes seconds to load
 __all__ = ["app", "main"]
 
 for _panel, _commands in (
-    (RUNNING, (data.data,)),
-    ("Compare runs", (bench.bench, report.report, drift.drift, profile.profile, track.track)),
-    (
-        "Use a model",
-        (
-            predict.predict,
-            explain.explain,
-            discover.discover,
-            watch.watch,
-            audit.audit,
-            serve.serve,
-            export.export,
-        ),
-    ),
-    (
-        "Change a model",
-        (models.forget, models.merge, classes.rename, classes.merge_classes, classes.split, classes.relabel),
-    ),
+    (EXPERIMENT, (data.data, bench.bench, report.report, drift.drift, profile.profile, track.track)),
+    (USE, (predict.predict, explain.explain, discover.discover, watch.watch, serve.serve, export.export)),
+    (MAINTAIN, (audit.audit, models.forget, models.merge, models.rename, models.merge_classes, models.relabel)),
 ):
     for _one in _commands:
         app.command(rich_help_panel=_panel)(_one)
@@ -131,25 +117,28 @@ def _command(team: "Team | None" = None) -> None:
 
 
 def _complaint(error: Any) -> str:
-    """What is wrong with options and arguments; of an unknown option, the nearest one, or the setting of that name."""
-    option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
-    if option is None or context is None:
-        return str(error.format_message()).rstrip(".")
-    name, known = option.lstrip("-"), [one.lstrip("-") for part in context.command.params for one in part.opts]
-    setting = _setting(name.replace("-", "_")) if "set" in known else None
-    near = nearest(name, known)
-    hint = f": --set {setting}=VALUE sets it" if setting else f": did you mean --{near}?" if near else ""
-    return f"There is no option {option}{hint}"
+    """What is wrong with options and arguments; of an unknown option or command, what is meant."""
+    context: Any = getattr(error, "ctx", None)
+    if (option := getattr(error, "option_name", None)) is not None and context is not None:
+        return f"There is no option {option}{_instead(option.lstrip('-'), context.command)}"
+    message = str(error.format_message()).rstrip(".")
+    if found := re.match(r"No such command '(.*)'", message, re.DOTALL):
+        near = nearest(found[1], context.command.commands)
+        return f"There is no command '{found[1]}'" + (f": did you mean {near}?" if near else "")
+    return message
 
 
-def _setting(last: str) -> str | None:
-    """The setting of a run that ends in this name."""
-    from ipal.config import RunConfig, known_settings
-    from ipal.estimator.registry import METHODS
-    from ipal.estimator.settings import own_settings
-
-    own = [f"{name}.{setting}" for name, method in METHODS.here().items() for setting in own_settings(method)]
-    return next((name for name in [*known_settings(RunConfig), *own] if name.rpartition(".")[2] == last), None)
+def _instead(name: str, command: Any) -> str:
+    """The setting of an unknown option's name, or the nearest option."""
+    known = [one.lstrip("-") for part in command.params for one in part.opts]
+    if "set" in known:
+        settings = [*known_settings(RunConfig), *settings_of_methods()]
+        wanted = name.replace("-", "_")
+        if found := next((one for one in settings if one.rpartition(".")[2] == wanted), None):
+            return f": --set {found}=VALUE sets it"
+    if near := nearest(name, known):
+        return f": did you mean --{near}?"
+    return ": a setting is given with --set NAME=VALUE" if "set" in known else ""
 
 
 def _end(error: IpalError) -> None:

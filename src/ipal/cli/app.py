@@ -5,7 +5,7 @@ Heavy imports are inside the commands, so that --help is quick.
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -45,10 +45,17 @@ EXAMPLES = """
 [dim]IPAL_DATA names the folder with the graphs (default ~/.cache/ipal).[/dim]
 """
 
+EXPERIMENT, USE, MAINTAIN = "Experiment", "Use a model", "Maintain a model"
+"""The groups of commands in the help."""
+RARE = "More options"
+"""The group of options, below the others, that are seldom needed."""
 Plugins = Annotated[
     list[Path] | None,
     typer.Option(
-        "--plugin", metavar="FILE.py", help="Load methods, datasets, … from a Python file of yours; may be repeated."
+        "--plugin",
+        metavar="FILE.py",
+        help="Load methods, datasets, … from a Python file of yours; may be repeated.",
+        rich_help_panel=RARE,
     ),
 ]
 
@@ -96,8 +103,7 @@ def _complete(command: Callable[..., None]) -> Callable[..., Callable[[], None]]
             for path in plugins:
                 load_plugin(path)
         if makes_run:
-            with render.Status(render.err, "loading"):  # torch takes seconds
-                options["wanted"] = wanted_run(**{name: options.pop(name) for name in of_run})
+            options["wanted"] = wanted_run(**{name: options.pop(name) for name in of_run})
         return functools.partial(command, **options)
 
     last = inspect.Parameter("plugins", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Plugins)
@@ -108,8 +114,6 @@ def _complete(command: Callable[..., None]) -> Callable[..., Callable[[], None]]
     return complete
 
 
-RUNNING = "Run and look"
-"""The first group of commands in the help."""
 app = _App(
     cls=_Commands,
     help="Continual learning on graphs without keeping old nodes: learn new classes one group after the other, "
@@ -136,18 +140,29 @@ def whole(
 ) -> None: ...
 
 
-Runs = Annotated[Path, typer.Option("--runs", help="Folder of all runs.", envvar="IPAL_RUNS")]
+Runs = Annotated[Path, typer.Option("--runs", help="Folder of all runs.", envvar="IPAL_RUNS", rich_help_panel=RARE)]
 DataRoot = Annotated[
-    Path | None, typer.Option("--data-root", help="Folder with the graphs; default IPAL_DATA or ~/.cache/ipal.")
+    Path | None,
+    typer.Option(
+        "--data-root", help="Folder with the graphs; default IPAL_DATA or ~/.cache/ipal.", rich_help_panel=RARE
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Plain JSON on stdout, for scripts.")]
 CheckpointEvery = Annotated[
     int | None,
-    typer.Option(min=1, max=10**9, help="Epochs between two checkpoints; default: so that they take little time."),
+    typer.Option(
+        min=1,
+        max=10**9,
+        help="Epochs between two checkpoints; default: so that they take little time.",
+        rich_help_panel=RARE,
+    ),
 ]
 MemoryLimit = Annotated[
     str | None,
-    typer.Option(help="Limit of main memory, as 8GB: chooses full graphs, sampled batches or pieces automatically."),
+    typer.Option(
+        help="Limit of main memory, as 8GB: chooses full graphs, sampled batches or pieces automatically.",
+        rich_help_panel=RARE,
+    ),
 ]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Path, name, part of a name, or latest.")]
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="Model file, run folder, or (part of) a run's name.")]
@@ -169,21 +184,30 @@ def wanted_run(
     seed: Annotated[
         int | None, typer.Option(min=0, help="Random seed: split of nodes, initial weights, all samples.")
     ] = None,
-    split: Annotated[str | None, typer.Option(help="Classes per task, as 5,2,2.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Any setting by its dotted name, as ipal.gamma=0.7.")
+    epochs: Annotated[
+        int | None,
+        typer.Option("--epochs", metavar="N", help="Epochs of every task: short for --set train.epochs=N."),
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="YAML file with settings.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Any setting by its dotted name, as ipal.gamma=0.7 ('ipal list methods --long'); may be repeated.",
+        ),
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Classes per task, as 5,2,2.")] = None,
     preset: Annotated[
         str | None,
         typer.Option(help="What an experiment gives the method, as paper or table1-cs: see 'ipal list presets'."),
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads (default 1).")] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML file with settings.", rich_help_panel=RARE)] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads (default 1).", rich_help_panel=RARE)] = None,
 ) -> RunConfig:
     """The configuration that options ask for: --set overrides the others, these the file, the file the preset."""
     options: Tree = {"dataset": dataset, "method": method, "seed": seed, "device": device, "threads": threads}
-    options["split"] = _parse_split(split)
+    options |= {"split": _parse_split(split), "train": None if epochs is None else {"epochs": epochs}}
     tree: Tree = read_config_file(config) if config else {}
     tree = override(tree, {name: value for name, value in options.items() if value is not None})
     for assignment in settings or []:
@@ -195,15 +219,19 @@ def wanted_run(
         tree = override(as_tree(read_preset(preset, wanted)), tree)
     if "dataset" not in tree:
         raise ConfigError("Say which graph: --dataset digits needs no file; 'ipal list datasets' shows all.")
+    return run_config(tree, settings_of_methods())
 
+
+def settings_of_methods() -> Iterator[str]:
+    """Their dotted names; where nobody looks at them, torch is not loaded."""
     from ipal.estimator.registry import METHODS
     from ipal.estimator.settings import own_settings
 
-    own = [f"{name}.{setting}" for name, method in METHODS.here().items() for setting in own_settings(method)]
-    return run_config(tree, own)
+    for name, method in METHODS.here().items():
+        yield from (f"{name}.{setting}" for setting in own_settings(method))
 
 
-@app.command(rich_help_panel=RUNNING)
+@app.command(rich_help_panel=EXPERIMENT)
 def run(
     context: typer.Context,
     wanted: RunConfig,
@@ -219,27 +247,26 @@ def run(
     if html:
         need_extra("html", "jinja2")  # now, not after hours of learning
     team, show = context.obj, functools.partial(_show, full=full, as_json=as_json)
-    with render.Status(render.err, f"reading {shortened(wanted.dataset)}"):
-        from ipal.data.datasets.catalog import data_root
-        from ipal.runs import runner
-
-        resolved = runner.resolve(wanted, data_root(root))
-    resolved, budget = within_limit(resolved, memory_limit)
-    runtime = resolved.runtime(team, budget)
-    folder = RunStore(runs).folder_for(resolved.config)
-    if broadcast(team, lambda: folder.is_finished):
+    folder = None if team or memory_limit else _finished_before(wanted, runs, root)
+    if folder is not None:
         _show_finished(team, folder, show)
     else:
-        if folder.checkpoint.exists():
-            render.note(f"This run was interrupted before; resuming {folder.path.name}")
-        _execute(resolved, folder, show, checkpoint_every=checkpoint_every, runtime=runtime)
+        resolved, budget = within_limit(_resolved(wanted, root), memory_limit)
+        folder = RunStore(runs).folder_for(resolved.config)
+        if broadcast(team, lambda: folder.is_finished):
+            _show_finished(team, folder, show)
+        else:
+            if folder.checkpoint.exists():
+                render.note(f"This run was interrupted before; resuming {folder.path.name}")
+            runtime = resolved.runtime(team, budget)
+            _execute(resolved, folder, show, checkpoint_every=checkpoint_every, runtime=runtime)
     if html:
         from ipal.cli.page import write_page
 
         broadcast(team, lambda: write_page([str(folder.path)], runs, root=root))
 
 
-@app.command(rich_help_panel=RUNNING)
+@app.command(rich_help_panel=EXPERIMENT)
 def resume(
     context: typer.Context,
     name: RunName,
@@ -256,12 +283,7 @@ def resume(
     config = broadcast(team, folder.config)
     if broadcast(team, lambda: folder.is_finished):
         return _show_finished(team, folder, show)
-    found = root or broadcast(team, folder.data_root)
-    with render.Status(render.err, f"reading {shortened(config.dataset)}"):
-        from ipal.data.datasets.catalog import data_root
-        from ipal.runs import runner
-
-        resolved = runner.resolve(config, data_root(found))
+    resolved = _resolved(config, root or broadcast(team, folder.data_root))
     fitting, budget = within_limit(resolved, memory_limit)
     if fitting.config != resolved.config:
         raise CapacityError(
@@ -271,7 +293,7 @@ def resume(
     _execute(resolved, folder, show, checkpoint_every=checkpoint_every, runtime=runtime)
 
 
-@app.command(rich_help_panel=RUNNING)
+@app.command(rich_help_panel=EXPERIMENT)
 def show(
     name: Annotated[str, typer.Argument(metavar="RUN|MODEL", help="Path or name of a run, or latest; a model file.")],
     runs: Runs = RUNS,
@@ -290,7 +312,7 @@ def show(
     _show(folder, folder.result(), full=full, as_json=as_json)
 
 
-@app.command(name="list", rich_help_panel=RUNNING)
+@app.command(name="list", rich_help_panel=EXPERIMENT)
 def list_things(
     what: Annotated[str, typer.Argument(help="methods, encoders, streams, metrics, scores, datasets, presets, runs.")],
     runs: Runs = RUNS,
@@ -310,6 +332,28 @@ def list_things(
         render.listing(what, rows, full=full)
 
 
+def _finished_before(wanted: RunConfig, runs: Path, root: Path | None) -> RunFolder | None:
+    """The finished run of the same request on the same graph, found without torch."""
+    folder = None if loaded_files() else RunStore(runs).asked_before(wanted)
+    if folder is None:
+        return None
+    from ipal.data.datasets import load
+
+    with render.Status(render.err, f"reading {shortened(wanted.dataset)}"):
+        graph, config = load(wanted.dataset, root, undirected=wanted.protocol.edges == "undirected"), folder.config()
+    split = wanted.split or graph.split or config.split
+    is_same = (graph.name, graph.hash, split) == (config.dataset, config.dataset_hash, config.split)
+    return folder if is_same else None
+
+
+def _resolved(config: RunConfig, root: Path | None) -> "Resolved":
+    with render.Status(render.err, f"reading {shortened(config.dataset)}"):
+        from ipal.data.datasets.catalog import data_root
+        from ipal.runs import runner  # torch takes seconds to load
+
+        return runner.resolve(config, data_root(root))
+
+
 def within_limit(resolved: "Resolved", limit: str | None) -> tuple["Resolved", "Budget | None"]:
     """The run that fits a memory limit, and its memory budget."""
     if limit is None:
@@ -318,7 +362,7 @@ def within_limit(resolved: "Resolved", limit: str | None) -> tuple["Resolved", "
 
     way = memory_plan.fitted(resolved, memory_plan.parse_bytes(limit))
     render.note(f"Within {limit}: {way.name}, which takes about {way.bytes / memory_plan.GIB:.1f} GiB")
-    return replace(resolved, config=way.config), way.budget
+    return replace(resolved, config=way.config, asked=way.config), way.budget
 
 
 def _execute(resolved: "Resolved", folder: RunFolder, show: Show, **options: Any) -> None:

@@ -144,12 +144,14 @@ class _View:
 
 
 def _show_plan(suite: "Suite", store: RunStore, jobs: int | None) -> None:
-    from ipal.bench.duration import Stopwatch
+    from ipal.bench.duration import estimates
     from ipal.bench.local_executor import room
 
     size = jobs or room(suite.jobs.values())
-    stopwatch = Stopwatch(store)
-    left = {job.name: stopwatch.estimate(job.config) for job in suite.unfinished()}
+    unfinished = suite.unfinished()
+    left = dict(
+        zip((job.name for job in unfinished), estimates(store, [job.config for job in unfinished]), strict=True)
+    )
     unknown: dict[str, None] = {}
     for bench in suite.benches:
         numbers = ("grid\npoints", "seeds", "runs", "finished\nalready", "estimated\ntime")
@@ -157,7 +159,7 @@ def _show_plan(suite: "Suite", store: RunStore, jobs: int | None) -> None:
         table = render.table(("entry", "method", *numbers), numbers=numbers, title=title, no_wrap=True)
         for row in bench.rows:
             mine = [left[run] for run in sorted(row.runs & left.keys())]
-            counts = (len(row.points), len(row.search.seeds), len(row.runs), len(row.runs) - len(mine))
+            counts = (len(row.points), len(row.seeds), len(row.runs), len(row.runs) - len(mine))
             known = [seconds for seconds in mine if seconds is not None]
             time = _duration(sum(known)) if len(known) == len(mine) else "unknown"
             table.add_row(row.entry.label, row.entry.method, *map(str, counts), time)

@@ -1,9 +1,7 @@
-"""`ipal merge` and `ipal forget`: operations on saved models whose memory is a sum over nodes (the closed form)."""
+"""Commands that change a saved model: its file is replaced, or another is written; whole or not at all."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from functools import reduce
+from collections.abc import Callable
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -12,13 +10,12 @@ import typer
 from ipal.cli import render
 from ipal.cli.app import RUNS, AsJson, ModelName, Runs
 from ipal.cli.opened import Directed, is_directed
-from ipal.errors import ConfigError, DataError, StoreError
+from ipal.errors import ConfigError, StoreError
 from ipal.runs.run_folder import RunFolder, RunStore
 from ipal.system.files import alone_with, check_target
 
 if TYPE_CHECKING:  # torch takes seconds to load
-    from ipal.data.labels import Label, Labels
-    from ipal.estimator.model import Model
+    from ipal.estimator.learner import Learner
 
 Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 Out = Annotated[
@@ -27,58 +24,7 @@ Out = Annotated[
 Counts = dict[str, int]
 
 
-def merge(
-    models: Annotated[
-        list[str],
-        typer.Argument(metavar="MODEL", help="At least two: model files, run folders, or (parts of) names of runs."),
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="File for the merged model.")],
-    force: Force = False,
-    runs: Runs = RUNS,
-    as_json: AsJson = False,
-) -> None:
-    """Merge models of the method analytic into the model that learned all their nodes.
-
-    They need the same settings and seed. Classes may differ, or be shared.
-    Sums are exact; where analytic.ridge is not set, it follows from the
-    leave-one-out losses of all models.
-    """
-    if len(models) < 2:
-        raise ConfigError("Name at least two models to merge: ipal merge A B -o C")
-    target = new_file(out, force)
-    files = [RunStore(runs).model_file(name) for name in models]
-    for place, file in enumerate(files):
-        if file in files[:place]:
-            raise ConfigError(f"{file} is named twice: its nodes would count twice.")
-    parts = [_with_sums(file) for file in files]
-
-    from ipal.estimator.edits import merge_models
-    from ipal.estimator.files import save
-
-    whole = reduce(merge_models, parts)
-    with _only_writer(target):
-        new_file(out, force)  # another process may have made it meanwhile
-        save(whole, target)
-    counts = whole.nodes_behind_class()
-    behind = [part.nodes_behind_class() for part in parts]
-    if as_json:
-        named = zip(files, behind, strict=True)
-        render.as_json(
-            {
-                "model": str(target),
-                "nodes_behind_class": counts,
-                **whole.method.chosen(whole.state.memory),
-                "merged": [{"model": str(file), "nodes_behind_class": own} for file, own in named],
-            }
-        )
-        return
-    table = render.table(("class", "nodes", "from"), numbers=["nodes"])
-    for name, nodes in counts.items():
-        shares = [(model, own[name]) for model, own in zip(models, behind, strict=True) if name in own]
-        table.add_row(name, str(nodes), ", ".join(model + f" ({own})" * (len(shares) > 1) for model, own in shares))
-    render.out.print(table)
-    total = f"{render.many(len(counts), 'class')}, {render.many(sum(counts.values()), 'node')}"
-    render.say(f"{render.many(len(models), 'model')} merged: {total}\nmodel  {target}")
+# ---------------------------------------------------------------------- forgetting, and models added
 
 
 def forget(
@@ -138,84 +84,157 @@ def forget(
         raise ConfigError("--class and --graph go together: a class, and the graphs from the first one that it was in.")
     if classes and which is not None:
         raise ConfigError("--which names nodes: it goes with --rows or --nodes, not with --class.")
-    sense = "class" if classes else "rows" if rows else "nodes"
 
-    def change(model: "Model") -> "Model":
+    def change(learner: "Learner") -> object:
+        from ipal.data.datasets.forget_file import read_departures, read_taught
+        from ipal.estimator import edits
+
+        undirected = not is_directed(learner.model_, directed)
         if paths := rows or nodes:
-            return _without(model, paths, sense, which, directed)
-        return _without_classes(model, classes or [], graphs or [], directed)
+            leaving: Any = read_departures(paths, which, undirected=undirected)
+            return (edits.forget_rows if rows else edits.forget_nodes)(learner, leaving)
+        taught: Any = [read_taught(path, undirected=undirected) for path in graphs or ()]
+        return edits.forget_class(learner, [_label(learner, one) for one in dict.fromkeys(classes or ())], taught)
 
-    source, target, before, after = rewritten(name, out, force, runs, change, f"forgot by {sense}", _with_sums)
-    if target != source:
-        render.note(f"{source} still remembers: delete it once it is no longer needed.")
+    done = rewritten(name, out, force, runs, change, "forgot")
+    if done.target != done.source:
+        render.note(f"{done.source} still remembers: delete it once it is no longer needed.")
+    _show(done, as_json)
+
+
+def merge(
+    models: Annotated[
+        list[str],
+        typer.Argument(metavar="MODEL", help="At least two: model files, run folders, or (parts of) names of runs."),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="File for the merged model.")],
+    force: Force = False,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Merge models of the method analytic into the model that learned all their nodes.
+
+    They need the same settings and seed. Classes may differ, or be shared.
+    Sums are exact; where analytic.ridge is not set, it follows from the
+    leave-one-out losses of all models.
+    """
+    if len(models) < 2:
+        raise ConfigError("Name at least two models to merge: ipal merge A B -o C")
+    target = new_file(out, force)
+    files = [RunStore(runs).model_file(name) for name in models]
+    for place, file in enumerate(files):
+        if file in files[:place]:
+            raise ConfigError(f"{file} is named twice: its nodes would count twice.")
+
+    from ipal.estimator.edits import merge_models
+    from ipal.estimator.learners import load
+
+    parts = [load(file) for file in files]
+    whole = reduce(merge_models, parts)
+    _write(whole, target, partial(new_file, out, force))
+    counts = whole.model_.nodes_behind_class()
     if as_json:
+        named = [(str(file), part.model_.nodes_behind_class()) for file, part in zip(files, parts, strict=True)]
         render.as_json(
             {
                 "model": str(target),
-                "read_from": str(source),
-                "by": sense,
-                "nodes_behind_class": {"before": before, "after": after},
-                "forgotten_classes": [label for label in before if label not in after],
+                "nodes_behind_class": counts,
+                **whole.model_.method.chosen(whole.model_.state.memory),
+                "merged": [{"model": file, "nodes_behind_class": own} for file, own in named],
             }
         )
-    else:
-        _show_change(before, after, sense, target)
+        return
+    rows = [(name, str(nodes)) for name, nodes in counts.items()]
+    render.out.print(render.table(("class", "nodes"), rows, numbers=["nodes"]))
+    total = f"{render.many(len(counts), 'class')}, {render.many(sum(counts.values()), 'node')}"
+    render.say(f"{render.many(len(models), 'model')} merged: {total}\nmodel  {target}")
 
 
-class Rewritten(NamedTuple):
-    """A model file that was changed: where it was read and written, and how many nodes stand behind each class."""
-
-    source: Path
-    target: Path
-    before: Counts
-    after: Counts
+# ---------------------------------------------------------------------- classes
 
 
-def loaded(path: Path) -> "Model":
-    """A model of any method."""
-    from ipal.estimator.files import load
+def rename(
+    name: ModelName,
+    old: Annotated[str, typer.Argument(metavar="OLD", help="A class of the model.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")],
+    out: Out = None,
+    force: Force = False,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Give a class of a model another name; nothing else changes. Works for every method."""
 
-    return load(path)
+    def change(learner: "Learner") -> object:
+        from ipal.estimator.edits import rename_class
 
+        return rename_class(learner, _label(learner, old), _label(learner, new))
 
-def rewritten(
-    name: str,
-    out: Path | None,
-    force: bool,
-    runs: Path,
-    change: Callable[["Model"], "Model"],
-    what: str,
-    load: Callable[[Path], "Model"] = loaded,
-) -> Rewritten:
-    """Change a saved model: its own file is replaced, or another is written; all of it or nothing."""
-    source = RunStore(runs).model_file(name)
-    target = source if out is None else new_file(out, force)
-    read = _stamp(source)
-    model = load(source)
-    changed = change(model)
-    before, after = model.nodes_behind_class(), changed.nodes_behind_class()
-
-    from ipal.estimator.files import save
-
-    with _only_writer(target):
-        if out is not None:
-            new_file(out, force)  # another process may have made it meanwhile
-        if target == source and _stamp(source) != read:
-            # Writing now would undo what another process has just made the model forget.
-            raise StoreError(
-                f"{source} was changed by another process meanwhile: nothing was written, repeat the command."
-            )
-        save(changed, target)
-    if target == source and (source.parent / "config.yaml").exists():
-        RunFolder(source.parent).log(f"{what}: {sum(before.values())} nodes before, {sum(after.values())} after")
-        render.note("The run's result.json was measured before, and stays as it is.")
-    return Rewritten(source, target, before, after)
+    _show(rewritten(name, out, force, runs, change, f"renamed {old} to {new}"), as_json)
 
 
-def label_of(model: "Model", name: str) -> "Label":
+def merge_classes(
+    name: ModelName,
+    classes: Annotated[list[str], typer.Argument(metavar="CLASS", help="At least two classes of the model.")],
+    into: Annotated[str, typer.Option("--into", metavar="NAME", help="The class they become: one of them, or new.")],
+    out: Out = None,
+    force: Force = False,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Make one class of several, as if they had always been one.
+
+    Exact for analytic, ncm and slda. ipal and pcl pool the prototypes; their
+    encoder stays as it was trained. Methods with a trained classifier refuse.
+    """
+
+    def change(learner: "Learner") -> object:
+        from ipal.estimator.edits import merge_classes as merged
+
+        return merged(learner, [_label(learner, one) for one in classes], _label(learner, into))
+
+    _show(rewritten(name, out, force, runs, change, f"merged {', '.join(classes)} into {into}"), as_json)
+
+
+def relabel(
+    name: ModelName,
+    graph: Annotated[
+        list[Path],
+        typer.Option(
+            "--graph",
+            metavar="GRAPH",
+            help="A graph that was learned: an .npz file with edge_index, x, y, new_y and a boolean array train. "
+            "Repeat it for every graph from the first one concerned to the last one learned.",
+        ),
+    ],
+    directed: Directed = None,
+    out: Out = None,
+    force: Force = False,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Correct the labels that nodes were learned with, or split classes, as if they had been learned so.
+
+    GRAPH has the labels as they were learned (y) and as they should have been
+    (new_y, of known classes or new ones) of the nodes that taught (train;
+    default all). Exact for analytic, ncm and slda; other methods refuse.
+    """
+
+    def change(learner: "Learner") -> object:
+        from ipal.data.datasets.forget_file import read_correction
+        from ipal.estimator import edits
+
+        undirected = not is_directed(learner.model_, directed)
+        graphs: Any = [read_correction(one, undirected=undirected) for one in graph]
+        return edits.relabel(learner, graphs)
+
+    _show(rewritten(name, out, force, runs, change, "relabelled"), as_json)
+
+
+def _label(learner: "Learner", name: str) -> int | str:
     """The label that is written so: of a known class, or else of a new one, of the same kind."""
-    by_name = {str(label): label for label in model.labels}
-    if name in by_name or isinstance(model.labels[0], str):
+    labels = learner.model_.labels
+    by_name = {str(label): label for label in labels}
+    if name in by_name or isinstance(labels[0], str):
         return by_name.get(name, name)
     try:
         return int(name)
@@ -223,66 +242,57 @@ def label_of(model: "Model", name: str) -> "Label":
         return name
 
 
-def check_kind(model: "Model", labels: "Labels", path: Path) -> None:
-    """Refuse labels in a file that are strings where the model has numbers, or the other way round."""
-    strings = labels.dtype.kind == "U"
-    if strings != isinstance(model.labels[0], str):
-        kinds = ("strings", "numbers") if strings else ("numbers", "strings")
-        raise DataError(f"The labels in {path} are {kinds[0]}, but the model knows its classes by {kinds[1]}.")
+# ---------------------------------------------------------------------- a file that is changed
 
 
-def _without(model: "Model", paths: Sequence[Path], sense: str, which: str | None, directed: bool | None) -> "Model":
-    """Without nodes that files name, or without what they taught."""
-    from ipal.data.datasets.forget_file import read_departures
-    from ipal.estimator.convert.pyg import departure_of
-    from ipal.estimator.edits import forget_nodes, forget_rows
+class Rewritten(NamedTuple):
+    """A model file that was changed: where it was read and written, and how many nodes stand behind each class."""
 
-    files: list[Any] = read_departures(paths, which, undirected=not is_directed(model, directed))
-    if sense == "rows":
-        files = _where_taught(files, paths, named=which is not None)
-    departures = [departure_of(file) for file in files]
-    for path, departure in zip(paths, departures, strict=True):
-        check_kind(model, departure.task.labels, path)
-    return (forget_nodes if sense == "nodes" else forget_rows)(model, departures)
+    source: Path
+    target: Path
+    what: str
+    before: Counts
+    after: Counts
 
 
-def _where_taught(files: Sequence[Any], paths: Sequence[Path], named: bool) -> list[Any]:
-    """Nodes that are marked must have taught; those that are named, in one of the graphs, and leave it."""
-    names = [range(file.num_nodes) if file.ids is None else file.ids.tolist() for file in files]
-    leaving = [file.forget_mask & file.train_mask for file in files]
-    taught = {of[at] for of, some in zip(names, leaving, strict=True) for at in some.nonzero()[0] if named}
-    for path, file, of in zip(paths, files, names, strict=True):
-        never = [of[at] for at in (file.forget_mask & ~file.train_mask).nonzero()[0] if of[at] not in taught]
-        if never:
-            raise DataError(f"Node {never[0]} of {path} is to be forgotten, but the array train says it never taught.")
-    return [replace(file, forget_mask=some) for file, some in zip(files, leaving, strict=True)]
+def rewritten(
+    name: str, out: Path | None, force: bool, runs: Path, change: Callable[["Learner"], object], what: str
+) -> Rewritten:
+    """Change a saved model: its own file is replaced, or another is written; all of it or nothing."""
+    source = RunStore(runs).model_file(name)
+    target = source if out is None else new_file(out, force)
+
+    from ipal.estimator.learners import load
+
+    read = _stamp(source)
+    learner = load(source)
+    before = learner.model_.nodes_behind_class()
+    change(learner)
+    after = learner.model_.nodes_behind_class()
+
+    def check() -> None:
+        if out is not None:
+            new_file(out, force)
+        if target == source and _stamp(source) != read:
+            # Writing now would undo what another process has just made the model forget.
+            raise StoreError(
+                f"{source} was changed by another process meanwhile: nothing was written, repeat the command."
+            )
+
+    _write(learner, target, check)
+    folder = RunFolder.of_model(source)
+    if target == source and folder is not None:
+        folder.log(f"{what}: {sum(before.values())} nodes before, {sum(after.values())} after")
+        render.note("The run's result.json was measured before, and stays as it is.")
+    return Rewritten(source, target, what, before, after)
 
 
-def _without_classes(model: "Model", classes: Sequence[str], paths: Sequence[Path], directed: bool | None) -> "Model":
-    from ipal.data.datasets.forget_file import read_taught
-    from ipal.estimator.convert.pyg import task_of
-    from ipal.estimator.edits import forget_classes
-
-    files: list[Any] = [read_taught(path, undirected=not is_directed(model, directed)) for path in paths]
-    tasks = [task_of(file) for file in files]
-    for path, task in zip(paths, tasks, strict=True):
-        check_kind(model, task.labels, path)
-    return forget_classes(model, [label_of(model, one) for one in dict.fromkeys(classes)], tasks)
-
-
-def _with_sums(path: Path) -> "Model":
-    """A model that can be made to forget, and perhaps merged."""
-    from ipal.estimator.registry import METHODS
-    from ipal.methods.base import Forgets
-
-    model = loaded(path)
-    if not isinstance(model.method, Forgets):
-        able = ", ".join(name for name, method in METHODS.items() if isinstance(method(), Forgets))
-        raise StoreError(
-            f"{path} is a model of the method '{model.name}': only models of {able} keep sums, which can be taken "
-            "apart and added."
-        )
-    return model
+def _write(learner: "Learner", target: Path, check: Callable[[], object]) -> None:
+    """Write a model under the lock of its file; what another process may have done meanwhile is checked under it."""
+    folder = RunFolder.of_model(target)
+    with alone_with(target, target.with_name(f".{target.name}.lock")) if folder is None else folder.locked():
+        check()
+        learner.save(target)
 
 
 def new_file(path: Path, force: bool) -> Path:
@@ -299,15 +309,6 @@ def new_file(path: Path, force: bool) -> Path:
     return path.resolve()
 
 
-@contextmanager
-def _only_writer(model: Path) -> Iterator[None]:
-    """Hold the lock of a model file between the last check and the end of writing."""
-    folder = RunFolder.of_model(model)
-    lock = model.with_name(f".{model.name}.lock")
-    with alone_with(model, lock) if folder is None else folder.locked():
-        yield
-
-
 def _stamp(path: Path) -> tuple[int, int] | None:
     """Changes whenever the file is replaced."""
     try:
@@ -317,15 +318,19 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return found.st_ino, found.st_mtime_ns
 
 
-def _show_change(before: Counts, after: Counts, sense: str, target: Path) -> None:
-    changed = [name for name in before if after.get(name) != before[name]]
+def _show(done: Rewritten, as_json: bool) -> None:
+    before, after = done.before, done.after
+    if as_json:
+        counts = {"before": before, "after": after}
+        paths = {"model": str(done.target), "read_from": str(done.source)}
+        render.as_json({**paths, "done": done.what, "nodes_behind_class": counts})
+        return
+    changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     numbers = ("nodes before", "after")
-    rows = [(name, str(before[name]), str(after.get(name, "forgotten"))) for name in changed]
     if changed:
+        rows = [(name, str(before.get(name, "")), str(after.get(name, "gone"))) for name in changed]
         render.out.print(render.table(("class", *numbers), rows, numbers=numbers))
-    same = [name for name in before if name not in changed]
-    if same:
-        redone = "" if sense != "nodes" else "; features that the nodes had reached were redone"
+    if same := [name for name in before if name not in changed]:
         nodes = render.many(sum(before[name] for name in same), "node")
-        render.say(f"{render.many(len(same), 'other class')} with {nodes} as before{redone}")
-    render.say(f"model  {target}")
+        render.say(f"{render.many(len(same), 'other class')} with {nodes} as before")
+    render.say(f"{done.what}\nmodel  {done.target}")

@@ -1,27 +1,20 @@
 """`ipal profile`: where the time and memory of a run go."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-import typer
 from rich.table import Table
 
 from ipal.cli import render
 from ipal.cli.app import AsJson, CheckpointEvery, DataRoot, MemoryLimit, within_limit
 from ipal.config import RunConfig
-from ipal.system.files import make_folder
-from ipal.system.optional import FIGURES, need_extra
 
-if TYPE_CHECKING:
-    from ipal.report.profile import ProfileLine
-
-OUT = Path("profile")
-BESIDE_TASKS = 54
-"""Most characters of the other columns of the table."""
-COLUMN = 10
-"""Most characters of one more column."""
+SMALL = 5e-4
+"""Parts with less than this share of the time are counted as other."""
+MOST_TASKS = 8
+"""Most tasks that have a column each."""
+MEMORY = {"host": "memory", "device": "GPU memory"}
 
 
 def profile(
@@ -29,66 +22,66 @@ def profile(
     root: DataRoot = None,
     checkpoint_every: CheckpointEvery = None,
     memory_limit: MemoryLimit = None,
-    undisturbed: Annotated[
-        bool, typer.Option("--undisturbed", help="Run once more without timing its parts, for comparison.")
-    ] = False,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the figure and the numbers.")] = OUT,
     as_json: AsJson = False,
 ) -> None:
     """Show where the time and memory of a run go, by task and part. Takes the options of 'ipal run'; stores no run."""
-    need_extra(*FIGURES)
     from ipal.analysis.profile import profile as made
-    from ipal.report import profile as report
 
     fit = partial(within_limit, limit=memory_limit)
-    with render.interruptible("Interrupted; an incomplete run has no profile."), _Line(out) as line:
-        found = made(wanted, line, root, fit, checkpoint_every=checkpoint_every, undisturbed=undisturbed)
-    written = report.write(found, out)
+    with render.interruptible("Interrupted; an incomplete run has no profile."), render.ProgressLine() as line:
+        found = made(wanted, line, root, fit, checkpoint_every=checkpoint_every)
     if as_json:
-        render.as_json({**found, "files": list(map(str, written))})
-        return
+        return render.as_json(found)
     _show(found)
-    for sentence in report.notes(found):
-        render.say(sentence)
-    render.note("written: " + ", ".join(map(str, written)))
-
-
-class _Line(render.ProgressLine):
-    """Makes the folder when the run starts: not for a run that cannot start, and not after it, when the run would be
-    lost if the folder cannot be made."""
-
-    def __init__(self, out: Path) -> None:
-        super().__init__()
-        self._out = out
-
-    def started(self, tasks: int, epochs: int, done: int) -> None:
-        make_folder(self._out)
-        super().started(tasks, epochs, done)
+    if found["device"] != "cpu":
+        render.say(
+            "While parts are timed, every part waits for the GPU, and steps are not recorded as CUDA graphs: 'ipal "
+            "run' is faster."
+        )
 
 
 def _show(found: Mapping[str, Any]) -> None:
-    from ipal.report import profile as report
+    from ipal.analysis.profile import OTHER, highest
 
-    gauges, whole = list(found["peak_bytes"]), report.all_of_it(found)
-    digits = 3 if whole.seconds < 10 else 2 if whole.seconds < 1000 else 1
-    room = render.out.width - BESIDE_TASKS - (COLUMN + 3) * (len(gauges) - 1)
-    columns = report.task_columns(found["tasks"], most=max(1, room // COLUMN))
     title = f"Seconds and peak memory of {found['method']} on {found['dataset']}, {found['device']}"
-    table = Table(title=title, title_justify="left")
+    table, gauges = Table(title=title, title_justify="left"), list(found["peak_bytes"])
     table.add_column("part", no_wrap=True)
-    for heading in ("total", "share", *columns, *(report.MEMORY[gauge] for gauge in gauges)):
+    tasks = range(found["tasks"]) if found["tasks"] <= MOST_TASKS else (0, found["tasks"] // 2, found["tasks"] - 1)
+    for heading in ("total", "share", *(f"task {task + 1}" for task in tasks), *(MEMORY[gauge] for gauge in gauges)):
         table.add_column(heading, justify="right", no_wrap=True)
+    digits = 3 if found["seconds"] < 10 else 2 if found["seconds"] < 1000 else 1
 
-    def add(line: "ProfileLine", share: str, style: str) -> None:
-        of_tasks = [f"{of(line.per_task):.{digits}f}" if line.per_task.any() else "" for of in columns.values()]
-        peaks = [render.size(line.peaks[gauge]) if line.peaks.get(gauge) else "" for gauge in gauges]
-        title = "  " * line.is_inside + line.title
-        table.add_row(title, f"{line.seconds:.{digits}f}", share, *of_tasks, *peaks, style=style)
+    def add(name: str, rows: Sequence[Mapping[str, Any]], style: str = "") -> None:
+        seconds = sum(row["own_seconds"] for row in rows)
+        of_tasks = [sum(row["own_seconds_per_task"][task] for row in rows) for task in tasks]
+        peaks = highest(*(row["peak_bytes"] for row in rows))
+        table.add_row(
+            name,
+            f"{seconds:.{digits}f}",
+            f"{seconds / found['seconds']:.1%}",
+            *(f"{each:.{digits}f}" if any(of_tasks) else "" for each in of_tasks),
+            *(render.size(peaks[gauge]) if peaks.get(gauge) else "" for gauge in gauges),
+            style=style,
+        )
 
-    for line in report.lines(found):
-        add(line, f"{line.seconds / whole.seconds:.1%}", "dim" if line.is_inside else "")
+    parts, others = _below(found["parts"], 0), []
+    for name, rows in parts.items():
+        if name == OTHER or sum(row["own_seconds"] for row in rows) < SMALL * found["seconds"]:
+            others += rows
+            continue
+        add(name, rows)
+        for inside, own in _below(rows, 1).items():
+            add(f"  {inside}", own, style="dim")
+    add(OTHER, others)
     table.add_section()
-    add(whole, "", "bold")
-    for line in report.background(found):
-        add(line, "", "dim")
+    add("all", found["parts"], style="bold")
     render.out.print(table)
+
+
+def _below(rows: Sequence[Mapping[str, Any]], depth: int) -> dict[str, list[Mapping[str, Any]]]:
+    """Rows by the name of their part at a depth."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if len(row["part"]) > depth:
+            found.setdefault(row["part"][depth], []).append(row)
+    return found

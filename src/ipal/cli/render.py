@@ -20,7 +20,7 @@ from ipal.system.status import Status as Status
 from ipal.system.units import size as size
 
 if TYPE_CHECKING:
-    from ipal.evaluation.evaluate import Row
+    from ipal.evaluation.rows import Row
     from ipal.report.cells import CellTable
 
 

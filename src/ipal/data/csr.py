@@ -4,7 +4,7 @@ Whatever is done here goes over some rows at a time, so that a graph of a hundre
 than itself.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -166,11 +166,11 @@ class Neighbours:
             entries = self.indices[self.indptr[begin] : self.indptr[end]]
             yield self.targets(begin, end), entries.astype(np.int64)
 
-    def edges_to_every(self, step: int) -> tuple[Ends, NDArray[np.int32]]:
-        """Rows and entries of every so many-th row, as pairs."""
-        rows = np.arange(0, self.num_nodes, step)
-        sizes = self.indptr[rows + 1] - self.indptr[rows]
-        return np.repeat(rows, sizes), self.indices[_places(self.indptr[rows], sizes)]
+    def rows_of(self, nodes: Ends) -> tuple[Ends, NDArray[np.int32]]:
+        """In-neighbours of some nodes: the place in `nodes` that each belongs to, and which node it is."""
+        starts = self.indptr[nodes]
+        sizes = self.indptr[nodes + 1] - starts
+        return np.repeat(np.arange(len(nodes)), sizes), self.indices[_places(starts, sizes)]
 
     def without_rest(self, nodes: NDArray[np.int64], *, whole_degree: bool = False) -> "Neighbours":
         """The rows of `nodes` without entries outside of them, all numbered anew in the order given.
@@ -209,15 +209,11 @@ class Neighbours:
 
     def within(self, groups: NDArray[Any]) -> "Neighbours":
         """Only the edges between nodes of one group."""
-        return self._where(lambda rows, entries: groups[rows] == groups[entries])
-
-    def _where(self, keeps: Callable[[Ends, NDArray[np.int32]], NDArray[np.bool_]]) -> "Neighbours":
-        """Only some edges, by their rows and entries."""
         kept, parts = [np.zeros(1, dtype=np.int64)], [np.zeros(0, dtype=np.int32)]
         weights = [np.zeros(0, dtype=np.float32)]
         for begin, end in self.chunks():
             rows, entries = self.targets(begin, end), self.indices[self.indptr[begin] : self.indptr[end]]
-            inside = keeps(rows, entries)
+            inside = groups[rows] == groups[entries]
             kept.append(np.bincount(rows[inside] - begin, minlength=end - begin))
             parts.append(entries[inside])
             weights += [] if self.weights is None else [self.values(begin, end)[inside]]

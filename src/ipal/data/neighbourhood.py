@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ipal.data.csr import Neighbours
 from ipal.data.graph import Graph, Nodes
 from ipal.errors import DataError
 
@@ -42,7 +41,7 @@ def neighbourhood(graph: Graph, nodes: Iterable[int], hops: int | None) -> Neigh
     border, hop = asked, 0
     while len(border) and hop != hops:
         hop += 1
-        found = np.unique(_pointing_to(graph.neighbours, border))
+        found = np.unique(graph.neighbours.rows_of(border)[1])
         border = found[distance[found] < 0].astype(np.int64)
         distance[border] = hop
     inside = np.arange(graph.num_nodes) if hops is None else np.flatnonzero(distance >= 0)
@@ -67,12 +66,3 @@ def checked_nodes(nodes: Iterable[int], n: int) -> Nodes:
     if (counts > 1).any():
         raise DataError(f"Node {names[counts.argmax()]} is named twice.")
     return numbers
-
-
-def _pointing_to(neighbours: Neighbours, nodes: Nodes) -> NDArray[np.int32]:
-    """In-neighbours of some nodes, concatenated; reads only their rows."""
-    begins = neighbours.indptr[nodes]
-    sizes = neighbours.indptr[nodes + 1] - begins
-    ends = np.cumsum(sizes)
-    places = np.repeat(begins - (ends - sizes), sizes) + np.arange(ends[-1] if len(ends) else 0)
-    return np.asarray(neighbours.indices[places])

@@ -1,50 +1,87 @@
-"""Changes of a model besides learning: classes renamed, merged, split, labels corrected, nodes and classes forgotten.
+"""Changes of a fitted learner besides learning: classes renamed and merged, labels corrected, nodes forgotten.
 
-Every function returns another model; the one passed in stays as it is. Exact means: the model that had been taught so
-in the first place. What is forgotten or corrected is taken away and learned again: from the first graph concerned to
-the last one learned, all are needed. Where that is not possible, it is refused.
+Every function replaces what the learner has learned, all at once, and returns it. Exact means: the model that had been
+taught so in the first place. What is forgotten or corrected is taken away and learned again: from the first graph
+concerned to the last one learned, all are needed. Where that is not possible, it is refused.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from ipal.data.graph import Nodes
-from ipal.data.labels import Labels
 from ipal.data.task import Task
 from ipal.engine.trainer import finished
 from ipal.errors import ConfigError, DataError, shortened
 from ipal.estimator import history
-from ipal.estimator.convert.pyg import Departure
+from ipal.estimator.convert.hetero import correction_of, departure_of, task_of
+from ipal.estimator.learner import Learner, model_of, single
 from ipal.estimator.lessons import fingerprint, sealed
 from ipal.estimator.model import Model, begin_learning
 from ipal.methods.base import Forgets, MergesClasses, MergesModels
 
+if TYPE_CHECKING:  # for their names alone: importing them takes seconds
+    from torch_geometric.data import Data, HeteroData
+
+    Graphs: TypeAlias = Data | HeteroData | Sequence[Data | HeteroData]
+
 # ---------------------------------------------------------------------- classes
 
 
-def rename_class(model: Model, old: Any, new: Any) -> Model:
-    """Give a class another label; nothing else changes."""
+def rename_class(learner: Learner, old: Any, new: Any) -> Learner:
+    """Give a class another label; nothing else changes.
+
+    Parameters
+    ----------
+    learner : Learner
+        A fitted learner; changed in place.
+    old, new : int or str
+        The label, and the one in its place.
+
+    Returns
+    -------
+    Learner
+        The same learner.
+    """
+    model = model_of(learner)
     place, new = _known(model, old), _new(model, new)
     labels = (*model.labels[:place], new, *model.labels[place + 1 :])
-    event = history.event("renamed", [old], into=[new], time=history.now())
+    event = history.event("renamed", [model.labels[place]], into=[new], time=history.now())
     renamed = model.changed(event, state=model.with_memory(model.state.memory, labels))
-    return replace(renamed, reference=model.reference)
+    return learner._become(replace(renamed, reference=model.reference))
 
 
-def merge_classes(model: Model, labels: Iterable[Any], into: Any) -> Model:
-    """Make one class of several: a new one, or one of them."""
+def merge_classes(learner: Learner, labels: Iterable[Any], into: Any) -> Learner:
+    """Make one class of several. Refused where it cannot be done exactly.
+
+    Parameters
+    ----------
+    learner : Learner
+        A fitted learner; changed in place.
+    labels : iterable of int or str
+        At least two classes.
+    into : int or str
+        One of them, or a new label.
+
+    Returns
+    -------
+    Learner
+        The same learner.
+    """
+    model = model_of(learner)
+    if isinstance(labels, str) or not isinstance(labels, Iterable) or not getattr(labels, "ndim", 1):
+        raise DataError(f"Name the classes in a list, as ['a', 'b'], not as {shortened(labels)}.")
+    some, into = list(dict.fromkeys(map(_label, labels))), _label(into)
     if not isinstance(model.method, MergesClasses):
         raise _inexact(model, "merge classes")
-    some = list(dict.fromkeys(map(_plain, labels)))
     if len(some) < 2:
         raise DataError("Name at least two classes to be merged into one.")
     gone = [_known(model, label) for label in some]
-    into = _plain(into) if _plain(into) in some else _new(model, into)
+    into = into if into in some else _new(model, into)
     first, rest = min(gone), [label for label in model.labels if label not in some]
     rest.insert(sum(place not in gone for place in range(first)), into)
     at = {label: rest.index(into if label in some else label) for label in model.labels}
@@ -52,79 +89,139 @@ def merge_classes(model: Model, labels: Iterable[Any], into: Any) -> Model:
     places = torch.tensor([at[label] for label in model.labels], device=model.device)
     memory = model.method.merge_classes(model.state.memory, places, len(rest))
     event = history.event("merged", some, into=[into], nodes=nodes, time=history.now())
-    return model.changed(
+    merged = model.changed(
         event,
         state=model.with_memory(memory, rest),
         calibration=model.calibration.united(places, len(rest)),
         lessons=sealed(model.lessons),
     )
+    return learner._become(merged)
 
 
-def split_class(model: Model, label: Any, tasks: Sequence[Task]) -> Model:
-    """Move training nodes of a class to new ones: labels of the tasks say where to."""
-    _known(model, label)
-    label, parts = _plain(label), _labels(tasks)
-    new = [part for part in parts if part not in model.labels]
-    if not new:
-        raise DataError(f"data.y names no new class: give the nodes of class {label} in train_mask their new labels.")
-    for part in new:
-        _new(model, part)
-    old = [np.where(np.isin(task.labels, new), label, task.labels) for task in tasks]
-    taught = [replace(task, labels=before) for task, before in zip(tasks, old, strict=True)]
-    return _retaught(model, taught, list(tasks), "split", [label], new)
+def relabel(learner: Learner, data: "Graphs") -> Learner:
+    """Correct labels, or split classes: as if nodes had been learned so. Refused where that is not exact.
 
+    Parameters
+    ----------
+    learner : Learner
+        A fitted learner of a method that keeps sums; changed in place.
+    data : Data, HeteroData, or a list of them
+        The graphs, from the first one concerned to the last one learned, with features, edges, labels and
+        `train_mask` as they were learned. `new_y` has the right labels, of known classes or new ones.
 
-def relabel(model: Model, tasks: Sequence[Task], labels: Sequence[Labels]) -> Model:
-    """Correct labels: training nodes of tasks that taught their labels teach these instead."""
+    Returns
+    -------
+    Learner
+        The same learner.
+    """
+    model = model_of(learner)
+    tasks, labels = zip(*(correction_of(one, model.schema.types) for one in _several(data)), strict=True)
     moved = [task.labels != new for task, new in zip(tasks, labels, strict=True)]
     if not any(some.any() for some in moved):
         raise DataError("data.new_y says the same as data.y for every node in train_mask: nothing is to be changed.")
-    changed = [replace(task, labels=new) for task, new in zip(tasks, labels, strict=True)]
-    old, into = (
-        _labels([replace(task, labels=task.labels[some]) for task, some in zip(these, moved, strict=True)])
-        for these in (tasks, changed)
-    )
+    old = _distinct(task.labels[some] for task, some in zip(tasks, moved, strict=True))
+    into = _distinct(new[some] for new, some in zip(labels, moved, strict=True))
     for label in into:
         if label not in model.labels:
             _new(model, label)
-    return _retaught(model, tasks, changed, "relabelled", old, into)
+    changed = [replace(task, labels=new) for task, new in zip(tasks, labels, strict=True)]
+    return learner._become(_retaught(model, tasks, changed, "relabelled", old, into))
 
 
 # ---------------------------------------------------------------------- forgetting
 
 
-def forget_classes(model: Model, labels: Sequence[Any], tasks: Sequence[Task]) -> Model:
-    """Forget classes: no node of them taught. Their nodes stay in the graphs, as neighbours of others."""
-    gone, there = [model.labels[_known(model, label)] for label in labels], _labels(tasks)
-    for label in gone:
-        if label not in there:
-            raise DataError(f"No training node of these graphs is of class {label}: give those that it was in.")
+def forget_class(learner: Learner, label: Any, data: "Graphs") -> Learner:
+    """Forget a class: as if no node of it had taught. Its nodes stay in the graphs, as neighbours of others.
+
+    Parameters
+    ----------
+    learner : Learner
+        A fitted learner of a method that keeps sums; changed in place.
+    label : int or str, or a list of them
+        The class, or several.
+    data : Data, HeteroData, or a list of them
+        The graphs, from the first one concerned to the last one learned, with features, edges, labels and
+        `train_mask` as they were learned.
+
+    Returns
+    -------
+    Learner
+        The same learner.
+    """
+    model, several = model_of(learner), label if isinstance(label, list) else [label]
+    gone = [model.labels[_known(model, one)] for one in several]
+    tasks = [task_of(one, model.schema.types) for one in _several(data)]
+    there = _distinct(task.labels for task in tasks)
+    for one in gone:
+        if one not in there:
+            raise DataError(f"No training node of these graphs is of class {one}: give those that it was in.")
     changed = [_chosen(task, ~np.isin(task.labels, gone)) for task in tasks]
-    return _retaught(model, tasks, changed, "forgot")
+    return learner._become(_retaught(model, tasks, changed, "forgot"))
 
 
-def forget_rows(model: Model, departures: Sequence[Departure]) -> Model:
-    """Forget what nodes taught: exact for a model that never learned from their labels, in graphs that stay."""
-    _check_leaving(departures)
-    changed = []
-    for task, leaving in departures:
-        stays = ~np.isin(task.nodes, leaving)
-        if len(task.nodes) - stays.sum() != len(leaving):
-            raise DataError("forget_mask marks a node that is not in train_mask: it never taught.")
-        changed.append(_chosen(task, stays))
-    return _retaught(model, [one.task for one in departures], changed, "forgot")
+def forget_rows(learner: Learner, data: "Graphs") -> Learner:
+    """Forget what nodes taught: as if they had had no label. They stay in the graphs, as neighbours of others.
+
+    Parameters
+    ----------
+    learner : Learner
+        A fitted learner of a method that keeps sums; changed in place.
+    data : Data, HeteroData, or a list of them
+        The graphs, from the first one concerned to the last one learned, with features, edges, labels and
+        `train_mask` as they were learned. `forget_mask` marks the nodes.
+
+    Returns
+    -------
+    Learner
+        The same learner.
+    """
+    model = model_of(learner)
+    tasks, leaving = _departures(model, data)
+    stays = [~np.isin(task.nodes, some) for task, some in zip(tasks, leaving, strict=True)]
+    if all(some.all() for some in stays):
+        raise DataError("No node in forget_mask is in train_mask: none of them ever taught.")
+    changed = [_chosen(task, some) for task, some in zip(tasks, stays, strict=True)]
+    return learner._become(_retaught(model, tasks, changed, "forgot"))
 
 
-def forget_nodes(model: Model, departures: Sequence[Departure]) -> Model:
-    """Forget that nodes were in graphs: as if these had come without them, and without their edges."""
-    _check_leaving(departures)
-    changed = [_without_nodes(model, *one) for one in departures]
-    return _retaught(model, [one.task for one in departures], changed, "forgot")
+def forget_nodes(learner: Learner, data: "Graphs") -> Learner:
+    """Forget nodes: as if they had never been in any graph, nor their edges.
+
+    Sums, ridge, calibration and history are those of a model that never saw them.
+
+    Parameters
+    ----------
+    learner : Learner
+        A fitted learner of a method that keeps sums; changed in place.
+    data : Data, HeteroData, or a list of them
+        The graphs, from the first one concerned to the last one learned, with features, edges, labels and
+        `train_mask` as they were learned. `forget_mask` marks the nodes, in every graph that they were in.
+
+    Returns
+    -------
+    Learner
+        The same learner.
+    """
+    model = model_of(learner)
+    tasks, leaving = _departures(model, data)
+    changed = [_without_nodes(model, task, some) for task, some in zip(tasks, leaving, strict=True)]
+    return learner._become(_retaught(model, tasks, changed, "forgot"))
 
 
-def _check_leaving(departures: Sequence[Departure]) -> None:
-    if not any(len(one.leaving) for one in departures):
+def _several(data: Any) -> list[Any]:
+    """One graph, or several in a list."""
+    if isinstance(data, list | tuple) and not data:
+        raise DataError("The list of graphs is empty: give all from the first one concerned to the last one learned.")
+    return list(data) if isinstance(data, list | tuple) else [data]
+
+
+def _departures(model: Model, data: Any) -> tuple[list[Task], list[Nodes]]:
+    """Tasks as they were learned, and the nodes that are to leave each."""
+    tasks, leaving = zip(*(departure_of(one, model.schema.types) for one in _several(data)), strict=True)
+    if not any(map(len, leaving)):
         raise DataError("Say which nodes are to be forgotten: set data.forget_mask, True for each of them.")
+    return list(tasks), list(leaving)
 
 
 def _without_nodes(model: Model, task: Task, leaving: Nodes) -> Task:
@@ -141,8 +238,8 @@ def _chosen(task: Task, some: NDArray[np.bool_]) -> Task:
     return Task(task.graph, task.nodes[some], task.labels[some])
 
 
-def _labels(tasks: Iterable[Task]) -> list[Any]:
-    return list(dict.fromkeys(label for task in tasks for label in np.unique(task.labels).tolist()))
+def _distinct(labels: Iterable[NDArray[Any]]) -> list[Any]:
+    return list(dict.fromkeys(label for some in labels for label in np.unique(some).tolist()))
 
 
 def _retaught(
@@ -158,7 +255,10 @@ def _retaught(
     Exact: sums, ridge, calibration and history are those of a model that was taught so in the first place.
     """
     method = _forgetting(model)
-    for label in _labels(tasks):
+    for label in _distinct(task.labels for task in tasks):
+        if isinstance(label, str) != isinstance(model.labels[0], str):
+            kinds = ("strings", "numbers") if isinstance(label, str) else ("numbers", "strings")
+            raise DataError(f"The labels of the graph are {kinds[0]}, but the model knows its classes by {kinds[1]}.")
         _known(model, label)
     tasks, changed = ([replace(task, graph=model.checked(task.graph)) for task in some] for some in (tasks, changed))
     order, first = _last_lessons(model, tasks)
@@ -212,7 +312,6 @@ def _remaining(model: Model, memory: Any, first: int) -> Model | None:
     """The model before its last lessons; None where nothing was learned before them."""
     if first == 0:
         return None
-    method = _forgetting(model)
     kept = model.method.statistics(memory)
     assert kept is not None, "it is a sum over nodes"
     if bool((kept.count < 0).any()):
@@ -220,7 +319,7 @@ def _remaining(model: Model, memory: Any, first: int) -> Model | None:
     left = torch.nonzero(kept.count).flatten().tolist()
     return replace(
         model,
-        state=model.with_memory(method.of_classes(memory, left), [model.labels[c] for c in left]),
+        state=model.with_memory(_forgetting(model).of_classes(memory, left), [model.labels[c] for c in left]),
         calibration=model.calibration.before(first).of_classes(left),
         lessons=model.lessons[:first],
         schema=replace(model.schema, directed=model.lessons[first - 1].directed),
@@ -229,93 +328,103 @@ def _remaining(model: Model, memory: Any, first: int) -> Model | None:
     )
 
 
-# ---------------------------------------------------------------------- models added
-
-
-def merge_models(one: Model, other: Model) -> Model:
-    """The model that learned what both learned. Both must map nodes to rows alike."""
-    method = _merging(one)
-    if type(other.method) is not type(one.method):
-        raise DataError(f"A model of '{one.name}' cannot be merged with one of '{other.name}'.")
-    settings = _addressed(other, _merging(other))
-    for name, mine in _addressed(one, method).items():
-        theirs = settings[name]
-        if mine != theirs:
-            raise DataError(f"These models cannot be merged: {name} is {mine} in one and {theirs} in the other.")
-    if type(one.labels[0]) is not type(other.labels[0]):
-        raise DataError("These models cannot be merged: one has numbers as labels, the other strings.")
-    both = {lesson.fingerprint for lesson in one.lessons} & {lesson.fingerprint for lesson in other.lessons}
-    if both:
-        raise DataError(f"These models cannot be merged: both learned {len(both)} graph(s), which would count twice.")
-    labels = [*one.labels, *(label for label in other.labels if label not in set(one.labels))]
-    places = torch.tensor([labels.index(label) for label in other.labels], device=one.device)
-    memory = method.merged(one.state.memory, other.state.memory, places, len(labels))
-    event = history.event("merged models", other.labels, time=history.now())
-    past = tuple(history.extended(history.extended(one.history, *other.history), event))
-    calibration = one.calibration.merged(other.calibration, places, len(labels), len(one.lessons))
-    lessons = sealed((*one.lessons, *other.lessons))
-    schema = replace(one.schema, directed=one.schema.directed or other.schema.directed)
-    whole = one.changed(state=one.with_memory(memory, labels), calibration=calibration, lessons=lessons)
-    return replace(whole, schema=schema, history=past)
-
-
-def _addressed(model: Model, method: MergesModels) -> dict[str, Any]:
-    """What must agree for two models' sums to be sums of the same rows."""
-    types, memory = model.schema.types, model.state.memory
-    settings = method.addressed(memory)
-    return {
-        "the number of features": model.num_features,
-        "the types of nodes and edges": types and types.plain,
-        "the names of features": model.schema.columns,
-        **{f"{model.name}.{name}": value for name, value in settings.items()},
-        "the seed of the feature map": model.config.seed,
-        "the random projection": model.method.identity(memory),
-    }
-
-
 def _forgetting(model: Model) -> Forgets:
     if not isinstance(model.method, Forgets):
         raise _inexact(model, "forget or correct labels")
     return model.method
 
 
-def _merging(model: Model) -> MergesModels:
+# ---------------------------------------------------------------------- models added
+
+
+def merge_models(one: Learner, other: Learner) -> Learner:
+    """The model that learned what both learned: their sums, added.
+
+    Parameters
+    ----------
+    one, other : Learner
+        Fitted learners of a method that keeps sums, with the same settings and seed.
+
+    Returns
+    -------
+    Learner
+        A new learner.
+    """
+    mine, theirs = model_of(one), model_of(other)
+    if type(theirs.method) is not type(mine.method):
+        raise DataError(f"A model of '{mine.name}' cannot be merged with one of '{theirs.name}'.")
+    method, settings = mine.method, _addressed(theirs)
+    for name, value in _addressed(mine).items():
+        if value != settings[name]:
+            raise DataError(
+                f"These models cannot be merged: {name} is {value} in one and {settings[name]} in the other."
+            )
+    assert isinstance(method, MergesModels), "it was asked for what must agree"
+    if type(mine.labels[0]) is not type(theirs.labels[0]):
+        raise DataError("These models cannot be merged: one has numbers as labels, the other strings.")
+    both = {lesson.fingerprint for lesson in mine.lessons} & {lesson.fingerprint for lesson in theirs.lessons}
+    if both:
+        raise DataError(f"These models cannot be merged: both learned {len(both)} graph(s), which would count twice.")
+    labels = [*mine.labels, *(label for label in theirs.labels if label not in set(mine.labels))]
+    places = torch.tensor([labels.index(label) for label in theirs.labels], device=mine.device)
+    memory = method.merged(mine.state.memory, theirs.state.memory, places, len(labels))
+    event = history.event("merged models", theirs.labels, time=history.now())
+    whole = replace(
+        mine,
+        state=mine.with_memory(memory, labels),
+        calibration=mine.calibration.merged(theirs.calibration, places, len(labels), len(mine.lessons)),
+        lessons=sealed((*mine.lessons, *theirs.lessons)),
+        schema=replace(mine.schema, directed=mine.schema.directed or theirs.schema.directed),
+        history=tuple(history.extended(history.extended(mine.history, *theirs.history), event)),
+        reference=None,
+    )
+    return type(one)._of(whole)
+
+
+def _addressed(model: Model) -> dict[str, Any]:
+    """What must agree for two models' sums to be sums of the same rows."""
     if not isinstance(model.method, MergesModels):
         raise ConfigError(f"Models of the method '{model.name}' cannot be added: use analytic, whose sums can.")
-    return model.method
+    types, memory = model.schema.types, model.state.memory
+    return {
+        "the number of features": model.num_features,
+        "the types of nodes and edges": types and types.plain,
+        "the names of features": model.schema.columns,
+        **{f"{model.name}.{name}": value for name, value in model.method.addressed(memory).items()},
+        "the seed of the feature map": model.config.seed,
+        "the random projection": model.method.identity(memory),
+    }
 
 
 # ---------------------------------------------------------------------- labels
 
 
-def _names(model: Model) -> list[str]:
-    return list(map(str, model.labels))
+def _label(given: Any) -> Any:
+    """A label that was given."""
+    label = single(given, "A class")
+    if isinstance(label, bool):  # equal to 1 and 0
+        raise DataError(f"{label} is no class: name one by its number or its string.")
+    return label
 
 
-def _known(model: Model, label: Any) -> int:
+def _known(model: Model, given: Any) -> int:
     """The place of a class that was learned."""
-    label = _plain(label)
+    label = _label(given)
     if label not in model.labels:
-        raise DataError(f"Class {shortened(str(label))} was never learned; known are {', '.join(_names(model))}.")
+        known = ", ".join(map(str, model.labels))
+        raise DataError(f"Class {shortened(str(label))} was never learned; known are {known}.")
     return model.labels.index(label)
 
 
-def _new(model: Model, label: Any) -> Any:
+def _new(model: Model, given: Any) -> Any:
     """A label that may be added to those of a model."""
-    label = _plain(label)
+    label = _label(given)
     if label in model.labels:
         raise DataError(f"Class {label} is known already: give the class a name of its own, or merge the two.")
     if type(label) is not type(model.labels[0]) or (isinstance(label, int) and not -(2**63) <= label < 2**63):
         kind = "strings" if isinstance(model.labels[0], str) else "whole numbers"
         raise DataError(f"The classes of this model are {kind}, and {shortened(label)} is none: name it as the others.")
     return label
-
-
-def _plain(label: Any) -> Any:
-    plain = label.item() if isinstance(label, np.generic | torch.Tensor) else label
-    if isinstance(plain, bool):  # equal to 1 and 0
-        raise DataError(f"{plain} is no class: name one by its number or its string.")
-    return plain
 
 
 def _inexact(model: Model, what: str) -> ConfigError:

@@ -14,7 +14,7 @@ from ipal.backend.runtime import Runtime
 from ipal.data.graph import Graph
 from ipal.data.labels import Labels
 from ipal.engine.trainer import finished
-from ipal.errors import ConfigError, NotFittedError, Qualified, StoreError, shortened
+from ipal.errors import ConfigError, DataError, NotFittedError, Qualified, StoreError, shortened
 from ipal.estimator import display, files, history
 from ipal.estimator.convert.hetero import graph_of, task_of
 from ipal.estimator.convert.pyg import labels_to_score, share_right
@@ -61,6 +61,15 @@ def checked_share(value: Any, what: str) -> float:
     if not is_number or not 0 < value < 1:
         raise ConfigError(f"{what} is a number between 0 and 1, not {shortened(value)}.")
     return float(value)
+
+
+def single(given: Any, what: str) -> Any:
+    """A label or a node that was given: one value, not several."""
+    is_single = isinstance(given, np.generic | np.ndarray | torch.Tensor) and given.ndim == 0
+    value = given.item() if is_single else given
+    if not isinstance(value, int | float | str):
+        raise DataError(f"{what} is named by a whole number or a string, not by {shortened(given)}.")
+    return value
 
 
 def _check_no_labels(y: Any, name: str) -> None:
@@ -116,8 +125,7 @@ class Learner:
         self
         """
         _check_no_labels(y, "partial_fit")
-        self._model = self._learned(self._model, data)
-        return self
+        return self._become(self._learned(self._model, data))
 
     def fit(self, data: "Data | HeteroData", y: None = None) -> Self:
         """Learn one graph from the beginning: what was learned before is lost, unlike with `partial_fit`.
@@ -134,8 +142,7 @@ class Learner:
         self
         """
         _check_no_labels(y, "fit")
-        self._model = self._learned(None, data)
-        return self
+        return self._become(self._learned(None, data))
 
     def _learned(self, model: Model | None, data: Any) -> Model:
         time, types = history.now(), None if model is None else model.schema.types
@@ -320,13 +327,12 @@ class Learner:
     @classmethod
     def _of(cls, model: Model) -> Self:
         """A learner that has learned a model."""
-        learner = cls(**model.config.given)
-        learner._become(model)
-        return learner
+        return cls(**model.config.given)._become(model)
 
-    def _become(self, model: Model) -> None:
+    def _become(self, model: Model | None) -> Self:
         """Replace what was learned, all at once."""
         self._model = model
+        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For Python's own pickle: the settings, and the model as its file would hold it."""
@@ -427,10 +433,7 @@ def learner_class(method: type[Method]) -> type[Learner]:
 
 def _remade(kind: type[Learner] | type[Method], settings: dict[str, Any], model: Model | None) -> Learner:
     """A pickled learner; one whose class `learner_class` made is found by its method."""
-    learner = (kind if issubclass(kind, Learner) else learner_class(kind))(**settings)
-    if model is not None:
-        learner._become(model)
-    return learner
+    return (kind if issubclass(kind, Learner) else learner_class(kind))(**settings)._become(model)
 
 
 def _say_if_learned_before(learning: Learning) -> None:

@@ -14,7 +14,8 @@ from ipal.data.graph import Graph
 from ipal.data.labels import Label, Labels
 from ipal.data.task import LabelledNodes, TestSplit
 from ipal.estimator.model import Prediction
-from ipal.evaluation.metrics import ACCURACIES, Before
+from ipal.evaluation.metrics import ACCURACIES
+from ipal.evaluation.rows import Before, Row
 
 Pair = tuple[Any, Any]
 """The true class of a node, and the predicted one."""
@@ -26,20 +27,6 @@ class ScoredModel(Protocol):
     @property
     def classes_(self) -> Labels: ...
     def predict_graph(self, graph: Graph, nodes: Tensor | None = None) -> Prediction: ...
-
-
-@dataclass(frozen=True)
-class Row:
-    """Scores on each task seen so far, in percent, and what stands behind them; plain data."""
-
-    validation: list[float]
-    test: list[float]
-    per_class: dict[str, float]
-    """Test recall of every class seen so far, over all its test nodes: a class may come in several tasks."""
-    confusion: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Of each class's test nodes, how many were taken for which class."""
-    drift: dict[str, dict[str, float | None]] = field(default_factory=dict)
-    """How far each class has moved; nothing where features stay where they are. See class_drift.py."""
 
 
 class Cloud(NamedTuple):
@@ -130,7 +117,8 @@ class _Marks:
             self.pairs[pair] += count
 
     def evaluation(self) -> Evaluation:
-        row = Row(self.validation, self.test, recalls(self.pairs), confusion(self.pairs))
+        found = confusion(self.pairs)
+        row = Row(validation=self.validation, test=self.test, per_class=recalls(self.pairs), confusion=found)
         return Evaluation(row, self.clouds)
 
 
@@ -153,7 +141,8 @@ def predictions(model: ScoredModel, found: Prediction, asked: LabelledNodes, amo
 def evaluate_before(model: ScoredModel, split: TestSplit, accuracy: str) -> Before:
     """The test of a task that is not learned yet, all of whose classes are known."""
     row = evaluate(model, [split], accuracy).row
-    return Before(row.test[0], 100.0 / len(model.classes_ if split.classes is None else split.classes))
+    classes = model.classes_ if split.classes is None else split.classes
+    return Before(accuracy=row.test[0], chance=100.0 / len(classes))
 
 
 def counted(predicted: NDArray[np.generic], truth: NDArray[np.generic]) -> Counter[Pair]:

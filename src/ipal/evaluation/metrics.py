@@ -7,26 +7,19 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ipal.config import first_paragraph
+from ipal.evaluation.rows import Before
 from ipal.system.plugins import Registry
 
 Matrix = NDArray[np.float64]
 Labels = NDArray[np.generic]
 Confusion = Mapping[str, Mapping[str, int]]
 """Of each class's test nodes, how many were predicted as which class."""
-
-
-class Before(NamedTuple):
-    """The test of a task before it was learned, in percent."""
-
-    accuracy: float
-    chance: float
-    """Of a guess among the classes to choose from."""
 
 
 @dataclass(frozen=True, eq=False)

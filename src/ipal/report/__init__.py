@@ -8,7 +8,6 @@ tables.py       the tables of benches; Markdown, LaTeX and CSV of them
 styles.py       colours and markers of methods, placement of labels
 figures.py      the figures
 drift.py        tables and figures of `ipal drift`
-profile.py      table and figure of `ipal profile`
 frame.py        stored runs as a table of pandas
 build.py        tables with captions, the folder of the report, the tables inside a hand-written page
 page/           one HTML page of a run, or of several compared

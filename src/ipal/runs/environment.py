@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ipal.config import RunConfig
+from ipal.runs.run_folder import code_stamp
 from ipal.system.plugins import installed_version, loaded_files
 
 PACKAGES = ["ipal", "torch", "torch-geometric", "numpy", "scipy", "scikit-learn", "safetensors"]
@@ -25,6 +26,7 @@ class Machine:
             "python": platform.python_version(),
             "packages": {name: installed_version(name) for name in PACKAGES},
             "git_commit": _git_commit(),
+            "code": code_stamp(),
             "platform": platform.platform(),
             "processor": _processor(),
             "cores": os.cpu_count(),

@@ -3,11 +3,13 @@
 Names that a schema does not know are kept: a later version may have added them.
 """
 
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, StrictInt, model_validator
 
+from ipal.evaluation.rows import Before, Row
 from ipal.system.documents import Record
 
 Bytes = Annotated[float, Field(ge=0)]
@@ -77,13 +79,6 @@ class Validation(Record):
     accuracy_matrix: list[list[float | None]]
 
 
-class BeforeRecord(Record):
-    """The test of a task before it was learned."""
-
-    accuracy: float
-    chance: float
-
-
 class Along(Record):
     """Tests along a stream of batches: one entry for every point."""
 
@@ -117,7 +112,7 @@ class Result(Record):
     average_performance_curve: list[float]
     metrics: dict[str, float | None]
     """By name."""
-    before_learning: list[BeforeRecord | None]
+    before_learning: list[Before | None]
     along: Along | None = None
     accuracy_matrix: list[list[float | None]]
     """Row by row, after each task; nothing above the diagonal."""
@@ -217,51 +212,50 @@ class Environment(Record):
     threads: int | None = None
     data_root: str | None = None
     command: list[str] = Field(default_factory=list)
+    code: str | None = None
+    asked: dict[str, Any] = Field(default_factory=dict)
 
 
 # ---------------------------------------------------------------------- an unfinished run
 
 
-class RowRecord(Record):
-    """The scores after one task."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    validation: list[float]
-    test: list[float]
-    per_class: dict[str, float]
-    confusion: dict[str, dict[str, Annotated[int, Field(ge=0)]]] = Field(default_factory=dict)
-    drift: dict[str, dict[str, float | None]] = Field(default_factory=dict)
-
-
-class PointRecord(Record):
+class Point(Record):
     """A test along a stream of batches."""
 
     model_config = ConfigDict(extra="forbid")
 
     batch: int = Field(ge=1)
+    """How many batches were learned."""
     test: float
+    """Mean accuracy over the tasks so far, in percent."""
     validation: float
     bytes: int = Field(ge=0)
+    """What a saved model holds."""
 
 
-class ProgressRecord(Record):
-    """How far a run has come, as its checkpoint says."""
+class Progress(Record):
+    """How far a run has come; with the model, all that a checkpoint needs."""
 
     model_config = ConfigDict(extra="forbid")
 
-    task: int = Field(ge=0)
-    epoch: int = Field(ge=0)
-    rows: list[RowRecord]
-    history: list[dict[str, float]]
-    seconds: list[Seconds]
-    evaluation_seconds: Seconds
-    peak_memory_bytes: int = Field(ge=0)
+    task: int = Field(0, ge=0)
     batch: int = Field(0, ge=0)
+    """Batches of this task that are learned."""
+    epoch: int = Field(0, ge=0)
+    rows: list[Row] = Field(default_factory=list)
+    history: list[dict[str, int | float]] = Field(default_factory=list)
+    seconds: list[Seconds] = Field(default_factory=list)
+    """Time spent learning each task, evaluation not counted."""
     batch_seconds: list[Seconds] = Field(default_factory=list)
-    points: list[PointRecord] = Field(default_factory=list)
-    before: list[BeforeRecord | None] = Field(default_factory=list)
+    """The same for each batch of the stream."""
+    points: list[Point] = Field(default_factory=list)
+    """Tests along a stream of batches."""
+    before: list[Before | None] = Field(default_factory=list)
+    """Tests of tasks before they were learned; None where that was not possible."""
+    evaluation_seconds: Seconds = 0.0
+    peak_memory_bytes: int = Field(0, ge=0)
     centroids: list[str] = Field(default_factory=list)
+    """Classes whose places among the embeddings are kept."""
 
     @model_validator(mode="after")
     def _is_a_triangle(self) -> Self:
@@ -271,3 +265,18 @@ class ProgressRecord(Record):
         if len(self.rows) != self.task:
             raise ValueError("rows of other tasks")
         return self
+
+    def spent(self, task: int, seconds: float) -> None:
+        """Time spent learning a batch of a task."""
+        self.seconds[task] += seconds
+        self.batch_seconds[-1] += seconds
+
+    def fits(self, batches: Sequence[int], epochs: int) -> bool:
+        """Whether a run whose tasks come in so many batches, with so many epochs each, can have come so far."""
+        tasks, begun = len(batches), self.task + (self.batch > 0 or self.epoch > 0)
+        if begun > tasks or self.epoch > epochs or not begun <= len(self.seconds) <= tasks:
+            return False
+        if self.batch >= (batches[self.task] if self.task < tasks else 1):
+            return False
+        done = sum(batches[: self.task]) + self.batch
+        return done <= len(self.batch_seconds) <= done + 1

@@ -8,9 +8,8 @@ from types import MappingProxyType
 
 from pydantic import ValidationError
 
-from ipal.backend.devices import usable_device
 from ipal.backend.distributed import Team
-from ipal.backend.runtime import Runtime
+from ipal.backend.runtime import Runtime, usable_device
 from ipal.config import (
     EncoderConfig,
     RunConfig,
@@ -45,6 +44,8 @@ class Resolved:
 
     config: RunConfig
     """Complete: what only the data, the stream and the method know is filled in, so that its hash covers all of it."""
+    asked: RunConfig
+    """As it was given."""
     dataset: Dataset
     stream: Stream
     method: type[Method]
@@ -78,7 +79,7 @@ class Resolver:
 
     def resolve(self, config: RunConfig, dataset: Dataset | None = None) -> Resolved:
         plugins.require(config.plugins, "This run")
-        config = check_settings(config)
+        asked, config = config, check_settings(config)
         usable_device(config.device)
         dataset = dataset or self.dataset(config)
         if config.dataset_hash not in (None, dataset.hash):
@@ -99,7 +100,7 @@ class Resolver:
             "plugins": config.plugins or plugins_of(config),
         }
         config, method = config.model_copy(update=found), METHODS.find(config.method)
-        resolved = Resolved(config, dataset, stream, method, self._metrics, self._machine, self._root)
+        resolved = Resolved(config, asked, dataset, stream, method, self._metrics, self._machine, self._root)
         resolved.learner_config().method.check_classes(len({label for task in stream.classes for label in task}))
         return resolved
 

@@ -14,17 +14,21 @@ Every file appears whole or not at all. No torch here: results can be read anywh
 """
 
 import csv
+import hashlib
 import io
 import json
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from filelock import Timeout
+
 from ipal.config import RunConfig, run_config
 from ipal.data.names import split_names, stem
-from ipal.errors import ConfigError, StoreError, shortened
+from ipal.errors import ConfigError, IpalError, StoreError, shortened
 from ipal.runs.records import Confusion, Drift, Environment, Result
 from ipal.system.documents import Record, read_json, read_yaml_node, write_yaml, yaml_value
 from ipal.system.files import (
@@ -38,6 +42,8 @@ from ipal.system.files import (
 )
 
 FORMAT = 1
+BUSY = "busy"
+"""Why a run was not made: another process is making it."""
 LATEST = "latest"
 """In place of a name: the run that was started last."""
 MOST_HISTORY = 2**28
@@ -170,6 +176,15 @@ class RunFolder:
         except OSError as error:
             raise explain_write_failure(self.path / "log.txt", error) from error
 
+    def note_failure(self, error: Exception) -> str:
+        """Write to the log why the run failed; returns it as a line, or `BUSY` if another process is making the run."""
+        if isinstance(error, StoreError) and isinstance(error.__cause__, Timeout):
+            return BUSY
+        expected = isinstance(error, IpalError)
+        with suppress(StoreError):
+            self.log(f"failed: {error if expected else ''.join(traceback.format_exception(error))}")
+        return str(error) if expected else f"{type(error).__name__}: {error}"
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Nobody else works on this run meanwhile; what killed processes left behind is removed."""
@@ -207,6 +222,14 @@ class RunFolder:
         return StoreError(f"{self.path / name} is damaged: delete the folder and run again, or restore the file.")
 
 
+def code_stamp() -> str:
+    """Hash of the sizes and times of the package's files: the same stamp, the same defaults."""
+    package = Path(__file__).parents[1]
+    files = [(path, path.stat()) for path in sorted(package.rglob("*.py"))]
+    stamps = [(str(path.relative_to(package)), found.st_size, found.st_mtime_ns) for path, found in files]
+    return hashlib.sha256(json.dumps(stamps).encode()).hexdigest()[:16]
+
+
 class RunStore:
     """All runs under one folder."""
 
@@ -219,6 +242,21 @@ class RunStore:
         dataset = "+".join(map(stem, names))
         dataset = dataset.encode(errors="replace")[:MOST_NAME].decode(errors="ignore")
         return RunFolder(self.root / f"{dataset}-{config.method}-seed{config.seed}-{config.digest}")
+
+    def asked_before(self, asked: RunConfig) -> RunFolder | None:
+        """A finished run that the same code was asked for in the same words; its graph may have changed since.
+
+        Only the methods know the full configuration, whose hash is the folder's name, and they load torch.
+        """
+        given, code = asked.given(), code_stamp()
+        for folder in (RunFolder(path.parent) for path in self.root.glob("*/result.json")):
+            if f"-{asked.method}-seed{asked.seed}-" not in folder.path.name:
+                continue
+            with suppress(StoreError):
+                facts = folder.environment()
+                if (facts.get("asked"), facts.get("code")) == (given, code) and not folder.config().plugins:
+                    return folder
+        return None
 
     def find(self, name: str) -> RunFolder:
         """A run by its path, its name, any part of its name that no other run shares, or as `latest`."""

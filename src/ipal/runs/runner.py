@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 
 from ipal.backend.finite import check_tensors, check_terms, not_finite, read_terms
 from ipal.backend.runtime import Runtime
@@ -24,8 +25,8 @@ from ipal.estimator import files
 from ipal.estimator.display import in_words
 from ipal.estimator.model import Model, begin_learning
 from ipal.estimator.settings import LearnerConfig
-from ipal.evaluation.class_drift import UNIT
-from ipal.evaluation.evaluate import Row, evaluate, evaluate_before
+from ipal.evaluation.class_drift import UNIT, ClassDrift
+from ipal.evaluation.evaluate import evaluate, evaluate_before
 from ipal.evaluation.metrics import (
     Scores,
     average_forgetting,
@@ -34,11 +35,12 @@ from ipal.evaluation.metrics import (
     matrix_of_rows,
     measured,
 )
+from ipal.evaluation.rows import Row
 from ipal.methods.base import Terms
 from ipal.runs.cadence import Cadence
 from ipal.runs.environment import PeakMemory, environment
 from ipal.runs.memory_plan import explained, is_out_of_memory
-from ipal.runs.progress import Point, Progress
+from ipal.runs.records import Point, Progress
 from ipal.runs.resolved import Resolved, resolve
 from ipal.runs.run_folder import RunFolder
 from ipal.runs.stacked_tests import others_waiting, tested
@@ -111,10 +113,15 @@ def run_by_epochs(
             return us.broadcast(folder.result)
         with _saying_what_to_do(folder):
             saved = us.broadcast(lambda: Snapshot.load(folder.checkpoint) if folder.checkpoint.exists() else None)
-            progress, model = (Progress(), None) if saved is None else _restore(learner, saved, folder, stream, runtime)
+            progress, centroids, model = (
+                (Progress(), ClassDrift({}), None)
+                if saved is None
+                else _restore(learner, saved, folder, stream, runtime)
+            )
         if us.is_main and saved is None:
             facts = environment(resolved.machine, config, sys.argv, us.size)
-            folder.start(config, {**facts, "data_root": str(resolved.data_root or "")})
+            facts |= {"data_root": str(resolved.data_root or ""), "asked": resolved.asked.given()}
+            folder.start(config, facts)
             folder.log("started")
         elif us.is_main:
             folder.log(f"resumed at task {progress.task}, epoch {progress.epoch}")
@@ -123,7 +130,7 @@ def run_by_epochs(
         observer.started(len(stream), a_task, done * learner.epochs + progress.epoch)
         runtime.tracer.next_lap()
         cadence, executor = Cadence(checkpoint_every, company), stack or Automatic()
-        watch = _Watch(runtime, learner.epochs, progress, folder, observer, memory, cadence, model)
+        watch = _Watch(runtime, learner.epochs, progress, centroids, folder, observer, memory, cadence, model)
         try:
             # Until all batches of all tasks are learned; what is done is in `progress`.
             while (index := progress.task) < len(stream):
@@ -225,6 +232,7 @@ class _Watch:
     runtime: Runtime
     epochs: int
     progress: Progress
+    centroids: ClassDrift
     folder: RunFolder
     observer: Observer
     memory: PeakMemory
@@ -298,9 +306,9 @@ class _Watch:
             progress.points.append(_point(sum(stream.batches[: index + 1]), row, model))
         if clouds:
             learned = set(map(str, stream.classes[index]))
-            progress.centroids, moves = progress.centroids.updated(clouds, model.remembered(), learned)
+            self.centroids, moves = self.centroids.updated(clouds, model.remembered(), learned)
             row.drift.update(moves)
-            check_tensors(progress.centroids.tensors(), {"centroids": "embeddings of test nodes"})
+            check_tensors(self.centroids.tensors(), {"centroids": "embeddings of test nodes"})
         progress.rows.append(row)
         progress.task, progress.batch, progress.epoch = index + 1, 0, 0
         if self.cadence.is_due(0):
@@ -316,26 +324,27 @@ class _Watch:
             return
         with self.cadence.paid(), self.runtime.tracer.span("checkpoint"):
             self.progress.peak_memory_bytes = max(self.progress.peak_memory_bytes, self.memory.bytes())
-            learned, come = files.checkpoint(self.fitted), self.progress.state()
+            self.progress.centroids = list(self.centroids.clouds)
+            learned = files.checkpoint(self.fitted)
             if not_finite(learned.tensors):
                 return  # the last good one is kept: the next loss, or the end of the task, says what is wrong
-            facts = {"learner": learned.facts, "progress": come.facts}
-            Snapshot({**learned.tensors, **come.tensors}, facts).save(self.folder.checkpoint)
+            facts = {"learner": learned.facts, "progress": self.progress.model_dump()}
+            Snapshot({**learned.tensors, **self.centroids.tensors()}, facts).save(self.folder.checkpoint)
 
 
 def _point(batch: int, row: Row, model: Model) -> Point:
     """A test after so many batches."""
     test, validation = float(np.mean(row.test)), float(np.mean(row.validation))
-    return Point(batch, test, validation, model.memory_report()["bytes"])
+    return Point(batch=batch, test=test, validation=validation, bytes=model.memory_report()["bytes"])
 
 
 def _columns(points: list[Point]) -> dict[str, list[Any]]:
-    return {name: [getattr(point, name) for point in points] for name in Point._fields}
+    return {name: [getattr(point, name) for point in points] for name in Point.model_fields}
 
 
 def _restore(
     learner: LearnerConfig, saved: Snapshot, folder: RunFolder, stream: Stream, runtime: Runtime
-) -> tuple[Progress, Model]:
+) -> tuple[Progress, ClassDrift, Model]:
     source = str(folder.checkpoint)
     if not saved.facts.keys() >= {"progress", "learner"}:
         raise StoreError(f"{source} is no checkpoint of a run.")
@@ -346,15 +355,21 @@ def _restore(
         {name: tensor for name, tensor in saved.tensors.items() if name.startswith("centroids.") is wanted}
         for wanted in (True, False)
     )
-    progress = Progress.of_state(Snapshot(apart, saved.facts["progress"]), runtime.device, source)
+    try:
+        progress = Progress.model_validate(saved.facts["progress"])
+    except (ValidationError, RecursionError) as error:
+        raise StoreError(f"{source} is damaged: what it says about the progress of the run is wrong.") from error
+    centroids = ClassDrift.of_tensors(progress.centroids, apart, runtime.device)
+    if centroids is None:
+        raise StoreError(f"{source} is damaged: what it says about the drift of classes is wrong.")
     model = files.restored(learner, Snapshot(own, learned), runtime, whole=progress.epoch == 0, source=source)
     if not progress.fits(stream.batches, learner.epochs):
         raise StoreError(f"{source} does not fit this run: it is further than the run can be, or not as far.")
     if model.network is not None:
         width = model.network.encoder.width
-        if any(len(place.mean) != width for place in progress.centroids.clouds.values()):
+        if any(len(place.mean) != width for place in centroids.clouds.values()):
             raise StoreError(f"{source} does not fit this run: its embeddings are not as wide as the encoder's.")
-    return progress, model
+    return progress, centroids, model
 
 
 def _result(resolved: Resolved, model: Model, progress: Progress) -> dict[str, Any]:
@@ -375,7 +390,7 @@ def _result(resolved: Resolved, model: Model, progress: Progress) -> dict[str, A
         "average_forgetting": average_forgetting(scores),
         "average_performance_curve": average_performance_curve(test),
         "metrics": measured(scores, resolved.metrics),
-        "before_learning": [one and one._asdict() for one in progress.before],
+        "before_learning": [one and one.model_dump() for one in progress.before],
         **({"along": _columns(progress.points)} if along else {}),
         "accuracy_matrix": _triangle(test),
         "per_class": progress.rows[-1].per_class,

@@ -7,7 +7,6 @@ entry point only when what it offers is asked for by its name.
 Loaded files are modules of the package `ipal_plugins` in `sys.modules`, which is all that is remembered of them.
 """
 
-import ast
 import hashlib
 import re
 import shlex
@@ -18,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
 
 from ipal.errors import ConfigError, did_you_mean, shortened
@@ -54,29 +53,36 @@ class Registry(Mapping[str, Thing], Generic[Thing]):
 
     def here(self) -> dict[str, Thing]:
         """All that can be used without loading a package: what is its own, and what loaded files define."""
-        return self._own | {name: place.thing for name, place in self._files.items()}
+        return self._own | {name: thing for name, (_, thing) in self._files.items()}
 
     def origin(self, name: str) -> Origin | None:
         """Who brings a thing; None for the package's own."""
         if name in self._own:
             return None
         files = self._files
-        return origin(files[name].module) if name in files else _of_package(self._entries[name])
+        return origin(files[name][0]) if name in files else _of_package(self._entries[name])
 
     def check_file(self, module: ModuleType) -> bool:
         """Refuse a plugin file with a thing that breaks the contract of its kind; whether it has any."""
-        mine = [place for place in self._files.values() if place.module is module]
-        for place in mine:
-            self._check(place.thing, str(place))
+        mine = {name: thing for name, (file, thing) in self._files.items() if file is module}
+        for name, thing in mine.items():
+            self._check(thing, f"The {self.kind} '{name}' of {module.__file__}")
         return bool(mine)
 
     def __getitem__(self, name: str) -> Thing:
-        here = self.here() if name not in self._own else self._own
-        if name in here:
+        here = self._own if name in self._own else self.here()
+        if name in here or name not in self:
             return here[name]
-        if not NAME.fullmatch(name):  # see __contains__
-            raise KeyError(name)
-        return self._loaded(self._entries[name])
+        entry = self._entries[name]
+        what = f"The {self.kind} '{name}' ({entry.value}) of {in_words(_of_package(entry))}"
+        try:
+            thing = entry.load()
+        except Exception as error:
+            raise ConfigError(f"{what} cannot be loaded: {_reason(error)}.") from error
+        if not self.is_one(thing) or getattr(thing, "name", None) != name:
+            raise ConfigError(f"{what} is no {self.kind} of that name.")
+        self._check(thing, what)
+        return cast(Thing, thing)
 
     def __contains__(self, name: object) -> bool:
         if name in self._own or name in self._files:
@@ -95,53 +101,40 @@ class Registry(Mapping[str, Thing], Generic[Thing]):
         return {cast(Any, thing).name: thing for thing in self.own}
 
     @property
-    def _files(self) -> dict[str, "_Place"]:
-        """What loaded plugin files define; of what they import, nothing."""
-        found: dict[str, _Place] = {}
-        for place in (_Place(module, variable) for module in loaded() for variable in tuple(vars(module))):
-            if not self._is_defined(place):
+    def _files(self) -> dict[str, tuple[ModuleType, Thing]]:
+        """What loaded plugin files define, each with its file; of what they import, nothing."""
+        found: dict[str, tuple[ModuleType, Thing]] = {}
+        for module, thing in [(file, value) for file in loaded() for value in vars(file).values()]:
+            if not self._is_defined(module, thing):
                 continue
-            name = place.thing.name
+            name = thing.name
             if not isinstance(name, str) or not NAME.fullmatch(name):
                 raise ConfigError(
-                    f"{place} has the name {shortened(repr(name))}: use letters, digits, hyphens and underscores."
+                    f"A {self.kind} of {module.__file__} has the name {shortened(repr(name))}: use letters, digits, "
+                    "hyphens and underscores."
                 )
-            if name in self._own or (name in found and found[name].thing is not place.thing):
-                raise ConfigError(f"{place} has the name of another {self.kind}, '{name}': give it its own.")
-            found.setdefault(name, place)
+            if name in self._own or found.setdefault(name, (module, thing))[1] is not thing:
+                raise ConfigError(f"{module.__file__} defines a {self.kind} '{name}', and there is another: rename it.")
         return found
 
     @property
     def _entries(self) -> dict[str, EntryPoint]:
         taken, found = self.here(), dict[str, EntryPoint]()
         for entry in entry_points(group=f"ipal.{self.kind}s"):
-            if entry.name in taken or found.get(entry.name, entry) != entry:
+            if entry.name in taken or found.setdefault(entry.name, entry) != entry:
                 raise ConfigError(
                     f"{in_words(_of_package(entry))} names a {self.kind} '{entry.name}', and there is another of that "
                     "name: uninstall one, or rename it."
                 )
-            found[entry.name] = entry
         return found
 
-    def _is_defined(self, place: "_Place") -> bool:
-        thing = place.thing
+    def _is_defined(self, module: ModuleType, thing: Any) -> bool:
         if not self.is_one(thing) or any(thing is own for own in self.own):
             return False
-        if isinstance(thing, type | FunctionType) and thing.__module__ != place.module.__name__:
-            return False
+        if not isinstance(thing, type):
+            return hasattr(thing, "name")
         # A class without a name of its own is a base for others.
-        return "name" in vars(thing) if isinstance(thing, type) else hasattr(thing, "name")
-
-    def _loaded(self, entry: EntryPoint) -> Thing:
-        what = f"The {self.kind} '{entry.name}' ({entry.value}) of {in_words(_of_package(entry))}"
-        try:
-            thing = entry.load()
-        except Exception as error:
-            raise ConfigError(f"{what} cannot be loaded: {_reason(error)}.") from error
-        if not self.is_one(thing) or getattr(thing, "name", None) != entry.name:
-            raise ConfigError(f"{what} is no {self.kind} of that name.")
-        self._check(thing, what)
-        return cast(Thing, thing)
+        return thing.__module__ == module.__name__ and "name" in vars(thing)
 
     def _check(self, thing: Any, what: str) -> None:
         if missing := sorted(getattr(thing, "__abstractmethods__", ())):
@@ -239,35 +232,6 @@ def require(recorded: Mapping[str, str], what: str) -> None:
 
 
 # ---------------------------------------------------------------------- sentences
-
-
-@dataclass(frozen=True)
-class _Place:
-    """A name in a plugin file; in a sentence with its line."""
-
-    module: ModuleType
-    variable: str
-
-    @property
-    def thing(self) -> Any:
-        return vars(self.module)[self.variable]
-
-    def __str__(self) -> str:
-        return f"{self.variable} ({self.module.__file__}, line {self._line})"
-
-    @property
-    def _line(self) -> int:
-        tree = ast.parse(Path(str(self.module.__file__)).read_bytes())
-        lines = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.stmt) and self.variable in _bound(node)]
-        return max(lines, default=1)
-
-
-def _bound(node: ast.stmt) -> set[str]:
-    """The names that a statement gives something to."""
-    if isinstance(node, ast.ClassDef | ast.FunctionDef):
-        return {node.name}
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-    return {target.id for target in targets if isinstance(target, ast.Name)}
 
 
 def _where(path: Path, error: BaseException) -> str:

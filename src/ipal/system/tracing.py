@@ -3,8 +3,8 @@
     with runtime.tracer.span("encoder"):
         ...
 
-Spans nest. Time counts for the innermost span only, so that all parts of a run add up to its total. The time of other
-threads is recorded separately.
+Spans nest. Time counts for the innermost span only, so that all parts of a run add up to its total. Spans of other
+threads are not recorded.
 """
 
 import threading
@@ -53,99 +53,65 @@ class Account:
     """Highest value of every gauge while the part was the innermost."""
 
 
-Ledger = defaultdict[Path, Account]
-
-
-@dataclass
-class Lap:
-    """A section of a run, for instance a task."""
-
-    parts: Ledger = field(default_factory=lambda: defaultdict(Account))
-    background: Ledger = field(default_factory=lambda: defaultdict(Account))
-    """The same, of other threads."""
-    recording: int = 0
-    """Nanoseconds of the recorder itself, counted for no part."""
-
-    @property
-    def nanoseconds(self) -> int:
-        """Wall-clock time."""
-        return self.recording + sum(account.nanoseconds for account in self.parts.values())
-
-
-class _Thread(threading.local):
-    """Of each thread: its open spans, and until when its time is booked."""
-
-    def __init__(self) -> None:
-        self.open: list[Path] = []
-        self.booked = 0
+Lap = dict[Path, Account]
+"""A section of a run, for instance a task: its parts."""
 
 
 class Recorder(Tracer):
     """Records time and peaks of gauges by span, lap by lap, for the thread that started it."""
 
-    def __init__(self, gauges: Mapping[str, Gauge] | None = None, settle: Callable[[], None] | None = None) -> None:
+    def __init__(self, gauges: Mapping[str, Gauge] | None = None, settle: Callable[[], None] = lambda: None) -> None:
         """`settle` is called at both ends of a span, to wait for asynchronous work, as on a GPU."""
-        self.laps = [Lap()]
-        self._gauges = gauges or {}
-        self._settle = settle
-        self._main: int | None = None
+        self.laps: list[Lap] = [defaultdict(Account)]
+        self._gauges, self._settle = gauges or {}, settle
+        self._thread: int | None = None
         """The thread that listens."""
-        self._thread = _Thread()
+        self._open: list[Path] = [()]
+        self._booked = 0
+        """Until when time is booked."""
 
     @contextmanager
     def listening(self) -> Iterator["Recorder"]:
         """Start recording: in this context, for the calling thread."""
-        if self.listens:
-            raise RuntimeError("This recorder is listening already.")
         for gauge in self._gauges.values():
             gauge()
-        self._main, self._thread.open, self._thread.booked = threading.get_ident(), [()], perf_counter_ns()
+        self._thread, self._open, self._booked = threading.get_ident(), [()], perf_counter_ns()
         try:
             yield self
         finally:
             self._book()
-            self._main, self._thread.open = None, []
+            self._thread = None
 
     def next_lap(self) -> None:
-        self._book()
-        self.laps.append(Lap())
+        if self.listens:
+            self._book()
+        self.laps.append(defaultdict(Account))
 
     @property
     def listens(self) -> bool:
-        return self._main is not None
+        return self._thread is not None
 
     def span(self, name: str) -> AbstractContextManager[None]:
-        return self._recorded(name) if self.listens else _SILENCE
+        return self._recorded(name) if self._thread == threading.get_ident() else _SILENCE
 
     @contextmanager
     def _recorded(self, name: str) -> Iterator[None]:
-        spans = self._thread.open
-        depth = len(spans)
+        depth = len(self._open)
         self._book()
-        spans.append((*spans[-1], name) if spans else (name,))
-        self._ledger[spans[-1]].times += 1
+        self._open.append((*self._open[-1], name))
+        self.laps[-1][self._open[-1]].times += 1
         try:
             yield
         finally:
             self._book()
-            del spans[depth:]  # also inner spans that were left open
-
-    @property
-    def _ledger(self) -> Ledger:
-        lap = self.laps[-1]
-        return lap.parts if threading.get_ident() == self._main else lap.background
+            del self._open[depth:]  # also inner spans that were left open
 
     def _book(self) -> None:
-        """Add the time since the last call to this thread's innermost span."""
-        here = threading.get_ident() == self._main
-        if here and self._settle:
-            self._settle()
+        """Add the time since the last call to the innermost span."""
+        self._settle()
+        account = self.laps[-1][self._open[-1]]
+        for name, gauge in self._gauges.items():
+            account.peaks[name] = max(gauge(), account.peaks.get(name, 0))
         now = perf_counter_ns()
-        if self._thread.open:
-            account = self._ledger[self._thread.open[-1]]
-            account.nanoseconds += now - self._thread.booked
-            for name, gauge in self._gauges.items() if here else ():
-                account.peaks[name] = max(gauge(), account.peaks.get(name, 0))
-        self._thread.booked = perf_counter_ns()
-        if here:
-            self.laps[-1].recording += self._thread.booked - now
+        account.nanoseconds += now - self._booked
+        self._booked = now

@@ -7,8 +7,9 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from ipal.errors import StoreError
-from ipal.evaluation.metrics import Before, Confusion, Scores, matrix_of_rows, measured, stored_scores
-from ipal.runs.records import ProgressRecord
+from ipal.evaluation.metrics import Confusion, Scores, matrix_of_rows, measured, stored_scores
+from ipal.evaluation.rows import Before
+from ipal.runs.records import Progress
 from ipal.runs.run_folder import RunFolder
 from ipal.system.documents import parse_json
 from ipal.system.files import open_plain, read_bounded
@@ -172,7 +173,7 @@ def _checkpointed(folder: RunFolder) -> dict[str, Any]:
             size = int.from_bytes(file.read(8), "little")
             header = parse_json(file.read(min(size, MOST_HEADER + 1)), MOST_HEADER)
         progress: dict[str, Any] = parse_json(header["__metadata__"]["facts"], MOST_HEADER)["progress"]
-        ProgressRecord.model_validate(progress)
+        Progress.model_validate(progress)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError) as error:

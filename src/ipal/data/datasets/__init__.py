@@ -10,16 +10,17 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from ipal.data.dataset import Dataset
-from ipal.data.datasets import catalog, folders, structural
-from ipal.data.datasets.readers import FACTS, RawGraph, read_plain, read_unlabelled
+from ipal.data.datasets import catalog, folders
+from ipal.data.datasets.builtin import STRUCTURAL, structural_features
+from ipal.data.datasets.readers import FACTS, RawGraph
 from ipal.data.datasets.several import side_by_side
 from ipal.data.datasets.synthetic import parse_size
-from ipal.data.graph import Graph, checked_facts, checked_graph, content_hash
+from ipal.data.graph import checked_facts, checked_graph
 from ipal.data.labels import checked_ids, file_labels, labelled
 from ipal.errors import DataError, IpalError, StoreError, shortened
 from ipal.system.plugins import in_words
 
-__all__ = ["Dataset", "checked", "convert", "load", "load_graph", "load_to_predict", "loaded"]
+__all__ = ["Dataset", "checked", "convert", "load", "load_to_predict"]
 
 
 def load(name: str, root: Path | None = None, *, undirected: bool = True) -> Dataset:
@@ -27,14 +28,15 @@ def load(name: str, root: Path | None = None, *, undirected: bool = True) -> Dat
 
     Several names, separated by commas, give one dataset with all graphs side by side.
     """
-    dataset = loaded(name, catalog.data_root(root), undirected)
+    dataset = load_to_predict(name, root, undirected=undirected)
     if not dataset.num_classes:
         raise DataError(f"No node of {dataset.name} has a label: add the array y (of a table, the column label).")
     return dataset
 
 
-def loaded(name: str, folder: Path, undirected: bool) -> Dataset:
+def load_to_predict(name: str, root: Path | None = None, *, undirected: bool = True) -> Dataset:
     """As `load`, also where no node has a label."""
+    folder = catalog.data_root(root)
     names = catalog.names_in(name, folder)
     if len(names) == 1:
         return _one(name, folder, undirected)
@@ -54,7 +56,7 @@ def _one(name: str, folder: Path, undirected: bool) -> Dataset:
     # A file is known by its full path, so that a run finds it again from any folder.
     known = entry.name if Path(entry.path).is_absolute() else name
     if folders.holds_graph(folder / entry.path):
-        return _mapped(known, folder / entry.path, undirected)
+        return folders.open_folder(folder / entry.path, known, undirected=undirected)
     try:
         raw = entry.read(folder / entry.path)
     except FileNotFoundError as error:
@@ -62,56 +64,12 @@ def _one(name: str, folder: Path, undirected: bool) -> Dataset:
     return checked(known, raw, entry, undirected=undirected)
 
 
-def load_graph(name: str, root: Path | None = None, *, undirected: bool = True) -> Graph:
-    """The graph of `load_to_predict`."""
-    return load_to_predict(name, root, undirected=undirected).graph
-
-
-def load_to_predict(name: str, root: Path | None = None, *, undirected: bool = True) -> Dataset:
-    """Read a graph to predict on, named as for `load`: labels may be missing, those of an .npz file are not read."""
-    folder = catalog.data_root(root)
-    if len(catalog.names_in(name, folder)) > 1 or catalog.made_in_memory(name) is not None:
-        return loaded(name, folder, undirected)
-    entry = catalog.find(name, folder)
-    if entry.read is read_plain and (folder / entry.path).is_file():
-        raw = read_unlabelled(folder / entry.path)
-        if raw.x is not None:  # else there are as many nodes as labels
-            return checked(entry.name, raw, entry, undirected=undirected)
-    return loaded(name, folder, undirected)
-
-
 def convert(name: str, path: Path, root: Path | None = None, *, undirected: bool = True) -> Dataset:
     """Write a graph as a folder that is mapped when it is used (see folders.py); returns it as read from there."""
     if path.exists():  # said before a large graph is made
         raise StoreError(f"{path} exists already: name another folder, or remove it first.")
-    dataset = load(name, root, undirected=undirected)
-    about = {
-        "hash": content_hash(dataset.graph, dataset.y, dataset),
-        "split": list(dataset.split) if dataset.split else None,
-        "preprocessing": dataset.preprocessing,
-        "remark": dataset.remark,
-        "beyond_task": dataset.beyond_task,
-        **({"columns": dataset.graph.columns} if dataset.graph.columns else {}),
-    }
-    folders.write_folder(path, dataset.graph, dataset.y, about, dataset, dataset.ids)
-    return _mapped(str(path.resolve()), path, undirected, verify=False)
-
-
-def _mapped(name: str, path: Path, undirected: bool, *, verify: bool = True) -> Dataset:
-    stored = folders.open_folder(path, undirected=undirected, verify=verify)
-    meta = stored.meta
-    return Dataset(
-        name=name,
-        graph=stored.graph,
-        y=stored.y,
-        split=tuple(meta.split) if meta.split else None,
-        preprocessing=meta.preprocessing,
-        remark=meta.remark,
-        beyond_task=meta.beyond_task,
-        known_hash=meta.hash,
-        ids=stored.ids,
-        **vars(stored.facts),
-    )
+    folders.write_folder(path, load(name, root, undirected=undirected))
+    return folders.open_folder(path, str(path.resolve()), undirected=undirected, verify=False)
 
 
 @contextmanager
@@ -163,9 +121,9 @@ def checked(name: str, raw: RawGraph, entry: catalog.DatasetEntry | None = None,
     if x is None:
         one = np.ones((num_nodes, 1), dtype=np.float32)
         skeleton = checked_graph(one, raw.edges, undirected=True, weights=raw.edge_weight)
-        x = structural.structural_features(skeleton)
-        preprocessing, beyond_task = structural.REMARK, True
-        remark = "; ".join(filter(None, [remark, structural.REMARK]))
+        x = structural_features(skeleton)
+        preprocessing, beyond_task = STRUCTURAL, True
+        remark = "; ".join(filter(None, [remark, STRUCTURAL]))
     if lacking := int((~labelled(y)).sum()):
         remark = "; ".join(filter(None, [remark, f"{lacking} of {num_nodes} nodes have no label, and are in no task"]))
     return Dataset(

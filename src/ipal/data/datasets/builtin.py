@@ -1,4 +1,4 @@
-"""Graphs that need no file: the handwritten digits inside scikit-learn, and communities of any size."""
+"""What needs no file: the graph of handwritten digits inside scikit-learn, and features for graphs that have none."""
 
 import importlib.util
 from pathlib import Path
@@ -7,7 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipal.data.datasets.readers import RawGraph
-from ipal.data.datasets.synthetic import RedditShaped, synthetic
+from ipal.data.graph import Graph
+
+STRUCTURAL = (
+    "structural features: propagated through the whole graph, later tasks' nodes included (never labels), "
+    "so no result on them is isolated or inductive without this remark"
+)
 
 
 def digits(neighbours: int = 8) -> RawGraph:
@@ -37,6 +42,15 @@ def _images() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     return rows[:, :-1], rows[:, -1].astype(np.int64)
 
 
-def reddit_shaped(size: RedditShaped) -> RawGraph:
-    """Communities in the numbers of Reddit."""
-    return synthetic(size.as_synthetic())
+def structural_features(
+    graph: Graph, *, width: int = 128, hops: int = 4, keep: int = 3, seed: int = 0
+) -> NDArray[np.float32]:
+    """A fixed Gaussian matrix, propagated `hops` times, rows normalised each time, the last `keep` side by side."""
+    a = graph.normalised
+    x = np.random.default_rng(seed).normal(size=(graph.num_nodes, width)).astype(np.float32)
+    kept = []
+    for _ in range(hops):
+        x = a @ x
+        x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+        kept.append(x)
+    return np.concatenate(kept[-keep:], axis=1)

@@ -24,14 +24,15 @@ from ipal.data.datasets.readers import (
     write_plain,
 )
 from ipal.data.datasets.synthetic import RedditShaped, Synthetic, synthetic
+from ipal.data.datasets.tables.assemble import read_tables
 from ipal.data.datasets.tables.files import pair_in
-from ipal.data.datasets.tables.read import read_tables
 from ipal.data.names import is_table, split_names
 from ipal.errors import ConfigError, DataError, did_you_mean, shortened
 from ipal.system.plugins import Registry
 
 CORAFULL_SPLIT = (30, 10, 10, 10, 10)
 TWENTY_AND_FIVES = (20, 5, 5, 5, 5)
+Split = tuple[int, ...] | None
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class DatasetEntry:
     path: str = ""
     """Of its file, under the data root."""
     read: Reader = read_plain
-    split: tuple[int, ...] | None = None
+    split: Split = None
     """The benchmark's own split; None for the general rule."""
     download: str = ""
     """The stock class that fetches it, as `ipal data --download` calls it, and what it is given."""
@@ -57,6 +58,16 @@ class DatasetEntry:
     """Makes it in memory, in place of a file: gives an object with `edge_index`, `y` and `x`, as PyG's Data."""
     sizes: type | None = None
     """What can be said of its size behind a colon, as synthetic:nodes=5000; `make` is given it."""
+
+
+def _benchmark(name: str, about: str, file: str, download: str, split: Split = None) -> DatasetEntry:
+    """A graph in the format of Coauthor, Amazon and CitationFull, where their classes put it."""
+    return DatasetEntry(name, about, f"pyg/{file}.npz", read_gnn_benchmark, split, download)
+
+
+def _plain(name: str, about: str, download: str = "", split: Split = None, **more: Any) -> DatasetEntry:
+    """A graph in a plain file."""
+    return DatasetEntry(name, about, f"graphs/{name}.npz", split=split, download=download, **more)
 
 
 OWN: tuple[DatasetEntry, ...] = (
@@ -78,24 +89,22 @@ OWN: tuple[DatasetEntry, ...] = (
         split=(21, 5, 5, 5, 5),
         remark="made up in Reddit's size and shape: results are not Reddit-CL results",
         costly=True,
-        make=builtin.reddit_shaped,
+        make=lambda size: synthetic(size.as_synthetic()),
         sizes=RedditShaped,
     ),
-    DatasetEntry(
+    _benchmark(
         "cs",
         "Coauthor CS: co-authorship of computer scientists (CS-CL)",
-        "pyg/CS/raw/ms_academic_cs.npz",
-        read_gnn_benchmark,
-        (5, 2, 2, 2, 2, 2),
+        "CS/raw/ms_academic_cs",
         "Coauthor:CS",
+        (5, 2, 2, 2, 2, 2),
     ),
-    DatasetEntry(
+    _benchmark(
         "corafull",
         "CoraFull: citations among 70 topics (CoraFull-CL)",
-        "pyg/cora/raw/cora.npz",
-        read_gnn_benchmark,
-        CORAFULL_SPLIT,
+        "cora/raw/cora",
         "CitationFull:Cora",
+        CORAFULL_SPLIT,
     ),
     DatasetEntry(
         "arxiv",
@@ -113,118 +122,75 @@ OWN: tuple[DatasetEntry, ...] = (
         TWENTY_AND_FIVES,
         "Reddit:",
     ),
-    DatasetEntry(
+    _benchmark(
         "physics",
         "Coauthor Physics: co-authorship of physicists",
-        "pyg/Physics/raw/ms_academic_phy.npz",
-        read_gnn_benchmark,
-        download="Coauthor:Physics",
+        "Physics/raw/ms_academic_phy",
+        "Coauthor:Physics",
     ),
-    DatasetEntry(
+    _benchmark(
         "computers",
         "Amazon Computers: products bought together",
-        "pyg/Computers/raw/amazon_electronics_computers.npz",
-        read_gnn_benchmark,
-        (4, 2, 2, 2),
+        "Computers/raw/amazon_electronics_computers",
         "Amazon:Computers",
+        (4, 2, 2, 2),
     ),
-    DatasetEntry(
+    _benchmark(
         "photo",
         "Amazon Photo: products bought together",
-        "pyg/Photo/raw/amazon_electronics_photo.npz",
-        read_gnn_benchmark,
-        download="Amazon:Photo",
+        "Photo/raw/amazon_electronics_photo",
+        "Amazon:Photo",
     ),
-    DatasetEntry(
-        "dblp",
-        "DBLP: citations among four fields",
-        "pyg/dblp/raw/dblp.npz",
-        read_gnn_benchmark,
-        download="CitationFull:DBLP",
-    ),
-    DatasetEntry(
-        "cora-ml",
-        "Cora-ML: citations within machine learning",
-        "pyg/cora_ml/raw/cora_ml.npz",
-        read_gnn_benchmark,
-        download="CitationFull:Cora_ML",
-    ),
-    DatasetEntry(
-        "cora",
-        "Cora: citations among seven topics (the graph of Planetoid)",
-        "graphs/cora.npz",
-        download="Planetoid:Cora",
-    ),
-    DatasetEntry(
+    _benchmark("dblp", "DBLP: citations among four fields", "dblp/raw/dblp", "CitationFull:DBLP"),
+    _benchmark("cora-ml", "Cora-ML: citations within machine learning", "cora_ml/raw/cora_ml", "CitationFull:Cora_ML"),
+    _plain("cora", "Cora: citations among seven topics (the graph of Planetoid)", "Planetoid:Cora"),
+    _plain(
         "citeseer",
         "CiteSeer: citations among six topics (the graph of Planetoid)",
-        "graphs/citeseer.npz",
-        read_citeseer,
-        download="Planetoid:CiteSeer",
+        "Planetoid:CiteSeer",
+        read=read_citeseer,
         remark="nodes without a word have no label in the source",
     ),
-    DatasetEntry(
-        "pubmed",
-        "PubMed: citations among three kinds of diabetes (the graph of Planetoid)",
-        "graphs/pubmed.npz",
-        download="Planetoid:PubMed",
-    ),
-    DatasetEntry(
+    _plain("pubmed", "PubMed: citations among three kinds of diabetes (the graph of Planetoid)", "Planetoid:PubMed"),
+    _plain(
         "flickr",
         "Flickr: users who follow each other, with tags; many edges between classes",
-        "graphs/flickr.npz",
-        split=(3, 2, 2, 2),
-        download="AttributedGraphDataset:flickr",
+        "AttributedGraphDataset:flickr",
+        (3, 2, 2, 2),
     ),
-    DatasetEntry(
+    _plain(
         "blogcatalog",
         "BlogCatalog: bloggers who follow each other, with words; many edges between classes",
-        "graphs/blogcatalog.npz",
-        split=(2, 2, 2),
-        download="AttributedGraphDataset:blogcatalog",
+        "AttributedGraphDataset:blogcatalog",
+        (2, 2, 2),
     ),
-    DatasetEntry(
+    _plain(
         "wiki",
         "Wiki: pages of Wikipedia that link to each other, with words",
-        "graphs/wiki.npz",
-        split=(5, 3, 3, 3, 3),
-        download="AttributedGraphDataset:wiki",
+        "AttributedGraphDataset:wiki",
+        (5, 3, 3, 3, 3),
     ),
-    DatasetEntry(
-        "actor",
-        "Actor: actors named on the same page; edges say little about classes",
-        "graphs/actor.npz",
-        download="Actor:",
-    ),
-    DatasetEntry(
+    _plain("actor", "Actor: actors named on the same page; edges say little about classes", "Actor:"),
+    _plain(
         "chameleon",
         "Chameleon without duplicates: 890 pages of Wikipedia by traffic; edges say little about classes",
-        "graphs/chameleon.npz",
     ),
-    DatasetEntry(
+    _plain(
         "corafull-proxy",
         "CoraFull's edges and labels with a spectral embedding in place of its features",
-        "graphs/corafull-proxy.npz",
-        read_plain,
-        CORAFULL_SPLIT,
+        split=CORAFULL_SPLIT,
         remark="features are a spectral embedding of the whole graph's similarities, not CoraFull's own: "
         "they looked beyond the task, and results on them are not CoraFull-CL results",
         beyond_task=True,
     ),
-    DatasetEntry(
+    _plain(
         "arxiv-structure",
         "ogbn-arxiv's edges and labels with structural features in place of its own",
-        "graphs/arxiv-structure.npz",
-        read_plain,
-        TWENTY_AND_FIVES,
+        split=TWENTY_AND_FIVES,
         remark="features are structural, not ogbn-arxiv's own: results are not Arxiv-CL results",
         beyond_task=True,
     ),
 )
-
-
-def _is_dataset(thing: object) -> bool:
-    return isinstance(thing, DatasetEntry)
 
 
 def _check(entry: DatasetEntry) -> None:
@@ -232,7 +198,7 @@ def _check(entry: DatasetEntry) -> None:
         raise ConfigError("it says neither make= nor path=")
 
 
-CATALOG = Registry("dataset", OWN, _is_dataset, _check)
+CATALOG = Registry("dataset", OWN, lambda thing: isinstance(thing, DatasetEntry), _check)
 
 
 def made_in_memory(name: str) -> DatasetEntry | None:

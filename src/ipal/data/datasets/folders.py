@@ -13,8 +13,6 @@ time.npy         when each node came, where that is known; domain.npy and split.
 import json
 import os
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +23,7 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from ipal.data.csr import Neighbours, smallest
+from ipal.data.dataset import Dataset
 from ipal.data.datasets import verified
 from ipal.data.datasets.readers import FACTS
 from ipal.data.graph import Features, Graph, checked_facts, content_hash
@@ -58,47 +57,37 @@ class Meta(Record):
     """What each feature is, where that is known."""
 
 
-@dataclass(frozen=True, eq=False)
-class StoredGraph:
-    """What a folder holds, mapped."""
-
-    graph: Graph
-    y: Labels
-    facts: NodeFacts
-    meta: Meta
-    ids: Labels | None
-
-
 def holds_graph(path: Path) -> bool:
     return is_file(path / META)
 
 
-def write_folder(
-    path: Path,
-    graph: Graph,
-    y: Labels,
-    about: Mapping[str, Any],
-    facts: NodeFacts | None = None,
-    ids: Labels | None = None,
-) -> None:
-    """Write a graph aside, then rename the folder: it appears whole or not at all.
-
-    `about` is the rest of `Meta`: hash, split, preprocessing, remark, beyond_task.
-    """
+def write_folder(path: Path, dataset: Dataset) -> None:
+    """Write a graph aside, then rename the folder: it appears whole or not at all."""
     if path.exists():
         raise StoreError(f"{path} exists already: name another folder, or remove it first.")
-    x = graph.x
-    arrays: dict[str, NDArray[Any]] = {"indptr": graph.indptr, "indices": graph.indices, "y": y}
+    graph, x = dataset.graph, dataset.graph.x
+    is_sparse = isinstance(x, sp.csr_array)
+    arrays: dict[str, NDArray[Any]] = {"indptr": graph.indptr, "indices": graph.indices, "y": dataset.y}
     arrays |= {} if graph.neighbours.weights is None else {"edge_weight": graph.neighbours.weights}
-    arrays |= {} if ids is None else {"ids": ids}
-    arrays |= facts.known if facts else {}
+    arrays |= {} if dataset.ids is None else {"ids": dataset.ids}
+    arrays |= dataset.known
     if isinstance(x, sp.csr_array):
         arrays |= {"x_indptr": x.indptr.astype(np.int64), "x_indices": x.indices.astype(np.int32), "x_values": x.data}
     else:
         arrays["x"] = x
-    sparse = isinstance(x, sp.csr_array)
-    meta = {"format": FORMAT, "version": VERSION, "num_features": graph.num_features, "sparse": sparse}
-    meta |= {"symmetric": graph.symmetric, **about}
+    meta = {
+        "format": FORMAT,
+        "version": VERSION,
+        "num_features": graph.num_features,
+        "sparse": is_sparse,
+        "symmetric": graph.symmetric,
+        "hash": content_hash(graph, dataset.y, dataset),
+        "split": list(dataset.split) if dataset.split else None,
+        "preprocessing": dataset.preprocessing,
+        "remark": dataset.remark,
+        "beyond_task": dataset.beyond_task,
+        **({"columns": graph.columns} if graph.columns else {}),
+    }
     make_folder(path.parent)
     with aside(path, folder=True) as temporary:
         for name, array in arrays.items():
@@ -111,32 +100,32 @@ def write_folder(
         os.rename(temporary, path)
 
 
-def open_folder(path: Path, *, undirected: bool, verify: bool = True) -> StoredGraph:
+def open_folder(path: Path, name: str, *, undirected: bool, verify: bool = True) -> Dataset:
     """Map a graph, with its structure checked; at its first use all of it is read once and compared with its hash."""
-    stored = _open(path, undirected)
+    stored = _open(path, name, undirected)
     if not verify:
         return stored
-    began, found = time.time(), verified.stamps(path, stored.meta.hash)
+    began, found = time.time(), verified.stamps(path, stored.hash)
     if verified.is_known(path, found):
         return stored
     try:
-        actual = content_hash(stored.graph, stored.y, stored.facts)
+        actual = content_hash(stored.graph, stored.y, stored)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
-    if actual != stored.meta.hash:
+    if actual != stored.hash:
         raise DataError(
             f"{path} was changed after it was written: its content no longer fits its hash; write it again with "
             "'ipal data --convert'."
         )
     # Mapped anew: what was read stays in this process's memory as long as it is mapped.
     del stored
-    stored = _open(path, undirected)
-    if verified.stamps(path, stored.meta.hash) == found:
+    stored = _open(path, name, undirected)
+    if verified.stamps(path, stored.hash) == found:
         verified.remember(path, found, began)
     return stored
 
 
-def _open(path: Path, undirected: bool) -> StoredGraph:
+def _open(path: Path, name: str, undirected: bool) -> Dataset:
     meta = _read_meta(path)
     if undirected and not meta.symmetric:
         raise DataError(
@@ -158,11 +147,21 @@ def _open(path: Path, undirected: bool) -> StoredGraph:
     columns = tuple(meta.columns)
     if columns and len(columns) != meta.num_features:
         raise DataError(f"{path / META} names {len(columns)} columns, but there are {meta.num_features} features.")
-    graph = Graph.of(_features(path, meta, n), neighbours, symmetric=meta.symmetric, columns=columns)
     ids = _named(path, "ids") if is_file(path / "ids.npy") else None
     if ids is not None and len(ids) != n:
         raise DataError(f"{path / 'ids'}.npy does not fit the other arrays: {n} nodes.")
-    return StoredGraph(graph, y, _facts(path, n), meta, ids)
+    return Dataset(
+        name=name,
+        graph=Graph.of(_features(path, meta, n), neighbours, symmetric=meta.symmetric, columns=columns),
+        y=y,
+        split=tuple(meta.split) if meta.split else None,
+        preprocessing=meta.preprocessing,
+        remark=meta.remark,
+        beyond_task=meta.beyond_task,
+        known_hash=meta.hash,
+        ids=ids,
+        **vars(_facts(path, n)),
+    )
 
 
 def _read_meta(path: Path) -> Meta:

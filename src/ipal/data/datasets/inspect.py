@@ -39,7 +39,7 @@ def understood(name: str, root: Path) -> dict[str, Any]:
     facts = catalog.describe(name, root)
     if not facts["here"]:
         return facts
-    dataset = datasets.loaded(name, root, undirected=False)
+    dataset = datasets.load_to_predict(name, root, undirected=False)
     graph, there = dataset.graph, labelled(dataset.y)
     names, codes, sizes = np.unique(dataset.y[there], return_inverse=True, return_counts=True)
     classes = np.full(graph.num_nodes, -1, dtype=np.int64)

@@ -165,16 +165,6 @@ def read_citeseer(path: Path) -> RawGraph:
     return replace(raw, y=np.where(empty, UNLABELLED, raw.y))
 
 
-def read_unlabelled(path: Path) -> RawGraph:
-    """A plain file to predict on; labels may be missing, and are not looked at."""
-    arrays = read_arrays(path, ["edge_index", "edge_weight", "ids", "x", *SPARSE])
-    (edges,) = need(arrays, ["edge_index"], path)
-    _say_what_is_ignored(path)
-    x = _plain_features(arrays, path)
-    y = np.full(0 if x is None else len(x) if isinstance(x, np.ndarray) and x.ndim else x.shape[0], UNLABELLED)
-    return RawGraph(edges, y, x, "", edge_weight=arrays.get("edge_weight"), ids=arrays.get("ids"))
-
-
 def _say_what_is_ignored(path: Path) -> None:
     """Of a file that was read: which of its arrays say something about edges that is not used."""
     with zipfile.ZipFile(path) as archive:

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from ipal.config import Count
-from ipal.data.csr import Neighbours
 from ipal.data.graph import Graph, Nodes
 from ipal.data.streams.class_incremental import TaskStream
 from ipal.data.streams.splits import TRAIN, at_most
@@ -101,7 +100,7 @@ class Online(TaskStream):
         random = np.random.default_rng([self.seed, NEIGHBOURHOOD, b])
         reached = edge = nodes
         for _ in range(self.settings.hops):
-            place, found = neighbours_of(self.graph.neighbours, edge)
+            place, found = self.graph.neighbours.rows_of(edge)
             there = (self.batch_of[found] >= 0) & (self.batch_of[found] < b)
             if self.protocol.train_graph == "isolated":
                 there &= self.task_of[found] == self.task_of[edge[place]]
@@ -138,11 +137,3 @@ def spread_evenly(number: int, shares: NDArray[np.float64]) -> NDArray[np.int64]
     reached = np.cumsum(shares)
     places = np.searchsorted(reached, (np.arange(number) + 0.5) / number * reached[-1], side="right")
     return np.asarray(places, dtype=np.int64)
-
-
-def neighbours_of(neighbours: Neighbours, nodes: Nodes) -> tuple[Nodes, Nodes]:
-    """All in-neighbours of some nodes: the place in `nodes` that each belongs to, and which node it is."""
-    start, degree = neighbours.indptr[nodes], neighbours.indptr[nodes + 1] - neighbours.indptr[nodes]
-    place = np.repeat(np.arange(len(nodes)), degree)
-    within = np.arange(len(place)) - np.repeat(np.cumsum(degree) - degree, degree)
-    return place, neighbours.indices[start[place] + within].astype(np.int64)

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from ipal.config import Counts, ProtocolConfig
 from ipal.data.labels import Label, Labels, labelled
-from ipal.errors import DataError
+from ipal.errors import DataError, shortened
 
 TRAIN, VALIDATION, TEST, CONTEXT = 0, 1, 2, 3
 """What a node is for. CONTEXT: it is in the graph of its task, and nothing else."""
@@ -31,7 +31,8 @@ def order_classes(y: Labels, protocol: ProtocolConfig, seed: int) -> list[Label]
     if protocol.class_order == "size":
         return [labels[place] for place in np.argsort(-sizes, kind="stable")]
     if sorted(protocol.class_order, key=str) != sorted(labels, key=str):
-        raise DataError(f"protocol.class_order must name each of the {len(labels)} classes once: {shorten(labels)}.")
+        names = shortened(", ".join(map(str, labels)))
+        raise DataError(f"protocol.class_order must name each of the {len(labels)} classes once: {names}.")
     return list(protocol.class_order)
 
 
@@ -131,8 +132,3 @@ def _given_parts(y: Labels, given: NDArray[np.int64] | None) -> tuple[NDArray[np
     lacking = labels[~np.logical_and.reduce(whole)]
     unused = np.isin(y, lacking) | ~labelled(y)
     return np.where(unused, -1, given).astype(np.int8), lacking.tolist()
-
-
-def shorten(values: list[Label], most: int = 12) -> str:
-    text = ", ".join(map(str, values[:most]))
-    return text + (", …" if len(values) > most else "")

@@ -16,12 +16,21 @@ from numpy.typing import NDArray
 
 from ipal.data.csr import Neighbours
 from ipal.data.graph import Features, Graph, checked_edges, checked_graph, checked_weights
+from ipal.data.labels import Labels
 from ipal.data.relations import EdgeType, Relations, Types
 from ipal.data.task import Task
 from ipal.errors import DataError
 from ipal.estimator.convert import pyg
 from ipal.estimator.convert.arrays import given_features
-from ipal.estimator.convert.pyg import NO_EDGES, Departure, given_edges, given_labels, given_leaving
+from ipal.estimator.convert.pyg import (
+    NO_EDGES,
+    Departure,
+    given_edges,
+    given_labels,
+    given_leaving,
+    is_hetero,
+    right_labels,
+)
 
 if TYPE_CHECKING:  # for their names alone: importing them takes seconds
     from torch_geometric.data import Data, HeteroData
@@ -58,6 +67,12 @@ def departure_of(data: "Data | HeteroData", types: Types | None) -> Departure:
     return Departure(task, given_leaving([data[name] for name in present], [data[name].num_nodes for name in present]))
 
 
+def correction_of(data: "Data | HeteroData", types: Types | None) -> tuple[Task, Labels]:
+    """A training view, and the right labels of its nodes."""
+    task = task_of(data, types)
+    return task, right_labels(data[task.graph.types.target] if task.graph.types else data, task)
+
+
 def check_types(given: Types | None, known: Types | None) -> None:
     """Refuse a graph of other types than a model was trained on."""
     if given == known:
@@ -71,11 +86,6 @@ def check_types(given: Types | None, known: Types | None) -> None:
         f"The model was trained on a HeteroData with labels at '{known.target}': predict such a one in Python, with "
         "model.predict(data) (files and requests have no types of nodes and edges)."
     )
-
-
-def is_hetero(data: Any) -> bool:
-    """Whether it is a `HeteroData`, which may not be installed."""
-    return "HeteroData" in {kind.__name__ for kind in type(data).__mro__}
 
 
 def _graph(data: Any, types: Types | None) -> Graph:

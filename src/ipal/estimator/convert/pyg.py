@@ -28,12 +28,16 @@ from ipal.data.labels import Label, Labels, file_labels, is_missing, labelled, w
 from ipal.data.task import LabelledNodes, Task
 from ipal.errors import DataError, say_ignored
 from ipal.estimator.convert.arrays import as_numpy, as_sparse, given_features, is_sparse, shape_of
-from ipal.estimator.convert.kinds import not_a_graph
 
 if TYPE_CHECKING:  # for its name alone: importing it takes seconds
     from torch_geometric.data import Data
 
 NO_EDGES = np.zeros((2, 0), dtype=np.int64)
+READS = (
+    "a Data or HeteroData of PyTorch Geometric, a networkx graph, a SciPy sparse matrix with x=features and y=labels, "
+    "two tables (nodes, edges) of pandas, a dict of arrays (x, edge_index, y), or the path of a file or folder"
+)
+"""What `graph_from` takes."""
 
 Weighted = tuple[NDArray[Any], Given]
 """Edges, and the weight of each where there are any."""
@@ -43,15 +47,31 @@ def graph_of(data: "Data") -> Graph:
     """Features and edges of a `Data`; edges are taken as they are, directed where they are.
 
     Edges are said by `edge_index`, or by `adj_t` (row: target, column: source), weights by `edge_weight` or the values
-    of `adj_t`: an edge of weight 0 is none. Where both are there, they must agree. With neither, no node has a
-    neighbour.
+    of `adj_t`: an edge of weight 0 is none. With neither, no node has a neighbour.
     """
     if isinstance(data, Graph) or getattr(data, "x", None) is None:
-        raise DataError(not_a_graph(data))
+        raise DataError(_not_a_graph(data))
     x = given_features(data.x)
     edges, weights = given_edges(data, (int(x.shape[0]), int(x.shape[0])))
     names = data.columns if isinstance(data, GraphData) else ()
     return checked_graph(x, edges, undirected=False, weights=weights, columns=names)
+
+
+def _not_a_graph(data: Any) -> str:
+    """Why no features are found in what was passed as a graph, and what to do: one sentence."""
+    if is_hetero(data):
+        return (
+            "A HeteroData has types of nodes and edges that are not known here: learn from such a one first, or make "
+            "one type of them with data = data.to_homogeneous()."
+        )
+    if hasattr(data, "x") and not isinstance(data, Graph):
+        return "The graph has no features: set data.x (nodes x features, dense or sparse)."
+    return f"A {type(data).__name__} is not read as it is: pass data = ipal.graph_from(…), which takes {READS}."
+
+
+def is_hetero(data: Any) -> bool:
+    """Whether it is a `HeteroData`, which may not be installed."""
+    return "HeteroData" in {kind.__name__ for kind in type(data).__mro__}
 
 
 def task_of(data: "Data") -> Task:
@@ -121,19 +141,18 @@ def given_leaving(stores: Sequence[Any], sizes: Sequence[int]) -> Nodes:
     return np.flatnonzero(np.concatenate(marked))
 
 
-def correction_of(data: "Data") -> tuple[Task, Labels]:
-    """A training view, and the right labels of its nodes (`new_y`)."""
-    task = task_of(data)
+def right_labels(data: Any, task: Task) -> Labels:
+    """What the training nodes of a view should have been learned as (`new_y`)."""
     new = getattr(data, "new_y", None)
     if new is None:
         raise DataError("Say what the labels should have been: set data.new_y, one label per node as in data.y.")
-    labels = one_a_node(new, task.graph.num_nodes, "data.new_y")[task.nodes]
+    labels = one_a_node(new, len(task.graph.targets), "data.new_y")[task.nodes]
     if not _may_teach(data, labels).all():
         raise DataError(
             "data.new_y has no label for a node in train_mask: take the node out of train_mask, or forget what it "
             "taught with ipal.forget_rows."
         )
-    return task, _plain_labels(labels)
+    return _plain_labels(labels)
 
 
 # ---------------------------------------------------------------------- edges
@@ -152,31 +171,19 @@ def given_edges(data: Any, shape: tuple[int, int]) -> Weighted:
             "edge_index is a sparse matrix, not a list of edges: set data.edge_index = to_edge_index(A)[0] of "
             "torch_geometric.utils (from_scipy_sparse_matrix(A)[0] where it is SciPy's)."
         )
-    if adj_t is None:
-        if given is None and getattr(data, "adj", None) is not None:
-            raise DataError(
-                "data.adj is not read: set data.edge_index = dense_to_sparse(data.adj)[0] of torch_geometric.utils."
-            )
-        return NO_EDGES if given is None else as_numpy(given, "edge_index"), weights
-    transposed = _ends_of(adj_t, shape)
-    if given is None:
-        if weights is not None and not (weights == 1).all():
-            raise DataError(
-                "data.edge_weight has no edge_index to belong to: make the weights the values of adj_t, as "
-                "ToSparseTensor(attr='edge_weight') of torch_geometric.transforms does."
-            )
-        return transposed
-    edges = as_numpy(given, "edge_index"), weights
-    one, other = _neighbours(edges, max(shape)), _neighbours(transposed, max(shape))
-    same = np.array_equal(one.indptr, other.indptr) and np.array_equal(one.indices, other.indices)
-    if same and one.weights is not None and other.weights is not None:
-        same = np.allclose(one.weights, other.weights)
-    if not same:
+    if given is None and adj_t is None and getattr(data, "adj", None) is not None:
         raise DataError(
-            "edge_index and adj_t hold different edges or weights (adj_t has the target as row): keep the right one, "
-            "and remove the other with del data.adj_t or del data.edge_index."
+            "data.adj is not read: set data.edge_index = dense_to_sparse(data.adj)[0] of torch_geometric.utils."
         )
-    return edges if other.weights is None else transposed
+    if adj_t is None:
+        return NO_EDGES if given is None else as_numpy(given, "edge_index"), weights
+    if given is not None or weights is not None:
+        raise DataError(
+            "Edges are said twice, by adj_t and by edge_index or edge_weight: keep the right one, and remove the other "
+            "with del data.adj_t or del data.edge_index (ToSparseTensor(attr='edge_weight') of "
+            "torch_geometric.transforms puts weights into adj_t)."
+        )
+    return _ends_of(adj_t, shape)
 
 
 def both_ways(data: "Data") -> "Data":
@@ -185,20 +192,16 @@ def both_ways(data: "Data") -> "Data":
         return data
     n = int(given_features(data.x).shape[0])
     edges, weights = given_edges(data, (n, n))
-    if _neighbours((edges, weights), n).symmetric:
+    edges, weights = checked_edges(edges, n), checked_weights(weights, edges.shape[1])
+    if Neighbours.of_edges(edges, n, weights=weights).symmetric:
         return data
-    rows = Neighbours.of_edges(edges, n, undirected=True, weights=checked_weights(weights, edges.shape[1]))
+    rows = Neighbours.of_edges(edges, n, undirected=True, weights=weights)
     made = copy(data)
     made["edge_index"] = torch.from_numpy(np.stack([rows.indices.astype(np.int64), rows.targets(0, n)]))
     made["edge_weight"] = None if rows.weights is None else torch.from_numpy(rows.weights)
     for name in ("adj_t", *EDGE_PARTS_NOT_USED):
         made[name] = None
     return made
-
-
-def _neighbours(given: Weighted, n: int) -> Neighbours:
-    edges = checked_edges(given[0], n)
-    return Neighbours.of_edges(edges, n, weights=checked_weights(given[1], edges.shape[1]))
 
 
 def _ends_of(adj_t: Any, expected: tuple[int, int]) -> Weighted:
@@ -240,27 +243,14 @@ def _plain_labels(labels: NDArray[Any]) -> Labels:
     if numbers is not None:
         return numbers
     wrong = "The labels must be whole numbers or strings"
-    if labels.dtype.kind == "U" or (labels.dtype == object and all(isinstance(v, str) for v in labels)):
-        empty = next((word for word in np.unique(labels).tolist() if is_missing(word)), None)
-        if empty is None:
-            return labels.astype(np.str_)
-        raise DataError(
-            f"{wrong}, and some are '{empty}', which means unlabelled: set data.train_mask, True for the others."
-        )
-    if labels.dtype.kind == "f" and np.isnan(labels).any():
-        raise DataError(
-            f"{wrong}, and some are NaN: where that means unlabelled, set data.train_mask = ~data.y.isnan()."
-        )
+    is_text = labels.dtype.kind == "U" or (labels.dtype == object and all(isinstance(v, str) for v in labels))
+    if is_text and not any(map(is_missing, np.unique(labels).tolist())):
+        return labels.astype(np.str_)
+    is_number = labels.dtype.kind == "f"
+    if is_text or (is_number and np.isnan(labels).any()) or (labels.dtype == object and not has_label(labels).all()):
+        raise DataError(f"{wrong}, and some say that there is none: set data.train_mask, True for the nodes with one.")
     if labels.dtype.kind in "fu":
         raise DataError(f"{wrong}; these are fractions or too large: number the classes 0, 1, 2, …")
-    if labels.dtype == object and any(value is None for value in labels):
-        raise DataError(
-            f"{wrong}, and some are None: set data.train_mask = torch.tensor([label is not None for label in data.y])."
-        )
-    if labels.dtype == object and not has_label(labels).all():
-        raise DataError(
-            f"{wrong}, and some are missing: set data.train_mask = torch.tensor([label == label for label in data.y])."
-        )
     raise DataError(f"{wrong}, all of one kind: set data.y = [str(label) for label in data.y].")
 
 
@@ -287,16 +277,8 @@ def given_mask(mask: Any, n: int, name: str = "train_mask") -> NDArray[np.bool_]
     chosen = as_numpy(mask, name)
     if chosen.shape == (n,) and chosen.dtype == np.bool_:
         return chosen
-    wrong = f"{name} must hold one True or False for each of the {n} nodes"
-    if chosen.ndim == 2 and len(chosen) == n:
-        raise DataError(
-            f"{wrong}; this one has {chosen.shape[1]} columns: choose one, data.{name} = data.{name}[:, 0]."
-        )
-    if chosen.shape == (n,) and chosen.dtype.kind in "fiu" and np.isin(chosen, (0, 1)).all():
-        raise DataError(f"{wrong}; this one holds {chosen.dtype}: set data.{name} = data.{name}.bool().")
-    if chosen.dtype.kind in "iu":
-        raise DataError(
-            f"{wrong}; this one holds numbers: set data.{name} = index_to_mask(numbers, size={n}) of "
-            "torch_geometric.utils."
-        )
-    raise DataError(f"{wrong}.")
+    raise DataError(
+        f"{name} must hold one True or False for each of the {n} nodes; this one holds {chosen.dtype} of the shape "
+        f"{chosen.shape}: take one column, data.{name}[:, 0], make 0 and 1 data.{name}.bool(), or numbers of nodes "
+        f"index_to_mask(numbers, size={n}) of torch_geometric.utils."
+    )

@@ -10,25 +10,18 @@ import scipy.sparse as sp
 import torch
 
 from ipal.data.dataset import Dataset
-from ipal.data.datasets import checked, loaded
-from ipal.data.datasets.catalog import data_root
+from ipal.data.datasets import checked, load_to_predict
 from ipal.data.datasets.readers import FACTS, RawGraph
-from ipal.data.datasets.tables.assemble import Roles, assembled
-from ipal.data.datasets.tables.columns import Table, table_of
-from ipal.data.datasets.tables.read import read_tables
+from ipal.data.datasets.tables.assemble import Roles, assembled, read_tables
+from ipal.data.datasets.tables.columns import table_of
 from ipal.data.graph import Graph
 from ipal.data.graph_data import GraphData
 from ipal.data.labels import NO_NAME
 from ipal.errors import ConfigError, DataError, shortened
 from ipal.estimator.convert.arrays import as_numpy, as_sparse, given_features, is_sparse, shape_of
-from ipal.estimator.convert.hetero import is_hetero
-from ipal.estimator.convert.pyg import both_ways, one_a_node
+from ipal.estimator.convert.pyg import READS, both_ways, is_hetero, one_a_node
 
 ARRAYS = ("x", "edge_index", "edge_weight", "y", "ids", *FACTS)
-READS = (
-    "a Data or HeteroData of PyTorch Geometric, a networkx graph, a SciPy sparse matrix with x=features and y=labels, "
-    "two tables (nodes, edges) of pandas, a dict of arrays (x, edge_index, y), or the path of a file or folder"
-)
 
 
 def graph_from(
@@ -115,7 +108,7 @@ def graph_from(
     if is_matrix:
         return _made(_of_matrix(graph, x, y), directed)
     if isinstance(graph, str | os.PathLike):
-        return GraphData.of(loaded(os.fspath(graph), data_root(), undirected=not directed))
+        return GraphData.of(load_to_predict(os.fspath(graph), undirected=not directed))
     if isinstance(graph, Mapping) and "edge_index" in graph:
         return _made(_of_arrays(graph), directed)
     raise DataError(f"A graph cannot be made of a {type(graph).__name__}: pass {READS}.")
@@ -141,12 +134,8 @@ def _pair(nodes: Any, edges: Any, roles: Roles) -> RawGraph:
 
     if all(isinstance(one, str | os.PathLike) for one in (nodes, edges)):
         return read_tables(Path(nodes), Path(edges), roles)
-    of_nodes = table_of(_columns(nodes), "the table of nodes", roles.of_nodes("The table of nodes"))
-    return assembled(of_nodes, _edge_table(_columns(edges), roles), roles)
-
-
-def _edge_table(columns: Mapping[str, Any], roles: Roles) -> Table:
-    return table_of(columns, "the table of edges", roles.of_edges("The table of edges"))
+    tables = table_of(_columns(nodes), "the table of nodes"), table_of(_columns(edges), "the table of edges")
+    return assembled(*tables, roles)
 
 
 def _columns(table: Any) -> dict[str, Any]:
@@ -195,13 +184,12 @@ def _of_networkx(graph: Any, roles: Roles) -> RawGraph:
         for name in names
         if name != "id"
     }
-    nodes = table_of(columns, "the nodes", roles.of_nodes("The networkx graph"))
     key = roles.said.get("weight", "weight")
     ends = list(graph.edges(data=True))
     found: dict[str, list[Any]] = {"source": [end[0] for end in ends], "target": [end[1] for end in ends]}
     if any(key in known for *_, known in ends):
         found[key] = [known.get(key, 1) for *_, known in ends]  # as networkx has it
-    return assembled(nodes, _edge_table(found, roles), roles)
+    return assembled(table_of(columns, "the networkx graph"), table_of(found, "the table of edges"), roles)
 
 
 def _of_matrix(matrix: Any, x: Any, y: Any) -> RawGraph:

@@ -10,12 +10,14 @@ may be missing (see labels.MISSING): a node without a label has none, a node wit
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ipal.data.datasets.readers import FACTS, RawGraph
-from ipal.data.datasets.tables.columns import Column, Table, Wanted, Words
+from ipal.data.datasets.tables.columns import Column, Table, Words
+from ipal.data.datasets.tables.files import pair_in, read_table
 from ipal.data.feature_names import BETWEEN, category
 from ipal.data.labels import Labels, truth_as_numbers
 from ipal.errors import DataError, shortened
@@ -43,79 +45,70 @@ class Roles:
     said: Mapping[str, str]
     features: Sequence[str] | None = None
 
-    def find(self, role: str, names: Sequence[str], where: str) -> str | None:
+    def find(self, role: str, table: Table) -> str | None:
         """The column with a role; None where there is none."""
         if role in self.said:
-            if self.said[role] not in names:
-                raise DataError(f"{where} has no column {self.said[role]}: it has {_listed(names)}.")
+            if self.said[role] not in table.names:
+                raise DataError(f"{_title(table)} has no column {self.said[role]}: it has {_listed(table.names)}.")
             return self.said[role]
         roles = OF_NODES if role in OF_NODES else OF_EDGES
         taken = {self.said.get(other) for other in roles}
-        alike = [name for name in names if name.lower() in roles[role] and name not in taken]
+        alike = [name for name in table.names if name.lower() in roles[role] and name not in taken]
         if len(alike) > 1:
             raise DataError(
-                f"{where} has two columns that may be its {role}, {alike[0]} and {alike[1]}: rename or remove the one "
-                "that is not."
+                f"{_title(table)} has two columns that may be its {role}, {alike[0]} and {alike[1]}: rename or remove "
+                "the one that is not."
             )
         return alike[0] if alike else None
 
-    def need(self, role: str, names: Sequence[str], where: str, what: str) -> str:
-        found = self.find(role, names, where)
+    def need(self, role: str, table: Table, what: str) -> str:
+        found = self.find(role, table)
         if found is None:
             raise DataError(
-                f"{where} has no column {role} ({what}): it has {_listed(names)}; rename the one that is meant."
+                f"{_title(table)} has no column {role} ({what}): it has {_listed(table.names)}; rename the one that is "
+                "meant."
             )
         return found
 
-    def facts(self, names: Sequence[str], where: str) -> dict[str, str]:
-        """The columns with time, domain and split, where there are any."""
-        found = {fact: self.find(fact, names, where) for fact in FACTS}
-        return {fact: name for fact, name in found.items() if name is not None}
-
-    def of_nodes(self, where: str) -> Wanted:
-        def wanted(names: Sequence[str]) -> Mapping[str, bool]:
-            if not self.find("id", names, where) and all(self.find(end, names, where) for end in ("source", "target")):
-                raise DataError(f"{where} is a table of edges: name the table of nodes first, as nodes.csv,edges.csv.")
-            own = {self.need("id", names, where, "one name or number for each node"), self.find("label", names, where)}
-            taken = own | {*self.facts(names, where).values()}
-            used = taken | self._features([name for name in names if name not in taken], where)
-            return {name: name in own for name in names if name in used}
-
-        return wanted
-
-    def _features(self, others: Sequence[str], where: str) -> set[str]:
+    def chosen(self, others: Sequence[str], table: Table) -> list[str]:
         """Those of the other columns of nodes that are features."""
         if self.features is None:
             roles = {name: role for role, names in OF_NODES.items() for name in names}
             if alike := next((name for name in others if name.lower() in roles), None):
                 raise DataError(
-                    f"{where} has a column {alike}, which may be another {roles[alike.lower()]}: rename or remove it, "
-                    "or name the features in Python, features=[…]."
+                    f"{_title(table)} has a column {alike}, which may be another {roles[alike.lower()]}: rename or "
+                    "remove it, or name the features in Python, features=[…]."
                 )
-            return {*others}
+            return list(others)
         if lacking := {*self.features} - {*others}:
-            raise DataError(f"{where} has no column {min(lacking)} for features: it has {_listed(others)}.")
-        return {*self.features}
+            raise DataError(f"{_title(table)} has no column {min(lacking)} for features: it has {_listed(others)}.")
+        return [name for name in others if name in self.features]
 
-    def of_edges(self, where: str) -> Wanted:
-        def wanted(names: Sequence[str]) -> Mapping[str, bool]:
-            ends = {self.need(end, names, where, "the id of a node"): True for end in ("source", "target")}
-            weight = self.find("weight", names, where)
-            return ends if weight is None else {**ends, weight: False}
 
-        return wanted
+def read_tables(nodes: Path, edges: Path | None = None, roles: Roles | None = None) -> RawGraph:
+    """Of a table of nodes and a table of edges; `nodes` alone is the folder of both."""
+    if edges is None:
+        pair = pair_in(nodes)
+        if pair is None:
+            raise FileNotFoundError(nodes)
+        nodes, edges = pair
+    try:
+        return assembled(read_table(nodes), read_table(edges), roles or Roles({}))
+    except FileNotFoundError as error:
+        raise DataError(f"The table {error.filename} does not exist.") from error
 
 
 def assembled(nodes: Table, edges: Table, roles: Roles) -> RawGraph:
     """The graph that two tables say."""
-    name = roles.need("id", nodes.names, nodes.where, "")
-    label = roles.find("label", nodes.names, nodes.where)
-    given = None if label is None else _words(nodes.columns[label])
-    ids = _words(nodes.columns[name])
-    _check_ids(ids, given, nodes)
-    facts = roles.facts(nodes.names, nodes.where)
+    if not roles.find("id", nodes) and all(roles.find(end, nodes) for end in ("source", "target")):
+        raise DataError(f"{nodes.where} is a table of edges: name the table of nodes first, as nodes.csv,edges.csv.")
+    name, label = roles.need("id", nodes, "one name or number for each node"), roles.find("label", nodes)
+    facts = {fact: column for fact in FACTS if (column := roles.find(fact, nodes)) is not None}
     own = {name, label, *facts.values()}
-    x, columns = _features({name: column for name, column in nodes.columns.items() if name not in own}, nodes)
+    features = roles.chosen([column for column in nodes.names if column not in own], nodes)
+    given, ids = None if label is None else nodes.words(label), nodes.words(name)
+    _check_ids(ids, given, nodes)
+    x, columns = _features(features, nodes)
     return RawGraph(
         edges=_ends(ids, edges, nodes, roles),
         y=np.full(nodes.rows, "") if given is None else _labels(given, nodes),
@@ -126,11 +119,6 @@ def assembled(nodes: Table, edges: Table, roles: Roles) -> RawGraph:
         columns=columns,
         **{fact: _whole(nodes, column) for fact, column in facts.items()},
     )
-
-
-def _words(column: Column) -> Words:
-    assert isinstance(column, Words), "asked for as words"
-    return column.used
 
 
 # ---------------------------------------------------------------------- nodes
@@ -172,16 +160,16 @@ def _in_order(ids: Words) -> Labels | None:
 
 
 def _whole(nodes: Table, name: str) -> NDArray[np.float64]:
-    column = nodes.columns[name]
+    column = nodes.read(name, False)
     if isinstance(column, Words):
         word = shortened(next(iter(column.words), ""))
         raise DataError(f"The column {name} of {nodes.where} holds text, as '{word}': number it, or rename it.")
     return column
 
 
-def _features(columns: Mapping[str, Column], nodes: Table) -> tuple[NDArray[np.float32] | None, tuple[str, ...]]:
+def _features(chosen: Sequence[str], nodes: Table) -> tuple[NDArray[np.float32] | None, tuple[str, ...]]:
     """Features side by side, and what each column of them is."""
-    checked = {name: _checked(name, column, nodes) for name, column in columns.items()}
+    checked = {name: _checked(name, nodes) for name in chosen}
     names = [each for name, column in checked.items() for each in _names(name, column)]
     if not names:
         return None, ()
@@ -211,8 +199,9 @@ def _names(name: str, column: Column) -> list[str]:
     return [name] if column.ndim == 1 else [f"{name}[{place}]" for place in range(column.shape[1])]
 
 
-def _checked(name: str, column: Column, nodes: Table) -> Column:
+def _checked(name: str, nodes: Table) -> Column:
     """A column of features, of which none is missing."""
+    column = nodes.read(name, False)
     shown = f"The column {shortened(name)} of {nodes.where}"
     if BETWEEN in name:
         raise DataError(f"{shown} has a '{BETWEEN}' in its name, which is for categories: rename it.")
@@ -226,10 +215,10 @@ def _checked(name: str, column: Column, nodes: Table) -> Column:
             f"{shown} has no value in row {_first(missing)}: fill it in, for example with the mean of the others, or "
             "with a word of its own, as 'unknown', or leave the column out."
         )
-    return _checked_words(column, shown) if isinstance(column, Words) else _checked_numbers(column, shown)
-
-
-def _checked_words(column: Words, shown: str) -> Column:
+    if not isinstance(column, Words):
+        if np.isinf(column).any():
+            raise DataError(f"{shown} holds an infinite number: replace it.")
+        return column
     if len(column.words) > MOST_CATEGORIES:
         raise DataError(
             f"{shown} has {len(column.words)} different texts, as '{shortened(column.words[0], 40)}': at most "
@@ -239,12 +228,6 @@ def _checked_words(column: Words, shown: str) -> Column:
     return column if truth == column.words else np.array(truth, dtype=np.float64)[column.codes]
 
 
-def _checked_numbers(column: NDArray[np.float64], shown: str) -> Column:
-    if np.isinf(column).any():
-        raise DataError(f"{shown} holds an infinite number: replace it.")
-    return column
-
-
 # ---------------------------------------------------------------------- edges
 
 
@@ -252,8 +235,7 @@ def _ends(ids: Words, edges: Table, nodes: Table, roles: Roles) -> NDArray[np.in
     place = {word: number for word, number in zip(ids.words, np.argsort(ids.codes).tolist(), strict=True)}
     found = np.empty((2, edges.rows), dtype=np.int64)
     for row, end in enumerate(("source", "target")):
-        name = roles.need(end, edges.names, edges.where, "")
-        words = _words(edges.columns[name])
+        words = edges.words(roles.need(end, edges, "the id of a node"))
         if (words.codes < 0).any():
             raise DataError(f"Row {_first(words.codes < 0)} of {edges.where} has no {end}: every edge needs two ends.")
         numbers = np.array([place.get(word, -1) for word in words.words] or [-1], dtype=np.int64)
@@ -269,10 +251,10 @@ def _ends(ids: Words, edges: Table, nodes: Table, roles: Roles) -> NDArray[np.in
 
 
 def _weights(edges: Table, roles: Roles) -> NDArray[np.float64] | None:
-    name = roles.find("weight", edges.names, edges.where)
+    name = roles.find("weight", edges)
     if name is None:
         return None
-    column = edges.columns[name]
+    column = edges.read(name, False)
     if isinstance(column, Words) or column.ndim > 1:
         raise DataError(f"The column {name} of {edges.where} must hold one number for each edge: make it numbers.")
     wrong = ~(column >= 0) | np.isinf(column)
@@ -289,6 +271,11 @@ def _weights(edges: Table, roles: Roles) -> NDArray[np.float64] | None:
 def _first(wrong: NDArray[np.bool_]) -> int:
     """The first row that is wrong, counted from one."""
     return int(wrong.argmax()) + 1
+
+
+def _title(table: Table) -> str:
+    """Its name at the beginning of a sentence."""
+    return f"The {table.where[4:]}" if table.where.startswith("the ") else table.where
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """A table as columns of numbers or of words, from whatever holds them: pandas, arrays, lists, files."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -37,14 +37,6 @@ class Words:
         return labels_of([*self.words, ""])[self.codes]
 
     @property
-    def used(self) -> "Words":
-        """Without words that no row has, as categories of pandas may be."""
-        every, codes = np.unique(self.codes[self.codes >= 0], return_inverse=True)
-        found = self.codes.copy()
-        found[self.codes >= 0] = codes
-        return Words([self.words[place] for place in every.tolist()], found)
-
-    @property
     def there(self) -> "Words":
         """Without the words that say that there is nothing."""
         return merged(["" if is_missing(word) else word for word in self.words], self.codes)
@@ -56,33 +48,21 @@ Column: TypeAlias = Words | NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Columns of the same number of rows."""
+    """Columns of the same number of rows, each made when it is asked for."""
 
     where: str
     """As messages name it."""
     rows: int
-    columns: Mapping[str, Column]
     names: Sequence[str]
-    """Of all columns, also those that were not wanted."""
+    read: Callable[[str, bool], Column]
+    """A column by its name; as words even where it looks like numbers, if so asked."""
 
-
-Wanted = Callable[[Sequence[str]], Mapping[str, bool]]
-"""Of the names of columns: which are wanted, and whether as words even where they look like numbers (ids, labels)."""
-
-
-@dataclass
-class Dictionary:
-    """Numbers different values as they come: a column of words, some rows at a time."""
-
-    places: dict[Any, int] = field(default_factory=dict)
-    parts: list[NDArray[np.int32]] = field(default_factory=list)
-
-    def add(self, values: Iterable[Any]) -> None:
-        places = self.places
-        self.parts.append(np.fromiter((places.setdefault(value, len(places)) for value in values), dtype=np.int32))
-
-    def column(self) -> Words:
-        return merged(list(self.places), np.concatenate([*self.parts, np.zeros(0, np.int32)]))
+    def words(self, name: str) -> Words:
+        """A column of ids or labels, without words that no row has, as categories of pandas may be."""
+        column = self.read(name, True)
+        assert isinstance(column, Words), "asked for as words"
+        every, codes = np.unique(np.append(column.codes, -1), return_inverse=True)
+        return Words([column.words[place] for place in every[1:].tolist()], (codes[:-1] - 1).astype(np.int32))
 
 
 def merged(values: Sequence[Any], codes: NDArray[Any]) -> Words:
@@ -121,12 +101,13 @@ def words_of(values: Any) -> Words:
     values = _plain(values)
     if isinstance(values, Words):
         return values
-    found = Dictionary()
+    places: dict[Any, int] = {}
+    every = values.tolist() if isinstance(values, np.ndarray) else values
     try:
-        found.add(values.tolist() if isinstance(values, np.ndarray) else values)
+        codes = np.fromiter((places.setdefault(value, len(places)) for value in every), dtype=np.int32)
     except TypeError as error:
         raise DataError("An id or a label is a list or the like: ids and labels are numbers or text.") from error
-    return found.column()
+    return merged(list(places), codes)
 
 
 def _plain(values: Any) -> Any:
@@ -148,12 +129,13 @@ def _holds_vectors(values: Sequence[Any]) -> bool:
     return len(values) > 0 and all(isinstance(v, list | tuple | np.ndarray) or hasattr(v, "numpy") for v in values)
 
 
-def table_of(columns: Mapping[str, Any], where: str, wanted: Wanted) -> Table:
+def table_of(columns: Mapping[str, Any], where: str) -> Table:
     """A table from named columns in memory."""
-    found: dict[str, Column] = {}
-    for name, exact in wanted(list(columns)).items():
-        found[name] = words_of(columns[name]) if exact else column_of(columns[name], name, where)
-    sizes = {name: len(column) for name, column in found.items()}
+    sizes = {name: len(column) for name, column in columns.items()}
     if len(set(sizes.values())) > 1:
         raise DataError(f"The columns of {where} have different lengths: {sizes}.")
-    return Table(where, next(iter(sizes.values()), 0), found, list(columns))
+
+    def read(name: str, words: bool) -> Column:
+        return words_of(columns[name]) if words else column_of(columns[name], name, where)
+
+    return Table(where, next(iter(sizes.values()), 0), list(columns), read)

@@ -4,15 +4,15 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ipal.data.datasets.tables.columns import Column, Dictionary, Table, Wanted, merged
+from ipal.data.datasets.tables.columns import Column, Table, merged, words_of
 from ipal.data.labels import is_missing
 from ipal.errors import CapacityError, DataError, say_unused, shortened
 from ipal.system import free_memory
@@ -21,14 +21,15 @@ from ipal.system.optional import need_extra
 
 CELLS_AT_ONCE = 200_000
 DELIMITERS = ",;\t"
+PACKED = "\0"
 SMALLER = "leave columns out, or convert it on a larger machine with 'ipal data --convert'"
 
 
-def read_table(path: Path, wanted: Wanted) -> Table:
-    """The wanted columns of a CSV or Parquet file; those whose name is empty are never wanted."""
+def read_table(path: Path) -> Table:
+    """The columns of a CSV or Parquet file that have a name."""
     try:
         with open_plain(path) as file:
-            return KINDS[path.suffix.lower()](file, path.name, wanted)
+            return KINDS[path.suffix.lower()](file, path.name)
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -48,48 +49,36 @@ def pair_in(folder: Path) -> tuple[Path, Path] | None:
 # ---------------------------------------------------------------------- CSV
 
 
-Part: TypeAlias = Dictionary | list[NDArray[np.float64]]
-Parts = dict[str, Part]
-"""Columns as far as they are read: words, or numbers in pieces."""
-
-
-def _read_csv(file: BinaryIO, where: str, wanted: Wanted) -> Table:
-    """A column of numbers that turns to text later is text: if there are any, the file is read once more."""
-    size = file.seek(0, io.SEEK_END)
-    free_memory.need(4 * size, "it", SMALLER)
-    texts: set[str] = set()
+def _read_csv(file: BinaryIO, where: str) -> Table:
+    free_memory.need(4 * file.seek(0, io.SEEK_END), "it", SMALLER)
+    file.seek(0)
     try:
-        table = _parsed(file, where, wanted, texts)
-        return _parsed(file, where, wanted, texts) if texts else table
+        with io.TextIOWrapper(file, "utf-8-sig", newline="") as lines:
+            return _parsed(lines, where)
     except UnicodeDecodeError as error:
         raise DataError(f"{where} is no text in UTF-8: save it again as CSV in UTF-8.") from error
     except csv.Error as error:
         raise DataError(f"{where} is no sound CSV file ({error}): save it again as CSV.") from error
 
 
-def _parsed(file: BinaryIO, where: str, wanted: Wanted, texts: set[str]) -> Table:
-    """All columns that are wanted, those in `texts` as words. What turns to text is added to `texts`."""
-    file.seek(0)
-    lines = io.TextIOWrapper(file, "utf-8-sig", newline="")
-    try:
-        first = next((line for line in lines if line.strip()), "")
-        delimiter = max(DELIMITERS, key=re.sub('"[^"]*"', "", first).count)
-        reader = csv.reader(chain([first], lines), delimiter=delimiter, skipinitialspace=True, strict=True)
-        names = _checked_names([name.strip() for name in next(reader, [])], where)
-        exact = wanted([name for name in names if name])
-        place = {name: number for number, name in enumerate(names)}
-        found: Parts = {name: Dictionary() for name, words in exact.items() if words or name in texts}
-        rows, step = 0, max(1, CELLS_AT_ONCE // max(1, len(names)))
-        filled = (row for row in reader if len(row) > 1 or "".join(row).strip())
-        while some := list(islice(filled, step)):
-            _check_widths(some, len(names), rows, where)
-            columns = list(zip(*some, strict=True))
-            texts |= {name for name in exact if not _take(found, name, columns[place[name]], comma=delimiter == ";")}
-            rows += len(some)
-    finally:
-        lines.detach()  # the file is closed by its owner, and may be read once more
-    every = {name: _whole(found.get(name, [])) for name in exact}
-    return Table(where, rows, every, [name for name in names if name])
+def _parsed(lines: TextIO, where: str) -> Table:
+    """The cells of a column stay text, packed, until all are there: one letter at the end makes all of them text."""
+    first = next((line for line in lines if line.strip()), "")
+    delimiter = max(DELIMITERS, key=re.sub('"[^"]*"', "", first).count)
+    reader = csv.reader(chain([first], lines), delimiter=delimiter, skipinitialspace=True, strict=True)
+    names = _checked_names([name.strip() for name in next(reader, [])], where)
+    packed: dict[str, list[str]] = {name: [] for name in names if name}
+    rows, step = 0, max(1, CELLS_AT_ONCE // max(1, len(names)))
+    filled = (row for row in reader if len(row) > 1 or "".join(row).strip())
+    while some := list(islice(filled, step)):
+        _check_widths(some, len(names), rows, where)
+        for name, cells in zip(names, zip(*some, strict=True), strict=True):
+            if name in packed:
+                packed[name].append(PACKED.join(cells))
+                if packed[name][-1].count(PACKED) >= len(cells):
+                    raise DataError(f"{where} holds a zero byte, which is no text: save it again as CSV.")
+        rows += len(some)
+    return Table(where, rows, list(packed), lambda name, words: _unpacked(packed[name], words, comma=delimiter == ";"))
 
 
 def _checked_names(names: list[str], where: str) -> list[str]:
@@ -110,42 +99,26 @@ def _check_widths(rows: list[list[str]], width: int, before: int, where: str) ->
             )
 
 
-def _take(found: Parts, name: str, cells: tuple[str, ...], *, comma: bool) -> bool:
-    """The next cells of a column; whether they are, numbers or text, what its first cells were."""
-    numbers = None if isinstance(found.get(name), Dictionary) else _numbers(cells, comma)
-    column = found.setdefault(name, Dictionary() if numbers is None else [])
-    if isinstance(column, Dictionary):
-        column.add(cells)
-    elif numbers is not None:
-        column.append(numbers)
-    else:
-        found[name] = Dictionary()
-        return False
-    return True
-
-
-def _numbers(cells: Sequence[str], comma: bool) -> NDArray[np.float64] | None:
-    """Cells as numbers, NaN where there is none; None where one is text. `comma`: numbers may be written 1,5."""
-    if any("_" in cell for cell in cells):  # which Python reads over
-        return None
-    try:
-        return np.array(cells, dtype=np.float64)
-    except ValueError:
-        there = ["nan" if is_missing(cell) else cell for cell in cells]
-    try:
-        return np.array([cell.replace(",", ".") for cell in there] if comma else there, dtype=np.float64)
-    except ValueError:
-        return None
-
-
-def _whole(column: Part) -> Column:
-    return column.column() if isinstance(column, Dictionary) else np.concatenate([*column, np.zeros(0)])
+def _unpacked(pieces: list[str], words: bool, *, comma: bool) -> Column:
+    """A column of numbers where all cells are, else of words. `comma`: numbers may be written 1,5."""
+    numbers: list[NDArray[np.float64]] = [np.zeros(0)]
+    for piece in pieces if not words else ():
+        cells = ["nan" if is_missing(cell) else cell for cell in piece.split(PACKED)]
+        try:
+            if "_" in piece:  # which Python reads over
+                raise ValueError
+            numbers.append(np.array([cell.replace(",", ".") for cell in cells] if comma else cells, dtype=np.float64))
+        except ValueError:
+            break
+    if not words and len(numbers) > len(pieces):
+        return np.concatenate(numbers)
+    return words_of(cell for piece in pieces for cell in piece.split(PACKED))
 
 
 # ---------------------------------------------------------------------- Parquet
 
 
-def _read_parquet(file: BinaryIO, where: str, wanted: Wanted) -> Table:
+def _read_parquet(file: BinaryIO, where: str) -> Table:
     need_extra("tables", "pyarrow")
     import pyarrow
     from pyarrow import parquet
@@ -154,17 +127,15 @@ def _read_parquet(file: BinaryIO, where: str, wanted: Wanted) -> Table:
     try:
         source = parquet.ParquetFile(file)
         schema = source.schema_arrow
-        names = _checked_names(list(schema.names), where)
-        exact = wanted([name for name in names if name])
+        names = [name for name in _checked_names(list(schema.names), where) if name]
         free_memory.need(16 * _values(source.metadata), "it", SMALLER)
-        texts = [name for name in exact if _is_text(schema.field(name).type)]
+        texts = [name for name in names if _is_text(schema.field(name).type)]
         file.seek(0)
-        table = parquet.ParquetFile(file, read_dictionary=texts).read(columns=list(exact))
+        table = parquet.ParquetFile(file, read_dictionary=texts).read(columns=names)
         table.validate(full=True)
-        columns = {name: _arrow_column(table[name], name, where, words) for name, words in exact.items()}
-        return Table(where, int(table.num_rows), columns, names)
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError, UnicodeDecodeError) as error:
         raise DataError(damaged) from error
+    return Table(where, int(table.num_rows), names, lambda name, words: _arrow_column(table[name], name, where, words))
 
 
 def _values(metadata: Any) -> int:
@@ -211,7 +182,7 @@ def _floats(values: Any) -> NDArray[np.float64]:
     return np.asarray(whole.cast(kind, safe=False).fill_null(np.nan).to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
-KINDS: Mapping[str, Callable[[BinaryIO, str, Wanted], Table]] = {
+KINDS: Mapping[str, Callable[[BinaryIO, str], Table]] = {
     ".csv": _read_csv,
     ".tsv": _read_csv,
     ".parquet": _read_parquet,

@@ -1,0 +1,40 @@
+"""Files for contributors: the workflow calls what exists, forms can be read, and the version is one."""
+
+import re
+import tomllib
+
+import pytest
+import yaml
+
+from tests.conftest import PROJECT
+
+FORMS = sorted(path for path in (PROJECT / ".github" / "ISSUE_TEMPLATE").glob("*.yml") if path.stem != "config")
+
+
+def make_targets(text: str) -> set[str]:
+    return set(re.findall(r"^make (\w+)$", text, re.MULTILINE))
+
+
+def test_the_workflow_and_the_hooks_run_targets_of_the_makefile() -> None:
+    workflow = yaml.safe_load((PROJECT / ".github" / "workflows" / "test.yml").read_text())
+    called = {step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step}
+    hooks = yaml.safe_load((PROJECT / ".pre-commit-config.yaml").read_text())
+    called |= {hook["entry"] for repo in hooks["repos"] for hook in repo["hooks"]}
+    assert called == {"make test", "make dist", "make check"}
+    defined = set(re.findall(r"^(\w+):", (PROJECT / "Makefile").read_text(), re.MULTILINE))
+    assert make_targets("\n".join(called)) <= defined
+
+
+@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
+def test_issue_forms_have_what_github_needs(path) -> None:
+    form = yaml.safe_load(path.read_text())
+    assert {"name", "description", "body"} <= form.keys()
+    fields = [field for field in form["body"] if field["type"] != "markdown"]
+    assert len({field["id"] for field in fields}) == len(fields)
+    assert all(field["attributes"]["label"] for field in fields)
+
+
+def test_the_version_is_one() -> None:
+    version = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
+    assert str(yaml.safe_load((PROJECT / "CITATION.cff").read_text())["version"]) == version
+    assert f"## [{version}]" in (PROJECT / "CHANGELOG.md").read_text()
