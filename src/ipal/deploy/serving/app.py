@@ -4,7 +4,7 @@ import asyncio
 import hmac
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -152,10 +152,10 @@ def _kind(request: Request) -> str:
 # ---------------------------------------------------------------------- who may ask
 
 
-def right_host(hosts: Collection[str] | None) -> Callable[[Request], None]:
+def right_host(hosts: Collection[str] | None) -> Callable[[Request], Awaitable[None]]:
     """A dependency: the request is for this machine, and its length is said in one way."""
 
-    def check(request: Request) -> None:
+    async def check(request: Request) -> None:
         headers = request.headers
         if "transfer-encoding" in headers and ("content-length" in headers or request.scope["http_version"] == "1.0"):
             # Against request smuggling: a proxy may have used the other header.
@@ -174,11 +174,11 @@ def _name(host: str) -> str:
     return text[: text.find("]") + 1] if text.startswith("[") else text.partition(":")[0]
 
 
-def right_token(token: str) -> Callable[..., None]:
+def right_token(token: str) -> Callable[..., Awaitable[None]]:
     """A dependency: the request carries the token."""
     bearer = HTTPBearer(auto_error=False)
 
-    def check(given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> None:
+    async def check(given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> None:
         if given is None or not hmac.compare_digest(given.credentials.encode(), token.encode()):
             sentence = "Missing or invalid bearer token: send the header 'Authorization: Bearer TOKEN'."
             raise HTTPException(401, sentence, {"www-authenticate": "Bearer"})
