@@ -1,6 +1,6 @@
 """What methods compute on whole tasks and graphs, on the device of a run."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ipal.backend.operators import operators
+from ipal.backend.propagated import RowSource
 from ipal.backend.runtime import Runtime
 from ipal.backend.sparse import SparseMatrix
 from ipal.data.graph import Features, Graph
@@ -18,6 +19,8 @@ from ipal.nn.embed import embeddings
 from ipal.nn.network import Network
 from ipal.nn.per_node_gradients import network_importance, whole_propagation
 from ipal.nn.slope_patterns import Size
+
+ROWS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
@@ -56,9 +59,27 @@ class GraphCompute:
         """Unit rows of features after so many steps over the graph."""
         return propagated_features.propagated(graph, steps, restart, self.runtime)
 
-    def lengths(self, graph: Graph, steps: int, restart: float) -> NDArray[np.float32]:
+    def lengths(self, graph: Graph, steps: int, restart: float) -> Tensor:
         """Of the rows that `propagated` gives, without making all of them."""
-        return propagated_features.lengths(graph, steps, restart, self.runtime)
+        return torch.tensor(propagated_features.lengths(graph, steps, restart, self.runtime), device=self.device)
+
+    def products(self, graph: Graph, weights: Tensor, steps: int, restart: float) -> Tensor:
+        """The rows that `propagated` gives times (classes x features) weights; (P X) W as P (X W), for speed."""
+        by = weights.T.cpu().numpy()
+        start = np.concatenate([unit @ by for _, unit in self.unit_rows(graph)])
+        return torch.from_numpy(self.walked(graph, start, steps, restart)).to(weights.device)
+
+    def rows(self, graph: Graph, source: RowSource) -> Tensor:
+        """Fixed rows of propagated and projected features."""
+        return source.propagated(graph)
+
+    def by_rows(self, function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+        """A function of single rows: every process takes its share, some rows at a time."""
+        team = self.runtime.team
+        share = team.share(len(rows))
+        mine = share.of(rows)
+        pieces = [mine[begin : begin + ROWS_AT_ONCE] for begin in range(0, max(1, len(mine)), ROWS_AT_ONCE)]
+        return team.gathered(torch.cat([function(piece) for piece in pieces]), share)
 
     def walked(
         self, graph: Graph, start: NDArray[np.float32], steps: int, restart: float, *, turned: bool = False
