@@ -1,4 +1,4 @@
-"""Stored runs, manifests and pages, written by hand as `ipal run` and `ipal bench` leave them: no training, no torch."""
+"""Stored runs, manifests and pages, written by hand as `ipal run` and `ipal bench` leave them, without torch."""
 
 import base64
 import gzip
